@@ -16,6 +16,7 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/datagram.h"
+#include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/wire/local/codec.h"
 
 namespace muster::agent {
@@ -30,12 +31,6 @@ std::string fresh_address(std::uint32_t local_rank) {
     return cat("@muster/", ::getpid(), '/', random(), random(), '/', local_rank);
 }
 
-bool is_our_user(int socket) {
-    ucred peer{};
-    socklen_t size = sizeof peer;
-    return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
-}
-
 /// Of each directory. A rank that dies may have given one less than the others.
 constexpr std::size_t snapshots_kept = 2;
 /// Of two directories, with two of a round before and the first of this one.
@@ -47,27 +42,27 @@ constexpr std::size_t copies_kept_in_all = 24;
 constexpr Duration accept_pause = 200ms;
 
 /// Of one rank and one directory.
-bool alike(const Gift& a, const Gift& b) {
+bool alike(const MemoryHandover& a, const MemoryHandover& b) {
     return a.rank == b.rank && a.directory == b.directory;
 }
 
 /// Of those like `fresh` that rounds before gave, training has gone back behind the later steps; and of one step that
 /// several rounds came to the last counts: had all ranks had the one before, they had gone on from it.
-void drop_overtaken(std::vector<Gift>& gifts, const Gift& fresh) {
+void drop_overtaken(std::vector<MemoryHandover>& handovers, const MemoryHandover& fresh) {
     std::set<std::int64_t> steps;
-    for (auto gift = gifts.rbegin(); gift != gifts.rend(); ++gift) {
+    for (auto gift = handovers.rbegin(); gift != handovers.rend(); ++gift) {
         if (gift->earlier && alike(*gift, fresh) && !steps.insert(gift->step).second) gift->step = -1;
     }
-    std::erase_if(gifts, [&](const Gift& gift) {
+    std::erase_if(handovers, [&](const MemoryHandover& gift) {
         return gift.earlier && alike(gift, fresh) && (gift.step < 0 || gift.step > fresh.step);
     });
 }
 
 /// Leaves the newest `most` of those like `model`, of a round before or of this one.
-void keep_newest(std::vector<Gift>& gifts, const Gift& model, bool earlier, std::size_t most) {
-    const auto is_one = [&](const Gift& gift) { return gift.earlier == earlier && alike(gift, model); };
-    auto count = static_cast<std::size_t>(std::count_if(gifts.begin(), gifts.end(), is_one));
-    for (; count > most; --count) gifts.erase(std::find_if(gifts.begin(), gifts.end(), is_one));
+void keep_newest(std::vector<MemoryHandover>& handovers, const MemoryHandover& model, bool earlier, std::size_t most) {
+    const auto is_one = [&](const MemoryHandover& gift) { return gift.earlier == earlier && alike(gift, model); };
+    auto count = static_cast<std::size_t>(std::count_if(handovers.begin(), handovers.end(), is_one));
+    for (; count > most; --count) handovers.erase(std::find_if(handovers.begin(), handovers.end(), is_one));
 }
 
 }  // namespace
@@ -86,7 +81,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     bool closed = false;
     std::string address_;
     WorkerFacts facts_;
-    std::map<local::GiftKind, std::vector<Gift>> gifts_;  // the newest last
+    std::map<local::HandoverKind, std::vector<MemoryHandover>> handovers_;  // the newest last
     asio::posix::stream_descriptor listener_;
     asio::posix::stream_descriptor worker_;
     asio::steady_timer accept_timer_;
@@ -101,7 +96,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     void note(const local::Message& message);
     void note_section(const local::Section& section);
     void keep(const local::Give& give, FileDescriptor memory);
-    void offer(local::GiftKind kind);
+    void offer(local::HandoverKind kind);
 };
 
 void AgentChannel::Body::wait_for_worker() {
@@ -127,7 +122,7 @@ void AgentChannel::Body::accept() {
     // Its end may lie in the queue still.
     if (socket.valid() && worker_.is_open()) read_some();
     // One worker, one connection: a second one (a forked data loader) is closed at once. So are strangers.
-    if (!socket.valid() || worker_.is_open() || !is_our_user(socket.get())) return;
+    if (!socket.valid() || worker_.is_open() || !peer_is_our_user(socket.get())) return;
     boost::system::error_code failure;
     worker_.assign(socket.get(), failure);
     if (failure) return;
@@ -175,42 +170,42 @@ bool AgentChannel::Body::take(Datagram datagram) {
         keep(*give, std::move(datagram.descriptors.front()));
     }
     if (std::holds_alternative<local::Hello>(message.value())) {
-        offer(local::GiftKind::snapshot);
-        offer(local::GiftKind::copy);
+        offer(local::HandoverKind::snapshot);
+        offer(local::HandoverKind::copy);
     }
     note(message.value());
     return true;
 }
 
 void AgentChannel::Body::keep(const local::Give& give, FileDescriptor memory) {
-    auto& gifts = gifts_[give.kind];
-    Gift fresh{.memory = std::move(memory),
-               .size_bytes = give.size_bytes,
-               .step = give.step,
-               .rank = give.rank,
-               .directory = give.directory};
-    if (give.kind == local::GiftKind::flight_record) {
-        gifts.clear();
-        gifts.push_back(std::move(fresh));
+    auto& handovers = handovers_[give.kind];
+    MemoryHandover fresh{.memory = std::move(memory),
+                         .size_bytes = give.size_bytes,
+                         .step = give.step,
+                         .rank = give.rank,
+                         .directory = give.directory};
+    if (give.kind == local::HandoverKind::flight_record) {
+        handovers.clear();
+        handovers.push_back(std::move(fresh));
         return;
     }
-    drop_overtaken(gifts, fresh);
-    keep_newest(gifts, fresh, true, snapshots_kept);
-    keep_newest(gifts, fresh, false, snapshots_kept - 1);
-    const bool snapshot = give.kind == local::GiftKind::snapshot;
-    if (gifts.size() == (snapshot ? snapshots_kept_in_all : copies_kept_in_all)) gifts.erase(gifts.begin());
-    const bool second =
-        std::any_of(gifts.begin(), gifts.end(), [&](const Gift& gift) { return !gift.earlier && alike(gift, fresh); });
+    drop_overtaken(handovers, fresh);
+    keep_newest(handovers, fresh, true, snapshots_kept);
+    keep_newest(handovers, fresh, false, snapshots_kept - 1);
+    const bool snapshot = give.kind == local::HandoverKind::snapshot;
+    if (handovers.size() == (snapshot ? snapshots_kept_in_all : copies_kept_in_all)) handovers.erase(handovers.begin());
+    const bool second = std::any_of(handovers.begin(), handovers.end(),
+                                    [&](const MemoryHandover& gift) { return !gift.earlier && alike(gift, fresh); });
     // Workers give a second one when all have the first: nobody goes back to a round before this one.
     if (snapshot && second) {
-        keep_newest(gifts, fresh, true, 0);
-        std::erase_if(gifts_[local::GiftKind::copy], [](const Gift& gift) { return gift.earlier; });
+        keep_newest(handovers, fresh, true, 0);
+        std::erase_if(handovers_[local::HandoverKind::copy], [](const MemoryHandover& gift) { return gift.earlier; });
     }
-    gifts.push_back(std::move(fresh));
+    handovers.push_back(std::move(fresh));
 }
 
-void AgentChannel::Body::offer(local::GiftKind kind) {
-    for (const auto& gift : gifts_[kind]) {
+void AgentChannel::Body::offer(local::HandoverKind kind) {
+    for (const auto& gift : handovers_[kind]) {
         const int memory = gift.memory.get();
         const local::Offer offer{kind, gift.size_bytes};
         if (send_datagram(worker_.native_handle(), local::encode(offer), {&memory, 1}) != 0)
@@ -248,16 +243,17 @@ void AgentChannel::Body::send(const local::Message& message) {
 }
 
 Result<std::unique_ptr<AgentChannel>> AgentChannel::open(asio::io_context& loop, std::uint32_t local_rank,
-                                                         std::vector<Gift> snapshots, std::vector<Gift> copies) {
+                                                         std::vector<MemoryHandover> snapshots,
+                                                         std::vector<MemoryHandover> copies) {
     std::string address = fresh_address(local_rank);
     auto socket = listen_locally(std::string_view(address).substr(1), "a worker");
     if (socket.has_error()) return socket.error();
     auto body = std::make_shared<Body>(loop, std::move(address), std::move(socket.value()));
-    for (auto* gifts : {&snapshots, &copies}) {
-        for (auto& gift : *gifts) gift.earlier = true;
+    for (auto* handovers : {&snapshots, &copies}) {
+        for (auto& gift : *handovers) gift.earlier = true;
     }
-    body->gifts_[local::GiftKind::snapshot] = std::move(snapshots);
-    body->gifts_[local::GiftKind::copy] = std::move(copies);
+    body->handovers_[local::HandoverKind::snapshot] = std::move(snapshots);
+    body->handovers_[local::HandoverKind::copy] = std::move(copies);
     return std::unique_ptr<AgentChannel>(new AgentChannel(std::move(body)));
 }
 
@@ -271,7 +267,7 @@ AgentChannel::~AgentChannel() {
     body_->listener_.close(ignored);
     body_->accept_timer_.cancel();
     body_->hang_up();
-    body_->gifts_.clear();
+    body_->handovers_.clear();
 }
 
 const std::string& AgentChannel::address() const {
@@ -286,18 +282,18 @@ const WorkerFacts& AgentChannel::facts() const {
     return body_->facts_;
 }
 
-int AgentChannel::gift(local::GiftKind kind) const {
-    const auto& gifts = body_->gifts_[kind];
-    return gifts.empty() ? -1 : gifts.back().memory.get();
+int AgentChannel::gift(local::HandoverKind kind) const {
+    const auto& handovers = body_->handovers_[kind];
+    return handovers.empty() ? -1 : handovers.back().memory.get();
 }
 
-std::vector<Gift> AgentChannel::take_snapshots() {
+std::vector<MemoryHandover> AgentChannel::take_snapshots() {
     body_->read_the_rest();
-    return std::exchange(body_->gifts_[local::GiftKind::snapshot], {});
+    return std::exchange(body_->handovers_[local::HandoverKind::snapshot], {});
 }
 
-std::vector<Gift> AgentChannel::take_copies() {
-    return std::exchange(body_->gifts_[local::GiftKind::copy], {});
+std::vector<MemoryHandover> AgentChannel::take_copies() {
+    return std::exchange(body_->handovers_[local::HandoverKind::copy], {});
 }
 
 }  // namespace muster::agent

@@ -1,8 +1,8 @@
 // The agent's end of the channel to one worker (rendezvous/wire/local).
 //
-// A Unix seqpacket listener at an abstract address that only processes of our own user may use: nothing to clean up on
-// disk, nothing that a crash leaves behind. All of it is optional: a worker that does not know the channel loses
-// nothing, and a worker that misuses it loses the channel and not its life.
+// A Unix seqpacket listener at an abstract address, for processes of the same user only. It leaves no file on disk,
+// also after a crash. The channel is optional: a worker without it runs as usual. A worker that misuses the channel
+// loses the channel and keeps running.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +24,22 @@ namespace muster::agent {
 
 /// What a worker has told about itself.
 struct WorkerFacts {
-    bool connected = false;  ///< now
+    bool connected = false;  ///< True while the connection is open.
     std::string runtime;
     std::optional<std::int64_t> step;
     std::string section;
-    Duration section_limit{};  ///< zero: none
+    Duration section_limit{};  ///< Limit of the section. Zero: no limit.
     std::uint64_t heartbeats = 0;
 };
 
 /// Memory that a worker gave, to be kept beyond its end.
-struct Gift {
+struct MemoryHandover {
     FileDescriptor memory;
     std::uint64_t size_bytes = 0;
-    std::int64_t step = -1;  ///< of a snapshot or a copy
-    std::int32_t rank = -1;  ///< of a copy: whose
-    std::string directory;   ///< of a snapshot: where its checkpoints lie; empty: nowhere
-    bool earlier = false;    ///< given in a round before
+    std::int64_t step = -1;  ///< Step of a snapshot or a copy.
+    std::int32_t rank = -1;  ///< Rank that a copy belongs to.
+    std::string directory;   ///< Checkpoint directory of a snapshot. Empty: none.
+    bool earlier = false;    ///< True if it was handed over in an earlier round.
 };
 
 class AgentChannel {
@@ -49,7 +49,8 @@ class AgentChannel {
     /// gave of other ranks', offered too. Both are kept until the new worker has given two snapshots: only then do all
     /// ranks have the first of them, and nobody goes back to a round before.
     static Result<std::unique_ptr<AgentChannel>> open(boost::asio::io_context& loop, std::uint32_t local_rank,
-                                                      std::vector<Gift> snapshots = {}, std::vector<Gift> copies = {});
+                                                      std::vector<MemoryHandover> snapshots = {},
+                                                      std::vector<MemoryHandover> copies = {});
     /// Closes everything, gifts included.
     ~AgentChannel();
     AgentChannel(const AgentChannel&) = delete;
@@ -64,12 +65,12 @@ class AgentChannel {
 
     [[nodiscard]] const WorkerFacts& facts() const;
     /// The descriptor of the latest gift of this kind, owned by the channel; -1: none.
-    [[nodiscard]] int gift(local::GiftKind kind) const;
+    [[nodiscard]] int gift(local::HandoverKind kind) const;
     /// Takes the snapshots away from the channel, those that were given last at the end: of each directory the newest
     /// two of this round, and while there are fewer, two at most of those before.
-    std::vector<Gift> take_snapshots();
+    std::vector<MemoryHandover> take_snapshots();
     /// Takes the copies of other ranks' snapshots.
-    std::vector<Gift> take_copies();
+    std::vector<MemoryHandover> take_copies();
 
   private:
     class Body;

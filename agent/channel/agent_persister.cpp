@@ -40,7 +40,7 @@ class AgentPersister::Body : public std::enable_shared_from_this<Body> {
   public:
     Body(asio::io_context& loop, Duration limit, AgentPersister& owner) : loop_(loop), limit_(limit), owner_(&owner) {}
 
-    void start(const std::string& directory, const std::vector<const Gift*>& copies, Round round, When when);
+    void start(const std::string& directory, const std::vector<const MemoryHandover*>& copies, Round round, When when);
     void settle();
     /// What still runs goes on by itself.
     void hurry();
@@ -98,8 +98,8 @@ bool AgentPersister::Body::makes_way(const std::string& directory, const std::st
     return true;
 }
 
-void AgentPersister::Body::start(const std::string& directory, const std::vector<const Gift*>& copies, Round round,
-                                 When when) {
+void AgentPersister::Body::start(const std::string& directory, const std::vector<const MemoryHandover*>& copies,
+                                 Round round, When when) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit_).count();
     std::vector<std::string> words = {side_program("muster-persist"), directory, cat(round), cat(seconds)};
     if (when == When::after_success) words.insert(words.begin() + 1, "--whole");
@@ -206,12 +206,13 @@ AgentPersister::~AgentPersister() {
     body_->owner_ = nullptr;
 }
 
-void AgentPersister::start(const std::map<std::uint32_t, std::vector<Gift>>& snapshots, Round round, When when) {
+void AgentPersister::start(const std::map<std::uint32_t, std::vector<MemoryHandover>>& snapshots, Round round,
+                           When when) {
     // Without time for it the disk's newest step is looked at all the same: success means that it has the last one.
     if (body_->limit_ <= Duration::zero() && when != When::after_success) return;
-    std::map<std::string, std::vector<const Gift*>> by_directory;
-    for (const auto& [local_rank, gifts] : snapshots) {
-        for (const auto& gift : gifts) {
+    std::map<std::string, std::vector<const MemoryHandover*>> by_directory;
+    for (const auto& [local_rank, handovers] : snapshots) {
+        for (const auto& gift : handovers) {
             if (!gift.directory.empty()) by_directory[gift.directory].push_back(&gift);
         }
     }

@@ -1,8 +1,8 @@
-// Runs muster-persist (worker_runtime/checkpoint) when this node's memory would otherwise be the only place of the
-// newest step: between two rounds beside everything else, and at the job's end, however it ends, which waits for it.
+// Runs muster-persist (worker_runtime/checkpoint) when the newest step is only in the memory of this node: between two
+// rounds in the background, and at the job's end, which waits for it.
 //
-// One process for each checkpoint directory, in a session of its own: a terminal's Ctrl-C is not for it, and it goes on
-// when this agent has to end first. It is bounded by `limit` itself.
+// One process for each checkpoint directory, in its own session: a terminal's Ctrl-C does not reach it, and it
+// continues if this agent has to end first. `limit` bounds it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -29,13 +29,13 @@ class AgentPersister {
     AgentPersister& operator=(const AgentPersister&) = delete;
 
     enum class When {
-        between_rounds,  ///< the step is elsewhere too: that the next round was faster is no news, a failure a warning
-        at_the_end,      ///< whatever comes of it is told to the person
-        after_success,   ///< the same; all nodes bring their parts, and each waits for those of the others
+        between_rounds,  ///< The step also exists elsewhere. A late result is not reported; a failure is a warning.
+        at_the_end,      ///< Every result is reported to the user.
+        after_success,   ///< The same. All nodes write their parts, and each waits for those of the others.
     };
     /// Brings these snapshots to the disk; `round` is the last one whose workers have ended. Returns at once. Where one
     /// runs that was started for the same snapshots, it goes on.
-    void start(const std::map<std::uint32_t, std::vector<Gift>>& snapshots, Round round, When when);
+    void start(const std::map<std::uint32_t, std::vector<MemoryHandover>>& snapshots, Round round, When when);
 
     /// Calls `done` from the loop once nothing runs any more: in `limit` and a few seconds at most, or at hurry(). It
     /// is told which step that was in memory at the end is not on the disk, why, and what is safe; empty: all of them

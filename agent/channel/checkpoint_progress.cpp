@@ -49,13 +49,14 @@ struct CheckpointProgress::Answer {
     std::optional<NewestCheckpoint> newest;
 };
 
-CheckpointProgress::CheckpointProgress(Duration limit, Look look) : limit_(limit), look_(std::move(look)) {}
+CheckpointProgress::CheckpointProgress(Duration limit, FindNewest look)
+    : limit_(limit), find_newest_(std::move(look)) {}
 
 std::optional<NewestCheckpoint> CheckpointProgress::newest(const std::string& directory) {
     const bool late = under_way_ != nullptr;
     if (!late) {
         under_way_ = std::make_shared<Answer>();
-        auto thread = start_thread("muster-look", [answer = under_way_, look = look_, directory] {
+        auto thread = start_thread("muster-look", [answer = under_way_, look = find_newest_, directory] {
             auto found = look(directory);
             const std::lock_guard lock(answer->mutex);
             answer->newest = std::move(found);

@@ -1,4 +1,4 @@
-// What a job has to go on from, for people and for the crash-loop guard.
+// Finds the newest complete checkpoint, for the report and for the check that restarts make progress.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace muster::agent {
 
 struct NewestCheckpoint {
     std::int64_t step = 0;
-    std::string folder;  ///< its name in the directory
+    std::string folder;  ///< Name of the folder in the directory.
 };
 
 /// The newest folder in `directory` that was committed as a checkpoint (worker_runtime/checkpoint). Its bytes are not
@@ -29,8 +29,8 @@ std::optional<NewestCheckpoint> newest_local_save(const std::string& local, cons
 /// The same for a loop that must not wait: a thread looks, and a file system that hangs keeps that alone.
 class CheckpointProgress {
   public:
-    using Look = std::function<std::optional<NewestCheckpoint>(const std::string& directory)>;
-    explicit CheckpointProgress(Duration limit, Look look = newest_checkpoint);
+    using FindNewest = std::function<std::optional<NewestCheckpoint>(const std::string& directory)>;
+    explicit CheckpointProgress(Duration limit, FindNewest look = newest_checkpoint);
 
     /// What is there now; what it saw the last time where there is no answer within `limit`, with a warning. While an
     /// earlier look hangs, at once.
@@ -39,7 +39,7 @@ class CheckpointProgress {
   private:
     struct Answer;
     Duration limit_;
-    Look look_;
+    FindNewest find_newest_;
     std::optional<NewestCheckpoint> last_;
     std::shared_ptr<Answer> under_way_;  // null: no thread looks
 };

@@ -1,7 +1,7 @@
-// The agent's end of torch's timer protocol (diagnosis/worker_timers.h): a FIFO that workers write into, named by
-// TORCHELASTIC_TIMER_FILE, made where the launcher's TORCHELASTIC_ENABLE_FILE_TIMER is 1. A worker whose timer runs out
-// gets the signal that it had asked for. The agent itself lives on: torchrun's signals itself as well, and leaves the
-// other workers behind.
+// The agent's end of torch's timer protocol (diagnosis/worker_timers.h): a FIFO that workers write into.
+// TORCHELASTIC_TIMER_FILE names it. It exists if TORCHELASTIC_ENABLE_FILE_TIMER is 1 in the launcher's environment. A
+// worker whose timer expires gets the signal that it requested. The agent itself continues; torchrun's agent kills
+// itself and leaves the other workers behind.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -51,9 +51,9 @@ class TimerFifo {
     boost::asio::steady_timer expiry_;
     std::string path_;
     WorkerTimers timers_;
-    std::map<std::int32_t, std::uint32_t> leaders_;          ///< pids of the workers that run, with their local ranks
-    std::map<std::int32_t, Sent> sent_;                      ///< the last one, by the leader's pid
-    std::shared_ptr<char> life_ = std::make_shared<char>();  ///< handlers hold it weakly
+    std::map<std::int32_t, std::uint32_t> leaders_;          ///< Keyed by pid of a running worker: its local rank.
+    std::map<std::int32_t, Sent> sent_;                      ///< The last signal, keyed by the leader's pid.
+    std::shared_ptr<char> life_ = std::make_shared<char>();  ///< Handlers hold a weak pointer to it.
 };
 
 }  // namespace muster::agent

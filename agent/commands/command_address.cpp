@@ -1,6 +1,7 @@
 #include "agent/commands/command_address.h"
 
 #include <algorithm>
+#include <random>
 
 #include "rendezvous/base/text/text.h"
 
@@ -11,10 +12,11 @@ namespace {
 constexpr std::string_view prefix = "muster/agent/";
 constexpr std::string_view digits = "0123456789abcdef";
 
-/// An abstract address has 107 bytes, and the rest of it takes up to 33.
-constexpr std::size_t encoded_job_bytes_max = 72;
+/// An abstract address has 107 bytes, and the rest of it takes up to 51.
+constexpr std::size_t encoded_job_bytes_max = 55;
 /// Of a name that is cut: with each byte as three, and the hash.
-constexpr std::size_t kept_bytes = 20;
+constexpr std::size_t kept_bytes = 14;
+constexpr std::size_t token_digits = 16;
 
 bool stands_as_it_is(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
@@ -50,23 +52,29 @@ std::optional<std::string> decode(std::string_view text) {
     return out;
 }
 
+std::string hexadecimal(std::uint32_t value) {
+    std::string out;
+    for (int shift = 28; shift >= 0; shift -= 4) out += digits[(value >> shift) & 15];
+    return out;
+}
+
 /// FNV-1a: tells long names apart that begin alike.
 std::string hash(std::string_view text) {
     std::uint64_t value = 0xcbf29ce484222325u;
     for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    std::string out;
-    for (int shift = 28; shift >= 0; shift -= 4) out += digits[(value >> shift) & 15];
-    return out;
+    return hexadecimal(static_cast<std::uint32_t>(value));
 }
 
 std::optional<CommandAddress> parse(std::string_view text) {
     if (!text.starts_with(prefix)) return std::nullopt;
     const auto parts = split(text.substr(prefix.size()), '/');
     CommandAddress address;
-    if (parts.size() != 3 || !parse_number(parts[0], address.user) || !parse_number(parts[1], address.pid))
+    if (parts.size() != 4 || !parse_number(parts[0], address.user) || !parse_number(parts[1], address.pid) ||
+        parts[2].size() != token_digits || parts[2].find_first_not_of(digits) != std::string_view::npos)
         return std::nullopt;
-    auto job = decode(parts[2]);
+    auto job = decode(parts[3]);
     if (!job) return std::nullopt;
+    address.token = parts[2];
     address.job = *std::move(job);
     return address;
 }
@@ -78,8 +86,13 @@ std::string job_in_address(std::string_view job) {
     return cat(job.substr(0, kept_bytes), '~', hash(job));
 }
 
+std::string fresh_token() {
+    std::random_device random;
+    return hexadecimal(random()) + hexadecimal(random());
+}
+
 std::string write_command_address(const CommandAddress& address) {
-    return cat(prefix, address.user, '/', address.pid, '/', encode(job_in_address(address.job)));
+    return cat(prefix, address.user, '/', address.pid, '/', address.token, '/', encode(job_in_address(address.job)));
 }
 
 std::vector<CommandAddress> command_addresses(std::string_view proc_net_unix) {

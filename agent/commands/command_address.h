@@ -1,5 +1,5 @@
-// Where an agent takes commands from people on its own host: an abstract Unix address that says whose it is and which
-// job it serves, so that whoever looks for it (muster drain) finds all of them in /proc/net/unix.
+// The abstract Unix address at which an agent takes commands from its own host. It has the user and the job, so that
+// muster drain finds all agents in /proc/net/unix.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,24 @@ namespace muster::agent {
 struct CommandAddress {
     std::uint32_t user = 0;
     std::int32_t pid = 0;
-    std::string job;  ///< one that is too long for an address is cut, and its hash put behind it
+    std::string token;  ///< Random: the name cannot be bound by another process before the agent starts.
+    std::string job;    ///< A job id that is too long for an address is cut and followed by its hash.
     friend bool operator==(const CommandAddress&, const CommandAddress&) = default;
 };
 
 /// The name as an address has it: `job` itself, unless it is too long.
 std::string job_in_address(std::string_view job);
 
-/// "muster/agent/1000/4711/JOB", without the zero byte in front; bytes that are neither letters, digits nor one of
+/// 64 random bits as 16 hexadecimal digits.
+std::string fresh_token();
+
+/// "muster/agent/1000/4711/TOKEN/JOB", without the zero byte in front; bytes that are neither letters, digits nor one
+/// of
 /// "._-" stand as %HH.
 std::string write_command_address(const CommandAddress& address);
 
-/// Those of the listening sockets among the lines of /proc/net/unix, each once.
+/// Those of the listening sockets among the lines of /proc/net/unix, each once. Every user can bind such a name: only
+/// SO_PEERCRED of a connection proves that the socket belongs to `user`.
 std::vector<CommandAddress> command_addresses(std::string_view proc_net_unix);
 
 }  // namespace muster::agent

@@ -143,8 +143,8 @@ void CommandSocket::Body::close() {
 
 Result<std::unique_ptr<CommandSocket>> CommandSocket::open(asio::io_context& loop, const std::string& job,
                                                            OnCommand on_command) {
-    auto socket =
-        listen_locally(write_command_address({.user = ::geteuid(), .pid = ::getpid(), .job = job}), "commands");
+    const CommandAddress address{.user = ::geteuid(), .pid = ::getpid(), .token = fresh_token(), .job = job};
+    auto socket = listen_locally(write_command_address(address), "commands");
     if (socket.has_error()) return socket.error();
     auto body = std::make_shared<Body>(loop, std::move(socket.value()), std::move(on_command));
     body->wait();

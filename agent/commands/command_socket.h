@@ -1,5 +1,5 @@
-// Takes commands for the job from people on this host, over a Unix socket: from this user and from root alone, which
-// the kernel vouches for. One datagram is one native frame: a Command, and the CommandAnswer to it.
+// Takes commands for the job over a Unix socket of this host, from this user and from root only. The kernel verifies
+// the user. One datagram is one native frame: a Command or its CommandAnswer.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// Loses parts of this node on order, as a rehearsal (muster fault; FAULTS.md has the table of what is done to what).
-// What it does to a worker it remembers, so that the worker's end is told with its true cause.
+// Injects faults into parts of this node (muster fault; FAULTS.md has the table). It records what it did to a worker,
+// so that the worker's end is reported with its true cause.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -43,11 +43,11 @@ class FaultInjector {
             : pid(process), pidfd(std::move(descriptor)), timer(loop) {}
         std::int32_t pid;
         FileDescriptor pidfd;
-        boost::asio::steady_timer timer;  ///< of a stop or a slow time
+        boost::asio::steady_timer timer;  ///< Ends a stop or a slow phase.
         Instant until{};
         bool stopped = false;
         native::Fault fault;
-        std::string injected;  ///< the latest fault in words; empty: none
+        std::string injected;  ///< Description of the latest fault. Empty: none.
         Instant injected_at{};
         std::optional<StarvedWorker> starved;
     };
@@ -61,7 +61,7 @@ class FaultInjector {
     Faults faults_;
     Round round_ = no_round;
     std::uint32_t rank_base_ = 0;
-    std::map<std::uint32_t, Worker> workers_;  ///< by local rank, those that run
+    std::map<std::uint32_t, Worker> workers_;  ///< Running workers, keyed by local rank.
     std::shared_ptr<int> life_ = std::make_shared<int>();
 };
 

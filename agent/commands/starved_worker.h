@@ -1,7 +1,7 @@
-// A worker for which memory runs out: it is moved into a control group of its own, beside a process that
-// asks for more memory than the group may have, and of the two it is the one that the kernel kills. Works with both
-// versions of control groups, where this process may make groups that the memory controller reaches: below its own
-// group, or beside it. (In version 2 a group that holds processes hands no controller on to groups below it.)
+// Makes a worker run out of memory: moves it into its own control group beside a process that allocates more than the
+// group's limit. The kernel kills the worker. Works with both versions of control groups, if this process may create
+// groups that the memory controller reaches: below its own group, or beside it. (In version 2 a group with processes
+// passes no controller on to groups below it.)
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class StarvedWorker {
   private:
     StarvedWorker(std::string directory, bool second) : directory_(std::move(directory)), second_(second) {}
     std::string directory_;
-    bool second_;  ///< version of control groups
+    bool second_;  ///< True for control groups version 2.
 };
 
 }  // namespace muster::agent

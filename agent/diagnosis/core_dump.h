@@ -1,4 +1,4 @@
-// Where the kernel put a core dump: /proc/sys/kernel/core_pattern applied to one process (core(5)). Pure.
+// Finds a core dump: /proc/sys/kernel/core_pattern applied to one process (core(5)). Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct DumpedProcess {
 };
 
 struct CoreDumpPlace {
-    std::string pattern;  ///< a path in which '*' stands for what is not known; empty: the dump went to a program
-    std::string words;    ///< for people, where there is no path: "given to ...: coredumpctl info 42"
+    std::string pattern;  ///< A path in which '*' replaces unknown parts. Empty: a program received the dump.
+    std::string words;    ///< Text for the report if there is no path: "given to ...: coredumpctl info 42".
 };
 
 /// `pattern`: the content of core_pattern; `uses_pid`: that of core_uses_pid.

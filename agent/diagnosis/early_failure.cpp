@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "agent/diagnosis/last_words.h"
+#include "agent/diagnosis/error_text.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -74,7 +74,7 @@ bool repeats_itself(const WorkerEnd& end, std::string_view message, std::string_
 
 bool is_full_of_checkpoints(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail) {
     if (!std::holds_alternative<Exited>(end)) return false;
-    const auto words = last_words(message, stderr_tail);
+    const auto words = error_text(message, stderr_tail);
     const auto at = words.rfind("the newest checkpoint was not saved: ");
     if (at == std::string_view::npos) return false;
     const auto line = words.substr(at, words.find('\n', at) - at);

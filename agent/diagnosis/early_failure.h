@@ -1,6 +1,5 @@
-// Mistakes of whoever started the job, which the next start would only repeat: a module that is not installed, a script
-// that does not parse, an option that the program does not know. A restart of those burns an allocation (and, with a
-// large budget, a night), so the daemon ends the job at the first one.
+// Detects errors that a restart would repeat: a missing module, a script that does not parse, an unknown option of the
+// program. The daemon ends the job at the first one, because a restart would only waste the allocation.
 #pragma once
 
 #include <string_view>

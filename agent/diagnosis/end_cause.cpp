@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "agent/diagnosis/last_words.h"
+#include "agent/diagnosis/error_text.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -49,18 +49,18 @@ const Event* event_about(const EndFacts& facts) {
 constexpr std::int32_t xid_of_consequence = 45;
 
 /// The newest GPU error that names the worker, or the newest one that names nobody: mostly the driver does not know.
-const GpuError* gpu_error(const EndFacts& facts, bool naming_nobody) {
+const GpuError* gpu_error(const EndFacts& facts, bool without_pid) {
     const GpuError* found = nullptr;
     for (const auto& event : facts.kernel_events) {
         const auto* one = std::get_if<GpuError>(&event);
         if (one == nullptr || one->xid == xid_of_consequence) continue;
-        if (naming_nobody ? one->pid == 0 : one->pid == facts.pid && facts.pid > 0) found = one;
+        if (without_pid ? one->pid == 0 : one->pid == facts.pid && facts.pid > 0) found = one;
     }
     return found;
 }
 
 /// Its last words are of a call to a GPU that failed: torch's and the CUDA runtime's, the driver's, NCCL's.
-bool speaks_of_gpu(std::string_view words) {
+bool mentions_gpu(std::string_view words) {
     constexpr std::array texts{std::string_view("CUDA error"),   std::string_view("CUDA_ERROR_"),
                                std::string_view("cudaError"),    std::string_view("CUDA driver error"),
                                std::string_view("Cuda failure"), std::string_view("unhandled cuda error")};
@@ -91,7 +91,7 @@ constexpr std::array xid_meanings{
     XidMeaning{120, "an error of the GPU's system processor: it needs a reset"},
 };
 
-std::string xid_words(const GpuError& error) {
+std::string xid_text(const GpuError& error) {
     const auto meaning = std::ranges::find(xid_meanings, error.xid, &XidMeaning::xid);
     return cat("Xid ", error.xid, error.pid > 0 ? " for it" : "", " on ", error.device,
                error.pid > 0 ? "" : " in this round, without a process",
@@ -100,7 +100,7 @@ std::string xid_words(const GpuError& error) {
 
 constexpr std::string_view full_host = "the host's memory is full: run fewer or smaller workers on it";
 
-std::string limit_words(const EndFacts& facts) {
+std::string describe_limit(const EndFacts& facts) {
     const auto& group = facts.memory_group;
     if (!group || group->limit_bytes < 0) return std::string(full_host);
     const auto peak = group->peak_bytes < 0 ? std::string() : cat(", peak usage ", mebibytes(group->peak_bytes));
@@ -113,16 +113,16 @@ bool is_hosts_shortage(const MemoryGroup& group) {
     return group.limit_bytes >= 0 && group.peak_bytes >= 0 && group.peak_bytes < group.limit_bytes / 10 * 9;
 }
 
-std::optional<FailureCause> told_by_kernel(const EndFacts& facts) {
+std::optional<FailureCause> cause_by_kernel_log(const EndFacts& facts) {
     if (const auto* kill = event_about<OomKill>(facts)) {
         const auto size = kill->resident_kib >= 0 ? cat(" (it held ", mebibytes(kill->resident_kib * 1024), ")") : "";
         return FailureCause{CauseKind::out_of_memory,
                             cat("the kernel killed it because memory ran out", size, "; ",
-                                kill->in_group ? limit_words(facts) : std::string(full_host)),
+                                kill->in_group ? describe_limit(facts) : std::string(full_host)),
                             {}};
     }
-    if (const auto* gpu = gpu_error(facts, /*naming_nobody=*/false))
-        return FailureCause{CauseKind::gpu_fault, cat("the NVIDIA driver reported ", xid_words(*gpu)), {}};
+    if (const auto* gpu = gpu_error(facts, /*without_pid=*/false))
+        return FailureCause{CauseKind::gpu_fault, cat("the NVIDIA driver reported ", xid_text(*gpu)), {}};
     if (event_about<HardwareMemoryError>(facts) != nullptr)
         return FailureCause{CauseKind::hardware_memory,
                             "uncorrectable memory error (faulty module) on this host: take the node out of service",
@@ -131,28 +131,28 @@ std::optional<FailureCause> told_by_kernel(const EndFacts& facts) {
 }
 
 /// Only where SIGKILL was the end: a victim of the same moment must not take the blame of the one that was killed.
-std::optional<FailureCause> told_by_counters(const EndFacts& facts) {
+std::optional<FailureCause> cause_by_counters(const EndFacts& facts) {
     if (facts.killer == Killer::muster) return std::nullopt;
     if (fatal_signal(facts.end) != kill_signal || facts.oom_kills.value_or(0) <= 0) return std::nullopt;
     const auto& group = facts.memory_group;
     const auto why = group && is_hosts_shortage(*group)
                          ? cat("its peak usage was ", mebibytes(group->peak_bytes), " of its limit of ",
                                mebibytes(group->limit_bytes), ", so ", full_host)
-                         : limit_words(facts);
+                         : describe_limit(facts);
     return FailureCause{CauseKind::out_of_memory,
                         cat("the kernel killed it because memory ran out, according to the counter of ",
                             group ? group->path : "the host", "; ", why),
                         {}};
 }
 
-std::optional<FailureCause> shared_memory(const EndFacts& facts, bool words_say_so) {
-    if (fatal_signal(facts.end) != sigbus && !words_say_so) return std::nullopt;
+std::optional<FailureCause> shared_memory(const EndFacts& facts, bool named_in_text) {
+    if (fatal_signal(facts.end) != sigbus && !named_in_text) return std::nullopt;
     const auto advice = "; enlarge it (mount -o remount,size=..., docker --shm-size), or use fewer data-loader workers";
     const bool full = facts.shm_bytes > 0 && facts.shm_free_bytes >= 0 && facts.shm_free_bytes < shm_low_bytes;
     if (full)
         return FailureCause{
             CauseKind::shared_memory_full, cat("/dev/shm of ", mebibytes(facts.shm_bytes), " is full", advice), {}};
-    if (words_say_so || (facts.shm_bytes > 0 && facts.shm_bytes <= shm_docker_bytes))
+    if (named_in_text || (facts.shm_bytes > 0 && facts.shm_bytes <= shm_docker_bytes))
         return FailureCause{
             CauseKind::shared_memory_full,
             cat("/dev/shm was probably full",
@@ -163,12 +163,12 @@ std::optional<FailureCause> shared_memory(const EndFacts& facts, bool words_say_
 
 /// Whose the GPU was is not known, so only a worker that itself says that a GPU failed under it has this cause.
 std::optional<FailureCause> unnamed_gpu(const EndFacts& facts, std::string_view words) {
-    const auto* gpu = gpu_error(facts, /*naming_nobody=*/true);
-    if (gpu == nullptr || !speaks_of_gpu(words)) return std::nullopt;
-    return FailureCause{CauseKind::gpu_fault, cat("the NVIDIA driver reported ", xid_words(*gpu)), {}};
+    const auto* gpu = gpu_error(facts, /*without_pid=*/true);
+    if (gpu == nullptr || !mentions_gpu(words)) return std::nullopt;
+    return FailureCause{CauseKind::gpu_fault, cat("the NVIDIA driver reported ", xid_text(*gpu)), {}};
 }
 
-FailureCause told_by_words(const EndFacts& facts, const LastWord& word) {
+FailureCause cause_by_text(const EndFacts& facts, const KnownError& word) {
     FailureCause cause{word.kind, word.text, {}};
     if (word.kind == CauseKind::allocation_failed && facts.address_space_limit_bytes >= 0)
         cause.text +=
@@ -176,7 +176,7 @@ FailureCause told_by_words(const EndFacts& facts, const LastWord& word) {
     return cause;
 }
 
-std::string killed_words(const EndFacts& facts) {
+std::string killed_text(const EndFacts& facts) {
     const bool by_shell = std::holds_alternative<Exited>(facts.end);
     return cat(
         by_shell ? "a shell's exit code for a program killed by signal 9 (SIGKILL), " : "",
@@ -186,10 +186,10 @@ std::string killed_words(const EndFacts& facts) {
 }
 
 /// Nothing was said by anybody.
-FailureCause told_by_silence(const EndFacts& facts) {
+FailureCause cause_without_text(const EndFacts& facts) {
     const auto signal = fatal_signal(facts.end);
     if (signal == kill_signal && (facts.kernel_log_read || facts.oom_kills))
-        return {CauseKind::killed_from_outside, killed_words(facts), {}};
+        return {CauseKind::killed_from_outside, killed_text(facts), {}};
     if (signal == sigsegv)
         return {
             CauseKind::memory_fault, "the location is unknown: the kernel log has no entry, or is not readable", {}};
@@ -222,24 +222,24 @@ FailureCause not_started(const EndFacts& facts, const NotStarted& end) {
 
 FailureCause decide(const EndFacts& facts) {
     if (const auto* never = std::get_if<NotStarted>(&facts.end)) return not_started(facts, *never);
-    if (auto cause = told_by_kernel(facts)) return *cause;
-    if (auto cause = told_by_counters(facts)) return *cause;
-    const auto words = last_words(facts.message, facts.stderr_tail);
-    const auto word = last_word(words);
+    if (auto cause = cause_by_kernel_log(facts)) return *cause;
+    if (auto cause = cause_by_counters(facts)) return *cause;
+    const auto words = error_text(facts.message, facts.stderr_tail);
+    const auto word = known_error(words);
     const bool about_shm = word && word->kind == CauseKind::shared_memory_full;
     if (auto cause = shared_memory(facts, about_shm)) return *cause;
     if (const auto* fault = event_about<MemoryFault>(facts)) return memory_fault(*fault);
-    if (word && fatal_signal(facts.end) != kill_signal) return told_by_words(facts, *word);
+    if (word && fatal_signal(facts.end) != kill_signal) return cause_by_text(facts, *word);
     if (auto cause = unnamed_gpu(facts, words)) return *cause;
-    return told_by_silence(facts);
+    return cause_without_text(facts);
 }
 
 }  // namespace
 
-std::string unnamed_gpu_news(const KernelEvent& event) {
+std::string unnamed_gpu_errors(const KernelEvent& event) {
     const auto* gpu = std::get_if<GpuError>(&event);
     if (gpu == nullptr || gpu->pid != 0 || gpu->xid == xid_of_consequence) return {};
-    return cat("the NVIDIA driver reported ", xid_words(*gpu));
+    return cat("the NVIDIA driver reported ", xid_text(*gpu));
 }
 
 FailureCause end_cause(const EndFacts& facts) {

@@ -1,8 +1,8 @@
-// Why did this worker end? From the facts that can be had in the few milliseconds after it to a cause and a sentence
-// that says what to do. Pure; agent/evidence/end_evidence.h gathers the facts.
+// Determines why a worker ended, from facts available a few milliseconds after the end: a cause, and a sentence that
+// says what to do. Pure; agent/evidence/end_evidence.h collects the facts.
 //
-// The order is that of certainty: what the kernel says about this very process, then the counters that rose while it
-// ran, then the worker's own last words, then what the absence of all of these means.
+// The order is that of certainty: the kernel's messages about this process, then the counters that rose while it ran,
+// then the worker's own error text, then the absence of all of these.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +20,23 @@ namespace muster::agent {
 /// A control group with a memory controller (v2's memory.events, v1's memory.oom_control) that holds the workers.
 struct MemoryGroup {
     std::string path;
-    std::int64_t limit_bytes = -1;  ///< the smallest one from here upwards; -1: none
-    std::string limited_by;         ///< the file with that limit: what to raise
-    std::int64_t peak_bytes = -1;   ///< the most that was ever used under that limit; -1: not known
+    std::int64_t limit_bytes = -1;  ///< Smallest limit of the cgroup and its parents. -1: none.
+    std::string limited_by;         ///< The file with that limit.
+    std::int64_t peak_bytes = -1;   ///< Peak use under that limit. -1: unknown.
 };
 
 /// Who sent the SIGKILL that ended a worker.
 enum class Killer {
     unknown,
-    muster,  ///< itself: whatever the counters of out-of-memory kills say, it was none
+    muster,  ///< muster killed the worker: no out-of-memory kill, whatever the counters show.
 };
 
 struct EndFacts {
     WorkerEnd end;
     Killer killer = Killer::unknown;
     std::int32_t pid = 0;
-    std::string_view message;      ///< the error file's
-    std::string_view stderr_tail;  ///< its last output
+    std::string_view message;      ///< Message of the error file.
+    std::string_view stderr_tail;  ///< Last output on stderr.
     /// What the kernel has logged since the round's start; only where kernel_log_read.
     std::vector<KernelEvent> kernel_events;
     bool kernel_log_read = false;
@@ -44,11 +44,12 @@ struct EndFacts {
     /// yet (oom_tally.h); empty: nobody counts them.
     std::optional<std::int64_t> oom_kills;
     std::optional<MemoryGroup> memory_group;
-    std::int64_t address_space_limit_bytes = -1;  ///< RLIMIT_AS; -1: none
-    std::int64_t shm_bytes = -1;                  ///< size of /dev/shm; -1: not known
-    std::int64_t shm_free_bytes = -1;             ///< right after the end: what it alone held is free again
-    std::string interpreter;  ///< what a program that cannot be executed names in its first line, or its loader
-    std::string core_file;    ///< a path, or whom the dump was given to
+    std::int64_t address_space_limit_bytes = -1;  ///< RLIMIT_AS. -1: none.
+    std::int64_t shm_bytes = -1;                  ///< Size of /dev/shm. -1: unknown.
+    /// Measured right after the end: memory held by this worker alone is free again.
+    std::int64_t shm_free_bytes = -1;
+    std::string interpreter;  ///< Interpreter or loader named by a program that cannot be executed.
+    std::string core_file;    ///< A path, or the receiver of the dump.
 };
 
 /// The cause; `unknown` with an empty text where nothing is known beyond the end itself.
@@ -56,7 +57,7 @@ FailureCause end_cause(const EndFacts& facts);
 
 /// A sentence about a GPU error that names no process, for whoever reads the launcher's lines: it may be the reason of
 /// an end that has no other one. Empty: the event is something else.
-std::string unnamed_gpu_news(const KernelEvent& event);
+std::string unnamed_gpu_errors(const KernelEvent& event);
 
 /// The cause is the kernel's, the driver's or the machine's doing: no exception of the worker's own, whatever exit code
 /// it left by.

@@ -1,6 +1,5 @@
-// The file in which a worker says what went wrong (TORCHELASTIC_ERROR_FILE), as torch's @record writes it. Its text
-// comes from the worker and is not trusted: size, nesting and types are checked, and what is no error file is shown as
-// it is.
+// The file in which a worker reports its error (TORCHELASTIC_ERROR_FILE), as torch's @record writes it. The worker's
+// text is not trusted: size, nesting and types are checked. A text that is not an error file is shown unchanged.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +15,8 @@ namespace muster::agent {
 inline constexpr std::size_t error_file_bytes_max = 1024 * 1024;
 
 struct WorkerError {
-    std::string message;           ///< what to show: the traceback if there is one, and the message at its end
-    std::int64_t timestamp_s = 0;  ///< seconds since 1970 on the worker's clock; 0: not said
+    std::string message;           ///< Text for the report: the traceback if there is one, with the message at its end.
+    std::int64_t timestamp_s = 0;  ///< Seconds since 1970 on the worker's clock. 0: not given.
 };
 
 /// Reads {"message": {"message": "...", "extraInfo": {"py_callstack": "...", "timestamp": "..."}}} and

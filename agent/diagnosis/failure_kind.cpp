@@ -4,7 +4,7 @@
 #include <array>
 
 #include "agent/diagnosis/end_cause.h"
-#include "agent/diagnosis/last_words.h"
+#include "agent/diagnosis/error_text.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -97,7 +97,7 @@ FailureKind failure_kind(const WorkerEnd& end, std::string_view message, std::st
                          const WorkerName& self) {
     if (is_from_outside(cause)) return FailureKind::killed;
     if (std::holds_alternative<NotStarted>(end)) return FailureKind::killed;
-    const auto words = last_words(message, stderr_tail);
+    const auto words = error_text(message, stderr_tail);
     if (self.pid > 0 && (names_another_as_odd(words, self) || names_another_as_unsaved(words, self)))
         return FailureKind::communication_error;
     const auto* signaled = std::get_if<Signaled>(&end);

@@ -1,5 +1,6 @@
-// Cause or victim? When one worker dies, its peers fail in their collectives a moment later, often before the report of
-// the real cause is out. Within the error of the clocks the kind decides who is blamed.
+// Separates the cause of a failure from its victims. When one worker dies, its peers fail in their collectives a moment
+// later, often before the real cause is reported. Within the error of the clocks the kind decides which failure is the
+// first cause.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace muster::agent {
 /// As our runtime's messages name it: "rank 3 (pid 42 on gpu01)".
 struct WorkerName {
     std::int32_t rank = -1;
-    std::int32_t pid = 0;  ///< 0: not known, and such messages judge nobody
+    std::int32_t pid = 0;  ///< 0: unknown. Such a message is not used.
     std::string host;
 };
 

@@ -1,5 +1,5 @@
-// What this node's GPUs are used for before workers start on them: others' processes, and memory that the last round's
-// dead workers have not given back yet. Pure; what muster-gpus says comes in.
+// Checks the use of this node's GPUs before workers start: processes of others, and memory of dead workers that is not
+// free yet. Pure; the input is the output of muster-gpus.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ class GpuWatch {
 
   private:
     GpuBaseline baseline_;
-    std::set<std::pair<std::string, std::int32_t>> named_;  ///< GPU and process
+    std::set<std::pair<std::string, std::int32_t>> named_;  ///< GPU and process.
 };
 
 }  // namespace muster::agent

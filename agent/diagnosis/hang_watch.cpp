@@ -12,7 +12,7 @@ namespace muster::agent {
 namespace {
 
 /// Looks come each second. Whoever was not looked at for so long was not idle for so long.
-constexpr Duration look_pause_max = 5s;
+constexpr Duration sample_interval_max = 5s;
 constexpr std::int64_t active_cpu_share = 50;   // 1/50 of a CPU: a runtime's own threads use less
 constexpr std::uint64_t active_io_bytes = 256;  // more than the wake-ups that threads write to each other
 
@@ -24,7 +24,7 @@ bool is_stuck(char state) {
     return is_stopped(state) || state == 'D';
 }
 
-std::string_view in_words(char state) {
+std::string_view description_of(char state) {
     switch (state) {
         case 'T': return "stopped by a signal";
         case 't': return "held by a debugger";
@@ -40,7 +40,7 @@ std::string who(const WorkerSample& sample) {
 }
 
 std::string state(const WorkerSample& sample) {
-    std::string out(in_words(sample.state));
+    std::string out(description_of(sample.state));
     if (!sample.where.empty()) out += cat(" in ", sample.where);
     return out;
 }
@@ -52,7 +52,7 @@ std::string place(const WorkerSample& sample) {
     return out;
 }
 
-void want_stacks(bool& told, std::uint32_t local_rank, HangStep& step) {
+void request_stacks(bool& told, std::uint32_t local_rank, HangStep& step) {
     if (!std::exchange(told, true)) step.stacks.push_back(local_rank);
 }
 
@@ -97,10 +97,10 @@ void HangWatch::stands_at(std::uint32_t local_rank, std::string place) {
     if (found != workers_.end() && found->second.place_asked) found->second.place = std::move(place);
 }
 
-Whereabouts HangWatch::where_is(const Known& known, Instant now) {
+WorkerActivity HangWatch::where_is(const Known& known, Instant now) {
     using std::chrono::milliseconds;
     const auto& sample = known.last;
-    Whereabouts out;
+    WorkerActivity out;
     out.rank = sample.rank;
     out.pid = sample.pid;
     out.idle_ms = static_cast<std::uint32_t>(std::chrono::duration_cast<milliseconds>(now - known.active_at).count());
@@ -111,7 +111,7 @@ Whereabouts HangWatch::where_is(const Known& known, Instant now) {
     return out;
 }
 
-std::optional<Whereabouts> HangWatch::where_was(const Known& known, Instant now) const {
+std::optional<WorkerActivity> HangWatch::where_was(const Known& known, Instant now) const {
     if (is_reportable(known, now)) return where_is(known, now);
     if (known.last_rest && now - known.rest_over_at < just_now) return known.last_rest;
     return std::nullopt;
@@ -124,13 +124,13 @@ void HangWatch::worker_ended(std::uint32_t local_rank, Instant now) {
     workers_.erase(found);
 }
 
-std::vector<Whereabouts> HangWatch::whereabouts(Instant now) const {
+std::vector<WorkerActivity> HangWatch::activities(Instant now) const {
     auto all = ended_;
     for (const auto& [local_rank, known] : workers_)
         if (auto was = where_was(known, now)) all.push_back(*std::move(was));
     std::ranges::stable_sort(
         all, [](const auto& a, const auto& b) { return a.inside != b.inside ? !a.inside : a.idle_ms > b.idle_ms; });
-    if (all.size() > native::whereabouts_max) all.resize(native::whereabouts_max);
+    if (all.size() > native::activities_max) all.resize(native::activities_max);
     return all;
 }
 
@@ -152,7 +152,7 @@ std::vector<native::SeenWorker> HangWatch::seen(Instant now) const {
         return pace == native::WorkerPace::overdue ? 0 : pace == native::WorkerPace::waiting ? 1 : 2;
     };
     std::ranges::stable_sort(all, {}, [&](const auto& worker) { return order(worker.pace); });
-    if (all.size() > native::whereabouts_max) all.resize(native::whereabouts_max);
+    if (all.size() > native::activities_max) all.resize(native::activities_max);
     return all;
 }
 
@@ -171,7 +171,8 @@ HangStep HangWatch::job_seen(const native::JobSeen& seen, Instant now) {
     HangStep step;
     for (auto& [local_rank, known] : workers_) {
         if (seen.waiting && pace_of(known, now) == native::WorkerPace::overdue) known.waited_for_by = seen.waiting;
-        if (seen.waiting && known.last.rank == seen.waiting->rank) want_stacks(known.stacks_reported, local_rank, step);
+        if (seen.waiting && known.last.rank == seen.waiting->rank)
+            request_stacks(known.stacks_reported, local_rank, step);
     }
     const auto is_mine = [&](std::int32_t rank) {
         return std::ranges::any_of(workers_, [&](const auto& one) { return one.second.last.rank == rank; });
@@ -205,7 +206,7 @@ void HangWatch::begin_round() {
 
 HangStep HangWatch::judge(const std::vector<WorkerSample>& samples, Instant now) {
     HangStep step;
-    if (last_sample_ && now - *last_sample_ > look_pause_max) {
+    if (last_sample_ && now - *last_sample_ > sample_interval_max) {
         for (auto& [local_rank, known] : workers_) {
             known.active_at = known.section_since = known.heartbeat_at = known.operation_since = now;
             if (known.stuck_since) known.stuck_since = now;
@@ -292,7 +293,7 @@ void HangWatch::report_stuck(Known& known, Instant now, HangStep& step) const {
     known.stuck_reported = true;
     step.notices.push_back(
         cat(who(known.last), " has been ", place(known.last), " for ", muster::describe(now - *known.stuck_since)));
-    want_stacks(known.stacks_reported, known.last.local_rank, step);
+    request_stacks(known.stacks_reported, known.last.local_rank, step);
 }
 
 void HangWatch::report_section(Known& known, Instant now, HangStep& step) const {
@@ -302,7 +303,7 @@ void HangWatch::report_section(Known& known, Instant now, HangStep& step) const 
     if (!late || std::exchange(known.section_reported, true)) return;
     step.notices.push_back(cat(named(sample), " is in section ", sample.section, " longer than its limit of ",
                                muster::describe(sample.section_limit), ": ", place(sample)));
-    want_stacks(known.stacks_reported, sample.local_rank, step);
+    request_stacks(known.stacks_reported, sample.local_rank, step);
 }
 
 /// Also of one that uses its CPU: whoever calls heartbeat() says that its absence means something.
@@ -320,7 +321,7 @@ void HangWatch::report_heartbeats(Known& known, Instant now, HangStep& step) {
     step.notices.push_back(cat(named(sample), " has sent no heartbeat for ", muster::describe(silence),
                                ", and the longest pause before was ", muster::describe(known.longest_heartbeat_pause),
                                ": ", place(sample)));
-    want_stacks(known.stacks_reported, sample.local_rank, step);
+    request_stacks(known.stacks_reported, sample.local_rank, step);
 }
 
 void HangWatch::report_silent(Instant now, HangStep& step) {
@@ -332,7 +333,7 @@ void HangWatch::report_silent(Instant now, HangStep& step) {
                                    muster::describe(config_.silent_after), ":"));
         for (auto& [local_rank, known] : workers_) {
             step.notices.push_back(cat("  ", describe(known.last)));
-            want_stacks(known.stacks_reported, local_rank, step);
+            request_stacks(known.stacks_reported, local_rank, step);
         }
         step.notices.emplace_back(
             "  they wait for each other or for something outside the job (a file system, a network service, a lock, "
@@ -385,7 +386,7 @@ void HangWatch::order_ends(Instant now, HangStep& step) {
         if (stopped && known.missing_reported && known.stuck_since && now - *known.stuck_since < config_.deadline_min)
             continue;
         if (std::exchange(stopped ? known.end_ordered : known.missing_reported, true)) continue;
-        want_all_stacks(known, step);
+        request_all_stacks(known, step);
         if (stopped)
             step.ends.push_back({local_rank, cat("it ", *why, "; muster killed it (--hang-timeout)")});
         else
@@ -394,10 +395,11 @@ void HangWatch::order_ends(Instant now, HangStep& step) {
 }
 
 /// What the others wait in belongs to the verdict.
-void HangWatch::want_all_stacks(Known& first, HangStep& step) {
-    want_stacks(first.stacks_reported, first.last.local_rank, step);
+void HangWatch::request_all_stacks(Known& first, HangStep& step) {
+    request_stacks(first.stacks_reported, first.last.local_rank, step);
     for (auto& [local_rank, known] : workers_)
-        if (known.last.operation && known.last.operation->inside) want_stacks(known.stacks_reported, local_rank, step);
+        if (known.last.operation && known.last.operation->inside)
+            request_stacks(known.stacks_reported, local_rank, step);
 }
 
 /// Another worker of this node that is inside an operation, and not itself stopped there.

@@ -92,9 +92,9 @@ class HangWatch {
     void stands_at(std::uint32_t local_rank, std::string place);
     void worker_ended(std::uint32_t local_rank, Instant now);
     /// Workers of this round that are idle for long, or were until just now (their wait timed out, and they may have
-    /// exited). Missing and longest idle workers first, at most native::whereabouts_max.
-    [[nodiscard]] std::vector<Whereabouts> whereabouts(Instant now) const;
-    /// Running workers at the last sample, suspicious ones first, at most native::whereabouts_max. Other nodes need
+    /// exited). Missing and longest idle workers first, at most native::activities_max.
+    [[nodiscard]] std::vector<WorkerActivity> activities(Instant now) const;
+    /// Running workers at the last sample, suspicious ones first, at most native::activities_max. Other nodes need
     /// this if this node is lost, and to find missing ranks.
     [[nodiscard]] std::vector<native::SeenWorker> seen(Instant now) const;
     /// Handles the daemon's summary: an overdue worker of this node is missing from an operation in which another
@@ -115,7 +115,7 @@ class HangWatch {
         std::string place;
         Instant operation_since{};                           ///< Start of this operation, or of the pause after it.
         std::optional<native::WaitingWorker> waited_for_by;  ///< On another node, since the last activity.
-        std::optional<Whereabouts> last_rest;                ///< Its place until rest_over_at if it was idle for long.
+        std::optional<WorkerActivity> last_rest;             ///< Its place until rest_over_at if it was idle for long.
         Instant rest_over_at{};
         Instant section_since{};  ///< Start of the section.
         bool section_reported = false;
@@ -137,10 +137,10 @@ class HangWatch {
     void report_straggler(Instant now, HangStep& step);
     void ask_places(Instant now, HangStep& step);
     [[nodiscard]] bool is_reportable(const Known& known, Instant now) const;
-    [[nodiscard]] std::optional<Whereabouts> where_was(const Known& known, Instant now) const;
-    [[nodiscard]] static Whereabouts where_is(const Known& known, Instant now);
+    [[nodiscard]] std::optional<WorkerActivity> where_was(const Known& known, Instant now) const;
+    [[nodiscard]] static WorkerActivity where_is(const Known& known, Instant now);
     void order_ends(Instant now, HangStep& step);
-    void want_all_stacks(Known& first, HangStep& step);
+    void request_all_stacks(Known& first, HangStep& step);
     [[nodiscard]] std::string named(const WorkerSample& sample) const;
     [[nodiscard]] std::optional<std::string> why_hung(const Known& known, Instant now) const;
     [[nodiscard]] bool is_overdue(const Known& known, Instant now) const;
@@ -150,7 +150,7 @@ class HangWatch {
 
     HangConfig config_;
     std::map<std::uint32_t, Known> workers_;  ///< Keyed by local rank.
-    std::vector<Whereabouts> ended_;          ///< Workers that have exited.
+    std::vector<WorkerActivity> ended_;       ///< Workers that have exited.
     std::optional<Instant> last_sample_;
     bool silence_reported_ = false;
     std::optional<Instant> shares_since_;

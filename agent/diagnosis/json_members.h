@@ -1,4 +1,4 @@
-// Members of JSON objects that somebody else wrote. What is missing, or is something else, is not there.
+// Reads members of JSON objects from outside. A member that is missing or has another type counts as absent.
 #pragma once
 
 #include <cstdint>

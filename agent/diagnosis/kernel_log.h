@@ -1,4 +1,4 @@
-// The kernel's own words about the end of a process: what stands in /dev/kmsg, taken apart. Pure.
+// Parses the kernel's messages about the end of a process (/dev/kmsg). Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace muster::agent {
 struct OomKill {
     std::int32_t pid = 0;
     std::string program;
-    std::int64_t resident_kib = -1;  ///< of its own pages; -1: not said
-    bool in_group = false;           ///< a control group's limit, not the host's memory
+    std::int64_t resident_kib = -1;  ///< Resident pages of its own. -1: not given.
+    bool in_group = false;           ///< True for a cgroup's limit, false for the host's memory.
 };
 /// "NVRM: Xid (PCI:0000:3b:00): 31, pid=42, name=python3, Ch 00000008, intr ...".
 struct GpuError {
-    std::int32_t pid = 0;  ///< 0: the driver names none
+    std::int32_t pid = 0;  ///< 0: the driver names none.
     std::int32_t xid = 0;
     std::string device;  ///< "PCI:0000:3b:00"
 };
@@ -27,7 +27,7 @@ struct GpuError {
 struct MemoryFault {
     std::int32_t pid = 0;
     std::optional<std::uint64_t> address;
-    std::string where;  ///< the file that was being executed; empty: not said
+    std::string where;  ///< File being executed. Empty: not given.
 };
 /// "Memory failure: 0x12: Sending SIGBUS to python3:42 due to hardware memory corruption".
 struct HardwareMemoryError {

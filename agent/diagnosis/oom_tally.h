@@ -1,5 +1,5 @@
-// Out-of-memory kills that have no victim yet. A counter says that the kernel has killed, and not whom; so a kill may
-// be a worker's end only for a short time, and only once. Pure.
+// Out-of-memory kills without a known victim. A counter reports a kill but not its victim, so a kill explains only one
+// worker's end, and only for a short time. Pure.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class OomTally {
 
   private:
     std::optional<std::int64_t> total_;
-    std::vector<Instant> seen_;  ///< when each one without a victim was counted, in that order
+    std::vector<Instant> seen_;  ///< Times of kills without a known victim, in order.
 };
 
 }  // namespace muster::agent

@@ -6,7 +6,7 @@ namespace muster::agent {
 
 namespace {
 
-constexpr std::size_t told_lines_max = 60;
+constexpr std::size_t listed_lines_max = 60;
 
 struct Line {
     std::string_view word;
@@ -47,7 +47,7 @@ StackText read_stacks(std::string_view output) {
         if (word == "native" && threads == 1 && native.empty() && is_a_place(about)) native = about;
         const bool is_own = is_a_place(about) && !about.ends_with("(libc.so.6)");
         if (word == "native" && threads == 1 && own.empty() && is_own) own = about;
-        if (out.lines.size() >= told_lines_max) continue;
+        if (out.lines.size() >= listed_lines_max) continue;
         if (word == "thread") out.lines.push_back(cat("  thread ", about, ':'));
         if (is_frame) out.lines.push_back(cat("    ", about));
         if (word == "note") out.lines.push_back(cat("    (", about, ')'));

@@ -1,4 +1,4 @@
-// What muster-stacks says of a worker (agent/probes/stacks/process_stacks.h), for people.
+// Formats the output of muster-stacks about a worker (agent/probes/stacks/process_stacks.h).
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace muster::agent {
 
 struct StackText {
-    std::vector<std::string> lines;  ///< indented; empty: nothing is known
+    std::vector<std::string> lines;  ///< Indented. Empty: nothing is known.
     /// Where the main thread is: "step (/job/train.py:31), in clock_nanosleep (libc.so.6)", without Python
     /// "raise (libc.so.6), from train (trainer)"; empty: not known.
     std::string top;

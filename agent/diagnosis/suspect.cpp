@@ -12,17 +12,17 @@ namespace muster::agent {
 
 namespace {
 
-using Places = std::vector<WhereaboutsGroup>;
+using Places = std::vector<ActivityGroup>;
 
 /// The only group that satisfies it; null: none or several do.
 template <class Condition>
-const WhereaboutsGroup* only(const Places& groups, Condition condition) {
+const ActivityGroup* only(const Places& groups, Condition condition) {
     const auto found = std::ranges::find_if(groups, condition);
     if (found == groups.end() || std::find_if(found + 1, groups.end(), condition) != groups.end()) return nullptr;
     return &*found;
 }
 
-bool stands_stopped(const WhereaboutsGroup& group) {
+bool stands_stopped(const ActivityGroup& group) {
     return group.first.state.starts_with("stopped by a signal");
 }
 
@@ -52,7 +52,7 @@ std::string_view operation_of_most(const Places& groups) {
 }  // namespace
 
 std::optional<Suspect> suspect_of(const Verdict& verdict) {
-    const auto& groups = verdict.whereabouts;
+    const auto& groups = verdict.activities;
     if (!verdict.first || verdict.first->kind != FailureKind::communication_error || groups.empty()) return {};
     if (std::ranges::any_of(groups, [](const auto& group) { return group.first.idle_ms == 0; })) return {};
     if (const auto* stopped = only(groups, stands_stopped)) return Suspect{*stopped, stopped->first.state};

@@ -1,4 +1,4 @@
-// Whom to look at first where the first failure is a victim's: one that only gave up waiting for another.
+// Names the ranks to look at first if the first failure is a victim's: a worker whose wait for another timed out.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 namespace muster::agent {
 
 struct Suspect {
-    WhereaboutsGroup group;  ///< the ranks that stood apart
-    std::string why;         ///< "missing from all_reduce 42 of world"
+    ActivityGroup group;  ///< The suspected ranks.
+    std::string why;      ///< "missing from all_reduce 42 of world"
 
     /// "rank 3 on gpu07 (pid 42), missing from all_reduce 42 of world".
     [[nodiscard]] std::string text() const;

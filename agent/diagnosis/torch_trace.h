@@ -1,5 +1,4 @@
-// What a dump of torch's flight recorder says of where its rank is. Pure; the dump is JSON that torch wrote
-// ("fr_trace_json").
+// Reads a rank's position from a dump of torch's flight recorder. Pure; the dump is torch's JSON ("fr_trace_json").
 #pragma once
 
 #include <optional>
@@ -9,8 +8,8 @@
 namespace muster::agent {
 
 struct TorchOperation {
-    bool inside = false;  ///< it is under way; else it is the last one, and over
-    std::string name;     ///< "gloo:all_reduce 12 of default_pg": torch's number of it in that group
+    bool inside = false;  ///< True while it is running. False: it is the last one and has completed.
+    std::string name;     ///< "gloo:all_reduce 12 of default_pg": torch's number of it in that group.
 };
 
 /// The oldest operation that is not over (those behind it wait for it), else the newest. Over is what torch has retired

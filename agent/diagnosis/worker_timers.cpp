@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t scope_bytes_max = 200;
 constexpr int signal_max = 64;
-constexpr double left_max_s = 30.0 * 24 * 3600;  ///< a longer one is no watchdog, and must not overflow the clock
+constexpr double left_max_s = 30.0 * 24 * 3600;  ///< A longer timer is not a watchdog, and would overflow the clock.
 
 }  // namespace
 

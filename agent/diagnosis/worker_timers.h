@@ -1,12 +1,11 @@
-// torch's timer protocol (torch.distributed.elastic.timer, file_based_local_timer): workers write one JSON object a
-// line into a FIFO, to set a timer, to release it, or to say again that it is set. Pure.
+// torch's timer protocol (torch.distributed.elastic.timer, file_based_local_timer): workers write one JSON object per
+// line into a FIFO to set, renew or release a timer. Pure.
 //
 //   {"version": 1, "pid": 42, "scope_id": "train", "expiration_time": 1700000000.5, "signal": 9}
 //
-// A timer is known by pid and scope; an expiration time below zero releases it. Times are the worker's wall clock,
-// which is this host's, a moment before they are read; what is left until then is counted on the steady clock from
-// there on, because a wall clock may be set. The bytes come from workers and are not trusted: size, number and types
-// are checked.
+// Pid and scope identify a timer. An expiration time below zero releases it. Times are on the worker's wall clock,
+// which is this host's. The remaining time is measured on the steady clock from then on, because a wall clock may be
+// set. The bytes are not trusted: size, number and types are checked.
 #pragma once
 
 #include <cstddef>
@@ -25,18 +24,18 @@ struct ExpiredTimer {
     std::int32_t pid = 0;
     std::string scope;
     std::int32_t signal = 0;
-    Duration late{};  ///< since it should have been released
+    Duration late{};  ///< Time since its deadline.
 };
 
 /// The same moment on both clocks.
 struct TimerNow {
-    double wall_s = 0;  ///< since 1970
+    double wall_s = 0;  ///< Seconds since 1970.
     Instant steady;
 };
 
 class WorkerTimers {
   public:
-    static constexpr std::size_t line_bytes_max = 4096;  ///< what a FIFO takes in one piece
+    static constexpr std::size_t line_bytes_max = 4096;  ///< Maximum of one atomic write to a FIFO.
     static constexpr std::size_t timers_max = 10'000;
 
     /// Bytes as they come from the FIFO; a line may arrive in pieces. Returns how many lines were no request.
@@ -55,9 +54,9 @@ class WorkerTimers {
     };
     bool read_line(std::string_view line, TimerNow now);
 
-    std::map<std::pair<std::int32_t, std::string>, Timer> timers_;  ///< by pid and scope
+    std::map<std::pair<std::int32_t, std::string>, Timer> timers_;  ///< Keyed by pid and scope.
     std::string rest_;
-    bool skipping_ = false;  ///< the rest of a line that was too long
+    bool skipping_ = false;  ///< True inside a line that is too long.
 };
 
 }  // namespace muster::agent

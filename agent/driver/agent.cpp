@@ -76,7 +76,7 @@ void Agent::Driver::listen() {
         else if (const auto* seen = std::get_if<native::JobSeen>(&message))
             self->hangs_.job_seen(*seen);
         else
-            self->daemon_said(std::move(message));
+            self->on_daemon_message(std::move(message));
     };
     link_.on_fenced = forward<ClientFenced>();
     link_.on_lost = forward<ClientLost>();
@@ -146,12 +146,12 @@ void Agent::Driver::arm_deadline() {
 
 /// An assignment waits until it is known where this node reaches the store; whatever comes after it ends the wait, so
 /// that nothing overtakes it.
-void Agent::Driver::daemon_said(native::Message message) {
+void Agent::Driver::on_daemon_message(native::Message message) {
     reach_.hurry();
     auto* assignment = std::get_if<native::Assigned>(&message);
     if (assignment != nullptr && assignment->group_world_size > 1) return find_store(std::move(*assignment));
     if (assignment != nullptr) config_.workers.interface.clear();  // nobody is there to be led to
-    happen(DaemonSaid{std::move(message)});
+    happen(DaemonMessage{std::move(message)});
 }
 
 void Agent::Driver::find_store(native::Assigned assignment) {
@@ -175,7 +175,7 @@ void Agent::Driver::find_store(native::Assigned assignment) {
         if (!found.address.empty() && !fixed) assignment.store_addresses = {found.address};
         spec.interface = found.interface;
         if (!found.trouble.empty() && agent_.on_progress) agent_.on_progress(found.trouble);
-        happen(DaemonSaid{std::move(assignment)});
+        happen(DaemonMessage{std::move(assignment)});
     });
 }
 
@@ -219,11 +219,11 @@ void Agent::Driver::host_said(ProcessEvent event) {
             faults_.worker_ended(ended->local_rank, ended->at, notes.cause);
         }
     } else if (const auto* stuck = std::get_if<TreeStuck>(&event)) {
-        notes.cause.text = EndEvidence::describe_stuck(stuck->pids);
+        notes.cause.text = EndEvidence::describe_unkillable(stuck->pids);
     } else if (const auto* lost = std::get_if<GuardianLost>(&event)) {
         notes = notes_at(lost->at);
     }
-    happen(HostSaid{std::move(event), std::move(notes)});
+    happen(HostEvent{std::move(event), std::move(notes)});
 }
 
 WorkerNotes Agent::Driver::notes_at(Instant at) const {

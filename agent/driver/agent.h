@@ -1,9 +1,9 @@
 // The driver of one node's agent: client events + process events + signals -> supervisor -> actions.
 //
-// It holds no decision about the domain: Supervisor (supervision/supervisor.h) has all of those. What is here is the
-// carrying out: making the workers' commands, directories and channels; gathering the facts about a failed worker
-// (clock, error file, last lines of stderr); the timer; the handled signals; feeding the guardian each lease/10 while
-// the link allows it.
+// Supervisor (supervision/supervisor.h) makes all decisions about the domain. The driver carries them out. It prepares
+// the workers' commands, directories and channels. It collects the facts about a failed worker (clock, error file, last
+// lines of stderr). It handles the timer and signals, and feeds the guardian every lease/10 while the connection allows
+// it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -44,17 +44,17 @@ void Agent::Driver::carry_out(const StartWorkers& action) {
         WorkerEnded ended{.local_rank = local_rank};
         ended.end = NotStarted{0, "prepare the worker"};
         ended.at = now();
-        happen(HostSaid{std::move(ended), std::move(notes)});
+        happen(HostEvent{std::move(ended), std::move(notes)});
     }
 }
 
-void Agent::Driver::carry_out(const TellWorkers& action) {
+void Agent::Driver::carry_out(const SendRoundOver& action) {
     hangs_.round_failed();
-    commands_.tell_all(local::RoundEnded{action.why});
+    commands_.send_to_all(local::RoundEnded{action.why});
 }
 
 void Agent::Driver::carry_out(const NotifyWorkers& action) {
-    commands_.tell_all(local::Notice{.why = action.why});
+    commands_.send_to_all(local::Notice{.why = action.why});
 }
 
 void Agent::Driver::carry_out(const SignalWorkers& action) {
@@ -68,7 +68,7 @@ void Agent::Driver::carry_out(const SignalGroup& action) {
 }
 
 void Agent::Driver::carry_out(const PreemptWorkers& action) {
-    commands_.tell_all(local::Notice{.why = action.why});
+    commands_.send_to_all(local::Notice{.why = action.why});
     const int signal = config_.preemption_signal;
     if (signal == 0) return;
     std::string deaf;
@@ -109,7 +109,7 @@ void Agent::Driver::carry_out(const ReportRound& action) {
     commands_.keep_flight_records();
     commands_.forget_round();
     report.checkpoint_step = commands_.checkpoint_step();
-    report.whereabouts = hangs_.whereabouts();
+    report.activities = hangs_.activities();
     persister_.start(commands_.snapshots(), commands_.last_round(), AgentPersister::When::between_rounds);
     link_.round_report(std::move(report));
 }

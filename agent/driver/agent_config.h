@@ -1,4 +1,4 @@
-// What an agent needs to know, filled in by the launcher.
+// The configuration of an agent, filled in by the launcher.
 #pragma once
 
 #include <functional>
@@ -14,22 +14,22 @@ namespace muster::agent {
 
 /// What only the launcher knows of this node's ways; each may answer nothing, or be empty. Asked once a round.
 struct NetworkFacts {
-    std::function<std::string()> own_address;     ///< the one at which other nodes reach this one
-    std::function<std::string()> daemon_address;  ///< at which this node reaches the daemon
+    std::function<std::string()> own_address;     ///< Address at which other nodes reach this node.
+    std::function<std::string()> daemon_address;  ///< Address at which this node reaches the daemon.
 };
 
 struct AgentConfig {
-    SupervisorConfig supervisor;  ///< the join, this host's name, the grace
+    SupervisorConfig supervisor;  ///< The join, this host's name, the grace.
     WorkerSpec workers;
-    std::string shown_job = "none";  ///< as people know it: where commands are taken
+    std::string shown_job = "none";  ///< Job id as users know it. Part of the command socket's address.
     LogChoices logs;
     NetworkFacts network;
-    std::vector<int> handled_signals;  ///< forwarded to the workers, then the agent leaves
-    bool allow_faults = false;         ///< --allow-faults: muster fault may lose parts of this node
-    HangConfig hang;                   ///< what is told of workers that do nothing, and when one is ended
-    int preemption_signal = 0;         ///< a notice to all workers of the job; 0: none
-    Duration lease = 5s;               ///< the guardian is fed each lease/10
-    Duration persist_limit = 60s;      ///< for bringing copies in memory to the disk; zero: they are not
+    std::vector<int> handled_signals;  ///< Forwarded to the workers; then the agent leaves.
+    bool allow_faults = false;         ///< --allow-faults: muster fault may inject faults into this node.
+    HangConfig hang;                   ///< Limits for workers without progress.
+    int preemption_signal = 0;         ///< Gives a notice to all workers of the job. 0: none.
+    Duration lease = 5s;               ///< The guardian is fed every lease/10.
+    Duration persist_limit = 60s;      ///< Time limit for writing copies in memory to disk. Zero: they are not written.
 };
 
 }  // namespace muster::agent

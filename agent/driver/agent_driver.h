@@ -1,5 +1,5 @@
-// Turns what happens around an agent into the supervisor's events (agent.cpp), and its actions into calls
-// (agent_actions.cpp). Private to these two.
+// Turns outside happenings into the supervisor's events (agent.cpp), and its actions into calls (agent_actions.cpp).
+// Private to these two.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -51,7 +51,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void feed();
     void arm_deadline();
 
-    void daemon_said(native::Message message);
+    void on_daemon_message(native::Message message);
     void find_store(native::Assigned assignment);
     void happen(SupervisorEvent event);
     void host_said(ProcessEvent event);
@@ -64,7 +64,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void carry_out(const CloseStore& action);
     void carry_out(const SendJoin& action);
     void carry_out(const StartWorkers& action);
-    void carry_out(const TellWorkers& action);
+    void carry_out(const SendRoundOver& action);
     void carry_out(const NotifyWorkers& action);
     void carry_out(const SignalWorkers& action);
     void carry_out(const SignalGroup& action);
@@ -94,7 +94,8 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     FaultInjector faults_;
     Supervisor supervisor_;
     StoreReach reach_;
-    std::string asked_master_;  ///< static back end's, as the user wrote it; it may lead elsewhere in each round
+    std::string asked_master_;  ///< Master address of the static back end as the user wrote it. It may resolve
+                                ///< differently in each round.
     boost::asio::io_context& loop_;
     boost::asio::signal_set signals_;
     boost::asio::steady_timer deadline_;

@@ -1,4 +1,4 @@
-// RendezvousLink over the asio client: forwards the verbs, hands on the callbacks.
+// RendezvousLink over the asio client: forwards calls and callbacks.
 #pragma once
 
 #include "agent/supervision/rendezvous_link.h"
@@ -24,7 +24,7 @@ class ClientLink final : public RendezvousLink {
     void close(std::function<void()> closed) override { client_.flush(1s, std::move(closed)); }
     [[nodiscard]] bool may_feed() const override { return client_.may_feed(); }
 
-    std::function<void(const Endpoint& daemon)> on_connected;  ///< rendezvous::ClientCallbacks
+    std::function<void(const Endpoint& daemon)> on_connected;  ///< As in rendezvous::ClientCallbacks.
 
     /// For what the link does not say: the answer to peers.
     [[nodiscard]] rendezvous::Client& client() { return client_; }

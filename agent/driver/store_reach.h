@@ -1,5 +1,5 @@
-// Which address of the workers' store this node reaches, found out before its workers start: they get it as
-// MASTER_ADDR, and the interface that leads there as gloo's. Every node may need another one.
+// Finds the address of the workers' store that this node reaches, before its workers start. They get it as MASTER_ADDR,
+// and gloo gets the interface that leads there. Each node may need a different one.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -21,14 +21,14 @@ namespace muster::agent {
 class StoreReach {
   public:
     struct Found {
-        std::string address;    ///< of the store; the first candidate where none was reached
-        std::string interface;  ///< of this host, that leads to the other nodes; empty: not known, or loopback
-        std::string trouble;    ///< a sentence: none was reached; empty otherwise
+        std::string address;    ///< Address of the store. The first candidate if none was reached.
+        std::string interface;  ///< Interface of this host towards the other nodes. Empty: unknown, or loopback.
+        std::string trouble;    ///< Message if no address was reached, else empty.
     };
     /// What else is known of the ways of this node; each may be empty.
     struct Known {
-        std::string own_address;     ///< at which other nodes reach this one
-        std::string daemon_address;  ///< at which this node reaches the daemon
+        std::string own_address;     ///< Address at which other nodes reach this node.
+        std::string daemon_address;  ///< Address at which this node reaches the daemon.
         /// A refusal shows that the address is reached as well: the store's port is not yet bound.
         bool is_bound_later = false;
     };
@@ -44,7 +44,6 @@ class StoreReach {
     /// Calls `handler` once: inside this call on the store's own node, unless its address is a name; else from the
     /// loop, after a few seconds at the latest; unless cancelled before. Only while none is under way.
     void start(const native::Assigned& assignment, const Known& known, Handler handler);
-    [[nodiscard]] bool is_under_way() const { return static_cast<bool>(handler_); }
     /// Something else has come that cannot wait: calls the handler now, with the first candidate.
     void hurry();
     void cancel();
@@ -59,9 +58,9 @@ class StoreReach {
 
     boost::asio::io_context& loop_;
     rendezvous::Resolver resolver_;
-    boost::asio::steady_timer timer_;  ///< for a name
+    boost::asio::steady_timer timer_;  ///< Deadline of the name lookup.
     const Duration resolve_max_;
-    std::uint64_t number_ = 0;  ///< of the search: an answer to an earlier one comes too late
+    std::uint64_t number_ = 0;  ///< Number of the search. Answers to earlier searches are ignored.
     std::shared_ptr<rendezvous::ConnectRace> race_;
     Handler handler_;
     std::vector<std::string> candidates_;

@@ -16,7 +16,7 @@
 namespace muster::agent {
 
 Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& assignment) {
-    tell_progress(assignment);
+    send_progress(assignment);
     const auto run = logs_.run_directory();
     if (run.has_error()) return run.error();
     attempt_ = attempt_directory(run.value(), assignment.restart_count);
@@ -63,7 +63,7 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
 }
 
 /// At a restart, on one node: all see the same directory.
-void WorkerCommands::tell_progress(const native::Assigned& assignment) {
+void WorkerCommands::send_progress(const native::Assigned& assignment) {
     const auto& directory = config_.workers.checkpoint_dir;
     if (last_round_ == no_round || directory.empty() || assignment.group_rank != 0) return;
     const auto newest = progress_.newest(directory);
@@ -125,7 +125,7 @@ void WorkerCommands::forget_round() {
     channels_.clear();
 }
 
-void WorkerCommands::tell_all(const local::Message& message) {
+void WorkerCommands::send_to_all(const local::Message& message) {
     for (const auto& channel : channels_)
         if (channel) channel->send(message);
 }
@@ -134,17 +134,17 @@ void WorkerCommands::keep_flight_records() {
     if (attempt_.empty()) return;
     for (std::size_t local_rank = 0; local_rank < channels_.size(); ++local_rank) {
         const auto& channel = channels_[local_rank];
-        const int memory = channel ? channel->gift(local::GiftKind::flight_record) : -1;
+        const int memory = channel ? channel->gift(local::HandoverKind::flight_record) : -1;
         if (memory < 0) continue;
         const auto path = cat(attempt_, "/flight_", rank_base_ + local_rank, ".ring");
         if (auto kept = flight_files_.keep(memory, path); !kept) log(LogLevel::warning, kept.error().context);
     }
 }
 
-HangWatcher::Told WorkerCommands::told(std::uint32_t local_rank) const {
+HangWatcher::WorkerInput WorkerCommands::told(std::uint32_t local_rank) const {
     if (local_rank >= channels_.size() || !channels_[local_rank]) return {};
     const auto& channel = *channels_[local_rank];
-    const int memory = channel.gift(local::GiftKind::flight_record);
+    const int memory = channel.gift(local::HandoverKind::flight_record);
     const auto& facts = channel.facts();
     const auto& directory = workers_[local_rank].directory;
     return {.section = facts.section,
@@ -160,7 +160,7 @@ void WorkerCommands::describe(const WorkerEnded& ended, WorkerNotes& notes) cons
     const auto local_rank = ended.local_rank;
     if (local_rank >= workers_.size()) return;
     if (std::holds_alternative<Signaled>(ended.end) && local_rank < channels_.size() && channels_[local_rank])
-        notes.message = flight_failure(channels_[local_rank]->gift(local::GiftKind::flight_record));
+        notes.message = flight_failure(channels_[local_rank]->gift(local::HandoverKind::flight_record));
     if (local_rank < channels_.size() && channels_[local_rank] && channels_[local_rank]->facts().step) {
         const auto& facts = channels_[local_rank]->facts();
         notes.stepped = true;

@@ -1,4 +1,4 @@
-// The workers of one round, made ready: directories, channels, environments, and what to look at when one fails.
+// Prepares the workers of one round: directories, channels, environments. Collects the files of a failed one.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,10 @@ class WorkerCommands {
     void describe(const WorkerEnded& ended, WorkerNotes& notes) const;
 
     /// What that worker tells about itself, in words on its channel and in its flight record.
-    [[nodiscard]] HangWatcher::Told told(std::uint32_t local_rank) const;
+    [[nodiscard]] HangWatcher::WorkerInput told(std::uint32_t local_rank) const;
 
     /// On every channel that a worker opened.
-    void tell_all(const local::Message& message);
+    void send_to_all(const local::Message& message);
     /// Nothing of the round's workers is left, and it did not end well: what they gave of their flight records goes
     /// into files beside their logs.
     void keep_flight_records();
@@ -47,7 +47,7 @@ class WorkerCommands {
     /// It is as new as what this node's memory has.
     [[nodiscard]] bool newest_is_on_local_disk();
     /// By local rank: what workers of rounds that ended have given.
-    [[nodiscard]] const std::map<std::uint32_t, std::vector<Gift>>& snapshots() const { return snapshots_; }
+    [[nodiscard]] const std::map<std::uint32_t, std::vector<MemoryHandover>>& snapshots() const { return snapshots_; }
     /// The last round that make() was for.
     [[nodiscard]] Round last_round() const { return last_round_; }
     /// Closes the round's channels. Snapshots of its workers are kept for those of the next round.
@@ -56,7 +56,7 @@ class WorkerCommands {
   private:
     [[nodiscard]] std::int64_t snapshot_step() const;
     [[nodiscard]] std::int64_t local_step();
-    void tell_progress(const native::Assigned& assignment);
+    void send_progress(const native::Assigned& assignment);
     std::string open_channel(std::uint32_t local_rank);
 
     boost::asio::io_context& loop_;
@@ -73,9 +73,9 @@ class WorkerCommands {
     std::vector<WorkerLogs> workers_;                      // by local rank, of the current round
     std::vector<std::unique_ptr<AgentChannel>> channels_;  // by local rank; null where none could be opened
     Round last_round_ = no_round;
-    std::map<std::uint32_t, std::vector<Gift>>
+    std::map<std::uint32_t, std::vector<MemoryHandover>>
         snapshots_;  // by local rank: given in a round before, for the next one's worker
-    std::map<std::uint32_t, std::vector<Gift>> copies_;  // the same of ranks on other nodes
+    std::map<std::uint32_t, std::vector<MemoryHandover>> copies_;  // the same of ranks on other nodes
 };
 
 }  // namespace muster::agent

@@ -62,7 +62,7 @@ std::string core_file_of(const WorkerEnded& ended, const std::string& host, std:
     return place.pattern.empty() ? place.words : EndEvidence::newest_core(place.pattern, since_s);
 }
 
-std::string_view state_in_words(char state) {
+std::string_view state_text(char state) {
     switch (state) {
         case 'D': return "in uninterruptible sleep";
         case 'R': return "running";
@@ -119,7 +119,7 @@ int EndEvidence::read_kernel_log() {
         if (size <= 0) break;
         auto event = parse_kernel_line({record, static_cast<std::size_t>(size)});
         if (!event || kernel_events_.size() >= events_max) continue;
-        if (const auto news = unnamed_gpu_news(*event); !news.empty()) log(LogLevel::warning, news);
+        if (const auto news = unnamed_gpu_errors(*event); !news.empty()) log(LogLevel::warning, news);
         if (std::holds_alternative<OomKill>(*event)) ++oom_kills;
         kernel_events_.push_back(std::move(*event));
     }
@@ -190,10 +190,10 @@ std::string EndEvidence::newest_core(const std::string& pattern, std::int64_t si
     return newest.empty() ? cat("written to ", pattern) : newest;
 }
 
-std::string EndEvidence::describe_stuck(const std::vector<std::int32_t>& pids) {
-    constexpr std::size_t told_max = 8;
+std::string EndEvidence::describe_unkillable(const std::vector<std::int32_t>& pids) {
+    constexpr std::size_t listed_max = 8;
     std::string out = pids.size() == 1 ? "process " : "processes ";
-    for (std::size_t i = 0; i < pids.size() && i < told_max; ++i) {
+    for (std::size_t i = 0; i < pids.size() && i < listed_max; ++i) {
         const auto stat = read_file(cat("/proc/", pids[i], "/stat"));
         const auto name_end = stat.rfind(')');
         out += cat(i > 0 ? ", " : "", pids[i]);
@@ -201,10 +201,10 @@ std::string EndEvidence::describe_stuck(const std::vector<std::int32_t>& pids) {
         const auto name_begin = stat.find('(') + 1;
         const auto where = read_file(cat("/proc/", pids[i], "/wchan"));
         const bool known = !where.empty() && where != "0";
-        out += cat(" (", stat.substr(name_begin, name_end - name_begin), ", ", state_in_words(stat[name_end + 2]),
+        out += cat(" (", stat.substr(name_begin, name_end - name_begin), ", ", state_text(stat[name_end + 2]),
                    known ? cat(" in ", where) : std::string(), ")");
     }
-    return pids.size() > told_max ? cat(out, " and ", pids.size() - told_max, " more") : out;
+    return pids.size() > listed_max ? cat(out, " and ", pids.size() - listed_max, " more") : out;
 }
 
 }  // namespace muster::agent

@@ -1,5 +1,5 @@
-// Gathers what is known of a worker's end, right after it: counters of control groups, the kernel's log, /dev/shm, the
-// core dump. Plain reads of a few small files, about a millisecond, and never a wait; diagnosis/end_cause.h judges.
+// Collects facts about a worker's end, right after it: counters of control groups, the kernel log, /dev/shm, the core
+// dump. It reads a few small files in about a millisecond and never waits. diagnosis/end_cause.h judges.
 #pragma once
 
 #include <cstdint>
@@ -39,17 +39,17 @@ class EndEvidence {
     [[nodiscard]] static std::string newest_core(const std::string& pattern, std::int64_t since_s);
 
     /// "processes 42 (python3, in uninterruptible sleep in nfs_wait_bit_killable)": those that SIGKILL did not remove.
-    [[nodiscard]] static std::string describe_stuck(const std::vector<std::int32_t>& pids);
+    [[nodiscard]] static std::string describe_unkillable(const std::vector<std::int32_t>& pids);
 
   private:
     /// How many out-of-memory kills it tells of that were not read before.
     int read_kernel_log();
     [[nodiscard]] std::optional<std::int64_t> count_kills() const;
 
-    std::optional<FoundMemoryGroup> group_;  ///< empty: the host's counter is all there is
+    std::optional<FoundMemoryGroup> group_;  ///< Empty: only the host's counter is available.
     OomTally oom_kills_;
-    std::int64_t round_began_s_ = 0;  // since 1970, by this host's clock
-    FileDescriptor kernel_log_;       ///< at the first record that was not read yet
+    std::int64_t round_began_s_ = 0;  // seconds since 1970, on this host's clock
+    FileDescriptor kernel_log_;       ///< Positioned at the first unread record.
     std::vector<KernelEvent> kernel_events_;
 };
 

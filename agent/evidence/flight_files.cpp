@@ -43,7 +43,7 @@ Result<std::vector<char>> read_memory(int memory) {
 Result<void> FlightFiles::keep(int memory, const std::string& path) {
     auto bytes = read_memory(memory);
     if (!bytes) return bytes.error();
-    const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+    const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640));
     if (!file.valid()) return error_from_errno(errno, cat("write the flight record ", path));
     if (std::find(paths_.begin(), paths_.end(), path) == paths_.end()) paths_.push_back(path);
     for (std::size_t written = 0; written < bytes->size();) {

@@ -1,5 +1,5 @@
-// The flight records of this node's workers, on disk once a round has ended badly: the workers gave their memory to the
-// agent (AgentChannel), so nobody has to be alive or to cooperate. A job that ends well leaves none behind.
+// Writes the flight records of this node's workers to disk after a round that failed. The workers share the memory with
+// the agent (AgentChannel), so no worker has to be alive. A job that succeeds leaves no files.
 #pragma once
 
 #include <string>

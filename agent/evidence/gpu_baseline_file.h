@@ -1,6 +1,6 @@
-// What was taken of the GPUs before an agent's first workers, where it outlives the agent: the next one here must not
-// take for somebody else's what the dead one's workers have not given back yet. A file of this host's memory for each
-// agent, locked as long as the agent lives. A clean end leaves none.
+// Keeps the GPU use from before an agent's first workers, beyond the agent's death. The next agent then recognizes
+// memory that the dead one's workers have not freed. One file in shared memory per agent, locked while the agent lives.
+// A clean end removes it.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ class GpuBaselineFile {
 
   private:
     std::string directory_;
-    std::string prefix_;  ///< of the names of this user's files
+    std::string prefix_;  ///< Prefix of the names of this user's files.
     std::string path_;
     FileDescriptor file_;
 };

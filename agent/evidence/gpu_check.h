@@ -1,5 +1,5 @@
-// Looks at this node's GPUs before workers start on them (diagnosis/gpu_use.h), by muster-gpus. Where there is no
-// driver nothing is run and nothing takes time.
+// Checks this node's GPUs with muster-gpus before workers start (diagnosis/gpu_use.h). Without a driver it runs
+// nothing.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

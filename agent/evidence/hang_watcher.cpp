@@ -16,7 +16,7 @@ namespace muster::agent {
 
 namespace {
 
-constexpr Duration look_pause = 1s;
+constexpr Duration sample_interval = 1s;
 constexpr Duration stacks_limit = 1500ms;
 /// A thousand nodes then tell a daemon 100 times a second, some KiB each time. When all of them hang they tell it once
 /// more each, and never more often than they look.
@@ -75,9 +75,9 @@ void HangWatcher::begin_round(std::uint32_t rank_base) {
     workers_.clear();
     watch_.begin_round();
     torch_.forget();
-    whereabouts_.reset();
-    seen_told_at_.reset();
-    paces_told_.clear();
+    activities_.reset();
+    seen_sent_at_.reset();
+    paces_sent_.clear();
     torch_operations_.clear();
     resting_ = false;
     arm();
@@ -103,18 +103,18 @@ FailureCause HangWatcher::worker_ended(std::uint32_t local_rank) {
 void HangWatcher::round_failed() {
     if (resting_) return;
     const auto now = std::chrono::steady_clock::now();
-    whereabouts_ = with_torch(watch_.whereabouts(now));
+    activities_ = with_torch(watch_.activities(now));
     for (const auto& line : watch_.round_failed(now))
         if (on_notice) on_notice(line);
 }
 
-std::vector<Whereabouts> HangWatcher::whereabouts() const {
-    return whereabouts_ ? *whereabouts_ : with_torch(watch_.whereabouts(std::chrono::steady_clock::now()));
+std::vector<WorkerActivity> HangWatcher::activities() const {
+    return activities_ ? *activities_ : with_torch(watch_.activities(std::chrono::steady_clock::now()));
 }
 
 void HangWatcher::rest() {
     // Without samples from here on, all workers would seem inactive.
-    if (!resting_ && !whereabouts_) whereabouts_ = whereabouts();
+    if (!resting_ && !activities_) activities_ = activities();
     resting_ = true;
     timer_.cancel();
     stacks_.drop_all();
@@ -123,7 +123,7 @@ void HangWatcher::rest() {
 }
 
 void HangWatcher::arm() {
-    timer_.expires_after(look_pause);
+    timer_.expires_after(sample_interval);
     timer_.async_wait([this, life = std::weak_ptr(life_)](boost::system::error_code cancelled) {
         if (cancelled || life.expired() || resting_) return;
         sample_workers();
@@ -157,7 +157,7 @@ void HangWatcher::sample_workers() {
     for (auto& [local_rank, worker] : workers_) samples.push_back(sample_of(local_rank, worker));
     const auto now = std::chrono::steady_clock::now();
     carry_out(watch_.judge(samples, now), now);
-    tell_seen(now);
+    send_seen(now);
 }
 
 void HangWatcher::job_seen(const native::JobSeen& seen) {
@@ -167,7 +167,7 @@ void HangWatcher::job_seen(const native::JobSeen& seen) {
 
 void HangWatcher::carry_out(HangStep step, Instant now) {
     for (const auto local_rank : step.stacks) {
-        tell_stacks(local_rank);
+        report_stacks(local_rank);
         torch_.ask(static_cast<std::int32_t>(rank_base_ + local_rank), now);
         ask_torch(local_rank, true);
     }
@@ -182,20 +182,20 @@ void HangWatcher::carry_out(HangStep step, Instant now) {
         take_stacks(order.local_rank, [this, order](const StackText& stacks) { end(order, stacks); });
 }
 
-void HangWatcher::ask_torch(std::uint32_t local_rank, bool aloud) {
+void HangWatcher::ask_torch(std::uint32_t local_rank, bool as_notice) {
     const auto rank = static_cast<std::int32_t>(rank_base_ + local_rank);
     auto told = ask(local_rank);
     if (told.torch_socket.empty()) return;
-    auto answered = [this, life = std::weak_ptr(life_), rank, aloud](const TorchServer::Answer& answer) {
+    auto answered = [this, life = std::weak_ptr(life_), rank, as_notice](const TorchServer::Answer& answer) {
         if (life.expired()) return;
         if (answer.operation) torch_operations_[rank] = *answer.operation;
-        if (aloud && on_notice) on_notice(answer.line);
+        if (as_notice && on_notice) on_notice(answer.line);
     };
     torch_server_.ask(rank, told.torch_socket, std::move(told.torch_file), std::move(answered));
 }
 
 /// A worker's own flight record knows more.
-std::vector<Whereabouts> HangWatcher::with_torch(std::vector<Whereabouts> all) const {
+std::vector<WorkerActivity> HangWatcher::with_torch(std::vector<WorkerActivity> all) const {
     for (auto& worker : all) {
         const auto found = torch_operations_.find(worker.rank);
         if (found == torch_operations_.end() || !worker.operation.empty()) continue;
@@ -205,15 +205,15 @@ std::vector<Whereabouts> HangWatcher::with_torch(std::vector<Whereabouts> all) c
     return all;
 }
 
-void HangWatcher::tell_seen(Instant now) {
+void HangWatcher::send_seen(Instant now) {
     if (!on_seen || workers_.empty()) return;
     auto seen = watch_.seen(now);
     std::map<std::int32_t, native::WorkerPace> paces;
     for (const auto& worker : seen)
         if (worker.pace != native::WorkerPace::usual) paces[worker.at.rank] = worker.pace;
-    if (seen_told_at_ && now - *seen_told_at_ < seen_pause && paces == paces_told_) return;
-    seen_told_at_ = now;
-    paces_told_ = std::move(paces);
+    if (seen_sent_at_ && now - *seen_sent_at_ < seen_pause && paces == paces_sent_) return;
+    seen_sent_at_ = now;
+    paces_sent_ = std::move(paces);
     for (auto& worker : seen)
         if (const auto step = ask(static_cast<std::uint32_t>(worker.at.rank) - rank_base_).step)
             worker.at.state += cat(", step ", *step, " done");
@@ -239,7 +239,7 @@ void HangWatcher::stacks_taken(std::uint32_t local_rank, std::int32_t pid, const
     for (const auto& use : std::exchange(found->second.want, {})) use(stacks);
 }
 
-void HangWatcher::tell_stacks(std::uint32_t local_rank) {
+void HangWatcher::report_stacks(std::uint32_t local_rank) {
     take_stacks(local_rank, [this, local_rank](const StackText& stacks) {
         if (stacks.lines.empty() || !on_notice) return;
         on_notice(cat("where rank ", rank_base_ + local_rank, " is:"));

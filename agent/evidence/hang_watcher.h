@@ -24,7 +24,7 @@ namespace muster::agent {
 class HangWatcher {
   public:
     /// What a worker reports about itself, read with each sample.
-    struct Told {
+    struct WorkerInput {
         std::string section;
         Duration section_limit{};
         std::uint64_t heartbeats = 0;
@@ -38,7 +38,7 @@ class HangWatcher {
     HangWatcher(boost::asio::io_context& loop, HangConfig config,
                 const std::map<std::string, std::string>& environment);
 
-    std::function<Told(std::uint32_t local_rank)> ask;
+    std::function<WorkerInput(std::uint32_t local_rank)> ask;
     std::function<void(std::string)> on_notice;
     /// Called with the workers' states: after their start, every 10 s, and at once when a worker becomes overdue or
     /// waiting or ceases to be.
@@ -53,7 +53,7 @@ class HangWatcher {
     /// The round failed: reports the places of this node's idle workers.
     void round_failed();
     /// The places of idle workers when the round failed, including workers that ended before.
-    [[nodiscard]] std::vector<Whereabouts> whereabouts() const;
+    [[nodiscard]] std::vector<WorkerActivity> activities() const;
     /// The workers are being stopped: no samples until the next round.
     void rest();
 
@@ -64,8 +64,8 @@ class HangWatcher {
         FileDescriptor pidfd;      ///< Protects against reused pids. Invalid: the worker is not killed.
         std::string ended_why;
         char state = '?';  ///< State in the last sample.
-        std::vector<std::function<void(const StackText&)>>
-            want;  ///< Callbacks for its stacks. Not empty while they are being read.
+        /// Callbacks for its stacks. Not empty while they are being read.
+        std::vector<std::function<void(const StackText&)>> want;
     };
 
     void arm();
@@ -74,14 +74,14 @@ class HangWatcher {
     /// Calls `use` with the stacks, unless the worker ends first or sampling stops.
     void take_stacks(std::uint32_t local_rank, std::function<void(const StackText&)> use);
     void stacks_taken(std::uint32_t local_rank, std::int32_t pid, const std::string& output);
-    void tell_stacks(std::uint32_t local_rank);
+    void report_stacks(std::uint32_t local_rank);
     void ask_place(std::uint32_t local_rank);
     void end(const EndOrder& order, const StackText& stacks);
     void carry_out(HangStep step, Instant now);
-    void tell_seen(Instant now);
+    void send_seen(Instant now);
     /// Requests its flight record from the server in the worker. `aloud`: prints the result.
-    void ask_torch(std::uint32_t local_rank, bool aloud);
-    [[nodiscard]] std::vector<Whereabouts> with_torch(std::vector<Whereabouts> all) const;
+    void ask_torch(std::uint32_t local_rank, bool as_notice);
+    [[nodiscard]] std::vector<WorkerActivity> with_torch(std::vector<WorkerActivity> all) const;
 
     boost::asio::steady_timer timer_;
     HangWatch watch_;
@@ -89,14 +89,14 @@ class HangWatcher {
     TorchDump torch_;
     TorchServer torch_server_;
     std::uint32_t rank_base_ = 0;
-    std::map<std::uint32_t, Worker> workers_;              ///< Running workers, keyed by local rank.
-    std::optional<std::vector<Whereabouts>> whereabouts_;  ///< The places when the round failed.
-    std::optional<Instant> seen_told_at_;
-    std::map<std::int32_t, native::WorkerPace> paces_told_;  ///< Ranks whose pace is not `usual`.
-    std::map<std::int32_t, TorchOperation>
-        torch_operations_;  ///< Keyed by rank: its operation when it was last idle for long.
+    std::map<std::uint32_t, Worker> workers_;                ///< Running workers, keyed by local rank.
+    std::optional<std::vector<WorkerActivity>> activities_;  ///< The places when the round failed.
+    std::optional<Instant> seen_sent_at_;
+    std::map<std::int32_t, native::WorkerPace> paces_sent_;  ///< Ranks whose pace is not `usual`.
+    /// Keyed by rank: its operation when it was last idle for long.
+    std::map<std::int32_t, TorchOperation> torch_operations_;
     bool resting_ = true;
-    std::shared_ptr<char> life_ = std::make_shared<char>();  ///< handlers hold it weakly
+    std::shared_ptr<char> life_ = std::make_shared<char>();  ///< Handlers hold a weak pointer to it.
 };
 
 }  // namespace muster::agent

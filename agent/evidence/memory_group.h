@@ -1,4 +1,4 @@
-// The control group that limits the memory of this process, and of the workers below it.
+// The control group that limits the memory of this process and its workers.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace muster::agent {
 
 struct FoundMemoryGroup {
     MemoryGroup group;
-    std::string oom_file;   ///< v2: memory.events, v1: memory.oom_control; both have a line "oom_kill N"
-    std::string peak_file;  ///< the most that was ever used under that limit; Linux before 5.19 has none in v2
+    std::string oom_file;   ///< v2: memory.events, v1: memory.oom_control. Both have a line "oom_kill N".
+    std::string peak_file;  ///< File with the peak use under that limit. v2 has none before Linux 5.19.
     /// "memory.oom.group" of a group from here upwards, where it says 1: the kernel ends this process with the worker.
     std::string kills_all;
 
     /// Out-of-memory kills so far; empty: it cannot be read.
     [[nodiscard]] std::optional<std::int64_t> count_kills() const;
-    [[nodiscard]] std::int64_t peak_bytes() const;  ///< -1: not known
+    [[nodiscard]] std::int64_t peak_bytes() const;  ///< -1: unknown.
 };
 
 /// "oom_kill N" of such a file, or of /proc/vmstat.

@@ -1,6 +1,6 @@
-// The dump of torch's own flight recorder (ProcessGroupNCCL), asked for where the user has enabled it: with
-// TORCH_NCCL_DEBUG_INFO_PIPE_FILE=PREFIX each rank reads PREFIX<rank>.pipe, and writes its record at whatever comes, to
-// TORCH_FR_DUMP_TEMP_FILE<rank> or TORCH_NCCL_DEBUG_INFO_TEMP_FILE<rank>. torchfrtrace reads them.
+// Requests a dump of torch's flight recorder (ProcessGroupNCCL), if the user enabled it. With
+// TORCH_NCCL_DEBUG_INFO_PIPE_FILE=PREFIX each rank reads PREFIX<rank>.pipe. At any input it writes its record to
+// TORCH_FR_DUMP_TEMP_FILE<rank> or TORCH_NCCL_DEBUG_INFO_TEMP_FILE<rank>. torchfrtrace reads these files.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class TorchDump {
   private:
     struct Asked {
         Instant at;
-        std::int64_t written_ns = 0;  ///< when the file that was there before was written
+        std::int64_t written_ns = 0;  ///< Modification time of the earlier file.
     };
 
     std::string pipe_prefix_;  // empty: not enabled

@@ -1,11 +1,11 @@
-// What makes torch's flight recorder of an unmodified script one that can be asked (torch_server.h). torch calls the
-// entry points "torch.backends" of all distributions on Python's path at the end of `import torch` (torch 2.5 or newer;
-// TORCH_DEVICE_BACKEND_AUTOLOAD=0: not). So a directory with such a distribution is put at the end of PYTHONPATH; in it
-// lies a module of some lines that starts torch's own server for its debugging handlers, in a thread beside the script,
-// at the Unix socket that MUSTER_TORCH_SOCKET names. Whatever fails in it leaves the script as it would have been.
+// Makes torch's flight recorder of an unmodified script available to torch_server.h. At the end of `import torch` torch
+// calls the entry points "torch.backends" of all distributions on Python's path (torch 2.5 or newer, unless
+// TORCH_DEVICE_BACKEND_AUTOLOAD=0). A directory with such a distribution is appended to PYTHONPATH. Its module starts
+// torch's own debug server in a thread, at the Unix socket that MUSTER_TORCH_SOCKET names. An error in it does not
+// affect the script.
 //
-// Only where the user has enabled the recorder by name: otherwise a script sees nothing that torchrun would not show
-// it.
+// Used only if the user has enabled the recorder by name. Otherwise a script sees the same environment as under
+// torchrun.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Asks for the dump of torch's flight recorder (gloo and others; which torch has the handler is the answer's business)
-// at the server that a worker runs beside its main thread (torch_hook.h): HTTP on a Unix socket. It answers from a
-// thread of its own, also while the main thread hangs in a collective.
+// Requests a dump of torch's flight recorder (gloo and others) from the debug server that a worker runs in a thread
+// (torch_hook.h): HTTP on a Unix socket. The server answers while the main thread hangs in a collective. A torch
+// version without the handler answers with an error.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -26,7 +26,7 @@ class TorchServer {
     TorchServer& operator=(const TorchServer&) = delete;
 
     struct Answer {
-        std::string line;  ///< for people
+        std::string line;  ///< Text for the log.
         std::optional<TorchOperation> operation{};
     };
     /// Calls `done`, from the loop, once the dump lies in `file`, or when `limit` is over, or with words that say why

@@ -1,4 +1,4 @@
-// Directories that were made for files which nobody wrote.
+// Removes directories for files that were never written.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Cuts a stream of bytes into lines, wherever the chunks end. Pure.
+// Splits a stream of bytes into lines, across chunks. Pure.
 #pragma once
 
 #include <cstddef>
@@ -30,11 +30,12 @@ class LineSplitter {
     std::string_view end_line(std::size_t size);
 
     std::size_t line_max_bytes_;
-    std::string_view rest_;        ///< of the chunk
-    std::size_t next_return_ = 0;  ///< where in rest_ the next '\r' is, or its size: looked for once, not once a line
-    std::string partial_;          ///< the beginning of a line, from chunks that are gone
-    std::string whole_;            ///< what the last view shows, when it was put together from two chunks
-    bool after_return_ = false;    ///< the last line ended with '\r': a '\n' now belongs to it
+    std::string_view rest_;  ///< Unread part of the chunk.
+    /// Position of the next '\r' in rest_, or its size. Searched once per '\r', not once per line.
+    std::size_t next_return_ = 0;
+    std::string partial_;        ///< Beginning of a line from earlier chunks.
+    std::string whole_;          ///< Holds the last view if it was joined from two chunks.
+    bool after_return_ = false;  ///< True if the last line ended with '\r': a '\n' that follows belongs to it.
 };
 
 }  // namespace muster::agent

@@ -1,4 +1,4 @@
-// The directories that supervision/log_layout names, on disk. Nothing that holds a file is ever removed.
+// Creates the directories that supervision/log_layout names. A directory that contains a file is never removed.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace muster::agent {
 std::string temporary_directory(const std::map<std::string, std::string>& environment);
 
 struct LogDirectoryConfig {
-    std::string base;       ///< --log-dir, made where missing; empty: a fresh "torchelastic_<8 random>" in `temporary`
-    std::string temporary;  ///< where that one is made
-    std::string job;        ///< part of a name; a '/' in it becomes '_'
-    bool none = false;      ///< --log-dir /dev/null: no directory at all
+    std::string base;       ///< --log-dir, created if missing. Empty: a new "torchelastic_<8 random>" in `temporary`.
+    std::string temporary;  ///< Parent of the generated directory.
+    std::string job;        ///< Part of a name. '/' becomes '_'.
+    bool none = false;      ///< --log-dir /dev/null: no directory.
 };
 
 class LogDirectory {

@@ -1,4 +1,4 @@
-// The files that workers' output is kept in.
+// The files for the workers' output.
 #pragma once
 
 #include <atomic>

@@ -27,9 +27,9 @@ namespace muster::agent {
 namespace {
 
 constexpr std::size_t read_max_bytes = 256 << 10;
-constexpr int pipe_bytes = 256 << 10;  ///< fewer, larger reads; where the user's quota of pipe memory allows it
+constexpr int pipe_bytes = 256 << 10;  ///< Fewer, larger reads. The user's quota of pipe memory may prevent it.
 constexpr Duration settle_max = 100ms;
-constexpr Duration stop_max = 5s;  ///< for a log file that takes nothing
+constexpr Duration stop_max = 5s;  ///< Timeout for a blocked log file.
 
 bool same_stream(int a, int b) {
     struct stat first {

@@ -1,8 +1,8 @@
-// Carries what workers print from their pipes to files, console and report.
+// Copies the workers' output from their pipes to files, console and report.
 //
-// One thread reads all pipes and writes the files; each console stream has a thread of its own (console_writer.h). So
-// a dead disk or a stopped terminal delays output and, through full pipes, the workers that print - never the agent,
-// nor its end.
+// One thread reads all pipes and writes the files; each console stream has its own thread (console_writer.h). A dead
+// disk or a stopped terminal delays output and, through full pipes, the workers that print. It never delays the agent
+// or its end.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace muster::agent {
 namespace {
 
 constexpr Duration partial_after = 200ms;
-constexpr Duration journal_patience = 250ms;  ///< as ConsoleWriter's
+constexpr Duration journal_patience = 250ms;  ///< The same as ConsoleWriter's.
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// One output stream of one worker on its way to its destinations.
+// One output stream of one worker and its destinations.
 #pragma once
 
 #include <memory>
@@ -23,11 +23,11 @@ class OutputStream {
   public:
     struct Parts {
         StreamPlan plan;
-        FileDescriptor source;  ///< non-blocking
-        bool terminal = false;  ///< source is a pty
+        FileDescriptor source;  ///< Non-blocking.
+        bool terminal = false;  ///< True if the source is a pty.
         std::shared_ptr<LogFile> file;
         std::shared_ptr<LogFile> filtered_file;
-        ConsoleWriter* console = nullptr;  ///< none: not shown
+        ConsoleWriter* console = nullptr;  ///< Null: not printed.
     };
     explicit OutputStream(Parts parts) : parts_(std::move(parts)) {}
 

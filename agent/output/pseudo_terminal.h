@@ -1,4 +1,4 @@
-// A pty for a worker's stderr, so that progress bars and colours work as if nothing stood in between.
+// A pty for a worker's stderr, so that progress bars and colours work as on a terminal.
 #pragma once
 
 #include "rendezvous/base/error.h"
@@ -7,8 +7,8 @@
 namespace muster::agent {
 
 struct PseudoTerminal {
-    FileDescriptor ours;     ///< read side, non-blocking; reading gives EIO after the last close of the other
-    FileDescriptor workers;  ///< nobody's controlling terminal
+    FileDescriptor ours;  ///< Read side, non-blocking. Reading fails with EIO after the last close of the other side.
+    FileDescriptor workers;  ///< Not a controlling terminal of any process.
 };
 
 /// With the window size of `like_fd`, if that is a terminal, and without any translation of the bytes: the terminal at

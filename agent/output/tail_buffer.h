@@ -1,4 +1,4 @@
-// The last bytes of a stream, for the failure report. Pure.
+// Keeps the last bytes of a stream for the failure report. Pure.
 #pragma once
 
 #include <cstddef>

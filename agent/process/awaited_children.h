@@ -1,15 +1,16 @@
-// Children for whose end a stopped worker waits and that have not got its signal.
+// Children that a stopped worker waits for and that have not received its signal.
 //
-// A stop signal goes to a worker's leader alone, so that data loaders live while a script saves. A Python process joins
-// its multiprocessing children when its interpreter ends: a child that nobody told would keep it until the grace is
-// over. Such a child gets the signal too, when all of this holds:
-//   * the leader's main thread is blocked in wait4() or waitid() for this child, so it does nothing else any more;
-//   * the child is older than the stop signal, so it is no tool that the signal's handler has started;
-//   * the child is a part of the leader's program: a fork without exec, or started by multiprocessing. Other programs
-//     that a leader waits for belong to it, and it passes signals on to them as it likes;
+// A stop signal goes to a worker's leader only, so that data loaders live while a script saves. A Python process joins
+// its multiprocessing children when its interpreter ends. A child without the signal would hold it until the end of the
+// grace. Such a child gets the signal too, if all of these conditions hold:
+//   * the leader's main thread is blocked in wait4() or waitid() for this child, so it does nothing else;
+//   * the child is older than the stop signal, so it is not a tool started by the signal's handler;
+//   * the child is part of the leader's program: a fork without exec, or started by multiprocessing. A leader that
+//   waits
+//     for another program passes signals on itself;
 //   * the wait has lasted for `idle`, in which neither the child nor its descendants used the CPU or were blocked in
-//     I/O, or for `busy`, whatever they did.
-// What was told and waits for a child of its own is looked at like a leader.
+//     I/O, or for `busy` in any case.
+// A child that got the signal and waits for a child of its own is treated like a leader.
 #pragma once
 
 #include <sys/types.h>
@@ -26,14 +27,14 @@ namespace muster::agent {
 
 struct AwaitedChild {
     ProcessFacts facts;
-    std::uint64_t cpu_ticks = 0;  ///< that it and its descendants have used
-    bool in_io = false;           ///< one of them is in state D
+    std::uint64_t cpu_ticks = 0;  ///< CPU time used by it and its descendants.
+    bool in_io = false;           ///< True if one of them is in state D.
 };
 
 /// The clock of the rule. Pure.
 class AwaitedChildren {
   public:
-    explicit AwaitedChildren(AwaitedPatience patience) : patience_(patience) {}
+    explicit AwaitedChildren(AwaitedTimeouts patience) : patience_(patience) {}
 
     /// One look: `seen` are the children that are awaited now. Returns those whose time has come, each once. A wait
     /// that two looks do not both see begins anew.
@@ -49,7 +50,7 @@ class AwaitedChildren {
         Instant idle_since;
         bool told = false;
     };
-    AwaitedPatience patience_;
+    AwaitedTimeouts patience_;
     std::map<pid_t, Wait> waits_;
 };
 

@@ -75,9 +75,9 @@ void GuardianLoop::run() {
         // The time before reading: what waits in the socket was sent before it and must count as food.
         now = std::chrono::steady_clock::now();
         read_messages(now);
-        look_at_starts();
+        check_starts();
         reap(now);
-        look_at_groups();
+        check_groups();
         follow_up(now);
         if (agent_gone_)
             begin_kill(Cause::agent_gone, now);
@@ -88,8 +88,8 @@ void GuardianLoop::run() {
         if (agent_gone_ && (!killing_ || killing_->stuck)) break;
     }
     if (cgroup_) remove_cgroup(cgroup_->path());
-    if (farewell_ || role_ != GuardianRole::serving) return;
-    say_agent_died();
+    if (quitting_ || role_ != GuardianRole::serving) return;
+    report_agent_death();
     if (!folder_.empty()) remove_empty_folders(folder_);
 }
 
@@ -118,8 +118,8 @@ Instant GuardianLoop::next_deadline(Instant now) const {
         deadline = now + group_pause;
     if (follow_up_) deadline = std::min(deadline, follow_up_->next_look);
     if (killing_) deadline = killing_->next_pass;
-    const bool hungry = last_fed_ && config_.unfed_max > 0ns && children_left_;
-    if (hungry && !killing_) deadline = std::min(deadline, *last_fed_ + config_.unfed_max);
+    const bool watchdog_runs = last_fed_ && config_.unfed_max > 0ns && children_left_;
+    if (watchdog_runs && !killing_) deadline = std::min(deadline, *last_fed_ + config_.unfed_max);
     return deadline;
 }
 
@@ -144,8 +144,8 @@ void GuardianLoop::handle(const wire::Message& message, std::vector<FileDescript
         signal_leaders(signal->signal);
     else if (const auto* rest = std::get_if<wire::SignalGroup>(&message))
         signal_group(*rest);
-    else if (std::holds_alternative<wire::Beget>(message))
-        beget(fds);
+    else if (std::holds_alternative<wire::ForkReserve>(message))
+        fork_reserve(fds);
     else if (const auto* order = std::get_if<wire::Serve>(&message))
         serve(*order);
     else if (const auto* notice = std::get_if<wire::DeathNotice>(&message))
@@ -156,8 +156,8 @@ void GuardianLoop::handle(const wire::Message& message, std::vector<FileDescript
         begin_follow_up(*wanted);
     else if (std::holds_alternative<wire::Feed>(message))
         last_fed_ = now;
-    else if (std::holds_alternative<wire::Farewell>(message))
-        farewell_ = true;
+    else if (std::holds_alternative<wire::Quit>(message))
+        quitting_ = true;
     else if (std::holds_alternative<wire::Kill>(message)) {
         empty_asked_ = true;
         begin_kill(Cause::asked, now);
@@ -175,11 +175,11 @@ void GuardianLoop::spawn(const wire::Spawn& spawn, std::vector<FileDescriptor>& 
     children_left_ = true;
 }
 
-void GuardianLoop::look_at_starts() {
-    for (auto& worker : workers_) look_at_start(worker);
+void GuardianLoop::check_starts() {
+    for (auto& worker : workers_) check_start(worker);
 }
 
-void GuardianLoop::look_at_start(Worker& worker) {
+void GuardianLoop::check_start(Worker& worker) {
     if (!worker.report.valid()) return;
     NotStarted failure;
     const auto state = read_spawn_report(worker.report.get(), failure);
@@ -213,13 +213,13 @@ SpawnResult GuardianLoop::try_spawn(const wire::Spawn& spawn, std::vector<FileDe
     });
 }
 
-void GuardianLoop::beget(std::vector<FileDescriptor>& fds) {
+void GuardianLoop::fork_reserve(std::vector<FileDescriptor>& fds) {
     if (fds.size() != 1) return;
     // CLONE_PARENT makes it a child of the agent: it must outlive us, and must not be taken for a worker's remains.
     // As long as this process has one thread its copy is whole, whatever the agent's threads were doing at our fork.
     const auto pid = ::syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
     if (pid == 0) live_as_guardian(config_, std::move(fds[0]), std::nullopt, GuardianRole::standing_by);
-    send(wire::Begotten{.pid = pid > 0 ? static_cast<std::int32_t>(pid) : 0, .error_number = pid < 0 ? errno : 0});
+    send(wire::ReserveForked{.pid = pid > 0 ? static_cast<std::int32_t>(pid) : 0, .error_number = pid < 0 ? errno : 0});
 }
 
 void GuardianLoop::serve(const wire::Serve& serve) {
@@ -247,7 +247,7 @@ void GuardianLoop::report_end(pid_t pid, const WorkerEnd& end, Instant now) {
     const auto worker =
         std::find_if(workers_.begin(), workers_.end(), [&](const Worker& known) { return known.pid == pid; });
     if (worker == workers_.end()) return;  // adopted
-    look_at_start(*worker);
+    check_start(*worker);
     const auto at_ns = now.time_since_epoch().count();
     const auto* signaled = std::get_if<Signaled>(&end);
     const bool unfed = killing_ && killing_->cause == Cause::unfed && signaled && signaled->signal == SIGKILL;
@@ -276,7 +276,7 @@ void GuardianLoop::flush() {
     }
 }
 
-void GuardianLoop::say_agent_died() {
+void GuardianLoop::report_agent_death() {
     if (!config_.on_agent_death) return;
     // The cut-off: SIGALRM ends this process, which has nothing else to do any more.
     ::signal(SIGALRM, SIG_DFL);

@@ -1,8 +1,8 @@
-// What the guardian does after it was forked: serve the agent, reap (guardian_loop.cpp), stop and kill
-// (guardian_stop.cpp). guardian.h tells the story.
+// The guardian's loop after the fork: serves the agent, reaps (guardian_loop.cpp), stops and kills (guardian_stop.cpp).
+// guardian.h explains the design.
 //
-// Every turn of the loop ends in the same three questions, whatever woke it: is the agent gone, is it unfed, is there
-// something left to kill.
+// Every turn of the loop ends with the same three checks: is the agent dead, is the guardian unfed, are processes left
+// to kill.
 #pragma once
 
 #include <deque>
@@ -20,7 +20,7 @@ namespace muster::agent {
 
 enum class GuardianRole {
     serving,
-    standing_by,  ///< has no workers, and says nothing when the agent dies, until it is told to Serve
+    standing_by,  ///< Has no workers, and sends nothing when the agent dies, until it receives Serve.
 };
 
 /// The life of a guardian's process, from its fork on.
@@ -38,8 +38,8 @@ class GuardianLoop {
     struct Worker {
         std::uint64_t id = 0;
         pid_t pid = 0;
-        FileDescriptor report;              ///< while it is being started
-        std::optional<NotStarted> failure;  ///< its child is still to be reaped
+        FileDescriptor report;              ///< Valid while the worker is being started.
+        std::optional<NotStarted> failure;  ///< Set if the start failed. Its child is not reaped yet.
     };
     /// What an ended worker has left in its process group. The group keeps its leader's number from being used again.
     struct Group {
@@ -67,15 +67,15 @@ class GuardianLoop {
     void handle(const guardian_wire::Message& message, std::vector<FileDescriptor>& fds, Instant now);
     void spawn(const guardian_wire::Spawn& spawn, std::vector<FileDescriptor>& fds);
     SpawnResult try_spawn(const guardian_wire::Spawn& spawn, std::vector<FileDescriptor>& fds);
-    void look_at_starts();
-    void look_at_start(Worker& worker);
+    void check_starts();
+    void check_start(Worker& worker);
     void signal_leaders(int signal);
     void signal_group(const guardian_wire::SignalGroup& signal);
     void begin_follow_up(const guardian_wire::FollowUp& wanted);
     void follow_up(Instant now);
     bool note_group(std::uint64_t id, pid_t leader);
-    void look_at_groups();
-    void beget(std::vector<FileDescriptor>& fds);
+    void check_groups();
+    void fork_reserve(std::vector<FileDescriptor>& fds);
     void serve(const guardian_wire::Serve& serve);
     void reap(Instant now);
     void report_end(pid_t pid, const WorkerEnd& end, Instant now);
@@ -86,7 +86,7 @@ class GuardianLoop {
     [[nodiscard]] Instant next_deadline(Instant now) const;
     void send(const guardian_wire::Message& message);
     void flush();
-    void say_agent_died();
+    void report_agent_death();
 
     GuardianConfig config_;
     FileDescriptor socket_;
@@ -97,15 +97,16 @@ class GuardianLoop {
     std::vector<Group> groups_;
     std::deque<std::string> outbox_;
     std::string death_notice_;
-    std::string folder_;  ///< whose empty part is removed after the agent's death
+    std::string folder_;  ///< Its empty directories are removed after the agent's death.
     std::optional<Instant> last_fed_;
     std::optional<Killing> killing_;
     std::optional<FollowUp> follow_up_;
-    std::uint64_t signalled_ticks_ = 0;  ///< of the last signal to the leaders, as ProcessFacts::start_time
-    bool children_left_ = false;         ///< as of the last reap(): adopted ones and unreaped dead ones count
-    bool empty_asked_ = false;           ///< the agent waits for Emptied
+    /// Time of the last signal to the leaders, in the unit of ProcessFacts::start_time.
+    std::uint64_t signalled_ticks_ = 0;
+    bool children_left_ = false;  ///< True if the last reap() left children, adopted or dead ones included.
+    bool empty_asked_ = false;    ///< True while the agent waits for Emptied.
     bool agent_gone_ = false;
-    bool farewell_ = false;
+    bool quitting_ = false;
 };
 
 }  // namespace muster::agent

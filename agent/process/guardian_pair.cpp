@@ -24,11 +24,11 @@ namespace wire = guardian_wire;
 
 namespace {
 
-constexpr Duration clean_up_max = 2s;  ///< after a guardian's loss, until its tree must be gone
+constexpr Duration clean_up_max = 2s;  ///< Time after a guardian's loss in which its tree must end.
 constexpr Duration clean_up_pause = 2ms;
-constexpr Duration farewell_max = 2s;
+constexpr Duration quit_timeout = 2s;
 /// In an agent's life. Whatever kills guardians as fast as they come must not be fought for ever.
-constexpr int begotten_max_count = 100;
+constexpr int reserve_forks_max = 100;
 
 WorkerEnd end_of_status(int status) {
     if (WIFEXITED(status)) return Exited{WEXITSTATUS(status)};
@@ -70,7 +70,7 @@ void GuardianPair::begin() {
 
 void GuardianPair::listen() {
     serving_.link->on_message = [this](const wire::Message& message) {
-        if (const auto* news = std::get_if<wire::Begotten>(&message))
+        if (const auto* news = std::get_if<wire::ReserveForked>(&message))
             begotten(*news);
         else if (on_message)
             on_message(message);
@@ -83,8 +83,8 @@ void GuardianPair::end() {
     on_reaped = nullptr;
     on_lost = nullptr;
     clean_up_timer_.cancel();
-    const auto deadline = std::chrono::steady_clock::now() + farewell_max;
-    serving_.link->send(wire::Farewell{});
+    const auto deadline = std::chrono::steady_clock::now() + quit_timeout;
+    serving_.link->send(wire::Quit{});
     serving_.link->close();
     if (reserve_) reserve_->link->close();
     const bool ended = await_child(serving_.pid, serving_.pidfd.get(), deadline);
@@ -120,20 +120,20 @@ void GuardianPair::remove_after_death(std::string folder) {
 }
 
 void GuardianPair::ask_for_reserve() {
-    if (reserve_ || state_ != State::serving || begotten_count_ == begotten_max_count) return;
+    if (reserve_ || state_ != State::serving || reserve_forks_ == reserve_forks_max) return;
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
-    ++begotten_count_;
+    ++reserve_forks_;
     reserve_ =
         Guardian{.pid = 0, .pidfd = {}, .link = std::make_shared<GuardianLink>(context_, FileDescriptor(ends[0]))};
     reserve_->link->on_lost = [this](const std::string&) { reserve_lost(); };
     reserve_->link->begin();
     std::vector<FileDescriptor> theirs;
     theirs.emplace_back(ends[1]);
-    serving_.link->send(wire::Beget{}, std::move(theirs));
+    serving_.link->send(wire::ForkReserve{}, std::move(theirs));
 }
 
-void GuardianPair::begotten(const wire::Begotten& begotten) {
+void GuardianPair::begotten(const wire::ReserveForked& begotten) {
     if (begotten.pid != 0) {
         auto pidfd = open_pidfd(begotten.pid);
         if (reserve_) {

@@ -1,12 +1,12 @@
-// The guardian that serves, a second one that stands by, and the change from one to the other.
+// The serving guardian, its reserve, and the change from one to the other.
 //
-//   agent -> guardian -> workers
-//         -> guardian that stands by (nothing below it)
+//   agent -> serving guardian -> workers
+//         -> reserve guardian (no children)
 //
-// When the serving one is killed its workers die by their parent-death signal, and what they had started becomes this
-// process's own, which is a subreaper too. That is killed and reaped here until nothing is left; then the second one
-// takes over and forks the next. A guardian that is forked by a guardian (Beget) is forked by a process of one thread,
-// which the agent has long ceased to be.
+// When the serving guardian is killed, its workers die by their parent-death signal. Their children become children of
+// this process, which is a subreaper too. It kills and reaps them until none is left. Then the reserve takes over and
+// forks the next reserve. A guardian forks its successor (ForkReserve), because it has one thread, and the agent has
+// several.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -51,20 +51,20 @@ class GuardianPair : public std::enable_shared_from_this<GuardianPair> {
 
     enum class State {
         serving,
-        changing,  ///< lost, and its tree is being removed
-        none,      ///< lost, and nobody stood by
+        changing,  ///< The guardian is lost, and its tree is being removed.
+        none,      ///< The guardian is lost, and there was no reserve.
     };
     [[nodiscard]] State state() const { return state_; }
 
   private:
     struct Guardian {
-        pid_t pid = 0;  ///< 0: asked for, and not known yet
+        pid_t pid = 0;  ///< 0: requested, not known yet.
         FileDescriptor pidfd;
         std::shared_ptr<GuardianLink> link;
     };
 
     void listen();
-    void begotten(const guardian_wire::Begotten& begotten);
+    void begotten(const guardian_wire::ReserveForked& begotten);
     void reserve_lost();
     void lose(std::string why);
     void clean_up(Instant deadline);
@@ -77,7 +77,7 @@ class GuardianPair : public std::enable_shared_from_this<GuardianPair> {
     std::string folder_;
     Guardian serving_;
     std::optional<Guardian> reserve_;
-    int begotten_count_ = 0;
+    int reserve_forks_ = 0;
     State state_ = State::serving;
     std::string lost_why_;
     Instant lost_at_{};

@@ -1,5 +1,5 @@
-// How a guardian ends what it guards: by signals to leaders and to what ended leaders left in their groups, and by
-// killing the whole tree until nothing is left.
+// How a guardian ends its processes: by signals to leaders and to the groups of ended leaders, and by killing the whole
+// tree until nothing is left.
 #include <errno.h>
 #include <signal.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ void GuardianLoop::signal_leaders(int signal) {
 }
 
 void GuardianLoop::begin_follow_up(const wire::FollowUp& wanted) {
-    const AwaitedPatience patience{.idle = Duration(wanted.idle_ns), .busy = Duration(wanted.busy_ns)};
+    const AwaitedTimeouts patience{.idle = Duration(wanted.idle_ns), .busy = Duration(wanted.busy_ns)};
     follow_up_ = FollowUp{
         .signal = wanted.signal, .next_look = std::chrono::steady_clock::now(), .children = AwaitedChildren(patience)};
 }
@@ -69,7 +69,7 @@ void GuardianLoop::signal_group(const wire::SignalGroup& signal) {
     }
 }
 
-void GuardianLoop::look_at_groups() {
+void GuardianLoop::check_groups() {
     std::erase_if(groups_, [this](const Group& group) {
         if (group_exists(group.number)) return false;
         send(wire::GroupEmptied{group.id});

@@ -96,8 +96,8 @@ struct Write {
     void operator()(const Kill&) const {}
     void operator()(const Feed&) const {}
     void operator()(const DeathNotice& notice) const { out.blob<std::uint32_t>(notice.bytes); }
-    void operator()(const Farewell&) const {}
-    void operator()(const Beget&) const {}
+    void operator()(const Quit&) const {}
+    void operator()(const ForkReserve&) const {}
     void operator()(const Serve& serve) const { out.blob<std::uint32_t>(serve.cgroup); }
     void operator()(const Spawned& spawned) const {
         out.number(spawned.id);
@@ -118,7 +118,7 @@ struct Write {
         out.number(static_cast<std::uint32_t>(count));
         for (std::size_t i = 0; i < count; ++i) out.number(stuck.pids[i]);
     }
-    void operator()(const Begotten& begotten) const {
+    void operator()(const ReserveForked& begotten) const {
         out.number(begotten.pid);
         out.number(begotten.error_number);
     }
@@ -168,8 +168,8 @@ Message read_stuck(ByteReader& in) {
     return stuck;
 }
 
-Message read_begotten(ByteReader& in) {
-    Begotten begotten{.pid = in.number<std::int32_t>()};
+Message read_reserve_forked(ByteReader& in) {
+    ReserveForked begotten{.pid = in.number<std::int32_t>()};
     begotten.error_number = in.number<std::int32_t>();
     return begotten;
 }
@@ -189,15 +189,15 @@ Message read(ByteReader& in) {
         case 3: return Kill{};
         case 4: return Feed{};
         case 5: return DeathNotice{std::string(in.blob<std::uint32_t>(death_notice_max_bytes))};
-        case 6: return Farewell{};
-        case 7: return Beget{};
+        case 6: return Quit{};
+        case 7: return ForkReserve{};
         case 8: return Serve{std::string(in.blob<std::uint32_t>(path_max_bytes))};
         case 9: return read_spawned(in);
         case 10: return read_ended(in);
         case 11: return GroupEmptied{in.number<std::uint64_t>()};
         case 12: return Emptied{};
         case 13: return read_stuck(in);
-        case 14: return read_begotten(in);
+        case 14: return read_reserve_forked(in);
         case 15: return Folder{std::string(in.blob<std::uint32_t>(path_max_bytes))};
         case 16: return read_follow_up(in);
         default: in.fail(); return Kill{};

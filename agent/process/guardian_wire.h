@@ -1,12 +1,12 @@
-// What the agent and its guardian say to each other: one message a datagram, on a seqpacket socket between two copies
-// of one program, so no versions. Lengths are bounded all the same: a bug on one side must not become one on the other.
+// The messages between the agent and its guardian: one per datagram, on a seqpacket socket between two copies of one
+// program, so there are no versions. Lengths are bounded, so that a bug on one side does not crash the other.
 //
 //   byte 0    the kind, in the order of the variant below
 //   then      the fields, little-endian; text as u32 length + bytes
 //
-// Descriptors travel beside a Spawn, in this order: the worker's image (a memfd made by image_bytes(), any size), then
-// stdout, then stderr, where the flags say so. A stream without a descriptor is the guardian's own. Beside a Beget
-// travels the socket that the new guardian is to serve.
+// Descriptors accompany a Spawn in this order: the worker's image (a memfd made by image_bytes(), any size), then
+// stdout, then stderr, as the flags say. A stream without a descriptor is the guardian's own. A ForkReserve is
+// accompanied by the socket that the new guardian will serve.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,19 @@
 
 namespace muster::agent::guardian_wire {
 
-inline constexpr std::size_t datagram_max_bytes = 80 * 1024;  ///< a death notice and its head; far below SO_SNDBUF
+inline constexpr std::size_t datagram_max_bytes = 80 * 1024;  ///< A death notice and its header. Far below SO_SNDBUF.
 inline constexpr std::size_t death_notice_max_bytes = 64 * 1024;
 inline constexpr std::size_t stage_max_bytes = 4096;
 inline constexpr std::size_t path_max_bytes = 4096;
-inline constexpr std::size_t stuck_max_count = 1024;      ///< pids listed in one TreeStuck
-inline constexpr std::size_t image_max_bytes = 16 << 20;  ///< the kernel's own limit is a quarter of the stack limit
+inline constexpr std::size_t stuck_max_count = 1024;      ///< Maximum number of pids in one TreeStuck.
+inline constexpr std::size_t image_max_bytes = 16 << 20;  ///< The kernel's own limit is a quarter of the stack limit.
 inline constexpr std::size_t fds_max = 3;
 inline constexpr int signals_max = 64;
-inline constexpr std::uint32_t cpus_max = 1U << 16;  ///< Linux has numbers for 8192 CPUs and 1024 NUMA nodes
+inline constexpr std::uint32_t cpus_max = 1U << 16;  ///< Linux supports 8192 CPUs and 1024 NUMA nodes.
 
 // ---- agent to guardian ----
 struct Spawn {
-    std::uint64_t id = 0;  ///< chosen by the agent, never reused; every answer about this worker carries it
+    std::uint64_t id = 0;  ///< Chosen by the agent, never reused. Every answer about this worker has it.
     bool has_stdout = false;
     bool has_stderr = false;
 };
@@ -51,9 +51,9 @@ struct DeathNotice {
     std::string bytes;
 };
 /// The agent ends in order: what follows the socket's end is no death.
-struct Farewell {};
+struct Quit {};
 /// "Fork another guardian, the agent's child as you are": it stands by until it is told to Serve.
-struct Beget {};
+struct ForkReserve {};
 /// "You are the guardian now." The workers' control group is to be made at this path; empty: there is none.
 struct Serve {
     std::string cgroup;
@@ -78,7 +78,7 @@ struct Ended {
     std::uint64_t id = 0;
     std::int32_t pid = 0;
     WorkerEnd end;
-    std::int64_t at_ns = 0;  ///< monotonic clock
+    std::int64_t at_ns = 0;  ///< Time on the monotonic clock.
     bool unfed = false;
     bool group_left = false;
 };
@@ -90,13 +90,13 @@ struct Stuck {
     std::vector<std::int32_t> pids;
 };
 
-struct Begotten {
-    std::int32_t pid = 0;  ///< 0: it could not be forked, and `error_number` says why
+struct ReserveForked {
+    std::int32_t pid = 0;  ///< 0: the fork failed with `error_number`.
     std::int32_t error_number = 0;
 };
 
-using Message = std::variant<Spawn, Signal, SignalGroup, Kill, Feed, DeathNotice, Farewell, Beget, Serve, Spawned,
-                             Ended, GroupEmptied, Emptied, Stuck, Begotten, Folder, FollowUp>;
+using Message = std::variant<Spawn, Signal, SignalGroup, Kill, Feed, DeathNotice, Quit, ForkReserve, Serve, Spawned,
+                             Ended, GroupEmptied, Emptied, Stuck, ReserveForked, Folder, FollowUp>;
 
 std::string encode(const Message& message);
 /// Empty for anything that encode() cannot have made.
@@ -109,11 +109,11 @@ std::string image_bytes(const WorkerCommand& command);
 /// Pointers into `bytes`, as execve wants them: it must outlive them and stay where it is. The masks are as
 /// sched_setaffinity and set_mempolicy want them, bit n of the whole is CPU or node n; empty: leave it as it is.
 struct Image {
-    std::vector<char*> argv;         ///< ends with a null pointer
-    std::vector<char*> environment;  ///< likewise
+    std::vector<char*> argv;         ///< Ends with a null pointer.
+    std::vector<char*> environment;  ///< Ends with a null pointer.
     std::vector<unsigned long> cpu_mask;
     std::vector<unsigned long> node_mask;
-    int ignored_signal = 0;  ///< 0: none
+    int ignored_signal = 0;  ///< 0: none.
 };
 std::optional<Image> parse_image(std::string& bytes);
 

@@ -1,6 +1,6 @@
-// How the parts meet: commands go to the guardian through guardian_pair, pipes come from output_pump; an Ended from the
-// guardian becomes a WorkerEnded when the pump has read the worker's last words. When the guardian is lost, the pair
-// removes its tree and changes to the next one; what is to be started meanwhile waits.
+// Commands go to the guardian through guardian_pair; pipes come from output_pump. An Ended from the guardian becomes a
+// WorkerEnded when the pump has read the worker's last output. When the guardian is lost, the pair removes its tree and
+// changes to the reserve; starts wait meanwhile.
 #include "agent/process/posix_process_host.h"
 
 #include <errno.h>
@@ -25,8 +25,8 @@ namespace wire = guardian_wire;
 
 namespace {
 
-constexpr Duration pump_settle_max =
-    150ms;  ///< the pump's own limit is 100 ms; this is for a pump that hangs in a write
+/// The pump's own limit is 100 ms. This covers a pump that hangs in a write.
+constexpr Duration pump_settle_max = 150ms;
 constexpr Duration flush_max = 1s;
 
 FileDescriptor image_file(const std::string& image) {
@@ -83,12 +83,12 @@ class PosixProcessHost::Body : public std::enable_shared_from_this<PosixProcessH
     std::shared_ptr<GuardianPair> guardians_;
     std::optional<OutputPump> pump_;
     std::map<std::uint64_t, Worker> workers_;
-    std::map<std::uint32_t, std::uint64_t>
-        groups_;  ///< by local rank: the ended worker that left something in its group
+    /// Keyed by local rank: an ended worker whose process group is not empty.
+    std::map<std::uint32_t, std::uint64_t> groups_;
     std::uint64_t next_id_ = 1;
-    std::vector<ProcessEvent> waiting_;     ///< TreeEmpty and the like, for the time when no ended worker is unsettled
-    std::vector<WorkerCommand> held_back_;  ///< while the guardians change
-    bool kill_asked_ = false;               ///< TreeEmpty is owed
+    std::vector<ProcessEvent> waiting_;  ///< TreeEmpty and similar events, delivered when no ended worker is pending.
+    std::vector<WorkerCommand> held_back_;  ///< Starts that wait while the guardian is replaced.
+    bool kill_asked_ = false;               ///< True until TreeEmpty has been delivered.
 };
 
 void PosixProcessHost::Body::begin() {
@@ -288,7 +288,7 @@ void PosixProcessHost::signal_leaders(int signal) {
     body_->guardians().send(wire::Signal{signal});
 }
 
-void PosixProcessHost::follow_up(int signal, AwaitedPatience patience) {
+void PosixProcessHost::follow_up(int signal, AwaitedTimeouts patience) {
     body_->guardians().send(
         wire::FollowUp{.signal = signal, .idle_ns = patience.idle.count(), .busy_ns = patience.busy.count()});
 }

@@ -1,5 +1,5 @@
-// Which processes descend from one, read from /proc. (/proc/PID/task/*/children would be shorter, but is not on every
-// kernel.) A snapshot: processes come and go while it is taken, so whoever kills by it repeats until nothing is left.
+// Finds the descendants of a process in /proc. (/proc/PID/task/*/children would be shorter, but not every kernel has
+// it.) The result is a snapshot: processes start and end meanwhile, so a caller that kills repeats until none is left.
 #pragma once
 
 #include <sys/types.h>
@@ -15,9 +15,9 @@ struct ProcessFacts {
     pid_t pid = 0;
     pid_t parent = 0;
     pid_t session = 0;
-    char state = '?';              ///< 'Z' and 'X' are dead
-    std::uint64_t start_time = 0;  ///< clock ticks since boot: tells two processes of one number apart
-    std::uint64_t cpu_ticks = 0;   ///< of CPU time that it has used
+    char state = '?';              ///< State of /proc/PID/stat. 'Z' and 'X' are dead.
+    std::uint64_t start_time = 0;  ///< Clock ticks since boot. Distinguishes two processes with the same pid.
+    std::uint64_t cpu_ticks = 0;   ///< CPU time used so far.
 
     [[nodiscard]] bool alive() const { return state != 'Z' && state != 'X'; }
 };

@@ -1,4 +1,4 @@
-// A program of ours that an agent runs beside itself, because what it does may take long or hang.
+// Runs one of our programs beside the agent, because its work may take long or hang.
 #pragma once
 
 #include <sys/types.h>
@@ -13,8 +13,8 @@ namespace muster::agent {
 
 struct SideProcess {
     pid_t pid = -1;
-    FileDescriptor ended;   ///< a pidfd
-    FileDescriptor output;  ///< its stdout, not blocking
+    FileDescriptor ended;   ///< A pidfd.
+    FileDescriptor output;  ///< Read end of its stdout, non-blocking.
 };
 
 /// Where a program of ours that people do not call is: beside our own program, as in a build tree; in libexec, as where

@@ -1,5 +1,5 @@
-// Programs of ours that tell something and end (muster-stacks, muster-gpus), run beside the agent. They never hold it
-// up: what is not said by a deadline is left out, and the program is killed.
+// Runs our programs that print something and end (muster-stacks, muster-gpus) beside the agent, without blocking it. At
+// a deadline the program is killed and its missing output left out.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

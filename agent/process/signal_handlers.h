@@ -1,4 +1,4 @@
-// Whether another process would survive a signal, and which one a worker starts to survive.
+// Checks whether another process survives a signal, and which signal a worker ignores at its start.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A control group of the workers' own, where the system gives us one: then one write kills them all, however they hide.
+// A control group for the workers, if the system delegates one: one write then kills all of them.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The child tells why it could not start through a pipe that its exec closes: the end of the pipe is the good news.
+// The child reports a failed start through a pipe that its exec closes. The end of the pipe means success.
 #include "agent/process/worker_spawn.h"
 
 #include <errno.h>

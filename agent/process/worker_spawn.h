@@ -1,4 +1,4 @@
-// Makes one worker process. Called by the guardian's only thread, which lives to the guardian's end: a parent-death
+// Starts one worker process. Called by the guardian's only thread, which lives until the guardian's end: a parent-death
 // signal fires when the forking *thread* ends.
 #pragma once
 
@@ -14,16 +14,16 @@ namespace muster::agent {
 
 struct SpawnRequest {
     const guardian_wire::Image& image;
-    int stdout_fd = -1;  ///< -1: the caller's own
+    int stdout_fd = -1;  ///< -1: the caller's own stdout.
     int stderr_fd = -1;
-    int cgroup_directory = -1;  ///< the worker's group; -1: the caller's
-    int cgroup_procs = -1;      ///< the same group's cgroup.procs, for kernels without CLONE_INTO_CGROUP
+    int cgroup_directory = -1;  ///< The worker's cgroup. -1: the caller's.
+    int cgroup_procs = -1;      ///< cgroup.procs of the same cgroup, for kernels without CLONE_INTO_CGROUP.
 };
 
 /// A worker on its way: the child runs, but its program may not yet. Or there is no child: pid 0, and why.
 struct SpawnResult {
     pid_t pid = 0;
-    FileDescriptor report;  ///< becomes readable when it is known whether the program could be started
+    FileDescriptor report;  ///< Becomes readable when the start has succeeded or failed.
     NotStarted failure;
 };
 
@@ -36,8 +36,8 @@ SpawnResult spawn_worker(const SpawnRequest& request);
 
 enum class SpawnState {
     starting,
-    running,  ///< its program was started (or it was killed just before that)
-    failed,   ///< the child has exited, or is about to
+    running,  ///< Its program was started, or it was killed just before.
+    failed,   ///< The child has exited or is about to exit.
 };
 /// What `report` says at this moment; fills `failure` if it is `failed`. When the child has been reaped the answer is
 /// not `starting`.

@@ -129,8 +129,8 @@ std::string ranks_of(const FailureGroup& group) {
 
 /// One line per distinct error. The first group's first error has been printed already.
 void append_groups(std::string& out, const Verdict& verdict) {
-    constexpr std::size_t told_max = 8;
-    for (std::size_t i = 0; i < verdict.groups.size() && i < told_max; ++i) {
+    constexpr std::size_t listed_max = 8;
+    for (std::size_t i = 0; i < verdict.groups.size() && i < listed_max; ++i) {
         const auto& group = verdict.groups[i];
         if (group.ranks.empty()) {
             if (i > 0) out += cat("    ", group.error, '\n');
@@ -140,8 +140,8 @@ void append_groups(std::string& out, const Verdict& verdict) {
             out += cat("    ", ranks_of(group), ": the same error\n");
         }
     }
-    if (verdict.groups.size() > told_max)
-        out += cat("    and ", verdict.groups.size() - told_max, " more kinds of errors\n");
+    if (verdict.groups.size() > listed_max)
+        out += cat("    and ", verdict.groups.size() - listed_max, " more kinds of errors\n");
 }
 
 void append_others(std::string& out, const Verdict& verdict) {
@@ -183,7 +183,7 @@ struct Reporter {
         std::string out = cat(context.program, ": ", job(), " failed", end.why.empty() ? "" : ": ", end.why, '\n');
         if (end.verdict.first) append_first(out, *end.verdict.first, context);
         append_others(out, end.verdict);
-        for (const auto& line : lines_of(end.verdict.whereabouts)) out += cat("  ", line, '\n');
+        for (const auto& line : lines_of(end.verdict.activities)) out += cat("  ", line, '\n');
         if (const auto suspect = suspect_of(end.verdict)) out += cat("  look first at ", suspect->text(), '\n');
         if (failed_alike_at_start(end.verdict))
             out +=

@@ -1,10 +1,10 @@
-// What a person reads when a job ends: one short report, the same facts on every node. Pure.
+// The report at the end of a job: short, with the same facts on every node. Pure.
 //
 //   muster: job bert failed: worker failed and no restart is left (3 of 3 used)
 //     first failure: rank 5 (local rank 1) on gpu07, pid 4242: signal 9 (SIGKILL)
 //     ...
-// The failure that came first over all nodes is told in full, the others as a count, and the workers that muster itself
-// stopped because of it apart from both.
+// The first failure of all nodes is reported in full, the others as a count. Workers that muster stopped because of it
+// are counted separately.
 #pragma once
 
 #include <string>
@@ -15,13 +15,13 @@ namespace muster::agent {
 
 struct ReportContext {
     std::string job = "none";
-    std::string host;  ///< this node's, to tell "here" from elsewhere
+    std::string host;  ///< This node's host. Its own failures are reported as "here".
     std::string program = "muster";
-    std::size_t stderr_lines_max = 20;  ///< of the first failure's stderr
-    std::string signal_reason = {};     ///< why the scheduler has sent its signal, where it says
-    std::string unsaved = {};           ///< which step did not come from memory to the disk, and which one is safe
-    bool job_is_named = true;           ///< else its id is left out: "none", or a random one, tells nobody anything
-    std::string entry = "its program";  ///< what this node was to run
+    std::size_t stderr_lines_max = 20;  ///< Number of printed lines of the first failure's stderr.
+    std::string signal_reason = {};     ///< Why the scheduler sent its signal, if known.
+    std::string unsaved = {};           ///< The step that was not written from memory to disk, and the newest safe one.
+    bool job_is_named = true;           ///< False: its id is not printed, because it is "none" or random.
+    std::string entry = "its program";  ///< The program that this node was to run.
 };
 
 /// The report for stderr, lines ended by '\n'. Empty when there is nothing to report: JobSucceeded by a node that ran,

@@ -1,4 +1,4 @@
-// Whether a fault may be injected into this node. Pure; agent/commands/fault_injector.h does it.
+// Decides whether a fault may be injected into this node. Pure; agent/commands/fault_injector.h injects it.
 #pragma once
 
 #include <set>
@@ -10,10 +10,10 @@
 namespace muster::agent {
 
 struct FaultFacts {
-    bool allowed = false;           ///< --allow-faults
-    Round round = no_round;         ///< the one that runs here, or ran last
-    std::uint32_t rank_base = 0;    ///< of its workers
-    std::set<std::uint32_t> alive;  ///< local ranks whose workers run
+    bool allowed = false;           ///< Set by --allow-faults.
+    Round round = no_round;         ///< The running round, or the last one.
+    std::uint32_t rank_base = 0;    ///< Lowest rank of this node's workers.
+    std::set<std::uint32_t> alive;  ///< Local ranks of running workers.
 };
 
 /// Why not; empty where it may be.

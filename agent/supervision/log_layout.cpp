@@ -28,7 +28,7 @@ std::string journal_fields(const WorkerPlace& place, bool is_stderr) {
 }
 
 /// What one stream's plan is made from.
-struct StreamWish {
+struct StreamRequest {
     bool redirected;  ///< -r or -t names it
     bool teed;
     bool shown;  ///< the local-ranks filter lets it through
@@ -37,7 +37,7 @@ struct StreamWish {
     std::string filtered_file;
 };
 
-StreamPlan plan_stream(const LogChoices& choices, const WorkerPlace& place, const StreamWish& wish) {
+StreamPlan plan_stream(const LogChoices& choices, const WorkerPlace& place, const StreamRequest& wish) {
     StreamPlan plan;
     const std::string host = choices.host_prefix ? cat('[', place.host, ':', place.rank, "] ") : "";
     plan.keep_tail = wish.is_stderr;
@@ -75,20 +75,18 @@ WorkerLogs worker_logs(const LogChoices& choices, const std::string& attempt, co
     }
     const auto redirect = files ? chosen(choices.redirects, place.local_rank) : StreamSet{};
     const auto tee = files ? chosen(choices.tee, place.local_rank) : StreamSet{};
-    logs.stdout_plan = plan_stream(choices, place,
-                                   {.redirected = redirect.out || tee.out,
-                                    .teed = tee.out,
-                                    .shown = shown,
-                                    .is_stderr = false,
-                                    .file = cat(logs.directory, "/stdout.log"),
-                                    .filtered_file = cat(attempt, "/filtered_stdout.log")});
-    logs.stderr_plan = plan_stream(choices, place,
-                                   {.redirected = redirect.err || tee.err,
-                                    .teed = tee.err,
-                                    .shown = shown,
-                                    .is_stderr = true,
-                                    .file = cat(logs.directory, "/stderr.log"),
-                                    .filtered_file = cat(attempt, "/filtered_stderr.log")});
+    const auto plan = [&](bool redirected, bool teed, bool is_stderr) {
+        const std::string_view name = is_stderr ? "stderr" : "stdout";
+        return plan_stream(choices, place,
+                           {.redirected = redirected || teed,
+                            .teed = teed,
+                            .shown = shown,
+                            .is_stderr = is_stderr,
+                            .file = cat(logs.directory, "/", name, ".log"),
+                            .filtered_file = cat(attempt, "/filtered_", name, ".log")});
+    };
+    logs.stdout_plan = plan(redirect.out, tee.out, false);
+    logs.stderr_plan = plan(redirect.err, tee.err, true);
     return logs;
 }
 

@@ -1,11 +1,10 @@
-// Where each worker's output and error file go. Pure: paths and plans; directories are made by
-// agent/output/log_directory.
+// The paths of each worker's output and error file. Pure; agent/output/log_directory creates the directories.
 //
 //   <base>/<job>_<8 random>/attempt_<restart count>/<local rank>/{stdout.log,stderr.log,error.json}
 //   <base>/<job>_<8 random>/attempt_<restart count>/filtered_{stdout,stderr}.log
 //
-// as torchrun does it. `attempt` here is the restart count of that layout: rounds that were not charged share a
-// directory, whose files are appended to.
+// This is torchrun's layout. `attempt` is the restart count: rounds that were not charged share a directory, and their
+// output is appended.
 #pragma once
 
 #include <cstdint>
@@ -31,16 +30,16 @@ struct LogChoices {
     /// --log-dir /dev/null: no directory and no error files; redirects, tee and filters then have no effect (as
     /// torchrun).
     bool none = false;
-    std::vector<StreamSet> redirects;  ///< by local rank; shorter than the number of workers: the rest have none
+    std::vector<StreamSet> redirects;  ///< Indexed by local rank. Ranks beyond its end have none.
     std::vector<StreamSet> tee;
-    std::vector<std::uint32_t> local_ranks_filter;  ///< empty: all local ranks reach the console
+    std::vector<std::uint32_t> local_ranks_filter;  ///< Empty: all local ranks write to the console.
     std::vector<std::string> stdout_filters;
     std::vector<std::string> stderr_filters;
     /// Before each line that was tee'd: ${role_name}, ${rank}, ${local_rank}; empty: "[<role><local rank>]:".
     std::string prefix_template;
-    bool host_prefix = false;  ///< "[<host>:<rank>] " before every line, tee'd or not, and no other prefix
-    bool to_journal = false;   ///< the launcher's stderr is systemd's journal: every line goes there with its rank
-    bool stderr_is_terminal = false;  ///< of the launcher: an unprefixed stderr then passes through a pty
+    bool host_prefix = false;  ///< "[<host>:<rank>] " is the only prefix of every line, with or without tee.
+    bool to_journal = false;   ///< The launcher's stderr is systemd's journal. Every line goes there with its rank.
+    bool stderr_is_terminal = false;  ///< The launcher's stderr is a terminal. An unprefixed stderr then uses a pty.
 };
 
 /// One worker's place in the round, for prefixes and paths.
@@ -53,8 +52,8 @@ struct WorkerPlace {
 };
 
 struct WorkerLogs {
-    std::string directory;   ///< to be made before the start; empty: none
-    std::string error_file;  ///< empty: none
+    std::string directory;   ///< Created before the start. Empty: none.
+    std::string error_file;  ///< Empty: none.
     StreamPlan stdout_plan;
     StreamPlan stderr_plan;
 };

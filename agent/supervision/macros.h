@@ -1,4 +1,4 @@
-// Python's string.Template, as far as torchrun uses it on workers' arguments and log prefixes.
+// Python's string.Template, as torchrun uses it for workers' arguments and log prefixes.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// The rules are those of torch/numa/binding.py (PyTorch 2.13), whose answers for random machines are a test's data.
+// The rules are those of torch/numa/binding.py (PyTorch 2.13). A test has its answers for random machines.
 #include "agent/supervision/placement.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using Numbers = std::vector<std::uint32_t>;
 /// Whom a share of a NUMA node is for: each worker, and each GPU that no worker uses.
 struct Seat {
     std::uint32_t node = 0;
-    std::string why;  ///< the GPU that has chosen the node, for messages; empty: nothing has
+    std::string why;  ///< The GPU that determined the node, for messages. Empty: none did.
 };
 
 /// The CPUs that are allowed, by what they share, in the order of the lowest of each group.

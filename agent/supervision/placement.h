@@ -1,8 +1,9 @@
-// Which CPUs and which memory each worker of this node gets: torchrun's four modes of --numa-binding. Pure; the facts
-// about the machine come in. agent/probes/topology/PLACEMENT.md says more.
+// Assigns CPUs and memory to each worker of this node: torchrun's four modes of --numa-binding. Pure; the facts about
+// the machine are the input. agent/probes/topology/PLACEMENT.md has the details.
 //
-// Local rank n belongs to the n-th GPU that CUDA shows, as in torchrun; where workers outnumber GPUs, they take turns.
-// Without GPUs, and for GPUs whose place the machine does not tell, the local ranks go round the NUMA nodes.
+// Local rank n belongs to the n-th GPU that CUDA shows, as in torchrun; if there are more workers than GPUs, the
+// assignment wraps around. Without GPUs, and for GPUs with an unknown NUMA node, local ranks are distributed
+// round-robin over the NUMA nodes.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,11 @@
 namespace muster::agent {
 
 enum class NumaBinding {
-    node,          ///< all CPUs of the GPU's NUMA node
-    socket,        ///< all CPUs of all NUMA nodes of that node's socket
-    exclusive,     ///< the node's cores, divided among those whose GPUs are on it; the first ones get the remainder
-    core_complex,  ///< one group of the node's cores that share a last-level cache, another one for each as long as
-                   ///< there are some; the largest first
+    node,          ///< All CPUs of the GPU's NUMA node.
+    socket,        ///< All CPUs of all NUMA nodes of that node's socket.
+    exclusive,     ///< The node's cores, divided among the workers of its GPUs. The first ones get the remainder.
+    core_complex,  ///< Cores of the node with a common last-level cache. A different group for each worker while there
+                   ///< are enough; the largest first.
 };
 
 /// One CPU as the operating system numbers it. Equal numbers of `core`, `cache` (the last-level one) and `socket` mean
@@ -29,25 +30,25 @@ struct CpuFacts {
     std::uint32_t core = 0;
     std::uint32_t cache = 0;
     std::uint32_t socket = 0;
-    std::uint32_t node = 0;   ///< NUMA node, as the operating system numbers it
-    bool is_allowed = false;  ///< by the process's mask and its cpuset, which Slurm and containers set
+    std::uint32_t node = 0;   ///< NUMA node, numbered by the operating system.
+    bool is_allowed = false;  ///< True if the process's mask and its cpuset allow it. Slurm and containers set them.
 };
 
 struct Topology {
     std::vector<CpuFacts> cpus;
-    std::vector<std::uint32_t> memory_nodes;  ///< from which this process may have memory
-    std::string policy_trouble;               ///< why no memory policy can be set; empty: it can
+    std::vector<std::uint32_t> memory_nodes;  ///< Nodes from which this process may allocate memory.
+    std::string policy_trouble;               ///< Why no memory policy can be set. Empty: it can.
 };
 
 struct GpuFacts {
-    std::string name;                   ///< its PCI address, for messages
-    std::optional<std::uint32_t> node;  ///< nothing: the machine does not tell
+    std::string name;                   ///< PCI address, for messages.
+    std::optional<std::uint32_t> node;  ///< Empty: the machine does not report it.
 };
 
 /// What one worker gets, in ascending order.
 struct Placement {
-    std::vector<std::uint32_t> cpus;          ///< empty: it is not bound
-    std::vector<std::uint32_t> memory_nodes;  ///< whose memory is preferred; empty: the kernel's choice
+    std::vector<std::uint32_t> cpus;          ///< Empty: the worker is not bound.
+    std::vector<std::uint32_t> memory_nodes;  ///< Nodes whose memory is preferred. Empty: the kernel's default.
 };
 
 /// One for each local rank, `worker_count` >= 1; none without CPUs. `gpus` are those that CUDA shows, in its order. The

@@ -1,9 +1,9 @@
-// What the agent can do with processes: the verbs of the domain, so that the driver can run against a script in tests.
+// The agent's interface to processes, so that tests can run the driver against a script.
 //
-// The real one (posix_process_host.h) talks to the guardian, the parent of all workers:
+// The real implementation (posix_process_host.h) talks to the guardian, the parent of all workers:
 //   agent -> guardian -> workers.
-// The guardian lives in a session of its own, is a child subreaper, reports exits, reaps what it adopts, and kills its
-// whole descendant tree when the agent is gone or has stopped feeding it.
+// The guardian has its own session, is a child subreaper, reports exits, reaps adopted processes, and kills its whole
+// descendant tree when the agent is dead or has stopped feeding it.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ namespace muster::agent {
 
 /// Where one output stream of one worker goes. Several may be true at once.
 struct StreamPlan {
-    bool inherit = true;     ///< the worker writes to the launcher's own stream, nothing in between
-    bool console = false;    ///< through the pump to the launcher's stream, with `prefix` before each whole line
-    bool terminal = false;   ///< the pump's end is a pty, so that the worker sees a terminal (progress bars, colours)
-    bool keep_tail = false;  ///< of stderr: the last 64 KiB are kept for the failure report
-    std::string file;        ///< appended to, completely; empty: none
-    std::string prefix;      ///< "[default0]:"; empty: bytes are forwarded as they come
-    std::vector<std::string> filters;  ///< lines that contain any of these also go to `filtered_file`, with the prefix
+    bool inherit = true;     ///< The worker writes to the launcher's own stream directly.
+    bool console = false;    ///< The pump writes whole lines with `prefix` to the launcher's stream.
+    bool terminal = false;   ///< The pump's end is a pty, so the worker detects a terminal (progress bars, colours).
+    bool keep_tail = false;  ///< The last 64 KiB of stderr are kept for the failure report.
+    std::string file;        ///< All output is appended to this file. Empty: none.
+    std::string prefix;      ///< "[default0]:". Empty: bytes are forwarded as they arrive.
+    std::vector<std::string> filters;  ///< Lines that contain one of these also go to `filtered_file`, with the prefix.
     std::string filtered_file;
     /// Not empty: lines for the console go to the journal, each a record with these fields, and without the prefix.
     std::string journal_fields;
@@ -35,12 +35,12 @@ struct StreamPlan {
 
 struct WorkerCommand {
     std::uint32_t local_rank = 0;
-    std::vector<std::string> argv;            ///< argv[0] is looked up in PATH of `environment` unless it has a '/'
-    std::vector<std::string> environment;     ///< "NAME=value", complete
-    std::vector<std::uint32_t> cpus;          ///< to which it is bound, below cpus_max; empty: as the agent is
-    std::vector<std::uint32_t> memory_nodes;  ///< NUMA nodes whose memory it prefers; empty: as the agent does
-    int ignored_signal = 0;                   ///< that it starts to ignore; 0: every signal has its default
-    std::string heading;  ///< "--- round 3 ---": a line of its own, with the time, in each file before the first byte
+    std::vector<std::string> argv;            ///< argv[0] is looked up in PATH of `environment` unless it has a '/'.
+    std::vector<std::string> environment;     ///< The complete environment, "NAME=value".
+    std::vector<std::uint32_t> cpus;          ///< CPUs that the worker is bound to, below cpus_max. Empty: the agent's.
+    std::vector<std::uint32_t> memory_nodes;  ///< Preferred NUMA nodes for its memory. Empty: the agent's.
+    int ignored_signal = 0;                   ///< Signal that is ignored at its start. 0: none.
+    std::string heading;  ///< "--- round 3 ---": written with the time as a line of each file before the first byte.
     StreamPlan stdout_plan;
     StreamPlan stderr_plan;
 };
@@ -52,13 +52,13 @@ struct WorkerStarted {
 /// Exactly once for each command given to start(): also when it never started (NotStarted) or was killed.
 struct WorkerEnded {
     std::uint32_t local_rank = 0;
-    std::int32_t pid = 0;  ///< 0 if it never started
+    std::int32_t pid = 0;  ///< 0: it never started.
     WorkerEnd end = {};
     Instant at = {};
-    std::string stderr_tail = {};  ///< when its plan says keep_tail
-    bool unfed = false;            ///< the guardian killed it because feed() had not been called for too long
-    bool orphaned = false;         ///< it died with the guardian
-    bool group_left = false;       ///< other processes of its group live on; GroupEmpty tells of their end
+    std::string stderr_tail = {};  ///< Set if its plan has keep_tail.
+    bool unfed = false;            ///< The guardian killed it because feed() was not called in time.
+    bool orphaned = false;         ///< It died with the guardian.
+    bool group_left = false;       ///< Other processes of its group are alive. GroupEmpty reports their end.
 };
 /// The last process that an ended worker had left in its process group is gone. Comes after that worker's end, or not
 /// at all when TreeEmpty says more.
@@ -79,13 +79,13 @@ struct TreeStuck {
 struct GuardianLost {
     std::string why;
     Instant at;
-    bool replaced = false;  ///< another one has taken over; if not, nothing can be started any more
+    bool replaced = false;  ///< True: another guardian has taken over. False: no worker can be started any more.
 };
 /// How long a stopped worker waits for the end of a child that has not got the signal, until the child gets it too
 /// (awaited_children.h).
-struct AwaitedPatience {
-    Duration idle{};  ///< while neither the child nor its descendants do anything
-    Duration busy{};  ///< whatever they do
+struct AwaitedTimeouts {
+    Duration idle{};  ///< Timeout while neither the child nor its descendants are active.
+    Duration busy{};  ///< Timeout in any case.
 };
 using ProcessEvent = std::variant<WorkerStarted, WorkerEnded, GroupEmpty, TreeEmpty, TreeStuck, GuardianLost>;
 
@@ -99,7 +99,7 @@ class ProcessHost {
     /// Sends `signal` to the leader of every worker that has not ended.
     virtual void signal_leaders(int signal) = 0;
     /// From now on, until the workers have ended, sends `signal` to children for whose end a stopped worker waits.
-    virtual void follow_up(int signal, AwaitedPatience patience) = 0;
+    virtual void follow_up(int signal, AwaitedTimeouts patience) = 0;
     /// Sends `signal` to what an ended worker has left in its process group, if anything.
     virtual void signal_group(std::uint32_t local_rank, int signal) = 0;
     /// SIGKILL for everything that is left, descendants in other sessions included; answers TreeEmpty when it is empty
@@ -115,7 +115,7 @@ class ProcessHost {
     /// Should this process die without its destructors, what of `folder` is empty then is removed.
     virtual void remove_after_death(std::string folder) = 0;
 
-    std::function<void(ProcessEvent)> on_event;  ///< called from the loop, never from inside the calls above
+    std::function<void(ProcessEvent)> on_event;  ///< Called from the loop, never from inside one of the calls above.
 };
 
 }  // namespace muster::agent

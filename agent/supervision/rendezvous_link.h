@@ -1,5 +1,5 @@
-// The agent's view of the rendezvous: the verbs that its supervisor uses and the verdicts that it gets back. The real
-// one is ClientLink (client_link.h) over rendezvous/client; tests script their own.
+// The agent's interface to the rendezvous: the calls of its supervisor, and the callbacks. The real implementation is
+// ClientLink (client_link.h) over rendezvous/client; tests have their own.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +37,10 @@ class RendezvousLink {
     [[nodiscard]] virtual bool may_feed() const { return true; }
 
     // Called from the loop, never from inside the calls above. All must be set before the first join.
-    std::function<void(native::Message)> on_message;    ///< rendezvous::Deliver has the list
-    std::function<void(std::string why)> on_fenced;     ///< SIGKILL the workers now
-    std::function<void(std::string why)> on_lost;       ///< no rendezvous to be had any more
-    std::function<void(std::string line)> on_progress;  ///< for a person who waits
+    std::function<void(native::Message)> on_message;    ///< rendezvous::Deliver lists the messages.
+    std::function<void(std::string why)> on_fenced;     ///< Kill the workers with SIGKILL now.
+    std::function<void(std::string why)> on_lost;       ///< The rendezvous is lost for good.
+    std::function<void(std::string line)> on_progress;  ///< A line for a user who waits.
 };
 
 }  // namespace muster::agent

@@ -60,7 +60,7 @@ json as_json(const Failure& failure) {
     return out;
 }
 
-json as_json(const WhereaboutsGroup& group) {
+json as_json(const ActivityGroup& group) {
     const auto& one = group.first;
     return {{"ranks", group.ranks}, {"count", group.count},
             {"rank", one.rank},     {"host", group.host},
@@ -103,7 +103,7 @@ struct Outcome {
             out["groups"].push_back(
                 {{"kind", name(group.kind)}, {"error", group.error}, {"ranks", group.ranks}, {"count", group.count}});
         out["whereabouts"] = json::array();
-        for (const auto& group : verdict.whereabouts) out["whereabouts"].push_back(as_json(group));
+        for (const auto& group : verdict.activities) out["whereabouts"].push_back(as_json(group));
         if (const auto suspect = suspect_of(verdict)) {
             out["suspect"] = as_json(suspect->group);
             out["suspect"]["why"] = suspect->why;

@@ -1,4 +1,4 @@
-// The workers' store of one round, as the agent needs it: opened before a join, closed after the round.
+// The agent's interface to the workers' store of one round: opened before a join, closed after the round.
 #pragma once
 
 #include "agent/supervision/supervisor.h"

@@ -1,4 +1,4 @@
-// In which order a node tries the addresses of the workers' store, and what it tells a person who waits. Pure.
+// The order in which a node tries the addresses of the workers' store, and the message for a user who waits. Pure.
 #pragma once
 
 #include <string>

@@ -91,7 +91,7 @@ void Supervisor::on(const StoreOpened& event, Instant) {
     ports_ = event.ports.value();
 }
 
-void Supervisor::on(const DaemonSaid& event, Instant now) {
+void Supervisor::on(const DaemonMessage& event, Instant now) {
     if (const auto* assigned = std::get_if<native::Assigned>(&event.message)) {
         on_assigned(*assigned, now);
     } else if (const auto* parked = std::get_if<native::Parked>(&event.message)) {
@@ -113,7 +113,7 @@ void Supervisor::on(const DaemonSaid& event, Instant now) {
         on_job_ended(*over, now);
     } else if (const auto* refused = std::get_if<native::Refused>(&event.message)) {
         say(cat("refused: ", refused->why));
-        deaf_ = true;
+        unreachable_ = true;
         end(JoinRefused{*refused});
         begin_drain(sigterm, Tell::round_over, cat("this node was refused: ", refused->why), now);
     }
@@ -179,7 +179,8 @@ void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
     round_->ended = ended;
     if (!round_->fenced) last_end_ = over;
     // Workers of a node that leaves may save, but not with peers that are gone.
-    if (round_->drain && !all_ended() && ended.reason == native::RoundEndReason::node_lost) act(TellWorkers{ended.why});
+    if (round_->drain && !all_ended() && ended.reason == native::RoundEndReason::node_lost)
+        act(SendRoundOver{ended.why});
     begin_drain(sigterm, Tell::round_over, ended.why, now);
 }
 
@@ -200,7 +201,7 @@ void Supervisor::on(const ClientFenced& event, Instant now) {
 
 void Supervisor::on(const ClientLost& event, Instant now) {
     say(cat("no rendezvous: ", event.why));
-    deaf_ = true;
+    unreachable_ = true;
     end(NoRendezvous{event.why, last_end_});
     begin_drain(sigterm, Tell::round_over, cat("no rendezvous: ", event.why), now);
 }
@@ -236,13 +237,13 @@ void Supervisor::on(const PreemptionAnnounced& event, Instant now) {
     act(SendCommand{{.number = 0, .verb = native::CommandVerb::notify_job, .node = {}, .why = std::move(why)}});
 }
 
-void Supervisor::on(const HostSaid& event, Instant now) {
+void Supervisor::on(const HostEvent& event, Instant now) {
     if (hold(event, now)) return;
     release_held(now);
-    on_host_said(event, now);
+    on_host_event(event, now);
 }
 
-void Supervisor::on_host_said(const HostSaid& event, Instant now) {
+void Supervisor::on_host_event(const HostEvent& event, Instant now) {
     if (const auto* started = std::get_if<WorkerStarted>(&event.event)) {
         MUSTER_CHECK(round_ && started->local_rank < round_->workers.size(), started->local_rank);
         round_->workers[started->local_rank].answered = true;
@@ -264,21 +265,21 @@ void Supervisor::on_host_said(const HostSaid& event, Instant now) {
 void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& notes, Instant now) {
     MUSTER_CHECK(round_ && ended.local_rank < round_->workers.size(), ended.local_rank);
     auto& worker = round_->workers[ended.local_rank];
-    MUSTER_CHECK(worker.fate == Fate::running, ended.local_rank, ended.pid);
+    MUSTER_CHECK(worker.fate == WorkerState::running, ended.local_rank, ended.pid);
     worker.answered = true;
     worker.group_left = ended.group_left;
     round_->orphaned = round_->orphaned || ended.orphaned;
     if (ended.unfed || ended.orphaned || stopped_by_us(ended, notes)) {
-        worker.fate = Fate::stopped;
+        worker.fate = WorkerState::stopped;
         if (ended.unfed)
             fence("this agent was stopped for too long, so its guardian killed the workers; continuing", now);
         return;
     }
     if (succeeded(ended.end)) {
-        worker.fate = Fate::succeeded;
+        worker.fate = WorkerState::succeeded;
         return;
     }
-    worker.fate = saved_and_left(ended.end) ? Fate::saved : Fate::failed;
+    worker.fate = saved_and_left(ended.end) ? WorkerState::saved : WorkerState::failed;
     if (const auto* never = std::get_if<NotStarted>(&ended.end)) {
         if (never->error_number == 0)  // this agent could not prepare it
             return on_shortage(cat("this node cannot start its workers: ", notes.message), notes, now);
@@ -288,13 +289,13 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
                                notes, now);
     }
     Failure failure = make_failure(ended, notes);
-    const std::string why =
-        cat("rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end),
-            failure.cause.kind == CauseKind::unknown ? std::string() : cat(" (", in_words(failure.cause.kind), ")"));
+    const std::string why = cat(
+        "rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end),
+        failure.cause.kind == CauseKind::unknown ? std::string() : cat(" (", description_of(failure.cause.kind), ")"));
     say(why);
     report_failure(std::move(failure));
     // Those beside one that saved and left are about to do the same.
-    begin_drain(sigterm, worker.fate == Fate::saved ? Tell::notice : Tell::round_over, why, now);
+    begin_drain(sigterm, worker.fate == WorkerState::saved ? Tell::notice : Tell::round_over, why, now);
 }
 
 /// The operating system refuses processes, memory or a directory to this node, and would in the next round. To the
@@ -310,7 +311,7 @@ void Supervisor::on_shortage(const std::string& why, const WorkerNotes& notes, I
 void Supervisor::report_failure(Failure failure) {
     // A client that reconnects after the round's end repeats only the round's report, so that names it once more.
     if (round_->ended) round_->failed_late.push_back(failure);
-    if (!deaf_) act(ReportFailed{{std::move(failure)}});
+    if (!unreachable_) act(ReportFailed{{std::move(failure)}});
 }
 
 /// At or after our signal an end is our doing, but for a death by a signal that we have not sent: the culprit of the
@@ -418,10 +419,10 @@ void Supervisor::begin_drain(int signal, Tell tell, const std::string& why, Inst
     round_->drain = DrainState{signal, since, now + config_.grace, false, std::nullopt, std::nullopt};
     release_held(now);
     if (std::all_of(round_->workers.begin(), round_->workers.end(),
-                    [](const Worker& worker) { return worker.end_held || worker.fate != Fate::running; }))
+                    [](const Worker& worker) { return worker.end_held || worker.fate != WorkerState::running; }))
         return;
     if (tell == Tell::round_over)
-        act(TellWorkers{why});
+        act(SendRoundOver{why});
     else
         act(NotifyWorkers{why});
     act(SignalWorkers{signal, {.idle = config_.grace / awaited_idle_part, .busy = config_.grace / awaited_busy_part}});

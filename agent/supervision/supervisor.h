@@ -1,8 +1,8 @@
-// The life of one agent, pure: idle -> joining -> starting -> running -> draining -> (joining | done).
+// The state machine of one agent, pure: idle -> joining -> starting -> running -> draining -> (joining | done).
 // STATES.md beside this folder has the table; every transition ends in settle().
 //
-// It decides about workers alone. Sockets, leases, resending and fencing are ClientCore's (rendezvous/client), budgets
-// and ranks the daemon's (rendezvous/rounds).
+// It decides about this node's workers only. Sockets, leases, resending and fencing belong to ClientCore
+// (rendezvous/client), budgets and ranks to the daemon (rendezvous/rounds).
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@
 namespace muster::agent {
 
 struct SupervisorConfig {
-    native::Join join;  ///< what each join says; last_round and store_port are filled in anew
+    native::Join join;  ///< Template of each join. last_round and store_port are filled in for each.
     std::string host;
-    Duration grace = 30s;  ///< --shutdown-timeout: from the stop signal to SIGKILL, on every path but fencing
+    Duration grace = 30s;  ///< --shutdown-timeout: from the stop signal to SIGKILL, on every path but fencing.
     /// From SIGKILL to doing without a guardian that does not answer (one that works says TreeStuck before), and from
     /// then to giving up on processes that do not go.
     Duration kill_wait = 10s;
@@ -29,36 +29,36 @@ struct SupervisorConfig {
     Duration notice_wait = 1s;
     /// A scheduler signals all nodes: one that comes so soon after a notice is the same one. (The daemon's is 2 s.)
     Duration notices_are_one_within = 3s;
-    std::vector<int> stop_signals;  ///< those that StopRequested may bring
+    std::vector<int> stop_signals;  ///< Signals that StopRequested may have.
     /// A scheduler signals every process of a job, workers and agent, one after another: how long a worker's end by a
     /// stop signal waits for the agent's own.
     Duration signals_are_one_within = 1s;
-    int repeated_signal = 0;  ///< a stop signal that a scheduler sends more than once, so that the second one says
-                              ///< nothing new; 0: none
+    /// A stop signal that the scheduler sends repeatedly. The second one does not escalate. 0: none.
+    int repeated_signal = 0;
 };
 
 /// What the driver found out about a worker at the moment of its end, where it failed.
 struct WorkerNotes {
-    std::string message;        ///< the error file's message
-    std::string error_file;     ///< its path; empty if the worker wrote none
-    std::string log_directory;  ///< empty: none
-    std::int64_t at_ns = 0;     ///< of the end, on this host's clock (rendezvous::clock_ns)
+    std::string message;        ///< Message of the error file.
+    std::string error_file;     ///< Path of the error file. Empty: the worker wrote none.
+    std::string log_directory;  ///< Empty: none.
+    std::int64_t at_ns = 0;     ///< Time of the end on this host's clock (rendezvous::clock_ns).
     std::int64_t wall_time_s = 0;
-    FailureCause cause;    ///< of a TreeStuck: what is known of the processes
-    bool stepped = false;  ///< it had told of a step
+    FailureCause cause;    ///< For a TreeStuck: the facts about the processes.
+    bool stepped = false;  ///< True if it had reported a step.
 };
 
 /// What a node offers to a round: see native::Join.
 struct RoundPorts {
-    std::uint16_t store = 0;  ///< 0: none; the static back end's store is the daemon's
-    std::uint16_t peer = 0;   ///< 0: peers cannot ask this agent
+    std::uint16_t store = 0;  ///< 0: none. The static back end's store is the daemon's.
+    std::uint16_t peer = 0;   ///< 0: peers cannot query this agent.
 };
 
 /// What this node did of a job that is over.
 enum class NodePart {
-    ran,    ///< its program, in one round at least
-    spare,  ///< it stood by, and has not run its program
-    late,   ///< it came after the end, and has not run its program
+    ran,    ///< The node ran its program in at least one round.
+    spare,  ///< The node was a spare and has not run its program.
+    late,   ///< The node joined after the end and has not run its program.
 };
 
 /// Why this agent ended; launcher/report/exit_code turns it into a number.
@@ -73,14 +73,14 @@ struct JobFailed {
 /// This agent was told to stop by a signal.
 struct Cancelled {
     int signal = 0;
-    std::string killed{};  ///< which workers had not ended after the grace; empty: none
+    std::string killed{};  ///< Workers that had not ended after the grace. Empty: none.
 };
 struct NoRendezvous {
-    std::string why;         ///< 75: join time-out, daemon lost
-    std::string last_end{};  ///< how this node's last round had ended; empty: it had none, or that ran until then
+    std::string why;         ///< Exit code 75: join timeout, or the daemon is lost.
+    std::string last_end{};  ///< How this node's last round ended. Empty: it had none, or that round was still running.
 };
 struct JoinRefused {
-    native::Refused refusal;  ///< 78
+    native::Refused refusal;  ///< Exit code 78.
 };
 /// The guardian or this agent itself broke.
 struct AgentFailed {
@@ -88,11 +88,11 @@ struct AgentFailed {
 };
 /// What the user asked for cannot be had on this host: the log directory, the store's port.
 struct SetUpFailed {
-    std::string why;  ///< 78
+    std::string why;  ///< Exit code 78.
 };
 /// The daemon asked this node to leave, and it left with its workers stopped in order. The job goes on elsewhere.
 struct Drained {
-    std::string why;  ///< 76
+    std::string why;  ///< Exit code 76.
 };
 using Ending =
     std::variant<JobSucceeded, JobFailed, Cancelled, NoRendezvous, JoinRefused, AgentFailed, SetUpFailed, Drained>;
@@ -103,8 +103,8 @@ struct Begin {};
 struct SetUpRefused {
     std::string why;
 };
-struct DaemonSaid {
-    native::Message message;  ///< Assigned, Parked, RoundEnded, Drain, JobEnded, Refused
+struct DaemonMessage {
+    native::Message message;  ///< Assigned, Parked, RoundEnded, Drain, JobEnded or Refused.
 };
 struct ClientFenced {
     std::string why;
@@ -112,9 +112,9 @@ struct ClientFenced {
 struct ClientLost {
     std::string why;
 };
-struct HostSaid {
+struct HostEvent {
     ProcessEvent event;
-    WorkerNotes notes;  ///< for a WorkerEnded that is no success, and the times of a GuardianLost
+    WorkerNotes notes;  ///< Set for a WorkerEnded without success. A GuardianLost has the times only.
 };
 /// The round's own store is bound (answer to OpenStore); an error ends the agent.
 struct StoreOpened {
@@ -129,8 +129,8 @@ struct PreemptionAnnounced {
     int signal = 0;
 };
 struct Elapsed {};
-using SupervisorEvent = std::variant<Begin, SetUpRefused, DaemonSaid, ClientFenced, ClientLost, HostSaid, StoreOpened,
-                                     StopRequested, PreemptionAnnounced, Elapsed>;
+using SupervisorEvent = std::variant<Begin, SetUpRefused, DaemonMessage, ClientFenced, ClientLost, HostEvent,
+                                     StoreOpened, StopRequested, PreemptionAnnounced, Elapsed>;
 
 // ---- actions, carried out in order ----
 /// Bind a fresh, empty store for the round that is about to be joined; answer StoreOpened.
@@ -146,7 +146,7 @@ struct StartWorkers {
 };
 /// Say on each worker's channel that its round is over, before the signal: the runtime leaves at once and does not try
 /// to save together with peers that may be dead. A SIGTERM without it is a notice.
-struct TellWorkers {
+struct SendRoundOver {
     std::string why;
 };
 /// Say on each worker's channel that it is to save and leave, before the signal that says the same.
@@ -156,7 +156,7 @@ struct NotifyWorkers {
 /// After `awaited` also to children that a worker waits for and that have not got the signal.
 struct SignalWorkers {
     int signal = 0;
-    AwaitedPatience awaited;
+    AwaitedTimeouts awaited;
 };
 /// To what a worker that has ended left in its process group: a wrapper's program, a data loader.
 struct SignalGroup {
@@ -189,14 +189,14 @@ struct AcknowledgeEnd {};
 struct Finish {
     Ending ending;
 };
-using SupervisorAction = std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, TellWorkers, NotifyWorkers,
+using SupervisorAction = std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, SendRoundOver, NotifyWorkers,
                                       SignalWorkers, SignalGroup, PreemptWorkers, SendCommand, KillTree, KillGuardian,
                                       ReportFailed, ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
 
 struct SupervisorStep {
     std::vector<SupervisorAction> actions;
-    std::vector<std::string> why;      ///< log lines
-    std::vector<std::string> notices;  ///< for the person at the launcher, whatever the log level
+    std::vector<std::string> why;      ///< Log lines.
+    std::vector<std::string> notices;  ///< Lines for the user of the launcher, at any log level.
 };
 
 enum class Phase { idle, joining, starting, running, draining, drained, done };
@@ -215,51 +215,54 @@ class Supervisor {
     [[nodiscard]] Phase phase() const { return phase_; }
 
   private:
-    enum class Fate { running, succeeded, saved, failed, stopped };
+    enum class WorkerState { running, succeeded, saved, failed, stopped };
     struct Worker {
-        bool answered = false;  ///< WorkerStarted or WorkerEnded was seen
-        Fate fate = Fate::running;
-        bool end_held = false;         ///< it has ended, which is not looked at yet (RoundState::held)
-        bool group_left = false;       ///< it has ended, and others of its process group have not
-        bool group_signalled = false;  ///< they were sent the stop signal: once
+        bool answered = false;  ///< True after WorkerStarted or WorkerEnded.
+        WorkerState fate = WorkerState::running;
+        bool end_held = false;         ///< True if its end is held and not judged yet (RoundState::held).
+        bool group_left = false;       ///< True if it has ended and other processes of its group have not.
+        bool group_signalled = false;  ///< True after its group got the stop signal. Sent once.
     };
     /// The round's end on this node: one signal for each process group, one grace for all.
     struct DrainState {
-        int signal = 0;  ///< the one that was sent at `signalled`
+        int signal = 0;  ///< Signal that was sent at `signalled`.
         Instant signalled;
-        Instant kill_at;                   ///< may come nearer, never move away
-        bool hurried = false;              ///< it came nearer
-        std::optional<Instant> killed_at;  ///< KillTree was said
-        std::optional<Instant> forced_at;  ///< KillGuardian was said
+        Instant kill_at;                   ///< Deadline. It may be brought forward, never pushed back.
+        bool hurried = false;              ///< True if the deadline was brought forward.
+        std::optional<Instant> killed_at;  ///< Time of KillTree.
+        std::optional<Instant> forced_at;  ///< Time of KillGuardian.
     };
     /// Everything that is forgotten when the round is drained.
     struct RoundState {
         native::Assigned assignment;
-        std::vector<Worker> workers;  ///< by local rank
+        std::vector<Worker> workers;  ///< Indexed by local rank.
         Instant assigned_at;
         bool tree_empty = false;
         bool success_reported = false;
         bool report_sent = false;
         bool fenced = false;
-        bool orphaned = false;   ///< a worker died with the guardian
-        std::string own_notice;  ///< of the last preemption signal; while it is awaited, and when its echo is owed
-        Instant noticed_at = Instant::min();  ///< the workers were told last
-        Instant notice_due = no_deadline;  ///< the workers are told of it then, if the daemon has not said it by then
-        bool echo_owed = false;            ///< they were, and the daemon will say it when it can be reached again
-        std::vector<HostSaid> held;  ///< a worker's end by a stop signal that this agent has not got, and all after it
+        bool orphaned = false;  ///< True if a worker died with the guardian.
+        /// Text of the last preemption signal, while the daemon's answer or its echo is pending.
+        std::string own_notice;
+        Instant noticed_at = Instant::min();  ///< Time of the workers' last notice.
+        /// Time at which the workers get the notice without an answer of the daemon.
+        Instant notice_due = no_deadline;
+        bool echo_owed = false;  ///< True if they got it so. The daemon's later NoticeGiven is then ignored.
+        /// A worker's end by a stop signal that this agent has not received, and all later ends.
+        std::vector<HostEvent> held;
         Instant held_until = no_deadline;
         std::optional<DrainState> drain;
-        std::optional<native::RoundEnded> ended;  ///< what the daemon said
-        std::vector<Failure> failed_late;         ///< reported after the daemon had ended the round
+        std::optional<native::RoundEnded> ended;  ///< The daemon's message.
+        std::vector<Failure> failed_late;         ///< Failures reported after the daemon had ended the round.
     };
 
     // One for each event; they note facts, and settle() draws the conclusions.
     void on(const Begin& event, Instant now);
     void on(const SetUpRefused& event, Instant now);
-    void on(const DaemonSaid& event, Instant now);
+    void on(const DaemonMessage& event, Instant now);
     void on(const ClientFenced& event, Instant now);
     void on(const ClientLost& event, Instant now);
-    void on(const HostSaid& event, Instant now);
+    void on(const HostEvent& event, Instant now);
     void on(const StoreOpened& event, Instant now);
     void on(const StopRequested& event, Instant now);
     void on(const PreemptionAnnounced& event, Instant now);
@@ -267,8 +270,8 @@ class Supervisor {
     void on_assigned(const native::Assigned& assignment, Instant now);
     void on_round_ended(const native::RoundEnded& ended, Instant now);
     void on_job_ended(const native::JobEnded& ended, Instant now);
-    void on_host_said(const HostSaid& event, Instant now);
-    bool hold(const HostSaid& event, Instant now);
+    void on_host_event(const HostEvent& event, Instant now);
+    bool hold(const HostEvent& event, Instant now);
     void release_held(Instant now);
     void on_worker_ended(const WorkerEnded& ended, const WorkerNotes& notes, Instant now);
     void on_guardian_lost(const GuardianLost& lost, const WorkerNotes& notes, Instant now);
@@ -281,7 +284,7 @@ class Supervisor {
     void settle_notice(Instant now);
     void on_notice(const native::NoticeGiven& notice, Instant now);
     void signal_groups();
-    void tell_killed();
+    void report_killed();
     void settle_round();
     void settle_join();
     [[nodiscard]] Phase derive_phase() const;
@@ -311,12 +314,12 @@ class Supervisor {
     bool store_opening_ = false;
     bool store_open_ = false;
     RoundPorts ports_;
-    bool joined_ = false;    // SendJoin was said and not yet answered by a round
-    bool parked_ = false;    // the daemon has answered it: a spare
-    bool known_ = false;     // the daemon has heard of this agent
-    bool job_over_ = false;  // JobEnded came
-    bool deaf_ = false;      // nobody listens any more: no last words
-    bool stuck_ = false;     // the tree cannot be emptied
+    bool joined_ = false;       // SendJoin was said and not yet answered by a round
+    bool parked_ = false;       // the daemon has answered it: a spare
+    bool known_ = false;        // the daemon has heard of this agent
+    bool job_over_ = false;     // JobEnded came
+    bool unreachable_ = false;  // nobody listens any more: no last words
+    bool stuck_ = false;        // the tree cannot be emptied
     int stop_count_ = 0;
     Round last_round_ = no_round;
     std::string last_end_;  // how it ended here, once it has

@@ -1,4 +1,4 @@
-// What follows from the facts that supervisor.cpp notes: every step ends in settle().
+// The actions that follow from the facts recorded by supervisor.cpp: every step ends in settle().
 #include <algorithm>
 #include <utility>
 
@@ -10,7 +10,7 @@ namespace muster::agent {
 
 bool Supervisor::all_ended() const {
     return std::none_of(round_->workers.begin(), round_->workers.end(),
-                        [](const Worker& worker) { return worker.fate == Fate::running; });
+                        [](const Worker& worker) { return worker.fate == WorkerState::running; });
 }
 
 /// The leaders, and what they left in their groups. (What has left its group as well, a daemon, waits for KillTree.)
@@ -48,7 +48,7 @@ int Supervisor::outer_signal(const WorkerEnded& ended) const {
 
 /// Whether the event waits. Where a scheduler stops every process of the job, a worker may end before this agent has
 /// got its own signal, and those beside it because of that; then none of them has failed.
-bool Supervisor::hold(const HostSaid& event, Instant now) {
+bool Supervisor::hold(const HostEvent& event, Instant now) {
     if (!round_ || round_->drain) return false;
     const auto* ended = std::get_if<WorkerEnded>(&event.event);
     if (round_->held.empty()) {
@@ -74,7 +74,7 @@ bool Supervisor::hold(const HostSaid& event, Instant now) {
 void Supervisor::release_held(Instant now) {
     if (!round_) return;
     round_->held_until = no_deadline;
-    for (const auto& event : std::exchange(round_->held, {})) on_host_said(event, now);
+    for (const auto& event : std::exchange(round_->held, {})) on_host_event(event, now);
 }
 
 void Supervisor::settle_workers(Instant now) {
@@ -89,7 +89,7 @@ void Supervisor::settle_workers(Instant now) {
             drain.forced_at = now;
             act(KillGuardian{});
         } else if (all_gone() || now >= drain.kill_at) {
-            if (!all_gone() && !drain.hurried) tell_killed();
+            if (!all_gone() && !drain.hurried) report_killed();
             drain.killed_at = now;
             act(KillTree{});
         } else {
@@ -99,7 +99,7 @@ void Supervisor::settle_workers(Instant now) {
     }
     settle_notice(now);
     const bool all_succeeded = std::all_of(round.workers.begin(), round.workers.end(),
-                                           [](const Worker& worker) { return worker.fate == Fate::succeeded; });
+                                           [](const Worker& worker) { return worker.fate == WorkerState::succeeded; });
     if (all_succeeded && !round.success_reported) {
         round.success_reported = true;
         say("all workers of this node exited 0; waiting for the other nodes");
@@ -108,10 +108,10 @@ void Supervisor::settle_workers(Instant now) {
 }
 
 /// The grace is over.
-void Supervisor::tell_killed() {
+void Supervisor::report_killed() {
     std::string ranks;
     for (std::uint32_t local_rank = 0; local_rank < round_->workers.size(); ++local_rank)
-        if (const auto& worker = round_->workers[local_rank]; worker.fate == Fate::running || worker.group_left)
+        if (const auto& worker = round_->workers[local_rank]; worker.fate == WorkerState::running || worker.group_left)
             ranks += cat(ranks.empty() ? "rank " : ",", round_->assignment.rank_base + local_rank);
     auto killed = cat(ranks, " had not ended ", describe(config_.grace), " after ", signal_name(round_->drain->signal),
                       " (--shutdown-timeout) and was killed");
@@ -173,7 +173,7 @@ void Supervisor::report_round() {
     if (round_->report_sent) return;
     round_->report_sent = true;
     const auto stopped = std::count_if(round_->workers.begin(), round_->workers.end(),
-                                       [](const Worker& worker) { return worker.fate == Fate::stopped; });
+                                       [](const Worker& worker) { return worker.fate == WorkerState::stopped; });
     native::RoundReport report;
     report.round = round_->assignment.round;
     report.failures = std::move(round_->failed_late);
@@ -182,15 +182,16 @@ void Supervisor::report_round() {
 }
 
 void Supervisor::finish() {
-    if (round_ && round_->ended && !deaf_ && drained()) report_round();
-    const bool all_saved = round_ && std::all_of(round_->workers.begin(), round_->workers.end(),
-                                                 [](const Worker& worker) { return worker.fate == Fate::saved; });
+    if (round_ && round_->ended && !unreachable_ && drained()) report_round();
+    const bool all_saved =
+        round_ && std::all_of(round_->workers.begin(), round_->workers.end(),
+                              [](const Worker& worker) { return worker.fate == WorkerState::saved; });
     if (const auto* stopped = std::get_if<Cancelled>(&*ending_); stopped != nullptr && all_saved)
         ending_ = Drained{cat("after ", signal_name(stopped->signal), " all of its workers saved and left (exit code ",
                               saved_and_left_code, ")")};
     if (job_over_) {
         act(AcknowledgeEnd{});
-    } else if (known_ && !deaf_) {
+    } else if (known_ && !unreachable_) {
         if (const auto* cancelled = std::get_if<Cancelled>(&*ending_))
             act(SendLeave{cat("stopped by ", signal_name(cancelled->signal))});
         else if (const auto* leaving = std::get_if<Drained>(&*ending_))

@@ -1,4 +1,4 @@
-// What muster-topology says (agent/probes/topology/topology_main.cpp), read. Pure.
+// Parses the output of muster-topology (agent/probes/topology/topology_main.cpp). Pure.
 #pragma once
 
 #include <string_view>

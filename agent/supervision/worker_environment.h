@@ -30,11 +30,11 @@ struct WorkerSpec {
     std::vector<std::string> argv;
     /// The agent's own environment, copied to every worker under the table below.
     std::map<std::string, std::string> environment;
-    std::uint32_t worker_count = 1;  ///< on this node
+    std::uint32_t worker_count = 1;  ///< Workers on this node.
     std::string role = "default";
-    std::string job = "none";  ///< TORCHELASTIC_RUN_ID
+    std::string job = "none";  ///< Value of TORCHELASTIC_RUN_ID.
     std::uint32_t restarts_max = 0;
-    std::string checkpoint_dir;  ///< empty: none
+    std::string checkpoint_dir;  ///< Empty: none.
     std::string checkpoint_local_dir;
     bool virtual_local_rank = false;
     /// False: worker rank 0 serves the store itself (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1).
@@ -42,23 +42,23 @@ struct WorkerSpec {
     /// The static back end's MASTER_ADDR and MASTER_PORT; empty: those of the assignment.
     std::string master_address;
     std::uint16_t master_port = 0;
-    std::vector<Placement> placements;   ///< of each local rank; empty: workers run wherever the agent may
-    std::vector<std::uint32_t> threads;  ///< OMP_NUM_THREADS of each local rank unless set; empty: torchrun's 1
+    std::vector<Placement> placements;   ///< Indexed by local rank. Empty: workers may use all CPUs of the agent.
+    std::vector<std::uint32_t> threads;  ///< OMP_NUM_THREADS of each local rank unless set. Empty: torchrun's 1.
     /// GLOO_SOCKET_IFNAME where the user has set none: the interface that leads to the other nodes, in this round. Gloo
     /// would take the address of the host's name, which may be 127.0.1.1, or none, or a slow name service's. Empty: not
     /// known.
     std::string interface;
-    int preemption_signal = 0;  ///< MUSTER_PREEMPTION_SIGNAL, so that the runtime handles it; 0: none
+    int preemption_signal = 0;  ///< MUSTER_PREEMPTION_SIGNAL: the runtime handles it. 0: none.
     std::string handled_signal_names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 };
 
 /// What the agent made for one worker of one round.
 struct WorkerFiles {
-    std::string error_file;          ///< empty: none, and the worker sees TORCHELASTIC_ERROR_FILE=""
-    std::string agent_socket;        ///< empty: no channel
-    std::size_t snapshot_count = 0;  ///< the channel begins with so many offers
-    std::string torch_hook;          ///< to stand at the end of PYTHONPATH; empty: nothing of ours
-    std::string torch_socket;        ///< where the hook serves torch's debugging handlers; empty: nowhere
+    std::string error_file;          ///< Empty: none, and TORCHELASTIC_ERROR_FILE is "".
+    std::string agent_socket;        ///< Empty: no channel.
+    std::size_t snapshot_count = 0;  ///< Number of snapshots that the channel offers first.
+    std::string torch_hook;          ///< Appended to PYTHONPATH. Empty: no hook.
+    std::string torch_socket;        ///< Socket on which the hook serves torch's debugging handlers. Empty: none.
 };
 
 /// "NAME=value" for each variable, sorted by name. `local_rank` < `spec.worker_count`. Fails (invalid_argument) when

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "launcher/report/complaint.h"
+#include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/checkpoint/files/export.h"
@@ -51,12 +51,12 @@ std::string size_text(std::uint64_t bytes) {
     return text;
 }
 
-enum class Look { at_sizes, at_every_byte };
+enum class Verification { at_sizes, at_every_byte };
 
 /// The manifest, after the files have been compared with it.
-Result<Manifest> inspect(const std::string& folder, Look look) {
+Result<Manifest> inspect(const std::string& folder, Verification verification) {
     auto manifest = runtime::read_manifest(folder);
-    if (!manifest || look == Look::at_sizes) return manifest;
+    if (!manifest || verification == Verification::at_sizes) return manifest;
     for (const auto& file : manifest->files) {
         auto sum = runtime::verify_rank_file(cat(folder, '/', file.name));
         if (!sum) return sum.error();
@@ -76,7 +76,7 @@ std::uint64_t bytes_of(const Manifest& manifest) {
 struct Request {
     bool export_it = false;
     std::vector<std::string> places;  ///< DIR, or DIR and OUT.
-    Look look = Look::at_sizes;
+    Verification verification = Verification::at_sizes;
     std::optional<std::int64_t> step;
     runtime::ExportOptions options;
 };
@@ -97,7 +97,7 @@ Result<void> read_option(const std::vector<std::string>& arguments, std::size_t&
     const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
     auto name = arguments[i];
     if (name == "--verify" && !request.export_it) {
-        request.look = Look::at_every_byte;
+        request.verification = Verification::at_every_byte;
         return {};
     }
     const auto sign = name.find('=');
@@ -148,16 +148,17 @@ Result<Request> read_request(const std::vector<std::string>& arguments) {
     return request;
 }
 
-int list(const std::string& directory, const std::vector<CheckpointName>& checkpoints, Look look) {
+int list(const std::string& directory, const std::vector<CheckpointName>& checkpoints, Verification verification) {
     bool newest_whole = false;
     for (std::size_t i = 0; i < checkpoints.size(); ++i) {
         const auto name = to_string(checkpoints[i]);
-        const auto manifest = inspect(cat(directory, '/', name), look);
+        const auto manifest = inspect(cat(directory, '/', name), verification);
         if (i == 0) newest_whole = manifest.has_value();
         if (manifest) {
             print(cat("step ", manifest->step, "  ", name, "  round ", manifest->round, "  ranks ",
                       manifest->files.size(), "  ", size_text(bytes_of(*manifest)), "  ",
-                      look == Look::at_every_byte ? "complete: every byte verified" : "complete by its manifest",
+                      verification == Verification::at_every_byte ? "complete: every byte verified"
+                                                                  : "complete by its manifest",
                       "\n"));
         } else {
             print(cat("step ", checkpoints[i].step, "  ", name, "  incomplete: ", manifest.error().context, "\n"));
@@ -174,15 +175,15 @@ int export_one(const Request& request, const std::vector<CheckpointName>& checkp
         const auto manifest = runtime::read_manifest(folder);
         // Exporting another step than the requested one would go unnoticed.
         if (!manifest)
-            return complain("checkpoint", not_whole,
-                            cat(folder, ": ", manifest.error().context, "; write --step N to export another step"));
+            return print_error("checkpoint", not_whole,
+                               cat(folder, ": ", manifest.error().context, "; write --step N to export another step"));
         const auto done = runtime::export_checkpoint(folder, *manifest, request.places[1], request.options);
-        if (!done) return complain("checkpoint", not_whole, done.error().context);
+        if (!done) return print_error("checkpoint", not_whole, done.error().context);
         return answer("checkpoint", cat(folder, ": ", done->tensor_count, " tensors, ", size_text(done->bytes), ", in ",
                                         done->file_count, done->file_count == 1 ? " file" : " files", " of ",
                                         request.places[1], "\n"));
     }
-    return complain("checkpoint", not_whole, cat(directory, ": no checkpoint of step ", *request.step));
+    return print_error("checkpoint", not_whole, cat(directory, ": no checkpoint of step ", *request.step));
 }
 
 }  // namespace
@@ -190,13 +191,14 @@ int export_one(const Request& request, const std::vector<CheckpointName>& checkp
 int run_checkpoint(const std::vector<std::string>& arguments) {
     if (asks_for_help(arguments)) return answer("checkpoint", checkpoint_usage);
     const auto request = read_request(arguments);
-    if (!request) return complain("checkpoint", exit_codes::usage, request.error().context);
+    if (!request) return print_error("checkpoint", exit_codes::usage, request.error().context);
     const auto& directory = request->places[0];
     const auto listing = runtime::list_directory(directory);
-    if (!listing) return complain("checkpoint", not_whole, listing.error().context);
-    if (listing->checkpoints.empty()) return complain("checkpoint", not_whole, cat(directory, ": no checkpoint in it"));
+    if (!listing) return print_error("checkpoint", not_whole, listing.error().context);
+    if (listing->checkpoints.empty())
+        return print_error("checkpoint", not_whole, cat(directory, ": no checkpoint in it"));
     return request->export_it ? export_one(*request, listing->checkpoints)
-                              : list(directory, listing->checkpoints, request->look);
+                              : list(directory, listing->checkpoints, request->verification);
 }
 
 }  // namespace muster::launcher

@@ -6,7 +6,7 @@
 #include "launcher/options/entry.h"
 #include "launcher/options/job_file.h"
 #include "launcher/options/options.h"
-#include "launcher/report/complaint.h"
+#include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
@@ -55,31 +55,31 @@ int check(const std::string& path, const Environment& environment) {
     if (!file) {
         std::string why = file.error().context;
         if (constexpr std::string_view option = "--config: "; why.starts_with(option)) why.erase(0, option.size());
-        return complain("config", exit_codes::usage, why);
+        return print_error("config", exit_codes::usage, why);
     }
-    for (const auto& line : file->complaints) complain("config", exit_codes::usage, line);
+    for (const auto& line : file->complaints) print_error("config", exit_codes::usage, line);
     if (!file->complaints.empty()) return exit_codes::usage;
     auto parsed = parse_options({"--config", path}, environment, *file);
     if (const auto* wrong = std::get_if<UsageError>(&parsed)) {
         constexpr std::string_view ours = "muster: ";
         const auto line = trim(wrong->line).substr(ours.size());
-        return complain("config", exit_codes::usage, line.starts_with(path) ? line : cat(path, ": ", line));
+        return print_error("config", exit_codes::usage, line.starts_with(path) ? line : cat(path, ": ", line));
     }
     const auto* launch = std::get_if<Launch>(&parsed);
-    if (launch == nullptr) return complain("config", exit_codes::usage, cat(path, ": starts nothing"));
+    if (launch == nullptr) return print_error("config", exit_codes::usage, cat(path, ": starts nothing"));
     const auto& config = launch->config;
-    for (const auto& warning : launch->warnings) complain("config", 0, cat(path, ": warning: ", warning));
+    for (const auto& warning : launch->warnings) print_error("config", 0, cat(path, ": warning: ", warning));
     const auto entry = resolve_entry(config, environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&entry))
-        return complain("config", wrong->exit_code, cat(path, ": ", wrong->why));
+        return print_error("config", wrong->exit_code, cat(path, ": ", wrong->why));
     if (const auto trouble = port_trouble(config); !trouble.empty())
-        return complain("config", exit_codes::usage, cat(path, ": ", trouble));
+        return print_error("config", exit_codes::usage, cat(path, ": ", trouble));
     const bool is_file = config.entry == EntryKind::by_content || config.entry == EntryKind::run_path;
     if (is_file && !config.script.starts_with('/'))
-        complain("config", 0,
-                 cat(path, ": warning: '", config.script,
-                     "' is relative to the working directory of muster, which is / for a unit without "
-                     "WorkingDirectory=: write the absolute path"));
+        print_error("config", 0,
+                    cat(path, ": warning: '", config.script,
+                        "' is relative to the working directory of muster, which is / for a unit without "
+                        "WorkingDirectory=: write the absolute path"));
     const auto nodes =
         config.nodes_min == config.nodes_max ? cat(config.nodes_max) : cat(config.nodes_min, " to ", config.nodes_max);
     return answer(
@@ -93,7 +93,7 @@ int check(const std::string& path, const Environment& environment) {
 int run_config(const std::vector<std::string>& arguments, Environment environment) {
     if (asks_for_help(arguments)) return answer("config", config_usage);
     if (arguments.size() != 2 || arguments[0] != "check")
-        return complain("config", exit_codes::usage, "write: muster config check FILE");
+        return print_error("config", exit_codes::usage, "write: muster config check FILE");
     // The unit of that name sets the job id so.
     auto name = base_name(arguments[1]);
     if (name.ends_with(".conf")) name.remove_suffix(5);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "launcher/host/environment_probe.h"
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/sockets/reachable.h"
 #include "rendezvous/base/sockets/socket_address.h"
@@ -25,9 +26,10 @@ constexpr Duration attempt_limit = 3s;
 constexpr Duration ask_again_after = 200ms;
 
 /// Messages over one connection. All waits share one deadline.
-class Talk {
+class DaemonConnection {
   public:
-    Talk(rendezvous::BlockingSocket socket, Instant deadline) : socket_(std::move(socket)), deadline_(deadline) {}
+    DaemonConnection(rendezvous::BlockingSocket socket, Instant deadline)
+        : socket_(std::move(socket)), deadline_(deadline) {}
 
     Result<void> say(const native::Message& message) {
         std::string bytes;
@@ -85,7 +87,7 @@ Result<rendezvous::BlockingSocket> connect_to(const Endpoint& endpoint, Instant 
     return last;
 }
 
-Result<native::CommandAnswer> converse(Talk& talk, const std::string& job, const native::Command& command,
+Result<native::CommandAnswer> converse(DaemonConnection& talk, const std::string& job, const native::Command& command,
                                        const native::KeyedHash& secret) {
     native::Hello hello;
     hello.job = job;
@@ -98,7 +100,7 @@ Result<native::CommandAnswer> converse(Talk& talk, const std::string& job, const
     if (auto said = talk.say(native::Proof{proof}); !said) return said.error();
     const auto proven = talk.hear<native::Challenge>();
     if (!proven) return proven.error();
-    if (!native::same_proof(native::proof_of(secret, native::Prover::daemon, hello, asked->nonce), proven->proof))
+    if (!same_digest(native::proof_of(secret, native::Prover::daemon, hello, asked->nonce), proven->proof))
         return Error{Errc::permission_denied, "it does not know the job's secret"};
     talk.command_said = true;
     if (auto said = talk.say(command); !said) return said.error();
@@ -118,7 +120,7 @@ Attempt ask_one(const Endpoint& endpoint, const std::string& job, const native::
     };
     auto socket = connect_to(endpoint, deadline);
     if (!socket) return {named(socket.error()), {}, false};
-    Talk talk(std::move(*socket), deadline);
+    DaemonConnection talk(std::move(*socket), deadline);
     auto answer = converse(talk, job, command, secret);
     if (answer) return {std::move(answer), {}, true};
     // A standby daemon takes no command. A refusal is final.

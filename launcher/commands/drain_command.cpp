@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "launcher/commands/job_command.h"
-#include "launcher/report/complaint.h"
+#include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/text/text.h"
 
@@ -49,7 +49,7 @@ Result<Order> read_order(const std::vector<std::string>& words) {
 int run_drain(const std::vector<std::string>& arguments, const Environment& environment) {
     if (asks_for_help(arguments)) return answer("drain", usage);
     const auto order = read_order(arguments);
-    if (!order) return complain("drain", exit_codes::usage, order.error().context);
+    if (!order) return print_error("drain", exit_codes::usage, order.error().context);
     return give_command(
         "drain", order->address,
         {.number = 1, .verb = native::CommandVerb::drain_node, .node = order->node, .why = "muster drain"},

@@ -6,7 +6,7 @@
 
 #include "launcher/commands/job_command.h"
 #include "launcher/config/option_values.h"
-#include "launcher/report/complaint.h"
+#include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/text/text.h"
 
@@ -136,7 +136,7 @@ Result<FaultOrder> read_fault(const std::vector<std::string>& words) {
 int run_fault(const std::vector<std::string>& arguments, const Environment& environment) {
     if (asks_for_help(arguments)) return answer("fault", fault_usage);
     const auto order = read_fault(arguments);
-    if (!order) return complain("fault", exit_codes::usage, order.error().context);
+    if (!order) return print_error("fault", exit_codes::usage, order.error().context);
     return give_command("fault", order->address,
                         {.number = 1,
                          .verb = native::CommandVerb::inject_fault,

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "launcher/report/complaint.h"
+#include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
@@ -35,21 +35,21 @@ std::vector<std::filesystem::path> find_rings(const std::string& argument) {
 int run_flight(const std::vector<std::string>& arguments) {
     if (asks_for_help(arguments)) return answer("flight", flight_usage);
     if (arguments.empty())
-        return complain("flight", exit_codes::usage, "the folder is missing; write muster flight DIR");
+        return print_error("flight", exit_codes::usage, "the folder is missing; write muster flight DIR");
     std::vector<runtime::FlightRing> rings;
     for (const auto& argument : arguments) {
         const auto files = find_rings(argument);
         if (files.empty())
-            return complain("flight", exit_codes::usage, cat(argument, ": no flight record (*.ring) found"));
+            return print_error("flight", exit_codes::usage, cat(argument, ": no flight record (*.ring) found"));
         for (const auto& path : files) {
             const auto bytes = read_start_of_file(path, runtime::flight_ring_bytes + 1);
             if (bytes.empty())
-                return complain("flight", exit_codes::usage,
-                                cat(path.string(),
-                                    ": cannot be read: it is missing, empty, no regular file, or not "
-                                    "this user's"));
+                return print_error("flight", exit_codes::usage,
+                                   cat(path.string(),
+                                       ": cannot be read: it is missing, empty, no regular file, or not "
+                                       "this user's"));
             auto ring = runtime::read_flight_ring(bytes);
-            if (!ring) return complain("flight", exit_codes::usage, cat(path.string(), ": ", ring.error().context));
+            if (!ring) return print_error("flight", exit_codes::usage, cat(path.string(), ": ", ring.error().context));
             rings.push_back(std::move(*ring));
         }
     }

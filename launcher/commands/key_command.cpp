@@ -1,6 +1,6 @@
 #include "launcher/commands/key_command.h"
 
-#include "launcher/report/complaint.h"
+#include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/find_secret.h"
@@ -25,13 +25,13 @@ constexpr std::string_view key_usage =
 int run_key(const std::vector<std::string>& arguments, const Environment& environment) {
     if (asks_for_help(arguments)) return answer("key", key_usage);
     const bool shows = arguments == std::vector<std::string>{"show"};
-    if (!arguments.empty() && !shows) return complain("key", exit_codes::usage, "write: muster key, or muster key show");
+    if (!arguments.empty() && !shows)
+        return print_error("key", exit_codes::usage, "write: muster key, or muster key show");
     auto secret = rendezvous::find_secret(value_of(environment));
-    if (secret && secret->text.empty() && shows)
-        return complain("key", 1, "no secret is set; make one: muster key");
+    if (secret && secret->text.empty() && shows) return print_error("key", 1, "no secret is set; make one: muster key");
     const bool is_new = secret && secret->text.empty();
     if (is_new) secret = rendezvous::make_own_key(value_of(environment));
-    if (!secret) return complain("key", 1, secret.error().context);
+    if (!secret) return print_error("key", 1, secret.error().context);
     if (shows) return answer("key", cat(secret->text, "\n"));
     return answer("key", cat("the secret of your jobs is ", secret->origin, is_new ? ", made now" : "",
                              ". Nodes that have it can join; see muster key --help for nodes without this file\n"));

@@ -69,20 +69,8 @@ bool is_plain(char letter) {
            std::string_view("-_./=:,@%+*").find(letter) != std::string_view::npos;
 }
 
-/// printable(), and tabs and newlines escaped too.
-std::string on_one_line(std::string_view word) {
-    std::string out;
-    for (const char letter : printable(word)) {
-        if (letter == '\n' || letter == '\t')
-            out += letter == '\n' ? "\\x0a" : "\\x09";
-        else
-            out += letter;
-    }
-    return out;
-}
-
 std::string as_for_a_shell(std::string_view word) {
-    auto line = on_one_line(word);
+    auto line = printable_line(word);
     return !word.empty() && std::ranges::all_of(line, is_plain) ? line : cat('\'', line, '\'');
 }
 

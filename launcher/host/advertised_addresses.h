@@ -8,10 +8,11 @@
 
 namespace muster::launcher {
 
-/// Best first: only --local-addr if it is given; only loopback if the endpoint is loopback (all nodes are on this
-/// host); else the kernel's source address towards the endpoint, this host's addresses among the endpoint's, and the
-/// other addresses of its interfaces. Numeric, to avoid a dependency on a name service. `endpoint_addresses` is the
-/// endpoint's host, resolved. It may be empty.
+/// Best first: only --local-addr if it is given. Only loopback if all nodes are on this host: the endpoint is loopback,
+/// or its name resolves to loopback alone and the job has one node and no spares. Else the kernel's source address
+/// towards the endpoint, this host's addresses among the endpoint's, and the other addresses of its interfaces.
+/// Numeric, to avoid a dependency on a name service. `endpoint_addresses` is the endpoint's host, resolved. It may be
+/// empty.
 std::vector<std::string> advertised_addresses(const LaunchConfig& config,
                                               const std::vector<std::string>& endpoint_addresses);
 

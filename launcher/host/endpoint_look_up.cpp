@@ -10,7 +10,7 @@ namespace muster::launcher {
 
 namespace {
 
-constexpr Duration haste_look = 20ms;
+constexpr Duration stop_check_interval = 20ms;
 
 using Addresses = std::vector<std::string>;
 
@@ -31,7 +31,7 @@ Addresses numeric(const std::vector<SocketAddress>& list) {
 }  // namespace
 
 std::vector<Addresses> look_up_endpoints(const std::vector<Endpoint>& endpoints, Duration limit,
-                                         const std::function<bool()>& in_haste) {
+                                         const std::function<bool()>& is_stopping) {
     const auto until = std::chrono::steady_clock::now() + limit;
     const auto answers = std::make_shared<Answers>();
     answers->found.resize(endpoints.size());
@@ -47,8 +47,8 @@ std::vector<Addresses> look_up_endpoints(const std::vector<Endpoint>& endpoints,
         });
         if (asked) ++answers->missing;
     }
-    while (answers->missing > 0 && std::chrono::steady_clock::now() < until && !in_haste())
-        answers->changed.wait_for(lock, haste_look);
+    while (answers->missing > 0 && std::chrono::steady_clock::now() < until && !is_stopping())
+        answers->changed.wait_for(lock, stop_check_interval);
     return answers->found;
 }
 

@@ -11,9 +11,9 @@
 namespace muster::launcher {
 
 /// Returns for each endpoint the numeric addresses of its host, empty if it has none or the lookup timed out. Resolves
-/// all names in parallel. Blocks for at most `limit`, or until `in_haste`, polled every 20 ms, returns true. Numeric
+/// all names in parallel. Blocks for at most `limit`, or until `is_stopping`, polled every 20 ms, returns true. Numeric
 /// hosts need no lookup.
 std::vector<std::vector<std::string>> look_up_endpoints(const std::vector<Endpoint>& endpoints, Duration limit,
-                                                        const std::function<bool()>& in_haste);
+                                                        const std::function<bool()>& is_stopping);
 
 }  // namespace muster::launcher

@@ -111,9 +111,9 @@ std::uint32_t visible_gpu_count(const std::vector<GpuDevice>& devices, std::opti
 }
 
 std::uint32_t apparent_gpu_count(std::optional<std::string_view> visible) {
-    constexpr std::uint32_t looked_for_max = 64;
+    constexpr std::uint32_t gpus_probed_max = 64;
     std::uint32_t count = 0;
-    while (count < looked_for_max && ::access(cat("/dev/nvidia", count).c_str(), F_OK) == 0) ++count;
+    while (count < gpus_probed_max && ::access(cat("/dev/nvidia", count).c_str(), F_OK) == 0) ++count;
     if (!visible || count == 0) return count;
     return std::min(count, visible->empty() ? 0U : static_cast<std::uint32_t>(split(*visible, ',').size()));
 }

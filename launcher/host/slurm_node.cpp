@@ -11,23 +11,23 @@ namespace muster::launcher {
 
 namespace {
 
-constexpr Duration haste_look = 20ms;
+constexpr Duration stop_check_interval = 20ms;
 /// Silent without scontrol (a container).
 constexpr const char* quiet_scontrol = "exec scontrol -o show node \"$0\" 2>/dev/null";
 
 }  // namespace
 
 std::vector<std::string> slurm_node_addresses(const std::string& name, Duration limit,
-                                              const std::function<bool()>& in_haste) {
+                                              const std::function<bool()>& is_stopping) {
     boost::asio::io_context loop{1};
     agent::SideRuns runs(loop);
     std::optional<std::string> said;
     runs.start({"sh", "-c", quiet_scontrol, name}, limit, [&said](std::string text) { said = std::move(text); });
-    while (!said && !in_haste()) loop.run_one_for(haste_look);
+    while (!said && !is_stopping()) loop.run_one_for(stop_check_interval);
     if (!said) return {};
     const std::string address(scontrol_field(*said, "NodeAddr"));
     if (address.empty() || address == name) return {};
-    return look_up_endpoints({{address, 0}}, limit, in_haste).front();
+    return look_up_endpoints({{address, 0}}, limit, is_stopping).front();
 }
 
 }  // namespace muster::launcher

@@ -10,9 +10,9 @@
 namespace muster::launcher {
 
 /// The numeric addresses of the node's NodeAddr according to scontrol. Empty without scontrol, for an unknown node, or
-/// if NodeAddr is `name` itself. Blocks for at most `limit` for each of scontrol and a lookup, or until `in_haste`,
+/// if NodeAddr is `name` itself. Blocks for at most `limit` for each of scontrol and a lookup, or until `is_stopping`,
 /// polled every 20 ms, returns true.
 std::vector<std::string> slurm_node_addresses(const std::string& name, Duration limit,
-                                              const std::function<bool()>& in_haste);
+                                              const std::function<bool()>& is_stopping);
 
 }  // namespace muster::launcher

@@ -122,7 +122,7 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     client.endpoint_option = endpoint_option(config);
     client.known_addresses = node.known_addresses;
     client.others = config.more_endpoints;
-    client.is_told_leader = config.etcd.has_value();
+    client.leader_is_supplied = config.etcd.has_value();
     client.job = config.job;
     client.node = node.identity;
     client.versions = {{.component = "muster", .version = MUSTER_VERSION}};

@@ -69,6 +69,13 @@ class Delivery {
         bytes.clear();
         native::append_frame(bytes,
                              native::Proof{native::proof_of(secret, native::Prover::agent, *hello, challenge->nonce)});
+        if (!send_all(fd_, bytes, deadline_)) return Outcome::failed;
+        const auto proof = hear();
+        const auto* proven = proof ? std::get_if<native::Challenge>(&*proof) : nullptr;
+        if (proven == nullptr ||
+            !same_digest(native::proof_of(secret, native::Prover::daemon, *hello, challenge->nonce), proven->proof))
+            return Outcome::failed;
+        bytes.clear();
         native::append_frame(bytes, *last.value());
         return send_all(fd_, bytes, deadline_) ? end() : Outcome::failed;
     }
@@ -141,16 +148,16 @@ void deliver_death_notice(std::string_view notice, Duration limit, const native:
     }
     const auto frames = notice.substr(line_end + 1);
     const Deadline all(limit);
-    for (bool somebody_stands_by = true; somebody_stands_by && all.left_ms() > 0;) {
-        somebody_stands_by = false;
+    for (bool any_follower = true; any_follower && all.left_ms() > 0;) {
+        any_follower = false;
         for (const auto& daemon : daemons) {
             const auto share = limit / static_cast<std::int64_t>(daemons.size());
             const Deadline one(std::min<Duration>(share, std::chrono::milliseconds(all.left_ms())));
             const auto outcome = send_to(daemon, frames, secret, one);
             if (outcome == Outcome::taken) return;
-            somebody_stands_by = somebody_stands_by || outcome == Outcome::stands_by;
+            any_follower = any_follower || outcome == Outcome::stands_by;
         }
-        if (somebody_stands_by) ::poll(nullptr, 0, static_cast<int>(between_tries.count()));
+        if (any_follower) ::poll(nullptr, 0, static_cast<int>(between_tries.count()));
     }
 }
 

@@ -37,22 +37,22 @@ constexpr std::string_view status_begin = "HTTP/1.1 200";
 constexpr std::string_view server_line = "\r\nServer: muster\r\n";
 
 /// The deadlines of one question.
-struct Patience {
+struct WaitRule {
     Instant deadline;
     Instant stranger_deadline;  ///< Applies after an answer that is not muster's.
-    const InHaste& in_haste;
+    const IsStopping& is_stopping;
 
     [[nodiscard]] Instant next_look(Instant until) const { return std::min(until, Clock::now() + pause); }
 };
 
 /// Reads the answer to GET /status, as long as it may be a status. May be empty.
-std::string hear_status(BlockingSocket& socket, const Patience& patience) {
+std::string receive_status(BlockingSocket& socket, const WaitRule& patience) {
     constexpr std::size_t answer_bytes_max = std::size_t{16} << 20;
     constexpr std::size_t head_bytes_max = 1024;
     std::string answer;
     const auto may_be_status = [&answer] { return answer.starts_with(status_begin.substr(0, answer.size())); };
     auto until = patience.deadline;
-    while (answer.size() < answer_bytes_max && may_be_status() && !patience.in_haste()) {
+    while (answer.size() < answer_bytes_max && may_be_status() && !patience.is_stopping()) {
         const auto piece = socket.receive(patience.next_look(until));
         if (piece) {
             answer.append(*piece);
@@ -69,8 +69,8 @@ std::string hear_status(BlockingSocket& socket, const Patience& patience) {
 }
 
 /// Returns the daemon's status page, or the beginning of another server's answer (may be empty), or nullopt if nobody
-/// listens. Returns early when `in_haste`.
-std::optional<std::string> ask_for_status(const SocketAddress& address, const Patience& patience) {
+/// listens. Returns early when `is_stopping`.
+std::optional<std::string> request_status(const SocketAddress& address, const WaitRule& patience) {
     constexpr std::string_view question = "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     auto socket = BlockingSocket::begin_to_connect(address);
     if (!socket) return std::nullopt;
@@ -79,10 +79,10 @@ std::optional<std::string> ask_for_status(const SocketAddress& address, const Pa
         const auto connected = socket->wait_until_connected(patience.next_look(patience.deadline));
         if (connected) break;
         if (connected.error().code != Errc::timed_out) return std::nullopt;
-        if (patience.in_haste() || Clock::now() >= patience.deadline) return std::string();
+        if (patience.is_stopping() || Clock::now() >= patience.deadline) return std::string();
     }
     if (!socket->send(question, patience.deadline)) return std::string();
-    return hear_status(*socket, patience);
+    return receive_status(*socket, patience);
 }
 
 Served read_status(std::string_view answer, const std::string& job) {
@@ -113,7 +113,7 @@ std::optional<Served> served_at(const PortQuestion& question, Instant deadline, 
         const auto until = Clock::now() + (deadline - Clock::now()) / left_count--;
         const auto address = SocketAddress::from_numeric(text, question.port);
         const auto answer =
-            address ? ask_for_status(*address, {until, stranger_deadline, question.in_haste}) : std::nullopt;
+            address ? request_status(*address, {until, stranger_deadline, question.is_stopping}) : std::nullopt;
         if (!answer) continue;
         served = read_status(*answer, question.job);
         if (served->is_muster) return served;
@@ -166,7 +166,7 @@ rendezvous::DaemonConfig daemon_config(const LaunchConfig& config,
     rendezvous::DaemonConfig daemon;
     // A daemon at a known endpoint may replace the first daemon of a job whose other nodes still run a round. It waits
     // for them, except where the world is complete with this node: this node was in that round.
-    daemon.server.quiet_start = config.standalone ? rendezvous::QuietStart::none : rendezvous::QuietStart::until_full;
+    daemon.server.start_hold = config.standalone ? rendezvous::StartHold::none : rendezvous::StartHold::until_full;
     daemon.server.embedded_for = config.job;
     daemon.server.to_wall_clock =
         std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
@@ -208,7 +208,7 @@ Hosting hosting(const LaunchConfig& config, const std::function<bool()>& own_hos
     return own_host() ? Hosting::inferred : Hosting::no;
 }
 
-std::string advice_to_told_host(const Environment& environment, std::uint16_t port) {
+std::string advice_for_named_host(const Environment& environment, std::uint16_t port) {
     const auto is_port_of = [&](const auto& place) { return place && place->port == port; };
     if (is_slurm_task(environment) && is_port_of(slurm_task(environment)))
         return "; the port is derived from Slurm's job and step ids: start the step again to get another port, or "
@@ -226,7 +226,7 @@ PortOwner port_owner(const PortQuestion& question, Instant deadline) {
     std::optional<Served> muster;
     for (;;) {
         auto served = served_at(question, deadline, stranger_deadline);
-        if (question.in_haste()) return PortOwner::unknown;
+        if (question.is_stopping()) return PortOwner::unknown;
         if (!served) return PortOwner::nobody;
         // The last question may lack time for its answer. An earlier answer of a muster is still valid.
         if (served->is_muster) muster = served;
@@ -243,7 +243,7 @@ PortOwner port_owner(const PortQuestion& question, Instant deadline) {
 
 Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Hosting hosting,
                                                         const std::vector<std::string>& endpoint_addresses,
-                                                        rendezvous::EventLoop& loop, const InHaste& in_haste,
+                                                        rendezvous::EventLoop& loop, const IsStopping& is_stopping,
                                                         std::function<void(const std::string& job)> on_job_forgotten) {
     const auto deadline = Clock::now() + answer_wait;
     for (;;) {
@@ -255,7 +255,7 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Ho
         auto error = opened.error();
         if (error.code != Errc::already_exists) return error;
         if (hosting == Hosting::told) return error;
-        const auto owner = port_owner({endpoint_addresses, config.endpoint.port, config.job, in_haste}, deadline);
+        const auto owner = port_owner({endpoint_addresses, config.endpoint.port, config.job, is_stopping}, deadline);
         if (owner == PortOwner::this_job || owner == PortOwner::unknown) return std::unique_ptr<rendezvous::Daemon>{};
         if (owner != PortOwner::nobody || Clock::now() >= deadline) {
             error.context += advice(owner, config);

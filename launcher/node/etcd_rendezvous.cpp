@@ -63,7 +63,7 @@ class EtcdRendezvous::Body {
         rendezvous::DaemonConfig daemon;
         daemon.listen.ports = config.daemon_ports;
         daemon.listen.local_users = config.local_users;
-        daemon.server.quiet_start = rendezvous::QuietStart::until_full;
+        daemon.server.start_hold = rendezvous::StartHold::until_full;
         daemon.server.keep_records = true;
         daemon.server.allow_faults = config.allow_faults;
         daemon.server.to_wall_clock =

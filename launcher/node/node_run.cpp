@@ -106,7 +106,7 @@ class NodeRun::Body {
             print_notice(cat("muster: reason of the signal: ", why, "\n"));
         };
         agent.on_signal = [this](int) { reason_.ask(); };
-        watch_for_haste();
+        watch_for_stop();
         agent.start();
         unit_.ready();
         ::pthread_sigmask(SIG_UNBLOCK, &held_signals_, nullptr);
@@ -131,14 +131,14 @@ class NodeRun::Body {
 
     /// A stop signal ends the linger time. A signal received earlier, while the agent was stopping, skips it. A
     /// cancelled job has none.
-    void watch_for_haste() {
+    void watch_for_stop() {
         for (const int signal : config_.handled_signals) {
             boost::system::error_code ignored;  // The agent has reported it.
-            haste_.add(signal, ignored);
+            stop_signals_.add(signal, ignored);
         }
-        haste_.async_wait([this](const boost::system::error_code& cancelled, int) {
+        stop_signals_.async_wait([this](const boost::system::error_code& cancelled, int) {
             if (cancelled) return;
-            in_haste_ = true;
+            is_stopping_ = true;
             unit_.stopping(config_.grace + config_.persist_limit + stop_slack);
             if (ending_) io_.stop();
         });
@@ -234,7 +234,7 @@ class NodeRun::Body {
             return NotLaunched{
                 exit_codes::configuration,
                 cat("cannot serve the rendezvous ", describe(config_.endpoint), ": ", opened.error().context,
-                    is_taken ? advice_to_told_host(environment_, config_.endpoint.port) : "")};
+                    is_taken ? advice_for_named_host(environment_, config_.endpoint.port) : "")};
         }
         embedded_ = std::move(*opened);
         daemon_ = embedded_.get();
@@ -273,12 +273,12 @@ class NodeRun::Body {
         lingers_ = true;
         const bool job_is_over =
             std::holds_alternative<agent::JobSucceeded>(*ending_) || std::holds_alternative<agent::JobFailed>(*ending_);
-        if (daemon_ == nullptr || forgotten_ || in_haste_ || !job_is_over) return io_.stop();
+        if (daemon_ == nullptr || forgotten_ || is_stopping_ || !job_is_over) return io_.stop();
         linger_until_ = std::chrono::steady_clock::now() + end_linger;
-        look_whether_idle();
+        check_idle();
     }
 
-    void look_whether_idle() {
+    void check_idle() {
         if (daemon_->idle()) {
             if (etcd_) etcd_->job_is_over();
             return io_.stop();
@@ -286,7 +286,7 @@ class NodeRun::Body {
         if (std::chrono::steady_clock::now() >= linger_until_) return io_.stop();
         idle_timer_.expires_after(idle_look);
         idle_timer_.async_wait([this](const boost::system::error_code& cancelled) {
-            if (!cancelled) look_whether_idle();
+            if (!cancelled) check_idle();
         });
     }
 
@@ -311,8 +311,8 @@ class NodeRun::Body {
     Instant linger_until_{};
     bool lingers_ = false;
     bool forgotten_ = false;
-    boost::asio::signal_set haste_{io_};
-    bool in_haste_ = false;
+    boost::asio::signal_set stop_signals_{io_};
+    bool is_stopping_ = false;
     std::optional<agent::Ending> ending_;
     std::string unsaved_;
 };

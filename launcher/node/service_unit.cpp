@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <functional>
+#include <optional>
 
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/log.h"
@@ -33,14 +34,19 @@ FileDescriptor unix_socket() {
     return FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-/// "process 4242 in muster-agent@train.service".
-std::string describe_holder(const sockaddr_un& address, socklen_t size) {
+/// Nothing if no process listens there.
+std::optional<ucred> find_holder(const sockaddr_un& address, socklen_t size) {
     const auto asking = unix_socket();
     ucred holder{};
     socklen_t length = sizeof holder;
     if (::connect(asking.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
         ::getsockopt(asking.get(), SOL_SOCKET, SO_PEERCRED, &holder, &length) != 0)
-        return "another process";
+        return std::nullopt;
+    return holder;
+}
+
+/// "process 4242 of muster-agent@train.service".
+std::string describe_holder(const ucred& holder) {
     const auto groups = read_file(cat("/proc/", holder.pid, "/cgroup"));
     for (const auto line : split(groups, '\n'))
         for (const auto part : split(line, '/'))
@@ -69,13 +75,20 @@ Result<void> ServiceUnit::claim(const std::string& job) {
     const auto address = claim_address(job, size);
     auto socket = unix_socket();
     const bool bound = socket.valid() && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0;
-    if (!bound && errno == EADDRINUSE)
-        return Error{
-            Errc::already_exists,
-            cat("job '", job, "' runs on this host already, in ", describe_holder(address, size),
-                "; only one unit per job and host is allowed: stop one of them, or give them different rdzv-id")};
-    // Other errors of bind() do not stop the job.
-    if (bound && ::listen(socket.get(), 1) == 0) claim_ = std::move(socket);
+    if (!bound && errno == EADDRINUSE) {
+        const auto holder = find_holder(address, size);
+        if (holder && holder->uid == ::geteuid())
+            return Error{
+                Errc::already_exists,
+                cat("job '", job, "' runs on this host already, in ", describe_holder(*holder),
+                    "; only one unit per job and host is allowed: stop one of them, or give them different rdzv-id")};
+        // Every user can bind the name, so it proves nothing.
+        log(LogLevel::warning, "the name by which units of job '", job, "' exclude each other is held by ",
+            holder ? cat(describe_holder(*holder), ", user ", holder->uid) : std::string("an unknown process"),
+            ", not by a unit of this user; the job starts all the same. Look at that process: it can be an attack");
+    }
+    // Other errors of bind() do not stop the job. Nobody accepts: each unit that asks stays in the queue.
+    if (bound && ::listen(socket.get(), SOMAXCONN) == 0) claim_ = std::move(socket);
     return {};
 }
 

@@ -27,7 +27,7 @@
 #include "launcher/node/service_unit.h"
 #include "launcher/options/entry.h"
 #include "launcher/options/options.h"
-#include "launcher/report/complaint.h"
+#include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "launcher/report/report_writer.h"
 #include "launcher/scheduler/kubernetes_pod.h"
@@ -47,12 +47,12 @@ namespace muster::launcher {
 namespace {
 
 /// Timeout for a slow reader of stderr at the launcher's end. The workers have exited by then.
-constexpr Duration last_words_max = 5s;
+constexpr Duration log_flush_timeout = 5s;
 
 void say_last(std::string_view text) {
     write_log_on_thread();  // also where a refusal comes first
     print_notice(text);
-    flush_log(last_words_max);
+    flush_log(log_flush_timeout);
 }
 
 int refuse(int code, std::string_view why, ExitCodeStyle style) {
@@ -91,7 +91,7 @@ std::string report_file_path(const LaunchConfig& config) {
     return absolute_path(path.value_or(config.report));
 }
 
-std::string report_trouble(const std::string& path) {
+std::string report_problem(const std::string& path) {
     if (path.empty()) return {};
     const auto checked = check_report_path(path);
     return checked ? std::string() : cat("--report: ", checked.error().context);
@@ -124,7 +124,7 @@ void leave_ignored_hang_up(LaunchConfig& config) {
     if (ignored && !asked_for) std::erase(config.handled_signals, SIGHUP);
 }
 
-void log_what_is_known(const Launch& launch, const Environment& environment) {
+void log_known_facts(const Launch& launch, const Environment& environment) {
     for (const auto& warning : launch.warnings) log(LogLevel::warning, warning);
     for (const auto& hint : absent_rank_hints(launch.config)) log(LogLevel::warning, hint);
     if (const auto hint = single_worker_hint(launch.config, environment); !hint.empty()) log(LogLevel::warning, hint);
@@ -157,11 +157,11 @@ int launch(Launch launch, Environment environment) {
     if (const auto trouble = log_dir_trouble(config); !trouble.empty())
         return refuse(exit_codes::usage, trouble, style);
     const auto report_file = report_file_path(config);
-    if (const auto trouble = report_trouble(report_file); !trouble.empty())
+    if (const auto trouble = report_problem(report_file); !trouble.empty())
         return refuse(exit_codes::usage, trouble, style);
-    const auto secret = rendezvous::find_secret(value_of(environment));
-    if (!secret) return refuse(exit_codes::usage, secret.error().context, style);
-    config.secret = rendezvous::hash_of(*secret);
+    auto secret = rendezvous::find_secret(value_of(environment));
+    if (!secret) return refuse(exit_code_of_secret(secret.error()), secret.error().context, style);
+    config.secret = rendezvous::hash_of(*std::move(secret));
     if (config.etcd) {
         auto login = rendezvous::read_etcd_login(config.etcd_login_file);
         if (!login) return refuse(exit_codes::usage, cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context), style);
@@ -189,7 +189,7 @@ int launch(Launch launch, Environment environment) {
         return refuse(exit_codes::internal, enough.error().context, style);
     if (const auto trouble = checkpoint_trouble(config); !trouble.empty())
         return refuse(exit_codes::configuration, trouble, style);
-    log_what_is_known(launch, environment);
+    log_known_facts(launch, environment);
 
     NodeRun run(config, std::get<Entry>(entry), environment, unit);
     const auto result = run.run(std::move(*guardian));

@@ -8,7 +8,7 @@ namespace muster::launcher {
 
 namespace {
 
-using Complaint = std::optional<std::string>;
+using OptionError = std::optional<std::string>;
 
 /// A timeout that must be shorter than another one.
 struct Wait {
@@ -21,14 +21,14 @@ std::string describe_wait(const Wait& wait) {
     return cat(wait.option, " of ", describe(wait.length), wait.given ? "" : " (the default)");
 }
 
-Complaint check_order(const Wait& inner, const Wait& outer, std::string_view because) {
+OptionError check_order(const Wait& inner, const Wait& outer, std::string_view because) {
     if (inner.length < outer.length) return std::nullopt;
     return cat(describe_wait(inner), " contradicts ", describe_wait(outer), ": ", because, "; make ", outer.option,
                " longer");
 }
 
 /// Checks lease < lost timeout; and lease, last call and grace < join timeout.
-Complaint check_waits(const Settings& settings) {
+OptionError check_waits(const Settings& settings) {
     const auto& config = settings.config;
     const Wait lease{"--lease", config.lease, settings.lease || config.lease != LaunchConfig{}.lease};
     const Wait lost{"--rdzv-lost-timeout", config.lost_timeout, settings.lost_timeout.has_value()};
@@ -41,7 +41,7 @@ Complaint check_waits(const Settings& settings) {
     // The default of the join timeout is longer than all of these. torchrun accepts a shorter one beside defaults or
     // keep-alive keys, so muster does.
     const bool kept_alive = lease.given && !settings.lease;
-    const auto in_join = [&](const Wait& inner, std::string_view because) -> Complaint {
+    const auto in_join = [&](const Wait& inner, std::string_view because) -> OptionError {
         if (!inner.given || (kept_alive && inner.option == lease.option)) return std::nullopt;
         return check_order(inner, join, because);
     };
@@ -55,7 +55,7 @@ Complaint check_waits(const Settings& settings) {
                    "after a failure, the join timeout would pass on some nodes while others still stop their workers");
 }
 
-Complaint check_budgets(const Settings& settings) {
+OptionError check_budgets(const Settings& settings) {
     const auto& config = settings.config;
     if (config.restarts_max > 0 && config.restarts_window == Duration::zero() && settings.node_failures &&
         settings.node_failures->max > config.restarts_max)
@@ -83,7 +83,7 @@ Complaint check_budgets(const Settings& settings) {
     return std::nullopt;
 }
 
-Complaint check_spares(const LaunchConfig& config) {
+OptionError check_spares(const LaunchConfig& config) {
     if (config.spares == 0) return std::nullopt;
     if (config.standalone)
         return cat("--spares ", config.spares,
@@ -95,7 +95,7 @@ Complaint check_spares(const LaunchConfig& config) {
     return std::nullopt;
 }
 
-Complaint check_signals(const LaunchConfig& config) {
+OptionError check_signals(const LaunchConfig& config) {
     const auto& stops = config.handled_signals;
     if (std::find(stops.begin(), stops.end(), config.preemption_signal) == stops.end()) return std::nullopt;
     return cat("--preemption-signal ", config.preemption_signal,
@@ -106,7 +106,7 @@ Complaint check_signals(const LaunchConfig& config) {
 
 }  // namespace
 
-Complaint contradiction(const Settings& settings) {
+OptionError contradiction(const Settings& settings) {
     if (auto wrong = check_waits(settings)) return wrong;
     if (auto wrong = check_budgets(settings)) return wrong;
     if (auto wrong = check_spares(settings.config)) return wrong;

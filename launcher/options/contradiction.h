@@ -1,6 +1,5 @@
-// Options that make sense one by one and not together: a wait that is longer than the one around it, a budget with
-// nothing to spend. Found at the start, because at work they show themselves as nodes that give each other up at odd
-// times, weeks later.
+// Finds options that are valid alone and contradict each other: a wait longer than the one around it, a budget with no
+// limit to apply to. It runs at the start. Otherwise such options show weeks later, as nodes that evict each other.
 #pragma once
 
 #include <optional>

@@ -11,7 +11,7 @@ namespace muster::launcher {
 
 namespace {
 
-using Complaint = std::optional<std::string>;
+using OptionError = std::optional<std::string>;
 
 /// Options that are valid only on a command line.
 bool belongs_in_a_file(const OptionRow& row) {
@@ -32,14 +32,14 @@ class Filler {
     Filler(JobFile& file, const std::string& path) : file_(file), path_(path) {}
 
     void take(const ConfigEntry& entry) {
-        if (auto wrong = read(entry)) complain(entry.line, *wrong);
+        if (auto wrong = read(entry)) print_error(entry.line, *wrong);
     }
-    void complain(std::size_t line, std::string_view why) {
+    void print_error(std::size_t line, std::string_view why) {
         file_.complaints.push_back(cat(path_, ":", line, ": ", why));
     }
 
   private:
-    Complaint read(const ConfigEntry& entry) {
+    OptionError read(const ConfigEntry& entry) {
         if (entry.key == "arguments") return add_arguments(entry);
         const bool is_program = entry.key == "program";
         const auto* row = is_program ? nullptr : find_option(entry.key);
@@ -52,14 +52,14 @@ class Filler {
         return std::nullopt;
     }
 
-    Complaint add_arguments(const ConfigEntry& entry) {
+    OptionError add_arguments(const ConfigEntry& entry) {
         auto words = split_words(entry.value);
         if (!words) return "arguments: unclosed quote, or \\ at the end of the line";
         for (auto& word : *words) file_.arguments.push_back(std::move(word));
         return std::nullopt;
     }
 
-    Complaint accept(const OptionRow& row, const ConfigEntry& entry) {
+    OptionError accept(const OptionRow& row, const ConfigEntry& entry) {
         auto value = entry.value;
         if (row.kind == ValueKind::flag) {
             const auto on = config_flag(value);
@@ -84,7 +84,7 @@ JobFile parse_job_file(std::string_view text, const std::string& path) {
     const auto config = parse_config(text);
     JobFile file;
     Filler filler(file, path);
-    for (const auto& [line, why] : config.complaints) filler.complain(line, why);
+    for (const auto& [line, why] : config.complaints) filler.print_error(line, why);
     for (const auto& entry : config.entries) filler.take(entry);
     return file;
 }

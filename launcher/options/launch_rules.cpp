@@ -7,13 +7,14 @@
 #include "launcher/options/contradiction.h"
 #include "launcher/options/rendezvous_conf.h"
 #include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
 
 namespace {
 
-using Complaint = std::optional<std::string>;
+using OptionError = std::optional<std::string>;
 
 constexpr std::uint16_t c10d_port = 29'400;
 constexpr std::uint16_t static_port = 29'500;
@@ -28,7 +29,7 @@ bool is_standalone(const Settings& settings) {
            settings.config.nodes_max == 1;
 }
 
-Complaint endpoint_missing(const Settings& settings) {
+OptionError endpoint_missing(const Settings& settings) {
     if (settings.config.backend == Backend::fixed)
         return cat("--master-addr is missing, and with --nnodes ", settings.config.nodes_min, ":",
                    settings.config.nodes_max,
@@ -40,8 +41,8 @@ Complaint endpoint_missing(const Settings& settings) {
                "that runs musterd), the same on all nodes");
 }
 
-Complaint set_endpoint(std::string_view option, std::string_view text, std::uint16_t default_port,
-                       LaunchConfig& config) {
+OptionError set_endpoint(std::string_view option, std::string_view text, std::uint16_t default_port,
+                         LaunchConfig& config) {
     auto endpoint = parse_endpoint(text, default_port);
     if (!endpoint) return cat(option, ": ", endpoint.error().context);
     const auto addresses = split(endpoint->host, ',');
@@ -74,7 +75,7 @@ std::vector<std::string_view> split_places(std::string_view text) {
     return places;
 }
 
-Complaint choose_static_endpoint(Settings& settings) {
+OptionError choose_static_endpoint(Settings& settings) {
     auto& config = settings.config;
     if (!settings.endpoint_text.empty()) {
         if (const auto wrong = set_endpoint("--rdzv-endpoint", settings.endpoint_text, 0, config)) return wrong;
@@ -92,7 +93,7 @@ Complaint choose_static_endpoint(Settings& settings) {
                         static_port, config);
 }
 
-Complaint choose_c10d_endpoint(Settings& settings) {
+OptionError choose_c10d_endpoint(Settings& settings) {
     auto& config = settings.config;
     if (settings.endpoint_text.empty()) {
         if (config.nodes_max > 1) return endpoint_missing(settings);
@@ -112,7 +113,7 @@ Complaint choose_c10d_endpoint(Settings& settings) {
 }
 
 /// Sets the members of etcd. apply_etcd_conf() adds the keys of --rdzv-conf.
-Complaint choose_etcd_endpoint(Settings& settings) {
+OptionError choose_etcd_endpoint(Settings& settings) {
     auto& config = settings.config;
     if (settings.endpoint_text.empty() && config.nodes_max > 1)
         return "--rdzv-endpoint is missing: with --rdzv-backend etcd it names the members of etcd, "
@@ -131,7 +132,7 @@ Complaint choose_etcd_endpoint(Settings& settings) {
     return std::nullopt;
 }
 
-Complaint choose_rendezvous(Settings& settings) {
+OptionError choose_rendezvous(Settings& settings) {
     auto& config = settings.config;
     config.endpoint_option = !settings.endpoint_text.empty() ? "--rdzv-endpoint"
                              : settings.master_addr          ? "--master-addr"
@@ -162,7 +163,7 @@ Complaint choose_rendezvous(Settings& settings) {
     return std::nullopt;
 }
 
-Complaint apply_etcd_conf(Settings& settings, const RendezvousConf& conf) {
+OptionError apply_etcd_conf(Settings& settings, const RendezvousConf& conf) {
     auto& config = settings.config;
     if (!config.etcd) {
         if (!conf.first_of_etcd.empty())
@@ -179,7 +180,7 @@ Complaint apply_etcd_conf(Settings& settings, const RendezvousConf& conf) {
     return std::nullopt;
 }
 
-Complaint apply_conf(Settings& settings) {
+OptionError apply_conf(Settings& settings) {
     auto& config = settings.config;
     const auto parsed = parse_rendezvous_conf(settings.rendezvous_conf);
     if (!parsed) return cat("--rdzv-conf: ", parsed.error().context);
@@ -211,7 +212,7 @@ Complaint apply_conf(Settings& settings) {
     return std::nullopt;
 }
 
-Complaint choose_program(Settings& settings) {
+OptionError choose_program(Settings& settings) {
     auto& config = settings.config;
     if (settings.use_env) config.local_rank_argument = false;
     if (settings.no_python && config.local_rank_argument)
@@ -229,7 +230,7 @@ Complaint choose_program(Settings& settings) {
     return std::nullopt;
 }
 
-Complaint choose_grace(Settings& settings, const Environment& environment) {
+OptionError choose_grace(Settings& settings, const Environment& environment) {
     constexpr std::string_view variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
     if (settings.shutdown_timeout) {
         settings.config.grace = *settings.shutdown_timeout;
@@ -261,12 +262,15 @@ void choose_node_failures(Settings& settings) {
 
 }  // namespace
 
-Complaint apply_launch_rules(Settings& settings, const Environment& environment) {
+OptionError apply_launch_rules(Settings& settings, const Environment& environment) {
     auto& config = settings.config;
     if (config.job.empty()) return "--rdzv-id: got '', accepted is a name of 1 to 255 bytes, the same on all nodes";
     if (config.job.size() > 255 || config.role.size() > 255)
         return cat(config.job.size() > 255 ? "--rdzv-id" : "--role", ": got a name of ",
                    config.job.size() > 255 ? config.job.size() : config.role.size(), " bytes; accepted are up to 255");
+    if (!is_printable_line(config.job) || !is_printable_line(config.role))
+        return cat(!is_printable_line(config.job) ? "--rdzv-id" : "--role",
+                   ": got a name with a control character or bytes that are not UTF-8; accepted is a name of one line");
     if (const auto wrong = choose_rendezvous(settings)) return wrong;
     if (const auto wrong = apply_conf(settings)) return wrong;
     if (const auto wrong = choose_program(settings)) return wrong;

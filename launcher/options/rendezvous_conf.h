@@ -22,7 +22,7 @@ struct RendezvousConf {
     rendezvous::TlsFiles tls;
     std::string etcd_prefix = "muster/jobs/";  ///< The job id follows it.
     PortRange daemon_ports;
-    std::string first_of_etcd;  ///< The first key given that only etcd supports. Empty: none.
+    std::string first_of_etcd;  ///< First given key that only etcd supports. Empty: none.
 };
 
 /// Parses the whole text. Quotes around it are removed, because no shell removes them from YAML files or Python lists.

@@ -11,6 +11,7 @@
 #include <climits>
 #include <cstdio>
 #include <filesystem>
+#include <random>
 
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"
@@ -19,14 +20,30 @@ namespace muster::launcher {
 
 namespace {
 
-/// A temporary name beside the file, because rename() works only within one file system.
-std::string temporary_name(const std::string& path) {
-    return cat(path, ".", ::getpid(), ".tmp");
-}
+/// Removes its file unless it was renamed.
+struct Temporary {
+    std::string name;
+    FileDescriptor file;
+    Temporary(std::string path, int descriptor) : name(std::move(path)), file(descriptor) {}
+    ~Temporary() {
+        if (file.valid()) ::unlink(name.c_str());
+    }
+    Temporary(const Temporary&) = delete;
+    Temporary& operator=(const Temporary&) = delete;
+};
 
-FileDescriptor make_temporary(const std::string& path) {
-    const auto name = temporary_name(path);
-    return FileDescriptor(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+/// A new file beside `path`, because rename() works only within one file system. Its name is random, so that no other
+/// user can put a file or a link there first. It has the mode of the file at `path`; without one only this user may
+/// read it, because it contains lines of the workers' stderr.
+Temporary make_temporary(const std::string& path) {
+    std::random_device random;
+    auto name = cat(path, ".", ::getpid(), ".", random(), random(), ".tmp");
+    const int file = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct stat facts {};
+    if (file >= 0 && ::stat(path.c_str(), &facts) == 0 && ::fchmod(file, facts.st_mode & 0777) != 0) {
+        // The stricter mode stays.
+    }
+    return {std::move(name), file};
 }
 
 constexpr std::chrono::seconds slow_reader{
@@ -127,8 +144,7 @@ Result<void> check_report_path(const std::string& path) {
     bool possible = own_stream(target) >= 0 || ::access(target.c_str(), W_OK) == 0;
     if (!is_written_into(target)) {
         const auto made = make_temporary(target);
-        possible = possible || made.valid();
-        if (made.valid()) ::unlink(temporary_name(target).c_str());
+        possible = possible || made.file.valid();
     }
     if (!possible) return error_from_errno(errno, cat("write the report ", path));
     return {};
@@ -137,13 +153,13 @@ Result<void> check_report_path(const std::string& path) {
 Result<void> write_report(const std::string& path, std::string_view text) {
     const auto target = behind_links(path);
     if (!is_written_into(target)) {
-        const auto name = temporary_name(target);
-        const auto file = make_temporary(target);
-        if (file.valid() && write_all(file.get(), text) && ::fsync(file.get()) == 0 &&
-            std::rename(name.c_str(), target.c_str()) == 0)
+        auto made = make_temporary(target);
+        if (made.file.valid() && write_all(made.file.get(), text) && ::fsync(made.file.get()) == 0 &&
+            std::rename(made.name.c_str(), target.c_str()) == 0) {
+            made.file = {};
             return {};
+        }
         const int error = errno;
-        if (file.valid()) ::unlink(name.c_str());
         if (!is_irreplaceable(error) || ::access(target.c_str(), W_OK) != 0)
             return error_from_errno(error, cat("write the report ", path));
     }

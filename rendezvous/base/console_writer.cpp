@@ -30,16 +30,16 @@ struct ConsoleWriter::Shared {
     Limits limits;
 
     std::mutex mutex;
-    std::condition_variable filled;   ///< the thread waits for bytes
-    std::condition_variable drained;  ///< add() and flush() wait for room
+    std::condition_variable filled;   ///< The thread waits for bytes.
+    std::condition_variable drained;  ///< add() and flush() wait for space.
     std::string buffer;
-    bool writing = false;  ///< the thread holds bytes that it took from the buffer
+    bool writing = false;  ///< True while the thread holds bytes that it took from the buffer.
     bool stopped = false;
-    bool closed = false;              ///< EPIPE: nothing will ever be taken
-    bool failing = false;             ///< an error was logged and no write has succeeded since
-    bool finished = false;            ///< the thread is about to return
-    std::uint64_t skipped_count = 0;  ///< lines dropped since the last that was kept; not 0: dropping
-    bool at_line_start = true;        ///< of what was accepted into the buffer
+    bool closed = false;              ///< True after EPIPE: every later write would fail.
+    bool failing = false;             ///< An error was logged and no write has succeeded since.
+    bool finished = false;            ///< The thread is about to return.
+    std::uint64_t skipped_count = 0;  ///< Lines dropped since the last accepted one. Not 0: dropping.
+    bool at_line_start = true;        ///< True if the buffer ends with a complete line.
 
     void run();
     void write_all(std::string_view bytes);

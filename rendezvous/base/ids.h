@@ -16,7 +16,7 @@ using Incarnation = std::uint64_t;
 
 /// Who an agent is. Two agents may share a host, so the name alone identifies nothing.
 struct NodeIdentity {
-    std::string host;  ///< the host's name, for people
+    std::string host;  ///< Host name.
     std::int32_t pid = 0;
     Incarnation incarnation = 0;
 

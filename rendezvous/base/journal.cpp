@@ -58,7 +58,7 @@ class Journal {
     std::mutex mutex_;
     std::condition_variable filled_;
     std::condition_variable drained_;
-    std::map<std::string, std::string> fields_;  ///< by name, as the protocol writes them
+    std::map<std::string, std::string> fields_;  ///< Keyed by name, encoded for the protocol.
     std::deque<std::string> waiting_;
     std::size_t waiting_bytes_ = 0;
     std::uint64_t skipped_count_ = 0;

@@ -1,6 +1,5 @@
-// systemd's journal as this process's log: records with fields, by the journal's native protocol (one datagram a
-// record, https://systemd.io/JOURNAL_NATIVE_PROTOCOL), where stderr is the journal. Elsewhere nothing here does
-// anything.
+// Logs to systemd's journal if stderr is the journal: records with fields, by the journal's native protocol (one
+// datagram per record, https://systemd.io/JOURNAL_NATIVE_PROTOCOL). Otherwise the functions here do nothing.
 #pragma once
 
 #include <string>

@@ -72,7 +72,7 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   private:
     void sink_it_(const spdlog::details::log_msg& message) override {
         // Workers, and peers, have a say in what is logged.
-        const auto payload = printable({message.payload.data(), message.payload.size()});
+        const auto payload = printable_line({message.payload.data(), message.payload.size()});
         // The journal knows the time, the program and the level by itself.
         if (journal_is_open()) return write_journal(priority_of(message.level), payload);
         auto clean = message;

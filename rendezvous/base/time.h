@@ -1,5 +1,5 @@
-// Time in the cores is an argument. Only the drivers read a clock, and only the monotonic one decides anything:
-// wall time appears in reports and log lines alone.
+// Time in the cores is an argument. Only the drivers read a clock, and decisions use only the monotonic one: wall time
+// appears in reports and log lines only.
 #pragma once
 
 #include <chrono>

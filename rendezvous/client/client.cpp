@@ -16,8 +16,8 @@
 #include "rendezvous/base/sockets/tcp_options.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/client/connector.h"
-#include "rendezvous/client/peer_question.h"
-#include "rendezvous/client/store_question.h"
+#include "rendezvous/client/peer_query.h"
+#include "rendezvous/client/store_probe.h"
 #include "rendezvous/connect/resolver.h"
 #include "rendezvous/wire/native/codec.h"
 
@@ -82,13 +82,13 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     void flush(Duration limit, std::function<void()> done) {
         flushed_ = std::move(done);
         // Another daemon may take over: all nodes are stopped together, and the one that led went first.
-        const bool waits = has_choice() && !core_.has_said_all();
+        const bool waits = has_choice() && !core_.has_sent_all();
         flush_timer_.expires_after(has_choice() ? limit * takeover_limits : limit);
         flush_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& stopped) {
             if (!stopped) self->finish_flush();
         });
         if (!socket_ && !waits) return finish_flush();
-        if (socket_ && !writing_ && core_.has_said_all()) half_close();
+        if (socket_ && !writing_ && core_.has_sent_all()) half_close();
     }
 
     void stop() {
@@ -102,7 +102,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         if (connector_) connector_->cancel();
         resolver_.stop();
         cut_until_ = Instant::min();
-        ended_unheard_.clear();
+        ended_unacknowledged_.clear();
         close();
         carry_out(DropOlder{});
     }
@@ -122,7 +122,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         // While this agent is cut off:
         bool write_held = false;
         bool half_closed = false;
-        bool heard_to_the_end = false;         ///< the daemon was there when our side was closed
+        bool heard_to_the_end = false;         ///< True if the daemon was still connected when our side closed.
         std::optional<ConnectionClosed> held;  // something was read; and with a reason, the end of the connection
     };
 
@@ -141,7 +141,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
                                       });
     }
     void carry_out(const Disconnect& ordered) {
-        if (ordered.is_stranger) doubt_address();
+        if (ordered.is_wrong_peer) doubt_address();
         carry_out(Abandon{});
         close();
     }
@@ -161,8 +161,8 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         writing_ = true;
         asio::post(io_, [self = shared_from_this(), link = socket_] { self->write(link); });
     }
-    void carry_out(AskPeer& ask) {
-        waiting_questions_.push_back({.ask = std::move(ask), .until = now() + ask.timeout});
+    void carry_out(QueryPeer& ask) {
+        waiting_queries_.push_back({.ask = std::move(ask), .until = now() + ask.timeout});
         ask_next();
     }
     void carry_out(Deliver& deliver) { tell(callbacks_.on_message, std::move(deliver.message)); }
@@ -182,7 +182,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         connector_ = nullptr;
         if (stopped_) return;
         if (!socket) {
-            strangers_.clear();
+            wrong_peers_.clear();
             if (known_.contains(name)) look_up_again(name);
             return step(ConnectionFailed{.tried = socket.error().context});
         }
@@ -208,15 +208,15 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         if (known == known_.end()) return endpoint.host;
         std::vector<std::string> addresses;
         for (const auto one : split(known->second, ','))
-            if (!strangers_.contains({std::string(one), endpoint.port})) addresses.emplace_back(one);
-        if (addresses.empty()) strangers_.clear();
+            if (!wrong_peers_.contains({std::string(one), endpoint.port})) addresses.emplace_back(one);
+        if (addresses.empty()) wrong_peers_.clear();
         return addresses.empty() ? known->second : muster::join(addresses, ",");
     }
 
     /// Whoever answers there is not the job's daemon: the name may have moved, and the address be another host's.
     void doubt_address() {
         if (!socket_) return;
-        strangers_.insert({socket_->remote.host, socket_->remote.port});
+        wrong_peers_.insert({socket_->remote.host, socket_->remote.port});
         look_up_again(socket_->name);
     }
 
@@ -248,7 +248,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
                     return;
                 }
                 if (failure) {
-                    if (failure != asio::error::eof || !link->heard_to_the_end) self->say_leave_again();
+                    if (failure != asio::error::eof || !link->heard_to_the_end) self->resend_leave();
                     return self->lost({.why = failure.message()});
                 }
                 self->take_messages(link);
@@ -276,7 +276,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
 
     /// The cut is over: what stood still goes on.
     void reconnected() {
-        ended_unheard_.clear();
+        ended_unacknowledged_.clear();
         const auto link = socket_;
         if (!link) return;
         if (std::exchange(link->write_held, false)) write(link);
@@ -299,12 +299,12 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
                           [self = shared_from_this(), link](const boost::system::error_code& failure, std::size_t) {
                               if (self->socket_ != link) return;
                               if (failure) {
-                                  self->say_leave_again();
+                                  self->resend_leave();
                                   return self->lost({.why = failure.message()});
                               }
                               if (!link->queued.empty()) return self->write(link);
                               self->writing_ = false;
-                              if (self->flushed_ && self->core_.has_said_all()) self->half_close();
+                              if (self->flushed_ && self->core_.has_sent_all()) self->half_close();
                           });
     }
 
@@ -317,11 +317,11 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         socket_->socket.shutdown(tcp::socket::shutdown_send, ignored);
     }
 
-    [[nodiscard]] bool has_choice() const { return config_.is_told_leader || !config_.others.empty(); }
+    [[nodiscard]] bool has_choice() const { return config_.leader_is_supplied || !config_.others.empty(); }
 
     /// A connection that breaks instead of ending belonged to a daemon that died with our words unread.
-    void say_leave_again() {
-        if (flushed_ && has_choice()) core_.leave_was_not_heard();
+    void resend_leave() {
+        if (flushed_ && has_choice()) core_.leave_not_acknowledged();
     }
 
     void finish_flush() {
@@ -333,10 +333,10 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     void lost(ConnectionClosed how) {
         if (how.foreign) doubt_address();
         if (socket_ && !heard_ && !flushed_ && !is_cut_off() && !has_choice())
-            ask_store(io_, stranger_asked_at_, {.remote = socket_->remote, .job = config_.job},
+            ask_store(io_, wrong_peer_asked_at_, {.remote = socket_->remote, .job = config_.job},
                       [self = shared_from_this()](bool has_job) { self->step(StoreAnswered{.has_job = has_job}); });
         close();
-        if (flushed_ && core_.has_said_all()) return finish_flush();
+        if (flushed_ && core_.has_sent_all()) return finish_flush();
         step(std::move(how));
     }
 
@@ -359,7 +359,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         if (!socket_) return;
         if (is_cut_off()) {
             // Its end would be heard; a silent network does not let that through either.
-            ended_unheard_.push_back(std::move(socket_));
+            ended_unacknowledged_.push_back(std::move(socket_));
             writing_ = false;
             return;
         }
@@ -368,25 +368,25 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         writing_ = false;
     }
 
-    struct WaitingQuestion {
-        AskPeer ask;
+    struct WaitingQuery {
+        QueryPeer ask;
         Instant until;
     };
 
     void ask_next() {
-        while (!waiting_questions_.empty() && open_questions_ < questions_max) {
-            WaitingQuestion next = std::move(waiting_questions_.front());
-            waiting_questions_.pop_front();
+        while (!waiting_queries_.empty() && open_queries_ < questions_max) {
+            WaitingQuery next = std::move(waiting_queries_.front());
+            waiting_queries_.pop_front();
             next.ask.timeout = std::max<Duration>(next.until - now(), 0ns);
             if (is_cut_off()) {
                 leave_unanswered(next.ask);
                 continue;
             }
-            ++open_questions_;
-            ask_peer(
+            ++open_queries_;
+            query_peer(
                 io_, resolver_, next.ask,
                 [self = shared_from_this(), rank = next.ask.peer.group_rank](std::optional<native::PeerAnswer> answer) {
-                    --self->open_questions_;
+                    --self->open_queries_;
                     if (self->stopped_) return;
                     self->step(PeerAnswered{.group_rank = rank, .answer = answer});
                     self->ask_next();
@@ -395,7 +395,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     }
 
     /// As a silent network does: nothing comes until the time is up.
-    void leave_unanswered(const AskPeer& ask) {
+    void leave_unanswered(const QueryPeer& ask) {
         const auto timer = std::make_shared<asio::steady_timer>(io_, ask.timeout);
         timer->async_wait([self = shared_from_this(), timer, rank = ask.peer.group_rank](const auto&) {
             if (!self->stopped_) self->step(PeerAnswered{.group_rank = rank, .answer = std::nullopt});
@@ -421,26 +421,26 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     ClientCallbacks callbacks_;
     ClientCore core_;
     bool heard_ = false;  // the daemon has spoken; until then a stranger may sit in its place
-    Instant stranger_asked_at_{};
+    Instant wrong_peer_asked_at_{};
     Resolver resolver_;
-    std::map<std::string, std::string> known_;  ///< addresses by the endpoint's host; each name is looked up once
-    std::set<std::string> asked_again_;         ///< but for these, whose addresses have failed
-    std::set<std::pair<std::string, std::uint16_t>> strangers_;  ///< somebody else answered there
+    std::map<std::string, std::string> known_;  ///< Addresses by the endpoint's host. Each name is resolved once ...
+    std::set<std::string> asked_again_;         ///< ... except these, whose addresses have failed.
+    std::set<std::pair<std::string, std::uint16_t>> wrong_peers_;  ///< Addresses at which another server answered.
     asio::steady_timer timer_;
     asio::steady_timer flush_timer_;
     asio::steady_timer cut_timer_;
     asio::steady_timer cut_attempt_;
     Instant cut_until_ = Instant::min();
-    std::vector<std::shared_ptr<Link>> ended_unheard_;
+    std::vector<std::shared_ptr<Link>> ended_unacknowledged_;
     Instant armed_for_ = no_deadline;
     std::shared_ptr<Connector> connector_;
     std::shared_ptr<Link> socket_;
-    std::deque<std::shared_ptr<Link>> older_;  ///< fell silent, and another one is open; closed when that one is heard
+    std::deque<std::shared_ptr<Link>> older_;  ///< Stale. Closed when the open connection receives a message.
     bool writing_ = false;
     bool stopped_ = false;
     std::function<void()> flushed_;
-    std::deque<WaitingQuestion> waiting_questions_;
-    std::size_t open_questions_ = 0;
+    std::deque<WaitingQuery> waiting_queries_;
+    std::size_t open_queries_ = 0;
 };
 
 Client::Client(asio::io_context& io, ClientConfig config, ClientCallbacks callbacks)

@@ -19,11 +19,11 @@ class ConnectRace : public std::enable_shared_from_this<ConnectRace> {
   public:
     struct Failure {
         boost::asio::ip::tcp::endpoint address;
-        boost::system::error_code why;  ///< timed_out: no answer within the time of one try
+        boost::system::error_code why;  ///< timed_out: no answer within one attempt's time.
     };
     struct Outcome {
-        std::optional<boost::asio::ip::tcp::socket> socket;  ///< of the winner
-        std::vector<Failure> failures;                       ///< before it; all of them if nobody won
+        std::optional<boost::asio::ip::tcp::socket> socket;  ///< Socket of the first answer.
+        std::vector<Failure> failures;  ///< Failures before it; all failures if no address answered.
     };
     using Handler = std::function<void(Outcome)>;
 
@@ -57,7 +57,7 @@ class ConnectRace : public std::enable_shared_from_this<ConnectRace> {
     const Duration attempt_;
     Handler handler_;
     boost::asio::steady_timer stagger_;
-    std::vector<std::unique_ptr<Try>> tries_;  ///< of the first addresses, in their order
+    std::vector<std::unique_ptr<Try>> tries_;  ///< Attempts for the first addresses, in their order.
     std::vector<Failure> failures_;
 };
 

@@ -17,7 +17,7 @@ using asio::ip::tcp;
 
 namespace {
 
-constexpr std::size_t look_ups_max = 4;
+constexpr std::size_t lookups_max = 4;
 
 Result<Resolver::Addresses> as_endpoints(const LookUpAnswer& answer) {
     if (!answer) return answer.error();
@@ -43,24 +43,24 @@ struct Resolver::Shared {
     asio::io_context* io = nullptr;             // null when the Resolver has stopped
     std::map<std::uint64_t, Handler> handlers;  // of all open questions
     std::deque<Question> waiting;
-    std::size_t look_ups = 0;
+    std::size_t lookups = 0;
     std::uint64_t last_number = 0;
 
     /// Starts what may be started. Under the mutex.
     static void start_some(const std::shared_ptr<Shared>& shared) {
-        while (!shared->waiting.empty() && shared->look_ups < look_ups_max) {
+        while (!shared->waiting.empty() && shared->lookups < lookups_max) {
             const Question question = std::move(shared->waiting.front());
             shared->waiting.pop_front();
-            ++shared->look_ups;
+            ++shared->lookups;
             const auto started =
                 look_up_detached(question.endpoint, [shared, number = question.number](LookUpAnswer answer) {
                     const std::lock_guard lock(shared->mutex);
-                    --shared->look_ups;
+                    --shared->lookups;
                     answered(shared, number, as_endpoints(answer));
                     start_some(shared);
                 });
             if (started) continue;
-            --shared->look_ups;
+            --shared->lookups;
             answered(shared, question.number, started.error());
         }
     }

@@ -1,8 +1,8 @@
-// Names to addresses for an Asio loop, without blocking it (name_lookup.h has the rest).
+// Resolves names for an Asio loop without blocking it (name_lookup.h explains the threads).
 //
 // Asio's own resolver joins its thread with the io_context, which may take as long as DNS. Here the threads are
-// detached and know a request only by its number. The handlers, which may own sockets and timers of the loop, stay with
-// the Resolver and are destroyed with it, on the loop's thread.
+// detached and identify a request only by its number. The handlers, which may own sockets and timers of the loop, stay
+// with the Resolver and are destroyed with it, on the loop's thread.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -17,35 +17,34 @@ namespace muster::rendezvous {
 
 namespace {
 
-/// The server's lines begin with "job 'NAME': ", and those about a round then with "round N ".
-std::string journal_fields_of(std::string_view line) {
-    constexpr std::string_view job = "job '", round = "round ", job_end = "': ";
-    const auto end = line.find(job_end);
-    if (!line.starts_with(job) || end == std::string_view::npos) return {};
-    auto fields = journal_field("MUSTER_JOB", line.substr(job.size(), end - job.size()));
-    auto rest = line.substr(end + job_end.size());
-    if (!rest.starts_with(round)) return fields;
-    rest.remove_prefix(round.size());
-    const auto digits = rest.substr(0, rest.find_first_not_of("0123456789"));
-    return digits.empty() ? fields : fields + journal_field("MUSTER_ROUND", digits);
+std::string journal_fields_of(const ServerLine& line) {
+    if (line.job.empty()) return {};
+    const auto fields = journal_field("MUSTER_JOB", line.job);
+    return line.round == no_round ? fields : fields + journal_field("MUSTER_ROUND", cat(line.round));
 }
 
 }  // namespace
 
-class AgentDialect::Talk final : public Session {
+class AgentDialect::AgentSession final : public Session {
   public:
-    Talk(AgentDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
+    AgentSession(AgentDialect& dialect, Connection& connection)
+        : dialect_(dialect), connection_(connection), held_(dialect.station_->memory()) {}
 
     void received(std::string_view bytes, Instant now) override {
         reader_.append(bytes);
         for (;;) {
             auto message = reader_.next();
             if (!message) return dialect_.station_->refuse(connection_, message.error().context, now);
-            if (!*message) return;
+            if (!*message) break;
             if (!take(std::move(**message), now)) return;
         }
+        held_.set(reader_.held_bytes());
+        if (holds_half() && !joined_ && !dialect_.station_->memory()->has_room(0))
+            dialect_.station_->refuse(connection_, "half a message of a stranger, and the memory is used up", now);
     }
+    [[nodiscard]] bool holds_half() const { return reader_.held_bytes() > 0; }
     void ended(std::string_view why, Instant now) override {
+        dialect_.unjoined_.erase(connection_.id());
         dialect_.agents_.erase(connection_.id());
         if (dialect_.shutting_down_ || dialect_.known_.erase(connection_.id()) == 0) return;
         dialect_.step(ConnectionEnded{.connection = connection_.id(), .why = std::string(why)}, now);
@@ -58,7 +57,7 @@ class AgentDialect::Talk final : public Session {
         // Whoever says Hello and no more has not said anything yet.
         if (!std::holds_alternative<native::Hello>(message)) connection_.establish();
         // A ping waits for no disk: rounds that run are not harmed by those that wait.
-        if (dialect_.gate_.waiting_count() >= dialect_.station_->limits().unpersisted_steps_max &&
+        if (dialect_.gate_.waiting_bytes() >= dialect_.station_->limits().unpersisted_bytes_max &&
             !std::holds_alternative<native::Ping>(message)) {
             dialect_.station_->refuse(connection_, "the state store does not keep up", now);
             return false;
@@ -71,16 +70,24 @@ class AgentDialect::Talk final : public Session {
         if (!dialect_.known_.contains(connection_.id())) dialect_.introduce(connection_, now);
         const bool joins = std::holds_alternative<native::Join>(message);
         if (joins && !std::exchange(joins_, true)) dialect_.note_where(connection_);
-        if (joins || std::holds_alternative<native::Resume>(message)) dialect_.agents_.insert(connection_.id());
+        const bool is_agent = joins || std::holds_alternative<native::Resume>(message);
+        if (is_agent) dialect_.agents_.insert(connection_.id());
         // The step may close this very connection; its object lives until the turn's end.
         dialect_.step(Received{.connection = connection_.id(), .message = std::move(message)}, now);
-        return !connection_.closing();
+        if (connection_.closing()) return false;
+        if (is_agent && !std::exchange(joined_, true)) {
+            connection_.prove();
+            dialect_.unjoined_.erase(connection_.id());
+        }
+        return true;
     }
 
     AgentDialect& dialect_;
     Connection& connection_;
     native::FrameReader reader_{native::Sender::agent};
-    bool joins_ = false;  ///< it is an agent's, as it has shown
+    MemoryCharge held_;    ///< half a message
+    bool joins_ = false;   ///< it is an agent's, as it has shown
+    bool joined_ = false;  ///< ... and was not refused
 };
 
 AgentDialect::AgentDialect(ServerConfig config, std::unique_ptr<StateStore> state, KeptState kept, Hooks hooks,
@@ -122,6 +129,7 @@ void AgentDialect::stand_by(std::string leader) {
 
 void AgentDialect::forget_steps() {
     gate_ = {};
+    if (steps_held_) steps_held_->set(0);
     watch_ = {};
     is_held_ = false;
 }
@@ -155,7 +163,28 @@ std::unique_ptr<Session> AgentDialect::begin(Connection& connection, Instant now
     connection.limit_unsent(station_->limits().agent_unsent_bytes_max);
     tune_thin_stream(connection.fd());
     if (server_) introduce(connection, now);
-    return std::make_unique<Talk>(*this, connection);
+    auto talk = std::make_unique<AgentSession>(*this, connection);
+    unjoined_[connection.id()] = talk.get();
+    unjoined_until_.push_back({connection.id(), now + station_->limits().unjoined_max});
+    return talk;
+}
+
+/// Looks at each connection that does not join once in this time: it may not hold half a message meanwhile.
+void AgentDialect::judge_unjoined(Instant now) {
+    while (!unjoined_until_.empty() && unjoined_until_.front().second <= now) {
+        const auto id = unjoined_until_.front().first;
+        unjoined_until_.pop_front();
+        const auto found = unjoined_.find(id);
+        Connection* connection = station_->find(id);
+        if (found == unjoined_.end() || connection == nullptr) continue;
+        if (found->second->holds_half())
+            station_->refuse(
+                *connection,
+                cat("it holds half a message and has not joined within ", describe(station_->limits().unjoined_max)),
+                now);
+        else
+            unjoined_until_.push_back({id, now + station_->limits().unjoined_max});
+    }
 }
 
 std::string AgentDialect::refusal(std::string_view why) const {
@@ -165,18 +194,26 @@ std::string AgentDialect::refusal(std::string_view why) const {
 }
 
 Instant AgentDialect::turn(Instant now) {
+    judge_unjoined(now);
     for (const auto& word : watch_.turn(agents_, gate_, now)) carry_out(word);
     const bool stalls = watch_.stall().has_value();
     if (server_ && stalls != std::exchange(is_held_, stalls))
         step(stalls ? ServerEvent(DecisionsHeld{}) : ServerEvent(DecisionsFreed{}), now);
     if (deadline_ <= now) step(Elapsed{}, now);
-    return std::min(deadline_, watch_.deadline());
+    const auto unjoined = unjoined_until_.empty() ? no_deadline : unjoined_until_.front().second;
+    return std::min({deadline_, watch_.deadline(), unjoined});
 }
 
 void AgentDialect::persisted(std::uint64_t sequence) {
     const auto released = gate_.persisted(sequence);
+    weigh_steps();
     watch_.kept(gate_.waiting_count() > 0, std::chrono::steady_clock::now());
     carry_out(released);
+}
+
+void AgentDialect::weigh_steps() {
+    if (!steps_held_) steps_held_.emplace(station_->memory());
+    steps_held_->set(gate_.waiting_bytes());
 }
 
 void AgentDialect::note_where(const Connection& connection) {
@@ -195,12 +232,15 @@ std::vector<std::string> AgentDialect::reached_at() const {
 void AgentDialect::step(const ServerEvent& event, Instant now) {
     ServerStep step = server_->step(event, now);
     deadline_ = server_->deadline();
-    for (const std::string& line : step.why) {
+    for (const ServerLine& line : step.why) {
         const JournalScope about(journal_fields_of(line));
-        log(LogLevel::info, line);
+        log(LogLevel::info, line.text);
     }
     const bool has_records = !step.records.empty();
-    auto entered = gate_.enter(std::move(step.actions), has_records);
+    std::size_t record_bytes = 0;
+    for (const auto& record : step.records) record_bytes += record.key.size() + record.value.size();
+    auto entered = gate_.enter(std::move(step.actions), has_records, record_bytes);
+    weigh_steps();
     carry_out(entered.released);
     if (!has_records) return;
     watch_.given(now);
@@ -231,7 +271,7 @@ void AgentDialect::carry_out(const SendTo& send) {
     // A small message is copied into each block and shares its write with what else goes there; a big one is shared.
     constexpr std::size_t worth_sharing_bytes = 4'096;
     const Buffer shared = send.connections.size() > 1 && bytes.size() >= worth_sharing_bytes
-                              ? std::make_shared<const std::string>(std::move(bytes))
+                              ? charged_bytes(std::move(bytes), station_->memory())
                               : nullptr;
     // The peers of 4,000 nodes are 4,000 times 80 KiB: what was said before, the assignments, must not queue behind
     // them.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/memory_budget.h"
 #include "rendezvous/net/action_gate.h"
 #include "rendezvous/net/session.h"
 #include "rendezvous/net/state_watch.h"
@@ -45,8 +47,8 @@ class AgentDialect final : public Dialect {
     Instant turn(Instant now);
 
     /// The store has seen a torchrun agent.
-    void torchrun_came(const std::string& job, const std::string& peer, Instant now) {
-        if (server_) step(TorchrunCame{job, peer}, now);
+    void torchrun_connected(const std::string& job, const std::string& peer, Instant now) {
+        if (server_) step(TorchrunConnected{job, peer}, now);
     }
 
     [[nodiscard]] std::string status_json(Instant now) const;
@@ -59,7 +61,7 @@ class AgentDialect final : public Dialect {
     [[nodiscard]] std::vector<std::string> reached_at() const;
 
   private:
-    class Talk;
+    class AgentSession;
 
     void lead(KeptState kept, Instant now);
     void stand_by(std::string leader);
@@ -68,6 +70,8 @@ class AgentDialect final : public Dialect {
     void note_where(const Connection& connection);
     void step(const ServerEvent& event, Instant now);
     void forget_steps();
+    void judge_unjoined(Instant now);
+    void weigh_steps();
     void persisted(std::uint64_t sequence);
     void carry_out(const ActionGate::Actions& actions);
     void carry_out(const SendTo& send);
@@ -81,8 +85,11 @@ class AgentDialect final : public Dialect {
     Hooks hooks_;
     ActionGate gate_;
     StateWatch watch_;
-    std::set<ConnectionId> agents_;  ///< Those of known_ that have joined a job or resumed a round.
-    bool is_held_ = false;           ///< The server knows of the stall.
+    std::set<ConnectionId> agents_;                   ///< Those of known_ that have joined a job or resumed a round.
+    std::map<ConnectionId, AgentSession*> unjoined_;  ///< that have not joined a job
+    std::deque<std::pair<ConnectionId, Instant>> unjoined_until_;  ///< in the order of their time
+    std::optional<MemoryCharge> steps_held_;
+    bool is_held_ = false;  ///< The server knows of the stall.
     Station* station_ = nullptr;
     Instant deadline_ = no_deadline;  // the server's, asked after every step
     std::uint64_t message_count_ = 0;

@@ -3,13 +3,16 @@
 #include <string>
 #include <utility>
 
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/wire/native/secret.h"
 
 namespace muster::rendezvous {
 
-class HttpDialect::Talk final : public Session {
+class HttpDialect::HttpSession final : public Session {
   public:
-    Talk(const HttpDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
+    HttpSession(const HttpDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
 
     void received(std::string_view bytes, Instant now) override {
         const std::size_t bytes_max = dialect_.station_->limits().http_request_bytes_max;
@@ -18,7 +21,7 @@ class HttpDialect::Talk final : public Session {
         auto request = parse_http_request(request_, bytes_max);
         if (!request) return dialect_.station_->refuse(connection_, request.error().context, now);
         if (!*request) return;
-        connection_.send(http_response(dialect_.page_for(**request), (*request)->method));
+        connection_.send(http_response(dialect_.page_for(**request, connection_), (*request)->method));
         connection_.finish("answered");
     }
     void ended(std::string_view, Instant) override {}
@@ -30,18 +33,29 @@ class HttpDialect::Talk final : public Session {
 };
 
 std::unique_ptr<Session> HttpDialect::begin(Connection& connection, Instant) {
-    return std::make_unique<Talk>(*this, connection);
+    return std::make_unique<HttpSession>(*this, connection);
 }
 
 std::string HttpDialect::refusal(std::string_view why) const {
     return http_response({.status = 403, .body = std::string(why) + "\n"}, "GET");
 }
 
-HttpPage HttpDialect::page_for(const HttpRequest& request) const {
+HttpPage HttpDialect::page_for(const HttpRequest& request, const Connection& connection) const {
+    if (!is_own_host(request.host, access_.names))
+        return {.status = 421,
+                .body = cat("This daemon is not known as '", printable_line(request.host),
+                            "'. Use its address, or start musterd with --status-host NAME.\n")};
     if (request.method != "GET" && request.method != "HEAD") {
         return {.status = 405, .body = "Only GET is answered here.\n"};
     }
     const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
+    const bool may_see = access_.token.empty() || path == "/healthz" || is_loopback(connection.peer()) ||
+                         same_digest(request.authorization, cat("Bearer ", access_.token));
+    if (!may_see)
+        return {.status = 401,
+                .body =
+                    "Status pages are for who knows the job's secret. Send 'Authorization: Bearer TOKEN' with the "
+                    "token that musterd --status-token prints.\n"};
     if (auto page = pages_(path)) return std::move(*page);
     return {.status = 404, .body = "There are /healthz, /status and /metrics.\n"};
 }

@@ -4,7 +4,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/dialects/http_message.h"
 #include "rendezvous/net/session.h"
@@ -17,7 +19,12 @@ class HttpDialect final : public Dialect {
     /// The page at a path (without its query), or nothing: 404.
     using Pages = std::function<std::optional<HttpPage>(std::string_view path)>;
 
-    explicit HttpDialect(Pages pages) : pages_(std::move(pages)) {}
+    struct Access {
+        std::vector<std::string> names;  ///< of this daemon, beside its addresses and localhost
+        std::string token;  ///< asked of requests from other hosts for all but /healthz; empty: none is asked
+    };
+
+    HttpDialect(Pages pages, Access access) : pages_(std::move(pages)), access_(std::move(access)) {}
 
     void attach(Station& station) { station_ = &station; }
     [[nodiscard]] std::string_view name() const override { return "http"; }
@@ -25,11 +32,12 @@ class HttpDialect final : public Dialect {
     std::unique_ptr<Session> begin(Connection& connection, Instant now) override;
 
   private:
-    class Talk;
+    class HttpSession;
 
-    [[nodiscard]] HttpPage page_for(const HttpRequest& request) const;
+    [[nodiscard]] HttpPage page_for(const HttpRequest& request, const Connection& connection) const;
 
     Pages pages_;
+    const Access access_;
     Station* station_ = nullptr;
 };
 

@@ -1,11 +1,14 @@
 #include "rendezvous/dialects/http_message.h"
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/status.hpp>
+#include <cctype>
 #include <limits>
 
+#include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::rendezvous {
@@ -25,8 +28,23 @@ Result<std::optional<HttpRequest>> parse_http_request(std::string_view bytes, st
     // A body where none is expected is no reason to refuse: nobody reads it.
     if (!parser.is_header_done()) return Error{Errc::bad_frame, cat("no HTTP request: ", failure.message())};
     const auto& request = parser.get();
-    return std::optional(
-        HttpRequest{.method = std::string(request.method_string()), .target = std::string(request.target())});
+    return std::optional(HttpRequest{.method = std::string(request.method_string()),
+                                     .target = std::string(request.target()),
+                                     .host = std::string(request[http::field::host]),
+                                     .authorization = std::string(request[http::field::authorization])});
+}
+
+bool is_own_host(std::string_view host, const std::vector<std::string>& names) {
+    if (host.empty()) return true;
+    if (host.front() == '[') return host.find(']') != std::string_view::npos;  // an IPv6 address
+    host = host.substr(0, host.find(':'));
+    if (host.ends_with('.')) host.remove_suffix(1);
+    const auto is = [host](std::string_view name) {
+        return std::ranges::equal(host, name,
+                                  [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
+    };
+    if (SocketAddress::from_numeric(std::string(host), 0) || is("localhost")) return true;
+    return std::ranges::any_of(names, is);
 }
 
 std::string http_response(const HttpPage& page, std::string_view method) {

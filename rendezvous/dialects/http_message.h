@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/base/error.h"
 
@@ -12,7 +13,9 @@ namespace muster::rendezvous {
 
 struct HttpRequest {
     std::string method;
-    std::string target;  ///< path and query as sent
+    std::string target;         ///< path and query as sent
+    std::string host;           ///< of the header Host, with its port as sent; empty: there is none
+    std::string authorization;  ///< of the header of that name
 };
 
 /// The request at the front of `bytes`, or nothing while its headers are not complete. Errors: bad_frame for bytes that
@@ -24,6 +27,10 @@ struct HttpPage {
     std::string_view type = "text/plain; charset=utf-8";
     std::string body;
 };
+
+/// True when a browser that was led here by a false name service entry cannot have sent this Host: it is an address,
+/// localhost or one of `names`, with or without a port. Without a Host no browser sent it.
+bool is_own_host(std::string_view host, const std::vector<std::string>& names);
 
 /// The whole answer; it says that the connection closes. A HEAD request gets no body.
 std::string http_response(const HttpPage& page, std::string_view method);

@@ -8,17 +8,18 @@
 
 namespace muster::rendezvous {
 
-StoreConfig store_config(const NetLimits& limits) {
+StoreConfig store_config(const NetLimits& limits, std::shared_ptr<MemoryBudget> memory) {
     StoreConfig config;
+    config.memory = std::move(memory);
     config.connection_count_max = limits.connections_max;
     config.handshake_timeout = limits.handshake_timeout;
     config.hash_seed = std::random_device{}();
     return config;
 }
 
-class StoreDialect::Talk final : public Session, public StorePeer {
+class StoreDialect::StoreSession final : public Session, public StorePeer {
   public:
-    Talk(StoreDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
+    StoreSession(StoreDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
 
     /// False: the store does not want it, and has said why through close().
     bool begin(Instant now) {
@@ -47,7 +48,8 @@ class StoreDialect::Talk final : public Session, public StorePeer {
     void send(std::string_view bytes) override { connection_.send(bytes); }
     void send(SharedValue value) override { connection_.send(std::move(value)); }
     void close(std::string why) override {
-        dialect_.station_->complain(cat("store connection from ", connection_.describe_peer(), " closed: ", why), now_);
+        dialect_.station_->log_limited(cat("store connection from ", connection_.describe_peer(), " closed: ", why),
+                                       now_);
         connection_.finish(std::move(why));
     }
 
@@ -71,13 +73,14 @@ class StoreDialect::Talk final : public Session, public StorePeer {
 };
 
 std::unique_ptr<Session> StoreDialect::begin(Connection& connection, Instant now) {
-    auto talk = std::make_unique<Talk>(*this, connection);
+    auto talk = std::make_unique<StoreSession>(*this, connection);
     if (!talk->begin(now)) return nullptr;
     return talk;
 }
 
 Instant StoreDialect::turn(Instant now) {
     if (store_.deadline() <= now) store_.elapsed(now);
+    if (station_->memory()->is_short()) store_.sweep();
     return store_.deadline();
 }
 

@@ -7,8 +7,8 @@
 
 namespace muster::rendezvous {
 
-/// The store's configuration: the port's limits and an unpredictable hash seed.
-StoreConfig store_config(const NetLimits& limits);
+/// The store's configuration: the port's limits, its memory budget and an unpredictable hash seed.
+StoreConfig store_config(const NetLimits& limits, std::shared_ptr<MemoryBudget> memory);
 
 class StoreDialect final : public Dialect {
   public:
@@ -27,7 +27,7 @@ class StoreDialect final : public Dialect {
     Instant turn(Instant now);
 
   private:
-    class Talk;
+    class StoreSession;
 
     StoreServer store_;
     const std::size_t output_bytes_pause_;

@@ -58,19 +58,19 @@ Endpoint own_place(const std::string& bound, std::uint16_t port) {
 }
 
 /// How long the end of the daemon waits for a slow reader of stderr.
-constexpr Duration last_words_max = 1s;
+constexpr Duration log_flush_timeout = 1s;
 
-int complain(std::string_view line) {
+int print_error(std::string_view line) {
     write_log_on_thread();
     print_notice(cat("musterd: ", line, "\n"));
-    flush_log(last_words_max);
+    flush_log(log_flush_timeout);
     return exit_usage;
 }
 
 /// Prints to stdout; fails when stdout does not take all of `text`.
 int answer(std::string_view text) {
     if (std::cout << text << std::flush) return 0;
-    complain(cat("cannot write to stdout: ", errno_text(errno)));
+    print_error(cat("cannot write to stdout: ", errno_text(errno)));
     return exit_internal;
 }
 
@@ -133,10 +133,10 @@ int exit_code_of(const Error& error) {
 int check(const StateOptions& where, const std::function<std::string(const char*)>& named) {
     const auto report = [&](const char* option, const Result<std::vector<std::string>>& checked) {
         if (!checked) {
-            complain(cat(named(option), ": ", checked.error().context));
+            print_error(cat(named(option), ": ", checked.error().context));
             return exit_code_of(checked.error());
         }
-        for (const auto& note : *checked) complain(cat("note: ", note));
+        for (const auto& note : *checked) print_error(cat("note: ", note));
         return 0;
     };
     if (const int wrong = report("state", rendezvous::check_state(where.place, where.tls, where.login)); wrong != 0)
@@ -158,7 +158,7 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
     rendezvous::EventLoop loop;
     auto listeners = open_listeners(config.listen, service);
     if (!listeners) {
-        complain(listeners.error().context);
+        print_error(listeners.error().context);
         return exit_unavailable;
     }
     auto first = std::move(listeners->front());
@@ -166,7 +166,7 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
     if (where.self.empty()) where.self = describe(own_place(first->address(), first->port()));
     auto state = open_state(where, loop, config);
     if (!state) {
-        complain(cat("--state: ", state.error().context));
+        print_error(cat("--state: ", state.error().context));
         return exit_code_of(state.error());
     }
     // Not sooner: a name service or a disk that does not answer must not hold up the end.
@@ -175,7 +175,7 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
     const auto daemon =
         rendezvous::Daemon::open(loop, std::move(config), *std::move(state), std::move(first), *std::move(listeners));
     if (!daemon) {
-        complain(daemon.error().context);
+        print_error(daemon.error().context);
         return exit_unavailable;
     }
     ConsoleWriter out(STDOUT_FILENO, "stdout");  // whose reader may be slow, too
@@ -183,8 +183,28 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
     const rendezvous::ServiceReport report(loop, service, [&daemon] { return status_of(**daemon); });
     loop.run();
     log(LogLevel::info, "stopped by ", signals.signal() == SIGINT ? "SIGINT" : "SIGTERM");
-    flush_log(last_words_max);
+    flush_log(log_flush_timeout);
     return 0;
+}
+
+/// The secret, and who may see the status pages. An exit code where the program ends here.
+std::optional<int> take_secret(const options::variables_map& given, rendezvous::DaemonConfig& config) {
+    auto secret = rendezvous::find_secret([](const char* name) {
+        const char* const value = std::getenv(name);
+        return std::string(value == nullptr ? "" : value);
+    });
+    if (!secret) {
+        print_error(secret.error().context);
+        return secret.error().code == Errc::limit_exceeded ? exit_unavailable : exit_usage;
+    }
+    config.server.secret = rendezvous::hash_of(*std::move(secret));
+    if (given.count("status-token") > 0) {
+        if (config.server.secret) return answer(cat(rendezvous::status_token(config.server.secret), "\n"));
+        return print_error("--status-token: there is no secret, so no token is asked; set MUSTER_SECRET_FILE");
+    }
+    for (const auto name : split(given["status-host"].as<std::string>(), ','))
+        if (!trim(name).empty()) config.status_hosts.emplace_back(trim(name));
+    return std::nullopt;
 }
 
 int run(const options::variables_map& given, const rendezvous::OptionPlaces& places) {
@@ -194,36 +214,32 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
         return place == places.end() ? cat("--", option) : place->second;
     };
     auto service = rendezvous::service_environment([](const char* name) { return std::getenv(name); }, ::getpid());
-    if (!service) return complain(service.error().context);
+    if (!service) return print_error(service.error().context);
     config.listen.address = given["bind"].as<std::string>();
     const auto ports = parse_port_range(given["port"].as<std::string>());
-    if (!ports) return complain(cat(named("port"), ": ", ports.error().context));
+    if (!ports) return print_error(cat(named("port"), ": ", ports.error().context));
     config.listen.ports = *ports;
     const auto& level_name = given["log-level"].as<std::string>();
     LogLevel level{};
     if (!parse_log_level(level_name, level)) {
-        return complain(cat(named("log-level"), ": got '", level_name, "'; accepted is debug, info, warning or error"));
+        return print_error(
+            cat(named("log-level"), ": got '", level_name, "'; accepted is debug, info, warning or error"));
     }
     set_log_level(level);
     set_log_name("musterd");
     const char* journal = std::getenv("JOURNAL_STREAM");
     if (journal != nullptr && given.count("check") == 0) open_journal("musterd", journal);
-    const auto secret = rendezvous::find_secret([](const char* name) {
-        const char* const value = std::getenv(name);
-        return std::string(value == nullptr ? "" : value);
-    });
-    if (!secret) return complain(secret.error().context);
-    config.server.secret = rendezvous::hash_of(*secret);
+    if (const auto over = take_secret(given, config)) return *over;
     const auto local_users = given.count("local-users") > 0 ? given["local-users"].as<std::string>() : "";
     if (!local_users.empty() && local_users != "own" && local_users != "all")
-        return complain(cat(named("local-users"), ": got '", local_users, "'; accepted is own or all"));
+        return print_error(cat(named("local-users"), ": got '", local_users, "'; accepted is own or all"));
     if (local_users == "all" || (local_users.empty() && config.server.secret))
         config.listen.local_users = LocalUsers::all;
     config.server.allow_faults = given.count("allow-faults") > 0;
     config.server.secret_seed = rendezvous::random_nonce();
     // A daemon that has just started does not know the running rounds yet: it waits one lease before it seals.
-    config.server.quiet_start =
-        given.count("first-start") > 0 ? rendezvous::QuietStart::until_full : rendezvous::QuietStart::always;
+    config.server.start_hold =
+        given.count("first-start") > 0 ? rendezvous::StartHold::until_full : rendezvous::StartHold::always;
     StateOptions state;
     state.place = given["state"].as<std::string>();
     if (given["state"].defaulted() && !service->state_directory.empty())
@@ -231,15 +247,15 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
     if (given.count("advertise") > 0) state.self = given["advertise"].as<std::string>();
     if (!state.self.empty())
         if (const auto place = rendezvous::parse_advertised(state.self); !place)
-            return complain(cat(named("advertise"), ": ", place.error().context));
+            return print_error(cat(named("advertise"), ": ", place.error().context));
     auto tls = rendezvous::tls_files(given["etcd-protocol"].as<std::string>(),
                                      {given["etcd-cacert"].as<std::string>(), given["etcd-cert"].as<std::string>(),
                                       given["etcd-key"].as<std::string>()});
-    if (!tls) return complain(cat("--etcd-protocol, --etcd-cacert, --etcd-cert, --etcd-key: ", tls.error().context));
+    if (!tls) return print_error(cat("--etcd-protocol, --etcd-cacert, --etcd-cert, --etcd-key: ", tls.error().context));
     state.tls = *std::move(tls);
     const char* login_file = std::getenv("MUSTER_ETCD_LOGIN_FILE");
     auto login = rendezvous::read_etcd_login(login_file == nullptr ? "" : login_file);
-    if (!login) return complain(cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context));
+    if (!login) return print_error(cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context));
     state.login = *std::move(login);
     if (given.count("check") > 0) return check(state, named);
     std::vector<std::string> idle;
@@ -273,23 +289,23 @@ int main(int argc, char** argv) {
         const auto line = options::command_line_parser(argc, argv).options(known).run();
         for (const auto& word : line.options)
             if (word.position_key >= 0)
-                return complain(cat("unexpected argument '", word.value.front(),
-                                    "': musterd takes options only; write --port 29400, not port 29400"));
+                return print_error(cat("unexpected argument '", word.value.front(),
+                                       "': musterd takes options only; write --port 29400, not port 29400"));
         options::store(line, given);
     } catch (const options::unknown_option& failure) {
         const auto written = failure.get_option_name();
         auto name = std::string_view(written).substr(std::min(written.find_first_not_of('-'), written.size()));
         name = name.substr(0, name.find('='));
         const auto near = nearest(name, rendezvous::option_names(known));
-        return complain(cat("unknown option '", written, "'", near.empty() ? "" : "; the nearest known option is --",
-                            near, " (musterd --help lists all)"));
+        return print_error(cat("unknown option '", written, "'", near.empty() ? "" : "; the nearest known option is --",
+                               near, " (musterd --help lists all)"));
     } catch (const options::error& failure) {
-        return complain(cat(failure.what(), "; musterd --help lists the options"));
+        return print_error(cat(failure.what(), "; musterd --help lists the options"));
     }
     rendezvous::OptionPlaces places;
     if (given.count("config") > 0 && given.count("help") == 0) {
         auto file = rendezvous::read_options(given["config"].as<std::string>(), known, places);
-        if (!file) return complain(file.error().context);
+        if (!file) return print_error(file.error().context);
         for (const auto& [name, option] : given)
             if (!option.defaulted()) places.erase(name);  // the command line overrides the file
         options::store(*file, given);

@@ -46,6 +46,12 @@ options::options_description describe_options() {
         "start first, because agents of running jobs may reconnect");
     add("allow-faults",
         "allow muster fault to kill, stop or slow down this daemon (failure tests), for the users of all its jobs");
+    add("status-host", text("NAME[,NAME]")->default_value(""),
+        "further names under which browsers and monitoring reach /status and /metrics; its addresses, localhost and "
+        "this host's name always work");
+    add("status-token",
+        "print the token that /status and /metrics ask of other hosts (Authorization: Bearer TOKEN) where "
+        "MUSTER_SECRET_FILE is set, and exit");
     add("log-level", text("debug|info|warning|error")->default_value("info"), "debug, info, warning or error");
     add("version", "print the version and exit");
     add("help,h", "print this and exit");
@@ -68,7 +74,7 @@ Result<options::parsed_options> read_options(const std::string& path, const opti
     const auto config = parse_config(*text);
     if (!config.complaints.empty()) return wrong(config.complaints.front().line, config.complaints.front().why);
     auto names = option_names(known);
-    for (const char* not_here : {"config", "check", "help", "version"}) std::erase(names, not_here);
+    for (const char* not_here : {"config", "check", "help", "status-token", "version"}) std::erase(names, not_here);
     options::parsed_options parsed(&known);
     for (const auto& [key, value, line] : config.entries) {
         if (std::find(names.begin(), names.end(), key) == names.end()) {

@@ -5,10 +5,14 @@
 #include <utility>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/wire/native/codec.h"
 
 namespace muster::rendezvous {
 
 namespace {
+
+/// Of a waiting step, beside its records and messages.
+constexpr std::size_t step_bytes = 256;
 
 bool says_nothing_of_the_state(const ActionGate::Actions& actions) {
     return std::ranges::all_of(actions, [](const ServerAction& action) {
@@ -28,15 +32,28 @@ bool is_decision(const native::Message& message) {
 
 }  // namespace
 
-ActionGate::Entered ActionGate::enter(Actions actions, bool has_records) {
+void ActionGate::wait(std::uint64_t sequence, Actions actions, std::size_t record_bytes) {
+    std::size_t bytes = step_bytes + record_bytes;
+    for (const auto& action : actions) {
+        const auto* send = std::get_if<SendTo>(&action);
+        if (send == nullptr) continue;
+        std::string frame;
+        native::append_frame(frame, send->message);
+        bytes += frame.size() + send->connections.size() * sizeof(ConnectionId);
+    }
+    waiting_bytes_ += bytes;
+    waiting_.push_back({.sequence = sequence, .actions = std::move(actions), .bytes = bytes});
+}
+
+ActionGate::Entered ActionGate::enter(Actions actions, bool has_records, std::size_t record_bytes) {
     if (has_records) {
         const std::uint64_t sequence = ++last_sequence_;
-        waiting_.push_back({.sequence = sequence, .actions = std::move(actions)});
+        wait(sequence, std::move(actions), record_bytes);
         return {.sequence = sequence, .released = {}};
     }
     if (waiting_.empty() || says_nothing_of_the_state(actions)) return {.sequence = 0, .released = std::move(actions)};
     // It may tell what the steps before it decided, so it waits for the last of them.
-    waiting_.push_back({.sequence = last_sequence_, .actions = std::move(actions)});
+    wait(last_sequence_, std::move(actions), 0);
     return {};
 }
 
@@ -48,6 +65,7 @@ ActionGate::Actions ActionGate::persisted(std::uint64_t sequence) {
     while (!waiting_.empty() && waiting_.front().sequence <= sequence) {
         auto& actions = waiting_.front().actions;
         std::move(actions.begin(), actions.end(), std::back_inserter(released));
+        waiting_bytes_ -= waiting_.front().bytes;
         waiting_.pop_front();
     }
     return released;

@@ -25,7 +25,8 @@ class ActionGate {
     /// Takes the actions of a step. Releases them at once when nothing waits before them and `has_records` is false, or
     /// when they only answer pings or prove the secret: neither depends on the state, and reconnecting agents have a
     /// quarter of a lease to receive them.
-    Entered enter(Actions actions, bool has_records);
+    /// `record_bytes` counts for waiting_bytes().
+    Entered enter(Actions actions, bool has_records, std::size_t record_bytes = 0);
 
     /// Everything up to and including `sequence` is persisted. The actions that this releases, in the steps' order.
     Actions persisted(std::uint64_t sequence);
@@ -33,13 +34,18 @@ class ActionGate {
     /// The connections for which a decision waits; not those with only a progress message or an answer to a command.
     [[nodiscard]] std::set<ConnectionId> undecided() const;
     [[nodiscard]] std::size_t waiting_count() const { return waiting_.size(); }
+    /// Memory of the waiting steps: their records and encoded messages, and something for each.
+    [[nodiscard]] std::size_t waiting_bytes() const { return waiting_bytes_; }
 
   private:
     struct Step {
         std::uint64_t sequence;  // released when this number is persisted
         Actions actions;
+        std::size_t bytes;
     };
+    void wait(std::uint64_t sequence, Actions actions, std::size_t record_bytes);
 
+    std::size_t waiting_bytes_ = 0;
     std::deque<Step> waiting_;
     std::uint64_t last_sequence_ = 0;
     std::uint64_t persisted_ = 0;

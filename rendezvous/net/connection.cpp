@@ -40,6 +40,7 @@ Connection::Connection(Station& station, ConnectionId id, AcceptedSocket socket)
     : station_(station),
       id_(id),
       socket_(std::move(socket)),
+      waiting_(station.memory(), MemoryCharge::Kind::waiting),
       unsent_bytes_max_(station.limits().store_unsent_bytes_max),
       watched_(read_events) {}
 
@@ -54,6 +55,7 @@ std::string Connection::describe_peer() const {
 void Connection::send(std::string_view bytes) {
     if (gone_ || finishing_) return;
     outbox_.push(bytes);
+    waiting_.set(outbox_.copied_bytes());
     station_.mark_dirty(*this);
 }
 
@@ -61,6 +63,10 @@ void Connection::send(Buffer bytes) {
     if (gone_ || finishing_) return;
     outbox_.push(std::move(bytes));
     station_.mark_dirty(*this);
+}
+
+void Connection::prove() {
+    if (!std::exchange(proven_, true)) station_.forget_source(*this);
 }
 
 void Connection::pause_reading() {
@@ -127,7 +133,9 @@ void Connection::take(std::size_t landed, std::string_view bytes, Instant now) {
 
 void Connection::flush(Instant now) {
     if (gone_ || blocked_) return;
-    switch (outbox_.flush(socket_.fd)) {
+    const auto flushed = outbox_.flush(socket_.fd);
+    waiting_.set(outbox_.copied_bytes());
+    switch (flushed) {
         case Outbox::Flush::broken: return station_.end(*this, std::strerror(errno), now);
         case Outbox::Flush::blocked: blocked_ = true; break;
         case Outbox::Flush::sent: after_flush(now); break;

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/base/memory_budget.h"
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/net/outbox.h"
@@ -39,6 +40,8 @@ class Connection final : public EventLoop::Handler {
     void send(Buffer bytes);
     /// The peer has shown that it speaks the protocol: the station's handshake deadline no longer applies.
     void establish() { established_ = true; }
+    /// The peer is an agent of a job. It keeps its place when the table is full, and does not count for its source.
+    void prove();
     /// Closes a peer that leaves more than this unread.
     void limit_unsent(std::size_t bytes_max) { unsent_bytes_max_ = bytes_max; }
     /// Bytes sent that the kernel has not accepted yet.
@@ -74,6 +77,7 @@ class Connection final : public EventLoop::Handler {
     const ConnectionId id_;
     AcceptedSocket socket_;
     Outbox outbox_;
+    MemoryCharge waiting_;
     std::unique_ptr<Session> session_;
     const void* dialect_ = nullptr;  // only compared
     std::size_t unsent_bytes_max_;
@@ -82,6 +86,7 @@ class Connection final : public EventLoop::Handler {
     std::string why_;     // given to finish()
     bool heard_ = false;  // the first byte has come
     bool established_ = false;
+    bool proven_ = false;
     bool paused_ = false;
     bool finishing_ = false;  // no more reading, close when the outbox is empty
     bool lingering_ = false;  // our side is closed; waiting for the other end's

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rendezvous/base/kernel/memory_limit.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::rendezvous {
@@ -26,10 +27,17 @@ struct NetLimits {
     Duration linger = 2s;
     /// A HTTP request line with its headers; a browser's is below 2 KiB.
     std::size_t http_request_bytes_max = 8'192;
-    /// Steps that wait for the state store. Each is an answer to an agent that waits, so this many agents.
-    std::size_t unpersisted_steps_max = 100'000;
+    /// Records and held-back messages that wait for the state store. 100,000 agents with small reports fit.
+    std::size_t unpersisted_bytes_max = std::size_t{256} << 20;
+    /// Everything that peers can make this port hold: the store, unsent answers, half a message, unpersisted steps.
+    std::size_t memory_bytes_max = memory_budget_bytes();
+    /// Open connections of one source address that are no agent's: an eighth of all, so that one host cannot take the
+    /// places of the others.
+    std::size_t unproven_per_source_max = 8'192;
+    /// A connection that has not joined a job may not hold half a message for longer than this.
+    Duration unjoined_max = 30s;
     /// Lines about refused or broken connections in one second; a port scan must not fill a disk.
-    std::uint32_t complaints_per_second_max = 10;
+    std::uint32_t log_lines_per_second_max = 10;
 };
 
 }  // namespace muster::rendezvous

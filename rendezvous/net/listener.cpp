@@ -26,7 +26,7 @@ constexpr int accepts_per_turn = 256;
 constexpr Duration suspension = 100ms;
 
 // The C library asks a name server twice, 5 s each.
-constexpr Duration look_up_max = 12s;
+constexpr Duration lookup_timeout = 12s;
 
 // Numeric and named addresses to bind; for "all", IPv6 with IPv4 in it, then IPv4 for hosts without IPv6.
 Result<std::vector<SocketAddress>> addresses_to_bind(const std::string& text) {
@@ -36,7 +36,7 @@ Result<std::vector<SocketAddress>> addresses_to_bind(const std::string& text) {
                      cat("cannot listen on ", why, "; give one address of this host, or a name that leads to one")};
     };
     if (text.find(',') != std::string::npos) return wrong(cat(text, ": it is more than one address"));
-    auto found = look_up({text, 0}, std::chrono::steady_clock::now() + look_up_max);
+    auto found = look_up({text, 0}, std::chrono::steady_clock::now() + lookup_timeout);
     if (!found) return wrong(found.error().context);
     return found;
 }

@@ -24,6 +24,7 @@ void Outbox::push(std::string_view bytes) {
     const bool fits = !pieces_.empty() && !pieces_.back().shared && pieces_.back().own.size() < block_bytes;
     if (!fits) pieces_.push_back({.shared = nullptr, .own = std::exchange(spare_, {})});
     pieces_.back().own.append(bytes);
+    copied_bytes_ += bytes.size();
     unsent_bytes_ += bytes.size();
 }
 
@@ -65,11 +66,12 @@ void Outbox::drop_sent(std::size_t count) {
             spare_.clear();
         }
         pieces_.clear();
-        first_ = first_sent_ = 0;
+        first_ = first_sent_ = copied_bytes_ = 0;
         return;
     }
     for (count += first_sent_; count >= pieces_[first_].bytes().size(); ++first_) {
         count -= pieces_[first_].bytes().size();
+        copied_bytes_ -= pieces_[first_].own.size();
         pieces_[first_] = {};  // free it now: a slow reader must not hold what it has got
     }
     first_sent_ = count;

@@ -27,6 +27,8 @@ class Outbox {
 
     [[nodiscard]] bool empty() const { return unsent_bytes_ == 0; }
     [[nodiscard]] std::size_t unsent_bytes() const { return unsent_bytes_; }
+    /// The part that only this outbox holds.
+    [[nodiscard]] std::size_t copied_bytes() const { return copied_bytes_; }
 
     /// Writes until all is out or the socket blocks, many pieces in one system call.
     Flush flush(int fd);
@@ -44,6 +46,7 @@ class Outbox {
     std::size_t first_ = 0;       // pieces before it are sent
     std::size_t first_sent_ = 0;  // bytes of pieces_[first_] that are sent
     std::size_t unsent_bytes_ = 0;
+    std::size_t copied_bytes_ = 0;
     std::string spare_;  // the last block's memory: a depth-1 exchange allocates nothing
 };
 

@@ -31,7 +31,7 @@ std::vector<SendTo> StateWatch::turn(const std::set<ConnectionId>& agents, const
         begin(cat("no write has finished for ", describe(slow_after), "; its disk, or its etcd, is slow or hangs"),
               now);
     if (now < look_at_) return {};
-    look_at_ = stall_ ? now + look_interval : no_deadline;
+    look_at_ = stall_ ? now + poll_interval : no_deadline;
     const auto undecided = stall_ ? gate.undecided() : std::set<ConnectionId>{};
     std::vector<SendTo> words;
     const auto before = std::exchange(told_, {});

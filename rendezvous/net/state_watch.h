@@ -20,7 +20,7 @@ class StateWatch {
   public:
     static constexpr Duration slow_after = 3s;
     /// During a stall the agents' words are looked at so often.
-    static constexpr Duration look_interval = 1s;
+    static constexpr Duration poll_interval = 1s;
 
     struct Stall {
         std::string why;

@@ -22,6 +22,9 @@ namespace {
 // only the part that is used costs memory.
 constexpr std::size_t read_buffer_bytes = 256 * 1024;
 
+// Entries in the list of unproven connections that may be out of date before it is cleaned.
+constexpr std::size_t unproven_skipped_max = 1'024;
+
 bool is_letter(unsigned char byte) {
     return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z');
 }
@@ -34,11 +37,13 @@ DialectKind classify(unsigned char first_byte) {
     return first_byte > 18 ? DialectKind::native : DialectKind::unknown;
 }
 
-Station::Station(EventLoop& loop, std::unique_ptr<Listener> listener, Dialects dialects, NetLimits limits)
+Station::Station(EventLoop& loop, std::unique_ptr<Listener> listener, Dialects dialects, NetLimits limits,
+                 std::shared_ptr<MemoryBudget> memory)
     : loop_(loop),
       listener_(std::move(listener)),
       dialects_(dialects),
       limits_(limits),
+      memory_(std::move(memory)),
       read_buffer_(read_buffer_bytes) {}
 
 Station::~Station() {
@@ -76,11 +81,8 @@ Connection* Station::find(ConnectionId id) {
 void Station::accepted(AcceptedSocket socket) {
     const Instant now = std::chrono::steady_clock::now();
     ++counts_.accepted;
-    if (connections_.size() >= limits_.connections_max) {
+    if (!has_place_for(socket, now)) {
         ++counts_.refused;
-        complain(cat("connection from ", socket.address, " refused: ", connections_.size(), " are open on port ",
-                     port(), ", which is the limit"),
-                 now);
         ::close(socket.fd);
         return;
     }
@@ -88,12 +90,67 @@ void Station::accepted(AcceptedSocket socket) {
     auto owned = std::make_unique<Connection>(*this, id, std::move(socket));
     if (const auto watching = loop_.add(owned->fd(), Connection::read_events, *owned); !watching) {
         ++counts_.refused;
-        return complain(cat("connection from ", owned->describe_peer(), " closed: ", watching.error().context), now);
+        return log_limited(cat("connection from ", owned->describe_peer(), " closed: ", watching.error().context), now);
     }
     auto& connection = *connections_.emplace(id, std::move(owned)).first->second;
+    ++unproven_of_[connection.peer()];
+    unproven_.push_back(id);
     handshakes_.push_back({.connection = id, .at = now + limits_.handshake_timeout});
     // Every connection begins as the store's, which has rules of its own for the silent ones.
     if (dialects_.c10d != nullptr && connection.objection().empty()) adopt(connection, *dialects_.c10d, now);
+}
+
+bool Station::has_place_for(const AcceptedSocket& socket, Instant now) {
+    const auto of_source = unproven_of_.find(socket.address);
+    if (of_source != unproven_of_.end() && of_source->second >= limits_.unproven_per_source_max) {
+        log_limited(cat("connection from ", socket.address, " refused: ", of_source->second,
+                        " connections of this address are open that are no agent's, which is the limit"),
+                    now);
+        return false;
+    }
+    if (connections_.size() < limits_.connections_max || give_way(now)) return true;
+    log_limited(cat("connection from ", socket.address, " refused: ", connections_.size(), " are open on port ", port(),
+                    ", which is the limit"),
+                now);
+    return false;
+}
+
+/// The oldest connection that has not shown what it is leaves its place to a new one. A client of the store that has
+/// spoken does not: a worker's connection lives as long as its round.
+bool Station::give_way(Instant now) {
+    while (!unproven_.empty()) {
+        Connection* connection = find(unproven_.front());
+        unproven_.pop_front();
+        if (connection == nullptr || connection->proven_) continue;
+        if (connection->dialect_ == dialects_.c10d && connection->heard_) continue;
+        refuse(*connection, cat("it has not joined, and its place is needed: ", connections_.size(), " are open"), now);
+        return true;
+    }
+    return false;
+}
+
+void Station::forget_source(const Connection& connection) {
+    const auto found = unproven_of_.find(connection.peer());
+    if (--found->second == 0) unproven_of_.erase(found);
+    if (unproven_.size() > 2 * connections_.size() + unproven_skipped_max)
+        std::erase_if(unproven_, [this](ConnectionId id) {
+            const Connection* one = find(id);
+            return one == nullptr || one->proven_;
+        });
+}
+
+/// Readers that do not read hold too much of the memory. One at a time: its memory is free at the end of this turn.
+bool Station::close_slowest_reader(Instant now) {
+    Connection* slowest = nullptr;
+    for (const auto& [id, connection] : connections_)
+        if (connection->blocked_ && (slowest == nullptr || connection->unsent_bytes() > slowest->unsent_bytes()))
+            slowest = connection.get();
+    if (slowest == nullptr) return false;
+    refuse(*slowest,
+           cat("it left ", slowest->unsent_bytes(), " bytes unread, and ", memory_->waiting_bytes(), " of ",
+               memory_->bytes_max(), " bytes of memory wait for readers"),
+           now);
+    return true;
 }
 
 bool Station::adopt(Connection& connection, Dialect& dialect, Instant now) {
@@ -124,7 +181,7 @@ void Station::choose_dialect(Connection& connection, unsigned char first_byte, I
 /// The refusal is an answer, so it comes after the first byte: only that tells the dialect.
 void Station::turn_away(Connection& connection, const Dialect& dialect, Instant now) {
     ++counts_.refused;
-    complain(cat("connection from ", connection.describe_peer(), " refused: ", connection.objection()), now);
+    log_limited(cat("connection from ", connection.describe_peer(), " refused: ", connection.objection()), now);
     connection.send(dialect.refusal(connection.objection()));
     connection.finish("its user is not served");
 }
@@ -132,19 +189,19 @@ void Station::turn_away(Connection& connection, const Dialect& dialect, Instant 
 void Station::refuse(Connection& connection, std::string_view why, Instant now) {
     if (connection.gone_) return;
     ++counts_.refused;
-    complain(cat("connection from ", connection.describe_peer(), " closed: ", why), now);
+    log_limited(cat("connection from ", connection.describe_peer(), " closed: ", why), now);
     end(connection, why, now);
 }
 
-void Station::complain(std::string_view line, Instant now) {
-    if (now - complaints_since_ >= 1s) {
+void Station::log_limited(std::string_view line, Instant now) {
+    if (now - log_lines_since_ >= 1s) {
         if (swallowed_count_ > 0) {
             log(LogLevel::warning, "port ", port(), ": ", swallowed_count_, " more lines like these were left out");
         }
-        complaints_since_ = now;
-        complaint_count_ = swallowed_count_ = 0;
+        log_lines_since_ = now;
+        log_line_count_ = swallowed_count_ = 0;
     }
-    if (++complaint_count_ > limits_.complaints_per_second_max) {
+    if (++log_line_count_ > limits_.log_lines_per_second_max) {
         ++swallowed_count_;
         return;
     }
@@ -168,6 +225,7 @@ void Station::end(Connection& connection, std::string_view why, Instant now) {
     MUSTER_CHECK(found != connections_.end(), connection.id());
     auto owned = std::move(found->second);
     connections_.erase(found);
+    if (!connection.proven_) forget_source(connection);
     if (connection.session_) connection.session_->ended(connection.why_.empty() ? why : connection.why_, now);
     loop_.retire(std::move(owned));
 }
@@ -237,6 +295,7 @@ Instant Station::turn(Instant now) {
     look_at(*listener_);
     for (const auto& listener : more_listeners_) look_at(*listener);
     flush_dirty(now);
+    if (memory_->is_short() && close_slowest_reader(now)) next = now;
     if (!handshakes_.empty()) next = std::min(next, handshakes_.front().at);
     if (!lingering_.empty()) next = std::min(next, lingering_.front().at);
     return next;

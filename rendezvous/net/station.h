@@ -38,7 +38,9 @@ struct StationCounts {
 class Station final : public EventLoop::Ticker {
   public:
     /// `loop` and the dialects outlive it.
-    Station(EventLoop& loop, std::unique_ptr<Listener> listener, Dialects dialects, NetLimits limits);
+    /// `memory` is shared with the dialects.
+    Station(EventLoop& loop, std::unique_ptr<Listener> listener, Dialects dialects, NetLimits limits,
+            std::shared_ptr<MemoryBudget> memory);
     /// Closes everything; each session's `ended` is called.
     ~Station() override;
 
@@ -52,7 +54,7 @@ class Station final : public EventLoop::Ticker {
     /// Closes at once, with a log line: the peer broke a rule.
     void refuse(Connection& connection, std::string_view why, Instant now);
     /// A log line about a peer, dropped when there are too many of them.
-    void complain(std::string_view line, Instant now);
+    void log_limited(std::string_view line, Instant now);
     /// Writes what has been sent since the last time; at the latest when the turn ends.
     void flush_dirty(Instant now);
 
@@ -60,6 +62,7 @@ class Station final : public EventLoop::Ticker {
     [[nodiscard]] std::size_t count(const Dialect& dialect) const;
     [[nodiscard]] std::uint16_t port() const { return listener_->port(); }
     [[nodiscard]] const NetLimits& limits() const { return limits_; }
+    [[nodiscard]] const std::shared_ptr<MemoryBudget>& memory() const { return memory_; }
 
     Instant turn(Instant now) override;
 
@@ -79,6 +82,10 @@ class Station final : public EventLoop::Ticker {
     void end(Connection& connection, std::string_view why, Instant now);
     void mark_dirty(Connection& connection);
     void judge_handshakes(Instant now);
+    bool has_place_for(const AcceptedSocket& socket, Instant now);
+    bool give_way(Instant now);
+    void forget_source(const Connection& connection);
+    bool close_slowest_reader(Instant now);
     void end_lingering(Instant now);
 
     EventLoop& loop_;
@@ -86,7 +93,10 @@ class Station final : public EventLoop::Ticker {
     std::vector<std::unique_ptr<Listener>> more_listeners_;
     Dialects dialects_;
     NetLimits limits_;
+    std::shared_ptr<MemoryBudget> memory_;
     std::unordered_map<ConnectionId, std::unique_ptr<Connection>> connections_;
+    std::unordered_map<std::string, std::size_t> unproven_of_;  ///< how many each source has
+    std::deque<ConnectionId> unproven_;  ///< oldest first; those that are gone or proven since are skipped
     ConnectionId last_id_ = 0;
     std::vector<Connection*> dirty_;  // emptied before any of them is destroyed
     // Each is in the order of its deadlines, because all of its entries waited equally long.
@@ -94,8 +104,8 @@ class Station final : public EventLoop::Ticker {
     std::deque<Deadline> lingering_;
     std::vector<char> read_buffer_;
     StationCounts counts_;
-    Instant complaints_since_{};
-    std::uint32_t complaint_count_ = 0;
+    Instant log_lines_since_{};
+    std::uint32_t log_line_count_ = 0;
     std::uint32_t swallowed_count_ = 0;
     bool started_ = false;
     bool flushing_ = false;

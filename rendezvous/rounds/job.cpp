@@ -19,8 +19,8 @@ std::string label(const NodeIdentity& node) {
     return cat(node.host, " (pid ", node.pid, ")");
 }
 
-Job::Job(std::string id, const ServerConfig& config, native::JobTerms terms, Instant quiet_until)
-    : id_(std::move(id)), config_(config), terms_(terms), quiet_until_(quiet_until) {}
+Job::Job(std::string id, const ServerConfig& config, native::JobTerms terms, Instant no_seal_before)
+    : id_(std::move(id)), config_(config), terms_(terms), no_seal_before_(no_seal_before) {}
 
 // ---- tallies ----
 
@@ -35,15 +35,19 @@ void Job::count(const Member& member, int by) {
                 member.join.last_round == no_round)
                 add(tally_.fresh);
             if (member.connected() && is_host(member)) add(tally_.hosts);
-            if (member.connected() && member.left_out) add(tally_.left_out);
+            if (member.connected() && member.excluded) add(tally_.excluded);
             break;
         case Place::running: add(tally_.running); break;
         case Place::succeeded: add(tally_.succeeded); break;
         case Place::draining:
             add(tally_.draining);
             if (!member.reported) add(tally_.unreported);
+            if (!member.sealed) add(tally_.doubtful);
             break;
-        case Place::lost: add(tally_.lost); break;
+        case Place::lost:
+            add(tally_.lost);
+            if (!member.sealed) add(tally_.doubtful);
+            break;
     }
 }
 
@@ -74,7 +78,8 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
     const bool was_through = member.place == Place::succeeded;
     if (was_through) round_.through_gone.insert(member.group_rank);
     if (member.round == round_.number && member.round != no_round)
-        round_.gone.emplace(member.group_rank, label(member.node));
+        round_.gone.emplace(member.group_rank,
+                            LostNode{label(member.node), member.sealed ? member.node.incarnation : 0});
     remember_node(member);
     if (!member.record.empty()) gone_.push_back(member.node.incarnation);
     members_.erase(gone);
@@ -83,7 +88,7 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
     std::vector<ConnectionId> told;
     for (const auto* other : there_by_rank())
         if (other->connected()) told.push_back(other->connection);
-    tell_peers(std::move(told), turn);
+    send_peers(std::move(told), turn);
 }
 
 std::vector<const Member*> Job::there_by_rank() const {
@@ -96,7 +101,7 @@ std::vector<const Member*> Job::there_by_rank() const {
 
 /// Sends the remaining members of the round their new list of peers to ask if this daemon is lost. A gone node cannot
 /// answer, and has no workers left.
-void Job::tell_peers(std::vector<ConnectionId> told, const Turn& turn) const {
+void Job::send_peers(std::vector<ConnectionId> told, const Turn& turn) const {
     if (!told.empty()) turn.step.actions.push_back(SendTo{std::move(told), peers(there_by_rank(), round_.number)});
 }
 
@@ -112,10 +117,11 @@ Member& Job::add_member(const Arrival& arrival, const native::Join& join, const 
     member.connection_number = arrival.number;
     member.newly_started = arrival.number <= 1;
     member.connection = arrival.connection;
+    member.proven = arrival.proven;
     recall_node(member);
     count(member, +1);
     heard(member, turn.now);
-    look_again_at(member.judged_at);
+    check_again_at(member.judged_at);
     waiting_changed_ = true;
     last_refusal_.clear();
     empty_since_ = no_deadline;
@@ -132,13 +138,14 @@ bool Job::take_connection(const Arrival& arrival, const Turn& turn) {
     auto& member = found->second;
     if (member.connection != arrival.connection) {
         if (arrival.number <= member.connection_number) {
-            refuse_twin(arrival, member.node, turn);
+            refuse_duplicate(arrival, member.node, turn);
             return false;
         }
         if (member.connected()) close_replaced(member.connection, turn);
         member.peer = arrival.peer;
+        member.proven = arrival.proven;
         set_connection(member, arrival.connection, arrival.number);
-        if (member.leaving) turn.send(member.connection, native::Drain{member.leaves_because});
+        if (member.leaving) turn.send(member.connection, native::Drain{member.leave_reason});
         // It was already lost to the round; it must still stop its workers and join again.
         if (member.place == Place::lost) set_place(member, Place::draining);
     }
@@ -146,7 +153,7 @@ bool Job::take_connection(const Arrival& arrival, const Turn& turn) {
     return true;
 }
 
-void Job::refuse_twin(const Arrival& arrival, const NodeIdentity& here, const Turn& turn) {
+void Job::refuse_duplicate(const Arrival& arrival, const NodeIdentity& here, const Turn& turn) {
     turn.send(arrival.connection, Refused{RefusalReason::duplicate,
                                           cat("incarnation ", arrival.node.incarnation, " of ", label(arrival.node),
                                               " is already used by ", label(here), "; start the second agent again")});
@@ -168,7 +175,7 @@ void Job::on_connection_ended(Incarnation incarnation, ConnectionId connection, 
     auto& member = found->second;
     set_connection(member, 0, member.connection_number);
     member.judged_at = std::min(member.judged_at, std::max(turn.now + config_.reconnect_window, forgiving_until_));
-    look_again_at(member.judged_at);
+    check_again_at(member.judged_at);
     settle(turn);
 }
 
@@ -215,7 +222,7 @@ bool Job::is_refused(const Arrival& arrival, const native::Join& join, const Tur
     if (round_.running()) return true;
     last_refusal_ = std::move(refusal->why);
     waiting_changed_ = true;
-    tell_waiting(turn);
+    send_waiting(turn);
     return true;
 }
 
@@ -227,13 +234,15 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
     }
     if (ending_) {
         if (refuse_late(arrival, join, turn)) return false;
-        turn.send(arrival.connection, *ending_);  // a repetition, or a late joiner: the job is over
+        tell_end(arrival, turn);  // a repetition, or a late joiner: the job is over
         return true;
     }
-    // A refused agent counts as well: it may show that a new job uses this id.
-    next_round_ = std::max(next_round_, join.last_round + 1);
-    if (join.last_round != no_round && turn.now < quiet_until_) give_way_to(arrival, join, turn);
+    if (join.last_round != no_round && turn.now < no_seal_before_ && hold_claim(arrival, join, false, turn)) {
+        settle(turn);
+        return true;
+    }
     if (is_refused(arrival, join, turn)) return false;
+    number_rounds_after(join.last_round);
     const auto found = members_.find(arrival.node.incarnation);
     if (found != members_.end())
         join_again(found->second, join, turn);
@@ -264,8 +273,8 @@ void Job::join_again(Member& member, const native::Join& join, const Turn& turn)
 
 // ---- reports ----
 
-void Job::on_workers_failed(Incarnation said_by, const native::WorkersFailed& failed, const Turn& turn) {
-    const auto found = members_.find(said_by);
+void Job::on_workers_failed(Incarnation from_agent, const native::WorkersFailed& failed, const Turn& turn) {
+    const auto found = members_.find(from_agent);
     if (found == members_.end() || ending_) return;
     auto& member = found->second;
     if (failed.round != round_.number || member.round != round_.number || member.place == Place::waiting) return;
@@ -281,15 +290,15 @@ void Job::on_workers_failed(Incarnation said_by, const native::WorkersFailed& fa
     settle(turn);
 }
 
-void Job::on_workers_succeeded(Incarnation said_by, const native::WorkersSucceeded& succeeded, const Turn& turn) {
-    const auto found = members_.find(said_by);
+void Job::on_workers_succeeded(Incarnation from_agent, const native::WorkersSucceeded& succeeded, const Turn& turn) {
+    const auto found = members_.find(from_agent);
     if (found == members_.end() || succeeded.round != round_.number || found->second.place != Place::running) return;
     set_place(found->second, Place::succeeded);
     settle(turn);
 }
 
-void Job::on_round_report(Incarnation said_by, const native::RoundReport& report, const Turn& turn) {
-    const auto found = members_.find(said_by);
+void Job::on_round_report(Incarnation from_agent, const native::RoundReport& report, const Turn& turn) {
+    const auto found = members_.find(from_agent);
     if (found == members_.end() || ending_) return;
     auto& member = found->second;
     if (report.round != round_.number) return;
@@ -301,10 +310,12 @@ void Job::on_round_report(Incarnation said_by, const native::RoundReport& report
     member.reported = true;
     member.workers_gone = true;
     count(member, +1);
-    for (const auto& failure : report.failures) round_.failures.add(failure);
-    for (const auto& worker : report.whereabouts) round_.whereabouts.add(member.node.host, worker);
-    round_.stopped_count += report.stopped_count;
-    round_.checkpoint_step = std::max(round_.checkpoint_step, report.checkpoint_step);
+    if (member.round == round_.number) {
+        for (const auto& failure : report.failures) round_.failures.add(failure);
+        for (const auto& worker : report.activities) round_.activities.add(member.node.host, worker);
+        round_.stopped_count += report.stopped_count;
+        round_.checkpoint_step = std::max(round_.checkpoint_step, report.checkpoint_step);
+    }
     settle(turn);
 }
 
@@ -327,8 +338,8 @@ void Job::departed(Members::iterator gone, RoundEndReason reason, const std::str
     settle(turn);
 }
 
-void Job::on_leave(Incarnation said_by, const native::Leave& leave, const Turn& turn) {
-    const auto found = members_.find(said_by);
+void Job::on_leave(Incarnation from_agent, const native::Leave& leave, const Turn& turn) {
+    const auto found = members_.find(from_agent);
     if (found != members_.end()) departed(found, RoundEndReason::node_left, leave.why, turn);
 }
 
@@ -341,8 +352,8 @@ void Job::on_agent_died(Incarnation incarnation, const native::AgentDied& died, 
     departed(found, RoundEndReason::node_lost, died.why, turn);
 }
 
-void Job::on_end_acknowledged(Incarnation said_by, const Turn& turn) {
-    const auto found = members_.find(said_by);
+void Job::on_end_acknowledged(Incarnation from_agent, const Turn& turn) {
+    const auto found = members_.find(from_agent);
     if (found == members_.end() || !ending_) return;
     erase(found, turn);
     settle(turn);

@@ -24,6 +24,7 @@
 #include "rendezvous/rounds/member.h"
 #include "rendezvous/rounds/sealed_round.h"
 #include "rendezvous/rounds/server.h"
+#include "rendezvous/rounds/terms.h"
 
 namespace muster::rendezvous {
 
@@ -42,28 +43,29 @@ struct Turn {
 
 class Job {
   public:
-    /// `terms` are the first agent's and valid. No seal before `quiet_until`, except for QuietStart::until_full; now or
-    /// earlier: no wait.
-    Job(std::string id, const ServerConfig& config, native::JobTerms terms, Instant quiet_until);
+    /// `terms` are the first agent's and valid. No seal before `no_seal_before`, except for StartHold::until_full; now
+    /// or earlier: no wait.
+    Job(std::string id, const ServerConfig& config, native::JobTerms terms, Instant no_seal_before);
     /// Restores the job from an earlier daemon's records (job_keep.cpp).
     Job(const ServerConfig& config, KeptJob kept, Instant now);
 
-    // ---- messages of agents; `said_by` is the incarnation. The first two return false when refused: nothing changed
+    // ---- messages of agents; `from_agent` is the incarnation. The first two return false when refused: nothing
+    // changed
     // ----
     /// A join that may start the job again is held back (job_new_start.cpp) until take_released() returns it.
     bool on_join(const Arrival& arrival, const native::Join& join, const Turn& turn);
     bool on_resume(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
-    void on_workers_failed(Incarnation said_by, const native::WorkersFailed& failed, const Turn& turn);
-    void on_workers_succeeded(Incarnation said_by, const native::WorkersSucceeded& succeeded, const Turn& turn);
-    void on_round_report(Incarnation said_by, const native::RoundReport& report, const Turn& turn);
-    void on_workers_seen(Incarnation said_by, const native::WorkersSeen& seen, const Turn& turn);
-    void on_leave(Incarnation said_by, const native::Leave& leave, const Turn& turn);
-    void on_end_acknowledged(Incarnation said_by, const Turn& turn);
+    void on_workers_failed(Incarnation from_agent, const native::WorkersFailed& failed, const Turn& turn);
+    void on_workers_succeeded(Incarnation from_agent, const native::WorkersSucceeded& succeeded, const Turn& turn);
+    void on_round_report(Incarnation from_agent, const native::RoundReport& report, const Turn& turn);
+    void on_workers_seen(Incarnation from_agent, const native::WorkersSeen& seen, const Turn& turn);
+    void on_leave(Incarnation from_agent, const native::Leave& leave, const Turn& turn);
+    void on_end_acknowledged(Incarnation from_agent, const Turn& turn);
     void on_agent_died(Incarnation incarnation, const native::AgentDied& died, const Turn& turn);
 
     /// `from` receives the CommandAnswer; for a fault, after its agent has answered.
     void on_command(ConnectionId from, const native::Command& command, const Turn& turn);
-    void on_fault_answer(Incarnation said_by, const native::FaultAnswer& answer, const Turn& turn);
+    void on_fault_answer(Incarnation from_agent, const native::FaultAnswer& answer, const Turn& turn);
 
     /// A known agent uses another connection. False: that connection is not newer than its current one (another process
     /// uses its incarnation). Closes an older connection.
@@ -94,6 +96,8 @@ class Job {
     [[nodiscard]] Round next_round() const { return next_round_; }
     /// The number of the previous job's last round under this name: numbers only grow.
     void number_rounds_from(Round first) { next_round_ = std::max(next_round_, first); }
+    /// An accepted agent names its last round. A false claim cannot move the numbers out of the range that is accepted.
+    void number_rounds_after(Round last) { number_rounds_from(std::min(last, round_claimed_max) + 1); }
 
     // ---- for status.cpp and the records ----
     [[nodiscard]] const std::string& id() const { return id_; }
@@ -117,41 +121,45 @@ class Job {
         std::uint32_t draining = 0;
         std::uint32_t unreported = 0;  ///< draining, and the RoundReport is still to come
         std::uint32_t lost = 0;
-        std::uint32_t left_out = 0;  ///< of the gathered
+        std::uint32_t doubtful = 0;  ///< of the draining and the lost: those that are not `sealed`
+        std::uint32_t excluded = 0;  ///< of the gathered
     };
 
     using Members = std::map<Incarnation, Member>;
 
     /// Contact with the last sealed round as a whole.
-    struct Hearing {
-        bool anybody = false;                ///< at least one of its members is connected and not silent
-        Instant last_word = Instant::min();  ///< of all of its members
+    struct Reachability {
+        bool anybody = false;                    ///< at least one of its members is connected and not silent
+        Instant last_received = Instant::min();  ///< of all of its members
     };
 
     // job_new_start.cpp: agents that may start the job again
     bool hold_back(const Arrival& arrival, const native::Join& join, const Turn& turn);
     bool take_held_connection(const Arrival& arrival, const Turn& turn);
-    void refuse_twin(const Arrival& arrival, const NodeIdentity& here, const Turn& turn);
+    void refuse_duplicate(const Arrival& arrival, const NodeIdentity& here, const Turn& turn);
     void close_replaced(ConnectionId connection, const Turn& turn);
     [[nodiscard]] std::string why_held(const native::Join& join, Instant now) const;
-    [[nodiscard]] bool anybody_connected() const;
-    [[nodiscard]] bool anybody_starts_anew() const;
-    void tell_held_of_end(const Turn& turn);
-    void give_way_to(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    [[nodiscard]] bool any_connected() const;
+    [[nodiscard]] bool any_new_start() const;
+    void send_end_to_held(const Turn& turn);
+    bool hold_claim(const Arrival& arrival, const native::Join& join, bool resumes, const Turn& turn);
     bool is_refused(const Arrival& arrival, const native::Join& join, const Turn& turn);
 
     // job_settle.cpp: the one place where the phase changes
     void settle(const Turn& turn);
+    void settle_doubtful(const Turn& turn);
     bool settle_over(const Turn& turn);
     bool settle_running(const Turn& turn);
     bool settle_ended(const Turn& turn);
     void settle_gathering(const Turn& turn);
     void gather_joiners(const Turn& turn);
     bool may_seal(const Turn& turn);
-    [[nodiscard]] bool is_quiet(Instant now) const;
+    [[nodiscard]] bool is_holding_back(Instant now) const;
     [[nodiscard]] bool lacks_host() const;
     void end_round(native::RoundEndReason reason, std::string why, const Turn& turn);
     void finish(native::JobOutcome outcome, std::string why, const Turn& turn);
+    void tell_end(const Arrival& arrival, const Turn& turn) const;
+    [[nodiscard]] native::JobEnded end_for_strangers() const;
     [[nodiscard]] Verdict verdict() const;
 
     // job_budget.cpp: what the ended round costs
@@ -162,10 +170,10 @@ class Job {
     [[nodiscard]] std::string why_crash_loop() const;
     void note_progress();
     /// The first cause is a worker that requested no restart.
-    [[nodiscard]] bool told_to_stop() const;
+    [[nodiscard]] bool is_final_failure() const;
     [[nodiscard]] bool failed_early() const;
     [[nodiscard]] std::string why_no_restart() const;
-    [[nodiscard]] std::string restarts_told() const;
+    [[nodiscard]] std::string restarts_text() const;
     [[nodiscard]] Member* culprit();
     bool note_loss();
     [[nodiscard]] Member* successor_of(const Failure& lost);
@@ -175,7 +183,7 @@ class Job {
     void remember_node(const Member& gone);
     void recall_node(Member& newcomer);
     [[nodiscard]] bool fails_too_often(const Member& member) const;
-    [[nodiscard]] std::string why_left_out(const Member& member) const;
+    [[nodiscard]] std::string exclusion_reason(const Member& member) const;
     [[nodiscard]] std::vector<std::string> notes_on_nodes(const std::vector<Member*>& sealed) const;
 
     // job_command.cpp: commands
@@ -219,40 +227,43 @@ class Job {
     [[nodiscard]] bool was_here(const Member& member) const;
 
     // job_seen.cpp
-    void tell_job_seen(const Turn& turn);
+    void send_job_seen(const Turn& turn);
 
     // job_waiting.cpp: progress messages
-    void tell_waiting(const Turn& turn);
+    void send_waiting(const Turn& turn);
     [[nodiscard]] std::uint32_t room() const;
     [[nodiscard]] std::uint32_t wanted() const;
 
     // job_silence.cpp: leases
-    void judge_silence(const Turn& turn);
+    void judge_timeouts(const Turn& turn);
     [[nodiscard]] Instant due_at(const Member& member) const;
-    [[nodiscard]] bool is_spared(const Member& member, const Hearing& hearing, Instant now) const;
-    [[nodiscard]] Instant given_up_at(const Hearing& hearing) const;
+    [[nodiscard]] bool is_spared(const Member& member, const Reachability& reachability, Instant now) const;
+    [[nodiscard]] Instant given_up_at(const Reachability& reachability) const;
     void lose(Members::iterator lost, const Turn& turn);
-    [[nodiscard]] Hearing hearing(Instant now) const;
+    [[nodiscard]] Reachability reachability(Instant now) const;
     void heard(Member& member, Instant now);
     void rearm_leases(Instant now);
-    void look_again_at(Instant when);
+    void check_again_at(Instant when);
     [[nodiscard]] static std::string lost_how(const Member& member, std::string how, Instant now);
     void blame_node(const Member& member, const std::string& how, Instant now);
-    void tell_of_lost_workers(const Member& member, Instant now);
+    void report_lost_workers(const Member& member, Instant now);
 
     // job_resume.cpp: agents that reconnect with running workers
     void resume_known(Member& member, const native::Resume& resume, const Turn& turn);
     void adopt(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     void take_back(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     Member& add_resumed(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
-    void tell_ended(const Member& member, const Turn& turn) const;
+    void learn_round(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
+    [[nodiscard]] bool agrees(const native::Resume& resume) const;
+    void note_claim(Member& member);
+    void send_ended(const Member& member, const Turn& turn) const;
 
     // job.cpp
     Member& add_member(const Arrival& arrival, const native::Join& join, const Turn& turn);
     void erase(Members::iterator gone, const Turn& turn);
     /// The members of the running round, with running or successful workers.
     [[nodiscard]] std::vector<const Member*> there_by_rank() const;
-    void tell_peers(std::vector<ConnectionId> told, const Turn& turn) const;
+    void send_peers(std::vector<ConnectionId> told, const Turn& turn) const;
     void set_place(Member& member, Place place);
     void set_connection(Member& member, ConnectionId connection, std::uint32_t number);
     void count(const Member& member, int by);
@@ -275,19 +286,21 @@ class Job {
     const ServerConfig& config_;
     native::JobTerms terms_;
     std::string terms_by_;  ///< the host whose join set the terms
-    Instant quiet_until_;
-    bool taught_ = false;  ///< restored from agents' Resume: members may be missing
+    Instant no_seal_before_;
+    Instant doubt_ends_ = no_deadline;  ///< until then a seal waits for members that are not `sealed`
+    bool taught_ = false;               ///< restored from agents' Resume: members may be missing
 
     Members members_;
     Tally tally_;
     std::vector<NodePast> pasts_;  ///< failures of hosts whose agents are gone, inherited by the next agent there
     std::uint64_t next_arrival_ = 1;
-    struct Gone {
+    struct LostMember {
         std::string host;
         std::int32_t group_rank = 0;
         std::uint64_t arrival = 0;
     };
-    std::vector<Gone> gone_of_round_;  ///< members of the last round that are no more, until its budget is settled
+    /// members of the last round that are no more, until its budget is settled
+    std::vector<LostMember> lost_of_round_;
 
     SealedRound round_;
     SeenLedger seen_;  ///< of that round's workers, while it runs
@@ -297,7 +310,8 @@ class Job {
     std::int64_t checkpoint_step_ = -1;   ///< the newest that the last ended round told of
     std::uint32_t restarts_stalled_ = 0;  ///< in a row, since that one
 
-    bool deaf_ = false;  ///< no member of the running round is heard, so none is judged: the fault may be this daemon's
+    /// no member of the running round is heard, so none is judged: the fault may be this daemon's
+    bool all_silent_ = false;
     /// Until then a closed connection does not shorten its member's lease, because this daemon's own stall may have
     /// broken it.
     Instant forgiving_until_ = Instant::min();
@@ -316,12 +330,12 @@ class Job {
     std::vector<PendingFault> pending_faults_;
     std::uint32_t last_fault_ = 0;
 
-    Instant next_look_ = no_deadline;                 ///< when somebody's silence must be judged at the latest
+    Instant next_check_ = no_deadline;                ///< when somebody's silence must be judged at the latest
     Instant reports_awaited_since_ = Instant::min();  ///< a round's end, or this daemon's start where it was later
     bool waiting_changed_ = false;
     std::string torchrun_at_;   ///< address of a waiting torchrun agent, since the last seal
     std::string last_refusal_;  ///< why the last node was refused, for the progress messages
-    Instant told_waiting_at_ = Instant::min();
+    Instant waiting_sent_at_ = Instant::min();
 
     std::optional<native::JobEnded> ending_;
     Instant ended_at_;
@@ -330,8 +344,9 @@ class Job {
     std::vector<std::string> ended_on_;      ///< the hosts of those who were members then
     std::vector<std::string> former_hosts_;  ///< of nodes that were in a round and are gone, oldest first
     std::map<ConnectionId, HeldJoin> held_;
-    Instant noticed_at_ = no_deadline;        ///< the workers of the running round were told last
-    std::string notice_why_;                  ///< with these words
+    Instant claims_until_ = no_deadline;  ///< until then agents with other terms are held; no_deadline: there are none
+    Instant noticed_at_ = no_deadline;    ///< the workers of the running round were told last
+    std::string notice_why_;              ///< with these words
     Instant notice_lasts_until_ = Instant{};  ///< until then another notice is the same one
     bool announced_ = false;                  ///< JobForgotten has gone out
     bool forgotten_ = false;

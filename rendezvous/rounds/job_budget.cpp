@@ -21,13 +21,15 @@ using native::RoundEndReason;
 void Job::decide_budget(const Turn& turn) {
     if (round_.settled_budget) return;
     round_.settled_budget = true;
+    // Its failures are those of agents that nobody else knows to have been in a round.
+    if (!round_.taught.agreed) return;
     const bool flaps = judge_nodes(turn);
     // Only now, because a crash reported later may have come first. Also after a node left before the others reported:
     // all of them save and leave in the same step. Not after a node joined: that is no preemption, and a worker may
     // have taken the stop signal for a notice.
     note_progress();
     if (left_for_drain()) return;
-    if (round_.reason != RoundEndReason::node_joined && told_to_stop()) {
+    if (round_.reason != RoundEndReason::node_joined && is_final_failure()) {
         return finish(JobOutcome::failed, why_no_restart(), turn);
     }
     const bool failed = round_.reason == RoundEndReason::worker_failed;
@@ -56,8 +58,8 @@ bool Job::budget_spent() {
     return charged_at_.size() >= terms_.restarts_max;
 }
 
-bool Job::told_to_stop() const {
-    return !round_.failures.empty() && is_last_word(round_.failures.first_cause(config_.victim_window));
+bool Job::is_final_failure() const {
+    return !round_.failures.empty() && is_final(round_.failures.first_cause(config_.victim_window));
 }
 
 /// True when a restart would repeat the first cause: a missing module, a bad option, a full disk for the checkpoint.
@@ -68,7 +70,7 @@ bool Job::failed_early() const {
 std::string Job::why_no_restart() const {
     const auto& first = round_.failures.first_cause(config_.victim_window);
     const auto who = cat("rank ", first.rank, " on ", first.host);
-    if (told_to_stop())
+    if (is_final_failure())
         return cat(who, saved_and_left(first.end) ? " saved and left" : " requested no restart", " (",
                    describe(first.end), ")");
     if (failed_early() && first.cause.kind == CauseKind::disk_full)
@@ -88,7 +90,7 @@ std::string Job::why_no_restart() const {
     return cat("a worker failed and no restart is left (", restarts_used_, " of ", terms_.restarts_max, " used)");
 }
 
-std::string Job::restarts_told() const {
+std::string Job::restarts_text() const {
     if (terms_.restarts_window_ms == 0) return cat(restarts_used_, " of ", terms_.restarts_max, " restarts used");
     return cat(restarts_used_, restarts_used_ == 1 ? " restart" : " restarts", " used (--max-restarts ",
                restart_budget(terms_), ")");
@@ -120,7 +122,7 @@ Member* Job::culprit() {
     if (round_.failures.empty()) return nullptr;
     const auto& first = round_.failures.first_cause(config_.victim_window);
     const bool own = first.kind == FailureKind::killed || first.kind == FailureKind::worker_error;
-    if (!own || is_last_word(first)) return nullptr;
+    if (!own || is_final(first)) return nullptr;
     for (auto& [incarnation, member] : members_)
         if (member.round == round_.number && static_cast<std::int32_t>(member.group_rank) == first.group_rank)
             return &member;
@@ -149,13 +151,14 @@ bool Job::note_loss() {
 
 /// The lost node itself if it is still a member, or the agent that has replaced it.
 Member* Job::successor_of(const Failure& lost) {
-    const auto gone = std::ranges::find_if(
-        gone_of_round_, [&](const Gone& one) { return one.host == lost.host && one.group_rank == lost.group_rank; });
+    const auto gone = std::ranges::find_if(lost_of_round_, [&](const LostMember& one) {
+        return one.host == lost.host && one.group_rank == lost.group_rank;
+    });
     Member* found = nullptr;
     for (auto& [incarnation, member] : members_) {
         if (member.round == round_.number && static_cast<std::int32_t>(member.group_rank) == lost.group_rank)
             return &member;
-        const bool next = gone != gone_of_round_.end() && member.node.host == gone->host && member.round == no_round &&
+        const bool next = gone != lost_of_round_.end() && member.node.host == gone->host && member.round == no_round &&
                           member.arrival > gone->arrival;
         if (next && (found == nullptr || member.arrival < found->arrival)) found = &member;
     }
@@ -173,7 +176,7 @@ bool Job::judge_nodes(const Turn& turn) {
     auto* failed = is_judged() ? culprit() : nullptr;
     if (failed != nullptr) failed->first_cause_of.push_back(round_.number);
     const bool flaps = failed == nullptr && (is_judged() || terms_.stalled_restarts_max > 0) && note_loss();
-    gone_of_round_.clear();
+    lost_of_round_.clear();
     const auto of = is_judged() ? terms_.node_failures_of : node_failures_of_max;
     const auto oldest = round_.number - static_cast<Round>(of) + 1;
     const auto is_old = [&](Round round) { return round < oldest; };
@@ -184,12 +187,13 @@ bool Job::judge_nodes(const Turn& turn) {
         count(member, -1);
         std::erase_if(member.first_cause_of, is_old);
         const bool too_often = fails_too_often(member);
-        const bool was_left_out = std::exchange(member.left_out, too_often);
+        const bool was_excluded = std::exchange(member.excluded, too_often);
         count(member, +1);
-        if (too_often == was_left_out) continue;
+        if (too_often == was_excluded) continue;
         waiting_changed_ = true;
-        turn.step.why.push_back(cat(
-            "job '", id_, "': ", too_often ? why_left_out(member) : cat(label(member.node), " may take part again")));
+        turn.step.why.push_back(
+            cat("job '", id_,
+                "': ", too_often ? exclusion_reason(member) : cat(label(member.node), " may take part again")));
     }
     return flaps;
 }
@@ -201,7 +205,7 @@ bool Job::fails_too_often(const Member& member) const {
 /// The next agent on the same host inherits the failures of the gone one. It may be here already.
 void Job::remember_node(const Member& gone) {
     if (gone.round != no_round && gone.round == round_.number)
-        gone_of_round_.push_back({gone.node.host, static_cast<std::int32_t>(gone.group_rank), gone.arrival});
+        lost_of_round_.push_back({gone.node.host, static_cast<std::int32_t>(gone.group_rank), gone.arrival});
     if (gone.round != no_round && std::ranges::find(former_hosts_, gone.node.host) == former_hosts_.end()) {
         if (former_hosts_.size() == former_hosts_max) former_hosts_.erase(former_hosts_.begin());
         former_hosts_.push_back(gone.node.host);
@@ -225,11 +229,11 @@ void Job::recall_node(Member& newcomer) {
         std::find_if(pasts_.begin(), pasts_.end(), [&](const NodePast& one) { return one.host == newcomer.node.host; });
     if (past == pasts_.end()) return;
     newcomer.first_cause_of = std::move(past->first_cause_of);
-    newcomer.left_out = fails_too_often(newcomer);
+    newcomer.excluded = fails_too_often(newcomer);
     pasts_.erase(past);
 }
 
-std::string Job::why_left_out(const Member& member) const {
+std::string Job::exclusion_reason(const Member& member) const {
     return cat(label(member.node), " is excluded: it was the first cause of the end of ", member.first_cause_of.size(),
                " of the last ", terms_.node_failures_of, " rounds (--node-failures ", terms_.node_failures_max, "/",
                terms_.node_failures_of, ")");
@@ -239,13 +243,13 @@ std::string Job::why_left_out(const Member& member) const {
 std::vector<std::string> Job::notes_on_nodes(const std::vector<Member*>& sealed) const {
     std::vector<std::string> notes;
     for (const auto& [incarnation, member] : members_) {
-        if (!member.left_out) continue;
+        if (!member.excluded) continue;
         const bool takes_part = std::find(sealed.begin(), sealed.end(), &member) != sealed.end();
         notes.push_back(takes_part ? cat(label(member.node),
                                          " fails repeatedly, but takes part because without it there would be fewer "
                                          "nodes than the minimum, ",
                                          nodes_needed())
-                                   : why_left_out(member));
+                                   : exclusion_reason(member));
     }
     return notes;
 }

@@ -77,12 +77,12 @@ native::CommandAnswer Job::drain_node(const native::Command& command, const Turn
         count(member, -1);
         member.leaving = true;
         count(member, +1);
-        member.leaves_because = command.why.empty() ? "requested with muster drain" : command.why;
+        member.leave_reason = command.why.empty() ? "requested with muster drain" : command.why;
         waiting_changed_ = true;
-        turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), " must leave: ", member.leaves_because));
+        turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), " must leave: ", member.leave_reason));
     }
     if (round_.running() && in_running_round(member)) round_.drained = true;
-    turn.send(member.connection, native::Drain{member.leaves_because});
+    turn.send(member.connection, native::Drain{member.leave_reason});
     const auto left =
         std::count_if(members_.begin(), members_.end(), [](const auto& one) { return !one.second.leaving; });
     const bool enough = static_cast<std::uint32_t>(left) >= nodes_needed();
@@ -123,15 +123,17 @@ void Job::set_noticed(Member& member, bool noticed) {
     if (config_.keep_records) unkept_nodes_.insert(member.node.incarnation);
 }
 
-/// A node that waits beside a round has only shown that it knows the job's name and terms, so it may command only
-/// itself. Before the first round no node has shown more, so all that wait may command.
+/// A node that was never sealed into a round has only shown that it knows the job's name and terms, so it may command
+/// only itself.
 bool Job::may_command(Incarnation incarnation, const native::Command& command) const {
     const auto found = members_.find(incarnation);
     if (found == members_.end()) return false;
     const auto& member = found->second;
     const bool itself = command.verb == native::CommandVerb::drain_node &&
                         (command.node == member.node.host || command.node == name_of(member));
-    return itself || member.round != no_round || round_.number == no_round;
+    const bool alone = command.verb == native::CommandVerb::notify_job && in_running_round(member) &&
+                       tally_.running + tally_.succeeded == 1;
+    return itself || alone || member.sealed;
 }
 
 /// The workers saved and left because a node is being drained: nothing has failed, and the job continues.

@@ -1,10 +1,11 @@
-// Nodes of another job that share this one's id by accident, as the default id is shared: the same script with other
-// arguments, say. A surplus node would wait for the end as a spare, and leave with 0 without having run its program.
+// Detects nodes of another job that uses this job's id by accident, because the default id is shared: the same script
+// with other arguments, for example. A surplus node would wait for the end as a spare, and exit with 0 without having
+// run its program.
 //
-// Refused is a surplus node of a job with a fixed number of nodes and without --spares, if its program or arguments are
-// those of no node that is there, and if its host has never been in a round. Below the maximum nobody is refused for
-// that: a script may take its node's number. Judged while a round runs, whenever somebody comes or comes back, so that
-// after a daemon's restart the order in which they are heard does not matter.
+// A surplus node is refused if the job has a fixed number of nodes and no --spares, if its program or arguments equal
+// those of no present node, and if its host has never been in a round. Below the maximum no node is refused for that: a
+// script may take its node's number. Judged while a round runs, whenever a node joins or resumes, so that the order of
+// messages after a daemon's restart does not matter.
 #include <algorithm>
 
 #include "rendezvous/base/text/text.h"

@@ -1,8 +1,8 @@
-// What this daemon keeps of a job, and how the next one goes on with it.
+// What this daemon keeps of a job, and how the next daemon continues it.
 //
-// Everything is kept that decides or is told, and nothing that only this daemon can know: connections, clocks, who has
-// been told what of the gathering. A step's actions are carried out when its records are persisted, so whatever an
-// agent has ever heard is there, and what it has not heard it asks for again when it comes back.
+// Kept is everything that decides or was sent. Not kept is what only this daemon can know: connections, clocks,
+// progress messages already sent. The actions of a step are executed when its records are persisted. So everything that
+// an agent has received is on record, and an agent asks again for what it has not received.
 #include <algorithm>
 #include <utility>
 
@@ -26,7 +26,7 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
       config_(config),
       terms_(kept.facts.terms),
       terms_by_(std::move(kept.facts.terms_by)),
-      quiet_until_(kept.facts.unsure ? now + lease() : Instant::min()),
+      no_seal_before_(kept.facts.unsure ? now + lease() : Instant::min()),
       taught_(kept.facts.taught),
       pasts_(std::move(kept.facts.pasts)),
       next_arrival_(kept.facts.next_arrival),
@@ -57,7 +57,7 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
         // Agents that had no answer from the daemon before this one ask again as soon as they have found it.
         if (now - noticed_at_ < lease() + takeover_max) notice_lasts_until_ = now + lease();
     }
-    told_waiting_at_ = now - config_.gathering_interval;  // whoever comes is told at once
+    waiting_sent_at_ = now - config_.gathering_interval;  // whoever comes is told at once
     round_.failures = round_.failures.on_clock(-config_.to_wall_clock);
     failures_revision_ = round_.failures.revision();
     if (!round_.failures.empty()) {
@@ -67,9 +67,9 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
     if (groups_revision_ != 0) groups_record_ = encode_groups(id_, round_);
     for (auto& member : kept.members) {
         member.record = encode_member(id_, member);
-        member.last_word = now;
+        member.last_received = now;
         member.judged_at = now + lease();
-        look_again_at(member.judged_at);
+        check_again_at(member.judged_at);
         count(members_.emplace(member.node.incarnation, std::move(member)).first->second, +1);
     }
     record_ = encode_job(facts(), round_);
@@ -92,7 +92,7 @@ JobFacts Job::facts() const {
             .checkpoint_step = checkpoint_step_,
             .restarts_stalled = restarts_stalled_,
             .pasts = pasts_,
-            .unsure = quiet_until_ > settled_at_,
+            .unsure = no_seal_before_ > settled_at_,
             .taught = taught_,
             .short_of_nodes = short_of_nodes_,
             .left = left_,
@@ -105,7 +105,7 @@ JobFacts Job::facts() const {
 }
 
 std::uint64_t Job::groups_revision() const {
-    return round_.failures.count() + round_.whereabouts.revision();
+    return round_.failures.count() + round_.activities.revision();
 }
 
 void Job::keep_records(const Turn& turn) {

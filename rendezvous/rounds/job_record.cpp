@@ -28,7 +28,7 @@ static void fields(auto& v, native::Is<FailureGroups::Kept> auto& m) {
     v.list(m.ranges, RankRanges::pieces_max);
 }
 
-static void fields(auto& v, native::Is<WhereaboutsLedger::Kept> auto& m) {
+static void fields(auto& v, native::Is<ActivityLedger::Kept> auto& m) {
     v.name(m.host);
     v.part(m.first);
     v.number(m.count);
@@ -48,21 +48,14 @@ constexpr std::size_t fingerprints_max = 1'000;
 /// Of restarts within a window, the newest.
 constexpr std::size_t charges_max = 10'000;
 
-struct GroupRank {
-    std::uint32_t value = 0;
+/// A list element of one number.
+template <class T>
+struct Number {
+    T value{};
 };
-struct GoneNode {
+struct GoneRow {
     std::uint32_t group_rank = 0;
-    std::string who;
-};
-struct ChargeTime {
-    std::int64_t at_ns = 0;
-};
-struct FailedRound {
-    Round value = 0;
-};
-struct Fingerprint {
-    std::uint64_t value = 0;
+    LostNode node;
 };
 
 /// What of a round lies in `job/<name>`.
@@ -70,13 +63,14 @@ struct RoundRow {
     native::RoundEnded end;  ///< its number, and how it ended where it has
     bool ended = false;
     std::uint32_t node_count = 0;
-    std::vector<GoneNode> gone;
-    std::vector<GroupRank> through_gone;
+    std::vector<GoneRow> gone;
+    std::vector<Number<std::uint32_t>> through_gone;
+    TaughtRound taught;
     bool left = false;
     bool drained = false;
     bool settled_budget = false;
     std::uint64_t failure_count = 0;
-    std::vector<Fingerprint> known_failures;
+    std::vector<Number<std::uint64_t>> known_failures;
     std::uint32_t stopped_count = 0;
     std::int64_t checkpoint_step = -1;
     std::vector<std::string> notes;
@@ -90,7 +84,7 @@ struct PastFailure {
 
 struct JobRow {
     JobFacts facts;
-    std::vector<ChargeTime> charges;
+    std::vector<Number<std::int64_t>> charges_at_ns;
     std::vector<PastFailure> past_failures;
     RoundRow round;
 };
@@ -98,7 +92,7 @@ struct JobRow {
 struct MemberRow {
     std::string job;
     Member member;
-    std::vector<FailedRound> first_cause_of;
+    std::vector<Number<Round>> first_cause_of;
 };
 
 struct FailuresRow {
@@ -109,27 +103,24 @@ struct FailuresRow {
 struct GroupsRow {
     std::string job;
     std::vector<FailureGroups::Kept> groups;
-    std::vector<WhereaboutsLedger::Kept> whereabouts;
+    std::vector<ActivityLedger::Kept> activities;
 };
 
 template <class M, class T>
 concept Is = native::Is<M, T>;
 
-void fields(auto& v, Is<GroupRank> auto& m) {
+template <class M>
+concept IsNumber = requires(M m) {
+    m.value;
+};
+
+void fields(auto& v, IsNumber auto& m) {
     v.number(m.value);
 }
-void fields(auto& v, Is<GoneNode> auto& m) {
+void fields(auto& v, Is<GoneRow> auto& m) {
     v.number(m.group_rank);
-    v.sentence(m.who);
-}
-void fields(auto& v, Is<Fingerprint> auto& m) {
-    v.number(m.value);
-}
-void fields(auto& v, Is<ChargeTime> auto& m) {
-    v.number(m.at_ns);
-}
-void fields(auto& v, Is<FailedRound> auto& m) {
-    v.number(m.value);
+    v.sentence(m.node.who);
+    v.number(m.node.incarnation);
 }
 void fields(auto& v, Is<PastFailure> auto& m) {
     v.name(m.host);
@@ -142,6 +133,10 @@ void fields(auto& v, Is<RoundRow> auto& m) {
     v.number(m.node_count);
     v.list(m.gone, native::peers_max);
     v.list(m.through_gone, native::peers_max);
+    v.flag(m.taught.agreed);
+    v.number(m.taught.claim_count);
+    v.number(m.taught.dissent_count);
+    v.number(m.taught.restarts_used);
     v.flag(m.left);
     v.flag(m.drained);
     v.flag(m.settled_budget);
@@ -161,7 +156,7 @@ void fields(auto& v, Is<JobRow> auto& m) {
     v.number(facts.next_arrival);
     v.number(facts.next_round);
     v.number(facts.restarts_used);
-    v.list(m.charges, charges_max);
+    v.list(m.charges_at_ns, charges_max);
     v.number(facts.round_ended_at_ns);
     v.number(facts.checkpoint_step);
     v.number(facts.restarts_stalled);
@@ -194,11 +189,12 @@ void fields(auto& v, Is<MemberRow> auto& m) {
     v.number(m.member.rank_base);
     v.flag(m.member.workers_gone);
     v.flag(m.member.reported);
+    v.flag(m.member.sealed);
     v.list(m.first_cause_of, node_failures_of_max);
-    v.flag(m.member.left_out);
+    v.flag(m.member.excluded);
     v.flag(m.member.noticed);
     v.flag(m.member.leaving);
-    v.sentence(m.member.leaves_because);
+    v.sentence(m.member.leave_reason);
 }
 
 void fields(auto& v, Is<FailuresRow> auto& m) {
@@ -209,7 +205,7 @@ void fields(auto& v, Is<FailuresRow> auto& m) {
 void fields(auto& v, Is<GroupsRow> auto& m) {
     v.name(m.job);
     v.list(m.groups, FailureGroups::kept_max);
-    v.list(m.whereabouts, WhereaboutsLedger::groups_max);
+    v.list(m.activities, ActivityLedger::groups_max);
 }
 
 template <class Row>
@@ -238,9 +234,10 @@ SealedRound from_row(RoundRow row, std::vector<Failure> failures, GroupsRow grou
     round.why = std::move(row.end.why);
     round.ended = row.ended;
     round.node_count = row.node_count;
-    for (auto& node : row.gone) round.gone.emplace(node.group_rank, std::move(node.who));
+    for (auto& node : row.gone) round.gone.emplace(node.group_rank, std::move(node.node));
     for (const auto& rank : row.through_gone) round.through_gone.insert(rank.value);
     round.through = round.through_gone;
+    round.taught = row.taught;
     round.left = row.left;
     round.drained = row.drained;
     round.settled_budget = row.settled_budget;
@@ -248,7 +245,7 @@ SealedRound from_row(RoundRow row, std::vector<Failure> failures, GroupsRow grou
     for (const auto& fingerprint : row.known_failures) known.insert(fingerprint.value);
     round.failures = FailureLedger(std::move(failures), std::move(known), row.failure_count,
                                    FailureGroups(std::move(groups.groups)));
-    round.whereabouts = WhereaboutsLedger(std::move(groups.whereabouts));
+    round.activities = ActivityLedger(std::move(groups.activities));
     round.stopped_count = row.stopped_count;
     round.checkpoint_step = row.checkpoint_step;
     round.notes = std::move(row.notes);
@@ -302,7 +299,7 @@ class Collector {
     bool take_job(const std::string& key, std::string_view rest) {
         JobRow row;
         if (!decode(rest, row) || row.facts.id.empty() || key != job_key(row.facts.id)) return false;
-        for (const auto& charge : row.charges) row.facts.charges_at_ns.push_back(charge.at_ns);
+        for (const auto& charge : row.charges_at_ns) row.facts.charges_at_ns.push_back(charge.value);
         auto& pasts = row.facts.pasts;
         for (const auto& failed : row.past_failures) {
             if (pasts.empty() || pasts.back().host != failed.host) pasts.push_back({failed.host, {}});
@@ -376,6 +373,7 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
                 .node_count = round.node_count,
                 .gone = {},
                 .through_gone = {},
+                .taught = round.taught,
                 .left = round.left,
                 .drained = round.drained,
                 .settled_budget = round.settled_budget,
@@ -387,11 +385,11 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
                 .final_why = round.final_why}};
     const auto& charges = facts.charges_at_ns;
     for (auto at = charges.size() > charges_max ? charges.size() - charges_max : 0; at < charges.size(); ++at)
-        row.charges.push_back({charges[at]});
+        row.charges_at_ns.push_back({charges[at]});
     for (const auto& past : facts.pasts)
         for (const auto failed : past.first_cause_of)
             if (row.past_failures.size() < node_failures_of_max) row.past_failures.push_back({past.host, failed});
-    for (const auto& [group_rank, who] : round.gone) row.round.gone.push_back({group_rank, who});
+    for (const auto& [group_rank, node] : round.gone) row.round.gone.push_back({group_rank, node});
     for (const auto rank : round.through_gone) row.round.through_gone.push_back({rank});
     for (const auto fingerprint : round.failures.known()) {
         if (row.round.known_failures.size() == fingerprints_max) break;
@@ -411,7 +409,7 @@ std::string encode_failures(const std::string& job, const FailureLedger& failure
 }
 
 std::string encode_groups(const std::string& job, const SealedRound& round) {
-    return encode(Kind::groups, GroupsRow{job, round.failures.kept_groups(), round.whereabouts.kept()});
+    return encode(Kind::groups, GroupsRow{job, round.failures.kept_groups(), round.activities.kept()});
 }
 
 Result<KeptState> decode_state(const std::vector<Record>& records) {

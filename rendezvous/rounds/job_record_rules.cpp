@@ -32,8 +32,7 @@ std::string_view impossible_in(const KeptJob& kept) {
     join.terms = job.terms;
     if (!wrong_with(join, std::uint32_t{native::peers_max}).empty()) return "invalid terms";
     const auto& round = kept.round;
-    if (job.next_round < 0 || job.next_round > (Round{1} << 62) + 1 || round.number < no_round ||
-        round.number >= job.next_round)
+    if (job.next_round < 0 || job.next_round > round_max || round.number < no_round || round.number >= job.next_round)
         return "round numbers that were never assigned";
     const bool sealed = round.number != no_round;
     if (sealed ? round.node_count < 1 || round.node_count > job.terms.nodes_max : round.node_count != 0 || round.ended)

@@ -12,20 +12,26 @@ using native::RoundEndReason;
 bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
     if (!take_connection(arrival, turn)) return false;
     if (ending_) {
-        turn.send(arrival.connection, *ending_);
+        tell_end(arrival, turn);
         return true;
     }
-    next_round_ = std::max(next_round_, resume.round + 1);
     const auto found = members_.find(arrival.node.incarnation);
-    if (found != members_.end()) {
-        resume_known(found->second, resume, turn);
-    } else if (round_.number == no_round || turn.now < quiet_until_) {
-        give_way_to(arrival, resume.as_joined, turn);
+    const bool may_teach =
+        (round_.number == no_round || turn.now < no_seal_before_) && resume.round <= round_claimed_max;
+    if (found == members_.end()) {
+        if (may_teach && hold_claim(arrival, resume.as_joined, true, turn)) {
+            settle(turn);
+            return true;
+        }
         if (is_refused(arrival, resume.as_joined, turn)) return false;
-        adopt(arrival, resume, turn);
-    } else {
-        take_back(arrival, resume, turn);
     }
+    number_rounds_after(resume.round);
+    if (found != members_.end())
+        resume_known(found->second, resume, turn);
+    else if (may_teach)
+        adopt(arrival, resume, turn);
+    else
+        take_back(arrival, resume, turn);
     settle(turn);
     return true;
 }
@@ -37,76 +43,111 @@ void Job::resume_known(Member& member, const native::Resume& resume, const Turn&
         if (resume.succeeded && member.place == Place::running) set_place(member, Place::succeeded);
         pass_on_notice(member, turn);
         // It may have been away when one of them went.
-        if (!round_.through_gone.empty()) tell_peers({member.connection}, turn);
+        if (!round_.through_gone.empty()) send_peers({member.connection}, turn);
         return;
     }
-    // It says that workers run here which it had said to be gone: they must go before the next seal.
-    if (member.place == Place::waiting) {
-        member.workers_gone = false;
-        member.reported = false;
-        set_place(member, Place::draining);
-    }
     turn.send(member.connection, native::RoundEnded{resume.round, round_.reason, round_.final, round_.why});
+    if (member.place != Place::waiting) return;
+    // It says that workers run here which it had said to be gone: they must go before the next seal. Where it has been
+    // in no round, nothing of it can run: it joins again.
+    if (!member.sealed) return erase(members_.find(member.node.incarnation), turn);
+    member.workers_gone = false;
+    member.reported = false;
+    set_place(member, Place::draining);
 }
 
-void Job::tell_ended(const Member& member, const Turn& turn) const {
+void Job::send_ended(const Member& member, const Turn& turn) const {
     turn.send(member.connection, native::RoundEnded{round_.number, round_.reason, round_.final, round_.why});
 }
 
-/// An agent that says of itself which round it is in. A rank is held by one.
+/// True when the agent says of its round what is known of it, and its rank is free.
+bool Job::agrees(const native::Resume& resume) const {
+    const auto& told = resume.as_assigned;
+    const auto restarts = round_.taught.agreed ? restarts_used_ : round_.taught.restarts_used;
+    return resume.round == round_.number && told.group_world_size == round_.node_count &&
+           told.restart_count == restarts && std::ranges::none_of(members_, [&](const auto& other) {
+               return other.second.round == resume.round && other.second.group_rank == told.group_rank;
+           });
+}
+
+/// It is in the round that it names only where what it says agrees with what is known.
 Member& Job::add_resumed(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
-    const auto group_rank = resume.as_assigned.group_rank;
-    const bool rank_taken = std::any_of(members_.begin(), members_.end(), [&](const auto& other) {
-        return other.second.round == resume.round && other.second.group_rank == group_rank;
-    });
+    const bool in_round = agrees(resume);
     auto& member = add_member(arrival, resume.as_joined, turn);
     count(member, -1);
-    member.round = rank_taken ? no_round : resume.round;
-    member.group_rank = group_rank;
+    member.round = in_round ? resume.round : no_round;
+    member.group_rank = resume.as_assigned.group_rank;
     member.rank_base = resume.as_assigned.rank_base;
     count(member, +1);
     return member;
 }
 
-/// It was given up. Mostly it is fenced since 0.9 lease; but while all of its round had lost the daemon, its peers'
-/// word let it keep its workers, and they hold back their joins only until it would be fenced. Now that it hears the
-/// daemon it will not be, and stops its workers with their grace: so it blocks the seal like everybody else.
+/// It was given up by this daemon, or is of a round that this daemon does not know. A member of the round is mostly
+/// fenced since 0.9 lease; but while all of its round had lost the daemon, its peers' word let it keep its workers, and
+/// they hold back their joins only until it would be fenced. Now that it hears the daemon it will not be, and stops its
+/// workers with their grace: so it blocks the seal like everybody else. Nobody else does: anybody can name a round.
 void Job::take_back(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
     turn.send(arrival.connection, native::RoundEnded{resume.round, RoundEndReason::node_lost, false,
                                                      cat(label(arrival.node), " was unreachable for too long")});
-    // It may be of a life of the job that this daemon does not know.
-    const auto count_max = terms_.restarts_window_ms > 0 ? resume.as_assigned.restart_count : terms_.restarts_max;
-    restarts_used_ = std::max(restarts_used_, std::min(resume.as_assigned.restart_count, count_max));
-    if (members_.size() < config_.nodes_max) set_place(add_resumed(arrival, resume, turn), Place::draining);
+    const auto gone = round_.gone.find(resume.as_assigned.group_rank);
+    const bool was_here = resume.round == round_.number && gone != round_.gone.end() &&
+                          gone->second.incarnation == arrival.node.incarnation;
+    if (!was_here) return;
+    auto& member = add_resumed(arrival, resume, turn);
+    member.sealed = true;
+    set_place(member, Place::draining);
+}
+
+/// The first agent that a new daemon hears says which round runs. Until most of its members have said the same, it is
+/// one agent's word: nothing is charged for it, and it gives no right to command.
+void Job::learn_round(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
+    taught_ = true;
+    round_.number = resume.round;
+    round_.node_count = round_.unfinished = resume.as_assigned.group_world_size;
+    round_.taught = {.agreed = false, .restarts_used = resume.as_assigned.restart_count};
+    no_seal_before_ = std::max(no_seal_before_, turn.now + lease());  // its other members have as long to come back
+    turn.step.why.push_back(
+        cat("job '", id_, "': round ", resume.round, " continues, as reported by ", label(arrival.node)));
+}
+
+/// One more agent says the same of the round. With most of its members, and at least two, it is known; a single node
+/// is enough where the job has no other.
+void Job::note_claim(Member& member) {
+    auto& taught = round_.taught;
+    ++taught.claim_count;
+    const auto believe = [this](Member& one) {
+        count(one, -1);
+        one.sealed = true;
+        count(one, +1);
+    };
+    if (taught.agreed) return believe(member);
+    const bool several = taught.claim_count > 1;
+    if (taught.claim_count * 2 <= round_.node_count || !(several || members_.size() == 1)) return;
+    taught.agreed = true;
+    restarts_used_ = std::max(restarts_used_, taught.restarts_used);
+    if (!several) return;
+    for (auto& [incarnation, one] : members_)
+        if (one.round == round_.number) believe(one);
 }
 
 void Job::adopt(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
-    const auto& told = resume.as_assigned;
-    if (round_.number == no_round) {
-        taught_ = true;
-        round_.number = resume.round;
-        round_.node_count = round_.unfinished = told.group_world_size;
-        restarts_used_ = told.restart_count;
-        quiet_until_ = std::max(quiet_until_, turn.now + lease());  // its other members have as long to come back
-        turn.step.why.push_back(
-            cat("job '", id_, "': round ", resume.round, " continues, as reported by ", label(arrival.node)));
-    }
+    if (round_.number == no_round) learn_round(arrival, resume, turn);
     auto& member = add_resumed(arrival, resume, turn);
-    const bool agrees = round_.running() && member.round == round_.number &&
-                        round_.node_count == told.group_world_size && told.group_rank < round_.node_count &&
-                        restarts_used_ == told.restart_count;
-    restarts_used_ = std::max(restarts_used_, told.restart_count);
-    if (agrees) {
+    const bool in_round = member.round != no_round;
+    if (in_round) note_claim(member);
+    if (in_round && round_.running()) {
         set_place(member, Place::running);
         if (resume.succeeded) set_place(member, Place::succeeded);
         pass_on_notice(member, turn);
         return;
     }
     set_place(member, Place::draining);
-    if (round_.ended && round_.number == resume.round) return tell_ended(member, turn);
+    if (round_.ended && round_.number == resume.round) return send_ended(member, turn);
     auto why = cat("after a restart of the daemon ", label(arrival.node), " and others ran different rounds");
     turn.send(arrival.connection, native::RoundEnded{resume.round, RoundEndReason::daemon_restarted, false, why});
-    if (round_.running()) end_round(RoundEndReason::daemon_restarted, std::move(why), turn);
+    // The round goes on where more of its members have been heard than of others.
+    if (round_.running() && ++round_.taught.dissent_count >= round_.taught.claim_count)
+        end_round(RoundEndReason::daemon_restarted, std::move(why), turn);
 }
 
 }  // namespace muster::rendezvous

@@ -26,7 +26,7 @@ std::vector<Member*> Job::chosen() {
     const auto order = [this](const Member* member) {
         const bool held = round_.number != no_round && member->round == round_.number;
         const bool wants = terms_.fixed_world && member->join.node_rank >= 0;
-        return std::tuple(member->left_out, !is_host(*member), !held, held ? member->group_rank : 0, !wants,
+        return std::tuple(member->excluded, !is_host(*member), !held, held ? member->group_rank : 0, !wants,
                           member->arrival);
     };
     std::sort(all.begin(), all.end(), [&](const auto* a, const auto* b) { return order(a) < order(b); });
@@ -39,7 +39,7 @@ std::vector<Member*> Job::chosen() {
         });
     }
     if (all.size() > terms_.nodes_max) all.resize(terms_.nodes_max);
-    while (all.size() > nodes_needed() && all.back()->left_out) all.pop_back();
+    while (all.size() > nodes_needed() && all.back()->excluded) all.pop_back();
     return all;
 }
 
@@ -70,6 +70,7 @@ void Job::seal(const Turn& turn) {
     for (std::size_t i = 0; i < members.size(); ++i) {
         auto& member = *members[i];
         set_place(member, Place::running);
+        member.sealed = true;
         member.round = round_.number;
         member.group_rank = ranks[i];
         member.workers_gone = false;
@@ -81,10 +82,10 @@ void Job::seal(const Turn& turn) {
     call_open_ = false;
     call_ends_ = no_deadline;
     short_of_nodes_ = false;
-    deaf_ = false;
+    all_silent_ = false;
     noticed_at_ = no_deadline;
     notice_lasts_until_ = Instant{};
-    quiet_until_ = Instant::min();  // what this daemon sealed it knows
+    no_seal_before_ = Instant::min();  // what this daemon sealed it knows
 
     const std::vector<const Member*> by_rank(members.begin(), members.end());
     if (terms_.fixed_world) turn.step.actions.push_back(FreshStore{id_});
@@ -97,7 +98,7 @@ void Job::seal(const Turn& turn) {
     }
     turn.step.actions.push_back(std::move(shared));
     turn.step.why.push_back(cat("job '", id_, "': round ", round_.number, " sealed with ", size,
-                                size == 1 ? " node" : " nodes", ", ", restarts_told()));
+                                size == 1 ? " node" : " nodes", ", ", restarts_text()));
 }
 
 /// For every node's log, also a newcomer's: a round that is followed by another one has no verdict that tells of it.
@@ -112,7 +113,7 @@ std::string Job::why_next_round() const {
                                  : cat("rank ", first.rank, " on ", first.host, " failed: ", error_line(first));
     }
     return cat("round ", next_round_, " starts",
-               terms_.restarts_max == 0 ? std::string() : cat(" (", restarts_told(), ")"), ": round ", round_.number,
+               terms_.restarts_max == 0 ? std::string() : cat(" (", restarts_text(), ")"), ": round ", round_.number,
                " ended because ", because,
                round_.checkpoint_step < 0 ? std::string()
                                           : cat("; the newest checkpoint is of step ", round_.checkpoint_step));
@@ -120,7 +121,7 @@ std::string Job::why_next_round() const {
 
 /// Who had this rank in the round before.
 std::string Job::holder_of(std::uint32_t group_rank) const {
-    if (const auto found = round_.gone.find(group_rank); found != round_.gone.end()) return found->second;
+    if (const auto found = round_.gone.find(group_rank); found != round_.gone.end()) return found->second.who;
     for (const auto& [incarnation, member] : members_)
         if (member.round == round_.number && member.group_rank == group_rank) return label(member.node);
     return {};
@@ -128,7 +129,7 @@ std::string Job::holder_of(std::uint32_t group_rank) const {
 
 std::vector<std::string> Job::notes_on_changes(const std::vector<Member*>& sealed,
                                                const std::vector<std::uint32_t>& ranks) const {
-    constexpr std::size_t told_max = 8;
+    constexpr std::size_t listed_max = 8;
     if (!round_.ended) return {};
     std::vector<std::string> lines;
     std::size_t more = 0;
@@ -137,7 +138,7 @@ std::vector<std::string> Job::notes_on_changes(const std::vector<Member*>& seale
         const auto who = label(member.node);
         const bool held = member.round == round_.number;
         if (held && member.group_rank == ranks[i]) continue;
-        if (lines.size() == told_max) {
+        if (lines.size() == listed_max) {
             ++more;
             continue;
         }
@@ -160,7 +161,7 @@ std::vector<std::string> Job::notes_on_last_round() const {
     using native::RoundEndReason;
     const bool failed = round_.reason == RoundEndReason::worker_failed || round_.reason == RoundEndReason::node_lost;
     if (!round_.ended || !failed) return {};
-    auto lines = lines_of(round_.whereabouts.list());
+    auto lines = lines_of(round_.activities.list());
     if (!lines.empty()) lines.front() = cat("round ", round_.number, ": ", lines.front());
     return lines;
 }

@@ -7,8 +7,8 @@
 
 namespace muster::rendezvous {
 
-void Job::on_workers_seen(Incarnation said_by, const native::WorkersSeen& seen, const Turn& turn) {
-    const auto found = members_.find(said_by);
+void Job::on_workers_seen(Incarnation from_agent, const native::WorkersSeen& seen, const Turn& turn) {
+    const auto found = members_.find(from_agent);
     if (found == members_.end() || seen.round != found->second.round) return;
     auto& member = found->second;
     member.workers_seen = seen.workers;
@@ -18,7 +18,7 @@ void Job::on_workers_seen(Incarnation said_by, const native::WorkersSeen& seen, 
 
 /// No consequence but words: what ends a hang is the operation's own deadline, or the agent of a worker that is
 /// stopped.
-void Job::tell_job_seen(const Turn& turn) {
+void Job::send_job_seen(const Turn& turn) {
     if (!round_.running() || turn.now < seen_.due()) return;
     std::vector<SeenLedger::Node> nodes;
     SendTo told;

@@ -14,20 +14,43 @@ void Job::settle(const Turn& turn) {
     if (forgotten_) return;
     unkept_ = true;
     settled_at_ = turn.now;
+    if (!ending_) settle_doubtful(turn);
     if (settle_over(turn)) return;
     if (!settle_running(turn) && !settle_ended(turn)) settle_gathering(turn);
     if (!ending_) {
         refuse_others(turn);
-        tell_waiting(turn);
+        send_waiting(turn);
     }
-    tell_job_seen(turn);
+    send_job_seen(turn);
+}
+
+/// Agents that only say that workers of a round run on their nodes. After a restart of the daemon it may be true, and
+/// then they have a lease to be heard and the grace to stop their workers. After that they count no more: whoever
+/// connects can say so.
+void Job::settle_doubtful(const Turn& turn) {
+    if (tally_.doubtful == 0) {
+        doubt_ends_ = no_deadline;
+        return;
+    }
+    if (doubt_ends_ == no_deadline) doubt_ends_ = turn.now + lease() + config_.stop_grace;
+    if (turn.now < doubt_ends_) return;
+    doubt_ends_ = no_deadline;
+    for (auto at = members_.begin(); at != members_.end();) {
+        const auto member = at++;
+        const auto& doubted = member->second;
+        if (doubted.sealed || (doubted.place != Place::draining && doubted.place != Place::lost)) continue;
+        const std::string why = "it did not stop its workers in time, and no other node confirms its round";
+        turn.step.why.push_back(cat("job '", id_, "': ", label(doubted.node), " is not waited for: ", why));
+        if (doubted.connected()) turn.step.actions.push_back(CloseConnection{doubted.connection, why});
+        erase(member, turn);
+    }
 }
 
 bool Job::settle_over(const Turn& turn) {
     if (!ending_ && !members_.empty()) return false;
     const bool lingered = ending_ && turn.now >= ended_at_ + config_.end_linger;
     // No member is left that another run under this name could disturb.
-    const bool anew = anybody_starts_anew();
+    const bool anew = any_new_start();
     const bool abandoned =
         !ending_ && (anew || round_.number == no_round || left_ || turn.now >= empty_since_ + lost_timeout());
     if (ending_ && !announced_ && (members_.empty() || lingered)) {
@@ -37,7 +60,7 @@ bool Job::settle_over(const Turn& turn) {
     // If a node was still expected, it may join late and receives JobEnded. Otherwise the next join under this name
     // starts a new job.
     const bool expected = ending_ && round_.node_count < terms_.nodes_max;
-    if (lingered && !anew) tell_held_of_end(turn);
+    if (lingered && !anew) send_end_to_held(turn);
     forgotten_ = lingered || abandoned || (announced_ && !expected) || (ending_ && anew && members_.empty());
     if (abandoned && !announced_ && !anew) {
         announced_ = true;
@@ -48,11 +71,11 @@ bool Job::settle_over(const Turn& turn) {
 
 bool Job::settle_running(const Turn& turn) {
     if (!round_.running()) return false;
-    if (round_.unfinished == 0) {
+    if (round_.unfinished == 0 && round_.taught.agreed) {
         finish(JobOutcome::succeeded, "all workers exited 0", turn);
         return true;
     }
-    if (taught_ && turn.now >= quiet_until_) {
+    if (taught_ && turn.now >= no_seal_before_) {
         taught_ = false;
         const auto missing = round_.unfinished - std::min(tally_.running, round_.unfinished);
         if (missing > 0)
@@ -60,6 +83,9 @@ bool Job::settle_running(const Turn& turn) {
                       cat(missing, missing == 1 ? " node" : " nodes", " of round ", round_.number,
                           " did not reconnect after a restart of the daemon"),
                       turn);
+        else if (round_.unfinished == 0)
+            end_round(RoundEndReason::daemon_restarted,
+                      cat("no other node confirms round ", round_.number, " after a restart of the daemon"), turn);
     }
     if (round_.running()) gather_joiners(turn);
     return round_.running();
@@ -67,7 +93,7 @@ bool Job::settle_running(const Turn& turn) {
 
 /// Late joiners below the maximum cause one restart together, after the last call.
 void Job::gather_joiners(const Turn& turn) {
-    const auto joiners = tally_.gathered - tally_.left_out;
+    const auto joiners = tally_.gathered - tally_.excluded;
     if (joiners == 0 || room() == 0) {
         call_open_ = false;
         call_ends_ = no_deadline;
@@ -111,8 +137,8 @@ bool Job::may_seal(const Turn& turn) {
         call_open_ = true;
         call_ends_ = turn.now + last_call();
     }
-    if (is_quiet(turn.now) || lacks_host()) return false;
-    const bool complete = tally_.gathered - tally_.left_out >= wanted();
+    if (is_holding_back(turn.now) || lacks_host()) return false;
+    const bool complete = tally_.gathered - tally_.excluded >= wanted();
     if (short_of_nodes_ && !complete && turn.now < call_ends_) return false;
     if (tally_.away > 0) return false;  // it reconnects or is dropped within the reconnect window
     return !terms_.fixed_world || chosen().size() == terms_.nodes_max;
@@ -120,9 +146,9 @@ bool Job::may_seal(const Turn& turn) {
 
 /// A restarted daemon may not know of a running round yet. A full set of new agents shows that there is none, unless
 /// they were started while the daemon was down.
-bool Job::is_quiet(Instant now) const {
-    const bool full = config_.quiet_start == QuietStart::until_full && tally_.fresh >= terms_.nodes_max;
-    return now < quiet_until_ && !full;
+bool Job::is_holding_back(Instant now) const {
+    const bool full = config_.start_hold == StartHold::until_full && tally_.fresh >= terms_.nodes_max;
+    return now < no_seal_before_ && !full;
 }
 
 /// An embedded daemon seals no round without its own node. So after the launcher's death its round never has all nodes
@@ -150,16 +176,16 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
     round_.why = std::move(why);
     round_.ended_at = reports_awaited_since_ = turn.now;
     // Only victims so far, or a node that may be lost: it may still turn out to be a node's loss, which is not charged.
-    round_.final = reason == RoundEndReason::worker_failed && all_there && round_.failures.has_own_fault() &&
-                   (budget_spent() || failed_early()) && !left_for_drain();
+    round_.final = reason == RoundEndReason::worker_failed && round_.taught.agreed && all_there &&
+                   round_.failures.has_own_fault() && (budget_spent() || failed_early()) && !left_for_drain();
     if (round_.final) round_.final_why = why_no_restart();
     round_.settled_budget = round_.final;
     taught_ = false;
-    deaf_ = false;
+    all_silent_ = false;
     call_open_ = false;
     call_ends_ = no_deadline;
     short_of_nodes_ = false;
-    look_again_at(turn.now);
+    check_again_at(turn.now);
     told.message = native::RoundEnded{round_.number, reason, round_.final, round_.why};
     if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
     turn.step.why.push_back(cat("job '", id_, "': round ", round_.number, " ended: ", round_.why));
@@ -169,7 +195,7 @@ Verdict Job::verdict() const {
     Verdict verdict;
     verdict.round = round_.number;
     verdict.stopped_count = round_.stopped_count;
-    verdict.whereabouts = round_.whereabouts.list();
+    verdict.activities = round_.activities.list();
     if (round_.failures.empty()) return verdict;
     verdict.first = round_.failures.first_cause(config_.victim_window);
     verdict.other_failure_count = static_cast<std::uint32_t>(round_.failures.count() - 1);
@@ -182,13 +208,33 @@ void Job::finish(JobOutcome outcome, std::string why, const Turn& turn) {
     ended_at_ = turn.now;
     ended_on_.clear();
     SendTo told{{}, *ending_};
+    SendTo strangers{{}, end_for_strangers()};
+    const bool is_plain = strangers.message == told.message;
     for (const auto& [incarnation, member] : members_) {
         ended_on_.push_back(member.node.host);
-        if (member.connected()) told.connections.push_back(member.connection);
+        if (!member.connected()) continue;
+        auto& group = member.sealed || member.proven || is_plain ? told : strangers;
+        group.connections.push_back(member.connection);
     }
-    if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
+    for (auto* group : {&told, &strangers})
+        if (!group->connections.empty()) turn.step.actions.push_back(std::move(*group));
     turn.step.why.push_back(
         cat("job '", id_, "' ", outcome == JobOutcome::succeeded ? "succeeded: " : "failed: ", ending_->why));
+}
+
+/// The verdict has hosts, paths and the last words of workers. Who was in no round and has proved nothing gets the end
+/// without it.
+native::JobEnded Job::end_for_strangers() const {
+    auto end = *ending_;
+    end.verdict = {};
+    end.verdict.round = ending_->verdict.round;
+    return end;
+}
+
+void Job::tell_end(const Arrival& arrival, const Turn& turn) const {
+    const auto found = members_.find(arrival.node.incarnation);
+    const bool was_member = found != members_.end() && found->second.sealed;
+    turn.send(arrival.connection, arrival.proven || was_member ? *ending_ : end_for_strangers());
 }
 
 Instant Job::deadline() const {
@@ -205,12 +251,14 @@ Instant Job::deadline() const {
         consider(empty_since_ + lost_timeout());
         return first;
     }
-    first = next_look_;
+    first = next_check_;
     consider(call_ends_);
-    consider(quiet_until_);
+    consider(no_seal_before_);
+    consider(doubt_ends_);
+    if (!held_.empty()) consider(claims_until_);
     if (round_.running()) consider(seen_.due());
     if (round_.ended && round_.final) consider(reports_awaited_since_ + lost_timeout());
-    if (waiting_changed_ && tally_.gathered > 0) consider(told_waiting_at_ + config_.gathering_interval);
+    if (waiting_changed_ && tally_.gathered > 0) consider(waiting_sent_at_ + config_.gathering_interval);
     return first;
 }
 

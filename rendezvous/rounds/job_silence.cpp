@@ -1,14 +1,15 @@
-// Who is believed lost, and from when on nobody can be running a lost node's workers any more (S8).
+// Decides which nodes are lost, and from when on no worker of a lost node can be running (S8).
 //
-//   0            the node's last word
-//   0.6 lease    it has no answer for so long: it asks its peers whether they have lost the daemon too
-//   0.9 lease    it has killed its workers, unless every peer said yes
-//   1.0 lease    here it is believed lost: its round ends
+//   0            the node's last message
+//   0.6 lease    it has received no answer for this time: it asks its peers whether they have lost the daemon too
+//   0.9 lease    it has killed its workers, unless every peer answered yes
+//   1.0 lease    this daemon declares it lost: its round ends
 //   1.1 lease    a round may be sealed without it
 //
 // Its own clock starts earlier than ours (at the sending of its last answered message), and a tenth of a lease absorbs
-// clocks of different speed. When nobody of a round is heard, the fault may be on this side, and every agent keeps its
-// workers as long as all others have lost us too: then nobody is judged before lost_timeout, when they give up as well.
+// clocks of different speed. If no node of a round is heard, the fault may be on this side, and every agent keeps its
+// workers as long as all others have lost us too. Then no node is judged before lost_timeout, when the agents time out
+// as well.
 #include <algorithm>
 
 #include "rendezvous/base/check.h"
@@ -22,79 +23,79 @@ using native::RoundEndReason;
 namespace {
 
 /// Many nodes are judged in one pass over the members, not each in its own.
-constexpr Duration look_interval_min = 5ms;
+constexpr Duration silence_check_min = 5ms;
 
 }  // namespace
 
 void Job::heard(Member& member, Instant now) {
-    if (deaf_ && member.round == round_.number) {
+    if (all_silent_ && member.round == round_.number) {
         // The silence was ours: everybody gets a whole lease to be heard again.
-        deaf_ = false;
+        all_silent_ = false;
         rearm_leases(now);
     }
-    member.last_word = now;
+    member.last_received = now;
     member.judged_at = now + lease();
 }
 
 void Job::rearm_leases(Instant now) {
     for (auto& [incarnation, member] : members_) {
-        member.last_word = now;
+        member.last_received = now;
         member.judged_at = now + lease();
     }
-    forgiving_until_ = next_look_ = now + lease();
+    forgiving_until_ = next_check_ = now + lease();
 }
 
-void Job::look_again_at(Instant when) {
-    next_look_ = std::min(next_look_, when);
+void Job::check_again_at(Instant when) {
+    next_check_ = std::min(next_check_, when);
 }
 
-Job::Hearing Job::hearing(Instant now) const {
-    Hearing hearing;
+Job::Reachability Job::reachability(Instant now) const {
+    Reachability reachability;
     for (const auto& [incarnation, member] : members_) {
         if (member.round != round_.number) continue;
-        hearing.last_word = std::max(hearing.last_word, member.last_word);
-        hearing.anybody = hearing.anybody || (member.connected() && now - member.last_word < lease() / 2);
+        reachability.last_received = std::max(reachability.last_received, member.last_received);
+        reachability.anybody = reachability.anybody || (member.connected() && now - member.last_received < lease() / 2);
     }
-    return hearing;
+    return reachability;
 }
 
 /// When this member's silence takes effect, if its round is heard at all.
 Instant Job::due_at(const Member& member) const {
-    return member.place == Place::lost ? member.last_word + lease() + lease() / 10 : member.judged_at;
+    return member.place == Place::lost ? member.last_received + lease() + lease() / 10 : member.judged_at;
 }
 
 /// Nobody of its round is heard, and its workers may run: it is not to be judged by the lease.
-bool Job::is_spared(const Member& member, const Hearing& hearing, Instant now) const {
+bool Job::is_spared(const Member& member, const Reachability& reachability, Instant now) const {
     const bool workers_may_run = member.place == Place::running || member.place == Place::lost;
-    return workers_may_run && !hearing.anybody && now < given_up_at(hearing);
+    return workers_may_run && !reachability.anybody && now < given_up_at(reachability);
 }
 
-Instant Job::given_up_at(const Hearing& hearing) const {
-    return hearing.last_word + lost_timeout() + lease() / 10;
+Instant Job::given_up_at(const Reachability& reachability) const {
+    return reachability.last_received + lost_timeout() + lease() / 10;
 }
 
-void Job::judge_silence(const Turn& turn) {
-    if (turn.now < next_look_ || ending_) return;
-    const auto before = hearing(turn.now);
+void Job::judge_timeouts(const Turn& turn) {
+    if (turn.now < next_check_ || ending_) return;
+    const auto before = reachability(turn.now);
     std::vector<Incarnation> due;
     for (const auto& [incarnation, member] : members_)
         if (turn.now >= due_at(member) && !is_spared(member, before, turn.now)) due.push_back(incarnation);
     for (const auto incarnation : due) lose(members_.find(incarnation), turn);
 
-    const auto after = hearing(turn.now);
-    deaf_ = false;
-    next_look_ = no_deadline;
+    const auto after = reachability(turn.now);
+    all_silent_ = false;
+    next_check_ = no_deadline;
     for (const auto& [incarnation, member] : members_) {
         const bool spared = turn.now >= due_at(member) && is_spared(member, after, turn.now);
-        deaf_ = deaf_ || spared;
-        look_again_at(spared ? given_up_at(after) : due_at(member));
+        all_silent_ = all_silent_ || spared;
+        check_again_at(spared ? given_up_at(after) : due_at(member));
     }
-    next_look_ = std::max(next_look_, turn.now + look_interval_min);
+    next_check_ = std::max(next_check_, turn.now + silence_check_min);
 }
 
 void Job::lose(Members::iterator lost, const Turn& turn) {
     auto& member = lost->second;
-    const auto silent = turn.now - member.last_word;
+    const auto silent = turn.now - member.last_received;
     const auto how = member.place == Place::lost
                          ? cat("no message for ", describe(silent), ", so its workers have stopped")
                      : member.connected() ? cat("no message for ", describe(silent))
@@ -130,7 +131,7 @@ void Job::blame_node(const Member& member, const std::string& how, Instant now) 
     if (member.round != round_.number) return;  // it went on with another round, and was missing there
     // It went somewhere between its last word and now.
     using std::chrono::nanoseconds;
-    const auto from = std::chrono::duration_cast<nanoseconds>(member.last_word.time_since_epoch()).count();
+    const auto from = std::chrono::duration_cast<nanoseconds>(member.last_received.time_since_epoch()).count();
     const auto to = std::chrono::duration_cast<nanoseconds>(now.time_since_epoch()).count();
     Failure failure;
     failure.kind = FailureKind::node_lost;
@@ -140,17 +141,17 @@ void Job::blame_node(const Member& member, const std::string& how, Instant now) 
     failure.pid = member.node.pid;
     failure.message = member.peer.empty() ? how : cat(how, "; its address was ", member.peer);
     // By this host's clock: the node's own cannot be asked.
-    const auto since_1970 = member.last_word.time_since_epoch() + config_.to_wall_clock;
+    const auto since_1970 = member.last_received.time_since_epoch() + config_.to_wall_clock;
     if (config_.to_wall_clock != Duration::zero())
         failure.wall_time_s = std::chrono::duration_cast<std::chrono::seconds>(since_1970).count();
     failure.at_ns = from + (to - from) / 2;
     failure.uncertainty_ns = (to - from) / 2;
     round_.failures.add(std::move(failure));
-    tell_of_lost_workers(member, now);
+    report_lost_workers(member, now);
 }
 
 /// What its agent had told of them stands beside where the others waited.
-void Job::tell_of_lost_workers(const Member& member, Instant now) {
+void Job::report_lost_workers(const Member& member, Instant now) {
     for (const auto& seen : member.workers_seen) {
         auto worker = seen.at;
         worker.state = cat("lost with its node; ", describe(now - member.workers_seen_at), " before, ", worker.state);
@@ -158,7 +159,7 @@ void Job::tell_of_lost_workers(const Member& member, Instant now) {
         worker.idle_ms = 0;
         worker.inside = false;
         worker.operation.clear();
-        round_.whereabouts.add(member.node.host, std::move(worker));
+        round_.activities.add(member.node.host, std::move(worker));
     }
 }
 
@@ -172,12 +173,12 @@ void Job::on_stall(Duration late, std::string_view what, const Turn& turn) {
     if (late <= lease() / 5 || members_.empty() || ending_) return;
     rearm_leases(turn.now);
     // The time in which a taught round's other members may come back was not theirs either.
-    if (quiet_until_ >= turn.now - late) quiet_until_ = turn.now + lease();
+    if (no_seal_before_ >= turn.now - late) no_seal_before_ = turn.now + lease();
     turn.step.why.push_back(cat("job '", id_, "': ", what, " for ", describe(late), "; all leases restart"));
 }
 
 void Job::on_elapsed(const Turn& turn) {
-    judge_silence(turn);
+    judge_timeouts(turn);
     settle(turn);
 }
 

@@ -30,7 +30,7 @@ std::uint32_t Job::wanted() const {
 std::string Job::waiting_for(Instant now) const {
     if (ending_) return "agents to acknowledge the end";
     if (round_.running())
-        return room() > 0 && tally_.gathered > tally_.left_out ? "more nodes, before the round restarts with them" : "";
+        return room() > 0 && tally_.gathered > tally_.excluded ? "more nodes, before the round restarts with them" : "";
     const auto one_of = [this](Place place) {
         const auto found = std::find_if(members_.begin(), members_.end(),
                                         [place](const auto& entry) { return entry.second.place == place; });
@@ -52,7 +52,7 @@ std::string Job::waiting_for(Instant now) const {
     if (tally_.gathered < wanted())
         return cat("up to ", more_nodes(wanted() - tally_.gathered), ", until the last call ends", refused);
     if (lacks_host()) return "the node whose muster serves this rendezvous; it has not joined, or has left";
-    if (is_quiet(now)) return "nodes of an earlier round, which may reconnect after the daemon's start";
+    if (is_holding_back(now)) return "nodes of an earlier round, which may reconnect after the daemon's start";
     return tally_.away > 0 ? "a node that lost its connection" : "";
 }
 
@@ -61,22 +61,22 @@ void Job::on_torchrun(const std::string& peer, const Turn& turn) {
     torchrun_at_ = peer;
     waiting_changed_ = true;
     turn.step.why.push_back(cat("job '", id_, "': torchrun on ", peer, " waits for it in the store"));
-    tell_waiting(turn);
+    send_waiting(turn);
 }
 
-void Job::tell_waiting(const Turn& turn) {
+void Job::send_waiting(const Turn& turn) {
     if (!waiting_changed_ || tally_.gathered == 0) return;
-    if (told_waiting_at_ != Instant::min() && turn.now < told_waiting_at_ + config_.gathering_interval) return;
+    if (waiting_sent_at_ != Instant::min() && turn.now < waiting_sent_at_ + config_.gathering_interval) return;
     waiting_changed_ = false;
-    told_waiting_at_ = turn.now;
+    waiting_sent_at_ = turn.now;
 
     std::vector<Member*> waiting;
     for (auto& [incarnation, member] : members_)
         if (member.place == Place::waiting && member.connected() && !member.leaving) waiting.push_back(&member);
     std::sort(waiting.begin(), waiting.end(), [](const auto* a, const auto* b) {
-        return std::tuple(a->left_out, a->arrival) < std::tuple(b->left_out, b->arrival);
+        return std::tuple(a->excluded, a->arrival) < std::tuple(b->excluded, b->arrival);
     });
-    const std::size_t joiners = tally_.gathered - tally_.left_out;
+    const std::size_t joiners = tally_.gathered - tally_.excluded;
     const auto gathered = round_.running() ? std::min<std::size_t>(room(), joiners) : waiting.size();
 
     native::Gathering news{.joined = tally_.gathered + (round_.running() ? round_.node_count : 0),
@@ -87,7 +87,7 @@ void Job::tell_waiting(const Turn& turn) {
     // A daemon that has just started seals nothing in its quiet time, so nodes may come until that ends too.
     if (call_open_)
         news.last_call_left_ms = std::max<std::int64_t>(
-            0, std::chrono::duration_cast<std::chrono::milliseconds>(std::max(call_ends_, quiet_until_) - turn.now)
+            0, std::chrono::duration_cast<std::chrono::milliseconds>(std::max(call_ends_, no_seal_before_) - turn.now)
                    .count());
     SendTo told{{}, news};
     for (std::size_t i = 0; i < gathered; ++i) {
@@ -100,7 +100,7 @@ void Job::tell_waiting(const Turn& turn) {
         if (waiting[i]->parked_at == position + 1) continue;
         waiting[i]->parked_at = position + 1;
         turn.send(waiting[i]->connection,
-                  native::Parked{position, waiting[i]->left_out ? why_left_out(*waiting[i]) : std::string{}});
+                  native::Parked{position, waiting[i]->excluded ? exclusion_reason(*waiting[i]) : std::string{}});
     }
 }
 

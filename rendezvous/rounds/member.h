@@ -27,6 +27,7 @@ struct Arrival {
     NodeIdentity node;         ///< from its Hello
     std::uint32_t number = 1;  ///< how many connections this agent has opened
     std::vector<native::VersionFact> versions;
+    bool proven = false;  ///< it has proved to know the secret
 };
 
 struct Member {
@@ -39,7 +40,7 @@ struct Member {
     std::uint32_t connection_number = 0;
     ConnectionId connection = 0;  ///< 0: none at the moment
     Place place = Place::waiting;
-    Instant last_word;             ///< when it was last heard
+    Instant last_received;         ///< when it was last heard
     Instant judged_at;             ///< silent until then, it is lost; sooner after a close than after mere silence
     Round round = no_round;        ///< the last round it was assigned
     std::uint32_t group_rank = 0;  ///< in that round
@@ -50,12 +51,16 @@ struct Member {
     bool reported = false;      ///< its RoundReport has arrived
     std::uint32_t parked_at = 0;  ///< position among the spares, from 1; 0: not parked
     std::string record;           ///< as last written (job_record.h); empty: there is none
-    std::vector<Round>
-        first_cause_of;     ///< the rounds, of the last node_failures_of, that ended through its own failure
-    bool left_out = false;  ///< excluded from the next rounds, because these are too many
+    /// the rounds, of the last node_failures_of, that ended through its own failure
+    std::vector<Round> first_cause_of;
+    /// It was put into a round by this daemon, by kept state, or by the agreement of a round's members
+    /// (Job::note_claim). Its own word alone never makes it so.
+    bool sealed = false;
+    bool proven = false;    ///< its connection has proved to know the secret
+    bool excluded = false;  ///< excluded from the next rounds, because these are too many
     bool noticed = false;   ///< it received the last notice to all workers
     bool leaving = false;   ///< it was ordered to leave (muster drain) and takes part in no further round
-    std::string leaves_because;
+    std::string leave_reason;
     std::string fault;  ///< muster fault was aimed at its agent: with what; it explains a loss until fault_until
     Instant fault_until;
 
@@ -67,6 +72,9 @@ struct HeldJoin {
     Arrival arrival;
     native::Join join;
     bool anew = false;  ///< it is one: another job under this name, or the next run of it
+    /// It says that it has been in a round of the job, with other terms than those that wait (Job::hold_claim).
+    bool claims = false;
+    bool resumes = false;  ///< its workers run: it has to say so again
 };
 
 /// Hosts of nodes that were in a round and are gone: each is written with every change of the job.

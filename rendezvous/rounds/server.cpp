@@ -33,8 +33,8 @@ class Server::Implementation {
     struct Connection {
         std::string peer;
         std::optional<native::Hello> hello;
-        bool speaks_for_agent = false;  ///< it is the connection that counts of the agent that Hello named
-        std::string nonce;              ///< its challenge, until it has proved to know the secret
+        bool may_act_for_agent = false;  ///< it is the connection that counts of the agent that Hello named
+        std::string nonce;               ///< its challenge, until it has proved to know the secret
         bool proven = false;
         bool closing = false;  ///< nothing that still arrives on it is read
     };
@@ -47,7 +47,7 @@ class Server::Implementation {
     void on(const ConnectionAccepted& event, const Turn& turn);
     void on(const ConnectionEnded& event, const Turn& turn);
     void on(const Received& event, const Turn& turn);
-    void on(const TorchrunCame& event, const Turn& turn);
+    void on(const TorchrunConnected& event, const Turn& turn);
     void on(const Elapsed& event, const Turn& turn);
     void on(const DecisionsHeld& event, const Turn& turn);
     void on(const DecisionsFreed& event, const Turn& turn);
@@ -67,8 +67,9 @@ class Server::Implementation {
     Entry* find(const Connection& connection);
     Entry* find_or_create(Connections::iterator from, const native::JobTerms& terms, const Turn& turn);
     void update(Entry& entry, const Turn& turn);
+    static void attribute_lines(const Job& job, const Turn& turn);
     void judge_released(const std::string& id, Round next_round, std::vector<HeldJoin> released, const Turn& turn);
-    [[nodiscard]] Instant quiet_until(const native::JobTerms& terms) const;
+    [[nodiscard]] Instant no_seal_before(const native::JobTerms& terms) const;
     void schedule(Entry& entry);
     void note_complete(const Turn& turn);
     void refuse(Connections::iterator from, RefusalReason reason, std::string why, const Turn& turn);
@@ -93,7 +94,7 @@ Server::Implementation::Implementation(ServerConfig config, Instant started, Kep
       started_(started),
       complete_(kept.complete || !config_.keep_records),
       gate_(config_.secret, config_.secret_seed) {
-    if (kept.complete) config_.quiet_start = QuietStart::none;
+    if (kept.complete) config_.start_hold = StartHold::none;
     for (auto& job : kept.jobs) {
         const auto id = job.facts.id;
         schedule(jobs_.try_emplace(id, Entry{Job(config_, std::move(job), started)}).first->second);
@@ -105,7 +106,10 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
     const Turn turn{now, out};
     // The driver promised to come by deadline(). Where it is late, agents' words may lie unread in the sockets.
     if (const auto promised = deadline(); promised != no_deadline && now > promised)
-        for (auto& [id, entry] : jobs_) entry.job.on_stall(now - promised, "this daemon was suspended", turn);
+        for (auto& [id, entry] : jobs_) {
+            entry.job.on_stall(now - promised, "this daemon was suspended", turn);
+            attribute_lines(entry.job, turn);
+        }
     std::visit([&](const auto& happened) { on(happened, turn); }, event);
     note_complete(turn);
     for (const auto& action : out.actions) {
@@ -131,7 +135,7 @@ void Server::Implementation::on(const ConnectionEnded& event, const Turn& turn) 
     connections_.erase(found);
 }
 
-void Server::Implementation::on(const TorchrunCame& event, const Turn& turn) {
+void Server::Implementation::on(const TorchrunConnected& event, const Turn& turn) {
     const auto found = jobs_.find(event.job);
     if (found == jobs_.end()) return;
     found->second.job.on_torchrun(event.peer, turn);
@@ -158,7 +162,10 @@ void Server::Implementation::on(const DecisionsHeld&, const Turn& turn) {
 void Server::Implementation::on(const DecisionsFreed&, const Turn& turn) {
     if (!held_since_) return;
     const auto held = turn.now - *std::exchange(held_since_, std::nullopt);
-    for (auto& [id, entry] : jobs_) entry.job.on_decisions_freed(held, turn);
+    for (auto& [id, entry] : jobs_) {
+        entry.job.on_decisions_freed(held, turn);
+        attribute_lines(entry.job, turn);
+    }
     on(Elapsed{}, turn);
 }
 
@@ -249,14 +256,14 @@ void Server::Implementation::wrong_secret(Connections::iterator from, std::strin
 /// From an agent of the job; or from anybody who has proved to know the secret.
 void Server::Implementation::command(Connections::iterator from, const native::Command& command, const Turn& turn) {
     auto* entry = find(from->second);
-    const auto said_by = from->second.hello->node.incarnation;
-    const bool is_agent = entry != nullptr && from->second.speaks_for_agent && entry->job.knows(said_by);
-    if (is_agent && !from->second.proven && !entry->job.may_command(said_by, command)) {
+    const auto from_agent = from->second.hello->node.incarnation;
+    const bool is_agent = entry != nullptr && from->second.may_act_for_agent && entry->job.knows(from_agent);
+    if (is_agent && !from->second.proven && !entry->job.may_command(from_agent, command)) {
         turn.send(from->first,
                   native::CommandAnswer{
                       command.number, false,
-                      cat(label(from->second.hello->node), " waits beside the round of job '", entry->job.id(),
-                          "', and only nodes that have been in one of its rounds may send this command; "
+                      cat(label(from->second.hello->node), " has been in no round of job '", entry->job.id(),
+                          "' that this daemon knows, and only nodes that have may send this command; "
                           "send it from one of those, or with the job's secret (MUSTER_SECRET_FILE)")});
         return;
     }
@@ -284,8 +291,8 @@ void Server::Implementation::join(Connections::iterator from, const native::Join
         return refuse(from, RefusalReason::malformed, std::move(why), turn);
     auto* entry = find_or_create(from, join.terms, turn);
     if (entry == nullptr) return;
-    from->second.speaks_for_agent = entry->job.on_join(arrival(from), join, turn);
-    if (!from->second.speaks_for_agent) close(from, "refused", turn);
+    from->second.may_act_for_agent = entry->job.on_join(arrival(from), join, turn);
+    if (!from->second.may_act_for_agent) close(from, "refused", turn);
     update(*entry, turn);
 }
 
@@ -295,8 +302,8 @@ void Server::Implementation::resume(Connections::iterator from, const native::Re
     if (!why.empty()) return refuse(from, RefusalReason::malformed, std::move(why), turn);
     auto* entry = find_or_create(from, resume.as_joined.terms, turn);
     if (entry == nullptr) return;
-    from->second.speaks_for_agent = entry->job.on_resume(arrival(from), resume, turn);
-    if (!from->second.speaks_for_agent) close(from, "refused", turn);
+    from->second.may_act_for_agent = entry->job.on_resume(arrival(from), resume, turn);
+    if (!from->second.may_act_for_agent) close(from, "refused", turn);
     update(*entry, turn);
 }
 
@@ -304,7 +311,7 @@ void Server::Implementation::ping(Connections::iterator from, const native::Ping
     using std::chrono::nanoseconds;
     const auto now_ns = std::chrono::duration_cast<nanoseconds>(turn.now.time_since_epoch()).count();
     turn.send(from->first, native::Pong{ping.sequence, ping.sent_ns, now_ns});
-    if (!from->second.speaks_for_agent) return;
+    if (!from->second.may_act_for_agent) return;
     if (auto* entry = find(from->second)) {
         entry->job.on_heard(from->second.hello->node.incarnation, turn);
         update(*entry, turn);
@@ -322,32 +329,32 @@ void Server::Implementation::died(Connections::iterator from, const native::Agen
 /// A message that an agent sends once it is known: it counts only on that agent's newest connection.
 template <class Message>
 void Server::Implementation::report(Connections::iterator from, const Message& message, const Turn& turn) {
-    constexpr bool last_word =
+    constexpr bool is_final =
         std::is_same_v<Message, native::Leave> || std::is_same_v<Message, native::EndAcknowledged>;
     auto* entry = find(from->second);
-    const auto said_by = from->second.hello->node.incarnation;
-    if (entry != nullptr && entry->job.knows(said_by)) {
+    const auto from_agent = from->second.hello->node.incarnation;
+    if (entry != nullptr && entry->job.knows(from_agent)) {
         if (!entry->job.take_connection(arrival(from), turn)) return close(from, "refused", turn);
-        from->second.speaks_for_agent = true;
+        from->second.may_act_for_agent = true;
         if constexpr (std::is_same_v<Message, native::WorkersFailed>)
-            entry->job.on_workers_failed(said_by, message, turn);
+            entry->job.on_workers_failed(from_agent, message, turn);
         else if constexpr (std::is_same_v<Message, native::WorkersSucceeded>)
-            entry->job.on_workers_succeeded(said_by, message, turn);
+            entry->job.on_workers_succeeded(from_agent, message, turn);
         else if constexpr (std::is_same_v<Message, native::RoundReport>)
-            entry->job.on_round_report(said_by, message, turn);
+            entry->job.on_round_report(from_agent, message, turn);
         else if constexpr (std::is_same_v<Message, native::Leave>)
-            entry->job.on_leave(said_by, message, turn);
+            entry->job.on_leave(from_agent, message, turn);
         else if constexpr (std::is_same_v<Message, native::EndAcknowledged>)
-            entry->job.on_end_acknowledged(said_by, turn);
+            entry->job.on_end_acknowledged(from_agent, turn);
         else if constexpr (std::is_same_v<Message, native::WorkersSeen>)
-            entry->job.on_workers_seen(said_by, message, turn);
+            entry->job.on_workers_seen(from_agent, message, turn);
         else if constexpr (std::is_same_v<Message, native::FaultAnswer>)
-            entry->job.on_fault_answer(said_by, message, turn);
+            entry->job.on_fault_answer(from_agent, message, turn);
         else
             refuse(from, RefusalReason::malformed, "only a daemon may send this message", turn);
         update(*entry, turn);
     }
-    if (last_word) close(from, "its agent has finished", turn);
+    if (is_final) close(from, "its agent has finished", turn);
 }
 
 // ---- jobs and connections ----
@@ -366,16 +373,25 @@ Server::Implementation::Entry* Server::Implementation::find_or_create(Connection
         return nullptr;
     }
     const auto& id = from->second.hello->job;
-    return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, quiet_until(terms))}).first->second;
+    return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, no_seal_before(terms))}).first->second;
 }
 
-Instant Server::Implementation::quiet_until(const native::JobTerms& terms) const {
-    if (config_.quiet_start == QuietStart::none) return Instant::min();
+Instant Server::Implementation::no_seal_before(const native::JobTerms& terms) const {
+    if (config_.start_hold == StartHold::none) return Instant::min();
     return started_ + std::chrono::milliseconds(terms.lease_ms);
+}
+
+/// The lines since the last call are this job's.
+void Server::Implementation::attribute_lines(const Job& job, const Turn& turn) {
+    for (auto line = turn.step.why.rbegin(); line != turn.step.why.rend() && line->job.empty(); ++line) {
+        line->job = job.id();
+        line->round = job.round().number;
+    }
 }
 
 /// What the job has changed is kept; it is filed under its new deadline, or dropped.
 void Server::Implementation::update(Entry& entry, const Turn& turn) {
+    attribute_lines(entry.job, turn);
     entry.job.keep_records(turn);
     auto released = entry.job.take_released();
     const auto id = entry.job.id();
@@ -388,16 +404,21 @@ void Server::Implementation::update(Entry& entry, const Turn& turn) {
 /// anew.
 void Server::Implementation::judge_released(const std::string& id, Round next_round, std::vector<HeldJoin> released,
                                             const Turn& turn) {
-    for (const auto& [arrived, join, anew] : released) {
+    for (const auto& [arrived, join, anew, claims, resumes] : released) {
         const auto from = connections_.find(arrived.connection);
         if (from == connections_.end() || from->second.closing) continue;
+        if (resumes) {
+            close(from, "its terms were in doubt; it has to say again which round it is in", turn);
+            continue;
+        }
         if (!jobs_.contains(id))
             turn.step.why.push_back(cat("job '", id, "': the agents of its earlier run are gone; ", label(arrived.node),
                                         " starts it again"));
         auto& entry = *find_or_create(from, join.terms, turn);
         entry.job.number_rounds_from(next_round);
-        from->second.speaks_for_agent = entry.job.on_join(arrived, join, turn);
-        if (!from->second.speaks_for_agent) close(from, "refused", turn);
+        from->second.may_act_for_agent = entry.job.on_join(arrived, join, turn);
+        if (!from->second.may_act_for_agent) close(from, "refused", turn);
+        attribute_lines(entry.job, turn);
         entry.job.keep_records(turn);
         schedule(entry);
     }
@@ -432,7 +453,7 @@ void Server::Implementation::close(Connections::iterator connection, std::string
 
 Arrival Server::Implementation::arrival(Connections::iterator from) {
     const auto& hello = *from->second.hello;
-    return {from->first, from->second.peer, hello.node, hello.connection, hello.versions};
+    return {from->first, from->second.peer, hello.node, hello.connection, hello.versions, from->second.proven};
 }
 
 std::string Server::Implementation::status_json(Instant now) const {

@@ -20,7 +20,7 @@ namespace muster::rendezvous {
 using ConnectionId = std::uint64_t;
 
 /// Whether a started daemon waits one lease before it seals, so that the members of a running round can reconnect.
-enum class QuietStart {
+enum class StartHold {
     none,        ///< nothing can have run before
     until_full,  ///< wait, unless nodes_max new agents have joined
     always,      ///< for a daemon that may restart while its jobs run
@@ -31,8 +31,10 @@ struct ServerConfig {
     Duration victim_window = 500ms;     ///< within it a communication error is somebody's victim (verdict.h)
     /// How long an embedded daemon waits for EndAcknowledged, and how long a finished job is remembered.
     Duration end_linger = 10s;
+    /// How long workers may take to stop: --shutdown-timeout's default. For agents that no round of this daemon has.
+    Duration stop_grace = 30s;
     Duration gathering_interval = 1s;  ///< at most one Gathering push per job in this time
-    QuietStart quiet_start = QuietStart::none;
+    StartHold start_hold = StartHold::none;
     /// The job of the node that embeds this daemon; empty in musterd. The daemon ends with that job, and every round of
     /// it includes that node. GET /status reports "embedded".
     std::string embedded_for;
@@ -61,7 +63,7 @@ struct Received {
     native::Message message;
 };
 /// A torchrun agent uses this port's store for a job of this name. Repeated while it waits.
-struct TorchrunCame {
+struct TorchrunConnected {
     std::string job;
     std::string peer;  ///< numeric address, for messages
 };
@@ -69,8 +71,8 @@ struct Elapsed {};
 /// The records cannot be written, so actions are held back: no deadline takes effect until DecisionsFreed.
 struct DecisionsHeld {};
 struct DecisionsFreed {};
-using ServerEvent =
-    std::variant<ConnectionAccepted, ConnectionEnded, Received, TorchrunCame, Elapsed, DecisionsHeld, DecisionsFreed>;
+using ServerEvent = std::variant<ConnectionAccepted, ConnectionEnded, Received, TorchrunConnected, Elapsed,
+                                 DecisionsHeld, DecisionsFreed>;
 
 // ---- actions ----
 struct SendTo {
@@ -101,10 +103,19 @@ struct Record {
     std::string value;
 };
 
+/// A log line, and the journal's fields of it.
+struct ServerLine {
+    ServerLine(std::string text_) : text(std::move(text_)) {}
+
+    std::string text;
+    std::string job;         ///< empty: it is about no job
+    Round round = no_round;  ///< of that job; no_round: none was sealed
+};
+
 struct ServerStep {
     std::vector<ServerAction> actions;  ///< to be carried out in order, after `records` are persisted
     std::vector<Record> records;
-    std::vector<std::string> why;  ///< log lines, each once, when something changed
+    std::vector<ServerLine> why;  ///< log lines, each once, when something changed
 };
 
 struct KeptState;  // job_record.h

@@ -25,9 +25,9 @@ nlohmann::json describe(const Member& member, Instant now) {
                        {"slots", member.join.slots},
                        {"role", member.join.role},
                        {"connected", member.connected()},
-                       {"silent_ms", std::chrono::duration_cast<milliseconds>(now - member.last_word).count()}};
+                       {"silent_ms", std::chrono::duration_cast<milliseconds>(now - member.last_received).count()}};
     if (member.round != no_round) out["group_rank"] = member.group_rank;
-    if (member.left_out) out["left_out"] = true;
+    if (member.excluded) out["left_out"] = true;
     return out;
 }
 

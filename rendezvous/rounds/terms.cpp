@@ -18,9 +18,6 @@ constexpr std::uint32_t duration_ms_max = 7 * 24 * 3600 * 1000u;
 /// A count of milliseconds must hold it.
 constexpr std::uint32_t restarts_window_ms_max = 30u * 24 * 3600 * 1000;
 
-/// So that the next number never overflows.
-constexpr Round round_max = Round{1} << 62;
-
 /// "60 s", "2.05 s": exact, so that two terms that differ never look alike.
 std::string seconds(std::uint32_t milliseconds) {
     auto text = cat(milliseconds / 1000);

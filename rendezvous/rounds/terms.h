@@ -10,6 +10,13 @@ namespace muster::rendezvous {
 /// Each node's rounds are looked through at every round's end.
 inline constexpr std::uint32_t node_failures_of_max = 100;
 
+/// The largest number of a round that an agent may name.
+inline constexpr Round round_max = Round{1} << 62;
+
+/// The largest number that moves a job's numbers. A job seals fewer than 2^61 rounds, so whatever agents claim, each
+/// number that a daemon gives is one that it accepts.
+inline constexpr Round round_claimed_max = Round{1} << 61;
+
 /// One sentence about the first term that makes no sense by itself (minimum above maximum, no slots, no lease), or
 /// empty. `nodes_max` is the daemon's own limit.
 std::string wrong_with(const native::Join& join, std::uint32_t nodes_max);

@@ -1,11 +1,12 @@
 #include "rendezvous/secret/find_secret.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
+#include <utility>
 
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/system/private_file.h"
@@ -16,12 +17,13 @@ namespace muster::rendezvous {
 
 namespace {
 
-constexpr std::string_view make_one = "make a secret: muster key";
+constexpr std::string_view make_one = "Make one: muster key";
 
 Result<Secret> checked(std::string text, std::string origin) {
     if (text.size() < secret_bytes_min)
-        return Error{Errc::permission_denied, cat(origin, ": the secret has ", text.size(), " bytes; at least ",
-                                                  secret_bytes_min, " are needed. ", make_one)};
+        return Error{Errc::limit_exceeded,
+                     cat(origin, " holds ", text.size(), " bytes; a secret has at least ", secret_bytes_min,
+                         ", because a false daemon can guess a short one. ", make_one)};
     return Secret{std::move(text), std::move(origin)};
 }
 
@@ -38,16 +40,6 @@ bool exists(const std::string& path) {
 std::string own_key_path(const ValueOf& value_of) {
     const auto home = value_of("HOME");
     return home.starts_with('/') ? cat(home, "/.muster/key") : std::string();
-}
-
-std::string hexadecimal(std::string_view bytes) {
-    constexpr std::string_view digits = "0123456789abcdef";
-    std::string text;
-    for (const char c : bytes) {
-        const auto byte = static_cast<unsigned char>(c);
-        text += {digits[byte >> 4U], digits[byte & 15U]};
-    }
-    return text;
 }
 
 /// Whole and on the disk, or not there: another node may read the directory at any moment.
@@ -67,7 +59,10 @@ Result<void> write_private_file(const std::string& path, std::string_view text) 
 
 Result<Secret> find_secret(const ValueOf& value_of) {
     if (const auto path = value_of("MUSTER_SECRET_FILE"); !path.empty()) return from_file(path, "MUSTER_SECRET_FILE");
-    if (auto key = value_of("MUSTER_KEY"); !key.empty()) return checked(std::move(key), "MUSTER_KEY");
+    if (auto key = value_of("MUSTER_KEY"); !key.empty()) {
+        ::prctl(PR_SET_DUMPABLE, 0);  // as read_private_file does
+        return checked(std::move(key), "MUSTER_KEY");
+    }
     if (const auto folder = value_of("CREDENTIALS_DIRECTORY"); !folder.empty()) {
         const auto path = cat(folder, "/muster.key");
         if (exists(path)) return from_file(path, path);
@@ -78,7 +73,8 @@ Result<Secret> find_secret(const ValueOf& value_of) {
 
 Result<Secret> make_own_key(const ValueOf& value_of) {
     const auto path = own_key_path(value_of);
-    if (path.empty()) return Error{Errc::invalid_argument, "HOME is not set, so there is no ~/.muster/key; set MUSTER_KEY"};
+    if (path.empty())
+        return Error{Errc::invalid_argument, "HOME is not set, so there is no ~/.muster/key; set MUSTER_KEY"};
     if (exists(path)) return from_file(path, path);
     const auto folder = path.substr(0, path.rfind('/'));
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return error_from_errno(errno, cat("create ", folder));
@@ -93,8 +89,8 @@ Result<Secret> make_own_key(const ValueOf& value_of) {
     return from_file(path, path);
 }
 
-native::KeyedHash hash_of(const Secret& secret) {
-    return secret.text.empty() ? native::KeyedHash{} : keyed_hash(secret.text);
+native::KeyedHash hash_of(Secret secret) {
+    return secret.text.empty() ? native::KeyedHash{} : keyed_hash(std::move(secret.text));
 }
 
 }  // namespace muster::rendezvous

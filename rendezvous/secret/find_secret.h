@@ -9,7 +9,7 @@
 
 namespace muster::rendezvous {
 
-/// A secret shorter than this can be guessed.
+/// Of characters: 16 random ones of a keyboard's are beyond guessing.
 inline constexpr std::size_t secret_bytes_min = 16;
 
 struct Secret {
@@ -25,7 +25,8 @@ using ValueOf = std::function<std::string(const char* name)>;
 ///   2. MUSTER_KEY: the secret itself;
 ///   3. $CREDENTIALS_DIRECTORY/muster.key: systemd's LoadCredential=muster.key:PATH;
 ///   4. ~/.muster/key: made by `muster key`. Nodes with one home directory share it.
-/// Errors: a file that read_private_file refuses, a secret of less than secret_bytes_min bytes.
+/// Errors: a file that read_private_file refuses; limit_exceeded: a secret of less than secret_bytes_min bytes. Like
+/// read_private_file, it keeps other processes of this user from reading this one.
 Result<Secret> find_secret(const ValueOf& value_of);
 
 /// Makes ~/.muster/key with 32 random bytes as 64 hexadecimal digits, mode 0600, in a directory of mode 0700, unless it
@@ -34,6 +35,6 @@ Result<Secret> find_secret(const ValueOf& value_of);
 Result<Secret> make_own_key(const ValueOf& value_of);
 
 /// The hash that is keyed with the secret; an empty function for none.
-native::KeyedHash hash_of(const Secret& secret);
+native::KeyedHash hash_of(Secret secret);
 
 }  // namespace muster::rendezvous

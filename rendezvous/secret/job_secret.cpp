@@ -1,38 +1,51 @@
 #include "rendezvous/secret/job_secret.h"
 
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <sys/random.h>
+#include <string.h>
 
-#include <array>
-#include <cerrno>
+#include <memory>
+#include <utility>
 
-#include "rendezvous/base/check.h"
+#include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::rendezvous {
 
 namespace {
 
-constexpr std::size_t hash_bytes = 32;
+/// Overwritten when it ends.
+struct Key {
+    std::string bytes;
+    explicit Key(std::string given) : bytes(std::move(given)) {}
+    ~Key() { ::explicit_bzero(bytes.data(), bytes.size()); }
+    Key(const Key&) = delete;
+    Key& operator=(const Key&) = delete;
+};
 
 }  // namespace
 
 native::KeyedHash keyed_hash(std::string key) {
-    return [key = std::move(key)](std::string_view text) {
-        std::array<unsigned char, hash_bytes> out{};
-        unsigned size = 0;
-        const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
-        const auto* made =
-            ::HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), bytes, text.size(), out.data(), &size);
-        MUSTER_CHECK(made != nullptr && size == hash_bytes, size);
-        return std::string(out.begin(), out.end());
+    // Copies of the function share the one key.
+    return [kept = std::make_shared<const Key>(std::move(key))](std::string_view text) {
+        return hmac_sha256(kept->bytes, text);
     };
 }
 
 std::string random_nonce() {
-    std::string nonce(32, '\0');
-    MUSTER_CHECK(::getrandom(nonce.data(), nonce.size(), 0) == static_cast<ssize_t>(nonce.size()), errno);
-    return nonce;
+    return random_bytes(32);
+}
+
+std::string hexadecimal(std::string_view bytes) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::string text;
+    for (const char c : bytes) {
+        const auto byte = static_cast<unsigned char>(c);
+        text += {digits[byte >> 4U], digits[byte & 15U]};
+    }
+    return text;
+}
+
+std::string status_token(const native::KeyedHash& secret) {
+    return hexadecimal(secret("status"));
 }
 
 }  // namespace muster::rendezvous

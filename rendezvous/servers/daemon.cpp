@@ -1,5 +1,8 @@
 #include "rendezvous/servers/daemon.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <map>
 #include <utility>
 
@@ -9,6 +12,7 @@
 #include "rendezvous/dialects/http_dialect.h"
 #include "rendezvous/dialects/store_dialect.h"
 #include "rendezvous/net/station.h"
+#include "rendezvous/secret/job_secret.h"
 
 namespace muster::rendezvous {
 
@@ -19,6 +23,16 @@ constexpr std::size_t torchrun_max = 64;
 
 void metric(std::string& out, std::string_view name, std::string_view kind, std::string_view help, double value) {
     out += cat("# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n", name, " ", value, "\n");
+}
+
+/// With this host's name, in full and its first part.
+std::vector<std::string> own_names(std::vector<std::string> names) {
+    std::array<char, 256> host{};
+    if (::gethostname(host.data(), host.size() - 1) != 0) return names;
+    const std::string name = host.data();
+    names.push_back(name.substr(0, name.find('.')));
+    names.push_back(name);
+    return names;
 }
 
 }  // namespace
@@ -32,6 +46,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
           on_job_forgotten_(std::move(config.on_job_forgotten)),
           on_leading_(std::move(config.on_leading)),
           on_standing_by_(std::move(config.on_standing_by)),
+          memory_(std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)),
           store_(store_config_of(config.limits)),
           agents_(config.server, std::move(state), std::move(config.kept),
                   {.fresh_store = [this](const std::string& job) { store_.clear(cat("a new round of job ", job)); },
@@ -45,9 +60,12 @@ class Daemon::Implementation final : EventLoop::Ticker {
                            if (on_standing_by_) on_standing_by_(leader);
                        }},
                   started_),
-          pages_([this](std::string_view path) { return page(path); }),
+          pages_([this](std::string_view path) { return page(path); },
+                 {.names = own_names(std::move(config.status_hosts)),
+                  .token = config.server.secret ? status_token(config.server.secret) : std::string()}),
           endpoint_{.host = listener->address(), .port = listener->port()},
-          station_(loop, std::move(listener), {.c10d = &store_, .http = &pages_, .native = &agents_}, config.limits) {
+          station_(loop, std::move(listener), {.c10d = &store_, .http = &pages_, .native = &agents_}, config.limits,
+                   memory_) {
         store_.attach(station_);
         agents_.attach(station_);
         pages_.attach(station_);
@@ -75,14 +93,14 @@ class Daemon::Implementation final : EventLoop::Ticker {
     }
 
     Instant turn(Instant now) override {
-        for (const auto& [job, peer] : std::exchange(torchrun_, {})) agents_.torchrun_came(job, peer, now);
+        for (const auto& [job, peer] : std::exchange(torchrun_, {})) agents_.torchrun_connected(job, peer, now);
         return std::min(store_.turn(now), agents_.turn(now));
     }
 
   private:
     /// The step that follows may clear the store, which is busy during this call; so it runs in the next turn.
     StoreConfig store_config_of(const NetLimits& limits) {
-        auto config = store_config(limits);
+        auto config = store_config(limits, memory_);
         config.on_torchrun = [this](const std::string& job, const std::string& source) {
             if (torchrun_.size() < torchrun_max) torchrun_[job] = source;
         };
@@ -119,6 +137,10 @@ class Daemon::Implementation final : EventLoop::Ticker {
         metric(out, "muster_connections_refused_total", "counter", "Connections closed because they broke a rule.",
                number(counts.refused));
         metric(out, "muster_unsent_bytes", "gauge", "Bytes queued for peers.", number(counts.unsent_bytes));
+        metric(out, "muster_memory_bytes", "gauge", "Memory that peers make the daemon hold.",
+               number(memory_->bytes()));
+        metric(out, "muster_memory_bytes_max", "gauge", "The limit of muster_memory_bytes.",
+               number(memory_->bytes_max()));
         metric(out, "muster_agent_messages_total", "counter", "Messages from agents.", number(agents_.message_count()));
         metric(out, "muster_unpersisted_steps", "gauge", "Steps that wait until the state is written.",
                number(agents_.unpersisted_count()));
@@ -136,6 +158,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
     std::function<void()> on_leading_;
     std::function<void(const std::string& leader)> on_standing_by_;
     std::map<std::string, std::string> torchrun_;  ///< torchrun agents seen since the last turn: job, address
+    const std::shared_ptr<MemoryBudget> memory_;
     StoreDialect store_;
     AgentDialect agents_;
     HttpDialect pages_;

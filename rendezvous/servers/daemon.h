@@ -29,6 +29,8 @@ struct DaemonConfig {
     ListenConfig listen{.address = {}, .ports = {29400, 29400}};
     ServerConfig server;
     NetLimits limits;
+    /// Names beside this host's own under which the status pages may be asked for (musterd --status-host).
+    std::vector<std::string> status_hosts;
     /// The records that an earlier daemon kept in the state given to Daemon::open.
     KeptState kept;
     /// A job is over, and every agent has acknowledged it or ServerConfig::end_linger has passed: an embedded daemon

@@ -8,9 +8,9 @@
 namespace muster::rendezvous {
 
 // One question and one answer per connection, so that a peer cannot keep the owner's thread busy.
-class PeerDialect::Talk final : public Session {
+class PeerDialect::PeerSession final : public Session {
   public:
-    Talk(PeerDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
+    PeerSession(PeerDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
 
     void received(std::string_view bytes, Instant now) override {
         reader_.append(bytes);
@@ -39,7 +39,7 @@ PeerDialect::PeerDialect(EventLoop& loop, Answer answer, PostToOwner post)
 
 std::unique_ptr<Session> PeerDialect::begin(Connection& connection, Instant) {
     if (!owner_->answer || !post_) return nullptr;
-    return std::make_unique<Talk>(*this, connection);
+    return std::make_unique<PeerSession>(*this, connection);
 }
 
 void PeerDialect::ask(ConnectionId connection, native::PeerAsk ask) {

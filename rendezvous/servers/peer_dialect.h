@@ -22,7 +22,7 @@ class PeerDialect final : public Dialect {
     std::unique_ptr<Session> begin(Connection& connection, Instant now) override;
 
   private:
-    class Talk;
+    class PeerSession;
     // Posted work holds a weak reference to this and checks that the dialect still exists.
     struct Owner {
         Answer answer;

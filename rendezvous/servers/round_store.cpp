@@ -14,10 +14,12 @@ class RoundStore::Implementation final : EventLoop::Ticker {
   public:
     Implementation(EventLoop& loop, std::unique_ptr<Listener> listener, RoundStoreConfig config)
         : loop_(loop),
-          store_(store_config(config.limits)),
+          memory_(std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)),
+          store_(store_config(config.limits, memory_)),
           peers_(loop, std::move(config.answer), std::move(config.post)),
           port_(listener->port()),
-          station_(loop, std::move(listener), {.c10d = &store_, .http = nullptr, .native = &peers_}, config.limits) {
+          station_(loop, std::move(listener), {.c10d = &store_, .http = nullptr, .native = &peers_}, config.limits,
+                   memory_) {
         store_.attach(station_);
         peers_.attach(station_);
         loop_.add(*this);
@@ -30,6 +32,7 @@ class RoundStore::Implementation final : EventLoop::Ticker {
 
   private:
     EventLoop& loop_;
+    const std::shared_ptr<MemoryBudget> memory_;
     StoreDialect store_;
     PeerDialect peers_;
     const std::uint16_t port_;

@@ -21,7 +21,7 @@ class StateStore {
 
     /// Writes `records` in order, then calls `persisted(sequence)` from the daemon's loop, at once or later. Sequences
     /// grow by one; a call confirms all earlier ones too. No call after a failure: the queue behind it is refused when
-    /// it exceeds NetLimits::unpersisted_steps_max.
+    /// it exceeds NetLimits::unpersisted_bytes_max.
     virtual void write(std::uint64_t sequence, std::vector<Record> records) = 0;
 
     std::function<void(std::uint64_t sequence)> persisted;

@@ -1,5 +1,6 @@
 #include "rendezvous/store/key_value.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -19,6 +20,9 @@ constexpr std::size_t queue_overhead_bytes = 640;
 // Of the one string that is kept for the next large value. Smaller ones come from the allocator's own stock.
 constexpr std::size_t spare_bytes_min = 64 * 1024;
 constexpr std::size_t spare_bytes_max = 1024 * 1024;
+
+// Fewer values that only replies hold are not looked through for those that are gone.
+constexpr std::size_t orphans_min = 64;
 
 // More than twice the bytes would hold memory that no quota sees.
 bool fits(const std::string& memory, std::size_t bytes) {
@@ -51,17 +55,40 @@ bool read_number(std::string_view text, std::int64_t& number) {
 
 }  // namespace
 
-KeyValue::KeyValue(const StoreConfig& config) : config_(config), table_(config.hash_seed) {}
+KeyValue::KeyValue(const StoreConfig& config)
+    : config_(config),
+      table_(config.hash_seed),
+      memory_(config.memory ? config.memory : std::make_shared<MemoryBudget>(config.bytes_max)) {}
 
-Result<void> KeyValue::check_room(std::size_t more_bytes) const {
-    if (more_bytes <= config_.bytes_max && bytes() <= config_.bytes_max - more_bytes) return {};
-    return Error{Errc::limit_exceeded, cat("the store is full: ", bytes(), " of ", config_.bytes_max, " bytes used, ",
-                                           more_bytes, " wanted")};
+Result<void> KeyValue::check_room(std::size_t more_bytes) {
+    if (memory_->has_room(more_bytes)) return {};
+    sweep();
+    if (memory_->has_room(more_bytes)) return {};
+    return Error{Errc::limit_exceeded, cat("the store is full: ", memory_->bytes(), " of ", memory_->bytes_max(),
+                                           " bytes used, ", more_bytes, " wanted")};
+}
+
+void KeyValue::orphan(const std::shared_ptr<std::string>& value) {
+    const auto cost = cost_of(value);
+    table_bytes_.subtract(cost);
+    orphan_bytes_.add(cost);
+    orphans_.push_back({value, cost});
+    if (orphans_.size() < sweep_at_) return;
+    sweep();
+    sweep_at_ = std::max(orphans_min, 2 * orphans_.size());
+}
+
+void KeyValue::sweep() {
+    std::erase_if(orphans_, [this](const Orphan& orphan) {
+        const bool gone = orphan.value.expired();
+        if (gone) orphan_bytes_.subtract(orphan.bytes);
+        return gone;
+    });
 }
 
 Result<void> KeyValue::take_bytes(std::size_t size) {
     if (auto room = check_room(size); !room) return room;
-    other_bytes_ += size;
+    other_bytes_.add(size);
     return {};
 }
 
@@ -71,19 +98,20 @@ Result<KeyEntry*> KeyValue::find_or_insert(std::string_view key) {
         return Error{Errc::limit_exceeded, cat("the store holds ", table_.size(), " keys, its maximum")};
     const std::size_t cost = key.size() + entry_overhead_bytes;
     if (auto room = check_room(cost); !room) return room.error();
-    table_bytes_ += cost;
+    table_bytes_.add(cost);
     return &table_.find_or_insert(key);
 }
 
 void KeyValue::drop_if_unused(KeyEntry& entry) {
     if (entry.in_use()) return;
-    table_bytes_ -= entry.key.size() + entry_overhead_bytes;
+    table_bytes_.subtract(entry.key.size() + entry_overhead_bytes);
     table_.erase(entry);
 }
 
 // Puts the value in its place, without waking anybody.
 Result<void> KeyValue::store(KeyEntry& entry, NewValue value) {
-    const std::size_t before = cost_of(entry.value);
+    const bool is_shared = entry.value != nullptr && entry.value.use_count() > 1;
+    const std::size_t before = is_shared ? 0 : cost_of(entry.value);
     const std::size_t after = value.bytes.size() + value_overhead_bytes;
     if (after > before) {
         if (auto room = check_room(after - before); !room) {
@@ -91,7 +119,8 @@ Result<void> KeyValue::store(KeyEntry& entry, NewValue value) {
             return room;
         }
     }
-    table_bytes_ = table_bytes_ - before + after;
+    if (is_shared) orphan(entry.value);
+    table_bytes_.set(table_bytes_.bytes() - before + after);
     if (entry.value == nullptr) ++value_count_;
     // In place while no reply shares the string, unless that would keep a large buffer for a small value.
     const bool reuse = value.owned == nullptr && entry.value != nullptr && entry.value.use_count() == 1 &&
@@ -130,10 +159,16 @@ Result<void> KeyValue::append(std::string_view key, std::string_view value) {
     if (entry.value == nullptr) {
         if (auto stored = store(entry, NewValue{value}); !stored) return stored;
     } else {
-        if (auto room = check_room(value.size()); !room) return room;
-        if (entry.value.use_count() > 1) entry.value = std::make_shared<std::string>(*entry.value);
+        const bool is_shared = entry.value.use_count() > 1;
+        if (auto room = check_room(value.size() + (is_shared ? cost_of(entry.value) : 0)); !room) return room;
+        if (is_shared) {
+            auto own = std::make_shared<std::string>(*entry.value);
+            orphan(entry.value);
+            entry.value = std::move(own);
+            table_bytes_.add(cost_of(entry.value));
+        }
         entry.value->append(value);
-        table_bytes_ += value.size();
+        table_bytes_.add(value.size());
     }
     wake_all(entry);
     return {};
@@ -149,7 +184,7 @@ Result<void> KeyValue::push(std::string_view key, NewValue value) {
         drop_if_unused(entry);
         return room;
     }
-    table_bytes_ += cost;
+    table_bytes_.add(cost);
     if (entry.queue == nullptr) entry.queue = std::make_unique<std::deque<std::shared_ptr<std::string>>>();
     entry.queue->push_back(make_value(value));
     wake_one(entry);
@@ -240,7 +275,10 @@ bool KeyValue::exists(std::string_view key) const {
 bool KeyValue::erase(std::string_view key) {
     KeyEntry* entry = table_.find(key);
     if (entry == nullptr || entry->value == nullptr) return false;
-    table_bytes_ -= cost_of(entry->value);
+    if (entry->value.use_count() > 1)
+        orphan(entry->value);
+    else
+        table_bytes_.subtract(cost_of(entry->value));
     keep_spare(entry->value);
     entry->value.reset();
     --value_count_;
@@ -252,12 +290,13 @@ SharedValue KeyValue::pop(std::string_view key, std::size_t& length) {
     KeyEntry* entry = table_.find(key);
     length = entry == nullptr || entry->queue == nullptr ? 0 : entry->queue->size();
     if (length == 0) return nullptr;
-    SharedValue head = std::move(entry->queue->front());
+    const auto head = std::move(entry->queue->front());
     entry->queue->pop_front();
-    table_bytes_ -= head->size() + value_overhead_bytes;
+    // The reply may hold it.
+    orphan(head);
     if (entry->queue->empty()) {
         entry->queue.reset();
-        table_bytes_ -= queue_overhead_bytes;
+        table_bytes_.subtract(queue_overhead_bytes);
         drop_if_unused(*entry);
     }
     return head;
@@ -278,8 +317,10 @@ std::vector<std::string_view> KeyValue::keys() const {
 
 void KeyValue::clear() {
     MUSTER_CHECK(wait_count_ == 0, wait_count_);
+    for (const KeyEntry* entry = table_.oldest(); entry != nullptr; entry = entry->newer)
+        if (entry->value != nullptr && entry->value.use_count() > 1) orphan(entry->value);
     table_.clear();
-    table_bytes_ = 0;
+    table_bytes_.set(0);
     value_count_ = 0;
 }
 

@@ -95,12 +95,19 @@ class KeyValue {
 
     /// Room that others take out of the same quota (half-received requests).
     Result<void> take_bytes(std::size_t size);
-    void give_bytes(std::size_t size) { other_bytes_ -= size; }
-    [[nodiscard]] std::size_t bytes() const { return table_bytes_ + other_bytes_; }
+    void give_bytes(std::size_t size) { other_bytes_.subtract(size); }
+    /// With the values that replies still hold.
+    [[nodiscard]] std::size_t bytes() const {
+        return table_bytes_.bytes() + other_bytes_.bytes() + orphan_bytes_.bytes();
+    }
+    [[nodiscard]] const std::shared_ptr<MemoryBudget>& memory() const { return memory_; }
+    /// Stops charging for values that no reply holds any more.
+    void sweep();
     [[nodiscard]] std::size_t wait_count() const { return wait_count_; }
 
   private:
-    [[nodiscard]] Result<void> check_room(std::size_t more_bytes) const;
+    Result<void> check_room(std::size_t more_bytes);
+    void orphan(const std::shared_ptr<std::string>& value);
     Result<KeyEntry*> find_or_insert(std::string_view key);
     Result<void> store(KeyEntry& entry, NewValue value);
     Result<void> store_number(KeyEntry& entry, std::int64_t number);
@@ -114,8 +121,18 @@ class KeyValue {
 
     const StoreConfig& config_;
     KeyTable table_;
-    std::size_t table_bytes_ = 0;
-    std::size_t other_bytes_ = 0;
+    /// A value that left the map while replies held it. It is charged until the last of them is gone.
+    struct Orphan {
+        std::weak_ptr<const std::string> value;
+        std::size_t bytes = 0;
+    };
+
+    const std::shared_ptr<MemoryBudget> memory_;
+    MemoryCharge table_bytes_{memory_};
+    MemoryCharge other_bytes_{memory_};
+    MemoryCharge orphan_bytes_{memory_, MemoryCharge::Kind::waiting};
+    std::vector<Orphan> orphans_;
+    std::size_t sweep_at_ = 0;  ///< that many orphans
     std::size_t value_count_ = 0;
     std::size_t wait_count_ = 0;
     std::vector<WaitSet*> released_;

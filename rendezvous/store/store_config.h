@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
+#include "rendezvous/base/memory_budget.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::rendezvous {
@@ -16,7 +18,12 @@ struct StoreConfig {
     Duration handshake_timeout = 5s;
 
     /// Keys, values, queues and half-received requests together. 10,000 ranks of gloo store 0.8 GB.
+    /// Used where no `memory` is given.
     std::size_t bytes_max = std::size_t{4} * 1024 * 1024 * 1024;
+
+    /// The budget of the whole daemon, of which the store is a part. Empty: the store has one of its own of
+    /// `bytes_max`.
+    std::shared_ptr<MemoryBudget> memory{};
 
     /// Keys and queues together. Jobs use 10^2 to 10^5.
     std::size_t key_count_max = 4'000'000;

@@ -108,7 +108,7 @@ std::string StoreServer::Impl::carry_out(StoreConnection& connection, NewValue v
             if (head != nullptr) replies.blob(head);
             return {};
         }
-        case Operation::list_keys: list_keys(replies); return {};
+        case Operation::list_keys: return list_keys(replies);
         case Operation::watch_key: replies.byte(c10d::key_watched); return {};
     }
     return "unknown operation";
@@ -132,16 +132,19 @@ std::string StoreServer::Impl::wait(StoreConnection& connection, ReplyWriter& re
     return {};
 }
 
-void StoreServer::Impl::list_keys(ReplyWriter& replies) {
+std::string StoreServer::Impl::list_keys(ReplyWriter& replies) {
     const auto keys = map.keys();
     std::size_t size = sizeof(std::int64_t);
     for (const auto key : keys) size += sizeof(std::uint64_t) + key.size();
-    auto bytes = std::make_shared<std::string>();
-    bytes->reserve(size);
-    ByteWriter writer(*bytes);
+    if (auto room = map.take_bytes(size); !room) return std::move(room.error().context);
+    map.give_bytes(size);
+    std::string bytes;
+    bytes.reserve(size);
+    ByteWriter writer(bytes);
     writer.number(static_cast<std::int64_t>(keys.size()));
     for (const auto key : keys) writer.blob<std::uint64_t>(key);
-    replies.whole(std::move(bytes));
+    replies.whole(charged_bytes(std::move(bytes), map.memory()));
+    return {};
 }
 
 void StoreServer::Impl::answer_released(StoreConnection& serving, ReplyWriter& replies) {

@@ -120,7 +120,12 @@ void StoreServer::elapsed(Instant now) {
     }
 }
 
+void StoreServer::sweep() {
+    impl_->map.sweep();
+}
+
 StoreUsage StoreServer::usage() const {
+    impl_->map.sweep();
     return {.connection_count = impl_->connections.size(),
             .key_count = impl_->map.value_count(),
             .bytes = impl_->map.bytes(),

@@ -59,7 +59,7 @@ enum class StoreFlow {
 struct StoreUsage {
     std::size_t connection_count = 0;
     std::size_t key_count = 0;   ///< keys with a value; queues are not counted
-    std::size_t bytes = 0;       ///< against StoreConfig::bytes_max
+    std::size_t bytes = 0;       ///< of the memory budget, with values that only replies hold
     std::size_t wait_count = 0;  ///< parked (connection, key) pairs
 };
 
@@ -108,6 +108,8 @@ class StoreServer {
     void elapsed(Instant now);
 
     [[nodiscard]] StoreUsage usage() const;
+    /// Gives back what was charged for values that were written since; call it while memory is short.
+    void sweep();
 
   private:
     struct Impl;

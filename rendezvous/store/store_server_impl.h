@@ -42,7 +42,7 @@ struct StoreServer::Impl {
     /// Empty, or why the connection must be closed.
     std::string carry_out(StoreConnection& connection, NewValue value, ReplyWriter& replies);
     std::string wait(StoreConnection& connection, ReplyWriter& replies);
-    void list_keys(ReplyWriter& replies);
+    std::string list_keys(ReplyWriter& replies);
     void answer_released(StoreConnection& serving, ReplyWriter& replies);
 
     const StoreConfig config;

@@ -1,12 +1,12 @@
-// The store client for programs with an Asio loop: the operations of store_client.h, answered through handlers.
+// The store client for programs with an Asio loop: the operations of store_client.h with handlers.
 //
-// Calls run one after another in the order in which they were made, because c10d answers in order: a get() that waits
-// for its key holds up the calls behind it (use a second client for long waits). Every call has a deadline, counted
-// from when it was made; one that has passed when its turn comes ends without a word to the server.
-// Failures are those of StoreClient: timed_out leaves the client usable, anything else on the wire is the end of it.
+// Calls run one after another in the order in which they were made, because c10d answers in order. A get() that waits
+// for its key delays the calls after it (use a second client for long waits). The deadline of a call counts from when
+// it was made; if it passes before the call's turn, nothing is sent. Failures are those of StoreClient: timed_out
+// leaves the client usable, any other failure of the connection ends it.
 //
-// Everything happens on the io_context's thread, handlers included, and none is called from within the call that takes
-// it. After the client is destroyed no handler is called any more.
+// Everything, handlers included, runs on the io_context's thread. No handler runs inside the call that takes it, or
+// after the client is destroyed.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

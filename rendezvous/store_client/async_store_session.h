@@ -1,4 +1,4 @@
-// One connection of the asynchronous store client: connecting, the calls in line, and the exchange that runs.
+// One connection of the asynchronous store client: connecting, queued calls, and the current exchange.
 #pragma once
 
 #include <array>

@@ -32,7 +32,7 @@ struct StoreClient::Impl {
     Endpoint endpoint;
     StoreClientOptions options;
     OpenStore store;
-    std::map<Operation, bool> supported;  ///< what probing has shown
+    std::map<Operation, bool> supported;  ///< Results of probing.
 
     Instant deadline(Timeout timeout) const { return steady_clock::now() + timeout.value_or(options.timeout); }
 
@@ -198,15 +198,6 @@ Result<std::int64_t> StoreClient::num_keys(Timeout timeout) {
     return impl_->store.core.reply().number;
 }
 
-Result<std::int64_t> StoreClient::count_worker(Timeout timeout) {
-    Request request;
-    request.operation = Operation::add;
-    request.key = c10d::worker_count_key;
-    request.number = 1;
-    if (auto done = impl_->exchange(request, impl_->deadline(timeout)); !done) return done.error();
-    return impl_->store.core.reply().number;
-}
-
 Result<void> StoreClient::queue_push(std::string_view key, std::string_view value, Timeout timeout) {
     // QUEUE_LEN stands for all three: they came together, and it changes nothing.
     if (auto known = impl_->require(Operation::queue_len, impl_->deadline(timeout)); !known) return known;
@@ -219,15 +210,6 @@ Result<std::optional<std::string>> StoreClient::queue_pop(std::string_view key, 
     auto& blobs = impl_->store.core.reply().blobs;
     if (blobs.empty()) return std::optional<std::string>{};
     return std::optional(std::move(blobs.front()));
-}
-
-Result<std::string> StoreClient::queue_wait_pop(std::string_view key, Timeout timeout) {
-    const auto until = impl_->deadline(timeout);
-    if (auto there = impl_->with_keys(Operation::wait, {std::string(key)}, until); !there) return there.error();
-    auto head = queue_pop(key, until - steady_clock::now());
-    if (!head) return head.error();
-    if (!*head) return Error{Errc::not_found, cat("the queue ", key, " was empty again: another client was faster")};
-    return std::move(**head);
 }
 
 Result<std::int64_t> StoreClient::queue_length(std::string_view key, Timeout timeout) {

@@ -1,14 +1,14 @@
 // A blocking client of a c10d store: ours, or PyTorch's (libuv or legacy server, 2.1 and later). Plain POSIX sockets.
 //
-// Keys and values are bytes. The same keys are seen by PyTorch's TCPStore clients ("/" is put before each on the wire).
+// Keys and values are bytes. PyTorch's TCPStore clients see the same keys ("/" precedes each on the wire).
 //
-// Every call has a deadline: `timeout` from its start, or the options' when none is given. When it passes, the call
-// fails with timed_out; a wait is called off on the server and the client stays usable. After any other failure on the
-// wire the connection is gone for good, and every later call returns the first failure: c10d cannot tell which requests
-// took effect, so nothing is ever sent twice. Limits: keys of 8 KiB, values of 8 MiB, 131,072 keys a call, refused here
-// with limit_exceeded before anything is sent (a server would just close).
+// Every call has a deadline: `timeout` from its start, or the options' default. After the deadline the call fails with
+// timed_out; a wait is cancelled on the server, and the client stays usable. After any other failure of the connection
+// every later call returns the first failure: c10d does not tell which requests took effect, so nothing is ever sent
+// twice. Limits: keys of 8 KiB, values of 8 MiB, 131,072 keys a call. A call beyond a limit fails with limit_exceeded
+// before anything is sent (a server would just close).
 //
-// Not for use by two threads at a time; a second client is a second connection.
+// Not thread-safe. A second client is a second connection.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@
 namespace muster::rendezvous {
 
 struct StoreClientOptions {
-    Duration connect_timeout = 300s;  ///< for connect(), all attempts together; PyTorch's default
-    Duration timeout = 300s;          ///< for every call that names none; PyTorch's default
-    Duration attempt_timeout = 5s;    ///< for one address: connecting and the handshake
-    Duration backoff_min = 20ms;      ///< after a failed attempt; doubles up to backoff_max, with 25 % of jitter
+    Duration connect_timeout = 300s;  ///< Limit of connect(), all attempts together. PyTorch's default.
+    Duration timeout = 300s;          ///< Limit of every call without its own. PyTorch's default.
+    Duration attempt_timeout = 5s;    ///< Limit for one address: connecting and the handshake.
+    Duration backoff_min = 20ms;      ///< Wait after a failed attempt. Doubles up to backoff_max, with 25 % jitter.
     Duration backoff_max = 500ms;
 };
 
@@ -73,8 +73,6 @@ class StoreClient {
     Result<void> queue_push(std::string_view key, std::string_view value, Timeout timeout = {});
     /// The head, at once; nothing when the queue is empty.
     Result<std::optional<std::string>> queue_pop(std::string_view key, Timeout timeout = {});
-    /// The head, waited for. not_found when another client won the race for it, or the key is a plain one.
-    Result<std::string> queue_wait_pop(std::string_view key, Timeout timeout = {});
     Result<std::int64_t> queue_length(std::string_view key, Timeout timeout = {});
     /// Of the keys that begin with "/", without it.
     Result<std::vector<std::string>> list_keys(Timeout timeout = {});
@@ -82,9 +80,6 @@ class StoreClient {
     /// server has BARRIER; elsewhere ADD, and a wait for the key "<key>/done", so all clients of a barrier must agree
     /// on their server, which they do. A call that timed out stays counted.
     Result<void> barrier(std::string_view key, std::int64_t world, Timeout timeout = {});
-
-    /// Adds this worker to PyTorch's worker counter ("init/"), as a TCPStore with a world size does.
-    Result<std::int64_t> count_worker(Timeout timeout = {});
 
     /// It answers in one trip and knows every operation.
     [[nodiscard]] bool server_is_ours() const;

@@ -1,4 +1,4 @@
-// Opening a connection to a store: names, addresses, the handshake, and trying again.
+// Opens a connection to a store: names, addresses, the handshake, and retries.
 #pragma once
 
 #include "rendezvous/store_client/blocking_socket.h"

@@ -85,7 +85,7 @@ native::Hello Swarm::hello(std::uint32_t index) const {
     return hello;
 }
 
-native::Join Swarm::join_words(std::uint32_t index, Round last_round) const {
+native::Join Swarm::join_messages(std::uint32_t index, Round last_round) const {
     native::Join join;
     // Longer than any of this takes, on a busy host too: nobody need ping.
     join.terms = {.nodes_min = count_ - 1, .nodes_max = count_, .restarts_max = 1, .lease_ms = 60'000};
@@ -112,7 +112,7 @@ void Swarm::join() {
     for (std::uint32_t i = 0; i < count_; ++i) {
         std::string bytes;
         native::append_frame(bytes, hello(i));
-        native::append_frame(bytes, join_words(i, no_round));
+        native::append_frame(bytes, join_messages(i, no_round));
         write(agents_[i].fd, bytes);
     }
 }
@@ -153,13 +153,13 @@ double Swarm::settle(Round round, Clock::time_point from) {
     while (assigned_ < alive_ || told_ < alive_) {
         if (Clock::now() - from > give_up_after)
             fail("round " + std::to_string(round) + ": " + std::to_string(assigned_) + " were assigned in time");
-        hear_some(1000);
+        receive_for(1000);
         if (assigned_ == alive_ && assigned_ms == 0) assigned_ms = milliseconds(Clock::now() - from);
     }
     return assigned_ms;
 }
 
-bool Swarm::hear_some(int milliseconds) {
+bool Swarm::receive_for(int milliseconds) {
     std::array<epoll_event, 256> events;
     const int ready = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), milliseconds);
     for (int i = 0; i < ready; ++i) {
@@ -171,8 +171,8 @@ bool Swarm::hear_some(int milliseconds) {
     return ready > 0;
 }
 
-void Swarm::hear_until(Clock::time_point end) {
-    while (hear_some(1) && Clock::now() < end) {
+void Swarm::receive_until(Clock::time_point end) {
+    while (receive_for(1) && Clock::now() < end) {
     }
 }
 
@@ -218,7 +218,7 @@ void Swarm::hear(std::uint32_t index, char type) {
     if (type != ended_type) return;
     std::string bytes;
     native::append_frame(bytes, native::RoundReport{.round = round_ - 1, .failures = {}, .stopped_count = 8});
-    native::append_frame(bytes, join_words(index, round_ - 1));
+    native::append_frame(bytes, join_messages(index, round_ - 1));
     write(agents_[index].fd, bytes);
 }
 

@@ -51,7 +51,7 @@ class Swarm {
 
     void say(std::uint32_t index, const native::Message& message);
     /// Takes what comes until then, or until nothing has come for a millisecond.
-    void hear_until(Clock::time_point end);
+    void receive_until(Clock::time_point end);
     [[nodiscard]] std::uint32_t count() const { return count_; }
     [[nodiscard]] const Tally& said() const { return said_; }
     [[nodiscard]] const Tally& heard() const { return heard_; }
@@ -65,9 +65,9 @@ class Swarm {
     };
 
     native::Hello hello(std::uint32_t index) const;
-    native::Join join_words(std::uint32_t index, Round last_round) const;
+    native::Join join_messages(std::uint32_t index, Round last_round) const;
     /// False: nothing came.
-    bool hear_some(int milliseconds);
+    bool receive_for(int milliseconds);
     void take(std::uint32_t index, std::string_view bytes);
     void hear(std::uint32_t index, char type);
     void note_place(const std::string& frame);

@@ -31,7 +31,7 @@ class Mischief {
   public:
     explicit Mischief(Dice dice) : dice_(dice) {
         ServerConfig config;
-        config.quiet_start = dice_.below(2) == 1 ? QuietStart::until_full : QuietStart::none;
+        config.start_hold = dice_.below(2) == 1 ? StartHold::until_full : StartHold::none;
         config.jobs_max = 1;  // so that all assignments of one step belong to one seal
         config.nodes_max = 5;
         server_ = std::make_unique<Server>(config, now_);

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "rendezvous/base/text/text.h"
-#include "tests/simulation/event_queue.h"
 #include "tests/simulation/happening.h"
+#include "tests/simulation/host/event_queue.h"
 
 namespace muster::simulation {
 

@@ -38,6 +38,7 @@ std::string_view name(Happening happening) {
                                                                             "stranger_refused",
                                                                             "surplus_refused",
                                                                             "twin_refused",
+                                                                            "boaster_refused",
                                                                             "node_drained",
                                                                             "round_sealed",
                                                                             "round_restarted",

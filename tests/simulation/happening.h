@@ -49,6 +49,7 @@ enum class Happening : std::uint8_t {
     stranger_refused,
     surplus_refused,
     twin_refused,
+    boaster_refused,
     node_drained,
     // -- marks: what the faults led to --
     round_sealed,

@@ -45,6 +45,7 @@ enum class Plant : std::uint8_t {
     judges_nodes_hastily,  ///< a node is left out after its first failure
     takes_any_proof,       ///< the daemon does not look at what is said to prove that the secret is known
     speaks_without_lease,  ///< a leader whose lease is over goes on telling
+    believes_boasters,     ///< a refused join moves the numbers of the rounds
     count_,
 };
 
@@ -82,12 +83,13 @@ inline constexpr std::array<PlantFacts, static_cast<std::size_t>(Plant::count_)>
     {Plant::runs_in_circles, "runs_in_circles", "limit"},
     {Plant::tells_before_keeping, "tells_before_keeping", "S1 S8 S9 budget outcome"},
     {Plant::loses_last_writes, "loses_last_writes", "S1 S8 S9 budget outcome"},
-    {Plant::keeps_no_members, "keeps_no_members", "S1 S8 S9 outcome"},
+    {Plant::keeps_no_members, "keeps_no_members", "S1 S8 S9 outcome L1"},
     {Plant::widens_window, "widens_window", "budget"},
     {Plant::narrows_window, "narrows_window", "budget"},
     {Plant::judges_nodes_hastily, "judges_nodes_hastily", "left_out"},
     {Plant::takes_any_proof, "takes_any_proof", "secret"},
     {Plant::speaks_without_lease, "speaks_without_lease", "reign"},
+    {Plant::believes_boasters, "believes_boasters", "numbers"},
 }};
 
 inline std::optional<Plant> parse_plant(std::string_view name) {

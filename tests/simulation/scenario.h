@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "rendezvous/wire/native/messages.h"
-#include "tests/simulation/network.h"
-#include "tests/simulation/random.h"
+#include "tests/simulation/host/network.h"
+#include "tests/simulation/host/random.h"
 
 namespace muster::simulation {
 

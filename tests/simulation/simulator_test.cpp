@@ -1,7 +1,7 @@
 // The simulator's own parts: if chance, clocks or the simulated TCP were wrong, its verdicts would mean nothing.
 #include <vector>
 
-#include "tests/simulation/network.h"
+#include "tests/simulation/host/network.h"
 #include "tests/simulation/world.h"
 #include "tests/support/catch.h"
 

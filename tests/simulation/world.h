@@ -19,9 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/simulation/daemon_process.h"
+#include "tests/simulation/processes/daemon_process.h"
+#include "tests/simulation/processes/twin.h"
 #include "tests/simulation/scenario.h"
-#include "tests/simulation/twin.h"
 
 namespace muster::simulation {
 

@@ -8,10 +8,10 @@ namespace muster::simulation {
 
 /// As launcher/node/embedded_daemon.cpp has it; a musterd is told that it is the first one, or knows nothing of before.
 rendezvous::ServerConfig World::daemon_config() const {
-    using rendezvous::QuietStart;
+    using rendezvous::StartHold;
     rendezvous::ServerConfig config;
     if (scenario_.embedded) config.embedded_for = scenario_.jobs[0].name;
-    config.quiet_start = scenario_.embedded || events_.now() <= 1s ? QuietStart::until_full : QuietStart::always;
+    config.start_hold = scenario_.embedded || events_.now() <= 1s ? StartHold::until_full : StartHold::always;
     if (scenario_.secret) {
         config.secret = hash_with(job_secret);
         config.secret_seed = describe(events_.now());  // another one for each daemon

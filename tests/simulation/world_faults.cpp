@@ -1,8 +1,10 @@
 // The faults that befall a world while there is no peace.
 #include <algorithm>
 #include <csignal>
+#include <limits>
 #include <utility>
 
+#include "rendezvous/rounds/terms.h"
 #include "tests/simulation/world.h"
 
 namespace muster::simulation {
@@ -239,7 +241,8 @@ void World::drain_node() {
     if (node != nullptr) daemon().drain(node->agent()->incarnation(), node->agent()->node());
 }
 
-/// It begins as every agent does, with its first connection, and so is told apart from the one that is there.
+/// It begins as every agent does, with its first connection, and so is told apart from the one that is there. A boaster
+/// comes with it.
 void World::start_twin() {
     Node* const node = pick_alive();
     if (node == nullptr || node->odd || !invariants_.healthy(node->agent()->incarnation())) return;
@@ -247,8 +250,12 @@ void World::start_twin() {
     hello.job = scenario_.jobs[node->job].name;
     hello.node = {cat("host", node->host), next_pid_++, node->agent()->incarnation()};
     if (surroundings_.plant == Plant::welcomes_twin) hello.connection = 1000;
-    twins_.push_back(
-        std::make_unique<Twin>(surroundings_, node->host, daemon_address, hello, supervisor_config(*node).join));
+    auto join = supervisor_config(*node).join;
+    twins_.push_back(std::make_unique<Twin>(surroundings_, node->host, daemon_address, hello, join));
+    hello.node.incarnation = std::numeric_limits<Incarnation>::max() - twins_.size();
+    ++join.terms.restarts_max;
+    join.last_round = rendezvous::round_max;
+    twins_.push_back(std::make_unique<Twin>(surroundings_, node->host, daemon_address, hello, join));
 }
 
 }  // namespace muster::simulation

@@ -80,7 +80,7 @@ void Story::run(std::string_view text) {
     }
     if (verb == "terms") return set_terms(words);
     if (verb == "advance") return advance(duration_of(pieces.at(1)));
-    if (verb == "torchrun") return step(rendezvous::TorchrunCame{"job", std::string(pieces.at(1))});
+    if (verb == "torchrun") return step(rendezvous::TorchrunConnected{"job", std::string(pieces.at(1))});
     if (verb == "restart") return restart(pieces.size() > 1 ? duration_of(pieces[1]) : 0ms);
     if (verb == "show") return show(pieces.at(1));
     if (verb == "stall") {
@@ -107,8 +107,8 @@ void Story::set_terms(const Words& words) {
     if (words.contains("lease")) terms_.lease_ms = ms_of(words.at("lease"));
     if (words.contains("lost")) terms_.lost_timeout_ms = ms_of(words.at("lost"));
     terms_.fixed_world = terms_.fixed_world || words.contains("fixed");
-    if (words.contains("quiet")) config_.quiet_start = QuietStart::until_full;
-    if (words.contains("quiet_always")) config_.quiet_start = QuietStart::always;
+    if (words.contains("quiet")) config_.start_hold = StartHold::until_full;
+    if (words.contains("quiet_always")) config_.start_hold = StartHold::always;
     config_.keep_records = words.contains("kept");
     if (config_.keep_records) kept_[complete_record().key] = complete_record().value;
     config_.allow_faults = words.contains("allow_faults");
@@ -163,6 +163,12 @@ bool Story::run_agent(const std::string& verb, Puppet& agent, const Words& words
         close(agent);
         died(agent);
     } else if (verb == "resume") {
+        auto& told = agent.assigned;
+        if (words.contains("round") && agent.connection_number == 0) agent.join.terms = terms_;
+        take(words, "round", told.round);
+        take(words, "of", told.group_world_size);
+        take(words, "group", told.group_rank);
+        take(words, "restarts", told.restart_count);
         connect(agent);
         hear(agent, native::Resume{agent.assigned.round, words.contains("done"), agent.join, agent.assigned});
     } else {
@@ -213,6 +219,7 @@ void Story::join(Puppet& agent, const Words& words) {
     if (words.contains("version")) agent.version = words.at("version");
     agent.join.hosts_endpoint = words.contains("hosts");
     agent.join.last_round = agent.assigned.round;
+    take(words, "last_round", agent.join.last_round);
     if (agent.connection == 0) connect(agent);
     hear(agent, agent.join);
 }
@@ -365,7 +372,7 @@ void Story::step(const ServerEvent& event) {
 }
 
 void Story::print(const ServerStep& step) {
-    for (const auto& why : step.why) line(cat("log: ", why));
+    for (const auto& why : step.why) line(cat("log: ", why.text));
     for (const auto& record : step.records) {
         if (!record.value.empty()) {
             kept_[record.key] = record.value;

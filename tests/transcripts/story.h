@@ -4,9 +4,9 @@
 //
 //   terms min=1 max=2 spares=1 restarts=1 last_call=30s lease=5s lost=60s fixed   before the first join
 //         window=10s node_failures=2 of_rounds=4 restart_early   --max-restarts 1/10s, --node-failures 2/4, ...
-//         quiet quiet_always embedded           what the daemon is (QuietStart; part of the node that hosts it)
+//         quiet quiet_always embedded           what the daemon is (StartHold; part of the node that hosts it)
 //         kept                                  its records are kept
-//   join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [arguments=--lr=1] [version=1.0]
+//   join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [arguments=--lr=1] [version=1.0] [last_round=9]
 //                                               Join; Hello first on a new connection
 //   report n0 [stopped=2]                       RoundReport
 //   rejoin n0                                   report, join
@@ -16,7 +16,8 @@
 //   drain n0 node=n1 | notify n0                a command that n0 passes on
 //   close n0                                    the connection breaks
 //   reconnect n0                                another connection, before the first one has ended
-//   resume n0 [done]                            a new connection, Hello and Resume
+//   resume n0 [done] [round=9] [of=2] [group=1] [restarts=3]
+//                                               a new connection, Hello and Resume; of a round that it was never in
 //   died n0                                     the guardian speaks; with the connection broken before: kill n0
 //   lose n0                                     it never saw its Assigned
 //   silence n0 | speak n0                       stops and goes on pinging

@@ -56,16 +56,16 @@ static void leave_behind(int own_session, int forks) {
     close(ready[1]);
 }
 
-static volatile sig_atomic_t told_to_stop = 0;
+static volatile sig_atomic_t stop_requested = 0;
 
 static void note_stop(int signal_number) {
     (void)signal_number;
-    told_to_stop = 1;
+    stop_requested = 1;
 }
 
 static void save_when_told(const char* file, int ms) {
     const struct timespec work = {ms / 1000, ms % 1000 * 1000000L};
-    while (!told_to_stop) usleep(1000);
+    while (!stop_requested) usleep(1000);
     nanosleep(&work, NULL);
     const int fd = open(file, O_WRONLY | O_APPEND | O_CREAT, 0666);
     say(fd, "saved\n");

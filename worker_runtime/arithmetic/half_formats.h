@@ -1,5 +1,5 @@
-// The two 16-bit formats, one element at a time: IEEE 754 binary16, and bf16, the upper half of an f32. To nearest
-// even; NaNs become quiet ones. For the host and for GPUs.
+// The two 16-bit formats, one element at a time: IEEE 754 binary16, and bf16, the upper half of an f32. Rounds to
+// nearest even; NaNs become quiet. For the host and for GPUs.
 #pragma once
 
 #include <cstdint>

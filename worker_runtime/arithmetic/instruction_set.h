@@ -1,5 +1,5 @@
-// Which instructions of this processor arithmetic on arrays uses. Such arithmetic is compiled once for each set
-// (muster_instruction_sets in CMakeLists.txt), and chosen at run time; all sets give the same bits.
+// Selects the instruction set for arithmetic on arrays. The code is compiled once for each set (muster_instruction_sets
+// in CMakeLists.txt), and the set is selected at run time. All sets give the same bits.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 namespace muster::runtime {
 
 enum class InstructionSet {
-    scalar,  ///< what every processor of the architecture has
+    scalar,  ///< The baseline of the architecture.
     avx2,    ///< AVX2 and F16C
     avx512,  ///< AVX-512 F, BW and VL, and F16C
 };

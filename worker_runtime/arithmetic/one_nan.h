@@ -1,4 +1,5 @@
-// Processors and GPUs make NaNs with different bits, and which of two an operation passes on differs too.
+// Replaces every NaN by the same one, because processors and GPUs make NaNs with different bits, and differ in which of
+// two an operation keeps.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// What PowerSGD does with single numbers, and in which order sums are made, on the host and on GPUs: so both have the
+// PowerSGD's arithmetic on single numbers, and the order of its sums, for the host and for GPUs, so that both have the
 // same bits.
 #pragma once
 

@@ -101,7 +101,7 @@ struct SoftwareF16 {
     static MUSTER_INLINE Sum decode(Raw raw) { return {widened(raw & 0xffffu), widened(raw >> 16)}; }
     static MUSTER_INLINE Raw encode(Sum sum) { return narrowed(sum.even) | (narrowed(sum.odd) << 16); }
 
-    static constexpr std::uint32_t bias_gap = (127u - 15u) << 23;  ///< between the exponents of f32 and f16
+    static constexpr std::uint32_t bias_gap = (127u - 15u) << 23;  ///< Difference between the exponents of f32 and f16.
 
     static MUSTER_INLINE Floats widened(Bits half) {
         const Bits sign = (half & 0x8000u) << 16;

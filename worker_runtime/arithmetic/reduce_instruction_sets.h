@@ -1,5 +1,5 @@
-// reduce() once for each instruction set, all with the same bits. For reduce_kernels.cpp, which chooses among them, and
-// for tests, which compare them.
+// reduce() for each instruction set, all with the same bits. reduce_kernels.cpp selects one of them; tests compare
+// them.
 #pragma once
 
 #include "worker_runtime/arithmetic/instruction_set.h"

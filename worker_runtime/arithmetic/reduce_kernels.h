@@ -18,8 +18,8 @@ struct Reduction {
     int input_count = 0;
     void* const* outputs = nullptr;
     int output_count = 0;
-    std::size_t count = 0;           ///< elements
-    const float* weights = nullptr;  ///< of the inputs in an average; null: all 1
+    std::size_t count = 0;           ///< Number of elements.
+    const float* weights = nullptr;  ///< Weights of the inputs in an average. Null: all 1.
     /// What an average multiplies its sum by; 0: 1 / (sum of weights). For an average in several calls, over some of
     /// the ranks each: 1 until the last call, whose factor is reciprocal_of() all ranks. The first input is then the
     /// sum so far, with weight 1.

@@ -1,8 +1,8 @@
-// reduce() for one instruction set: see reduce_formats_body.h, whose rules hold here too. The file that includes this
-// has defined `F16`, the format that suits its instructions, and any_nan(a, b) for vectors of f32 and of f64.
+// reduce() for one instruction set. The rules of reduce_formats_body.h apply here too. The including file has defined
+// `F16`, the format for its instructions, and any_nan(a, b) for vectors of f32 and of f64.
 //
-// A kernel goes through memory once. For each block it loads the inputs in rank order, combines them in registers, and
-// only then stores to all outputs; so an output may be an input.
+// A kernel reads memory once. For each block it loads the inputs in rank order, combines them in registers, and only
+// then stores to all outputs. An output may therefore be an input.
 #pragma once
 
 #include "worker_runtime/arithmetic/reduce_formats_body.h"

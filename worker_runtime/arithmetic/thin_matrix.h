@@ -1,5 +1,5 @@
-// Products with matrices of few columns. A matrix lies row by row, a thin one column by column; the order of additions
-// is fixed (power_elements.h).
+// Products with matrices of few columns. A matrix is stored by rows, a thin one by columns. The order of additions is
+// fixed (power_elements.h).
 #pragma once
 
 #include <cstddef>

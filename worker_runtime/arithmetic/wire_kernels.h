@@ -1,5 +1,5 @@
 // The arithmetic of compressed wires on arrays in host memory, once for each instruction set, all with the same bits.
-// convert() and int8_blocks.h are what the engine calls; tests compare the sets.
+// The engine calls convert() and int8_blocks.h; tests compare the sets.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
-// WireKernels for one instruction set: plain loops, which the compiler turns into its vectors. The rule of
-// arithmetic/reduce_formats_body.h holds here too: everything has internal linkage, and what it calls of other headers
-// is always inlined. The file that includes this has defined narrow_f16_vectors() and widen_f16_vectors(), which give
-// the number of elements that they did: all but a rest of less than a vector, or none.
+// WireKernels for one instruction set: plain loops that the compiler vectorizes. The rule of
+// arithmetic/reduce_formats_body.h applies here too: everything has internal linkage, and functions of other headers
+// are always inlined. The including file has defined narrow_f16_vectors() and widen_f16_vectors(), which return the
+// number of converted elements: all but a rest of less than a vector, or none.
 #pragma once
 
 #include "worker_runtime/arithmetic/half_formats.h"

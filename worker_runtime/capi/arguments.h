@@ -1,4 +1,4 @@
-// Reading what a C caller gave, and writing what it wants back.
+// Reads the arguments of C callers and writes their results.
 #pragma once
 
 #include <algorithm>

@@ -115,7 +115,7 @@ class CallersExchange final : public BucketExchange {
     muster_exchange given_;
     const std::string name_;
     int world_ = 1;
-    std::vector<Slices> slices_;  ///< by bucket
+    std::vector<Slices> slices_;  ///< Indexed by bucket.
     mutable std::optional<int> wrong_count_{};
 };
 

@@ -1,4 +1,4 @@
-// An exchange that a caller of the C API has written.
+// Adapts an exchange written by a caller of the C API.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// How a failure leaves the library: a status, and a sentence that the thread keeps.
+// Reports a failure to the caller: a status, and a message that the thread keeps.
 #pragma once
 
 #include <new>

@@ -1,8 +1,8 @@
-// What stands behind the opaque pointers of the C API.
+// The objects of the opaque pointers of the C API.
 //
-// A handle is no address but a number that is never used twice, looked up with each call: one that was released, is of
-// another kind, or was made up is found out instead of followed. A call in progress keeps its object, so that another
-// thread may release the handle meanwhile. A look-up costs some ten nanoseconds.
+// A handle is not an address but a number that is never reused, looked up in each call. A handle that was released, has
+// another type or is invalid gives an error instead of a crash. A call in progress keeps its object, so another thread
+// may release the handle meanwhile. A lookup costs about ten nanoseconds.
 #pragma once
 
 #include <atomic>

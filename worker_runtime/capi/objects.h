@@ -1,4 +1,4 @@
-// The objects behind the handles. Each holds what it stands on, so that handles may be released in any order.
+// The objects of the handles. Each keeps the objects that it depends on, so handles may be released in any order.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ struct CommunicatorObject {
 struct ReducerObject {
     std::shared_ptr<CommunicatorObject> communicator;
     GradientReducer reducer;
-    ReducerState kept = {};  ///< what the caller was shown last
+    ReducerState kept = {};  ///< The state that the caller received last.
 };
 
 struct OptimizerObject {

@@ -144,13 +144,13 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
             taken = first.error();
         }
     }
-    auto nonce = hear_rank_0(taken ? Result<std::string>(terms.nonce) : taken.error());
+    auto nonce = receive_from_rank_0(taken ? Result<std::string>(terms.nonce) : taken.error());
     if (!nonce) return nonce.error();
     opening_ = *nonce;
-    auto refusal = hear_rank_0(terms.refusal.substr(0, sentence_bytes_max));
+    auto refusal = receive_from_rank_0(terms.refusal.substr(0, sentence_bytes_max));
     if (!refusal) return refusal.error();
     terms.refusal = *refusal;
-    auto identity = hear_rank_0(directory.identity);
+    auto identity = receive_from_rank_0(directory.identity);
     if (!identity) return identity.error();
     word_ = directory_word(options_.directory, *identity);
     auto agreed = agree(reach_neighbours(neighbours));
@@ -185,7 +185,7 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
 Result<std::optional<LocalDirectory>> CheckpointerBody::open_local(const std::string& identity) {
     const auto own =
         cat(options_.local_directory.empty() ? 0 : options_.shared_every, ' ', static_cast<int>(options_.replicas));
-    auto first = hear_rank_0(own);
+    auto first = receive_from_rank_0(own);
     if (!first) return first.error();
     Result<void> fine;
     if (own != *first) {

@@ -73,7 +73,7 @@ class CheckpointerBody {
     [[nodiscard]] Result<Agreement> agree(const Result<void>& own) const {
         return all_agree(world_, own, options_.persist_timeout);
     }
-    [[nodiscard]] Result<std::string> hear_rank_0(const Result<std::string>& own) const {
+    [[nodiscard]] Result<std::string> receive_from_rank_0(const Result<std::string>& own) const {
         return from_rank_0(world_, own, options_.persist_timeout);
     }
     [[nodiscard]] bool copies_idle() const { return !copies_ || copies_->idle(); }

@@ -150,7 +150,7 @@ Result<std::optional<LoadReport>> CheckpointerBody::load_newest(CheckpointState&
     bool near_tried = false, any_on_disk = false;
     for (std::size_t i = 0;; ++i) {
         // Rank 0 says which one: another host may see the directory a moment older.
-        auto next = hear_rank_0(Result<std::string>(i < candidates.size() ? to_string(candidates[i]) : ""));
+        auto next = receive_from_rank_0(Result<std::string>(i < candidates.size() ? to_string(candidates[i]) : ""));
         if (!next) return next.error();
         const auto name = parse_checkpoint_name(*next);
         any_on_disk = any_on_disk || name.has_value();

@@ -44,7 +44,7 @@ std::vector<Replica> replicas_of(const std::vector<StateTensor>& tensors) {
     return replicas;
 }
 
-std::string in_words(const std::vector<std::size_t>& ranks) {
+std::string description_of(const std::vector<std::size_t>& ranks) {
     std::vector<std::string> named;
     for (const auto rank : ranks) {
         if (named.size() < named_ranks_max) named.push_back(cat(rank));
@@ -84,8 +84,8 @@ Result<void> compare_replicas(Communicator& world, const std::vector<StateTensor
     const std::span<const std::uint64_t> summary(*sums);
     if (const auto ranks = unlike_rank_0(summary, 2, 0); !ranks.empty()) {
         return Error{Errc::invalid_argument,
-                     cat("the ranks have different numbers of replicated tensors: ", in_words(ranks), ", which has ",
-                         summary[0], "; rank ", ranks[0], " has ", summary[2 * ranks[0]])};
+                     cat("the ranks have different numbers of replicated tensors: ", description_of(ranks),
+                         ", which has ", summary[0], "; rank ", ranks[0], " has ", summary[2 * ranks[0]])};
     }
     if (unlike_rank_0(summary, 2, 1).empty()) return {};
     const auto all = gather(world, checksums, timeout);
@@ -97,7 +97,7 @@ Result<void> compare_replicas(Communicator& world, const std::vector<StateTensor
         if (ranks.empty()) continue;
         more += first.empty() ? 0 : 1;
         if (first.empty())
-            first = cat("tensor '", replicas[i].name, "' is not the same on all ranks: ", in_words(ranks));
+            first = cat("tensor '", replicas[i].name, "' is not the same on all ranks: ", description_of(ranks));
     }
     const auto others =
         more == 0 ? std::string() : cat(", and so in ", more, more == 1 ? " other tensor" : " other tensors");

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t memory_bytes_max = std::size_t{1} << 56;
 
 /// What ended a rank's connections has ended it: the word of that is on its way.
-constexpr Duration parents_word_timeout = 200ms;
+constexpr Duration parents_message_timeout = 200ms;
 
 Error invalid(const Operation& operation, std::string_view why) {
     return {Errc::invalid_argument, cat(describe(operation), ": ", why)};
@@ -98,7 +98,7 @@ CommunicatorBody::Lane& CommunicatorBody::lane_of(const Operation& operation) {
     return *lane;
 }
 
-Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, Duration timeout, Patience patience) {
+Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, Duration timeout, WaitMode patience) {
     if (failed_.load(std::memory_order_acquire)) return status();
     const RunTerms terms{.deadline = std::chrono::steady_clock::now() + timeout, .patience = patience};
     const bool paired = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
@@ -122,7 +122,7 @@ Result<void> CommunicatorBody::run(const Operation& operation, Duration timeout)
         }
         lane.busy = true;
     }
-    auto done = execute(lane, operation, timeout, Patience::eager);
+    auto done = execute(lane, operation, timeout, WaitMode::eager);
     {
         const std::lock_guard lock(lane.mutex);
         lane.no_longer_busy();
@@ -236,7 +236,7 @@ Error CommunicatorBody::why_no_part(const Error& error) {
     const bool lacks = error.code == Errc::limit_exceeded && !error.context.starts_with("rank ");
     const bool is_end_of_another =
         error.code == Errc::peer_closed || error.code == Errc::unreachable || error.code == Errc::io;
-    const Instant end = began + (is_end_of_another ? parents_word_timeout : Duration::zero());
+    const Instant end = began + (is_end_of_another ? parents_message_timeout : Duration::zero());
     for (;;) {
         if (auto stands = check_alive(began); !stands) return stands.error();
         if (std::chrono::steady_clock::now() >= end)

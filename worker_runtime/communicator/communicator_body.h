@@ -90,7 +90,7 @@ class CommunicatorBody {
     struct Lane;
     [[nodiscard]] Result<void> check(const Operation& operation) const;
     Lane& lane_of(const Operation& operation);
-    Result<void> execute(Lane& lane, const Operation& operation, Duration timeout, Patience patience);
+    Result<void> execute(Lane& lane, const Operation& operation, Duration timeout, WaitMode patience);
     void serve(Lane& lane);
     void run_next(Lane& lane, std::unique_lock<std::mutex>& lock);
     void launch_next(Lane& lane, std::unique_lock<std::mutex>& lock);

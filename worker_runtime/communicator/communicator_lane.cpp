@@ -1,8 +1,8 @@
-// How a lane's thread works off its queue.
+// How a lane's thread processes its queue.
 //
-// Most transports run one operation after another. Where the transport can launch a collective behind others (on a
-// GPU's stream), it is launched as soon as it is started, so that the GPU goes from one to the next without waiting for
-// the host; the thread then asks for the end of the oldest, and is woken when there is one more to launch.
+// Most transports run one operation after another. If the transport can launch a collective behind others (on a GPU's
+// stream), it is launched as soon as it is started. The GPU then proceeds without waiting for the host. The thread
+// waits for the end of the oldest operation, and wakes when there is another one to launch.
 #include "worker_runtime/communicator/communicator_lane.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ void CommunicatorBody::serve(Lane& lane) {
         } else {
             lock.unlock();
             const auto over = transport_->oldest_over(
-                {.deadline = lane.launched.front().turn + lane.launched.front().timeout, .patience = Patience::frugal});
+                {.deadline = lane.launched.front().turn + lane.launched.front().timeout, .patience = WaitMode::frugal});
             lock.lock();
             if (over && !*over) {
                 lane.changed.wait_for(lock, pause, can_launch);
@@ -65,7 +65,7 @@ void CommunicatorBody::run_next(Lane& lane, std::unique_lock<std::mutex>& lock) 
     lane.busy = true;
     lock.unlock();
     const Instant began = now();
-    const auto done = execute(lane, next.operation, next.timeout, Patience::frugal);
+    const auto done = execute(lane, next.operation, next.timeout, WaitMode::frugal);
     next.state->took = now() - began;
     lock.lock();
     // Before anybody learns that it is over: who waited for it may destroy the communicator, or run() the next.
@@ -82,7 +82,7 @@ void CommunicatorBody::launch_next(Lane& lane, std::unique_lock<std::mutex>& loc
     const Instant began = now();
     auto launched = status();
     if (launched) {
-        launched = transport_->launch(next.operation, {.deadline = began + next.timeout, .patience = Patience::frugal});
+        launched = transport_->launch(next.operation, {.deadline = began + next.timeout, .patience = WaitMode::frugal});
     }
     lock.lock();
     lane.launched.push_back({.timeout = next.timeout,

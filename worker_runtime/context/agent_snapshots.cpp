@@ -15,7 +15,7 @@ void AgentSnapshots::disconnect() {
 }
 
 void AgentSnapshots::add_offer(const local::Offer& offer, FileDescriptor memory) {
-    if (offer.kind == local::GiftKind::flight_record || !memory.valid()) return;
+    if (offer.kind == local::HandoverKind::flight_record || !memory.valid()) return;
     const std::lock_guard lock(mutex_);
     offers_.push_back({std::move(memory), offer.size_bytes});
     heard_.notify_all();
@@ -25,13 +25,13 @@ bool AgentSnapshots::give(const FileDescriptor& memory, std::uint64_t size_bytes
                           const std::string& directory) {
     const std::lock_guard lock(mutex_);
     const local::Give give{
-        .kind = local::GiftKind::snapshot, .size_bytes = size_bytes, .step = step, .directory = directory};
+        .kind = local::HandoverKind::snapshot, .size_bytes = size_bytes, .step = step, .directory = directory};
     return agent_ != nullptr && agent_->send(give, &memory);
 }
 
 bool AgentSnapshots::give_copy(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step, int rank) {
     const std::lock_guard lock(mutex_);
-    const local::Give give{local::GiftKind::copy, size_bytes, step, rank};
+    const local::Give give{local::HandoverKind::copy, size_bytes, step, rank};
     return agent_ != nullptr && agent_->send(give, &memory);
 }
 

@@ -124,7 +124,7 @@ class ContextBody {
     std::unique_ptr<AgentLink> agent;
 
     ~ContextBody() {
-        if (claims && ::getpid() == holder) claims->leave_word(held.key, claim_is_over);
+        if (claims && ::getpid() == holder) claims->post_value(held.key, claim_is_over);
         if (snapshots) snapshots->disconnect();  // a checkpointer may still have it
         if (agent) ProgressReporter::of_process().drop_channel(*agent);
     }
@@ -298,7 +298,7 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
     agent = std::move(*link);
     snapshots->connect(*agent);
     ProgressReporter::of_process().use_channel(*agent);
-    agent->send(local::Give{.kind = local::GiftKind::flight_record, .size_bytes = flight_ring_bytes},
+    agent->send(local::Give{.kind = local::HandoverKind::flight_record, .size_bytes = flight_ring_bytes},
                 &flight->descriptor());
 }
 

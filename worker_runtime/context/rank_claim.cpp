@@ -25,7 +25,7 @@ constexpr std::size_t named_max = 8;
 
 struct Life {
     char state = '?';
-    std::string start;  ///< in ticks since boot: tells two processes of one number apart; empty: there is none to read
+    std::string start;  ///< Ticks since boot. Distinguishes two processes with the same pid. Empty: not available.
 };
 
 Life life_of(int pid) {
@@ -38,12 +38,12 @@ Life life_of(int pid) {
     return {.state = fields[0][0], .start = std::string(fields[19])};
 }
 
-enum class Fate { lives, ended, unseen };
+enum class ClaimState { lives, ended, unseen };
 
 /// A process, in words and so that others can look whether it lives.
 struct Holder {
-    std::string kernel;  ///< boot id
-    std::string pids;    ///< of its pid namespace
+    std::string kernel;  ///< Boot id.
+    std::string pids;    ///< Its pid namespace.
     int pid = 0;
     std::string start;
     std::string host;
@@ -69,12 +69,13 @@ struct Holder {
     }
     [[nodiscard]] std::string words() const { return cat("pid ", pid, " on ", host); }
 
-    [[nodiscard]] Fate fate(const Holder& self) const {
-        if (kernel == claim_is_over) return Fate::ended;
-        if (self.kernel == "unknown" || kernel != self.kernel || pids != self.pids || pid <= 0) return Fate::unseen;
-        if (pid == self.pid || (::kill(pid, 0) != 0 && errno == ESRCH)) return Fate::ended;
+    [[nodiscard]] ClaimState fate(const Holder& self) const {
+        if (kernel == claim_is_over) return ClaimState::ended;
+        if (self.kernel == "unknown" || kernel != self.kernel || pids != self.pids || pid <= 0)
+            return ClaimState::unseen;
+        if (pid == self.pid || (::kill(pid, 0) != 0 && errno == ESRCH)) return ClaimState::ended;
         const auto now = life_of(pid);
-        return now.state == 'Z' || now.state == 'X' || now.start != start ? Fate::ended : Fate::lives;
+        return now.state == 'Z' || now.state == 'X' || now.start != start ? ClaimState::ended : ClaimState::lives;
     }
 };
 
@@ -101,8 +102,8 @@ Result<HeldRank> take_number(Store& store, const RankClaim& claim, const Holder&
     const auto before = holder_at(store, cat(counter, "/", *number - 1));
     if (!before) return before.error();
     const auto fate = before->fate(self);
-    if (fate == Fate::unseen) held.before = before->words();
-    if (fate != Fate::lives) return held;
+    if (fate == ClaimState::unseen) held.before = before->words();
+    if (fate != ClaimState::lives) return held;
     return Error{Errc::invalid_argument,
                  cat("RANK=", claim.rank, " is the rank of two processes of this round, this one (", self.words(),
                      ") and ", before->words(), ": each process needs its own rank")};
@@ -126,13 +127,13 @@ Result<void> compare(Store& store, const RankClaim& claim, const HeldRank& held,
     if (!teller) return teller.error();
     // Of a process that has ended, or may have, it may be another world's.
     const auto fate = teller->fate(self);
-    if (fate == Fate::unseen) return {};
-    if (fate == Fate::ended) return say();
+    if (fate == ClaimState::unseen) return {};
+    if (fate == ClaimState::ended) return say();
     const bool worlds_differ = theirs[0] != mine[0];
-    const std::string my_words = worlds_differ ? cat("WORLD_SIZE=", mine[0]) : cat(mine[2], "=", mine[1]);
-    const std::string their_words = worlds_differ ? cat("WORLD_SIZE=", theirs[0]) : cat(theirs[2], "=", theirs[1]);
+    const std::string self_text = worlds_differ ? cat("WORLD_SIZE=", mine[0]) : cat(mine[2], "=", mine[1]);
+    const std::string other_text = worlds_differ ? cat("WORLD_SIZE=", theirs[0]) : cat(theirs[2], "=", theirs[1]);
     return Error{Errc::invalid_argument,
-                 cat(my_words, " on rank ", mine[3], " (", self.words(), ") contradicts ", their_words, " on rank ",
+                 cat(self_text, " on rank ", mine[3], " (", self.words(), ") contradicts ", other_text, " on rank ",
                      theirs[3], " (", teller->words(), "): all ranks need the same")};
 }
 

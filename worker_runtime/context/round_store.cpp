@@ -63,7 +63,7 @@ Result<std::vector<std::string>> RoundStore::collect(const std::vector<std::stri
     return connection_->client.multi_get(full, std::max<Duration>(wait.deadline - Clock::now(), answer_timeout));
 }
 
-void RoundStore::leave_word(std::string_view key, std::string_view value) {
+void RoundStore::post_value(std::string_view key, std::string_view value) {
     const std::unique_lock lock(connection_->mutex, std::try_to_lock);
     if (!lock.owns_lock()) return;
     const std::string full = cat(prefix_, key);

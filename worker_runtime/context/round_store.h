@@ -32,7 +32,7 @@ class RoundStore final : public Store, public MeetingPlace {
     Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, const MeetingWait& wait) override;
 
     /// Sets the key and reads it back, in at most two seconds; skipped while another thread waits at the store.
-    void leave_word(std::string_view key, std::string_view value);
+    void post_value(std::string_view key, std::string_view value);
 
     [[nodiscard]] std::string address() const;
 

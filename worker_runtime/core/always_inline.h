@@ -1,6 +1,6 @@
-// For functions that files compiled for different instruction sets share. A copy of an inline function that such a file
-// keeps could be the one that the linker takes for the whole program, and a processor without the instructions would
-// run into it: so no file may keep one.
+// For functions shared by files that are compiled for different instruction sets. The linker may keep such a file's
+// copy of an inline function for the whole program, and a processor without those instructions would crash in it.
+// Therefore no file may keep a copy.
 #pragma once
 
 #define MUSTER_INLINE __attribute__((always_inline)) inline

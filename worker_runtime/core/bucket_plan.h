@@ -1,16 +1,17 @@
-// Which gradient lies in which bucket: a pure function of the parameters, an order and the caps, so that all ranks that
-// agree on these agree on the buckets.
+// Assigns gradients to buckets: a pure function of the parameters, an order and the caps. Ranks that agree on these
+// have the same buckets.
 //
-// The rule is PyTorch's (Li et al., "PyTorch Distributed", VLDB 2020), with caps that hold: go through the parameters
-// in the order in which their gradients are expected; keep one open bucket for each data type; close it before it would
-// pass its cap. The first bucket of a type is small, so that communication starts early. A tensor larger than the cap
-// gets a bucket of its own. Three things are ours:
-//   - Buckets are sorted by when their last parameter comes, which is when they can be launched.
+// The rule is PyTorch's (Li et al., "PyTorch Distributed", VLDB 2020), with strict caps: take the parameters in the
+// expected order of their gradients; keep one open bucket for each data type; close it before it would exceed its cap.
+// The first bucket of a type is small, so that communication starts early. A tensor larger than the cap gets its own
+// bucket. Three things are ours:
+//   - Buckets are sorted by the position of their last parameter, which is when they can be launched.
 //   - The last bucket is cut to `last_bytes` where parameter borders allow, because nothing hides its all-reduce.
-//   - Parameters that no rank has used lately stand at the end of the order, in buckets of their own (`rare`). They are
-//     reduced at the end of a step, and only when some rank did use one, so they hold up no other bucket.
+//   - Parameters that no rank has used recently are at the end of the order, in their own buckets (`rare`). These are
+//     reduced at the end of a step, and only if a rank used one, so they delay no other bucket.
 //
-// All buckets lie in one arena, each at a page; inside, gradients are aligned to a cache line (PyTorch aligns neither).
+// All buckets are in one arena, each aligned to a page; inside, gradients are aligned to a cache line (PyTorch aligns
+// neither).
 #pragma once
 
 #include <cstddef>
@@ -52,23 +53,23 @@ struct ParameterOrder {
 struct PlannedBucket {
     DataType type = DataType::f32;
     bool rare = false;
-    std::vector<std::int32_t> parameters;  ///< in the order in which they lie
-    std::size_t start_bytes = 0;           ///< in the arena
+    std::vector<std::int32_t> parameters;  ///< In the order of their position.
+    std::size_t start_bytes = 0;           ///< Offset in the arena.
     std::size_t size_bytes = 0;            ///< with padding; never 0
 };
 
 struct GradientPlace {
     std::int32_t bucket = 0;
-    std::size_t offset_bytes = 0;  ///< in the bucket
+    std::size_t offset_bytes = 0;  ///< Offset in the bucket.
     std::size_t count = 0;         ///< elements
 };
 
 struct BucketPlan {
-    std::vector<PlannedBucket> buckets;  ///< in launch order, the rare ones at the end
+    std::vector<PlannedBucket> buckets;  ///< In launch order, the rare ones at the end.
     std::size_t regular_count = 0;       ///< buckets that are not rare
-    std::vector<GradientPlace> places;   ///< of each parameter
+    std::vector<GradientPlace> places;   ///< Place of each parameter.
     std::size_t arena_bytes = 0;
-    std::uint64_t hash = 0;  ///< of all of it, and of the parameters' names, shapes and types
+    std::uint64_t hash = 0;  ///< Hash of all of it, and of the parameters' names, shapes and types.
 };
 
 /// The order to begin with: last registered first, as backward passes go.

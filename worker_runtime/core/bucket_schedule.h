@@ -1,14 +1,15 @@
 // One backward pass: which gradients are ready, and which buckets may be launched.
 //
-// Buckets are launched strictly in plan order, whatever the order in which gradients become ready: that is what makes
-// all ranks run the same collectives. So bucket k is launchable when all gradients of buckets 0..k are ready. Two kinds
-// are kept back for the end of the pass (see take_launchable()):
-//   - the last regular bucket: it is complete only when nothing is left to hide its collective behind, and run in the
-//     thread that waits for it anyway it costs no change of threads;
-//   - rare buckets: only after all ranks have said which of their parameters they used.
+// Buckets are launched strictly in plan order, whatever the order in which gradients become ready. All ranks therefore
+// run the same collectives. Bucket k is launchable when all gradients of buckets 0..k are ready. Two kinds are held
+// until the end of the pass (see take_launchable()):
+//   - the last regular bucket: nothing is left to hide its collective, and in the thread that waits for it anyway it
+//   costs
+//     no thread switch;
+//   - rare buckets: only after all ranks have reported which of their parameters they used.
 //
-// mark_ready() is called by any threads at once: the marks and counters are atomic. The counter of a bucket is
-// decremented with acquire-release order, so whoever launches it sees all gradients written before they were marked.
+// Any threads may call mark_ready() at once: the marks and counters are atomic. The counter of a bucket is decremented
+// with acquire-release order, so the launching thread sees all gradients written before they were marked.
 #pragma once
 
 #include <atomic>
@@ -23,8 +24,8 @@ namespace muster::runtime {
 
 enum class Marked : std::uint8_t {
     noted,
-    bucket_complete,  ///< its bucket's last one: ask take_launchable()
-    twice,            ///< it was ready in this pass already; nothing has changed
+    bucket_complete,  ///< The last one of its bucket: call take_launchable().
+    twice,            ///< It was ready in this pass already; nothing has changed.
 };
 
 /// Buckets [begin, end).
@@ -65,7 +66,7 @@ class BucketSchedule {
     };
 
     std::vector<std::int32_t> bucket_of_;
-    std::vector<std::int32_t> sizes_;  ///< parameters of each bucket
+    std::vector<std::int32_t> sizes_;  ///< Number of parameters of each bucket.
     std::size_t regular_count_;
     std::vector<Counter> counters_;
     /// The number of the pass in which a parameter was marked last, so that a new pass need not clear them.

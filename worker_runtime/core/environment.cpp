@@ -22,25 +22,25 @@ class Reader {
         if (!text && otherwise) return *otherwise;
         Number value = least;
         if (!text) {
-            complain(cat(name, " is not set, though ", given_, " is; a launcher (muster, torchrun) sets all of them"));
+            add_error(cat(name, " is not set, though ", given_, " is; a launcher (muster, torchrun) sets all of them"));
         } else if (!parse_number(std::string_view(*text), value) || value < least) {
-            complain(cat(name, "=", *text, " is not a whole number >= ", least));
+            add_error(cat(name, "=", *text, " is not a whole number >= ", least));
         }
         return value;
     }
 
     void below(const char* name, int value, const char* limit_name, int limit) {
         if (value >= limit) {
-            complain(cat(name, "=", value, " contradicts ", limit_name, "=", limit, ": it must be smaller"));
+            add_error(cat(name, "=", value, " contradicts ", limit_name, "=", limit, ": it must be smaller"));
         }
     }
     void at_most(const char* name, int value, const char* limit_name, int limit) {
         if (value > limit) {
-            complain(cat(name, "=", value, " contradicts ", limit_name, "=", limit, ": it must not be larger"));
+            add_error(cat(name, "=", value, " contradicts ", limit_name, "=", limit, ": it must not be larger"));
         }
     }
 
-    void complain(std::string trouble) {
+    void add_error(std::string trouble) {
         if (trouble_.empty()) trouble_ = std::move(trouble);
     }
     [[nodiscard]] const std::string& trouble() const { return trouble_; }
@@ -79,23 +79,23 @@ Result<Environment> read_environment(const Lookup& lookup) {
     reader.below("LOCAL_RANK", out.local_rank, "LOCAL_WORLD_SIZE", out.local_world_size);
     reader.at_most("LOCAL_WORLD_SIZE", out.local_world_size, "WORLD_SIZE", out.world_size);
     if (out.local_world_size == out.world_size && out.local_rank != out.rank) {
-        reader.complain(cat("LOCAL_RANK=", out.local_rank, " contradicts RANK=", out.rank, ": all ", out.world_size,
-                            " ranks are on this node (LOCAL_WORLD_SIZE is WORLD_SIZE), so the two must be equal"));
+        reader.add_error(cat("LOCAL_RANK=", out.local_rank, " contradicts RANK=", out.rank, ": all ", out.world_size,
+                             " ranks are on this node (LOCAL_WORLD_SIZE is WORLD_SIZE), so the two must be equal"));
     }
     // Those of a node have their local ranks in the order of their ranks.
     if (out.rank < out.local_rank) {
-        reader.complain(cat("LOCAL_RANK=", out.local_rank, " contradicts RANK=", out.rank, ": its node has ",
-                            out.local_rank, " lower ranks, but the world only ", out.rank));
+        reader.add_error(cat("LOCAL_RANK=", out.local_rank, " contradicts RANK=", out.rank, ": its node has ",
+                             out.local_rank, " lower ranks, but the world only ", out.rank));
     }
     const int behind = out.local_world_size - 1 - out.local_rank;
     if (out.world_size - 1 - out.rank < behind) {
-        reader.complain(cat("RANK=", out.rank, " contradicts LOCAL_WORLD_SIZE=", out.local_world_size,
-                            ": its node has ", behind, " higher ranks, but the world of ", out.world_size, " only ",
-                            out.world_size - 1 - out.rank));
+        reader.add_error(cat("RANK=", out.rank, " contradicts LOCAL_WORLD_SIZE=", out.local_world_size,
+                             ": its node has ", behind, " higher ranks, but the world of ", out.world_size, " only ",
+                             out.world_size - 1 - out.rank));
     }
     if (out.world_size > 1) {
         out.store_host = text("MASTER_ADDR");
-        if (out.store_host.empty()) reader.complain("MASTER_ADDR is not set; it is the host of the workers' store");
+        if (out.store_host.empty()) reader.add_error("MASTER_ADDR is not set; it is the host of the workers' store");
         out.store_port = reader.number("MASTER_PORT", std::optional<std::uint16_t>(), std::uint16_t{1});
         out.store_is_served = text("TORCHELASTIC_USE_AGENT_STORE") != "False";
     }

@@ -1,5 +1,4 @@
-// What a launcher tells a worker through environment variables, read and checked. Pure: the variables come as a
-// function.
+// Reads and checks a worker's environment variables. Pure: the variables are passed as a function.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,7 @@ struct Environment {
     std::string job;         ///< TORCHELASTIC_RUN_ID
     std::string store_host;  ///< empty: there is no store, the world is this process
     std::uint16_t store_port = 0;
-    bool store_is_served = true;  ///< by the launcher; else rank 0 would have to
+    bool store_is_served = true;  ///< True if the launcher serves the store. If not, rank 0 would have to.
     int preemption_signal = 0;    ///< the launcher's, by which it and the scheduler give notice; 0: none
     std::string agent_socket;     ///< empty: no agent that speaks muster's channel
 };

@@ -1,9 +1,9 @@
-// The flight record: what each rank's communicators did last, in memory that outlives the worker, so that nobody's
-// cooperation is needed to say who is missing from which collective.
+// The flight record: the last operations of each rank's communicators, in memory that outlives the worker. It shows
+// which rank is missing from which collective without the worker's cooperation.
 //
 // A ring is one file or memfd for each rank: a FlightHeader, then `entry_count` FlightEntries, entry k of the record at
-// index k % entry_count. The writer fills an entry and then raises `next`; a reader may meet half an entry in a process
-// that still runs, which is why the report trusts only what several ranks agree about.
+// index k % entry_count. The writer fills an entry and then raises `next`. In a running process a reader may read a
+// half-written entry, so the report uses only what several ranks agree on.
 #pragma once
 
 #include <array>
@@ -63,7 +63,7 @@ struct FlightHeader {
     std::uint32_t group_count = 0;
     std::uint32_t unused = 0;
     char host[64] = {};
-    char boot_id[40] = {};   ///< of the host: tells whether `pid` can still be meant
+    char boot_id[40] = {};   ///< Boot id of the host. If it differs, `pid` is another process.
     char failure[512] = {};  ///< the first one of this rank, in words
     char groups[flight_group_count_max][flight_name_bytes] = {};
     std::int32_t group_ranks[flight_group_count_max] = {};  ///< this rank's number in the group

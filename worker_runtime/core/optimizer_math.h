@@ -1,4 +1,4 @@
-// One update of neighbouring elements, by an optimizer's rule.
+// One update of adjacent elements by an optimizer's rule.
 #pragma once
 
 #include <cstdint>

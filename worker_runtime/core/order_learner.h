@@ -1,16 +1,16 @@
-// When is it worth making the buckets anew, in the order in which gradients really come?
+// Decides when to make new buckets in the order in which gradients really arrive.
 //
-// The measure is lateness(plan, order): the mean, over all gradient bytes, of the share of the pass that has gone by
+// The measure is lateness(plan, order): the mean, over all gradient bytes, of the share of the pass that has elapsed
 // when their bucket can be launched (0: at once, 1: at the end), with bytes made ready as the clock. A plan made for
-// the observed order is the best one can have; how much later the present plan is, is the drift.
+// the observed order is optimal; the present plan's additional lateness is the drift.
 //
-//   - After the first pass with an order of its own: any drift asks for new buckets.
-//   - Later the order of a pass is a candidate. Buckets made for it must be better than the present ones by `drift_min`
-//     in the `patience` passes that follow, else the order of the pass where they were not is the next candidate. So a
-//     model whose order is chance asks for nothing, and noise between neighbours neither.
-//   - Each request doubles the patience, so that an order that swings to and fro settles.
+//   - After the first pass with an order of its own: any drift requests new buckets.
+//   - Later the order of a pass is a candidate. Its buckets must be better than the present ones by `drift_min` in the
+//     `patience` passes that follow; else the order of the failing pass is the next candidate. A random order
+//     therefore requests nothing, nor does noise between neighbours.
+//   - Each request doubles the patience, so that an alternating order settles.
 //
-// Rank 0 learns; the others are told (house rule: one decides, all agree).
+// Rank 0 learns and sends the result to the other ranks.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a rank registers with its gradient reducer, in a form that ranks can compare: its parameters in order, and the
-// settings that decide which collectives it will run.
+// A rank's registration with its gradient reducer, in a form that ranks can compare: its parameters in order, and the
+// settings that determine its collectives.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The words of scaling_report(): what a run's costs say, and what to try.
+// The text of scaling_report(): the costs of a run, and advice.
 #include <algorithm>
 #include <cmath>
 

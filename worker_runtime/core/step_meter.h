@@ -11,7 +11,7 @@ namespace muster::runtime {
 /// Should a step be judged?
 enum class StepKind {
     ordinary,
-    unusual,  ///< it did what other steps do not, such as making new buckets
+    unusual,  ///< It did additional work, such as making new buckets.
 };
 
 class StepMeter {

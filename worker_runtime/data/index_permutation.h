@@ -34,8 +34,8 @@ class IndexPermutation {
     [[nodiscard]] std::uint64_t undone_once(std::uint64_t value) const;
 
     std::uint64_t count_;
-    std::uint64_t row_count_;     ///< below 2^32, as is column_count_
-    std::uint64_t column_count_;  ///< row_count_ * column_count_ >= count_
+    std::uint64_t row_count_;     ///< Below 2^32, as is column_count_.
+    std::uint64_t column_count_;  ///< row_count_ * column_count_ >= count_.
     std::array<std::uint64_t, round_count> keys_;
 };
 

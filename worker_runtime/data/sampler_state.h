@@ -16,7 +16,7 @@ struct SamplerState {
     std::uint64_t seed = 0;
     SampleOrder order = SampleOrder::torch;
     std::uint64_t epoch = 0;
-    std::uint64_t cursor = 0;  ///< below samples
+    std::uint64_t cursor = 0;  ///< Less than samples.
     std::uint64_t batch_size = 0;
 };
 

@@ -21,7 +21,7 @@ struct Digit {
 
 struct DigitSet {
     std::vector<Digit> train;
-    std::vector<Digit> test;  ///< every fifth image of the file: never trained on
+    std::vector<Digit> test;  ///< Every fifth image of the file; not used for training.
 };
 
 /// Reads the file of 65 whole numbers a line: 64 pixels of 0..16, then the label. Errors name the line.

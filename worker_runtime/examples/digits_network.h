@@ -27,7 +27,7 @@ inline constexpr std::size_t network_layer_count = network_widths.size() - 1;
 struct BatchSums {
     double loss = 0;
     double sample_count = 0;
-    double right_count = 0;  ///< samples whose best guess was the label
+    double right_count = 0;  ///< Samples that were classified correctly.
 
     void add(const BatchSums& other);
 };
@@ -60,7 +60,7 @@ class DigitsNetwork {
 
   private:
     struct Layer {
-        std::vector<float> weight;  ///< row i: from input i to each output
+        std::vector<float> weight;  ///< Row i has the weights from input i to each output.
         std::vector<float> bias;
     };
     /// One row a sample.
@@ -72,9 +72,9 @@ class DigitsNetwork {
     void propagate_back(std::size_t layer);
 
     std::array<Layer, network_layer_count> layers_;
-    std::size_t rows_ = 0;                            ///< samples of the last forward()
-    std::array<Rows, network_widths.size()> values_;  ///< [0] the pixels, then what each layer gave
-    Rows slopes_;  ///< of the summed loss by what the layer at hand gives, before its tanh
+    std::size_t rows_ = 0;                            ///< Samples of the last forward().
+    std::array<Rows, network_widths.size()> values_;  ///< [0] the pixels, then the output of each layer.
+    Rows slopes_;  ///< Gradients of the summed loss with respect to the current layer's output, before its tanh.
 };
 
 }  // namespace muster::runtime

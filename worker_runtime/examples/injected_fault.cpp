@@ -36,7 +36,7 @@ constexpr std::array kinds{Kind{"crash", FaultKind::crash},     Kind{"memory", F
 
 constexpr std::size_t piece_bytes = std::size_t{16} << 20;
 constexpr std::size_t disk_bytes_max = std::size_t{1} << 30;
-constexpr std::size_t memory_bytes_max = std::size_t{8} << 30;  ///< where nothing limits it, the host is left in peace
+constexpr std::size_t memory_bytes_max = std::size_t{8} << 30;  ///< Maximum if no limit applies, to protect the host.
 
 void take_memory() {
     std::vector<std::vector<char>> taken;

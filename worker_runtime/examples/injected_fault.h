@@ -10,22 +10,22 @@
 namespace muster::runtime {
 
 enum class FaultKind : std::uint8_t {
-    crash,    ///< an exception that nobody catches
-    memory,   ///< takes memory until it is refused or killed
-    bus,      ///< writes into a mapping of /dev/shm until that is full: SIGBUS
-    disk,     ///< writes into the checkpoint directory until its disk is full
-    segment,  ///< writes through a null pointer
-    library,  ///< needs a shared library that is not there
-    swap,     ///< calls a barrier where the others reduce
-    size,     ///< reduces another number of elements than the others
-    stop,     ///< stops itself, as if it hung
-    slow,     ///< takes a tenth of a second longer for each step from then on
+    crash,    ///< An uncaught exception.
+    memory,   ///< Allocates memory until it is refused or killed.
+    bus,      ///< Writes into a mapping of /dev/shm until it is full: SIGBUS.
+    disk,     ///< Writes into the checkpoint directory until its disk is full.
+    segment,  ///< Writes through a null pointer.
+    library,  ///< Loads a shared library that does not exist.
+    swap,     ///< Calls a barrier while the other ranks reduce.
+    size,     ///< Reduces a different number of elements than the other ranks.
+    stop,     ///< Stops itself with a signal.
+    slow,     ///< Takes a tenth of a second longer for each step from then on.
 };
 
 struct InjectedFault {
     FaultKind kind = FaultKind::crash;
     int rank = 0;
-    std::uint64_t step = 0;  ///< before this one; 0: never
+    std::uint64_t step = 0;  ///< The fault occurs before this step. 0: never.
 };
 
 /// "crash:1:3" is the crash of rank 1 before step 3. False: the text is none.

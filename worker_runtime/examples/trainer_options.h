@@ -13,15 +13,15 @@ namespace muster::runtime {
 struct TrainerOptions {
     TrainingPlan plan;
     std::string data = "worker_runtime/examples/data/digits.csv";
-    std::string checkpoint_dir;  ///< empty: no checkpoints
-    std::string losses;          ///< file that gets a line for each step; empty: none
-    double accuracy_min = 0;     ///< percent of the test digits; fewer: the trainer fails
+    std::string checkpoint_dir;  ///< Empty: no checkpoints.
+    std::string losses;          ///< File that gets a line for each step. Empty: none.
+    double accuracy_min = 0;     ///< Minimum percentage of correct test digits. Below it the trainer fails.
     /// For demonstrations: the last rank ends itself by SIGKILL before this step, unless the file `die_once` is there;
     /// it makes the file first, so that the next round lives. 0: never.
     std::uint64_t die_at_step = 0;
     std::string die_once;
     InjectedFault fault;
-    std::string pause_file;  ///< while it is there: so many milliseconds, which it holds, before each step
+    std::string pause_file;  ///< While this file exists, each step waits for the milliseconds that it contains.
     bool help = false;
 };
 

@@ -19,7 +19,7 @@ struct State {
     bool from_memory = false;
     ElasticSampler sampler;
     DigitsNetwork network;
-    std::vector<std::vector<float>> velocity;  ///< of each parameter, for the momentum
+    std::vector<std::vector<float>> velocity;  ///< Momentum of each parameter.
     ReducerState reducer;
 
     explicit State(ElasticSampler from) : sampler(std::move(from)) {

@@ -23,24 +23,24 @@ namespace muster::runtime {
 
 struct TrainingPlan {
     std::uint64_t epochs = 30;
-    std::uint64_t batch_size = 96;  ///< over all ranks
+    std::uint64_t batch_size = 96;  ///< Samples of all ranks.
     double learning_rate = 0.1;
     double momentum = 0.9;
-    std::uint64_t checkpoint_every = 50;  ///< steps between two checkpoints; there is one more at the end
-    std::uint64_t snapshot_every = 1;     ///< steps between two copies that the agent keeps
-    WireFormat wire = WireFormat::same;   ///< of the gradients between ranks
-    std::uint64_t leave_at_step = 0;      ///< after so many steps as if a notice had come; 0: never
+    std::uint64_t checkpoint_every = 50;  ///< Steps between two checkpoints. One more is saved at the end.
+    std::uint64_t snapshot_every = 1;     ///< Steps between two copies in the agent's memory.
+    WireFormat wire = WireFormat::same;   ///< Format of the gradients between ranks.
+    std::uint64_t leave_at_step = 0;      ///< Ends after this step as after a preemption notice. 0: never.
 };
 
 /// What a run uses where it is there.
 struct TrainingAids {
-    Checkpointer* checkpointer = nullptr;      ///< goes on from its newest checkpoint, and makes more
-    const PreemptionNotice* notice = nullptr;  ///< after one: a last checkpoint, and no more steps
+    Checkpointer* checkpointer = nullptr;      ///< Training resumes from its newest checkpoint and saves more.
+    const PreemptionNotice* notice = nullptr;  ///< After a notice: a last checkpoint, and no more steps.
 };
 
 struct Trained {
     DigitsNetwork network;
-    bool left = false;  ///< a notice came: all is saved, and there are steps left to take
+    bool left = false;  ///< A notice arrived: everything is saved, and steps are left.
 };
 
 /// What the caller learns on the way. Any of them may be empty.

@@ -56,9 +56,9 @@ class HierarchicalTransport final : public Transport {
 
     /// While the ranks of this node wait for each other in their memory, nobody looks at TCP: then the watch does.
     Result<void> watch_all() {
-        if (groups_.node != nullptr) ask_across();
+        if (groups_.node != nullptr) trace_across_nodes();
         auto begun = ears_.begin([this](int rank) {
-            const auto over = groups_.tcp.hear_or_lose(rank);
+            const auto over = groups_.tcp.receive_or_lose(rank);
             if (!over && groups_.node != nullptr) groups_.node->fail(over.error().code, over.error().context);
             return over && !*over;
         });
@@ -68,17 +68,17 @@ class HierarchicalTransport final : public Transport {
 
     /// What goes on in this node's memory is told to other nodes, and the guilty ranks are looked for there; all that
     /// are missing from a collective, on whatever node.
-    void ask_across() {
+    void trace_across_nodes() {
         const auto everywhere = [first = groups_.layout.first_of(groups_.number)](std::vector<int> ranks) {
             for (int& rank : ranks) rank += first;
             return ranks;
         };
         groups_.tcp.also_waits_for([this, everywhere] { return everywhere(groups_.node->awaited()); });
-        groups_.node->ask_whom_to_blame([this, everywhere](const auto& late, auto what) -> Result<std::string> {
+        groups_.node->set_failure_query([this, everywhere](const auto& late, auto what) -> Result<std::string> {
             const bool all_needed = what == SharedGroup::WaitIn::collective;
-            const auto guilty = groups_.tcp.trace(everywhere(late), 0,
-                                                  all_needed ? TcpGroup::Witnesses::all : TcpGroup::Witnesses::none);
-            return guilty ? Result<std::string>(guilty->names) : guilty.error();
+            const auto failed_ranks = groups_.tcp.trace(
+                everywhere(late), 0, all_needed ? TcpGroup::Witnesses::all : TcpGroup::Witnesses::none);
+            return failed_ranks ? Result<std::string>(failed_ranks->names) : failed_ranks.error();
         });
     }
 
@@ -87,7 +87,7 @@ class HierarchicalTransport final : public Transport {
     Result<void> run(const Operation& operation, const RunTerms& terms) override {
         if (!goes_by_nodes(operation)) {
             if (auto announced = announce(operation); !announced) return announced;
-            return groups_.tell_node(over_tcp_->run(operation, terms));
+            return groups_.fail_node_on_error(over_tcp_->run(operation, terms));
         }
         if (operation.kind == OperationKind::broadcast) return broadcast_by_nodes(operation, terms);
         if (operation.kind == OperationKind::all_gather) return gather_by_nodes(operation, terms);
@@ -98,10 +98,10 @@ class HierarchicalTransport final : public Transport {
 
     Result<void> transfer(const Operation& operation, const RunTerms& terms) override {
         if (groups_.node == nullptr || groups_.layout.node_of(operation.peer) != groups_.number)
-            return groups_.tell_node(over_tcp_->transfer(operation, terms));
+            return groups_.fail_node_on_error(over_tcp_->transfer(operation, terms));
         Operation inside = operation;
         inside.peer -= groups_.layout.first_of(groups_.number);
-        return groups_.tell_others(on_node_->transfer(inside, terms));
+        return groups_.fail_tcp_on_error(on_node_->transfer(inside, terms));
     }
 
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override {
@@ -111,19 +111,20 @@ class HierarchicalTransport final : public Transport {
             return groups_.tcp.fail(memory.error().code, memory.error().context);
         // Too little, on whatever node, leaves the groups as they were: all ranks learn of it, and give theirs back.
         auto agreed = agree_on_memory(groups_.tcp, groups_.lanes, size_bytes, memory.has_value(), terms);
-        if (!agreed && agreed.error().code != Errc::limit_exceeded) return groups_.tell_node(std::move(agreed)).error();
+        if (!agreed && agreed.error().code != Errc::limit_exceeded)
+            return groups_.fail_node_on_error(std::move(agreed)).error();
         return agreed || !memory ? std::move(memory) : agreed.error();
     }
 
     Result<void> check_alive(Instant since) override {
         if (groups_.node == nullptr) return over_tcp_->check_alive(since);
-        if (auto node = groups_.tell_others(groups_.node->check_alive()); !node) return node;
-        return groups_.tell_node(over_tcp_->check_alive(since));
+        if (auto node = groups_.fail_tcp_on_error(groups_.node->check_alive()); !node) return node;
+        return groups_.fail_node_on_error(over_tcp_->check_alive(since));
     }
 
     Error fail(const Error& error) override {
         const Error first = over_tcp_->fail(error);
-        return groups_.tell_node(first).error();
+        return groups_.fail_node_on_error(first).error();
     }
 
     void abort(std::string_view why) override {
@@ -146,7 +147,7 @@ class HierarchicalTransport final : public Transport {
     }
     /// What begins over TCP, where a rank of this node that waits in memory for another operation would not see it.
     Result<void> announce(const Operation& operation) {
-        return groups_.node == nullptr ? Result<void>() : groups_.tell_others(groups_.node->announce(operation));
+        return groups_.node == nullptr ? Result<void>() : groups_.fail_tcp_on_error(groups_.node->announce(operation));
     }
     [[nodiscard]] int leader_of(int node) const { return groups_.layout.first_of(node); }
     [[nodiscard]] bool leads() const { return groups_.tcp.rank() == leader_of(groups_.number); }
@@ -163,7 +164,7 @@ class HierarchicalTransport final : public Transport {
         } else if (leads() && groups_.number != root_node) {
             plan.receive(operation.peer, operation.output, bytes);
         }
-        if (auto moved = groups_.tell_node(groups_.lanes.carry(plan, header_of(operation, 0), terms)); !moved)
+        if (auto moved = groups_.fail_node_on_error(groups_.lanes.carry(plan, header_of(operation, 0), terms)); !moved)
             return moved;
         const int from = groups_.number == root_node ? operation.peer - leader_of(groups_.number) : 0;
         return spread_on_node(operation, operation.output, operation.count, from, terms);
@@ -179,7 +180,7 @@ class HierarchicalTransport final : public Transport {
         if (groups_.node != nullptr) {
             Operation inside = operation;
             inside.output = block(groups_.number);
-            if (auto gathered = groups_.tell_others(on_node_->run(inside, terms)); !gathered) return gathered;
+            if (auto gathered = groups_.fail_tcp_on_error(on_node_->run(inside, terms)); !gathered) return gathered;
         } else if (operation.input != block(groups_.number)) {
             std::memcpy(block(groups_.number), operation.input, bytes);
         }
@@ -189,7 +190,7 @@ class HierarchicalTransport final : public Transport {
             plan.send(leader_of(node), block(groups_.number), ranks_on(groups_.number) * bytes);
             plan.receive(leader_of(node), block(node), ranks_on(node) * bytes);
         }
-        if (auto moved = groups_.tell_node(groups_.lanes.carry(plan, header_of(operation, 0), terms)); !moved)
+        if (auto moved = groups_.fail_node_on_error(groups_.lanes.carry(plan, header_of(operation, 0), terms)); !moved)
             return moved;
         const auto before = static_cast<std::size_t>(leader_of(groups_.number));
         const auto after = static_cast<std::size_t>(groups_.tcp.size()) - before - ranks_on(groups_.number);
@@ -214,7 +215,7 @@ class HierarchicalTransport final : public Transport {
             Operation inside = operation;
             inside.input = input(first);
             inside.output = output(first);
-            if (auto exchanged = groups_.tell_others(on_node_->run(inside, terms)); !exchanged) return exchanged;
+            if (auto exchanged = groups_.fail_tcp_on_error(on_node_->run(inside, terms)); !exchanged) return exchanged;
         } else {
             std::memcpy(output(first), input(first), bytes);
         }
@@ -224,7 +225,7 @@ class HierarchicalTransport final : public Transport {
             plan.send(rank, input(rank), bytes);
             plan.receive(rank, output(rank), bytes);
         }
-        return groups_.tell_node(groups_.lanes.carry(plan, header_of(operation, 0), terms));
+        return groups_.fail_node_on_error(groups_.lanes.carry(plan, header_of(operation, 0), terms));
     }
 
     /// A broadcast among the ranks of this node, of `count` elements at `data`, from the one that is its number `from`.
@@ -236,14 +237,14 @@ class HierarchicalTransport final : public Transport {
         inside.input = inside.output = data;
         inside.count = count;
         inside.peer = from;
-        return groups_.tell_others(on_node_->run(inside, terms));
+        return groups_.fail_tcp_on_error(on_node_->run(inside, terms));
     }
 
     const NodeGroups groups_;
-    std::unique_ptr<Transport> over_tcp_;  ///< between all ranks; owns groups_.tcp and lanes
-    std::unique_ptr<Transport> on_node_;   ///< between this node's; owns groups_.node
+    std::unique_ptr<Transport> over_tcp_;  ///< Between all ranks. Owns groups_.tcp and lanes.
+    std::unique_ptr<Transport> on_node_;   ///< Between the ranks of this node. Owns groups_.node.
     NodeReduction reduction_{groups_};
-    ControlWatch ears_;  ///< last, because it calls the groups
+    ControlWatch ears_;  ///< Declared last, because it calls the groups.
 };
 
 }  // namespace

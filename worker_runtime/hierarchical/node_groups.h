@@ -14,15 +14,15 @@ struct NodeGroups {
     NodeLayout layout;
     TcpGroup& tcp;
     TcpLanes& lanes;
-    SharedGroup* node;  ///< null where this rank is alone on its node
-    int number;         ///< of this rank's node
+    SharedGroup* node;  ///< Null if this rank is alone on its node.
+    int number;         ///< Number of this rank's node.
 
     // What ended the one group ends the other.
-    [[nodiscard]] Result<void> tell_node(Result<void> result) const {
+    [[nodiscard]] Result<void> fail_node_on_error(Result<void> result) const {
         if (!result && node != nullptr) node->fail(result.error().code, result.error().context);
         return result;
     }
-    [[nodiscard]] Result<void> tell_others(Result<void> result) const {
+    [[nodiscard]] Result<void> fail_tcp_on_error(Result<void> result) const {
         if (!result) return tcp.fail(result.error().code, result.error().context);
         return result;
     }

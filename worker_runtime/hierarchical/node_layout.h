@@ -11,7 +11,7 @@ namespace muster::runtime {
 
 /// Nodes whose ranks follow each other, numbered from 0.
 struct NodeLayout {
-    std::vector<int> begins;  ///< the first rank of each node, and at the end the number of ranks
+    std::vector<int> begins;  ///< The first rank of each node; the last entry is the number of ranks.
 
     [[nodiscard]] int node_count() const { return static_cast<int>(begins.size()) - 1; }
     [[nodiscard]] int node_of(int rank) const;
@@ -23,8 +23,8 @@ struct NodeLayout {
 
 /// How ranks are told apart.
 enum class NodesBy {
-    memory,  ///< ranks that can share memory are one node
-    number,  ///< ranks of one launcher are, by its number, although others could share memory with them
+    memory,  ///< Ranks that can share memory form a node.
+    number,  ///< Ranks with the same launcher number form a node, even if others could share memory with them.
 };
 
 /// unsupported says why the ranks make no nodes that share memory: there is one node, or one rank on each, or a node's

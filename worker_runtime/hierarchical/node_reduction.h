@@ -30,12 +30,13 @@ class NodeReduction {
     Result<void> chain_nodes(const Operation& part, std::vector<void*> memory, const Operation& whole,
                              const RunTerms& terms);
     Result<void> meet(const Operation& operation, const RunTerms& terms);
+    Result<std::vector<void*>> common_memory(const Operation& part);
     Result<void> stage(Operation& operation, const RunTerms& terms);
     [[nodiscard]] ChainPlace place_in(const Operation& operation, std::vector<void*> memory) const;
 
     const NodeGroups& groups_;
-    Memory staging_;                      ///< that the node's ranks share
-    std::vector<std::byte> own_staging_;  ///< the same, where this rank is alone on its node
+    Memory staging_;                      ///< Shared by the node's ranks.
+    std::vector<std::byte> own_staging_;  ///< Used instead if this rank is alone on its node.
 };
 
 }  // namespace muster::runtime

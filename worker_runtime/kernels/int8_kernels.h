@@ -12,8 +12,8 @@ namespace muster::kernels {
 /// The parts of a piece on the wire: samples, a scale for each block, the codes.
 struct Int8Pieces {
     std::byte* data;
-    std::uint64_t elements;  ///< of each piece; a multiple of a block
-    std::uint64_t bytes;     ///< of each piece
+    std::uint64_t elements;  ///< Elements of each piece; a multiple of a block.
+    std::uint64_t bytes;     ///< Bytes of each piece.
 
     [[nodiscard]] MUSTER_HOST_AND_DEVICE std::uint64_t blocks() const { return elements / runtime::int8_block; }
     [[nodiscard]] MUSTER_HOST_AND_DEVICE float* samples(std::uint64_t piece) const {

@@ -1,4 +1,4 @@
-// Carries out core/nccl_abort: each step in a thread of its own, so that one that hangs holds up nothing but itself.
+// Executes core/nccl_abort: each step in its own thread, so that a hanging step blocks only itself.
 #pragma once
 
 #include <atomic>

@@ -222,7 +222,7 @@ bool NcclComm::close() {
                                           describe(process_->terms().close_limit), ": not all ranks closed it")};
     };
     const NcclWait wait{.terms = {.deadline = std::chrono::steady_clock::now() + process_->terms().close_limit,
-                                  .patience = Patience::frugal},
+                                  .patience = WaitMode::frugal},
                         .check_alive = [] { return Result<void>(); },
                         .late = late};
     deregister_all();

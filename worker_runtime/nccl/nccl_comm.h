@@ -1,8 +1,7 @@
-// One NCCL communicator with a stream of its own, never blocking: each call is followed by questions whether it is over
-// (ncclCommGetAsyncError), and each operation by questions whether its event has come (cudaEventQuery), against a
-// deadline of ours.
+// One non-blocking NCCL communicator with its own stream. Each call is polled until it is complete
+// (ncclCommGetAsyncError), and each operation until its event has occurred (cudaEventQuery), with our own deadline.
 //
-// One call at a time. When the process's communicators are aborted, whatever runs here returns the first failure.
+// One call at a time. When the process's communicators are aborted, a call in progress returns the first failure.
 #pragma once
 
 #include <functional>
@@ -88,7 +87,7 @@ class NcclComm : public KernelQueue, public std::enable_shared_from_this<NcclCom
     ncclComm_t handle_ = nullptr;
     ncclComm_t arriving_ = nullptr;  ///< NCCL's to write while the parent is being split
     cudaStream_t stream_ = nullptr;
-    std::vector<cudaEvent_t> marks_;        ///< of the one thread that runs operations; number 0 is finish()'s
+    std::vector<cudaEvent_t> marks_;  ///< Used by the thread that runs operations only. Number 0 belongs to finish().
     std::map<void*, void*> registrations_;  ///< memory -> NCCL's handle; under calls_
 };
 

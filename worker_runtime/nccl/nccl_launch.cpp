@@ -1,4 +1,4 @@
-// Collectives that follow each other on the stream, each behind a mark of its own.
+// Consecutive collectives on the stream, each behind its own mark.
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/nccl/nccl_comm.h"
 #include "worker_runtime/nccl/nccl_operation.h"

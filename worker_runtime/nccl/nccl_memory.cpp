@@ -1,4 +1,4 @@
-// Memory of the GPU for buckets: one allocation for all of them, registered once.
+// GPU memory for buckets: one allocation for all of them, registered once.
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/nccl/nccl_comm.h"
 #include "worker_runtime/nccl/nccl_transport.h"
@@ -32,7 +32,7 @@ Result<Memory> NcclTransport::allocate(std::size_t size_bytes, const RunTerms& t
     auto memory = process_->allocate(size_bytes, MemoryUse::buckets);
     const OperationSignature signature{.act = OperationSignature::Act::allocate, .count = size_bytes};
     const auto number = board_->begin(signature);
-    const std::string what = in_words(signature);
+    const std::string what = description_of(signature);
     const NcclWait wait = wait_for(cat(what, " (operation ", number, ")"), terms);
     const std::int32_t lacks = memory ? 0 : 1;
     std::vector<std::int32_t> all(static_cast<std::size_t>(group_.size));

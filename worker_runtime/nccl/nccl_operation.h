@@ -1,4 +1,4 @@
-// An operation in NCCL's terms: types, reductions, how much memory it reads and writes, and the call itself.
+// Translates an operation for NCCL: types, reductions, the sizes of its memory, and the call itself.
 #pragma once
 
 #include <cstddef>

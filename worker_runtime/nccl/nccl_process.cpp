@@ -160,13 +160,13 @@ void NcclProcess::remove(const std::shared_ptr<NcclComm>& communicator) {
     communicators_.erase(communicator);
 }
 
-std::uint64_t NcclProcess::add_teller(std::function<void(const std::string& why)> tell) {
+std::uint64_t NcclProcess::add_failure_listener(std::function<void(const std::string& why)> tell) {
     const std::lock_guard lock(mutex_);
-    tellers_[next_teller_] = std::move(tell);
-    return next_teller_++;
+    tellers_[next_failure_listener_] = std::move(tell);
+    return next_failure_listener_++;
 }
 
-void NcclProcess::remove_teller(std::uint64_t number) {
+void NcclProcess::remove_failure_listener(std::uint64_t number) {
     const std::lock_guard lock(mutex_);
     tellers_.erase(number);
 }

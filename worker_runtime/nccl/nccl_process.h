@@ -1,8 +1,7 @@
-// CUDA and NCCL as this process has them: the two libraries, its GPU, and all communicators that are alive, because a
-// failure of one is the end of all (core/nccl_abort.h says why).
+// The state of CUDA and NCCL in this process: both libraries, its GPU, and all live communicators, because a failure of
+// one ends all of them (core/nccl_abort.h has the reason).
 //
-// After a failure the object only waits for the abort; a communicator that is made later (in the next round) gets a new
-// one.
+// After a failure the object only waits for the abort. A communicator of the next round gets a new object.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +30,9 @@ class NcclComm;
 
 /// What device memory is for.
 enum class MemoryUse {
-    staging,  ///< of cudaMalloc
-    buckets,  ///< of ncclMemAlloc, so that it can be registered; of cudaMalloc where the library has no registration
+    staging,  ///< Allocated by cudaMalloc.
+    buckets,  ///< Allocated by ncclMemAlloc, so that it can be registered; by cudaMalloc if the library has no
+              ///< registration.
 };
 
 class NcclProcess {
@@ -71,8 +71,8 @@ class NcclProcess {
     void remove(const std::shared_ptr<NcclComm>& communicator);
 
     /// Called in the abort's first step, with the failure. Returns a number for forget_teller().
-    std::uint64_t add_teller(std::function<void(const std::string& why)> tell);
-    void remove_teller(std::uint64_t number);
+    std::uint64_t add_failure_listener(std::function<void(const std::string& why)> tell);
+    void remove_failure_listener(std::uint64_t number);
 
     /// Ends all communicators of the process; returns the first failure.
     Error fail(const Error& error) { return driver_->fail(error); }
@@ -110,7 +110,7 @@ class NcclProcess {
     mutable std::mutex mutex_;
     std::set<std::shared_ptr<NcclComm>> communicators_;
     std::map<std::uint64_t, std::function<void(const std::string&)>> tellers_;
-    std::uint64_t next_teller_ = 1;
+    std::uint64_t next_failure_listener_ = 1;
     std::vector<std::pair<void*, MemoryUse>> held_;  ///< freed in release()
     bool released_ = false;
     std::unique_ptr<AbortDriver> driver_;

@@ -85,7 +85,7 @@ Result<void> NcclQueue::finish(Duration limit) {
     if (!used) return used.error();
     if (auto marked = cuda.check(cuda.event_record(done_, stream_), "record a CUDA event"); !marked) return marked;
     const Instant deadline = std::chrono::steady_clock::now() + limit;
-    Pace pace(Patience::eager);
+    Pace pace(WaitMode::eager);
     for (;;) {
         const auto state = cuda.event_query(done_);
         if (state != cudaErrorNotReady) return cuda.check(state, "work of the GPU");

@@ -28,20 +28,20 @@ Instant soon(Duration delay) {
 }
 
 /// What a rank has told: its progress, marks of its operations, and words on where it differs from a neighbour.
-struct RankNews {
+struct RankStatus {
     std::string_view progress;
     std::string_view marks;
     std::string_view dispute;
 };
 
-RankNews rank_news_of(std::string_view text) {
+RankStatus parse_rank_status(std::string_view text) {
     const auto lines = split(text, '\n');
     if (lines.size() != 3) return {.progress = text, .marks = {}, .dispute = {}};
     return {.progress = lines[0], .marks = lines[1], .dispute = lines[2]};
 }
 
 Result<NcclProgress> progress_in(const std::string& text) {
-    return NcclProgress::decode(std::string(rank_news_of(text).progress));
+    return NcclProgress::decode(std::string(parse_rank_status(text).progress));
 }
 
 }  // namespace
@@ -77,13 +77,14 @@ std::uint64_t NcclStatusBoard::begin(const OperationSignature& signature) {
 }
 
 std::string NcclStatusBoard::own_text() const {
-    const NcclProgress progress{
-        .number = order_.count(), .what = order_.count() > 0 ? in_words(order_.last()) : std::string(), .left = left_};
+    const NcclProgress progress{.number = order_.count(),
+                                .what = order_.count() > 0 ? description_of(order_.last()) : std::string(),
+                                .left = left_};
     return cat(progress.encode(), "\n", encode(order_.marks()), "\n", dispute_);
 }
 
 void NcclStatusBoard::tell() {
-    const std::lock_guard telling(telling_);
+    const std::lock_guard telling(publish_mutex_);
     std::string text;
     {
         const std::lock_guard lock(mutex_);
@@ -94,7 +95,7 @@ void NcclStatusBoard::tell() {
     [[maybe_unused]] const auto told = group_.place->publish(rank_key(group_.rank), text, soon(probe_timeout));
 }
 
-void NcclStatusBoard::tell_news() {
+void NcclStatusBoard::publish_status() {
     {
         const std::lock_guard lock(mutex_);
         if (told_) return;
@@ -108,28 +109,28 @@ Result<void> NcclStatusBoard::check_alive(Instant began) {
     if (now - began < interval_) return {};
     {
         const std::lock_guard lock(mutex_);
-        if (now < next_look_) return {};
-        next_look_ = now + interval_;
+        if (now < next_check_) return {};
+        next_check_ = now + interval_;
     }
-    tell_news();
-    if (const auto failure = told_failure()) return Error{Errc::peer_closed, cat(here(), ": ", *failure)};
+    publish_status();
+    if (const auto failure = published_failure()) return Error{Errc::peer_closed, cat(here(), ": ", *failure)};
     return {};
 }
 
-std::optional<std::string> NcclStatusBoard::told_failure() const {
+std::optional<std::string> NcclStatusBoard::published_failure() const {
     auto failure = group_.place->collect({failure_key()}, soon(probe_timeout));
     if (!failure) return std::nullopt;
     return std::move(failure->front());
 }
 
-void NcclStatusBoard::tell_failure(const std::string& why) {
+void NcclStatusBoard::publish_failure(const std::string& why) {
     if (!group_.place) return;
-    if (told_failure()) return;
+    if (published_failure()) return;
     [[maybe_unused]] const auto told =
         group_.place->publish(failure_key(), cat(who(group_.rank), " says: ", why), soon(probe_timeout));
 }
 
-void NcclStatusBoard::tell_left() {
+void NcclStatusBoard::publish_left() {
     if (!group_.place) return;
     {
         const std::lock_guard lock(mutex_);
@@ -156,13 +157,13 @@ std::optional<std::string> NcclStatusBoard::explain_end(int rank) const {
     const auto text = group_.place->collect({rank_key(rank)}, soon(probe_timeout));
     const auto progress = text ? progress_in(text->front()) : Result<NcclProgress>(text.error());
     if (progress && progress->left) return std::nullopt;
-    if (auto failure = told_failure()) return failure;
+    if (auto failure = published_failure()) return failure;
     return cat(who(rank), " died");
 }
 
 std::string NcclStatusBoard::explain_missing() {
     if (!group_.place) return "there is no other rank: the GPU makes no progress";
-    tell_news();
+    publish_status();
     // What comes meanwhile is looked at all the same: nobody has published this key, so this is a wait with a limit.
     [[maybe_unused]] const auto failure = group_.place->collect({failure_key()}, soon(witness_delay));
     if (failure) return failure->front();
@@ -171,7 +172,7 @@ std::string NcclStatusBoard::explain_missing() {
     return explain(ranks_, *all, group_.rank);
 }
 
-bool NcclStatusBoard::is_quiet() {
+bool NcclStatusBoard::is_unchanged() {
     const std::lock_guard lock(mutex_);
     quiet_age_ = order_.count() == compared_count_ ? quiet_age_ + 1 : 0;
     compared_count_ = order_.count();
@@ -179,10 +180,10 @@ bool NcclStatusBoard::is_quiet() {
 }
 
 Result<void> NcclStatusBoard::compare() {
-    if (!group_.place || is_quiet()) return {};
-    tell_news();
+    if (!group_.place || is_unchanged()) return {};
+    publish_status();
     if (found_) {
-        if (auto failure = told_failure()) return Error{Errc::peer_closed, cat(here(), ": ", *failure)};
+        if (auto failure = published_failure()) return Error{Errc::peer_closed, cat(here(), ": ", *failure)};
     }
     std::vector<int> neighbours;
     std::vector<std::string> keys;
@@ -209,7 +210,7 @@ Result<void> NcclStatusBoard::compare() {
 
 /// Hashes say that there is a difference, and the words of whoever found it, which.
 Result<void> NcclStatusBoard::compare_with(int rank, std::string_view text) {
-    const auto news = rank_news_of(text);
+    const auto news = parse_rank_status(text);
     const auto marks = decode_marks(news.marks);
     if (!marks) return {};
     {
@@ -222,7 +223,7 @@ Result<void> NcclStatusBoard::compare_with(int rank, std::string_view text) {
         if (const auto seen = NcclProgress::decode(std::string(news.progress))) {
             found_in_ = cat(seen->number, "=", seen->what);
         }
-        dispute_ = order_.words_for(*found_);
+        dispute_ = order_.dispute_text(*found_);
     }
     tell();
     return {};

@@ -1,6 +1,5 @@
-// What the ranks of one NCCL group say to each other beside NCCL, through the round's store: the first failure, how far
-// each has come, and what it has run (nccl/operation_order.h). While operations are short only compare() says or asks
-// anything.
+// What the ranks of an NCCL group publish in the round's store, beside NCCL: the first failure, each rank's progress,
+// and its operations (nccl/operation_order.h). While operations are short, only compare() reads or writes.
 #pragma once
 
 #include <memory>
@@ -41,9 +40,9 @@ class NcclStatusBoard {
     Result<void> compare();
 
     /// Tells the others, unless another failure was told before.
-    void tell_failure(const std::string& why);
+    void publish_failure(const std::string& why);
     /// This rank has closed the communicator.
-    void tell_left();
+    void publish_left();
     /// `rank`'s process has ended: what that means for the group. Nothing when it had closed the communicator; what the
     /// rank told before, where it did; else that it died.
     [[nodiscard]] std::optional<std::string> explain_end(int rank) const;
@@ -58,22 +57,22 @@ class NcclStatusBoard {
     [[nodiscard]] std::string own_text() const;
     void tell();
     /// Unless the others have what there is to tell.
-    void tell_news();
-    [[nodiscard]] bool is_quiet();
+    void publish_status();
+    [[nodiscard]] bool is_unchanged();
     Result<void> compare_with(int rank, std::string_view text);
     [[nodiscard]] Error differ(int rank, const OrderDifference& difference) const;
-    [[nodiscard]] std::optional<std::string> told_failure() const;
+    [[nodiscard]] std::optional<std::string> published_failure() const;
     Result<std::vector<NcclProgress>> all_progress() const;
 
     const GroupTerms group_;
     const std::vector<NcclRank> ranks_;
     const Duration interval_;
-    std::mutex telling_;  ///< held while own_text() goes out, so that an older one never comes later
-    std::mutex mutex_;    ///< of what follows; never held while the store is asked
+    std::mutex publish_mutex_;  ///< held while own_text() goes out, so that an older one never comes later
+    std::mutex mutex_;          ///< Protects the members below. Never held during a request to the store.
     OperationOrder order_;
     bool left_ = false;
     bool told_ = false;  ///< the others have own_text()
-    Instant next_look_{};
+    Instant next_check_{};
     std::string dispute_;  ///< this rank's words on where a neighbour differs
     // Of compare() alone.
     std::optional<OrderDispute> found_;  ///< with `found_with_`, who knows by `dispute_` what to compare

@@ -17,7 +17,8 @@ namespace muster::runtime {
 NcclTransport::NcclTransport(GroupTerms group, std::shared_ptr<NcclProcess> process,
                              std::shared_ptr<NcclStatusBoard> news)
     : group_(std::move(group)), process_(std::move(process)), board_(std::move(news)) {
-    teller_ = process_->add_teller([told = board_](const std::string& why) { told->tell_failure(why); });
+    failure_listener_ =
+        process_->add_failure_listener([told = board_](const std::string& why) { told->publish_failure(why); });
 }
 
 Result<std::unique_ptr<Transport>> NcclTransport::make(const GroupTerms& group, const NcclTerms& terms) {
@@ -44,11 +45,11 @@ NcclTransport::~NcclTransport() {
     if (process_->failed()) {
         process_->wait_over();
     } else {
-        board_->tell_left();
+        board_->publish_left();
         for (auto& [pair, channel] : channels_) channel.communicator->close();
         if (communicator_) communicator_->close();
     }
-    process_->remove_teller(teller_);
+    process_->remove_failure_listener(failure_listener_);
     if (scratch_ != nullptr) process_->free(scratch_, MemoryUse::staging);
 }
 
@@ -94,7 +95,7 @@ Result<void> NcclTransport::connect() {
         return nccl.init_scalable(communicator, group_.size, group_.rank, roots.count, ids->data(), config);
     };
     const RunTerms terms{.deadline = std::chrono::steady_clock::now() + group_.meeting_timeout,
-                         .patience = Patience::frugal};
+                         .patience = WaitMode::frugal};
     NcclWait wait = wait_for("connecting the ranks", terms);
     wait.check_alive = [meeting = group_.meeting_wait(), news = std::move(wait.check_alive)] {
         auto stands = meeting.check_alive();

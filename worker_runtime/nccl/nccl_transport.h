@@ -1,10 +1,10 @@
-// Collectives by NCCL, on the memory of GPUs.
+// Collectives by NCCL in GPU memory.
 //
-// Sums run in the order that NCCL chooses, in the precision that it chooses: the same on all ranks, but not the order
-// of the CPU's transports. min and max treat NaN as NCCL does.
+// Sums run in NCCL's order and precision: the same on all ranks, but not the order of the CPU's transports. min and max
+// treat NaN as NCCL does.
 //
-// Collectives share one communicator and one stream. Each direction of each pair that sends has a communicator of two
-// ranks, made at the first transfer, so that a send that nobody receives yet holds up nothing else.
+// Collectives share one communicator and one stream. Each direction of each pair that sends has its own communicator of
+// two ranks, made at the first transfer, so that a send without a receiver blocks nothing else.
 #pragma once
 
 #include <deque>
@@ -53,7 +53,7 @@ class NcclTransport final : public Transport {
     /// A collective on the stream that is not over.
     struct Launched {
         std::string what;
-        std::size_t mark;  ///< of the communicator
+        std::size_t mark;  ///< Mark of the communicator.
         Duration allowed;
         Instant asked;
         std::optional<Instant> turn{};  ///< when it was asked about first: the one before was over
@@ -84,7 +84,7 @@ class NcclTransport final : public Transport {
     const GroupTerms group_;
     const std::shared_ptr<NcclProcess> process_;
     const std::shared_ptr<NcclStatusBoard> board_;
-    std::uint64_t teller_ = 0;
+    std::uint64_t failure_listener_ = 0;
     std::vector<std::unique_ptr<PeerWatch>> watched_;
     std::shared_ptr<NcclComm> communicator_;
     std::unique_ptr<Staging> staging_;

@@ -17,7 +17,7 @@ constexpr std::uint64_t middle_count = 32;
 constexpr std::uint64_t far_stride = 4096;
 constexpr std::uint64_t far_count = 32;
 /// More signatures than these would be a large value in the store. Between marks of the middle distance are 64.
-constexpr std::uint64_t told_max = 256;
+constexpr std::uint64_t listed_max = 256;
 
 std::uint64_t hash_of_signature(const OperationSignature& signature) {
     const auto number = [](auto value) { return static_cast<std::uint64_t>(value); };
@@ -39,7 +39,7 @@ OperationSignature signature_of(const Operation& operation) {
             .count = operation.count};
 }
 
-std::string in_words(const OperationSignature& signature) {
+std::string description_of(const OperationSignature& signature) {
     if (signature.act == OperationSignature::Act::split) return "split";
     if (signature.act == OperationSignature::Act::allocate) return cat("allocate ", signature.count, " bytes");
     const Operation operation{.kind = signature.kind,
@@ -98,11 +98,11 @@ std::optional<OrderDispute> OperationOrder::compare(const std::vector<OrderMark>
     return dispute;
 }
 
-std::string OperationOrder::words_for(const OrderDispute& dispute) const {
+std::string OperationOrder::dispute_text(const OrderDispute& dispute) const {
     std::vector<std::string> words;
-    if (dispute.differs - dispute.agreed > told_max) return "";
+    if (dispute.differs - dispute.agreed > listed_max) return "";
     for (std::uint64_t number = dispute.agreed + 1; number <= dispute.differs; ++number) {
-        if (const auto* const one = entry(number)) words.push_back(cat(number, "=", in_words(one->signature)));
+        if (const auto* const one = entry(number)) words.push_back(cat(number, "=", description_of(one->signature)));
     }
     return join(words, "\t");
 }
@@ -115,7 +115,7 @@ std::optional<OrderDifference> OperationOrder::find(std::string_view words) cons
         const auto* const one = entry(number);
         if (one == nullptr) continue;
         std::string theirs(word.substr(equals + 1));
-        if (auto own = in_words(one->signature); own != theirs) {
+        if (auto own = description_of(one->signature); own != theirs) {
             return OrderDifference{.number = number, .own = std::move(own), .theirs = std::move(theirs)};
         }
     }

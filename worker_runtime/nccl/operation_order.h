@@ -1,12 +1,11 @@
-// What a rank has run on one communicator, in a form that ranks can compare while it goes on.
+// The operations of a rank on one communicator, in a form that ranks can compare while they continue.
 //
-// NCCL carries out operations that differ between ranks where their bytes happen to fit: f32 x 100 with i32 x 100 ends,
-// with garbage. So each rank keeps a hash over the signatures of all its operations in their order. Ranks look at each
-// other at different moments, so what is compared are hashes at numbers that are the same everywhere: each of the last
-// few, each 64th of the last 2,048 and each 4,096th of the last 131,072. Whoever is ahead by more has no number in
-// common with the other, and is compared the next time. A hash covers everything before it, so a difference never goes
-// away: the latest number at which they agree and the first at which they differ enclose it, and the signatures in
-// between, of the one who found it, name it.
+// NCCL executes operations that differ between ranks if their bytes happen to fit: f32 x 100 with i32 x 100 completes
+// with garbage. Each rank therefore keeps a hash over the signatures of all its operations in their order. Ranks
+// compare at different moments, so they compare hashes at fixed numbers: each of the last few, each 64th of the last
+// 2,048 and each 4,096th of the last 131,072. A rank that is further ahead has no number in common, and is compared the
+// next time. A hash covers everything before it, so a difference persists. The latest equal number and the first
+// different one enclose it; the signatures between them, from the rank that found it, name it.
 #pragma once
 
 #include <array>
@@ -42,7 +41,7 @@ struct OperationSignature {
 OperationSignature signature_of(const Operation& operation);
 
 /// "all_reduce sum f32 x 1024 tagged 7".
-std::string in_words(const OperationSignature& signature);
+std::string description_of(const OperationSignature& signature);
 
 /// One number and the hash over all operations up to it.
 struct OrderMark {
@@ -83,8 +82,8 @@ class OperationOrder {
 
     /// The signatures in `dispute` as far as they are kept, for the other rank: "5=barrier\t6=...". Empty where there
     /// are too many to be told.
-    [[nodiscard]] std::string words_for(const OrderDispute& dispute) const;
-    /// The first that the other rank (`words`, its words_for()) has otherwise.
+    [[nodiscard]] std::string dispute_text(const OrderDispute& dispute) const;
+    /// The first that the other rank (`words`, its dispute_text()) has otherwise.
     [[nodiscard]] std::optional<OrderDifference> find(std::string_view words) const;
 
   private:

@@ -1,6 +1,5 @@
-// A thread that compares, now and then, what this rank runs with what its neighbours do (NcclStatusBoard::compare). A
-// thread of its own, because the store may keep it waiting while others, who watch for the end of processes, may not be
-// kept.
+// A thread that periodically compares this rank's operations with its neighbours' (NcclStatusBoard::compare). It is
+// separate because the store may block it, and the thread that watches for ends of processes must not be blocked.
 #pragma once
 
 #include <condition_variable>

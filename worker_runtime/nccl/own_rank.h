@@ -1,4 +1,4 @@
-// Who this rank is, and who the others are.
+// This rank and its group.
 #pragma once
 
 #include <memory>

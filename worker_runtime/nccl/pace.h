@@ -1,4 +1,4 @@
-// How to wait for what has no descriptor to sleep on: NCCL and CUDA events can only be asked.
+// How to wait without a descriptor: NCCL and CUDA events can only be polled.
 #pragma once
 
 #include <time.h>
@@ -13,7 +13,7 @@ namespace muster::runtime {
 
 class Pace {
   public:
-    explicit Pace(Patience patience) : spin_(patience == Patience::eager ? 50us : 0us) {}
+    explicit Pace(WaitMode patience) : spin_(patience == WaitMode::eager ? 50us : 0us) {}
 
     /// Asks again at once for a while, then after 10 us, 20 us ... 100 us: short operations are seen at once, and a
     /// long one costs little of a processor.

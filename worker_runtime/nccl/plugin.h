@@ -1,6 +1,6 @@
-// What the runtime and its NCCL plugin agree upon. The plugin (libmuster_nccl.so) is the only part that knows CUDA and
-// NCCL; it is loaded when a communicator asks for it. Both are built from one tree: the text `build` says so, and the
-// loader refuses any other.
+// The interface between the runtime and its NCCL plugin. The plugin (libmuster_nccl.so) is the only part that uses CUDA
+// and NCCL; it is loaded when a communicator requests it. Both are built from one tree: the text `build` identifies it,
+// and the loader refuses any other.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ inline constexpr int exit_code_stuck_in_nccl = 79;
 struct NcclTerms {
     int device = 0;                  ///< CUDA's number among the visible ones
     Duration abort_limit = 30s;      ///< from a failure to the end of the abort; then the process leaves
-    Duration close_limit = 10s;      ///< for a healthy communicator to be closed by all ranks
+    Duration close_limit = 10s;      ///< Time for all ranks to close a healthy communicator.
     Duration compare_interval = 1s;  ///< ranks compare so often whether they run the same
     int ranks_per_root = nccl_ranks_per_root_max;
     std::string cuda_library{};  ///< a file; empty: the usual names

@@ -1,5 +1,4 @@
-// Host memory in an operation on the GPU: copied to device memory before, and back after. Memory of the GPU is used
-// where it lies.
+// Host memory in an operation on the GPU: copied to device memory before, and back after. GPU memory is used directly.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// NCCL's unique ids as the store carries them.
+// NCCL's unique ids, encoded for the store.
 #pragma once
 
 #include <nccl.h>

@@ -27,7 +27,7 @@ struct ShardedOptimizer::Body {
     /// Where a piece lies among the gradients.
     struct Place {
         std::size_t bucket;
-        std::size_t offset;  ///< in the bucket, elements
+        std::size_t offset;  ///< Offset in the bucket, in elements.
     };
 
     Body(GradientReducer& its_reducer, const OptimizerRule& its_rule)
@@ -51,11 +51,11 @@ struct ShardedOptimizer::Body {
 
     GradientReducer& reducer;
     OptimizerRule rule;
-    std::uint64_t spent = reducer.step_count();  ///< steps whose gradients are no longer there
-    std::vector<std::uint64_t> updates;          ///< of each parameter; the same on all ranks
+    std::uint64_t spent = reducer.step_count();  ///< Number of steps whose gradients are gone.
+    std::vector<std::uint64_t> updates;          ///< Updates of each parameter; equal on all ranks.
     std::unique_ptr<runtime::ShardMath> math;
-    std::vector<Place> places;           ///< by bucket
-    std::vector<OptimizerPiece> pieces;  ///< of the same
+    std::vector<Place> places;           ///< Indexed by bucket.
+    std::vector<OptimizerPiece> pieces;  ///< Indexed by bucket.
 };
 
 Result<void> ShardedOptimizer::Body::take_pieces() {

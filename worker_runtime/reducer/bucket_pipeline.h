@@ -41,7 +41,7 @@ class BucketPipeline {
 
     /// The samples of all ranks, in rank order, written before the operations that follow begin() run
     /// (Operation::weights).
-    void know_weights(const float* weights) { weights_ = weights; }
+    void set_weights(const float* weights) { weights_ = weights; }
 
     /// `plan_hash` is part of the tags, so that ranks with different plans are detected.
     void begin(std::uint64_t plan_hash);

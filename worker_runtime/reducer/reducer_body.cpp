@@ -32,8 +32,8 @@ Result<Layout> ReducerBody::begin(PassKind kind, float samples) {
         }
         pipeline_.begin(plan_.hash);
         if (kind == PassKind::synchronised) {
-            say_live();
-            tell_weights();
+            log_live();
+            send_weights();
         }
     }
     behind_events_ = false;
@@ -233,7 +233,7 @@ Operation ReducerBody::ask_for_life() const {
 }
 
 /// Ranks without a batch wait for the answer; those with one know it.
-void ReducerBody::say_live() {
+void ReducerBody::log_live() {
     if (options_.inputs == Inputs::even) return;
     *live_ = 1;
     pipeline_.start(ask_for_life());
@@ -253,7 +253,7 @@ Result<void> ReducerBody::join(const std::function<Result<void>()>& apply) {
             step_range_.end();
             return {};
         }
-        tell_weights();
+        send_weights();
         if (auto finished = finish(); !finished) return finished;
         if (auto applied = apply(); !applied) return applied;
     }

@@ -76,14 +76,14 @@ class ReducerBody {
     [[nodiscard]] Registration registration() const;
     [[nodiscard]] ExchangeTerms exchange_terms() const;
     Result<void> choose_caps();
-    void say_buckets() const;
+    void log_buckets() const;
     Result<void> take_order(ParameterOrder order);
     Result<Layout> make_buckets_anew();
     Result<ParameterOrder> agree_on_order();
 
     [[nodiscard]] Operation ask_for_life() const;
-    void say_live();
-    void tell_weights();
+    void log_live();
+    void send_weights();
     Result<void> wait_on_device(void* after);
     Result<void> launch_behind_device(GradientBucket& bucket);
     Result<void> finish_on_device();

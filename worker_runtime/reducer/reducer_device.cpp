@@ -18,7 +18,7 @@
 
 namespace muster::runtime {
 
-void ReducerBody::tell_weights() {
+void ReducerBody::send_weights() {
     if (!device_) return;
     if (communicator_.size() == 1) {
         weights_.front() = samples_;

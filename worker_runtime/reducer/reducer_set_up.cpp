@@ -162,7 +162,7 @@ Result<void> ReducerBody::set_up() {
     if (auto same = compare_registrations(communicator_, registration(), local); !same) return same;
     pipeline_.use(*exchange_);
     if (device_) {
-        pipeline_.know_weights(weights_.data());
+        pipeline_.set_weights(weights_.data());
         kernels_ = device_->has_kernels().has_value();
         if (auto ready = device_norm_.prepare(exchange_terms()); !ready) return ready;
     }
@@ -182,14 +182,14 @@ Result<void> ReducerBody::set_up() {
     if (auto cleared = arena_.clear(); !cleared) return cleared;
     if (communicator_.rank() == 0) {
         if (options_.order == BucketOrder::observed) learner_ = std::make_unique<OrderLearner>(parameters_, caps_);
-        say_buckets();
+        log_buckets();
     }
     meter_.start(std::chrono::steady_clock::now());
     return {};
 }
 
 /// What was chosen by measurement is nothing that the user knows already.
-void ReducerBody::say_buckets() const {
+void ReducerBody::log_buckets() const {
     if (options_.bucket_cap_mb == ReducerOptions::automatic && log_enabled(LogLevel::warning)) {
         print_notice(cat("muster: gradients: ", description(), "\n"));
     } else {

@@ -27,11 +27,11 @@ class SharedMemoryTransport final : public Transport {
     void join(const GroupTerms& terms) {
         if (!terms.waits || !terms.is_part()) return;
         entry_.emplace(terms.waits, [group = group_.get(), terms] { return terms.in_root(group->awaited()); });
-        group_->ask_whom_to_blame(
+        group_->set_failure_query(
             [group = group_.get(), terms](const std::vector<int>& late, auto) -> Result<std::string> {
-                const auto guilty = terms.waits->trace(terms.in_root(late));
-                if (!guilty) return group->who(late);
-                return *guilty ? Result<std::string>((*guilty)->names) : guilty->error();
+                const auto failed_ranks = terms.waits->trace(terms.in_root(late));
+                if (!failed_ranks) return group->who(late);
+                return *failed_ranks ? Result<std::string>((*failed_ranks)->names) : failed_ranks->error();
             });
     }
 

@@ -1,4 +1,4 @@
-// What two ranks tell each other before the data of an operation: 64 bytes in front of it on the connection.
+// The header of an operation between two ranks: 64 bytes before its data on the connection.
 #pragma once
 
 #include <array>
@@ -15,9 +15,9 @@ using HeaderBytes = std::array<std::byte, 64>;
 struct CollectiveHeader {
     enum Flags : std::uint8_t {
         none = 0,
-        allocates = 1,  ///< a barrier that goes with taking memory; `count` bytes
-        lacks = 2,      ///< ... which this rank does not have
-        chained = 4,    ///< an all_reduce that passes through the ranks (tcp/tcp_chain)
+        allocates = 1,  ///< A barrier for a memory allocation of `count` bytes.
+        lacks = 2,      ///< The same, and this rank lacks the memory.
+        chained = 4,    ///< An all_reduce that passes through the ranks (tcp/tcp_chain).
     };
 
     OperationKind kind = OperationKind::barrier;
@@ -28,7 +28,7 @@ struct CollectiveHeader {
     std::uint32_t tag = 0;
     float weight = 1;
     std::uint64_t count = 0;
-    std::uint64_t number = 0;  ///< of the operation, from 1; of the message, for send and receive
+    std::uint64_t number = 0;  ///< Number of the operation, from 1; for send and receive, of the message.
 };
 
 CollectiveHeader header_of(const Operation& operation, std::uint64_t number);

@@ -1,5 +1,5 @@
-// What the ranks of a group say on their control connections is heard at all times: also while this process computes,
-// or waits in memory or in another communicator, where nobody looks at these connections. In the thread of an FdWatch.
+// Receives on a group's control connections at all times, in the thread of an FdWatch: also while this process
+// computes, or waits in shared memory or in another communicator.
 #pragma once
 
 #include <functional>

@@ -40,7 +40,7 @@ class Chain final : public CollectivePlan {
 
     void agreed(TcpLanes& lanes) override {
         if (place_.bytes == 0) return;
-        learn_weights(lanes);
+        receive_weights(lanes);
         if (place_.previous >= 0) {
             for (std::size_t piece = 0; piece < std::min(fold_ring_pieces, data_.count()); ++piece)
                 lanes.open_receive(place_.previous, up, piece);
@@ -68,7 +68,7 @@ class Chain final : public CollectivePlan {
     }
     [[nodiscard]] bool weighs() const { return operation_.reduce == ReduceOp::avg; }
 
-    void learn_weights(const TcpLanes& lanes) {
+    void receive_weights(const TcpLanes& lanes) {
         if (!weighs()) return;
         std::vector<float> all;
         for (int rank = 0; rank < lanes.size(); ++rank) all.push_back(lanes.header(rank).weight);
@@ -112,7 +112,7 @@ class Chain final : public CollectivePlan {
     const Operation& operation_;
     const ChainPlace& place_;
     Cut data_;
-    Cut sums_;  ///< of the ranks before; a ring
+    Cut sums_;  ///< Sums of the ranks before; a ring buffer.
     std::vector<float> weights_;
     double reciprocal_ = 0;
 };

@@ -26,7 +26,7 @@ struct TcpChannel::Progress {
     HeaderBytes their_header{};
     std::size_t header_sent = 0;
     std::size_t header_received = 0;
-    std::span<std::byte> data;  ///< what of it has not moved yet
+    std::span<std::byte> data;  ///< The part that has not moved yet.
 
     [[nodiscard]] std::span<std::byte> outgoing_header() { return std::span(own_header).subspan(header_sent); }
     [[nodiscard]] bool writes() const { return header_sent < sizeof(HeaderBytes) || (sends && !data.empty()); }
@@ -128,7 +128,7 @@ Result<void> TcpChannel::compare(const Progress& progress) {
 /// The message's connection, the group's end, and what the peer says, or everybody.
 struct TcpChannel::Ears {
     std::vector<pollfd> polled;
-    std::vector<int> ranks;  ///< whose control connections are behind the first two
+    std::vector<int> ranks;  ///< Ranks of the control connections behind the first two.
 };
 
 TcpChannel::Ears TcpChannel::ears(short events, bool to_all) const {
@@ -185,12 +185,12 @@ Result<void> TcpChannel::wait(const Progress& progress, const RunTerms& terms) {
 
 Error TcpChannel::late(const Progress& progress) {
     group_.waits_for(this, {peer_});
-    const auto guilty = group_.trace({peer_}, 0);
-    if (!guilty) return guilty.error();
-    const bool came = guilty->ranks == std::vector{peer_} && progress.header_received == sizeof(HeaderBytes);
-    return group_.fail(Errc::timed_out,
-                       cat(doing(progress.operation), " on communicator ", group_.id(), " timed out: ", guilty->names,
-                           came ? " reached it, but did not finish it" : " did not reach it"));
+    const auto failed_ranks = group_.trace({peer_}, 0);
+    if (!failed_ranks) return failed_ranks.error();
+    const bool came = failed_ranks->ranks == std::vector{peer_} && progress.header_received == sizeof(HeaderBytes);
+    return group_.fail(Errc::timed_out, cat(doing(progress.operation), " on communicator ", group_.id(),
+                                            " timed out: ", failed_ranks->names,
+                                            came ? " reached it, but did not finish it" : " did not reach it"));
 }
 
 }  // namespace muster::runtime

@@ -1,8 +1,8 @@
-// send and receive over TCP: for each ordered pair of ranks a connection of its own, so that messages, in whatever
-// threads, neither wait for each other nor for collectives.
+// send and receive over TCP: each ordered pair of ranks has its own connection, so messages of different threads wait
+// neither for each other nor for collectives.
 //
-// Sender and receiver each say first what they do, with a header. The sender's message follows its header at once; its
-// send is over when the receiver's header has come too, which is how both learn that they mean the same.
+// Sender and receiver each send a header first. The sender's message follows its header at once. Its send is complete
+// when the receiver's header has arrived and matches.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class TcpChannel {
     TcpGroup& group_;
     const int peer_;
     const int socket_;
-    std::set<int> ended_;  ///< ranks whose control connections say no more, and stay readable
+    std::set<int> ended_;  ///< Ranks whose control connections have ended and stay readable.
     std::uint64_t messages_ = 0;
 };
 

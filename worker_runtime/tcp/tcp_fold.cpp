@@ -19,7 +19,7 @@ class Summation {
   public:
     explicit Summation(const Operation& operation) : operation_(operation) {}
 
-    void learn_weights(const TcpLanes& lanes) {
+    void receive_weights(const TcpLanes& lanes) {
         for (int rank = 0; rank < lanes.size(); ++rank) weights_.push_back(lanes.header(rank).weight);
         if (std::all_of(weights_.begin(), weights_.end(), [](float weight) { return weight == 1; })) weights_.clear();
     }
@@ -60,7 +60,7 @@ class SmallAllReduce final : public CollectivePlan {
             lanes.receive(peer, 0, {.base = scratch_of(peer), .size_bytes = bytes_}, Opening::at_once);
         }
     }
-    void agreed(TcpLanes& lanes) override { summation_.learn_weights(lanes); }
+    void agreed(TcpLanes& lanes) override { summation_.receive_weights(lanes); }
     void finished(TcpLanes& lanes) override {
         std::vector<const void*> inputs;
         for (int rank = 0; rank < lanes.size(); ++rank)
@@ -89,7 +89,7 @@ class Fold : public CollectivePlan {
 
     /// Not before: a piece may come on another connection than the header with its rank's weight.
     void agreed(TcpLanes& lanes) override {
-        summation_.learn_weights(lanes);
+        summation_.receive_weights(lanes);
         for (std::size_t piece = 0; piece < std::min(fold_ring_pieces, own_.count()); ++piece) open(lanes, piece);
     }
 

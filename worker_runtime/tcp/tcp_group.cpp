@@ -33,7 +33,7 @@ std::vector<int> sockets_of(const TcpMesh& mesh) {
 }
 
 /// What the network, not the peer, ended the connection with.
-bool is_silence(int failure) {
+bool is_timeout(int failure) {
     return failure == ETIMEDOUT || failure == EHOSTUNREACH || failure == ENETUNREACH || failure == ENETDOWN;
 }
 
@@ -64,9 +64,9 @@ TcpGroup::~TcpGroup() {
         send(peer, {.kind = ControlFrame::Kind::left, .text = {}, .waits_for = {}});
 }
 
-Duration TcpGroup::spin(Patience patience) const {
+Duration TcpGroup::spin(WaitMode patience) const {
     const bool crowded = static_cast<unsigned>(ranks_here_) > std::max(1u, std::thread::hardware_concurrency());
-    return patience == Patience::eager && !crowded ? spin_limit : Duration::zero();
+    return patience == WaitMode::eager && !crowded ? spin_limit : Duration::zero();
 }
 
 std::string TcpGroup::who(int rank) const {
@@ -121,18 +121,18 @@ void TcpGroup::send(int rank, const ControlFrame& frame) const {
 /// Takes what has come. Several threads may listen: what one reads, all find in the inbox, and a failure wakes them.
 void TcpGroup::read(int rank) {
     Inbox& box = inbox(rank);
-    while (box.told == Told::nothing) {
+    while (box.told == PeerState::nothing) {
         std::array<char, 4096> bytes;
         const auto got = ::recv(peer(rank).control.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) return;
         if (got <= 0) {
-            box.told = got < 0 && is_silence(errno) ? Told::silent : Told::ended;
+            box.told = got < 0 && is_timeout(errno) ? PeerState::silent : PeerState::ended;
             if (got < 0) box.silence = std::strerror(errno);
             return;
         }
         box.bytes.append(bytes.data(), static_cast<std::size_t>(got));
-        while (box.told == Told::nothing) {
+        while (box.told == PeerState::nothing) {
             auto frame = take_frame(box.bytes);
             if (!frame) break;
             take(rank, std::move(*frame));
@@ -142,7 +142,7 @@ void TcpGroup::read(int rank) {
 
 void TcpGroup::take(int rank, ControlFrame frame) {
     switch (frame.kind) {
-        case ControlFrame::Kind::left: inbox(rank).told = Told::left; break;
+        case ControlFrame::Kind::left: inbox(rank).told = PeerState::left; break;
         case ControlFrame::Kind::answers: inbox(rank).waits_for = std::move(frame.waits_for); break;
         case ControlFrame::Kind::asks:
             send(rank, {.kind = ControlFrame::Kind::answers, .text = {}, .waits_for = waited_for()});
@@ -152,7 +152,7 @@ void TcpGroup::take(int rank, ControlFrame frame) {
             given_up_ = std::max(given_up_, frame.unfinished);
             break;
         case ControlFrame::Kind::failed:
-            inbox(rank).told = Told::failed;
+            inbox(rank).told = PeerState::failed;
             fail_locked(frame.code, frame.text, frame.unfinished);
             break;
     }
@@ -160,10 +160,10 @@ void TcpGroup::take(int rank, ControlFrame frame) {
 
 Result<bool> TcpGroup::heard(int rank) {
     const Inbox& box = inbox(rank);
-    if (box.told == Told::failed) return *failure_;
-    if (box.told == Told::silent)
+    if (box.told == PeerState::failed) return *failure_;
+    if (box.told == PeerState::silent)
         return fail_locked(Errc::timed_out, cat(who(rank), " is unreachable: ", box.silence), 0);
-    return box.told != Told::nothing;
+    return box.told != PeerState::nothing;
 }
 
 Result<bool> TcpGroup::hear(int rank) {
@@ -172,14 +172,14 @@ Result<bool> TcpGroup::hear(int rank) {
     return heard(rank);
 }
 
-Result<bool> TcpGroup::hear_or_lose(int rank) {
+Result<bool> TcpGroup::receive_or_lose(int rank) {
     const std::lock_guard lock(mutex_);
     read(rank);
-    return heard_or_lost(rank);
+    return received_or_lost(rank);
 }
 
-Result<bool> TcpGroup::heard_or_lost(int rank) {
-    if (inbox(rank).told == Told::ended) return fail_locked(Errc::peer_closed, cat(who(rank), " died"), 0);
+Result<bool> TcpGroup::received_or_lost(int rank) {
+    if (inbox(rank).told == PeerState::ended) return fail_locked(Errc::peer_closed, cat(who(rank), " died"), 0);
     return heard(rank);
 }
 
@@ -192,19 +192,20 @@ Result<void> TcpGroup::check_alive() {
     for (int peer = 0; peer < size(); ++peer) {
         if (peer == rank()) continue;
         if (controls[static_cast<std::size_t>(peer)].revents != 0) read(peer);
-        if (auto well = heard_or_lost(peer); !well) return well.error();
+        if (auto well = received_or_lost(peer); !well) return well.error();
     }
     return {};
 }
 
 /// Until the control connection has said its last. Another thread may read it, and then nothing wakes this one.
-void TcpGroup::await_last_words(int rank) {
+void TcpGroup::await_final_messages(int rank) {
     Instant current = std::chrono::steady_clock::now();
-    for (const Instant end = current + last_words_timeout; current < end; current = std::chrono::steady_clock::now()) {
+    for (const Instant end = current + final_messages_timeout; current < end;
+         current = std::chrono::steady_clock::now()) {
         {
             const std::lock_guard lock(mutex_);
             read(rank);
-            if (inbox(rank).told != Told::nothing) return;
+            if (inbox(rank).told != PeerState::nothing) return;
         }
         pollfd control{peer(rank).control.get(), POLLIN, 0};
         ::poll(&control, 1, poll_timeout_ms(std::min(end, current + answer_check_interval), current));
@@ -212,17 +213,17 @@ void TcpGroup::await_last_words(int rank) {
 }
 
 Error TcpGroup::lost(int rank, int failure, const std::string& doing) {
-    await_last_words(rank);
+    await_final_messages(rank);
     const std::lock_guard lock(mutex_);
     const Inbox& box = inbox(rank);
-    if (box.told == Told::failed) return *failure_;
-    if (box.told == Told::left)
+    if (box.told == PeerState::failed) return *failure_;
+    if (box.told == PeerState::left)
         return fail_locked(Errc::peer_closed, cat(who(rank), " closed communicator ", id(), " before ", doing), 0);
-    if (box.told == Told::silent || is_silence(failure)) {
-        const std::string words = box.told == Told::silent ? box.silence : std::strerror(failure);
+    if (box.told == PeerState::silent || is_timeout(failure)) {
+        const std::string words = box.told == PeerState::silent ? box.silence : std::strerror(failure);
         return fail_locked(Errc::timed_out, cat(who(rank), " is unreachable in ", doing, ": ", words), 0);
     }
-    if (box.told == Told::ended) return fail_locked(Errc::peer_closed, cat(who(rank), " died in ", doing), 0);
+    if (box.told == PeerState::ended) return fail_locked(Errc::peer_closed, cat(who(rank), " died in ", doing), 0);
     return fail_locked(Errc::peer_closed,
                        cat("the connection with ", who(rank), " broke in ", doing, ": ",
                            failure == 0 ? "closed" : std::strerror(failure)),

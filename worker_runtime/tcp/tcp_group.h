@@ -1,12 +1,12 @@
-// The ranks of a group over TCP, and the news of its end.
+// The ranks of a group over TCP, and its failures.
 //
-// Whoever finds a failure first tells all others over the control connections; each of them ends with that first
-// failure, in the same words. A rank that leaves in order says so; one whose connections end without a word has died.
+// The first rank that detects a failure sends it to all others over the control connections; each of them ends with the
+// same text. A rank that leaves in order announces it; a rank whose connections end without that has died.
 //
-// Whoever has waited until the deadline asks those it waits for whom they wait for, and these in turn, until it comes
-// to ranks that do not answer, or wait for nobody: it is them that the failure names (trace()). So every rank that
-// waits says for whom, and every rank that waits listens. A communicator that was split off asks in the one at the
-// root, whose ranks listen at all times and know of waits in all of them (wait_board.h).
+// A rank that has waited until its deadline asks the awaited ranks which ranks they wait for, and these in turn, until
+// it finds ranks that do not answer or wait for none: the failure names these (trace()). Every waiting rank therefore
+// records whom it waits for, and listens. A communicator that was split off asks in the root communicator, whose ranks
+// always listen and know the waits in all of them (wait_board.h).
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class TcpGroup {
     /// Ranks on this host, this one included.
     [[nodiscard]] int ranks_here() const { return ranks_here_; }
     /// How long a waiting thread may look for news itself before it sleeps; nothing where ranks outnumber cores.
-    [[nodiscard]] Duration spin(Patience patience) const;
+    [[nodiscard]] Duration spin(WaitMode patience) const;
     /// Readable once the group has failed.
     [[nodiscard]] const FileDescriptor& wake() const { return wake_; }
 
@@ -64,7 +64,7 @@ class TcpGroup {
     /// or died, is none until somebody needs it. True when nothing more will be heard from it.
     Result<bool> hear(int rank);
     /// The same for who watches a connection while nothing is being carried: a death is a failure too, at once.
-    Result<bool> hear_or_lose(int rank);
+    Result<bool> receive_or_lose(int rank);
     /// The same for all, without waiting: an error is the group's failure.
     Result<void> check_alive();
     /// A connection with `rank` has ended (`failure` 0) or failed while `doing`. Looks for the reason, which was sent
@@ -84,7 +84,8 @@ class TcpGroup {
     /// those that did not answer, then those that wait for nobody; `late` itself where that leads nowhere. Ranks are
     /// this group's; -1 for one that is not in it. An error: the group has failed meanwhile. Gives up collective
     /// `number` (0: none).
-    Result<Guilty> trace(const std::vector<int>& late, std::uint64_t number, Witnesses witnesses = Witnesses::none);
+    Result<FailedRanks> trace(const std::vector<int>& late, std::uint64_t number,
+                              Witnesses witnesses = Witnesses::none);
     /// From now on this group, a root that hears its connections at all times, also traces for its parts.
     void trace_for_parts();
 
@@ -94,19 +95,19 @@ class TcpGroup {
 
   private:
     /// The last that a control connection will ever say.
-    enum class Told { nothing, failed, left, silent, ended };
+    enum class PeerState { nothing, failed, left, silent, ended };
     struct Inbox {
         std::string bytes;
-        Told told = Told::nothing;
-        std::string silence;                        ///< the network's words
-        std::optional<std::vector<int>> waits_for;  ///< the answer to the last question
+        PeerState told = PeerState::nothing;
+        std::string silence;                        ///< Error text of the network.
+        std::optional<std::vector<int>> waits_for;  ///< The last answer.
     };
     /// What trace() wants to know of a rank.
     struct Question {
-        Instant asked{};  ///< for the first time
+        Instant asked{};  ///< Time of the first question.
         Instant asked_last{};
         bool answered = false;
-        bool witness = false;  ///< nobody is known to wait for it, so it is not to blame
+        bool witness = false;  ///< No rank is known to wait for it, so it is not the cause.
     };
     [[nodiscard]] Inbox& inbox(int rank) { return inboxes_[static_cast<std::size_t>(rank)]; }
     // With mutex_ held:
@@ -117,9 +118,9 @@ class TcpGroup {
     std::optional<std::vector<int>> pursue(int rank, Question& question, Instant began);
     Error fail_locked(Errc code, const std::string& text, std::uint64_t unfinished);
     Result<bool> heard(int rank);
-    Result<bool> heard_or_lost(int rank);
+    Result<bool> received_or_lost(int rank);
 
-    void await_last_words(int rank);
+    void await_final_messages(int rank);
     void give_up(std::uint64_t number);
     Result<std::vector<int>> trace_here(const std::vector<int>& late, Witnesses witnesses);
     [[nodiscard]] std::vector<int> numbers_here(const std::vector<int>& root_ranks) const;
@@ -131,12 +132,12 @@ class TcpGroup {
     const ForkGuard fork_guard_;
     mutable std::mutex mutex_;
     std::optional<Error> failure_;
-    std::uint64_t given_up_ = 0;  ///< the last collective that some rank has given up
+    std::uint64_t given_up_ = 0;  ///< The last collective that a rank has given up.
     int given_up_by_ = -1;
-    std::vector<Inbox> inboxes_;  ///< by rank
+    std::vector<Inbox> inboxes_;  ///< Indexed by rank.
     std::map<const void*, std::vector<int>> waits_;
     std::function<std::vector<int>()> also_waits_for_;
-    std::optional<WaitEntry> entry_;  ///< of a part: last, because it asks this
+    std::optional<WaitEntry> entry_;  ///< Entry of a part. Declared last, because it calls this object.
 };
 
 }  // namespace muster::runtime

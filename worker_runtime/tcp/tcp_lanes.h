@@ -1,11 +1,11 @@
-// The connections that carry collectives, and the one loop that moves their bytes.
+// The connections that carry collectives, and the loop that moves their bytes.
 //
-// An operation is a CollectivePlan: it says which memory goes to and comes from which rank on which lane, and is told
-// when pieces have come. Each rank sends its header to all others first. Nothing is received into the plan's memory
-// before the headers of all ranks are here and agree, but where it says so.
+// An operation is a CollectivePlan: it defines which memory goes to and comes from which rank on which lane, and is
+// called when pieces have arrived. Each rank sends its header to all others first. Nothing is received into the plan's
+// memory before the headers of all ranks have arrived and agree, unless the plan allows it.
 //
-// The loop never waits while a connection can move. Readiness is kept from epoll's edges: a connection counts as ready
-// until the kernel says otherwise, so that a message which is there already costs no call but its own.
+// The loop never waits while a connection can move. Readiness is derived from epoll's edges: a connection counts as
+// ready until the kernel reports otherwise, so a message that has already arrived costs no additional call.
 #pragma once
 
 #include <cstdint>
@@ -58,9 +58,9 @@ class TcpLanes {
 
     /// When a queue's pieces may move.
     enum class Opening {
-        at_once,  ///< without waiting for the headers: for sends, and for memory that is not the caller's
-        agreed,   ///< when all headers agree
-        by_plan,  ///< as the plan calls open()
+        at_once,  ///< Without waiting for the headers: for sends, and for memory that is not the caller's.
+        agreed,   ///< After all headers agree.
+        by_plan,  ///< When the plan calls open().
     };
     void send(int to, int lane, const Cut& cut, Opening opening = Opening::at_once);
     void receive(int from, int lane, const Cut& cut, Opening opening = Opening::agreed);
@@ -82,12 +82,12 @@ class TcpLanes {
         int peer = -1;
         int lane = 0;
         bool carries_header = false;
-        bool opens_when_agreed = false;  ///< `in` does
+        bool opens_when_agreed = false;  ///< True if `in` opens after all headers agree.
         bool same_host = false;
         // What the kernel has said last.
         bool readable = true;
         bool writable = true;
-        bool ended = false;  ///< the peer has closed; what it sent before is still to be read
+        bool ended = false;  ///< The peer has closed. Data that it sent before is still readable.
         PieceQueue in;
         PieceQueue out;
         std::size_t header_sent = 0;
@@ -120,12 +120,13 @@ class TcpLanes {
 
     TcpGroup& group_;
     FileDescriptor epoll_;
-    std::vector<Stream> streams_;  ///< the next rank's first, and around; of each rank, answers' lane first
+    /// Starts with the next rank and wraps around; for each rank, the answers' lane first.
+    std::vector<Stream> streams_;
     std::vector<CollectiveHeader> headers_;
     HeaderBytes own_header_{};
     int headers_missing_ = 0;
     std::uint64_t operations_ = 0;
-    std::vector<std::size_t> to_send_;  ///< bytes, by rank
+    std::vector<std::size_t> to_send_;  ///< Bytes, indexed by rank.
     int send_buffer_bytes_ = same_host_send_buffer_bytes;
     std::vector<std::byte> scratch_;
 };

@@ -1,4 +1,4 @@
-// TcpLanes' waits, and how they end.
+// TcpLanes: its waits and their ends.
 #include <errno.h>
 #include <sched.h>
 #include <sys/epoll.h>

@@ -1,4 +1,4 @@
-// What a TCP transport is made of, for one that adds something to it.
+// The parts of a TCP transport, for a transport that extends it.
 #pragma once
 
 #include <memory>

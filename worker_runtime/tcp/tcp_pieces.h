@@ -1,4 +1,4 @@
-// How memory is cut into the pieces that travel, and how far one connection has come with its share of them.
+// Cuts memory into pieces for the wire, and tracks the progress of one connection.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +66,7 @@ class PieceQueue {
     std::size_t count_ = 0;
     std::size_t stripes_ = 1;
     std::size_t piece_ = 0;
-    std::size_t open_ = 0;  ///< pieces below this one may move
+    std::size_t open_ = 0;  ///< Pieces below this index may move.
     std::size_t offset_ = 0;
 };
 

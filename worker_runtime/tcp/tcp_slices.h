@@ -1,4 +1,4 @@
-// An array in slices, one for each of some ranks: whole cache lines, and equal but for the last ones.
+// Divides an array into slices, one for each of some ranks: whole cache lines, and of equal size except the last ones.
 #pragma once
 
 #include <algorithm>

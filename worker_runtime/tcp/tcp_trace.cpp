@@ -1,4 +1,4 @@
-// Who keeps a group waiting: from a rank that has waited until its deadline, along the ranks that wait for each other.
+// Finds the ranks that delay a group: from a rank at its deadline, along the ranks that wait for each other.
 #include <poll.h>
 
 #include <algorithm>
@@ -52,18 +52,18 @@ std::vector<int> TcpGroup::numbers_here(const std::vector<int>& root_ranks) cons
     return numbers;
 }
 
-Result<Guilty> TcpGroup::trace(const std::vector<int>& late, std::uint64_t number, Witnesses witnesses) {
+Result<FailedRanks> TcpGroup::trace(const std::vector<int>& late, std::uint64_t number, Witnesses witnesses) {
     const bool has_root = terms_.waits && terms_.is_part();
-    if (size() == 2 && !has_root) return Guilty{.ranks = late, .names = who(late)};
+    if (size() == 2 && !has_root) return FailedRanks{.ranks = late, .names = who(late)};
     give_up(number);
     if (has_root) {
         auto by_root = terms_.waits->trace(terms_.in_root(late));
         if (by_root && !*by_root) return fail(by_root->error().code, by_root->error().context, number);
-        if (by_root) return Guilty{.ranks = numbers_here((*by_root)->ranks), .names = (*by_root)->names};
+        if (by_root) return FailedRanks{.ranks = numbers_here((*by_root)->ranks), .names = (*by_root)->names};
     }
-    auto guilty = size() == 2 ? Result<std::vector<int>>(late) : trace_here(late, witnesses);
-    if (!guilty) return guilty.error();
-    return Guilty{.ranks = *guilty, .names = who(*guilty)};
+    auto failed_ranks = size() == 2 ? Result<std::vector<int>>(late) : trace_here(late, witnesses);
+    if (!failed_ranks) return failed_ranks.error();
+    return FailedRanks{.ranks = *failed_ranks, .names = who(*failed_ranks)};
 }
 
 /// Along the ranks of this group.
@@ -84,7 +84,7 @@ Result<std::vector<int>> TcpGroup::trace_here(const std::vector<int>& late, Witn
             for (int rank = 0; rank < size(); ++rank) {  // others ask, too
                 if (rank == this->rank()) continue;
                 read(rank);
-                if (inbox(rank).told == Told::nothing) polled.push_back({peer(rank).control.get(), POLLIN, 0});
+                if (inbox(rank).told == PeerState::nothing) polled.push_back({peer(rank).control.get(), POLLIN, 0});
             }
             if (failure_) return *failure_;
             for (auto one = open.begin(); one != open.end();) {
@@ -126,7 +126,7 @@ std::optional<std::vector<int>> TcpGroup::pursue(int rank, Question& question, I
         question.answered = true;
         if (!box.waits_for->empty() || question.witness) return box.waits_for;
     }
-    if (box.told != Told::nothing || current >= question.asked + answer_limit || current >= began + trace_limit)
+    if (box.told != PeerState::nothing || current >= question.asked + answer_limit || current >= began + trace_limit)
         return std::vector<int>{};
     if (current >= question.asked_last + ask_again_after && (question.asked_last == Instant{} || box.waits_for)) {
         box.waits_for.reset();
@@ -147,7 +147,7 @@ Error TcpGroup::failure_soon() {
          current = std::chrono::steady_clock::now()) {
         for (int rank = 0; rank < size(); ++rank) {
             if (rank == this->rank()) continue;
-            if (auto heard = rank == by ? hear_or_lose(rank) : hear(rank); !heard) return heard.error();
+            if (auto heard = rank == by ? receive_or_lose(rank) : hear(rank); !heard) return heard.error();
         }
         if (::poll(&wake, 1, poll_timeout_ms(current + answer_check_interval, current)) > 0) return failure();
     }

@@ -108,8 +108,8 @@ class TcpTransport final : public Transport {
     std::unique_ptr<TcpGroup> group_;
     std::unique_ptr<TcpLanes> lanes_;
     const TcpAlgorithm algorithm_;
-    std::vector<TcpChannel> outgoing_;  ///< to each rank
-    std::vector<TcpChannel> incoming_;  ///< from each rank
+    std::vector<TcpChannel> outgoing_;  ///< Indexed by the receiving rank.
+    std::vector<TcpChannel> incoming_;  ///< Indexed by the sending rank.
     std::optional<ControlWatch> ears_;
 };
 

@@ -14,17 +14,17 @@ namespace muster::runtime {
 
 /// How a large all_reduce goes. The result has the same bits.
 enum class TcpAlgorithm {
-    automatic,  ///< by the number of ranks and bytes
-    direct,     ///< from each rank to each
-    ring,       ///< from rank to rank and back (f16 and bf16 go directly all the same)
+    automatic,  ///< Chosen by the number of ranks and bytes.
+    direct,     ///< Every rank sends to every rank.
+    ring,       ///< From rank to rank and back (f16 and bf16 use `direct` nevertheless).
 };
 
 struct TcpOptions {
     /// Where a rank listens, and what it tells its peers: numeric, best first (interface_address.h). One at which it
     /// cannot listen is passed over while there is another.
     std::vector<std::string> addresses;
-    int connections_per_peer = 0;                      ///< 0: chosen by the number of cores
-    TcpAlgorithm algorithm = TcpAlgorithm::automatic;  ///< the same on all ranks
+    int connections_per_peer = 0;                      ///< 0: chosen by the number of cores.
+    TcpAlgorithm algorithm = TcpAlgorithm::automatic;  ///< Equal on all ranks.
     /// Where a root answers who asks whom it waits for; null on all ranks: only while it waits itself.
     std::shared_ptr<FdWatch> watch{};
 };

@@ -15,14 +15,14 @@
 namespace muster::runtime {
 
 /// The use of the processor while waiting.
-enum class Patience {
+enum class WaitMode {
     eager,   ///< the thread has no other work: spin before sleeping, if there are enough cores
     frugal,  ///< the thread runs beside a computing one: sleep soon
 };
 
 struct RunTerms {
     Instant deadline;  ///< the operation fails then and names the rank that did not reach it
-    Patience patience = Patience::eager;
+    WaitMode patience = WaitMode::eager;
 };
 
 /// A group of some ranks of another group.

@@ -20,7 +20,7 @@ void WaitBoard::trace_with(Trace trace) {
     trace_ = std::move(trace);
 }
 
-std::optional<Result<Guilty>> WaitBoard::trace(const std::vector<int>& late) const {
+std::optional<Result<FailedRanks>> WaitBoard::trace(const std::vector<int>& late) const {
     const std::shared_lock lock(tracing_);
     return trace_ ? std::optional(trace_(late)) : std::nullopt;
 }

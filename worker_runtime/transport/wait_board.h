@@ -22,7 +22,7 @@
 namespace muster::runtime {
 
 /// The ranks that keep a group waiting.
-struct Guilty {
+struct FailedRanks {
     std::vector<int> ranks;
     std::string names;
 };
@@ -30,7 +30,7 @@ struct Guilty {
 class WaitBoard {
   public:
     using Awaited = std::function<std::vector<int>()>;
-    using Trace = std::function<Result<Guilty>(const std::vector<int>& late)>;
+    using Trace = std::function<Result<FailedRanks>(const std::vector<int>& late)>;
 
     // All functions are thread-safe.
 
@@ -41,7 +41,7 @@ class WaitBoard {
     /// all times; reset it (null) before the root is destroyed, which waits for running traces.
     void trace_with(Trace trace);
     /// Empty if the root cannot trace.
-    [[nodiscard]] std::optional<Result<Guilty>> trace(const std::vector<int>& late) const;
+    [[nodiscard]] std::optional<Result<FailedRanks>> trace(const std::vector<int>& late) const;
 
   private:
     friend class WaitEntry;

@@ -1,9 +1,9 @@
-// The average over all ranks of numbers in a GPU's memory, with the bits of the host's all_reduce_weighted(): NCCL
-// would sum in an order of its own, and 16-bit types in their own precision.
+// The average over all ranks of numbers in GPU memory, with the bits of the host's all_reduce_weighted(). NCCL would
+// sum in another order, and 16-bit types in their own precision.
 //
 //   1. Each rank sends every rank its piece of the numbers (all_to_all).
-//   2. Each rank averages the pieces it got, in f32 and in rank order, and rounds once; all get all pieces
-//   (all_gather).
+//   2. Each rank averages the received pieces, in f32 and in rank order, and rounds once; all ranks receive all pieces
+//      (all_gather).
 //
 // A rank sends (world - 1) / world of the numbers twice, as an all-reduce does.
 #pragma once

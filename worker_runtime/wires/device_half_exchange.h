@@ -1,4 +1,4 @@
-// Gradients of f32 as f16 or bf16 on the wire, on GPUs: with the bits that HalfExchange has on the host. Each rank
+// Gradients of f32 as f16 or bf16 on the wire, on GPUs, with the same bits as HalfExchange on the host. Each rank
 // rounds its gradients once, and widens the average (device_average.h) into the bucket.
 #pragma once
 

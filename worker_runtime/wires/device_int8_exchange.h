@@ -1,5 +1,5 @@
-// Gradients of f32 as 8-bit integers on the wire, on GPUs: what Int8Exchange does on the host, with the same bits, in
-// its form on the wire and for its checkpoints.
+// Gradients of f32 as 8-bit integers on the wire, on GPUs: Int8Exchange with the same bits, wire format and checkpoint
+// format.
 #pragma once
 
 #include <deque>

@@ -1,6 +1,6 @@
-// PowerSGD on GPUs: what PowerExchange does on the host, with the same bits, and in its form for checkpoints. Each of
-// its two averages takes two collectives (device_average.h). Gradients of a bucket that has nothing to compress, and
-// those of steps before the first compressed one, are averaged by NCCL.
+// PowerSGD on GPUs: PowerExchange with the same bits and checkpoint format. Each of its two averages takes two
+// collectives (device_average.h). NCCL averages buckets with nothing to compress, and steps before the first compressed
+// one.
 #pragma once
 
 #include <deque>

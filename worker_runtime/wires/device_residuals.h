@@ -1,5 +1,5 @@
-// Residuals (residuals.h) that lie on a GPU. Buckets are made anew rarely, so moving with the parameters is done on the
-// host, where the residuals are then brought for a moment.
+// Residuals (residuals.h) in GPU memory. New buckets are rare, so the residuals are copied to the host to move with the
+// parameters.
 #pragma once
 
 #include <span>

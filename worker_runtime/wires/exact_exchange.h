@@ -1,4 +1,4 @@
-// Gradients as they are.
+// Gradients unchanged on the wire.
 #pragma once
 
 #include "muster/bucket_exchange.h"

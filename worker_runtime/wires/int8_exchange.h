@@ -1,14 +1,12 @@
 // Gradients of f32 as 8-bit integers on the wire, with error feedback on both legs.
 //
-//   1. Each rank adds what it lost in the step before, cuts the bucket into a piece for each rank, and sends every
-//   piece
-//      as codes and scales (all_to_all).
-//   2. Each rank sums the pieces it got, in f32 and in rank order, weighted by samples; adds what it lost of its piece
-//   in
-//      the step before; and sends the average as codes and scales to all (all_gather).
+//   1. Each rank adds the rounding error of the step before, cuts the bucket into a piece for each rank, and sends
+//      every piece as codes and scales (all_to_all).
+//   2. Each rank sums the received pieces, in f32 and in rank order, weighted by samples; adds the error of its piece
+//      in the step before; and sends the average as codes and scales to all ranks (all_gather).
 //   3. Every rank decodes the same bytes, so all have the same gradients.
 //
-// A rank sends (world - 1) / world of a quarter of the bucket twice: a quarter of what the all-reduce of f32 takes.
+// A rank sends (world - 1) / world of a quarter of the bucket twice: a quarter of the bytes of the all-reduce of f32.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What PowerSGD does with a bucket, wherever it lies: which gradients are compressed, and where everything is.
+// The plan of PowerSGD for a bucket, on host or GPU: which gradients are compressed, and where everything is.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// What compression lost of the gradients, to be added to the next step's (error feedback: Seide et al., Interspeech
-// 2014; Karimireddy et al., ICML 2019). Lies as the buckets do, and moves with the parameters when they are made anew.
+// The errors of compression, which are added to the next step's gradients (error feedback: Seide et al., Interspeech
+// 2014; Karimireddy et al., ICML 2019). Laid out as the buckets, and moved with the parameters to new buckets.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Memory beside the buckets that an exchange works in.
+// Working memory of an exchange beside the buckets.
 #pragma once
 
 #include <utility>

@@ -1,5 +1,4 @@
-// The few functions of NVML that are used, found at run time: nothing is linked. Its ABI has been stable since 2012
-// (MIG: since 2020).
+// The NVML functions that are used, loaded at run time. Their ABI has been stable since 2012 (MIG: since 2020).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@ inline constexpr const char* gpu_library = "libnvidia-ml.so.1";
 
 struct GpuProcess {
     std::uint32_t pid = 0;
-    std::uint64_t used_bytes = 0;  ///< 0 also where the driver does not say
+    std::uint64_t used_bytes = 0;  ///< 0 also if the driver does not report it.
 };
 
 class GpuDriver {
@@ -37,7 +36,8 @@ class GpuDriver {
 
     int (*device_count)(unsigned*) = nullptr;
     int (*device_by_index)(unsigned, Device*) = nullptr;
-    int (*mig_mode)(Device, unsigned* current, unsigned* pending) = nullptr;  ///< null in old drivers, as the next two
+    int (*mig_mode)(Device, unsigned* current,
+                    unsigned* pending) = nullptr;  ///< Null in old drivers, as are the next two.
     int (*mig_count_max)(Device, unsigned*) = nullptr;
     int (*mig_by_index)(Device, unsigned, Device*) = nullptr;
     int (*shutdown)() = nullptr;

@@ -1,11 +1,11 @@
-// muster-gpus: what the GPUs of this host are used for, a line for each and for each process on it:
+// muster-gpus: prints the use of this host's GPUs, one line for each GPU and for each process on it:
 //
 //     gpu INDEX UUID USED_BYTES
 //     process PID USED_BYTES
 //
-// In the order of NVML, which MUSTER_NVML_LIBRARY may name. Its own program, because a driver that is ill may hang.
+// The order is NVML's. MUSTER_NVML_LIBRARY may name the library. A separate program, because a faulty driver may hang.
 //
-// Exit codes: 0; 1 where there is no driver, or it does not answer.
+// Exit codes: 0; 1 if there is no driver, or it does not answer.
 #include <stdio.h>
 #include <stdlib.h>
 

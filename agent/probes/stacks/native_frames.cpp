@@ -68,7 +68,7 @@ struct Wanted {
     std::uint64_t address = 0;
 };
 
-int look_for_symbol(Dwfl_Module* module, void**, const char* path, Dwarf_Addr, void* argument) {
+int find_symbol(Dwfl_Module* module, void**, const char* path, Dwarf_Addr, void* argument) {
     auto& wanted = *static_cast<Wanted*>(argument);
     if (!is_interpreter(base_name(path))) return DWARF_CB_OK;
     const int count = dwfl_module_getsymtab(module);
@@ -145,7 +145,7 @@ Result<void> NativeFrames::walk(pid_t thread, const std::function<bool(const Nat
 
 std::uint64_t NativeFrames::python_symbol(const char* name) const {
     Wanted wanted{name};
-    dwfl_getmodules(body_->session, &look_for_symbol, &wanted, 0);
+    dwfl_getmodules(body_->session, &find_symbol, &wanted, 0);
     return wanted.address;
 }
 

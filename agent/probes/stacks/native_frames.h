@@ -1,5 +1,5 @@
-// The machine's frames of another process's threads, and its symbols, by elfutils' libdwfl: unwound with the .eh_frame
-// that every program carries, so nothing needs debugging information. None is looked for: that may mean a server.
+// Native frames of another process's threads and their symbols, by elfutils' libdwfl. Unwinding uses .eh_frame, which
+// every program has. Debugging information is neither needed nor searched, because a search may ask a server.
 #pragma once
 
 #include <sys/types.h>
@@ -15,9 +15,10 @@
 namespace muster::agent {
 
 struct NativeFrame {
-    std::string function;    ///< demangled, without arguments; empty: no symbol there
-    std::string module;      ///< "libc.so.6"; empty: in no file
-    bool of_python = false;  ///< the interpreter itself: its library or its program, not what it has loaded
+    std::string function;  ///< Demangled, without arguments. Empty: no symbol.
+    std::string module;    ///< "libc.so.6". Empty: not in a file.
+    /// True for the interpreter's own library or program, false for modules that it has loaded.
+    bool of_python = false;
 };
 
 /// A demangled name without the list of its arguments: "ns::(anonymous namespace)::f" of "ns::(anonymous

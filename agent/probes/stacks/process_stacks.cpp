@@ -44,9 +44,9 @@ std::vector<pid_t> threads_to_unwind(pid_t process) {
     return out;
 }
 
-class Teller {
+class StackPrinter {
   public:
-    Teller(pid_t process, const std::function<void(std::string)>& line) : process_(process), line_(line) {}
+    StackPrinter(pid_t process, const std::function<void(std::string)>& line) : process_(process), line_(line) {}
 
     void tell() {
         auto opened = NativeFrames::open(process_);
@@ -54,14 +54,14 @@ class Teller {
         native_.emplace(std::move(*opened));
         find_python();
         const auto unwound = threads_to_unwind(process_);
-        for (const auto thread : unwound) tell_thread(thread);
+        for (const auto thread : unwound) print_thread(thread);
         std::size_t told = 0;
         for (const auto& thread : read_python()) {
             const auto id = static_cast<pid_t>(thread.native_id);
             const bool is_known = std::find(unwound.begin(), unwound.end(), id) != unwound.end();
             if (is_known || thread.frames.empty() || ++told > python_threads_told_max) continue;
             line_(cat("thread ", id, ' ', thread_name(process_, id)));
-            tell_python(thread.frames);
+            print_python(thread.frames);
         }
     }
 
@@ -94,27 +94,27 @@ class Teller {
         });
     }
 
-    void tell_python(const std::vector<PythonFrame>& frames) {
+    void print_python(const std::vector<PythonFrame>& frames) {
         for (std::size_t i = 0; i < std::min(frames.size(), python_lines_max); ++i) {
             const auto& frame = frames[i];
             line_(cat("python ", frame.function, " (", frame.file, frame.line > 0 ? cat(':', frame.line) : "", ')'));
         }
     }
 
-    void tell_thread(pid_t thread) {
+    void print_thread(pid_t thread) {
         line_(cat("thread ", thread, ' ', thread_name(process_, thread)));
         auto held = TracedThread::hold(thread, hold_limit);
         for (const auto& python : read_python())
-            if (python.native_id == thread) tell_python(python.frames);
+            if (python.native_id == thread) print_python(python.frames);
         if (!held) return note(held.error().context);
-        tell_native(thread);
+        print_native(thread);
     }
 
     /// Frames of the interpreter itself say nothing beside Python's: their number does.
-    void tell_native(pid_t thread) {
+    void print_native(pid_t thread) {
         int lines = 0, frames = 0, skipped = 0;
         std::string skipped_in;
-        const auto tell_skipped = [&] {
+        const auto print_skipped = [&] {
             if (skipped > 0)
                 line_(cat("native ", skipped, skipped == 1 ? " frame in " : " frames in ", skipped_in)), ++lines;
             skipped = 0;
@@ -124,14 +124,14 @@ class Teller {
                 ++skipped;
                 skipped_in = frame.module;
             } else {
-                tell_skipped();
+                print_skipped();
                 ++lines;
                 line_(cat("native ", frame.function.empty() ? "??" : frame.function.substr(0, name_bytes_max), " (",
                           frame.module.empty() ? "no file" : frame.module, ')'));
             }
             return ++frames < native_frames_max && lines < native_lines_max;
         });
-        tell_skipped();
+        print_skipped();
         if (!walked) note(walked.error().context);
     }
 
@@ -144,8 +144,8 @@ class Teller {
 
 }  // namespace
 
-void tell_stacks(pid_t process, const std::function<void(std::string)>& line) {
-    Teller(process, line).tell();
+void report_stacks(pid_t process, const std::function<void(std::string)>& line) {
+    StackPrinter(process, line).tell();
 }
 
 }  // namespace muster::agent

@@ -1,4 +1,4 @@
-// Tells where a process is, line by line as it is found out: whoever reads has something also where this never ends.
+// Prints the stacks of a process line by line, so that a reader has the first lines even if the rest never comes.
 #pragma once
 
 #include <sys/types.h>
@@ -17,6 +17,6 @@ namespace muster::agent {
 ///     note   thread 4242: what could not be found out, and why
 ///
 /// Each thread is held for as long as it is looked at, a few milliseconds, and let go. The process must not be our own.
-void tell_stacks(pid_t process, const std::function<void(std::string)>& line);
+void report_stacks(pid_t process, const std::function<void(std::string)>& line);
 
 }  // namespace muster::agent

@@ -1,5 +1,6 @@
-// The Python frames of a process, read from its memory: it need not cooperate, and nothing in it is changed or run. It
-// may go on meanwhile, so nothing that is read is trusted: every chain has a limit, and what cannot be is left out.
+// Reads the Python frames of a process from its memory, without its cooperation. Nothing in it is changed or run. The
+// process may continue meanwhile, so the data is not trusted: every chain has a limit, and impossible values are left
+// out.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,13 @@ using ReadMemory = std::function<bool(std::uint64_t address, void* into, std::si
 struct PythonFrame {
     std::string function;  ///< "Trainer.step"
     std::string file;
-    std::int64_t line = 0;  ///< 0: not known
+    std::int64_t line = 0;  ///< 0: unknown.
     friend bool operator==(const PythonFrame&, const PythonFrame&) = default;
 };
 
 struct PythonThread {
-    std::int64_t native_id = 0;       ///< as gettid() says
-    std::vector<PythonFrame> frames;  ///< the innermost first
+    std::int64_t native_id = 0;       ///< As returned by gettid().
+    std::vector<PythonFrame> frames;  ///< Innermost first.
 };
 
 /// `runtime` is where _PyRuntime lies.

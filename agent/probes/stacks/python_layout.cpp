@@ -29,28 +29,20 @@ constexpr PythonLayout layout_3_11{.interpreters_head = 40,
                                    .ascii_data = 48,
                                    .compact_data = 72};
 
-constexpr PythonLayout layout_3_12{.interpreters_head = 40,
-                                   .interpreter_next = 0,
-                                   .threads_head = 72,
-                                   .thread_next = 8,
-                                   .native_thread_id = 144,
-                                   .cframe = 56,
-                                   .current_frame = 0,
-                                   .previous = 8,
-                                   .code = 0,
-                                   .instruction = 56,
-                                   .owner = 70,
-                                   .filename = 112,
-                                   .qualname = 128,
-                                   .line_table = 136,
-                                   .first_line = 68,
-                                   .bytecode = 192,
-                                   .bytes_size = 16,
-                                   .bytes_data = 32,
-                                   .text_length = 16,
-                                   .text_state = 32,
-                                   .ascii_data = 40,
-                                   .compact_data = 56};
+constexpr PythonLayout layout_3_12 = [] {
+    auto layout = layout_3_11;
+    layout.threads_head = 72;
+    layout.native_thread_id = 144;
+    layout.current_frame = 0;
+    layout.previous = 8;
+    layout.code = 0;
+    layout.owner = 70;
+    layout.first_line = 68;
+    layout.bytecode = 192;
+    layout.ascii_data = 40;
+    layout.compact_data = 56;
+    return layout;
+}();
 
 /// Which of the words of _Py_DebugOffsets (Include/internal/pycore_runtime.h of 3.13) is which.
 std::optional<PythonLayout> told_by(std::span<const std::uint64_t> words) {

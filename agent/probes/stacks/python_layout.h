@@ -1,6 +1,6 @@
-// Where CPython keeps what a stack is made of. The structures are the interpreter's own and change with each minor
-// version: of 3.11 and 3.12 the places are written down here (Include/internal of these versions, 64 bit), and from
-// 3.13 on the interpreter tells them itself (_Py_DebugOffsets, at the beginning of _PyRuntime).
+// Offsets of CPython's structures that make up a stack. They change with each minor version. Those of 3.11 and 3.12 are
+// listed here (Include/internal of these versions, 64 bit); from 3.13 on the interpreter publishes them
+// (_Py_DebugOffsets, at the beginning of _PyRuntime).
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace muster::agent {
 
 /// Offsets in bytes from the beginning of each structure.
 struct PythonLayout {
-    std::uint64_t interpreters_head;  ///< _PyRuntimeState
+    std::uint64_t interpreters_head;  ///< In _PyRuntimeState.
     std::uint64_t interpreter_next, threads_head;
     std::uint64_t thread_next, native_thread_id;
-    std::optional<std::uint64_t> cframe;               ///< in the thread's state; until 3.12 what has current_frame
-    std::uint64_t current_frame;                       ///< in the cframe, else in the thread's state
-    std::uint64_t previous, code, instruction, owner;  ///< _PyInterpreterFrame
-    std::uint64_t filename, qualname, line_table, first_line, bytecode;  ///< PyCodeObject
+    std::optional<std::uint64_t> cframe;               ///< In the thread's state. Until 3.12 it contains current_frame.
+    std::uint64_t current_frame;                       ///< In the cframe, else in the thread's state.
+    std::uint64_t previous, code, instruction, owner;  ///< In _PyInterpreterFrame.
+    std::uint64_t filename, qualname, line_table, first_line, bytecode;  ///< In PyCodeObject.
     std::uint64_t bytes_size, bytes_data;
     std::uint64_t text_length, text_state;
-    std::uint64_t ascii_data, compact_data;  ///< where the characters of a str begin
+    std::uint64_t ascii_data, compact_data;  ///< Offsets of the characters of a str.
 
     friend bool operator==(const PythonLayout&, const PythonLayout&) = default;
 };

@@ -1,8 +1,8 @@
-// muster-stacks PID: where that process is, native and Python frames; what an agent runs for a worker that hangs, and
-// of use by hand. Its own program, because looking into a process that sits in the kernel may never come back: whoever
-// runs it kills it at a deadline, and what it held goes on.
+// muster-stacks PID: prints native and Python frames of a process. An agent runs it for a worker that hangs; it can be
+// run by hand. A separate program, because reading a process that is blocked in the kernel may never return. The caller
+// kills it at a deadline, and the kernel releases the process that it held.
 //
-// Exit codes: 0; 1 where there is nobody to look at; 2 usage.
+// Exit codes: 0; 1 if there is no such process; 2 usage.
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -31,7 +31,7 @@ int main(int argument_count, char** arguments) {
         ::fprintf(stderr, "muster-stacks: process %d: %m\n", process);
         return 1;
     }
-    muster::agent::tell_stacks(process, [](const std::string& line) {
+    muster::agent::report_stacks(process, [](const std::string& line) {
         ::puts(line.c_str());
         ::fflush(stdout);
     });

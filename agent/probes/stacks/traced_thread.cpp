@@ -14,7 +14,7 @@ namespace muster::agent {
 
 namespace {
 
-constexpr Duration look_pause = 1ms;
+constexpr Duration poll_interval = 1ms;
 
 Error refused(pid_t thread) {
     const int number = errno;
@@ -42,7 +42,8 @@ Result<TracedThread> TracedThread::hold(pid_t thread, Duration limit) {
         if (got == thread || (got < 0 && errno != EINTR))
             return Error{Errc::unreachable, cat("thread ", thread, " has ended meanwhile")};
         if (std::chrono::steady_clock::now() >= until) break;
-        std::this_thread::sleep_for(look_pause);  // tidy: allow sleep - ptrace has no event to wait for with a deadline
+        std::this_thread::sleep_for(
+            poll_interval);  // tidy: allow sleep - ptrace has no event to wait for with a deadline
     }
     return Error{Errc::timed_out, cat("thread ", thread, " is in an uninterruptible system call")};
 }

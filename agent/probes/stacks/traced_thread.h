@@ -1,5 +1,5 @@
-// One thread of another process, held for as long as this lives. By PTRACE_SEIZE, which sends no signal: a process that
-// was stopped stays stopped, and one that ran runs on, also where this program is killed meanwhile.
+// Holds one thread of another process during the lifetime of this object, with PTRACE_SEIZE. It sends no signal: a
+// stopped process stays stopped, and a running one continues, also if this program is killed meanwhile.
 #pragma once
 
 #include <sys/types.h>

@@ -1,15 +1,15 @@
-// muster-topology: the CPUs of this host, as hwloc sees them, and which of them this process may use:
+// muster-topology: prints the CPUs of this host, as hwloc reports them, and which of them this process may use:
 //
 //     cpu CPU CORE CACHE SOCKET NODE ALLOWED     CACHE: the last-level one; ALLOWED: 1 or 0
-//     memory NODE                                from this NUMA node it may have memory
-//     policy REASON                              only where no memory policy can be set
-//     end                                        nothing is missing before it
+//     memory NODE                                this process may allocate memory from this NUMA node
+//     policy REASON                              only if no memory policy can be set
+//     end                                        the output is complete
 //
-// CPU and NODE as the operating system numbers them, the others by hwloc. HWLOC_SYNTHETIC and HWLOC_XMLFILE describe
-// another machine, as for all programs of hwloc. Its own program, because only --numa-binding and --omp=auto need it:
-// everybody else would load the library for nothing.
+// CPU and NODE are the operating system's numbers, the others hwloc's. HWLOC_SYNTHETIC and HWLOC_XMLFILE replace this
+// machine by another, as for all programs of hwloc. A separate program, so that only launches with --numa-binding or
+// --omp=auto load the library.
 //
-// Exit codes: 0; 1 where hwloc cannot tell.
+// Exit codes: 0; 1 if hwloc fails.
 #include <errno.h>
 #include <hwloc.h>
 #include <linux/mempolicy.h>

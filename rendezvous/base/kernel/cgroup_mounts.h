@@ -1,5 +1,5 @@
-// Where control groups are mounted, and which of them this process is in: /proc/self/mountinfo and /proc/self/cgroup
-// taken apart. Pure.
+// Parses /proc/self/mountinfo and /proc/self/cgroup: the mount points of control groups and this process's groups.
+// Pure.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The small files of /proc and /sys, which say one thing.
+// Reads the first line of a small file of /proc or /sys.
 #pragma once
 
 #include <string>

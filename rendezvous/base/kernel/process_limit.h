@@ -1,4 +1,4 @@
-// Which limit has refused a process or a thread to this process (EAGAIN).
+// Finds the limit that refused a process or a thread to this process (EAGAIN).
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ struct ProcessLimits {
     struct Group {
         std::string path;  ///< "/sys/fs/cgroup/pids/job"
         std::uint64_t max = 0;
-        std::uint64_t count = 0;  ///< of processes in the group and below it
+        std::uint64_t count = 0;  ///< Processes in the group and below it.
     };
-    std::vector<Group> groups;  ///< this process's own control group and those above it, where they have a limit
-    std::optional<std::uint64_t> user_max;  ///< RLIMIT_NPROC; empty: no limit, or one that the kernel does not apply
+    std::vector<Group> groups;              ///< This process's control group and its parents, if they have a limit.
+    std::optional<std::uint64_t> user_max;  ///< RLIMIT_NPROC. Empty: no limit, or the kernel does not apply it.
     std::uint64_t threads_max = 0;          ///< kernel.threads-max
     std::uint64_t pid_max = 0;              ///< kernel.pid_max
 };

@@ -1,4 +1,4 @@
-// A small file as it is at this moment: /proc, a control group, a setting of the kernel.
+// Reads a small file: /proc, a control group, a kernel setting.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Whole messages with descriptors beside them (SCM_RIGHTS), over a Unix seqpacket socket. Neither call ever blocks.
+// Whole messages with descriptors (SCM_RIGHTS) over a Unix seqpacket socket. Neither call ever blocks.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ namespace muster {
 inline constexpr std::size_t datagram_descriptors_max = 253;
 
 struct Datagram {
-    std::string bytes;                        ///< empty: the other end has gone (we never send an empty one)
-    std::vector<FileDescriptor> descriptors;  ///< close-on-exec
-    bool cut = false;  ///< it was longer, or had more descriptors, than the receiver takes: this is not all of it
+    std::string bytes;                        ///< Empty: the other end has closed. We never send an empty one.
+    std::vector<FileDescriptor> descriptors;  ///< Close-on-exec.
+    bool cut = false;                         ///< True if the datagram or its descriptors were truncated.
 };
 
 /// The next datagram, or nothing and errno: EAGAIN when none is there yet, anything else when the socket is broken.

@@ -1,4 +1,4 @@
-// The addresses of this host's interfaces, as the kernel lists them: no name service is asked.
+// The addresses of this host's interfaces, as the kernel lists them. No name service is used.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ struct OwnAddress {
     SocketAddress address;
     std::string interface;
     bool is_loopback = false;
-    bool is_running = true;  ///< false: a bridge without a member, a cable that is not plugged in
+    bool is_running = true;  ///< False: a bridge without a member, or an unplugged cable.
 };
 
 /// Those of interfaces that are up. Empty when the kernel does not say.

@@ -1,4 +1,4 @@
-// An IP address with a port, as the kernel takes it and as digits. No name service: names are name_lookup's.
+// An IP address with a port, in the kernel's form and as text. name_lookup.h resolves names.
 #pragma once
 
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
-// In portable programs alone: the static libstdc++ of Debian 12 asks the C library for this function, which came with
-// glibc 2.36, and for nothing else that is newer than 2.35. With it in the C library's place they also start on Ubuntu
-// 22.04, where many machines with GPUs are.
+// In portable programs only. Debian 12's static libstdc++ needs this function, which glibc has since 2.36, and nothing
+// else that is newer than 2.35. With this replacement the programs also start on Ubuntu 22.04, which many machines with
+// GPUs run.
 #include <sys/random.h>
 
 #include <cstdint>

@@ -33,13 +33,13 @@ ConfigText parse_config(std::string_view text) {
         ++number;
         const auto line = trim(raw);
         if (line.empty() || line.front() == '#' || line.front() == ';') continue;
-        const auto complain = [&](std::string why) { read.complaints.push_back({number, std::move(why)}); };
+        const auto add_error = [&](std::string why) { read.complaints.push_back({number, std::move(why)}); };
         const auto equals = line.find('=');
         if (has_control_character(line)) {
-            complain("the line has a control character in it");
+            add_error("the line has a control character in it");
         } else if (equals == std::string_view::npos || trim(line.substr(0, equals)).empty()) {
             constexpr std::size_t shown_max = 60;
-            complain(cat("got '", line.substr(0, shown_max), "'; accepted is KEY = VALUE, or # before a comment"));
+            add_error(cat("got '", line.substr(0, shown_max), "'; accepted is KEY = VALUE, or # before a comment"));
         } else {
             std::string key(trim(line.substr(0, equals)));
             std::replace(key.begin(), key.end(), '_', '-');
@@ -64,11 +64,27 @@ Error unreadable(const std::string& path, int error_number) {
     return error;
 }
 
+/// Root runs what the file names, so nobody else may write it. Empty if so. A device such as /dev/null has no text of
+/// another user's.
+std::string reason_for_distrust(int file) {
+    struct stat facts {};
+    if (::geteuid() != 0 || ::fstat(file, &facts) != 0 || S_ISCHR(facts.st_mode)) return {};
+    if (facts.st_uid != 0 && facts.st_uid != ::getuid())
+        return cat("belongs to user ", facts.st_uid,
+                   ", who is neither root nor the caller; check it and run chown root");
+    if ((facts.st_mode & 0022) != 0) return "can be written by other users than its owner; check it and run chmod go-w";
+    return {};
+}
+
 }  // namespace
 
 Result<std::string> read_config_file(const std::string& path) {
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (!file.valid()) return unreadable(path, errno);
+    if (const auto reason = reason_for_distrust(file.get()); !reason.empty())
+        return Error{Errc::permission_denied,
+                     cat("the configuration ", path, " is not read, because this process runs as root and the file ",
+                         reason, " on it")};
     std::string text(file_max_bytes + 1, '\0');
     std::size_t size = 0;
     const auto deadline = std::chrono::steady_clock::now() + writer_max;

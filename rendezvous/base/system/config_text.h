@@ -1,4 +1,5 @@
-// Configuration files: "key = value" a line, comments begin with '#' or ';'. Pure: what a key means is its reader's.
+// Parses configuration files: one "key = value" per line, comments begin with '#' or ';'. Pure; the caller interprets
+// the keys.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +13,12 @@
 namespace muster {
 
 struct ConfigEntry {
-    std::string key;    ///< dashes for underscores
-    std::string value;  ///< without blanks at its ends; may be empty
+    std::string key;    ///< Underscores are replaced by dashes.
+    std::string value;  ///< Without surrounding blanks. May be empty.
     std::size_t line = 0;
 };
 
-struct ConfigComplaint {
+struct ConfigError {
     std::size_t line = 0;
     std::string why;
 };
@@ -25,7 +26,7 @@ struct ConfigComplaint {
 /// Everything that could be read, and what could not.
 struct ConfigText {
     std::vector<ConfigEntry> entries;
-    std::vector<ConfigComplaint> complaints;
+    std::vector<ConfigError> complaints;
 };
 
 /// A comment is a line of its own: '#' within a value is part of it. A key without '=' or without a name is complained
@@ -33,7 +34,8 @@ struct ConfigText {
 ConfigText parse_config(std::string_view text);
 
 /// The file's text. A pipe may stand in its place; its writer has 10 s. Errors: it cannot be read, has more than 1 MiB,
-/// or does not end in time; the path is in the message.
+/// or does not end in time; for root (permission_denied) also: it is writable by group or others, or its owner is
+/// neither root nor the real user. The path is in the message.
 Result<std::string> read_config_file(const std::string& path);
 
 /// yes, no, true, false, on, off, 1 or 0, in any case; nothing for other words.

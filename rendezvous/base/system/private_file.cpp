@@ -1,6 +1,7 @@
 #include "rendezvous/base/system/private_file.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,6 +33,8 @@ Result<std::string> read_private_file(const std::string& path, std::string_view 
     content.resize(static_cast<std::size_t>(size));
     while (content.ends_with('\n') || content.ends_with('\r')) content.pop_back();
     if (content.empty()) return wrong(cat("is empty; ", when_empty));
+    // Children inherit this until they execute another program. The kernel refuses it only for unknown values.
+    (void)::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     return content;
 }
 

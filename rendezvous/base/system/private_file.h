@@ -12,6 +12,8 @@ inline constexpr std::size_t private_file_bytes_max = 4096;
 /// What is in it, without the line end behind it. `what` names it in the errors: "the secret's file". Refused
 /// (permission_denied), with a sentence that says what to do: what is no file, may be used by others than its owner,
 /// belongs to neither this user nor root, is longer than 4 KiB, or is empty, to which `when_empty` is the advice.
+/// After a success, other processes of this user cannot read the memory or environment of this one (ptrace, /proc/PID),
+/// and it writes no core dump.
 Result<std::string> read_private_file(const std::string& path, std::string_view what, std::string_view when_empty);
 
 }  // namespace muster

@@ -10,11 +10,11 @@
 namespace muster {
 
 struct SelfSignals {
-    Duration after{};         ///< before the first: words that are on their way go out
-    int signal = 0;           ///< SIGKILL or SIGSTOP
-    Duration stopped{};       ///< from SIGSTOP to SIGCONT; zero: it is not continued
-    Duration running{};       ///< from SIGCONT to the next SIGSTOP
-    std::uint32_t times = 1;  ///< how often it is stopped
+    Duration after{};         ///< Delay of the first signal, so that pending messages are sent.
+    int signal = 0;           ///< SIGKILL or SIGSTOP.
+    Duration stopped{};       ///< Time from SIGSTOP to SIGCONT. Zero: it is not continued.
+    Duration running{};       ///< Time from SIGCONT to the next SIGSTOP.
+    std::uint32_t times = 1;  ///< Number of stops.
 };
 
 /// Returns at once; the signals come later, from a process that ends with this one. Waits for an intermediate child

@@ -5,13 +5,13 @@ namespace muster {
 
 /// What a program's end by a signal during its start looks like from outside.
 enum class StartUpEnd {
-    exit_code,  ///< it exits with 128+n, as a launcher does that a signal stops
-    by_signal,  ///< it ends by the signal itself: a service manager takes that for an end in order
+    exit_code,  ///< Exits with 128+n, as a launcher does that a signal stops.
+    by_signal,  ///< Ends by the signal itself, which a service manager counts as an orderly end.
 };
 
 struct StartUpAnswer {
     const char* program;   ///< "muster"
-    const char* sentence;  ///< ends the line "PROGRAM: SIGTERM during start-up; "
+    const char* sentence;  ///< End of the line "PROGRAM: SIGTERM during start-up; ".
     StartUpEnd end;
 };
 

@@ -42,6 +42,43 @@ bool is_utf8(std::string_view text) {
     return true;
 }
 
+bool is_printable(std::string_view text) {
+    while (!text.empty()) {
+        const auto size = character_bytes(text);
+        if (size == 0 || is_control(text)) return false;
+        text.remove_prefix(size);
+    }
+    return true;
+}
+
+bool is_printable_line(std::string_view text) {
+    return text.find_first_of("\n\t") == std::string_view::npos && is_printable(text);
+}
+
+std::string printable_line(std::string_view text) {
+    std::string out;
+    for (const char letter : printable(text)) {
+        if (letter == '\n' || letter == '\t')
+            out += letter == '\n' ? "\\x0a" : "\\x09";
+        else
+            out += letter;
+    }
+    return out;
+}
+
+std::string_view front_of(std::string_view text, std::size_t bytes_max) {
+    if (text.size() <= bytes_max) return text;
+    while (bytes_max > 0 && (byte_at(text, bytes_max) & 0xc0) == 0x80) --bytes_max;
+    return text.substr(0, bytes_max);
+}
+
+std::string_view back_of(std::string_view text, std::size_t bytes_max) {
+    if (text.size() <= bytes_max) return text;
+    auto first = text.size() - bytes_max;
+    while (first < text.size() && (byte_at(text, first) & 0xc0) == 0x80) ++first;
+    return text.substr(first);
+}
+
 std::string printable(std::string_view text) {
     constexpr std::string_view digits = "0123456789abcdef";
     std::string out;

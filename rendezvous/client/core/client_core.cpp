@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/native/report.h"
 
@@ -14,14 +15,14 @@ ClientCore::ClientCore(ClientConfig config)
     : config_(std::move(config)),
       backoff_(config_.backoff_min),
       fencing_({.job = config_.job, .lease = config_.lease, .lost_timeout = config_.lost_timeout}),
-      lines_(config_.endpoint, config_.job, config_.is_told_leader, config_.endpoint_option) {}
+      lines_(config_.endpoint, config_.job, config_.leader_is_supplied, config_.endpoint_option) {}
 
 // ---- the supervisor's verbs ----
 
 std::vector<ClientOutput> ClientCore::join(native::Join join, Instant now) {
-    if (standing_ == Standing::over || standing_ == Standing::leaving) return settle(now);
+    if (membership_ == Membership::over || membership_ == Membership::leaving) return settle(now);
     join_ = std::move(join);
-    standing_ = Standing::joining;
+    membership_ = Membership::joining;
     // The workers of the previous round have ended, so its unsent reports are dropped.
     fencing_.stop();
     assigned_.reset();
@@ -32,55 +33,55 @@ std::vector<ClientOutput> ClientCore::join(native::Join join, Instant now) {
     parked_ = false;
     lines_.begin(now);
     join_held_ = now < promised_until_;
-    if (can_say() && !holds_join()) say(join_);
+    if (can_send() && !holds_join()) say(join_);
     return settle(now);
 }
 
 std::vector<ClientOutput> ClientCore::workers_failed(std::vector<Failure> failures, Instant now) {
-    if (!round_known() || standing_ == Standing::over) return settle(now);
+    if (!round_known() || membership_ == Membership::over) return settle(now);
     for (auto& failure : failures) failures_.push_back(std::move(failure));
     native::fit_report(failures_);
-    if (can_say() && !reports_held_) say_failures();
+    if (can_send() && !reports_held_) send_failures();
     return settle(now);
 }
 
 std::vector<ClientOutput> ClientCore::workers_succeeded(Instant now) {
-    if (!round_known() || standing_ == Standing::over) return settle(now);
+    if (!round_known() || membership_ == Membership::over) return settle(now);
     succeeded_ = true;
-    if (can_say()) say(native::WorkersSucceeded{assigned_->round});
+    if (can_send()) say(native::WorkersSucceeded{assigned_->round});
     return settle(now);
 }
 
 std::vector<ClientOutput> ClientCore::round_report(native::RoundReport report, Instant now) {
-    if (standing_ != Standing::in_round) return settle(now);
+    if (membership_ != Membership::in_round) return settle(now);
     native::fit_report(report.failures);
     report_ = std::move(report);
-    standing_ = Standing::drained;
+    membership_ = Membership::drained;
     drained_at_ = now;
     fencing_.stop();
-    if (can_say() && !reports_held_) say_round_report();
+    if (can_send() && !reports_held_) send_round_report();
     return settle(now);
 }
 
 std::vector<ClientOutput> ClientCore::leave(std::string why, Instant now) {
-    if (standing_ == Standing::idle || standing_ == Standing::over) {
-        standing_ = Standing::over;
+    if (membership_ == Membership::idle || membership_ == Membership::over) {
+        membership_ = Membership::over;
         return settle(now);
     }
     fencing_.stop();
     lines_.end();
-    if (can_say() && reports_held_) say_reports(now);
+    if (can_send() && reports_held_) send_reports(now);
     leave_ = std::move(why);
-    standing_ = Standing::leaving;
-    leave_said_ = link_ == Link::open;
-    if (leave_said_) say(native::Leave{*leave_});
+    membership_ = Membership::leaving;
+    leave_sent_ = link_ == Link::open;
+    if (leave_sent_) say(native::Leave{*leave_});
     return settle(now);
 }
 
 std::vector<ClientOutput> ClientCore::end_acknowledged(Instant now) {
     fencing_.stop();
-    standing_ = Standing::over;
-    if (can_say() && end_known_ && !acknowledged_) say(native::EndAcknowledged{});
+    membership_ = Membership::over;
+    if (can_send() && end_known_ && !acknowledged_) say(native::EndAcknowledged{});
     acknowledged_ = true;
     return settle(now);
 }
@@ -88,18 +89,18 @@ std::vector<ClientOutput> ClientCore::end_acknowledged(Instant now) {
 std::vector<ClientOutput> ClientCore::command(native::Command command, Instant now) {
     constexpr std::size_t commands_max = 16;
     if (commands_.size() == commands_max) commands_.erase(commands_.begin());
-    if (can_say() && !holds_join()) say(command);
+    if (can_send() && !holds_join()) say(command);
     commands_.push_back({std::move(command), now});
     return settle(now);
 }
 
 std::vector<ClientOutput> ClientCore::fault_answer(native::FaultAnswer answer, Instant now) {
-    if (can_say() && !holds_join()) say(std::move(answer));
+    if (can_send() && !holds_join()) say(std::move(answer));
     return settle(now);
 }
 
 std::vector<ClientOutput> ClientCore::workers_seen(native::WorkersSeen seen, Instant now) {
-    if (can_say() && !holds_join() && !answer_is_late(now)) say(std::move(seen));
+    if (can_send() && !holds_join() && !answer_is_overdue(now)) say(std::move(seen));
     return settle(now);
 }
 
@@ -108,9 +109,9 @@ std::vector<ClientOutput> ClientCore::leader_is(const std::optional<Endpoint>& l
         if (link_ == Link::none) lines_.no_answer(WaitingLines::Reached::a_peer, std::move(why), now);
         return settle(now);
     }
-    if (told_of_ == leader) return settle(now);
-    told_of_ = leader;
-    leave_was_not_heard();
+    if (named_leader_ == leader) return settle(now);
+    named_leader_ = leader;
+    leave_not_acknowledged();
     disconnect();
     retry_at_ = now;
     backoff_ = config_.backoff_min;
@@ -140,14 +141,14 @@ native::PeerAnswer ClientCore::answer(const native::PeerAsk& ask, Instant now) {
 // ---- the connection ----
 
 bool ClientCore::wants_connection() const {
-    if (config_.is_told_leader && !told_of_) return false;
-    switch (standing_) {
-        case Standing::joining:
-        case Standing::in_round:
-        case Standing::drained: return !end_known_;
-        case Standing::leaving: return !leave_said_;
-        case Standing::idle:
-        case Standing::over: return false;
+    if (config_.leader_is_supplied && !named_leader_) return false;
+    switch (membership_) {
+        case Membership::joining:
+        case Membership::in_round:
+        case Membership::drained: return !end_known_;
+        case Membership::leaving: return !leave_sent_;
+        case Membership::idle:
+        case Membership::over: return false;
     }
     return false;
 }
@@ -158,7 +159,7 @@ void ClientCore::on(const ConnectionOpened&, Instant now) {
     kept_.reset();
     link_ = config_.secret ? Link::greeting : Link::open;
     opened_at_ = now;
-    link_heard_at_ = now;
+    link_received_at_ = now;
     link_answered_ = false;
     held_back_since_.reset();  // the daemon announces it again on each connection
     lines_.stalled({});
@@ -181,26 +182,27 @@ void ClientCore::greet() {
     say(hello_);
 }
 
-/// The first Challenge requests our proof, the second carries the daemon's.
+/// The first Challenge requests our proof, the second carries the daemon's. Nothing else is sent before that.
 void ClientCore::on_challenge(const native::Challenge& challenge, Instant now) {
     if (!config_.secret)
         return distrust("it requires a secret, and this node has none; set MUSTER_SECRET_FILE on this node", now);
-    if (link_ == Link::greeting) {
-        link_ = Link::open;
-        opened_at_ = now;
+    const bool asks = link_ == Link::greeting && nonce_.empty() && !challenge.nonce.empty();
+    if (asks) {
         nonce_ = challenge.nonce;
-        say(native::Proof{native::proof_of(config_.secret, native::Prover::agent, hello_, nonce_)});
-        introduce(now);
-    } else if (native::same_proof(native::proof_of(config_.secret, native::Prover::daemon, hello_, nonce_),
-                                  challenge.proof)) {
-        trusted_ = true;
-    } else {
-        distrust("it does not have the job's secret (MUSTER_SECRET_FILE)", now);
+        return say(native::Proof{native::proof_of(config_.secret, native::Prover::agent, hello_, nonce_)});
     }
+    if (link_ != Link::greeting || nonce_.empty() ||
+        !same_digest(native::proof_of(config_.secret, native::Prover::daemon, hello_, nonce_), challenge.proof))
+        return distrust("it does not have the job's secret (MUSTER_SECRET_FILE)", now);
+    // Only now: failures and the ends of stderr are nobody else's business.
+    trusted_ = true;
+    link_ = Link::open;
+    opened_at_ = now;
+    introduce(now);
 }
 
 void ClientCore::distrust(std::string why, Instant now) {
-    out_.push_back(Disconnect{.is_stranger = true});
+    out_.push_back(Disconnect{.is_wrong_peer = true});
     tried_ = cat("connected, but ", why);
     lines_.no_answer(WaitingLines::Reached::a_peer, tried_, now);
     try_next_endpoint(now);
@@ -209,39 +211,39 @@ void ClientCore::distrust(std::string why, Instant now) {
 
 /// Sends the whole state in one write, because the daemon may have missed any part of it.
 void ClientCore::introduce(Instant now) {
-    reports_held_ = offset_.is_stale() && tells_times();
-    switch (standing_) {
-        case Standing::joining:
-            if (!reports_held_) say_reports(now);
+    reports_held_ = offset_.is_stale() && sends_times();
+    switch (membership_) {
+        case Membership::joining:
+            if (!reports_held_) send_reports(now);
             break;
-        case Standing::in_round:
-        case Standing::drained:
+        case Membership::in_round:
+        case Membership::drained:
             if (assigned_) say(native::Resume{assigned_->round, succeeded_, as_joined_, *assigned_});
-            if (!reports_held_) say_reports(now);
+            if (!reports_held_) send_reports(now);
             break;
-        case Standing::leaving:
+        case Membership::leaving:
             say(native::Leave{*leave_});
-            leave_said_ = true;
+            leave_sent_ = true;
             break;
-        case Standing::idle:
-        case Standing::over: return;
+        case Membership::idle:
+        case Membership::over: return;
     }
     // A daemon accepts commands only from agents that have joined.
-    if (!holds_join()) say_commands(now);
+    if (!holds_join()) send_commands(now);
     ping(now);
 }
 
-bool ClientCore::tells_times() const {
-    return (standing_ != Standing::joining && !failures_.empty()) || (report_ && !report_->failures.empty());
+bool ClientCore::sends_times() const {
+    return (membership_ != Membership::joining && !failures_.empty()) || (report_ && !report_->failures.empty());
 }
 
 /// The report goes before the join: the join implies that the workers are gone, and without a report the daemon would
 /// count the node as lost.
-void ClientCore::say_reports(Instant now) {
+void ClientCore::send_reports(Instant now) {
     reports_held_ = false;
-    if (standing_ != Standing::joining && assigned_ && !failures_.empty()) say_failures();
-    if (report_) say_round_report();
-    if (standing_ != Standing::joining) return;
+    if (membership_ != Membership::joining && assigned_ && !failures_.empty()) send_failures();
+    if (report_) send_round_report();
+    if (membership_ != Membership::joining) return;
     join_held_ = now < promised_until_;
     if (!join_held_) say(join_);
 }
@@ -254,11 +256,11 @@ std::vector<Failure> ClientCore::on_daemon_clock(std::vector<Failure> failures) 
     return failures;
 }
 
-void ClientCore::say_failures() {
+void ClientCore::send_failures() {
     say(native::WorkersFailed{assigned_->round, on_daemon_clock(failures_)});
 }
 
-void ClientCore::say_round_report() {
+void ClientCore::send_round_report() {
     auto report = *report_;
     report.failures = on_daemon_clock(std::move(report.failures));
     say(std::move(report));
@@ -266,7 +268,7 @@ void ClientCore::say_round_report() {
 
 /// Does not repeat a fault, which may have broken the connection, nor an old drain, which its sender has already been
 /// told is unconfirmed.
-void ClientCore::say_commands(Instant now) {
+void ClientCore::send_commands(Instant now) {
     constexpr Duration drain_lasts = 10s;  // the timeout of muster drain
     const Instant old = now - drain_lasts;
     std::erase_if(commands_, [old](const Asked& one) {
@@ -281,26 +283,26 @@ void ClientCore::on(const ConnectionFailed& input, Instant now) {
     tried_ = input.tried;
     store_.clear();
     lines_.no_answer(WaitingLines::Reached::nothing, input.tried, now);
-    note_silence(now);
+    note_timeout(now);
     try_next_endpoint(now);
     retry_later(now);
 }
 
 const Endpoint& ClientCore::endpoint() const {
-    if (told_of_) return *told_of_;
+    if (named_leader_) return *named_leader_;
     return endpoint_at_ == 0 ? config_.endpoint : config_.others[endpoint_at_ - 1];
 }
 
 /// A redirect to another daemon is dropped as soon as that daemon does not answer.
 void ClientCore::try_next_endpoint(Instant now) {
-    if (config_.is_told_leader) return;
+    if (config_.leader_is_supplied) return;
     const auto count = config_.others.size() + 1;
     const auto left = endpoint();
-    if (!std::exchange(told_of_, std::nullopt) || endpoint() == left) endpoint_at_ = (endpoint_at_ + 1) % count;
+    if (!std::exchange(named_leader_, std::nullopt) || endpoint() == left) endpoint_at_ = (endpoint_at_ + 1) % count;
     if (is_silent(endpoint(), now)) endpoint_at_ = (endpoint_at_ + 1) % count;
 }
 
-void ClientCore::note_silence(Instant now) {
+void ClientCore::note_timeout(Instant now) {
     if (!has_choice()) return;
     silent_ = endpoint();
     silent_until_ = now + config_.lease / 2;
@@ -309,20 +311,20 @@ void ClientCore::note_silence(Instant now) {
 /// A follower's messages do not count as contact: only the leader's do.
 void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
     out_.push_back(Disconnect{});
-    if (!ever_heard_) uncounted_ = connection_count_;
-    leave_was_not_heard();
+    if (!ever_received_) uncounted_ = connection_count_;
+    leave_not_acknowledged();
     const bool nobody = told.leader.empty() || told.leader == describe(endpoint());
     tried_ = cat(describe(endpoint()), " is not the leader",
                  nobody ? std::string(" and knows no leader") : cat("; the leader is ", told.leader));
     lines_.no_answer(WaitingLines::Reached::a_peer, tried_, now);
     auto leader = parse_endpoint(told.leader, 0);
     // etcd knows the leader best; a daemon that names another one is behind.
-    const bool useful =
-        !config_.is_told_leader && leader && leader->port != 0 && !(*leader == endpoint()) && !is_silent(*leader, now);
+    const bool useful = !config_.leader_is_supplied && leader && leader->port != 0 && !(*leader == endpoint()) &&
+                        !is_silent(*leader, now);
     try_next_endpoint(now);
     retry_later(now);
     if (!useful) return;
-    told_of_ = *std::move(leader);
+    named_leader_ = *std::move(leader);
     retry_at_ = now + config_.backoff_min;
 }
 
@@ -376,8 +378,8 @@ void ClientCore::on(const PeerAnswered& input, Instant now) {
     // This peer has reached the next leader while this node waits for the lost one.
     const bool is_old = now >= attempted_at_ + config_.lease / 20;
     auto leader = parse_endpoint(input.answer->leader, 0);
-    const bool is_useful =
-        leader && leader->port != 0 && !config_.is_told_leader && !(*leader == endpoint()) && !is_silent(*leader, now);
+    const bool is_useful = leader && leader->port != 0 && !config_.leader_is_supplied && !(*leader == endpoint()) &&
+                           !is_silent(*leader, now);
     const bool in_vain = has_choice() && (link_ == Link::connecting || !link_answered_) && (is_old || is_useful);
     if (link_ != Link::none && in_vain) {
         if (kept_)
@@ -385,11 +387,11 @@ void ClientCore::on(const PeerAnswered& input, Instant now) {
         else
             out_.push_back(Disconnect{});
         link_ = Link::none;
-        if (is_old) note_silence(now);
+        if (is_old) note_timeout(now);
         try_next_endpoint(now);
     }
     if (link_ == Link::none) {
-        if (is_useful && has_choice()) told_of_ = *std::move(leader);
+        if (is_useful && has_choice()) named_leader_ = *std::move(leader);
         retry_at_ = now;
         backoff_ = config_.backoff_min;
     }

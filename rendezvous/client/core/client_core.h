@@ -27,12 +27,12 @@ namespace muster::rendezvous {
 
 struct ClientConfig {
     Endpoint endpoint;  ///< the driver resolves it and connects
-    std::string
-        known_addresses;  ///< the endpoint's addresses, in the format of Endpoint::host; empty: resolve its name
+    /// the endpoint's addresses, in the format of Endpoint::host; empty: resolve its name
+    std::string known_addresses;
     std::string endpoint_option = "--rdzv-endpoint";  ///< the option that named the endpoint, for advice
     std::vector<Endpoint> others;                     ///< more daemons, one of which is the leader (NotLeader)
     /// `endpoint` is etcd's, for messages only; leader_is() gives the address of the leader.
-    bool is_told_leader = false;
+    bool leader_is_supplied = false;
     std::string job;
     NodeIdentity node;
     std::vector<native::VersionFact> versions;
@@ -76,7 +76,7 @@ using ClientInput = std::variant<ConnectionOpened, ConnectionFailed, ConnectionC
 /// Resolve ClientCore::endpoint() again and try each address; answer with ConnectionOpened or ConnectionFailed.
 struct Connect {};
 struct Disconnect {
-    bool is_stranger = false;  ///< the peer is not the job's daemon
+    bool is_wrong_peer = false;  ///< the peer is not the job's daemon
 };
 /// Cancel the attempt of Connect; an existing connection stays.
 struct Abandon {};
@@ -86,7 +86,7 @@ struct DropOlder {};
 struct Send {
     native::Message message;
 };
-struct AskPeer {
+struct QueryPeer {
     native::Peer peer;
     native::PeerAsk ask;
     Duration timeout;
@@ -109,7 +109,7 @@ struct Progress {
     std::string line;
 };
 using ClientOutput =
-    std::variant<Connect, Disconnect, Abandon, DropOlder, Send, AskPeer, Deliver, Fenced, RendezvousLost, Progress>;
+    std::variant<Connect, Disconnect, Abandon, DropOlder, Send, QueryPeer, Deliver, Fenced, RendezvousLost, Progress>;
 
 class ClientCore {
   public:
@@ -123,8 +123,8 @@ class ClientCore {
     std::vector<ClientOutput> round_report(native::RoundReport report, Instant now);
     std::vector<ClientOutput> leave(std::string why, Instant now);
     std::vector<ClientOutput> end_acknowledged(Instant now);
-    /// With is_told_leader: the endpoint of the leader; empty: none is known, because of `why`. A connection to another
-    /// daemon is closed when a leader is known.
+    /// With leader_is_supplied: the endpoint of the leader; empty: none is known, because of `why`. A connection to
+    /// another daemon is closed when a leader is known.
     std::vector<ClientOutput> leader_is(const std::optional<Endpoint>& leader, std::string why, Instant now);
     /// Forwards a command: repeated after a reconnect until its answer, with the same number, is delivered. A fault is
     /// sent once, because it may have broken the connection.
@@ -137,9 +137,9 @@ class ClientCore {
     std::vector<ClientOutput> step(const ClientInput& input, Instant now);
 
     /// The daemon that received our Leave is gone: sends it to the next one.
-    void leave_was_not_heard() { leave_said_ = leave_said_ && standing_ != Standing::leaving; }
+    void leave_not_acknowledged() { leave_sent_ = leave_sent_ && membership_ != Membership::leaving; }
     /// True when nothing must be sent on a new connection any more, after leave() or end_acknowledged().
-    [[nodiscard]] bool has_said_all() const { return standing_ != Standing::leaving || leave_said_; }
+    [[nodiscard]] bool has_sent_all() const { return membership_ != Membership::leaving || leave_sent_; }
 
     /// When step(TimePassed) must be called at the latest; no_deadline: never.
     [[nodiscard]] Instant deadline() const;
@@ -152,7 +152,7 @@ class ClientCore {
     [[nodiscard]] bool may_feed(Instant now) const { return fencing_.may_feed(heard_until_, now); }
 
   private:
-    enum class Standing {
+    enum class Membership {
         idle,      ///< no call yet
         joining,   ///< a Join waits for its answer; no worker runs
         in_round,  ///< workers of assigned_ may run
@@ -160,7 +160,7 @@ class ClientCore {
         leaving,   ///< Leave is due or was sent
         over,      ///< JobEnded, Refused, or timed out
     };
-    /// greeting: connected; with a secret nothing is sent before the daemon's challenge.
+    /// greeting: connected; with a secret nothing but the proof is sent before the daemon has proved itself.
     enum class Link { none, connecting, greeting, open };
 
     using Outputs = std::vector<ClientOutput>;
@@ -185,31 +185,33 @@ class ClientCore {
     void settle_link(Instant now);
     void settle_ping(Instant now);
     void settle_fencing(Instant now);
-    void settle_patience(Instant now);
+    void settle_connect_deadline(Instant now);
     void settle_lines(Instant now);
 
     void greet();
     void introduce(Instant now);
-    void say_reports(Instant now);
-    [[nodiscard]] bool tells_times() const;
+    void send_reports(Instant now);
+    [[nodiscard]] bool sends_times() const;
     [[nodiscard]] std::vector<Failure> on_daemon_clock(std::vector<Failure> failures) const;
-    void say_failures();
-    void say_round_report();
+    void send_failures();
+    void send_round_report();
     void on_challenge(const native::Challenge& challenge, Instant now);
     void distrust(std::string why, Instant now);
     void say(native::Message message);
     void ping(Instant now);
-    void say_commands(Instant now);
+    void send_commands(Instant now);
     /// The daemon does not know this agent yet, and takes no commands from it.
-    [[nodiscard]] bool holds_join() const { return standing_ == Standing::joining && (join_held_ || reports_held_); }
+    [[nodiscard]] bool holds_join() const {
+        return membership_ == Membership::joining && (join_held_ || reports_held_);
+    }
     void give_up(std::string why);
     void retry_later(Instant now);
     void try_next_endpoint(Instant now);
     void leave_stale_link(Instant now);
-    void hear_again();
+    void resume_receiving();
     void disconnect();
-    [[nodiscard]] bool can_say() const { return link_ == Link::open || kept_; }
-    void note_silence(Instant now);
+    [[nodiscard]] bool can_send() const { return link_ == Link::open || kept_; }
+    void note_timeout(Instant now);
     [[nodiscard]] bool is_silent(const Endpoint& endpoint, Instant now) const {
         return now < silent_until_ && silent_ == endpoint;
     }
@@ -217,14 +219,14 @@ class ClientCore {
     [[nodiscard]] bool wants_connection() const;
     [[nodiscard]] std::string_view what_would_help() const;
     [[nodiscard]] bool round_known() const { return assigned_.has_value(); }
-    [[nodiscard]] Instant patience_ends() const;
+    [[nodiscard]] Instant connect_deadline() const;
     [[nodiscard]] Instant owed_until() const;
     [[nodiscard]] Instant decision_due() const {
         return held_back_since_ ? *held_back_since_ + config_.lost_timeout : no_deadline;
     }
     /// A daemon that stops answering times out sooner than one that has not started yet.
     [[nodiscard]] Instant lost_while_joining_at() const {
-        return ever_heard_ ? std::max(heard_until_, joining_since_) + config_.lost_timeout : no_deadline;
+        return ever_received_ ? std::max(heard_until_, joining_since_) + config_.lost_timeout : no_deadline;
     }
     /// A node that can send but not receive is dropped 1.1 lease after its last message, which may leave up to one
     /// interval after the cut; a round without it still starts within 1.2 lease. To keep that bound, the next ping
@@ -236,28 +238,28 @@ class ClientCore {
     }
     [[nodiscard]] bool answers_are_quick() const { return round_trip_ * 2 < config_.lease / 20; }
     /// True when an answer is overdue: messages that can wait are not sent.
-    [[nodiscard]] bool answer_is_late(Instant now) const {
+    [[nodiscard]] bool answer_is_overdue(Instant now) const {
         return !ping_answered_ && answers_are_quick() && now >= pinged_at_ + config_.lease / 40;
     }
     /// With other daemons to try, one that never answered is abandoned sooner.
     [[nodiscard]] Instant link_stale_at() const {
-        return link_heard_at_ + config_.lease / (has_choice() && !link_answered_ ? 4 : 2);
+        return link_received_at_ + config_.lease / (has_choice() && !link_answered_ ? 4 : 2);
     }
 
     ClientConfig config_;
     Outputs out_;
-    Standing standing_ = Standing::idle;
+    Membership membership_ = Membership::idle;
 
     // what is sent, and repeated after a reconnect
     native::Join join_;
-    native::Join as_joined_;  ///< the one that assigned_ answered
-    bool join_held_ = false;  ///< not said yet: a promise to a peer binds until promised_until_
+    native::Join as_joined_;  ///< The join that assigned_ answered.
+    bool join_held_ = false;  ///< Not sent yet: a promise to a peer binds until promised_until_.
     std::optional<native::Assigned> assigned_;
     bool succeeded_ = false;
-    std::vector<Failure> failures_;  ///< of this round, until the daemon has ended it
+    std::vector<Failure> failures_;  ///< Failures of this round until the daemon has ended it.
     std::optional<native::RoundReport> report_;
     std::optional<std::string> leave_;
-    bool leave_said_ = false;
+    bool leave_sent_ = false;
     struct Asked {
         native::Command command;
         Instant at;
@@ -272,31 +274,31 @@ class ClientCore {
     /// A connection without answers, which stays in use while the next one is tried.
     struct Kept {
         std::size_t endpoint_at = 0;
-        std::optional<Endpoint> told_of;
+        std::optional<Endpoint> named_leader;
     };
 
     Link link_ = Link::none;
-    std::optional<Kept> kept_;         ///< beside it link_ is `none` or `connecting`
-    bool has_older_ = false;           ///< until DropOlder
-    std::size_t endpoint_at_ = 0;      ///< 0: config_.endpoint, then config_.others
-    std::optional<Endpoint> told_of_;  ///< the leader, according to a daemon or etcd
+    std::optional<Kept> kept_;              ///< beside it link_ is `none` or `connecting`
+    bool has_older_ = false;                ///< until DropOlder
+    std::size_t endpoint_at_ = 0;           ///< 0: config_.endpoint, then config_.others
+    std::optional<Endpoint> named_leader_;  ///< the leader, according to a daemon or etcd
     /// Did not answer and is skipped for a while: the others name it as the leader until another one is elected.
     std::optional<Endpoint> silent_;
     Instant silent_until_ = Instant::min();
     Instant attempted_at_;
     std::uint32_t connection_count_ = 0;
-    std::uint32_t uncounted_ = 0;  ///< of these, to daemons that do not lead, before any word of one that does
+    std::uint32_t uncounted_ = 0;  ///< Attempts at daemons that do not lead, before any message of one that does.
     Instant retry_at_ = Instant::min();
     Duration backoff_;
     Instant opened_at_;
-    Instant link_heard_at_;       ///< when something was received on this connection, or it was opened
-    bool link_answered_ = false;  ///< a message of the daemon has come on this connection
-    native::Hello hello_;         ///< of this connection
-    std::string nonce_;           ///< the daemon's, of this connection
-    bool trusted_ = true;         ///< the daemon has proved that it knows the secret, or there is none
+    Instant link_received_at_;    ///< when something was received on this connection, or it was opened
+    bool link_answered_ = false;  ///< True after a message of the daemon on this connection.
+    native::Hello hello_;         ///< Hello of this connection.
+    std::string nonce_;           ///< The daemon's nonce on this connection.
+    bool trusted_ = true;         ///< The daemon has proved that it knows the secret, or there is none.
     std::uint64_t ping_sequence_ = 0;
     bool ping_answered_ = false;                 ///< the last one
-    Duration round_trip_ = Duration::max() / 2;  ///< of the last answered ping
+    Duration round_trip_ = Duration::max() / 2;  ///< Round trip of the last answered ping.
     Instant pinged_at_ = Instant::min();
     std::string tried_;
     std::string store_;  ///< description of the PyTorch store that closes our connections; empty: none known
@@ -304,8 +306,8 @@ class ClientCore {
     bool reports_held_ = false;
 
     // the daemon
-    bool ever_heard_ = false;
-    Instant heard_until_;  ///< when the last message was sent that the daemon is known to have received
+    bool ever_received_ = false;
+    Instant heard_until_;  ///< When the last message was sent that the daemon is known to have received.
     ClockOffset offset_;
     Fencing fencing_;
     Instant promised_until_ = Instant::min();
@@ -313,8 +315,8 @@ class ClientCore {
     std::optional<Instant> held_back_since_;
 
     // the wait
-    Instant joining_since_;  ///< or since when a spare has been without word
-    bool parked_ = false;    ///< a spare: it may wait for ever
+    Instant joining_since_;  ///< Or since when a spare has received nothing.
+    bool parked_ = false;    ///< A spare. It may wait without a limit.
     WaitingLines lines_;
     Instant settled_at_ = Instant::min();
 };

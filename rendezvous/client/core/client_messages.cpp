@@ -7,7 +7,7 @@
 namespace muster::rendezvous {
 
 void ClientCore::on(const MessageReceived& input, Instant now) {
-    if (kept_) hear_again();
+    if (kept_) resume_receiving();
     if (link_ != Link::open && link_ != Link::greeting) return;
     if (const auto* challenge = std::get_if<native::Challenge>(&input.message)) return on_challenge(*challenge, now);
     // The named daemon must still prove the secret.
@@ -15,12 +15,12 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
     // At the start, a refusal from an untrusted daemon counts, because this node could only wait otherwise. Later it
     // does not: another program on the port, or a daemon started without its secret, must not end workers.
     const auto* refused = std::get_if<native::Refused>(&input.message);
-    if (!trusted_ && (refused == nullptr || ever_heard_))
+    if (!trusted_ && (refused == nullptr || ever_received_))
         return distrust(refused != nullptr ? refused->why : "it did not prove that it has the job's secret", now);
-    link_heard_at_ = now;
+    link_received_at_ = now;
     store_.clear();
     if (!std::exchange(link_answered_, true) && std::exchange(has_older_, false)) out_.push_back(DropOlder{});
-    ever_heard_ = true;
+    ever_received_ = true;
     lines_.answered(now);
     // Any message on this connection shows that the daemon has read our introduction.
     heard_until_ = std::max(heard_until_, opened_at_);
@@ -31,7 +31,7 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
         on_command_answer(*answer);
     else if (std::holds_alternative<native::FaultOrdered>(message))
         out_.push_back(Deliver{message});
-    else if (standing_ == Standing::over || standing_ == Standing::leaving)
+    else if (membership_ == Membership::over || membership_ == Membership::leaving)
         return;
     else if (const auto* assigned = std::get_if<native::Assigned>(&message))
         on_assigned(*assigned, now);
@@ -46,13 +46,13 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
         lines_.parked(*parked, now);
         parked_ = true;
         joining_since_ = now;
-        if (standing_ == Standing::joining) out_.push_back(Deliver{message});
+        if (membership_ == Membership::joining) out_.push_back(Deliver{message});
     } else if (std::holds_alternative<native::JobEnded>(message) || std::holds_alternative<native::Refused>(message))
         on_job_over(message);
     else if (const auto* stalled = std::get_if<native::StateStalled>(&message))
         on_state_stalled(*stalled, now);
     else if (const auto* seen = std::get_if<native::JobSeen>(&message)) {
-        if (standing_ == Standing::in_round && assigned_ && seen->round == assigned_->round)
+        if (membership_ == Membership::in_round && assigned_ && seen->round == assigned_->round)
             out_.push_back(Deliver{message});
     } else if (std::holds_alternative<native::Drain>(message) || std::holds_alternative<native::NoticeGiven>(message))
         out_.push_back(Deliver{message});
@@ -71,14 +71,14 @@ void ClientCore::on_pong(const native::Pong& pong, Instant now) {
     if (ping_answered_) round_trip_ = now - sent;
     offset_.sample(sent, now, pong.daemon_ns);
     if (reports_held_) {
-        say_reports(now);
-        if (!holds_join()) say_commands(now);
+        send_reports(now);
+        if (!holds_join()) send_commands(now);
     }
     if (parked_) joining_since_ = now;
 }
 
 void ClientCore::on_assigned(const native::Assigned& assigned, Instant now) {
-    if (standing_ != Standing::joining || assigned.round <= join_.last_round) return;  // a repetition
+    if (membership_ != Membership::joining || assigned.round <= join_.last_round) return;  // a repetition
     // Read late, because this agent or the connection was stalled: the round may be over. A new introduction obtains
     // the current state.
     if (now >= heard_until_ + fencing_.lost_after()) {
@@ -86,7 +86,7 @@ void ClientCore::on_assigned(const native::Assigned& assigned, Instant now) {
         retry_at_ = now;
         return;
     }
-    standing_ = Standing::in_round;
+    membership_ = Membership::in_round;
     assigned_ = assigned;
     as_joined_ = join_;
     report_.reset();
@@ -103,12 +103,12 @@ void ClientCore::on_round_ended(const native::RoundEnded& ended, Instant now) {
     // Failures are kept until the verdict, because the daemon that knows them may be lost before.
     if (!ended.final) failures_.clear();
     final_ = ended.final;
-    if (standing_ == Standing::in_round) {
+    if (membership_ == Membership::in_round) {
         out_.push_back(Deliver{ended});
-    } else if (standing_ == Standing::drained) {
+    } else if (membership_ == Membership::drained) {
         // The daemon repeats the request after a reconnect or restart: our answer may be lost.
         drained_at_ = now;
-        if (report_ && !reports_held_) say_round_report();
+        if (report_ && !reports_held_) send_round_report();
         out_.push_back(Deliver{ended});
     }
 }
@@ -120,7 +120,7 @@ void ClientCore::on_job_over(native::Message message) {
     // No round follows that could run beside our last workers, so they get their whole grace period.
     fencing_.stop();
     if (auto* refused = std::get_if<native::Refused>(&message)) {
-        standing_ = Standing::over;
+        membership_ = Membership::over;
         // The daemon does not know the endpoint by which this node reaches it, so add it here.
         if (const auto job = cat("job '", config_.job, "'"); refused->why.starts_with(job))
             refused->why.insert(job.size(), cat(" at ", describe(config_.endpoint)));
@@ -130,12 +130,12 @@ void ClientCore::on_job_over(native::Message message) {
 
 /// A node with running workers and no pending decision has nothing to wait for.
 void ClientCore::on_state_stalled(const native::StateStalled& stalled, Instant now) {
-    const bool waited = standing_ == Standing::joining || held_back_since_;
+    const bool waited = membership_ == Membership::joining || held_back_since_;
     if (!stalled.decided)
         held_back_since_.reset();
     else if (!held_back_since_)
         held_back_since_ = now;
-    const bool waits = standing_ == Standing::joining || held_back_since_;
+    const bool waits = membership_ == Membership::joining || held_back_since_;
     if (waits && !waited) lines_.begin(now);
     lines_.stalled(stalled.why);
     if (!waits) lines_.end();

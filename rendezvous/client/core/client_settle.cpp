@@ -10,7 +10,7 @@ namespace muster::rendezvous {
 
 std::vector<ClientOutput> ClientCore::settle(Instant now) {
     settle_fencing(now);
-    settle_patience(now);
+    settle_connect_deadline(now);
     settle_link(now);
     settle_ping(now);
     settle_lines(now);
@@ -30,11 +30,11 @@ void ClientCore::settle_link(Instant now) {
         attempted_at_ = now;
         out_.push_back(Connect{});
     }
-    if (link_ == Link::open && standing_ == Standing::joining && join_held_ && !reports_held_ &&
+    if (link_ == Link::open && membership_ == Membership::joining && join_held_ && !reports_held_ &&
         now >= promised_until_) {
         join_held_ = false;
         say(join_);
-        say_commands(now);
+        send_commands(now);
     }
 }
 
@@ -45,7 +45,7 @@ void ClientCore::ping(Instant now) {
 }
 
 void ClientCore::settle_ping(Instant now) {
-    if (can_say() && wants_connection() && now >= ping_due()) ping(now);
+    if (can_send() && wants_connection() && now >= ping_due()) ping(now);
 }
 
 void ClientCore::settle_fencing(Instant now) {
@@ -53,7 +53,7 @@ void ClientCore::settle_fencing(Instant now) {
     auto step = fencing_.step(heard_until_, now);
     for (auto& peer : step.ask) {
         native::PeerAsk question{config_.job, assigned_->round, peer.group_rank};
-        out_.push_back(AskPeer{std::move(peer), std::move(question), fencing_.ask_timeout()});
+        out_.push_back(QueryPeer{std::move(peer), std::move(question), fencing_.ask_timeout()});
     }
     if (step.fenced) out_.push_back(Fenced{*std::move(step.fenced)});
     if (step.lost)
@@ -62,16 +62,16 @@ void ClientCore::settle_fencing(Instant now) {
 }
 
 /// The deadline for an answer that the daemon owes, or has announced to hold back.
-Instant ClientCore::patience_ends() const {
+Instant ClientCore::connect_deadline() const {
     const bool waits =
-        standing_ == Standing::joining || standing_ == Standing::in_round || standing_ == Standing::drained;
+        membership_ == Membership::joining || membership_ == Membership::in_round || membership_ == Membership::drained;
     return waits && !end_known_ ? std::min(owed_until(), decision_due()) : no_deadline;
 }
 
 Instant ClientCore::owed_until() const {
-    switch (standing_) {
-        case Standing::joining: return std::min(joining_since_ + config_.join_timeout, lost_while_joining_at());
-        case Standing::drained:
+    switch (membership_) {
+        case Membership::joining: return std::min(joining_since_ + config_.join_timeout, lost_while_joining_at());
+        case Membership::drained:
             // After the last round the daemon waits at most lost_timeout for the slowest node before it sends JobEnded.
             return final_ ? std::max(heard_until_ + config_.lost_timeout, drained_at_ + 2 * config_.lost_timeout)
                           : heard_until_ + config_.lost_timeout;
@@ -79,14 +79,14 @@ Instant ClientCore::owed_until() const {
     }
 }
 
-void ClientCore::settle_patience(Instant now) {
-    if (now < patience_ends()) return;
+void ClientCore::settle_connect_deadline(Instant now) {
+    if (now < connect_deadline()) return;
     if (now >= decision_due()) {
         give_up(
             cat("no decision within ", describe(config_.lost_timeout), ": ", lines_.state(),
                 "; free space on the daemon's disk, or repair it, and start this node again (--rdzv-lost-timeout sets "
                 "the timeout)"));
-    } else if (standing_ == Standing::joining) {
+    } else if (membership_ == Membership::joining) {
         // A node that has reached the daemon needs no advice about name and port, but a rendezvous that survives a
         // host.
         const auto advice = now >= lost_while_joining_at() ? std::string(what_would_help()) : lines_.hint();
@@ -97,7 +97,7 @@ void ClientCore::settle_patience(Instant now) {
 
 /// Advice for the next job after this one lost its rendezvous.
 std::string_view ClientCore::what_would_help() const {
-    if (config_.is_told_leader)
+    if (config_.leader_is_supplied)
         return "; etcd, or every node that may host the rendezvous, was unreachable for all that time";
     if (!config_.others.empty())
         return "; every daemon of --rdzv-endpoint, or the etcd of their --state, was unreachable for all that time";
@@ -110,7 +110,7 @@ std::string_view ClientCore::what_would_help() const {
 }
 
 void ClientCore::give_up(std::string why) {
-    standing_ = Standing::over;
+    membership_ = Membership::over;
     fencing_.stop();
     lines_.end();
     disconnect();
@@ -118,10 +118,11 @@ void ClientCore::give_up(std::string why) {
 }
 
 void ClientCore::settle_lines(Instant now) {
-    if (standing_ != Standing::joining && !held_back_since_) return;
+    if (membership_ != Membership::joining && !held_back_since_) return;
     // The join timeout applies while the daemon answers; the lost timeout applies when it does not.
-    const bool joins = standing_ == Standing::joining && link_ == Link::open;
-    const auto gives_up_at = joins ? std::min(joining_since_ + config_.join_timeout, decision_due()) : patience_ends();
+    const bool joins = membership_ == Membership::joining && link_ == Link::open;
+    const auto gives_up_at =
+        joins ? std::min(joining_since_ + config_.join_timeout, decision_due()) : connect_deadline();
     if (auto line = lines_.line(now, gives_up_at)) out_.push_back(Progress{*std::move(line)});
 }
 
@@ -132,14 +133,14 @@ Instant ClientCore::deadline() const {
     };
     if (link_ == Link::none && wants_connection()) consider(retry_at_);
     if (link_ == Link::greeting && wants_connection()) consider(link_stale_at());
-    if (can_say() && wants_connection()) consider(ping_due());
+    if (can_send() && wants_connection()) consider(ping_due());
     if (link_ == Link::open && wants_connection()) {
         consider(link_stale_at());
         if (join_held_) consider(promised_until_);
     }
     consider(fencing_.deadline(heard_until_));
-    consider(patience_ends());
-    if (standing_ == Standing::joining || held_back_since_) consider(lines_.deadline());
+    consider(connect_deadline());
+    if (membership_ == Membership::joining || held_back_since_) consider(lines_.deadline());
     return first;
 }
 

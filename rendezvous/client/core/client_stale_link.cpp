@@ -10,10 +10,10 @@ namespace muster::rendezvous {
 
 void ClientCore::leave_stale_link(Instant now) {
     if (link_answered_)
-        kept_ = Kept{.endpoint_at = endpoint_at_, .told_of = told_of_};
+        kept_ = Kept{.endpoint_at = endpoint_at_, .named_leader = named_leader_};
     else {
         out_.push_back(Disconnect{});
-        note_silence(now);
+        note_timeout(now);
     }
     tried_ = "connected, but no answer";
     lines_.no_answer(WaitingLines::Reached::a_peer, tried_, now);
@@ -23,14 +23,14 @@ void ClientCore::leave_stale_link(Instant now) {
 }
 
 /// The old connection answered first.
-void ClientCore::hear_again() {
+void ClientCore::resume_receiving() {
     if (link_ == Link::connecting) out_.push_back(Abandon{});
     link_ = Link::open;
     endpoint_at_ = kept_->endpoint_at;
-    told_of_ = std::exchange(kept_, std::nullopt)->told_of;
-    if (standing_ != Standing::leaving || leave_said_) return;
+    named_leader_ = std::exchange(kept_, std::nullopt)->named_leader;
+    if (membership_ != Membership::leaving || leave_sent_) return;
     say(native::Leave{*leave_});
-    leave_said_ = true;
+    leave_sent_ = true;
 }
 
 void ClientCore::disconnect() {

@@ -22,16 +22,16 @@ void Fencing::set_peers(const native::Peers& peers) {
 }
 
 void Fencing::answered(std::uint32_t group_rank, const std::optional<native::PeerAnswer>& answer) {
-    if (!watched_ || !watched_->said_yes.contains(group_rank)) return;
+    if (!watched_ || !watched_->lost_leader_too.contains(group_rank)) return;
     if (!answer) return;  // unreachable; only a complete set of answers counts
     if (answer->round != watched_->round || !answer->leader_lost) {
         watched_->contradicted = true;
         return;
     }
-    watched_->said_yes[group_rank] = true;
-    const bool all =
-        watched_->said_yes.size() + 1 == watched_->world &&
-        std::all_of(watched_->said_yes.begin(), watched_->said_yes.end(), [](const auto& said) { return said.second; });
+    watched_->lost_leader_too[group_rank] = true;
+    const bool all = watched_->lost_leader_too.size() + 1 == watched_->world &&
+                     std::all_of(watched_->lost_leader_too.begin(), watched_->lost_leader_too.end(),
+                                 [](const auto& said) { return said.second; });
     if (!all) return;
     watched_->agreed_at = watched_->asked_at;
     watched_->contradicted = false;
@@ -40,16 +40,16 @@ void Fencing::answered(std::uint32_t group_rank, const std::optional<native::Pee
 void Fencing::ask(FencingStep& step, Instant now) {
     auto& watched = *watched_;
     watched.asked_at = now;
-    watched.said_yes.clear();
-    for (const auto& peer : watched.others) watched.said_yes.emplace(peer.group_rank, false);
+    watched.lost_leader_too.clear();
+    for (const auto& peer : watched.others) watched.lost_leader_too.emplace(peer.group_rank, false);
     for (const auto& peer : watched.others)
         if (peer.port != 0) step.ask.push_back(peer);
 }
 
 Instant Fencing::fence_at(Instant heard_until) const {
-    const auto by_silence = heard_until + config_.lease * 88 / 100;
-    if (watched_->agreed_at == Instant::min()) return by_silence;
-    return std::max(by_silence, watched_->agreed_at + config_.lease / 4);
+    const auto without_agreement = heard_until + config_.lease * 88 / 100;
+    if (watched_->agreed_at == Instant::min()) return without_agreement;
+    return std::max(without_agreement, watched_->agreed_at + config_.lease / 4);
 }
 
 FencingStep Fencing::step(Instant heard_until, Instant now) {
@@ -68,7 +68,7 @@ FencingStep Fencing::step(Instant heard_until, Instant now) {
         watched.agreed_at = Instant::min();
         watched.contradicted = false;
         watched.asked_at = Instant::min();
-        watched.said_yes.clear();
+        watched.lost_leader_too.clear();
         return step;
     }
     if (now >= fence_at(heard_until)) {
@@ -93,10 +93,10 @@ Instant Fencing::deadline(Instant heard_until) const {
     if (!watched_) return no_deadline;
     const auto lost = heard_until + config_.lost_timeout;
     if (watched_->fenced || watched_->world == 1) return lost;
-    const auto first_question = heard_until + config_.lease * 6 / 10;
+    const auto first_query = heard_until + config_.lease * 6 / 10;
     const auto question = watched_->asked_at == Instant::min()
-                              ? first_question
-                              : std::max(first_question, watched_->asked_at + config_.lease / 10);
+                              ? first_query
+                              : std::max(first_query, watched_->asked_at + config_.lease / 10);
     return std::min({lost, question, fence_at(heard_until)});
 }
 

@@ -73,10 +73,10 @@ class Fencing {
         std::uint32_t group_rank = 0;
         std::uint32_t world = 1;
         std::vector<native::Peer> others;
-        std::map<std::uint32_t, bool> said_yes;  ///< to the question under way; by group rank
+        std::map<std::uint32_t, bool> lost_leader_too;  ///< Answers to the current query, keyed by group rank.
         Instant asked_at = Instant::min();
-        Instant agreed_at = Instant::min();  ///< when the last question was asked that all said yes to
-        bool contradicted = false;           ///< somebody said no, and not all have said yes since; for the message
+        Instant agreed_at = Instant::min();  ///< Time of the last query that all peers answered with yes.
+        bool contradicted = false;  ///< A peer answered no, and not all have answered yes since. For the message.
         bool fenced = false;
     };
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/rounds/ledgers/whereabouts_ledger.h"
+#include "rendezvous/rounds/ledgers/activity_ledger.h"
 #include "rendezvous/wire/native/limits.h"
 #include "rendezvous/wire/native/who_is_missing.h"
 
@@ -23,16 +23,16 @@ namespace {
 /// The words of several nodes are looked at together.
 constexpr Duration gathered_for = 500ms;
 /// A rack that hangs is a line or a few, and ten thousand nodes hear of it in one message each.
-constexpr Duration told_pause = 10s;
+constexpr Duration log_interval = 10s;
 /// An agent speaks every ten seconds, and at once when one of its workers is overdue, waits, or is no longer so.
-constexpr Duration said_lately = 15s;
+constexpr Duration sent_recently = 15s;
 /// As for the workers of one node (agent/diagnosis/hang_watch.h).
 constexpr Duration straggler_window = 60s;
 constexpr double straggler_percent = 20;
 /// As many ranks as all nodes of a job can tell of.
-constexpr std::size_t shares_max = native::peers_max * native::whereabouts_max;
+constexpr std::size_t shares_max = native::peers_max * native::activities_max;
 
-std::string sentence(const WhereaboutsGroup& group, const std::optional<WaitingWorker>& waiting) {
+std::string sentence(const ActivityGroup& group, const std::optional<WaitingWorker>& waiting) {
     const auto& one = group.first;
     const auto named = group.count == 1 ? cat("rank ", one.rank, " (pid ", one.pid, ") on ", group.host)
                                         : cat("ranks ", group.ranks, " (", group.count, " workers; rank ", one.rank,
@@ -44,7 +44,7 @@ std::string sentence(const WhereaboutsGroup& group, const std::optional<WaitingW
 std::optional<WaitingWorker> waiting_one(const std::vector<SeenLedger::Node>& nodes, Instant now) {
     std::optional<WaitingWorker> first;
     for (const auto& node : nodes) {
-        if (now - node.said_at > said_lately) continue;
+        if (now - node.received_at > sent_recently) continue;
         for (const auto& [at, pace, percent] : node.workers)
             if (pace == WorkerPace::waiting && (!first || at.rank < first->rank))
                 first = WaitingWorker{node.host, at.rank, at.pid, at.operation};
@@ -83,18 +83,18 @@ std::optional<JobSeen> SeenLedger::look(const std::vector<Node>& nodes, Instant 
 }
 
 void SeenLedger::name_missing(const std::vector<Node>& nodes, Instant now, JobSeen& said) {
-    if (missing_told_at_ && now - *missing_told_at_ < told_pause) {
-        due_ = *missing_told_at_ + told_pause;
+    if (missing_logged_at_ && now - *missing_logged_at_ < log_interval) {
+        due_ = *missing_logged_at_ + log_interval;
         return;
     }
     std::set<std::int32_t> overdue, named;
-    WhereaboutsLedger missing;
+    ActivityLedger missing;
     for (const auto& node : nodes) {
-        const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - node.said_at);
+        const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - node.received_at);
         for (const auto& worker : node.workers) {
             if (worker.pace != WorkerPace::overdue) continue;
             overdue.insert(worker.at.rank);
-            if (told_.contains(worker.at.rank) || now - node.said_at > said_lately) continue;
+            if (told_.contains(worker.at.rank) || now - node.received_at > sent_recently) continue;
             auto at = worker.at;
             at.idle_ms += static_cast<std::uint32_t>(age.count());
             named.insert(at.rank);
@@ -107,7 +107,7 @@ void SeenLedger::name_missing(const std::vector<Node>& nodes, Instant now, JobSe
     for (const auto& group : missing.list())
         said.lines.push_back({group.count == 1 ? group.first.rank : -1, sentence(group, waiting)});
     said.waiting = std::move(waiting);
-    missing_told_at_ = now;
+    missing_logged_at_ = now;
     told_.merge(named);
 }
 
@@ -128,13 +128,13 @@ void SeenLedger::name_straggler(const std::vector<Node>& nodes, Instant now, Job
         least = percent;
     }
     const double cost = (sum - least) / static_cast<double>(shares.size() - 1) - least;
-    const bool again = !straggler_told_at_ || now - *straggler_told_at_ >= straggler_window * 10;
+    const bool again = !straggler_logged_at_ || now - *straggler_logged_at_ >= straggler_window * 10;
     if (cost < straggler_percent || !again) return;
     for (const auto& node : nodes) {
         const auto found =
             std::ranges::find(node.workers, straggler, [](const auto& worker) { return worker.at.rank; });
         if (found == node.workers.end()) continue;
-        straggler_told_at_ = now;
+        straggler_logged_at_ = now;
         said.lines.push_back({-1, cat("rank ", straggler, " (pid ", found->at.pid, ") on ", node.host,
                                       " is a straggler: the other ranks of the job wait for it ", std::lround(cost),
                                       " % of their time")});

@@ -23,7 +23,7 @@ class SeenLedger {
     struct Node {
         const std::string& host;
         const std::vector<native::SeenWorker>& workers;
-        Instant said_at;
+        Instant received_at;
     };
 
     /// A node has said this.
@@ -44,11 +44,11 @@ class SeenLedger {
     void name_straggler(const std::vector<Node>& nodes, Instant now, native::JobSeen& said);
 
     Instant due_ = no_deadline;
-    std::optional<Instant> missing_told_at_;
+    std::optional<Instant> missing_logged_at_;
     std::set<std::int32_t> told_;           ///< ranks, since they became overdue
     std::map<std::int32_t, Share> shares_;  /// by rank, since shares_since_
     std::optional<Instant> shares_since_;
-    std::optional<Instant> straggler_told_at_;
+    std::optional<Instant> straggler_logged_at_;
 };
 
 }  // namespace muster::rendezvous

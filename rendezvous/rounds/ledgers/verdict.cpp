@@ -38,7 +38,7 @@ const Failure& first_cause(const std::vector<Failure>& failures, Duration victim
     }
 }
 
-bool is_last_word(const Failure& failure) {
+bool is_final(const Failure& failure) {
     const auto* exited = std::get_if<Exited>(&failure.end);
     return failure.rank >= 0 && exited != nullptr &&
            (exited->code == saved_and_left_code || exited->code == never_again_code);
@@ -49,7 +49,7 @@ std::string sentence(const Failure& failure) {
     if (failure.rank < 0) return cat(failure.host, " failed: ", failure.message);
     const auto cause = failure.cause.kind;
     return cat("rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end),
-               cause == CauseKind::unknown ? std::string() : cat(" (", in_words(cause), ")"));
+               cause == CauseKind::unknown ? std::string() : cat(" (", description_of(cause), ")"));
 }
 
 }  // namespace muster::rendezvous

@@ -21,7 +21,7 @@ inline constexpr Duration simultaneous = 5ms;
 const Failure& first_cause(const std::vector<Failure>& failures, Duration victim_window);
 
 /// The worker requested no restart (worker_end.h): the job ends whatever the budget.
-bool is_last_word(const Failure& failure);
+bool is_final(const Failure& failure);
 
 /// "rank 3 on gpu07 failed: exit code 1"; "gpu07 was lost: no message for 5 s".
 std::string sentence(const Failure& failure);

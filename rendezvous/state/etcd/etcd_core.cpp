@@ -86,9 +86,9 @@ void EtcdCore::settle_end(Instant now) {
         // Everything except the records that were set aside.
         const auto aside = key("aside/");
         sweep.then = {Erase{config_.prefix, aside}, Erase{range_end(aside), range_end(config_.prefix)}};
-        out_.push_back(AskEtcd{++last_id_, endpoint_, std::move(sweep), answer_timeout, token_});
+        out_.push_back(SendToEtcd{++last_id_, endpoint_, std::move(sweep), answer_timeout, token_});
     } else if (lease_ != 0) {
-        out_.push_back(AskEtcd{++last_id_, endpoint_, RevokeLease{lease_}, answer_timeout, token_});
+        out_.push_back(SendToEtcd{++last_id_, endpoint_, RevokeLease{lease_}, answer_timeout, token_});
     }
     lease_ = 0;
     step_down("it ends", now);
@@ -98,7 +98,7 @@ void EtcdCore::ask(Kind kind, EtcdRequest request, Duration timeout, Instant now
     auto& errand = this->errand(kind);
     auto token = kind == Kind::login ? std::string{} : token_;
     errand.open = Question{++last_id_, request, now, token};
-    out_.push_back(AskEtcd{last_id_, endpoint_, std::move(request), timeout, std::move(token)});
+    out_.push_back(SendToEtcd{last_id_, endpoint_, std::move(request), timeout, std::move(token)});
 }
 
 void EtcdCore::failed(Kind kind, const Question& question, const Error& error, Instant now) {
@@ -111,14 +111,14 @@ void EtcdCore::failed(Kind kind, const Question& question, const Error& error, I
     }
     if (kind == Kind::login && error.code == Errc::unsupported) {
         no_users_ = true;
-        out_.push_back(Remark{cat("etcd has authentication disabled; the user ", config_.user, " is ignored")});
+        out_.push_back(LogNote{cat("etcd has authentication disabled; the user ", config_.user, " is ignored")});
     } else if (error.code == Errc::permission_denied && !config_.user.empty()) {
         // Each etcd member forgets a token that was unused for some minutes, and all tokens at a restart.
         no_users_ = false;
         if (token_ == question.token) token_.clear();
-        if (kind == Kind::login) complain(kind, error);
+        if (kind == Kind::login) log_error(kind, error);
     } else {
-        complain(kind, error);
+        log_error(kind, error);
         // A refusal will repeat, so wait longer.
         if (kind == Kind::login || error.code == Errc::permission_denied)
             errand(kind).not_before = now + config_.login_interval;
@@ -129,7 +129,7 @@ void EtcdCore::failed(Kind kind, const Question& question, const Error& error, I
 }
 
 /// Logs each failure once until a request of this kind is answered again. Unreachability is logged once for all kinds.
-void EtcdCore::complain(Kind kind, const Error& error) {
+void EtcdCore::log_error(Kind kind, const Error& error) {
     constexpr std::size_t complaints_max = 8;
     const bool unreached =
         error.code == Errc::unreachable || error.code == Errc::timed_out || error.code == Errc::peer_closed;
@@ -140,13 +140,13 @@ void EtcdCore::complain(Kind kind, const Error& error) {
     if (error.context.find("permission denied") != std::string::npos)
         line += cat("; grant ", config_.user.empty() ? "access without a user" : cat("the user ", config_.user),
                     " permission to read and write the keys below ", config_.prefix);
-    out_.push_back(Remark{std::move(line)});
+    out_.push_back(LogNote{std::move(line)});
 }
 
 void EtcdCore::answered_again(Kind kind) {
     if (complaints_.empty()) return;
     std::erase_if(complaints_, [kind](const auto& one) { return one.first == kind || one.second.empty(); });
-    if (complaints_.empty()) out_.push_back(Remark{"etcd answers again"});
+    if (complaints_.empty()) out_.push_back(LogNote{"etcd answers again"});
 }
 
 // ---- what is due ----
@@ -283,7 +283,7 @@ void EtcdCore::step_down(std::string why, Instant now) {
     pages_.clear();
     fence_ = 0;
     const auto role = std::exchange(role_, Role::follows);
-    if (role == Role::leads && !resigned_) out_.push_back(Remark{cat("this daemon is no longer the leader: ", why)});
+    if (role == Role::leads && !resigned_) out_.push_back(LogNote{cat("this daemon is no longer the leader: ", why)});
     // Also when another daemon was the leader: it may not be any more.
     known_leader_.reset();
     follow({});

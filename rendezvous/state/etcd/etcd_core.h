@@ -39,7 +39,7 @@ struct EtcdConfig {
 };
 
 // ---- outputs ----
-struct AskEtcd {
+struct SendToEtcd {
     std::uint64_t id = 0;
     std::size_t endpoint = 0;
     EtcdRequest request;
@@ -58,10 +58,10 @@ struct Kept {
     std::uint64_t sequence = 0;  ///< this step and all before it
 };
 /// A line for the log.
-struct Remark {
+struct LogNote {
     std::string line;
 };
-using EtcdOutput = std::variant<AskEtcd, Lead, StandBy, Kept, Remark>;
+using EtcdOutput = std::variant<SendToEtcd, Lead, StandBy, Kept, LogNote>;
 
 class EtcdCore {
   public:
@@ -124,7 +124,7 @@ class EtcdCore {
     void settle_write(Instant now);
     void ask(Kind kind, EtcdRequest request, Duration timeout, Instant now);
     void failed(Kind kind, const Question& question, const Error& error, Instant now);
-    void complain(Kind kind, const Error& error);
+    void log_error(Kind kind, const Error& error);
     void answered_again(Kind kind);
     [[nodiscard]] bool may_ask() const { return config_.user.empty() || no_users_ || !token_.empty(); }
     void on_leader(const KeysReply& told, Instant now);

@@ -55,7 +55,7 @@ class EtcdState::Implementation {
             resign_timer_.expires_after(resign_timeout);
             resign_timer_.async_wait([this](const boost::system::error_code&) { io_.stop(); });
             carry_out(core_.resign(now()));
-            look_whether_over();
+            check_over();
         });
         thread_.join();
     }
@@ -72,7 +72,7 @@ class EtcdState::Implementation {
     }
 
     [[nodiscard]] bool may_speak() const {
-        return now().time_since_epoch().count() < speaks_until_.load(std::memory_order_relaxed);
+        return now().time_since_epoch().count() < leads_until_.load(std::memory_order_relaxed);
     }
 
   private:
@@ -90,25 +90,25 @@ class EtcdState::Implementation {
 
     void carry_out(EtcdCore::Outputs outputs) {
         // Set before the outputs: a daemon that learns that it is the leader may send messages.
-        speaks_until_.store(core_.leads_until().time_since_epoch().count(), std::memory_order_relaxed);
+        leads_until_.store(core_.leads_until().time_since_epoch().count(), std::memory_order_relaxed);
         for (auto& output : outputs) std::visit([this](auto& one) { carry_out(one); }, output);
         arm();
     }
 
-    void carry_out(const AskEtcd& ask) {
+    void carry_out(const SendToEtcd& ask) {
         auto call = encode(ask.request);
         ++open_count_;
         caller_->post({ask.endpoint, std::move(call.path), std::move(call.body), ask.token}, ask.timeout,
                       [this, ask](Result<HttpResponse> response) {
                           --open_count_;
                           carry_out(core_.answered(ask.id, read(ask, response), now()));
-                          look_whether_over();
+                          check_over();
                       });
     }
-    void look_whether_over() {
+    void check_over() {
         if (stopping_ && core_.resigned() && open_count_ == 0) io_.stop();
     }
-    [[nodiscard]] Result<EtcdAnswer> read(const AskEtcd& ask, const Result<HttpResponse>& response) const {
+    [[nodiscard]] Result<EtcdAnswer> read(const SendToEtcd& ask, const Result<HttpResponse>& response) const {
         if (!response) return response.error();
         auto answer = decode_answer(ask.request, response->status, response->body);
         if (!answer) return with_context(answer.error(), describe(place_.members[ask.endpoint]));
@@ -142,7 +142,7 @@ class EtcdState::Implementation {
             if (state.persisted) state.persisted(sequence);
         });
     }
-    void carry_out(const Remark& remark) {
+    void carry_out(const LogNote& remark) {
         log(LogLevel::warning, remark.line);
         tell([line = remark.line](EtcdState& state) {
             if (state.remarks) state.remarks(line);
@@ -175,7 +175,7 @@ class EtcdState::Implementation {
     std::shared_ptr<EtcdState*> owner_;
     std::uint64_t term_ = 0;    // number of the last term of leadership; etcd's thread
     std::uint64_t served_ = 0;  // the term whose steps are written; the daemon's thread
-    std::atomic<Instant::rep> speaks_until_{Instant::min().time_since_epoch().count()};
+    std::atomic<Instant::rep> leads_until_{Instant::min().time_since_epoch().count()};
 
     // Accessed only on etcd's thread.
     asio::io_context io_{1};

@@ -45,9 +45,6 @@ inline constexpr std::uint32_t handshake_magic = 0x3C85F7CE;
 /// risking its connection. User keys begin with '/', so no user meets it.
 inline constexpr std::string_view probe_key = "muster/wait_get";
 
-/// The wire key that counts the workers of a job.
-inline constexpr std::string_view worker_count_key = "init/";
-
 /// May a c10d connection begin with this byte? Other dialects on the same port use other bytes.
 constexpr bool is_first_byte(unsigned char byte) {
     return byte <= 8;

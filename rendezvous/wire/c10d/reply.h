@@ -15,8 +15,8 @@ namespace muster::c10d {
 // The one-byte replies.
 inline constexpr char ready = 0;          ///< CHECK: all keys exist
 inline constexpr char not_ready = 1;      ///< CHECK
-inline constexpr char stop_waiting = 0;   ///< WAIT, BARRIER, WAIT_GET: it is there
-inline constexpr char wait_canceled = 1;  ///< the answer to CANCEL_WAIT
+inline constexpr char stop_waiting = 0;   ///< WAIT, BARRIER, WAIT_GET: the keys exist.
+inline constexpr char wait_canceled = 1;  ///< Answer to CANCEL_WAIT.
 inline constexpr char key_watched = 3;    ///< WATCH_KEY, older family
 
 /// True for the operations that a server never answers.
@@ -29,8 +29,8 @@ struct Reply {
     std::uint8_t flag = 0;    ///< CHECK, WAIT, BARRIER, CANCEL_WAIT, WATCH_KEY, WAIT_GET
     std::int64_t number = 0;  ///< ADD, GETNUMKEYS, DELETE_KEY, QUEUE_LEN, QUEUE_POP (length before the pop)
     std::uint32_t nonce = 0;  ///< PING
-    std::vector<std::string>
-        blobs;  ///< GET, COMPARE_SET: one; MULTI_GET, WAIT_GET: one a key; QUEUE_POP: 0 or 1; LIST_KEYS
+    /// GET, COMPARE_SET: one; MULTI_GET, WAIT_GET: one a key; QUEUE_POP: 0 or 1; LIST_KEYS
+    std::vector<std::string> blobs;
 };
 
 /// Finds the end of the reply to one request.

@@ -1,4 +1,4 @@
-// A c10d request, and its way from bytes and to bytes. Used by the server, the client and the fuzzers.
+// A c10d request, its parser and its encoder. Used by the server, the client and the fuzzers.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace muster::c10d {
 /// it was decoded from. Meant to be used again and again: the vectors keep their memory.
 struct Request {
     Operation operation = Operation::validate;
-    std::string_view key;                  ///< every operation with a single key
+    std::string_view key;                  ///< Key of every operation with a single key.
     std::string_view value;                ///< SET, APPEND, QUEUE_PUSH; COMPARE_SET's desired value
     std::string_view expected;             ///< COMPARE_SET
     std::int64_t number = 0;               ///< ADD's delta, BARRIER's world

@@ -1,8 +1,8 @@
 // The shape of a c10d message, and a scanner that finds where a message ends.
 //
-// c10d has no framing: a message's length is known only by walking through its fields. The scanner walks once: it keeps
-// its place between calls, so a request of any size that arrives in chunks of any size costs one visit per field
-// (PyTorch's libuv server starts again at byte 0 for each chunk, O(n^2)).
+// c10d has no framing: the length of a message follows from its fields. The scanner keeps its position between calls,
+// so a request of any size, in chunks of any size, costs one visit per field. (PyTorch's libuv server starts again at
+// byte 0 for each chunk, O(n^2).)
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@ namespace muster::c10d {
 /// How often the repeated part of a message occurs.
 enum class Repeat : std::uint8_t {
     never,
-    counted,      ///< a u64 count comes first
-    at_most_one,  ///< an i64 comes first; once if it is above 0 (the reply to QUEUE_POP)
-    given,        ///< known from elsewhere (the reply to MULTI_GET has as many values as the request had keys)
+    counted,      ///< Preceded by a u64 count.
+    at_most_one,  ///< Preceded by an i64; present once if it is above 0 (the reply to QUEUE_POP).
+    given,        ///< Known from the request: the reply to MULTI_GET has one value per key.
 };
 
 /// Fields are letters: '1', '4', '8' = so many bytes; 'k' = u64 length and a key; 'v' = u64 length and a value.
@@ -36,9 +36,9 @@ struct ShapeLimits {
 };
 
 enum class Scan : std::uint8_t {
-    complete,    ///< needed() is the size of the message
-    incomplete,  ///< call again when needed() bytes are there
-    refused,     ///< a length or count beyond its limit; refusal() says which
+    complete,    ///< needed() is the size of the message.
+    incomplete,  ///< Call again with needed() bytes.
+    refused,     ///< A length or count exceeds its limit; refusal() names it.
 };
 
 class ShapeScanner {
@@ -64,11 +64,11 @@ class ShapeScanner {
 
     Shape shape_;
     const ShapeLimits* limits_ = nullptr;
-    std::size_t offset_ = 0;  ///< of the next unseen field
+    std::size_t offset_ = 0;  ///< Offset of the next unread field.
     std::size_t needed_ = 0;
     std::size_t last_value_offset_ = 0;
-    std::uint64_t rounds_left_ = 0;  ///< of shape_.each, the current one included
-    std::size_t field_ = 0;          ///< index in shape_.once, then in shape_.each
+    std::uint64_t rounds_left_ = 0;  ///< Repetitions of shape_.each left, the current one included.
+    std::size_t field_ = 0;          ///< Index in shape_.once, then in shape_.each.
     enum class Part : std::uint8_t { once, count, each, done } part_ = Part::done;
     std::string refusal_;
 };

@@ -1,15 +1,15 @@
-// A store client's side of one connection, pure: which bytes to send, when a reply is whole, and how a wait is called
-// off.
+// A store client's side of one connection, pure: which bytes to send, when a reply is complete, and how a wait is
+// cancelled.
 //
-// c10d answers strictly in order and names nothing, so one exchange runs at a time; whoever drives this core keeps the
-// queue, the socket and the clock. The life of a connection:
+// c10d answers strictly in order and without request numbers, so one exchange runs at a time. The caller has the queue,
+// the socket and the clock. The calls of a connection:
 //
 //   open()        the first bytes: VALIDATE, PING, and a CHECK that only our server answers with "ready"
-//   request()     the bytes of one request; done at once if it is never answered
-//   receive()     what came; done when the reply is whole
+//   request()     the bytes of one request; done at once if it has no answer
+//   receive()     received bytes; done when the reply is complete
 //   timed_out()   the deadline passed: CANCEL_WAIT for a wait, the end of the connection for anything else
 //
-// After Progress::failed the connection is of no use any more: close it, error() says why.
+// After Progress::failed the connection is unusable: close it; error() has the reason.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,10 @@ class StoreClientCore {
     enum class Greeting { with_ping, without_ping };
 
     enum class Progress {
-        more,     ///< the reply is not whole yet
-        done,     ///< reply() is valid
-        expired,  ///< the wait was called off; the connection is fine
-        failed,   ///< see error()
+        more,     ///< The reply is incomplete.
+        done,     ///< reply() is valid.
+        expired,  ///< The wait was cancelled. The connection remains usable.
+        failed,   ///< error() has the reason.
     };
 
     /// The bytes that open a connection; send them in one write, because a libuv server that sees VALIDATE in two
@@ -68,11 +68,11 @@ class StoreClientCore {
   private:
     enum class State {
         idle,
-        pinging,  ///< the answer to PING is due, then that to the probing CHECK
-        probing,  ///< the answer to the probing CHECK is due
+        pinging,  ///< Waits for the answer to PING, then for that to the probing CHECK.
+        probing,  ///< Waits for the answer to the probing CHECK.
         replying,
-        cancelling,  ///< CANCEL_WAIT was sent
-        late_stop,   ///< the wait's own answer overtook it; the answer to CANCEL_WAIT follows
+        cancelling,  ///< CANCEL_WAIT was sent.
+        late_stop,   ///< The wait's own answer arrived first; the answer to CANCEL_WAIT follows.
     };
 
     void expect(State state, c10d::Operation operation, std::size_t key_count);
@@ -80,14 +80,14 @@ class StoreClientCore {
 
     State state_ = State::idle;
     Progress progress_ = Progress::done;
-    c10d::Operation operation_ = c10d::Operation::validate;  ///< whose answer is due
-    c10d::Operation waited_ = c10d::Operation::wait;         ///< the wait that is being called off
+    c10d::Operation operation_ = c10d::Operation::validate;  ///< Operation whose answer is awaited.
+    c10d::Operation waited_ = c10d::Operation::wait;         ///< The wait that is being cancelled.
     std::size_t key_count_ = 0;
     std::uint32_t nonce_ = 0;
     bool server_is_ours_ = false;
     c10d::ReplyScanner scanner_;
     c10d::Reply reply_;
-    std::string input_;  ///< of a reply that is not whole
+    std::string input_;  ///< Bytes of an incomplete reply.
     std::optional<Error> error_;
 };
 

@@ -48,17 +48,17 @@ struct Encoder {
     void operator()(const Heartbeat&) const { put(out, Type::heartbeat); }
     void operator()(const Give& m) const {
         put(out, Type::give);
-        put_gift(m);
+        put_handover(m);
         out.number(m.step);
-        if (m.kind == GiftKind::copy) out.number(m.rank);
+        if (m.kind == HandoverKind::copy) out.number(m.rank);
         // Half a path would be another one.
         put_text(out, m.directory.size() <= path_bytes_max ? m.directory : std::string(), path_bytes_max);
     }
     void operator()(const Offer& m) const {
         put(out, Type::offer);
-        put_gift(m);
+        put_handover(m);
     }
-    void put_gift(const auto& m) const {
+    void put_handover(const auto& m) const {
         out.number(static_cast<std::uint8_t>(m.kind));
         out.number(m.size_bytes);
     }
@@ -93,22 +93,22 @@ Section take_section(ByteReader& in) {
 }
 
 /// What Give and Offer begin with.
-template <class Gift>
-Gift take_gift(ByteReader& in) {
-    Gift m;
+template <class MemoryHandover>
+MemoryHandover take_handover(ByteReader& in) {
+    MemoryHandover m;
     const auto kind = in.number<std::uint8_t>();
-    if (kind > static_cast<std::uint8_t>(GiftKind::copy))
+    if (kind > static_cast<std::uint8_t>(HandoverKind::copy))
         in.fail();
     else
-        m.kind = static_cast<GiftKind>(kind);
+        m.kind = static_cast<HandoverKind>(kind);
     m.size_bytes = in.number<std::uint64_t>();
     return m;
 }
 
 Give take_give(ByteReader& in) {
-    auto m = take_gift<Give>(in);
+    auto m = take_handover<Give>(in);
     m.step = in.number<std::int64_t>();
-    if (m.kind == GiftKind::copy) m.rank = in.number<std::int32_t>();
+    if (m.kind == HandoverKind::copy) m.rank = in.number<std::int32_t>();
     m.directory = take_text(in, path_bytes_max);
     return m;
 }
@@ -146,7 +146,7 @@ Result<Message> decode(std::string_view datagram, Sender sender) {
         case Type::give: message = take_give(in); break;
         case Type::round_ended: message = RoundEnded{take_text(in, sentence_bytes_max)}; break;
         case Type::notice: message = take_notice(in); break;
-        case Type::offer: message = take_gift<Offer>(in); break;
+        case Type::offer: message = take_handover<Offer>(in); break;
         default: return Error{Errc::unsupported, cat("type ", type, " on the agent-worker channel is not known here")};
     }
     if (!in.finished()) return Error{Errc::bad_frame, cat("a damaged ", name(message), " on the agent-worker channel")};

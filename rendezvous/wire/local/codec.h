@@ -1,4 +1,4 @@
-// One message of the agent-worker channel to one datagram and back:
+// Encodes and decodes the messages of the agent-worker channel, one per datagram:
 //
 //   u8 type | fields                         (numbers little-endian; a text is a u16 length and its bytes)
 //
@@ -7,9 +7,8 @@
 //    2    Progress     i64 step
 //    3    Section      text name (<= 255)
 //    4    Heartbeat    -
-//    5    Give         u8 kind, u64 size_bytes, i64 step, i32 rank where the kind is 2 (a copy), text directory (<=
-//    1024);
-//                      one descriptor beside the bytes
+//    5    Give         u8 kind, u64 size_bytes, i64 step, i32 rank if the kind is 2 (a copy),
+//                      text directory (<= 1024); one descriptor beside the bytes
 //   65    RoundEnded   text why (<= 1024)
 //   66    Notice       i64 step, text why (<= 1024)
 //   67    Offer        u8 kind, u64 size_bytes; one descriptor beside the bytes

@@ -1,7 +1,7 @@
-// The agent-worker channel: what an agent and one of its workers tell each other, as plain structs.
+// The messages between an agent and one of its workers, as plain structs.
 //
-// A Unix seqpacket socket for each worker, at the address in MUSTER_AGENT_SOCKET. One datagram is one message. All of
-// it is optional: a worker may never connect, may say nothing, and may go at any time; neither side waits for the
+// Each worker has a Unix seqpacket socket at the address in MUSTER_AGENT_SOCKET. One datagram is one message. The
+// channel is optional: a worker may never connect, send nothing, or disconnect at any time. Neither side waits for the
 // other.
 #pragma once
 
@@ -19,7 +19,7 @@ inline constexpr std::uint32_t protocol_version = 1;
 struct Hello {
     std::uint32_t version = protocol_version;
     std::int32_t pid = 0;
-    std::string runtime;  ///< who speaks, for messages: "muster 0.1.0"
+    std::string runtime;  ///< The sender, for messages: "muster 0.1.0".
     friend bool operator==(const Hello&, const Hello&) = default;
 };
 
@@ -32,7 +32,7 @@ struct Progress {
 /// What the worker is doing from now on ("evaluation", "checkpoint"); empty: nothing that has a name.
 struct Section {
     std::string name;
-    std::uint64_t limit_ms = 0;  ///< longer is worth a word; 0: it may last
+    std::uint64_t limit_ms = 0;  ///< A longer section is reported. 0: no limit.
     friend bool operator==(const Section&, const Section&) = default;
 };
 
@@ -42,21 +42,21 @@ struct Heartbeat {
 };
 
 /// What is handed over with a Give.
-enum class GiftKind : std::uint8_t {
-    snapshot = 0,       ///< a checkpoint in memory, which the agent persists if the worker dies
-    flight_record = 1,  ///< the last operations, for explaining a hang
-    copy = 2,           ///< the snapshot of a rank on another node, in case that node is lost
+enum class HandoverKind : std::uint8_t {
+    snapshot = 0,       ///< A checkpoint in memory, which the agent persists if the worker dies.
+    flight_record = 1,  ///< The last operations, for explaining a hang.
+    copy = 2,           ///< The snapshot of a rank on another node, in case that node is lost.
 };
 
 /// The agent is to keep this memory beyond the worker's end. The datagram carries exactly one descriptor, a memfd of
 /// at least `size_bytes`; a later flight record replaces it, and of snapshots, and of copies of each rank, the newest
 /// two are kept: ranks that die are one apart.
 struct Give {
-    GiftKind kind = GiftKind::snapshot;
+    HandoverKind kind = HandoverKind::snapshot;
     std::uint64_t size_bytes = 0;
-    std::int64_t step = -1;   ///< of a snapshot or a copy
-    std::int32_t rank = -1;   ///< of a copy alone: whose
-    std::string directory{};  ///< of a snapshot: where muster-persist is to bring it, absolute; empty: nowhere
+    std::int64_t step = -1;   ///< Step of a snapshot or a copy.
+    std::int32_t rank = -1;   ///< Rank that a copy belongs to.
+    std::string directory{};  ///< Absolute path where muster-persist writes a snapshot. Empty: none.
     friend bool operator==(const Give&, const Give&) = default;
 };
 
@@ -65,7 +65,7 @@ struct Give {
 /// What a worker in this one's place gave before it ended, snapshots and copies. The datagram carries exactly one
 /// descriptor, as a Give's. Comes right after Hello, where MUSTER_SNAPSHOTS announces it.
 struct Offer {
-    GiftKind kind = GiftKind::snapshot;
+    HandoverKind kind = HandoverKind::snapshot;
     std::uint64_t size_bytes = 0;
     friend bool operator==(const Offer&, const Offer&) = default;
 };
@@ -78,7 +78,7 @@ struct RoundEnded {
 
 /// The job will be stopped soon (preemption). Save after `step`, which is the same for all workers, then leave.
 struct Notice {
-    std::int64_t step = -1;  ///< -1: at the next possible one
+    std::int64_t step = -1;  ///< -1: the next possible step.
     std::string why;
     friend bool operator==(const Notice&, const Notice&) = default;
 };

@@ -1,10 +1,10 @@
-// Messages to bytes and back. A frame is
+// Encodes and decodes messages. A frame is
 //
 //   u8 0xB5 | u8 type | u32 length | `length` bytes of payload          (all numbers little-endian)
 //
-// 0xB5 is above the store's request codes and no ASCII letter, so that a daemon tells its three dialects apart by the
-// first byte. PROTOCOL.md lists the types and their fields; fields.h is the same list as code, one function a message
-// for both directions.
+// 0xB5 is above the store's request codes and not an ASCII letter, so the first byte selects the daemon's dialect.
+// PROTOCOL.md lists the types and their fields; fields.h is the same list as code, one function per message for both
+// directions.
 #pragma once
 
 #include <cstddef>
@@ -40,6 +40,8 @@ class FrameReader {
 
     /// Keeps a copy of `bytes` until a message is complete.
     void append(std::string_view bytes) { buffer_.append(bytes); }
+    /// Bytes of a message that has not come whole.
+    [[nodiscard]] std::size_t held_bytes() const { return buffer_.size() - taken_; }
 
     /// The next message, or nothing when more bytes are needed. An error (bad_frame, limit_exceeded; the context names
     /// the message and what is wrong) is final: the stream cannot be trusted again, and every later call repeats it.

@@ -1,5 +1,5 @@
-// What is said about a failed worker or node: the same facts on the wire, in the daemon's verdict and in every
-// launcher's report.
+// The facts about a failed worker or node: the same on the wire, in the daemon's verdict and in every launcher's
+// report.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include "rendezvous/base/ids.h"
 #include "rendezvous/wire/native/failure_cause.h"
-#include "rendezvous/wire/native/whereabouts.h"
+#include "rendezvous/wire/native/worker_activity.h"
 #include "rendezvous/wire/native/worker_end.h"
 
 namespace muster {
@@ -17,10 +17,10 @@ namespace muster {
 /// What kind of thing went wrong, in the order of blame: within the error of the clocks the smaller one is the cause
 /// and the larger ones are its victims.
 enum class FailureKind : std::uint8_t {
-    node_lost = 0,            ///< an agent died or fell silent
-    killed = 1,               ///< a signal, out of memory, or never started
-    worker_error = 2,         ///< the worker's own exit code or exception
-    communication_error = 3,  ///< the worker ended because a peer was gone (a table of known messages)
+    node_lost = 0,            ///< An agent died or sent nothing for a lease.
+    killed = 1,               ///< A signal, out of memory, or never started.
+    worker_error = 2,         ///< The worker's own exit code or exception.
+    communication_error = 3,  ///< The worker ended because a peer was lost (a table of known messages).
 };
 
 struct Failure {
@@ -28,16 +28,16 @@ struct Failure {
     std::string host;
     std::string role;
     std::int32_t group_rank = -1;
-    std::int32_t rank = -1;        ///< -1 for a node
-    std::int32_t local_rank = -1;  ///< -1 for a node
+    std::int32_t rank = -1;        ///< -1: a node.
+    std::int32_t local_rank = -1;  ///< -1: a node.
     std::int32_t pid = 0;
-    WorkerEnd end;                    ///< meaningless for node_lost
-    std::string message;              ///< the error file's message, or for a node what is known of its loss
-    std::string stderr_tail;          ///< the last lines of stderr, at most 64 KiB
-    std::string error_file;           ///< path on `host`, empty if the worker wrote none
-    std::string log_directory;        ///< path on `host`, empty if there is none
-    std::int64_t at_ns = 0;           ///< on the daemon's monotonic clock (in an agent: its host's); 0: not known
-    std::int64_t uncertainty_ns = 0;  ///< the error of `at_ns` (RTT/2 of the ping that set the offset)
+    WorkerEnd end;                    ///< Not set for node_lost.
+    std::string message;              ///< Message of the error file, or the facts about a node's loss.
+    std::string stderr_tail;          ///< Last lines of stderr, at most 64 KiB.
+    std::string error_file;           ///< Path on `host`. Empty: the worker wrote none.
+    std::string log_directory;        ///< Path on `host`. Empty: none.
+    std::int64_t at_ns = 0;           ///< Time on the daemon's monotonic clock (in an agent: its host's). 0: unknown.
+    std::int64_t uncertainty_ns = 0;  ///< Error of `at_ns`: RTT/2 of the ping that set the offset.
     std::int64_t wall_time_s = 0;     ///< seconds since 1970 on `host`'s own clock; for people only
     FailureCause cause;               ///< what its agent found out right after the end
     bool early = false;               ///< a restart only repeats it: a mistake before its first step, or (disk_full)
@@ -63,7 +63,7 @@ struct Verdict {
     std::uint32_t other_failure_count = 0;  ///< workers and nodes that failed beside it
     std::uint32_t stopped_count = 0;        ///< workers that muster itself stopped because of it
     std::vector<FailureGroup> groups;       ///< all that failed, `first` in the first group; at most groups_max of them
-    std::vector<WhereaboutsGroup> whereabouts{};  ///< of workers that did nothing at its end; the missing first
+    std::vector<ActivityGroup> activities{};  ///< of workers that did nothing at its end; the missing first
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 

@@ -29,7 +29,7 @@ std::string_view name(CauseKind kind) {
     return names[index];
 }
 
-std::string in_words(CauseKind kind) {
+std::string description_of(CauseKind kind) {
     std::string words(name(kind));
     std::replace(words.begin(), words.end(), '_', ' ');
     return words;

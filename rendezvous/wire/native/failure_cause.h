@@ -1,4 +1,4 @@
-// What is known of why a worker ended, beyond how it ended (worker_end.h).
+// The cause of a worker's end, as far as known (worker_end.h has how it ended).
 #pragma once
 
 #include <cstdint>
@@ -23,19 +23,19 @@ enum class CauseKind : std::uint8_t {
     import_error = 11,         ///< a Python module cannot be imported
     disk_full = 12,
     collective_mismatch = 13,  ///< ranks called different operations, or with different sizes
-    timer_expired = 14,        ///< a timer that it had set with torch's protocol ran out
-    hung = 15,                 ///< it did nothing more; ended by muster
+    timer_expired = 14,        ///< A timer of torch's protocol expired.
+    hung = 15,                 ///< It made no progress, and muster killed it.
 };
 
 /// "out_of_memory".
 std::string_view name(CauseKind kind);
 /// "out of memory".
-std::string in_words(CauseKind kind);
+std::string description_of(CauseKind kind);
 
 struct FailureCause {
     CauseKind kind = CauseKind::unknown;
-    std::string text;       ///< one or two sentences, what to do among them; may say something where `kind` is unknown
-    std::string core_file;  ///< where the core dump lies, or who was given it; empty: there is none
+    std::string text;       ///< One or two sentences, including what to do. May be set if `kind` is unknown.
+    std::string core_file;  ///< Path of the core dump, or its receiver. Empty: none.
 
     friend bool operator==(const FailureCause&, const FailureCause&) = default;
 };

@@ -1,5 +1,4 @@
-// What `muster fault` does to one part of a job, so that its loss can be rehearsed (agent/commands/FAULTS.md has the
-// table).
+// The faults that `muster fault` injects into a job (agent/commands/FAULTS.md has the table).
 #pragma once
 
 #include <cstdint>

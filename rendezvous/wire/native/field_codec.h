@@ -1,5 +1,5 @@
-// The two visitors of fields.h: one appends a struct's fields to a string, the other takes them from bytes and judges
-// each. For frames (codec.cpp) and for what a daemon keeps of its jobs (rounds/job_record.cpp); nobody else's business.
+// The two visitors of fields.h: one appends a struct's fields to a string, the other reads and validates them. Used for
+// frames (codec.cpp) and for a daemon's records of its jobs (rounds/job_record.cpp) only.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/bytes.h"
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/wire/native/fields.h"
 
 namespace muster::native {
@@ -26,13 +27,22 @@ class Encoder {
     void choice(Enum value, Enum) {
         out_.number(static_cast<std::uint8_t>(value));
     }
-    void text(std::string_view value, std::size_t max, Keep keep) {
-        if (value.size() > max) value = keep == Keep::front ? value.substr(0, max) : value.substr(value.size() - max);
+    void bytes(std::string_view value, std::size_t max) {
+        MUSTER_CHECK(value.size() <= max, value.size());
         out_.blob<std::uint32_t>(value);
+    }
+    /// What the decoder would refuse is escaped.
+    void text(std::string_view value, std::size_t max, Keep keep) {
+        std::string clean;
+        if (!is_printable(value)) value = clean = printable(value);
+        out_.blob<std::uint32_t>(keep == Keep::front ? front_of(value, max) : back_of(value, max));
     }
     void name(std::string_view value) {
         MUSTER_CHECK(value.size() <= name_bytes_max, value);
         out_.blob<std::uint32_t>(value);
+    }
+    void line(std::string_view value, std::size_t max = sentence_bytes_max) {
+        text(is_printable_line(value) ? std::string(value) : printable_line(value), max, Keep::front);
     }
     void sentence(std::string_view value) { text(value, sentence_bytes_max, Keep::front); }
     void path(std::string_view value) { text(value, path_bytes_max, Keep::front); }
@@ -92,8 +102,21 @@ class Decoder {
         if (byte > static_cast<std::uint8_t>(last)) in_.fail();
         if (in_.ok()) value = static_cast<Enum>(byte);
     }
-    void text(std::string& value, std::size_t max, Keep) { value = in_.blob<std::uint32_t>(max); }
-    void name(std::string& value) { text(value, name_bytes_max, Keep::front); }
+    void bytes(std::string& value, std::size_t max) { value = in_.blob<std::uint32_t>(max); }
+    /// Texts are for logs and terminals: no control characters but tabs and newlines, no bytes that are not UTF-8.
+    void text(std::string& value, std::size_t max, Keep) {
+        bytes(value, max);
+        if (!is_printable(value)) in_.fail();
+    }
+    /// A name stands inside of a line.
+    void name(std::string& value) {
+        bytes(value, name_bytes_max);
+        if (!is_printable_line(value)) in_.fail();
+    }
+    void line(std::string& value, std::size_t max = sentence_bytes_max) {
+        bytes(value, max);
+        if (!is_printable_line(value)) in_.fail();
+    }
     void sentence(std::string& value) { text(value, sentence_bytes_max, Keep::front); }
     void path(std::string& value) { text(value, path_bytes_max, Keep::front); }
     void part(auto& value) { fields(*this, value); }

@@ -1,8 +1,8 @@
 // The fields of every message in wire order: one function per struct, used by the encoder and the decoder alike, so
 // that the two cannot disagree. Private to field_codec.h (and to the table that PROTOCOL.md is checked against).
 //
-// A visitor V offers: number(x), flag(x), choice(x, last), name/sentence/path(text), text(text, max, keep),
-// list(vector, max, each) and optional(value, each). `M` is the struct, const when encoding.
+// A visitor V offers: number(x), flag(x), choice(x, last), bytes(text, max), name/sentence/path(text), text(text, max,
+// keep), list(vector, max, each) and optional(value, each). `M` is the struct, const when encoding.
 #pragma once
 
 #include <concepts>
@@ -100,17 +100,17 @@ void fields(auto& v, Is<FailureGroup> auto& m) {
     v.number(m.count);
 }
 
-void fields(auto& v, Is<Whereabouts> auto& m) {
+void fields(auto& v, Is<WorkerActivity> auto& m) {
     v.number(m.rank);
     v.number(m.pid);
     v.number(m.idle_ms);
-    v.text(m.state, whereabouts_words_max, Keep::front);
+    v.text(m.state, activity_text_max, Keep::front);
     v.flag(m.inside);
-    v.text(m.operation, whereabouts_words_max, Keep::front);
-    v.text(m.place, whereabouts_place_max, Keep::front);
+    v.text(m.operation, activity_text_max, Keep::front);
+    v.text(m.place, activity_place_max, Keep::front);
 }
 
-void fields(auto& v, Is<WhereaboutsGroup> auto& m) {
+void fields(auto& v, Is<ActivityGroup> auto& m) {
     v.name(m.host);
     v.part(m.first);
     v.text(m.ranks, ranks_bytes_max, Keep::front);
@@ -123,7 +123,7 @@ void fields(auto& v, Is<Verdict> auto& m) {
     v.number(m.other_failure_count);
     v.number(m.stopped_count);
     v.list(m.groups, groups_max);
-    v.list(m.whereabouts, groups_max);
+    v.list(m.activities, groups_max);
 }
 
 void fields(auto& v, Is<Peer> auto& m) {
@@ -141,7 +141,7 @@ void fields(auto& v, Is<Hello> auto& m) {
     v.part(m.node);
     v.number(m.connection);
     v.list(m.versions, versions_max);
-    v.text(m.challenge, challenge_bytes_max, Keep::front);
+    v.bytes(m.challenge, challenge_bytes_max);
 }
 
 void fields(auto& v, Is<Join> auto& m) {
@@ -154,8 +154,8 @@ void fields(auto& v, Is<Join> auto& m) {
     v.names(m.addresses, addresses_max);
     v.number(m.store_port);
     v.number(m.peer_port);
-    v.sentence(m.entry);
-    v.text(m.arguments, arguments_bytes_max, Keep::front);
+    v.line(m.entry);
+    v.line(m.arguments, arguments_bytes_max);
     v.number(m.arguments_hash);
 }
 
@@ -199,7 +199,7 @@ void fields(auto& v, Is<RoundReport> auto& m) {
     v.list(m.failures, failures_max);
     v.number(m.stopped_count);
     v.number(m.checkpoint_step);
-    v.list(m.whereabouts, whereabouts_max);
+    v.list(m.activities, activities_max);
 }
 
 void fields(auto& v, Is<Leave> auto& m) {
@@ -210,7 +210,7 @@ void fields(auto& v, Is<AgentDied> auto& m) {
     v.sentence(m.why);
 }
 void fields(auto& v, Is<Proof> auto& m) {
-    v.text(m.proof, challenge_bytes_max, Keep::front);
+    v.bytes(m.proof, challenge_bytes_max);
 }
 
 void fields(auto& v, Is<Command> auto& m) {
@@ -235,7 +235,7 @@ void fields(auto& v, Is<SeenWorker> auto& m) {
 
 void fields(auto& v, Is<WorkersSeen> auto& m) {
     v.number(m.round);
-    v.list(m.workers, whereabouts_max);
+    v.list(m.workers, activities_max);
 }
 
 // ---- daemon -> agent ----
@@ -288,8 +288,8 @@ void fields(auto& v, Is<Refused> auto& m) {
 }
 
 void fields(auto& v, Is<Challenge> auto& m) {
-    v.text(m.nonce, challenge_bytes_max, Keep::front);
-    v.text(m.proof, challenge_bytes_max, Keep::front);
+    v.bytes(m.nonce, challenge_bytes_max);
+    v.bytes(m.proof, challenge_bytes_max);
 }
 
 void fields(auto& v, Is<NoticeGiven> auto& m) {
@@ -316,7 +316,7 @@ void fields(auto& v, Is<WaitingWorker> auto& m) {
     v.name(m.host);
     v.number(m.rank);
     v.number(m.pid);
-    v.text(m.operation, whereabouts_words_max, Keep::front);
+    v.text(m.operation, activity_text_max, Keep::front);
 }
 
 void fields(auto& v, Is<JobLine> auto& m) {

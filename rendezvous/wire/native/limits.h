@@ -1,5 +1,5 @@
-// The limits of the native protocol, each with its reason. A frame that breaks one is answered by closing its
-// connection; nothing of it is kept.
+// The limits of the native protocol, each with its reason. A frame that exceeds one closes its connection; nothing of
+// it is kept.
 #pragma once
 
 #include <cstddef>
@@ -61,9 +61,9 @@ inline constexpr std::size_t cause_bytes_max = 1024;
 
 /// Workers of one node whose whereabouts are told, and the bytes of each: what it was doing, and where. All nodes are
 /// put together by the daemon, so a node of more workers tells of those that say most.
-inline constexpr std::size_t whereabouts_max = 16;
-inline constexpr std::size_t whereabouts_words_max = 128;
-inline constexpr std::size_t whereabouts_place_max = 320;
+inline constexpr std::size_t activities_max = 16;
+inline constexpr std::size_t activity_text_max = 128;
+inline constexpr std::size_t activity_place_max = 320;
 
 /// Notes of an Assigned: one per component that differs, and warnings.
 inline constexpr std::size_t notes_max = 64;

@@ -28,17 +28,17 @@ inline constexpr std::uint32_t protocol_version = 4;
 struct JobTerms {
     std::uint32_t nodes_min = 1;
     std::uint32_t nodes_max = 1;
-    std::uint32_t spares = 0;        ///< nodes beyond the maximum that the first seal waits for, up to the last call
-    std::uint32_t restarts_max = 0;  ///< per job
-    bool fixed_world = false;        ///< the static back end: the world is nodes_max, ranks are the node ranks
+    std::uint32_t spares = 0;        ///< Nodes beyond the maximum that the first seal waits for, up to the last call.
+    std::uint32_t restarts_max = 0;  ///< Restart budget of the job.
+    bool fixed_world = false;        ///< The static back end: the world is nodes_max, ranks are the node ranks.
     std::uint32_t last_call_ms = 30'000;
     std::uint32_t lease_ms = 5'000;
-    std::uint32_t lost_timeout_ms = 60'000;  ///< --rdzv-lost-timeout: how long either side waits for the other one
-    std::uint32_t stalled_restarts_max = 0;  ///< restarts in a row without a newer checkpoint; 0: as many as there are
-    std::uint32_t restarts_window_ms = 0;  ///< restarts_max counts within any stretch of this length; 0: the whole job
-    std::uint32_t node_failures_max = 0;   ///< a node that is the first cause of so many ...
-    std::uint32_t node_failures_of = 0;    ///< ... of so many last rounds is left out; 0 of 0: none is
-    bool restart_early_failures = false;   ///< restart also where a worker failed as it will again (Failure::early)
+    std::uint32_t lost_timeout_ms = 60'000;  ///< --rdzv-lost-timeout: how long each side waits for the other.
+    std::uint32_t stalled_restarts_max = 0;  ///< Restarts in a row without a newer checkpoint. 0: no limit.
+    std::uint32_t restarts_window_ms = 0;  ///< restarts_max applies to any period of this length. 0: to the whole job.
+    std::uint32_t node_failures_max = 0;   ///< A node that is the first cause of this many ...
+    std::uint32_t node_failures_of = 0;    ///< ... of this many last rounds is excluded. 0 of 0: never.
+    bool restart_early_failures = false;   ///< Restart also after a failure that will repeat (Failure::early).
     friend bool operator==(const JobTerms&, const JobTerms&) = default;
 };
 
@@ -55,27 +55,27 @@ struct Hello {
     std::uint32_t version = protocol_version;
     std::string job;
     NodeIdentity node;
-    std::uint32_t connection = 1;  ///< 1 for the agent's first connection, one more for each later one
+    std::uint32_t connection = 1;  ///< 1 for the agent's first connection, one more for each later one.
     std::vector<VersionFact> versions;
-    std::string challenge;  ///< what the daemon's proof is to be made of; empty: this agent has no secret
+    std::string challenge;  ///< Input of the daemon's proof. Empty: this agent has no secret.
     friend bool operator==(const Hello&, const Hello&) = default;
 };
 
 /// "I have no worker running and want to be in the next round." So Join also says that the previous round is drained.
 struct Join {
     JobTerms terms;
-    Round last_round = no_round;  ///< the last round this incarnation was assigned; no_round for a fresh agent
-    std::uint32_t slots = 1;      ///< workers on this node
+    Round last_round = no_round;  ///< The last round assigned to this incarnation. no_round for a new agent.
+    std::uint32_t slots = 1;      ///< Workers on this node.
     std::string role = "default";
-    std::int32_t node_rank = -1;  ///< --node-rank or the scheduler's order; -1: none
-    bool hosts_endpoint =
-        false;  ///< this node's own daemon is the rendezvous: it gets group rank 0 if nobody asks for it
-    std::vector<std::string> addresses;  ///< where peers can reach this node, best first; names or numeric
-    std::uint16_t store_port = 0;        ///< the listener bound for the next round's store, 0: none (probed port)
-    std::uint16_t peer_port = 0;         ///< where peers may ask this agent (PeerAsk); 0: nowhere
-    std::string entry;                   ///< what is launched, for messages ("train.py")
-    std::string arguments;               ///< its arguments, for messages: without secrets and control characters, cut
-    std::uint64_t arguments_hash = 0;    ///< of the entry and of all arguments, without the secrets; 0: not told
+    std::int32_t node_rank = -1;  ///< --node-rank or the scheduler's order. -1: none.
+    /// this node's own daemon is the rendezvous: it gets group rank 0 if nobody asks for it
+    bool hosts_endpoint = false;
+    std::vector<std::string> addresses;  ///< Addresses at which peers reach this node, best first; names or numeric.
+    std::uint16_t store_port = 0;        ///< Port of the listener for the next round's store. 0: none (probed port).
+    std::uint16_t peer_port = 0;         ///< Port on which this agent answers PeerAsk. 0: none.
+    std::string entry;                   ///< The program, for messages ("train.py").
+    std::string arguments;  ///< Its arguments, for messages: without secrets and control characters, truncated.
+    std::uint64_t arguments_hash = 0;  ///< Hash of the program and all arguments, without secrets. 0: not given.
     friend bool operator==(const Join&, const Join&) = default;
 };
 
@@ -84,14 +84,14 @@ struct Assigned {
     Round round = no_round;
     std::uint32_t group_rank = 0;
     std::uint32_t group_world_size = 1;
-    std::uint32_t rank_base = 0;  ///< RANK of local rank 0
+    std::uint32_t rank_base = 0;  ///< RANK of local rank 0.
     std::uint32_t world_size = 1;
     std::uint32_t role_rank_base = 0;
     std::uint32_t role_world_size = 1;
-    std::uint32_t restart_count = 0;           ///< charged restarts; equal on all nodes
-    std::vector<std::string> store_addresses;  ///< of group rank 0, best first
-    std::uint16_t store_port = 0;              ///< 0: group rank 0's worker binds a port probed by its agent
-    std::vector<std::string> notes;            ///< differences of versions between nodes, one sentence each
+    std::uint32_t restart_count = 0;           ///< Charged restarts. Equal on all nodes.
+    std::vector<std::string> store_addresses;  ///< Addresses of group rank 0, best first.
+    std::uint16_t store_port = 0;              ///< 0: group rank 0's worker binds a port probed by its agent.
+    std::vector<std::string> notes;            ///< Differences of versions between nodes, one sentence each.
     friend bool operator==(const Assigned&, const Assigned&) = default;
 };
 
@@ -99,22 +99,22 @@ struct Assigned {
 /// not.
 struct Resume {
     Round round = no_round;
-    bool succeeded = false;  ///< all local workers have exited 0
-    Join as_joined;          ///< what this node joined with, and ...
-    Assigned as_assigned;    ///< ... what it was told: re-teach a daemon that started anew
+    bool succeeded = false;  ///< All local workers have exited with 0.
+    Join as_joined;          ///< The join of this node ...
+    Assigned as_assigned;    ///< ... and its assignment: a restarted daemon learns the round from them.
     friend bool operator==(const Resume&, const Resume&) = default;
 };
 
 struct Ping {
     std::uint64_t sequence = 0;
-    std::int64_t sent_ns = 0;  ///< the agent's monotonic clock; comes back in the Pong
+    std::int64_t sent_ns = 0;  ///< Time on the agent's monotonic clock. The Pong returns it.
     friend bool operator==(const Ping&, const Ping&) = default;
 };
 
 /// One or more local workers failed. The round is over for everybody.
 struct WorkersFailed {
     Round round = no_round;
-    std::vector<Failure> failures;  ///< first one first
+    std::vector<Failure> failures;  ///< The earliest one first.
     friend bool operator==(const WorkersFailed&, const WorkersFailed&) = default;
 };
 
@@ -127,10 +127,10 @@ struct WorkersSucceeded {
 /// After RoundEnded and before the next Join or the end: what stopping this node's workers brought to light.
 struct RoundReport {
     Round round = no_round;
-    std::vector<Failure> failures;           ///< those that failed by themselves
-    std::uint32_t stopped_count = 0;         ///< those that muster stopped
-    std::int64_t checkpoint_step = -1;       ///< of the newest checkpoint that this node sees; -1: none
-    std::vector<Whereabouts> whereabouts{};  ///< of its workers that did nothing when the round ended
+    std::vector<Failure> failures;             ///< Workers that failed by themselves.
+    std::uint32_t stopped_count = 0;           ///< Number of workers that muster stopped.
+    std::int64_t checkpoint_step = -1;         ///< Step of the newest checkpoint that this node sees. -1: none.
+    std::vector<WorkerActivity> activities{};  ///< Workers that were idle when the round ended.
     friend bool operator==(const RoundReport&, const RoundReport&) = default;
 };
 
@@ -147,19 +147,20 @@ struct Proof {
 };
 
 enum class CommandVerb : std::uint8_t {
-    drain_node = 0,    ///< one node is to stop its workers and leave
-    notify_job = 1,    ///< all workers of the job are to hear that they will be stopped soon
-    inject_fault = 2,  ///< a part of the job is to be lost, as a rehearsal
+    drain_node = 0,    ///< One node stops its workers and leaves.
+    notify_job = 1,    ///< All workers of the job receive a preemption notice.
+    inject_fault = 2,  ///< A fault is injected into a part of the job.
 };
 
 /// Somebody asks for something. From an agent (for a person at its own host, or for a signal that it got) or, where
 /// the job has a secret, on a connection of its own.
 struct Command {
-    std::uint32_t number = 0;  ///< comes back in the CommandAnswer
+    std::uint32_t number = 0;  ///< The CommandAnswer returns it.
     CommandVerb verb = CommandVerb::drain_node;
-    std::string node;  ///< to be drained, or of a fault on an agent: HOST, or HOST:PID where several are on one host
-    std::string why;   ///< for the others' messages
-    Fault fault{};     ///< of inject_fault
+    std::string node;  ///< The node to drain, or the target of a fault on an agent: HOST, or HOST:PID if several are on
+                       ///< one host.
+    std::string why;   ///< Reason for messages on the other nodes.
+    Fault fault{};     ///< The fault of inject_fault.
     friend bool operator==(const Command&, const Command&) = default;
 };
 
@@ -167,21 +168,21 @@ struct Command {
 struct FaultAnswer {
     std::uint32_t number = 0;
     bool done = false;
-    std::string text;  ///< what is done, or why not
+    std::string text;  ///< What was done, or why not.
     friend bool operator==(const FaultAnswer&, const FaultAnswer&) = default;
 };
 
 /// What an agent makes of one of its workers by its own rules and clock (agent/FAILURES.md).
 enum class WorkerPace : std::uint8_t {
     usual = 0,
-    overdue = 1,  ///< idle beyond its deadline, outside of all operations and sections: if others wait, it is missing
-    waiting = 2,  ///< inside one operation for long
+    overdue = 1,  ///< Idle beyond its deadline, outside all operations and sections: missing if others wait.
+    waiting = 2,  ///< Inside one operation for long.
 };
 
 struct SeenWorker {
-    Whereabouts at;  ///< also of one that is busy: idle_ms is 0
+    WorkerActivity at;  ///< Also filled for a busy worker: idle_ms is 0.
     WorkerPace pace = WorkerPace::usual;
-    std::int32_t inside_percent = -1;  ///< of its time, spent inside operations lately; -1: it has begun none lately
+    std::int32_t inside_percent = -1;  ///< Share of its recent time inside operations. -1: it has begun none recently.
     friend bool operator==(const SeenWorker&, const SeenWorker&) = default;
 };
 
@@ -209,8 +210,8 @@ struct AgentDied {
 
 struct Pong {
     std::uint64_t sequence = 0;
-    std::int64_t sent_ns = 0;    ///< as in the Ping
-    std::int64_t daemon_ns = 0;  ///< the daemon's monotonic clock
+    std::int64_t sent_ns = 0;    ///< As in the Ping.
+    std::int64_t daemon_ns = 0;  ///< Time on the daemon's monotonic clock.
     friend bool operator==(const Pong&, const Pong&) = default;
 };
 
@@ -219,15 +220,15 @@ struct Gathering {
     std::uint32_t joined = 0;
     std::uint32_t nodes_min = 0;
     std::uint32_t nodes_max = 0;
-    std::int64_t last_call_left_ms = -1;  ///< -1: the last call has not begun
+    std::int64_t last_call_left_ms = -1;  ///< -1: the last call has not begun.
     std::string waiting_for;              ///< e.g. "2 more nodes", "gpu03 to stop its workers"
     friend bool operator==(const Gathering&, const Gathering&) = default;
 };
 
 /// A surplus node waits; it gets Assigned when it is needed and JobEnded at the end.
 struct Parked {
-    std::uint32_t position = 0;  ///< 0: next to be used
-    std::string why;             ///< why it is left out, where it is; empty: it is a spare
+    std::uint32_t position = 0;  ///< 0: the next one to be used.
+    std::string why;             ///< Why the node is excluded. Empty: it is a spare.
     friend bool operator==(const Parked&, const Parked&) = default;
 };
 
@@ -250,7 +251,7 @@ enum class RoundEndReason : std::uint8_t {
     node_lost = 1,
     node_left = 2,
     node_joined = 3,
-    daemon_restarted = 4,  ///< the members did not agree on what is running
+    daemon_restarted = 4,  ///< The members did not agree on what is running.
 };
 
 /// Stop the workers of `round`, send RoundReport; then Join again, or wait for JobEnded when `final`.
@@ -271,39 +272,39 @@ struct Drain {
 enum class JobOutcome : std::uint8_t {
     succeeded = 0,
     failed = 1,
-    crash_loop = 2,  ///< failed, and restarts brought no newer checkpoint: starting it again would not help
+    crash_loop = 2,  ///< Failed, and restarts brought no newer checkpoint: another start would not help.
 };
 
 /// The last message of a job, to members, spares and late joiners ("finished").
 struct JobEnded {
     JobOutcome outcome = JobOutcome::succeeded;
-    Verdict verdict;  ///< of the last round
+    Verdict verdict;  ///< Verdict of the last round.
     std::uint32_t restart_count = 0;
     std::string why;  ///< "worker failed and no restart is left (3 of 3 used)"
     friend bool operator==(const JobEnded&, const JobEnded&) = default;
 };
 
 enum class RefusalReason : std::uint8_t {
-    version = 0,       ///< another protocol version
-    terms_differ = 1,  ///< min, max, budget ... with both values
-    duplicate = 2,     ///< incarnation or node rank already held by somebody else
+    version = 0,       ///< Another protocol version.
+    terms_differ = 1,  ///< min, max, budget ... with both values.
+    duplicate = 2,     ///< Another node holds this incarnation or node rank.
     job_in_use = 3,
     limit = 4,
     malformed = 5,
-    secret = 6,    ///< the job's secret is missing or wrong, or the connection is that of a user who is not served
-    job_full = 7,  ///< the job has all of its nodes, or is over, and this node launches something else
+    secret = 6,    ///< The job's secret is missing or wrong, or the connection belongs to a user that is not served.
+    job_full = 7,  ///< The job has all of its nodes, or is over, and this node runs another program.
 };
 
 struct Refused {
     RefusalReason reason = RefusalReason::malformed;
-    std::string why;  ///< one sentence that says what to change
+    std::string why;  ///< One sentence that says what to change.
     friend bool operator==(const Refused&, const Refused&) = default;
 };
 
 /// Where the job has a secret: nothing that is said on this connection counts before the right Proof.
 struct Challenge {
     std::string nonce;
-    std::string proof;  ///< that the daemon knows the secret too
+    std::string proof;  ///< Proof that the daemon knows the secret.
     friend bool operator==(const Challenge&, const Challenge&) = default;
 };
 
@@ -316,21 +317,21 @@ struct NoticeGiven {
 struct CommandAnswer {
     std::uint32_t number = 0;
     bool done = false;
-    std::string text;  ///< what was done, or why not, with what exists
+    std::string text;  ///< What was done, or why not and what exists.
     friend bool operator==(const CommandAnswer&, const CommandAnswer&) = default;
 };
 
 /// To the agent that is meant, or whose worker is. It decides whether that may be.
 struct FaultOrdered {
-    std::uint32_t number = 0;  ///< comes back in the FaultAnswer
-    Round round = no_round;    ///< in which the rank was found
+    std::uint32_t number = 0;  ///< The FaultAnswer returns it.
+    Round round = no_round;    ///< The round in which the rank was found.
     Fault fault;
     friend bool operator==(const FaultOrdered&, const FaultOrdered&) = default;
 };
 
 /// This daemon stands by (STATES.md): another one leads. Nothing that was said to it counts; say it there.
 struct NotLeader {
-    std::string leader;  ///< where agents find that one, "gpu07:29400"; empty: not known
+    std::string leader;  ///< The leader's endpoint, "gpu07:29400". Empty: unknown.
     friend bool operator==(const NotLeader&, const NotLeader&) = default;
 };
 
@@ -344,7 +345,7 @@ struct WaitingWorker {
 };
 
 struct JobLine {
-    std::int32_t rank = -1;  ///< it is about this one alone; -1: about several, or all
+    std::int32_t rank = -1;  ///< The rank, if the line is about one. -1: several or all.
     std::string text;
     friend bool operator==(const JobLine&, const JobLine&) = default;
 };
@@ -352,8 +353,8 @@ struct JobLine {
 /// What only the words of all nodes together show. Told to every node of the round; nothing is ended for it.
 struct JobSeen {
     Round round = no_round;
-    std::optional<WaitingWorker> waiting;  ///< agents name their own overdue workers as missing there
-    std::vector<JobLine> lines;            ///< for people
+    std::optional<WaitingWorker> waiting;  ///< Agents report their own overdue workers as missing there.
+    std::vector<JobLine> lines;            ///< Lines for the log.
     friend bool operator==(const JobSeen&, const JobSeen&) = default;
 };
 
@@ -370,12 +371,13 @@ struct StateStalled {
 struct PeerAsk {
     std::string job;
     Round round = no_round;
-    std::uint32_t group_rank = 0;  ///< whom it is meant for: an address may lead to another node of the job
+    std::uint32_t group_rank = 0;  ///< The queried group rank: an address may lead to another node of the job.
     friend bool operator==(const PeerAsk&, const PeerAsk&) = default;
 };
 
 struct PeerAnswer {
-    Round round = no_round;  ///< the round running at the one who answers; differs: do not rely on it
+    /// The round running at the answering agent. If it differs, the answer must not be relied on.
+    Round round = no_round;
     bool leader_lost = false;
     /// HOST:PORT of the daemon that it hears, where there are several; empty: none, or the only one.
     std::string leader = {};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/wire/native/limits.h"
 
 namespace muster::native {
@@ -15,7 +16,12 @@ constexpr std::size_t short_message_bytes = 128;
 constexpr std::size_t short_cause_bytes = 96;
 
 void keep_back(std::string& text, std::size_t max) {
-    if (text.size() > max) text.erase(0, text.size() - max);
+    text = back_of(text, max);
+}
+
+/// As it is encoded, so that its size is known.
+void clean(std::string& text) {
+    if (!is_printable(text)) text = printable(text);
 }
 
 /// All but the tail.
@@ -31,17 +37,20 @@ void fit_report(std::vector<Failure>& failures) {
     // Room for the shortest form of every failure is set aside first.
     constexpr auto shortest = fixed_bytes + short_message_bytes + short_cause_bytes;
     // What else a report says: its numbers, and where its idle workers stood.
-    constexpr auto others = 4096 + whereabouts_max * (64 + 2 * whereabouts_words_max + whereabouts_place_max);
+    constexpr auto others = 4096 + activities_max * (64 + 2 * activity_text_max + activity_place_max);
     static_assert(failures_max * shortest < agent_frame_bytes_max - others);
     std::size_t spare = agent_frame_bytes_max - others - failures.size() * shortest;
     for (auto& failure : failures) {
+        for (auto* text : {&failure.message, &failure.stderr_tail, &failure.error_file, &failure.log_directory,
+                           &failure.cause.text, &failure.cause.core_file})
+            clean(*text);
         const auto allowed = shortest + spare;
         keep_back(failure.message, failure_message_bytes_max);
         if (cost(failure) > allowed) {
             keep_back(failure.message, short_message_bytes);
             failure.error_file.clear();
             failure.log_directory.clear();
-            failure.cause.text.resize(std::min(failure.cause.text.size(), short_cause_bytes));
+            failure.cause.text = front_of(failure.cause.text, short_cause_bytes);
             failure.cause.core_file.clear();
         }
         keep_back(failure.stderr_tail, std::min(stderr_tail_bytes_max, allowed - cost(failure)));

@@ -1,16 +1,16 @@
-// How a daemon and an agent show each other that they know the job's secret, without saying it.
+// How a daemon and an agent prove to each other that they know the job's secret, without sending it.
 //
 //   agent   Hello{challenge = A}                    nothing else yet
 //   daemon  Challenge{nonce = D}
-//   agent   Proof{hash("agent", ..., A, D)}, and what it has to say
+//   agent   Proof{hash("agent", ..., A, D)}, and its messages
 //   daemon  Challenge{proof = hash("daemon", ..., A, D)}, and its answers
 //
-// A and D are new for each connection, so that what was overheard once is of no use on another; the two sides hash
-// different words, so that nobody can hand one side its own proof; the daemon shows its proof only to whoever has shown
-// his. The hash is HMAC-SHA256 keyed with the secret (secret/job_secret.h); the cores are given it as a function.
+// A and D are new for each connection, so a recorded exchange cannot be replayed. The two sides hash different words,
+// so a proof cannot be sent back to its author. The daemon proves itself only to an agent that has. The hash is
+// HMAC-SHA256 keyed with the secret (secret/job_secret.h); the cores receive it as a function.
 //
-// It keeps out who does not know the secret. It does not hide what is said, nor protect a connection that somebody on
-// the way takes over after the proof: that is TLS's, or the network's.
+// It excludes peers that do not know the secret. It does not encrypt messages, nor protect a connection that is
+// hijacked after the proof: that needs TLS or a protected network.
 #pragma once
 
 #include <functional>
@@ -28,8 +28,5 @@ enum class Prover { agent, daemon };
 
 /// What each side puts into its proof: who it is, the job and the agent that Hello names, both nonces.
 std::string proof_of(const KeyedHash& hash, Prover prover, const Hello& hello, std::string_view nonce);
-
-/// Compares in a time that does not depend on where they differ.
-bool same_proof(std::string_view one, std::string_view other);
 
 }  // namespace muster::native

@@ -7,7 +7,7 @@
 
 namespace muster::native {
 
-std::string idle_sentence(const Whereabouts& one, std::uint32_t count, const std::optional<WaitingWorker>& waiting) {
+std::string idle_sentence(const WorkerActivity& one, std::uint32_t count, const std::optional<WaitingWorker>& waiting) {
     const bool alone = count == 1;
     auto out = cat(alone ? "has" : "have", " done nothing for ",
                    muster::describe(Duration(std::chrono::milliseconds(one.idle_ms))), " (", one.state);

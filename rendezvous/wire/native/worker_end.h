@@ -1,5 +1,5 @@
-// How a worker ended. A sum type from the first day and on the wire: an exit status squeezed into one int has to be
-// taken apart again by everybody who reads it.
+// How a worker ended: a sum type in the code and on the wire. One int for an exit status would have to be decoded again
+// by every reader.
 #pragma once
 
 #include <cstdint>

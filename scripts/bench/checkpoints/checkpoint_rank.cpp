@@ -65,11 +65,14 @@ double plain_copy(const Model& model, std::byte* to) {
     return milliseconds_since(began);
 }
 
+Result<Checkpointer> open(Context& context, const std::string& directory) {
+    return Checkpointer::open(context, {.directory = directory, .keep_last = 1, .replicas = Replicas::spread});
+}
+
 int run(const std::string& directory, std::size_t mib, int turns) {
     auto context = Context::from_environment();
     if (!context) return fail(context.error());
-    auto checkpointer =
-        Checkpointer::open(*context, {.directory = directory, .keep_last = 1, .replicas = Replicas::spread});
+    auto checkpointer = open(*context, directory);
     if (!checkpointer) return fail(checkpointer.error());
     Model model(mib);
     auto plain = runtime::SharedSegment::create(mib << 20, "the plain copy");
@@ -95,8 +98,7 @@ int run(const std::string& directory, std::size_t mib, int turns) {
 int resume(const std::string& directory, std::size_t mib) {
     auto context = Context::from_environment();
     if (!context) return fail(context.error());
-    auto checkpointer =
-        Checkpointer::open(*context, {.directory = directory, .keep_last = 1, .replicas = Replicas::spread});
+    auto checkpointer = open(*context, directory);
     if (!checkpointer) return fail(checkpointer.error());
     Model model(mib);
     auto state = model.state();

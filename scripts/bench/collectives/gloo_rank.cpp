@@ -24,14 +24,9 @@ int main(int argc, char** argv) {
     bench::pin(rank);  // only now: the device's own thread stays free to run beside
 
     const bench::Plan plan = bench::plan_from(argc, argv);
-    std::vector<float> memory;
     bench::Method method;
     method.rank = rank;
     method.size = size;
-    method.memory = [&](std::size_t bytes) {
-        memory.assign(bytes / sizeof(float), 0);
-        return memory.data();
-    };
     method.barrier = [&] {
         gloo::BarrierOptions options(context);
         gloo::barrier(options);

@@ -71,6 +71,12 @@ struct Method {
 };
 
 inline void use_f32(Method& method) {
+    if (!method.memory) {
+        method.memory = [memory = std::vector<float>()](std::size_t bytes) mutable {
+            memory.assign(bytes / sizeof(float), 0);
+            return memory.data();
+        };
+    }
     method.fill = [](void* data, std::size_t bytes, float value) {
         std::fill_n(static_cast<float*>(data), bytes / sizeof(float), value);
     };

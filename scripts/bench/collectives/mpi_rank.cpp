@@ -11,14 +11,9 @@ int main(int argc, char** argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     bench::pin(rank);
     const bench::Plan plan = bench::plan_from(argc, argv);
-    std::vector<float> memory;
     bench::Method method;
     method.rank = rank;
     method.size = size;
-    method.memory = [&](std::size_t bytes) {
-        memory.assign(bytes / sizeof(float), 0);
-        return memory.data();
-    };
     method.barrier = [] { MPI_Barrier(MPI_COMM_WORLD); };
     method.all_reduce = [](void* data, std::size_t bytes) {
         MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(bytes / sizeof(float)), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);

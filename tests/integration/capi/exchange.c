@@ -336,27 +336,27 @@ static muster_status train(struct job job, const muster_exchange* exchange) {
 
 // What fails on one rank is told to all. Leaves a dead communicator.
 static void fail_on_one(struct job job, const char* how) {
-    const int guilty = job.place.rank == job.place.world_size - 1;
+    const int faulty = job.place.rank == job.place.world_size - 1;
     struct sparse own = make_sparse(job, 1);
     muster_exchange exchange = exchange_of(&own);
-    if (guilty && strcmp(how, "status") == 0) own.fail_with = MUSTER_NOT_FOUND;
+    if (faulty && strcmp(how, "status") == 0) own.fail_with = MUSTER_NOT_FOUND;
     const char* words = "advance() of exchange largest values returned 8 (not_found)";
     muster_status own_status = MUSTER_INVALID_ARGUMENT;
     if (strcmp(how, "status") == 0) own_status = MUSTER_CANCELLED;
     if (strcmp(how, "unknown") == 0) {
-        if (guilty) exchange.advance = ask_for_the_unknown;
+        if (faulty) exchange.advance = ask_for_the_unknown;
         words = "9 is not a collective; MUSTER_NEXT_... are 0 to 6";
     }
     if (strcmp(how, "root") == 0) {
-        if (guilty) exchange.advance = ask_for_a_strangers_values;
+        if (faulty) exchange.advance = ask_for_a_strangers_values;
         words = "the ranks are 0 to ";
     }
     if (strcmp(how, "count") == 0) {
-        if (guilty) exchange.collective_count = far_too_many;
+        if (faulty) exchange.collective_count = far_too_many;
         words = "collective_count() of exchange largest values returned 1000; 0 to 64 are valid";
     }
-    BAD(train(job, &exchange), guilty ? own_status : MUSTER_CANCELLED, words);
-    if (!guilty) {
+    BAD(train(job, &exchange), faulty ? own_status : MUSTER_CANCELLED, words);
+    if (!faulty) {
         char rank[20];
         snprintf(rank, sizeof rank, "rank %d", job.place.world_size - 1);
         EXPECT(strstr(muster_last_error(), rank) != NULL);

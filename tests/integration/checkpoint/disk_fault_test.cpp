@@ -84,7 +84,7 @@ std::string with_own_mounts(const std::function<std::string()>& body) {
     const auto process = processes.start([&] {
         if (!enter_own_mounts()) return no_namespace;
         set_log_level(LogLevel::error);
-        board.complain(body());
+        board.print_error(body());
         return 0;
     });
     const auto status = processes.run([](const SyscallStop&) { return Next::go_on; }).at(process);
@@ -209,7 +209,7 @@ TEST_CASE("a disk that hangs in a write keeps no save() waiting: those that come
     };
     const auto process = tracer.start_watched([&] {
         set_log_level(LogLevel::error);
-        board.complain(act());
+        board.print_error(act());
         return 0;
     });
     bool began = false;

@@ -109,7 +109,7 @@ std::string kill_everywhere(const Story& story) {
             for (int at = shard * stride();; at += shards * stride()) {
                 const ScratchFolder scratch;
                 const auto outcome = run_once(story, scratch / "job/ckpt", at);
-                if (!outcome.trouble.empty()) board.complain(outcome.trouble);
+                if (!outcome.trouble.empty()) board.print_error(outcome.trouble);
                 if (!outcome.trouble.empty() || !outcome.hit) return 0;
                 board.count();
             }
@@ -172,7 +172,8 @@ int run_persist(const SharedBoard& board, const SaverJob& job) {
     if (done && done->checkpoint) board.acknowledge(done->step);
     mark(mark_end);
     if (done && done->checkpoint) return 0;
-    board.complain(done ? "the parts of all ranks were there, and no checkpoint came of them" : done.error().context);
+    board.print_error(done ? "the parts of all ranks were there, and no checkpoint came of them"
+                           : done.error().context);
     return 1;
 }
 

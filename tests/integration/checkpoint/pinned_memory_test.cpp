@@ -5,7 +5,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/integration/checkpoint/saver.h"
-#include "tests/integration/runtime/nccl_group.h"
+#include "tests/integration/runtime/nccl/nccl_group.h"
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"

@@ -80,7 +80,7 @@ int run_saver(const SharedBoard& board, const SaverJob& job) {
     auto world = join_world(board, job);
     auto checkpointer = open(world, board.connect(), job);
     if (!checkpointer) {
-        board.complain(checkpointer.error().context);
+        board.print_error(checkpointer.error().context);
         return 1;
     }
     TinyModel model(job.rank, job.world);
@@ -89,7 +89,7 @@ int run_saver(const SharedBoard& board, const SaverJob& job) {
         if (auto saved = save_and_wait(*checkpointer, model, job.steps[i]); !saved) {
             if (job.goes_on) board.count();
             if (job.goes_on) continue;
-            board.complain(saved.error().context);
+            board.print_error(saved.error().context);
             return 1;
         }
         board.acknowledge(job.steps[i]);
@@ -105,7 +105,7 @@ int run_loader(const SharedBoard& board, const SaverJob& job) {
     auto found = load_alone(world, job);
     if (found) board.acknowledge(*found);
     mark(mark_end);
-    if (!found) board.complain(found.error().context);
+    if (!found) board.print_error(found.error().context);
     return found ? 0 : 1;
 }
 
@@ -131,7 +131,7 @@ std::string trouble_after(const SaverJob& job, std::int64_t least) {
         if (saved) found = load_into(*checkpointer, model);
         if (saved && found && *found != further) saved = Error{Errc::not_found, cat("found step ", *found, " again")};
         if (saved && !found) saved = found.error();
-        if (!saved) board.complain(saved.error().context);
+        if (!saved) board.print_error(saved.error().context);
         return saved ? 0 : 1;
     });
     const auto ends = processes.run([](const SyscallStop&) { return Next::go_on; });

@@ -154,7 +154,7 @@ int SharedBoard::counted() const {
     return memory_->counted;
 }
 
-void SharedBoard::complain(const std::string& text) const {
+void SharedBoard::print_error(const std::string& text) const {
     if (text.empty() || memory_->complained.exchange(true)) return;
     std::memcpy(memory_->complaint, text.data(), std::min(text.size(), sizeof memory_->complaint - 1));
 }

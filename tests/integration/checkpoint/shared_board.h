@@ -34,7 +34,7 @@ class SharedBoard {
     [[nodiscard]] int counted() const;
 
     /// The first one stays; an empty text is none.
-    void complain(const std::string& text) const;
+    void print_error(const std::string& text) const;
     [[nodiscard]] std::string complaint() const;
 
   private:

@@ -29,7 +29,7 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t mark_magic = 0x6d757374;
 /// How long an agent takes to see one rank's end and kill the others.
 constexpr auto agent_delay = 2ms;
-constexpr auto look_interval = 1ms;
+constexpr auto poll_interval = 1ms;
 
 long trace(int request, pid_t thread, std::uintptr_t address = 0, std::uintptr_t data = 0) {
     return ::ptrace(static_cast<__ptrace_request>(request), thread, address, data);
@@ -202,7 +202,7 @@ std::map<pid_t, int> Tracer::run(const Watcher& watcher, std::chrono::seconds li
         const pid_t thread = ::waitpid(-1, &status, __WALL | (looking ? WNOHANG : 0));
         if (thread > 0) handle(thread, status);
         if (thread < 0) MUSTER_CHECK(errno == EINTR, errno);
-        if (thread == 0) std::this_thread::sleep_for(look_interval);
+        if (thread == 0) std::this_thread::sleep_for(poll_interval);
         for (const auto& stop : std::exchange(held_, {})) ask(stop);
         if (std::chrono::steady_clock::now() > until) {
             for (const auto process : alive_) ::kill(process, SIGKILL);

@@ -117,7 +117,7 @@ class Backend(unittest.TestCase):
     def test_the_daemons_ask_for_the_secret_and_the_leader_may_be_drained(self):
         with Job() as job:
             secret = job.directory / "secret"
-            secret.write_text("of this job")
+            secret.write_text("the secret of this job")
             secret.chmod(0o600)
             nodes = Nodes(job, 3, "2:3", MUSTER_SECRET_FILE=str(secret))
             job.round(0, 3)

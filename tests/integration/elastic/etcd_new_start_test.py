@@ -52,7 +52,7 @@ class NewStart(unittest.TestCase):
     def test_faults_and_drains_find_the_daemon_that_leads(self):
         with Job() as job:
             secret = job.directory / "secret"
-            secret.write_text("of this job")
+            secret.write_text("the secret of this job")
             secret.chmod(0o600)
             job.spawn = functools.partial(job.spawn, MUSTER_SECRET_FILE=str(secret))  # for daemons, nodes and people
             cluster = Cluster(job)

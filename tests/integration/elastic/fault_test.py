@@ -139,7 +139,7 @@ class Fault(unittest.TestCase):
     def test_it_needs_the_jobs_secret_from_elsewhere(self):
         with Job() as job:
             secret = secret_file(job, "secret", "a long and random text\n")
-            wrong = secret_file(job, "other", "another text\n")
+            wrong = secret_file(job, "other", "another long text\n")
             job.spawn("musterd", "--port", job.port, "--first-start", **secret)
             wait_for("listening musterd", job.answers)
             node = job.node(*FAST, "--allow-faults", "--max-restarts", 1, nnodes="1", nproc=1, **secret)

@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import subprocess
 import unittest
 
 from drain_test import drain, node_name
@@ -66,7 +67,7 @@ class Secret(unittest.TestCase):
     def test_a_node_is_drained_from_anywhere_with_the_secret_and_not_without(self):
         with Job() as job:
             secret = secret_file(job, "secret", "a long and random text\n")
-            wrong = secret_file(job, "other", "another text\n")
+            wrong = secret_file(job, "other", "another long text\n")
             daemon = job.spawn("musterd", "--port", job.port, "--first-start", **secret)
             wait_for("listening musterd", job.answers)
             stays = job.node(*FAST, nnodes="1:2", nproc=1, **secret)
@@ -88,6 +89,28 @@ class Secret(unittest.TestCase):
             job.expect_exit(stays, 0)
             job.expect_gone(but=[daemon])
 
+    def test_workers_get_neither_the_secret_nor_its_path_nor_can_they_read_who_holds_it(self):
+        with Job(65534 if os.geteuid() == 0 else None) as job:
+            secret = secret_file(job, "secret", "a long and random text\n")
+            if job.user is not None:
+                os.chown(secret["MUSTER_SECRET_FILE"], job.user, job.user)
+            daemon = job.spawn("musterd", "--port", job.port, "--first-start", **secret)
+            wait_for("listening musterd", job.answers)
+            node = job.node(*FAST, nnodes="1:1", nproc=1, **secret)
+            worker = job.round(0, 1)[0]
+            guardian = int(open(f"/proc/{worker['pid']}/stat").read().rsplit(")", 1)[1].split()[1])
+
+            def environment(pid):
+                return subprocess.run([*job.as_user(), "cat", f"/proc/{pid}/environ"], capture_output=True)
+            for holder in (daemon.pid, node.pid, guardian):  # the test runs as nobody in root's place, who may read all
+                self.assertIn(b"Permission denied", environment(holder).stderr, holder)
+            own = environment(worker["pid"])
+            self.assertEqual(own.returncode, 0, own.stderr)  # its stacks can be captured, too
+            self.assertIn(b"LOCAL_RANK=0", own.stdout)
+            self.assertNotIn(b"MUSTER_SECRET_FILE", own.stdout)
+            job.finish()
+            job.expect_exit(node, 0)
+
     def test_an_embedded_daemon_asks_for_the_secret_too(self):
         with Job() as job:
             secret = secret_file(job, "secret", "a long and random text\n")
@@ -101,12 +124,12 @@ class Secret(unittest.TestCase):
 
     def test_agents_without_it_or_with_another_one_cannot_join_and_are_told_why(self):
         with Job() as job:
-            daemon = job.spawn("musterd", "--port", job.port, "--first-start", **secret_file(job, "secret", "right\n"))
+            daemon = job.spawn("musterd", "--port", job.port, "--first-start", **secret_file(job, "secret", "the right secret of it\n"))
             wait_for("listening musterd", job.answers)
             without = job.node(*FAST, nproc=1)
             job.expect_exit(without, 78)
             self.assertIn("has no secret, and this rendezvous has one; set MUSTER_SECRET_FILE", without.err.read_text())
-            wrong = job.node(*FAST, nproc=1, **secret_file(job, "other", "wrong\n"))
+            wrong = job.node(*FAST, nproc=1, **secret_file(job, "other", "a wrong secret of it\n"))
             job.expect_exit(wrong, 78)
             self.assertIn("has another secret than this rendezvous", wrong.err.read_text())
             wait_for("a line for each", lambda: len(re.findall(r"refused from \S*127\.0\.0\.1", daemon.err.read_text())) == 2)
@@ -115,7 +138,7 @@ class Secret(unittest.TestCase):
     def test_a_daemon_without_the_secret_is_not_trusted(self):
         with Job() as job:
             job.daemon()
-            node = job.node(*FAST, nproc=1, **secret_file(job, "secret", "right\n"))
+            node = job.node(*FAST, nproc=1, **secret_file(job, "secret", "the right secret of it\n"))
             job.expect_exit(node, 78)
             self.assertIn("this rendezvous has no secret, and", node.err.read_text())
 
@@ -131,6 +154,13 @@ class Secret(unittest.TestCase):
                 daemon = job.spawn("musterd", "--port", "0", **extra)
                 job.expect_exit(daemon, 2)
                 self.assertIn(says, daemon.err.read_text())
+
+    def test_a_secret_that_can_be_guessed_is_refused(self):
+        with Job() as job:
+            short = secret_file(job, "short", "15 bytes, short\n")
+            for refused in (job.node(*FAST, **short), job.spawn("musterd", "--port", "0", **short)):
+                job.expect_exit(refused, 78)
+                self.assertIn("holds 15 bytes; a secret has at least 16", refused.err.read_text())
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ TEST_CASE("agents come back to a daemon that was restarted, and their round goes
     daemon.reset();
     const auto restarted = std::chrono::steady_clock::now();
     DaemonConfig config;
-    config.server.quiet_start = QuietStart::always;
+    config.server.start_hold = StartHold::always;
     daemon = open_daemon(loop, port, std::move(config));
     first.client.workers_succeeded();
     second.client.workers_succeeded();

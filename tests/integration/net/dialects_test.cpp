@@ -1,4 +1,9 @@
 // One port, three dialects; addresses and ports.
+#include <algorithm>
+
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/sockets/own_addresses.h"
+#include "rendezvous/secret/job_secret.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/running_daemon.h"
 
@@ -80,6 +85,48 @@ TEST_CASE("IPv4 and IPv6 reach the same daemon") {
     CHECK(v4.receive(10) == c10d_bytes::text("v4"));
     v6.send(c10d_bytes::validate + c10d_bytes::get("/from"));
     CHECK(v6.receive(10) == c10d_bytes::text("v4"));
+}
+
+TEST_CASE("a web page of another name cannot read the status through a browser here") {
+    DaemonConfig config;
+    config.status_hosts = {"monitor.example"};
+    const RunningDaemon running(std::move(config));
+    const auto status = [&](const std::string& host) {
+        const auto socket = running.connect();
+        socket.send("GET /status HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+        bool closed = false;
+        return socket.receive_all(closed);
+    };
+    CHECK(status("rebound.example:29400").starts_with("HTTP/1.1 421 "));
+    CHECK(status("rebound.example").find("--status-host NAME") != std::string::npos);
+    CHECK(status("rebound.example").find("jobs") == std::string::npos);
+    for (const auto* own : {"127.0.0.1:29400", "localhost", "monitor.example:80"})
+        CHECK(status(own).starts_with("HTTP/1.1 200 "));
+}
+
+TEST_CASE("with a secret, other hosts see the status with its token alone") {
+    const auto own = own_addresses();
+    DaemonConfig config;
+    config.server.secret = keyed_hash("a secret of 16 B");
+    config.server.secret_seed = "seed";
+    const RunningDaemon running(std::move(config));
+    const auto get = [&](const std::string& address, const std::string& path, const std::string& header) {
+        const auto socket = running.connect(address);
+        socket.send("GET " + path + " HTTP/1.0\r\n" + header + "\r\n");
+        bool closed = false;
+        return socket.receive_all(closed);
+    };
+    CHECK(get("127.0.0.1", "/status", "").starts_with("HTTP/1.1 200 "));
+    const auto far = std::ranges::find_if(
+        own, [](const auto& address) { return !is_loopback(address) && address.find('%') == std::string::npos; });
+    if (far == own.end()) return;  // a host without a network
+    for (const auto* path : {"/status", "/metrics"}) {
+        CHECK(get(*far, path, "").starts_with("HTTP/1.1 401 "));
+        CHECK(get(*far, path, "Authorization: Bearer 00\r\n").starts_with("HTTP/1.1 401 "));
+        const auto token = status_token(keyed_hash("a secret of 16 B"));
+        CHECK(get(*far, path, "Authorization: Bearer " + token + "\r\n").starts_with("HTTP/1.1 200 "));
+    }
+    CHECK(get(*far, "/healthz", "").starts_with("HTTP/1.1 200 "));
 }
 
 TEST_CASE("a daemon that is bound to one address answers there and nowhere else") {

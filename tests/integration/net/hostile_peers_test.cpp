@@ -8,6 +8,7 @@
 #include <future>
 #include <random>
 
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/servers/round_store.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/running_daemon.h"
@@ -29,6 +30,63 @@ DaemonConfig hasty() {
     DaemonConfig config;
     config.limits.handshake_timeout = 2s;  // far more than an honest peer of this test takes
     return config;
+}
+
+// An agent that joins a job of many nodes.
+std::string agent_bytes(std::uint64_t incarnation) {
+    native::Hello hello;
+    hello.job = "quota";
+    hello.node = {.host = "here", .pid = 1, .incarnation = incarnation};
+    native::Join join;
+    join.terms.nodes_min = join.terms.nodes_max = 100;
+    std::string bytes;
+    native::append_frame(bytes, hello);
+    native::append_frame(bytes, join);
+    native::append_frame(bytes, native::Ping{});
+    return bytes;
+}
+
+// One end of the agents' protocol.
+class AgentSocket {
+  public:
+    AgentSocket(const RunningDaemon& running, std::string host, std::uint64_t incarnation)
+        : socket_(running.connect()) {
+        native::Hello hello;
+        hello.job = "hunted";
+        hello.node = {.host = std::move(host), .pid = 1, .incarnation = incarnation};
+        say(hello);
+    }
+    void say(const native::Message& message) {
+        std::string bytes;
+        native::append_frame(bytes, message);
+        socket_.send(bytes);
+    }
+    /// Everything up to the next message of this kind, or up to the end.
+    template <class Wanted>
+    std::vector<native::Message> hear() {
+        std::vector<native::Message> heard;
+        for (;;) {
+            auto next = reader_.next();
+            REQUIRE(next.has_value());
+            if (*next) {
+                heard.push_back(**next);
+                if (std::holds_alternative<Wanted>(heard.back())) return heard;
+                continue;
+            }
+            const auto bytes = socket_.receive(1);
+            if (bytes.empty()) return heard;
+            reader_.append(bytes);
+        }
+    }
+
+  private:
+    PlainSocket socket_;
+    native::FrameReader reader_{native::Sender::daemon};
+};
+
+template <class Wanted>
+bool has(const std::vector<native::Message>& heard) {
+    return std::ranges::any_of(heard, [](const auto& one) { return std::holds_alternative<Wanted>(one); });
 }
 
 // What this process writes to stderr during one test.
@@ -130,14 +188,9 @@ TEST_CASE("connections beyond the quota are closed at once, whatever they speak,
     config.limits.connections_max = 8;
     const RunningDaemon running(std::move(config));
     std::vector<PlainSocket> taken;
-    std::string agent;
-    native::Hello hello;
-    hello.job = "quota";
-    native::append_frame(agent, hello);
-    native::append_frame(agent, native::Ping{});
-    for (int i = 0; i < 8; ++i) {
+    for (std::uint64_t i = 0; i < 8; ++i) {
         taken.push_back(running.connect());
-        taken.back().send(i % 2 == 0 ? c10d_bytes::validate + c10d_bytes::ping() : agent);
+        taken.back().send(i % 2 == 0 ? c10d_bytes::validate + c10d_bytes::ping() : agent_bytes(i));
         REQUIRE(taken.back().receive(1).size() == 1);
     }
     const auto start = std::chrono::steady_clock::now();
@@ -222,6 +275,109 @@ TEST_CASE(
     CHECK(closed);
 }
 
+TEST_CASE(
+    "values that slow readers hold are charged after they are deleted, and the readers are closed before they fill "
+    "the memory") {
+    DaemonConfig config;
+    config.limits.memory_bytes_max = std::size_t{64} << 20;
+    const RunningDaemon running(std::move(config));
+    const std::string value(8 << 20, 'v');
+    const auto writer = running.connect();
+    writer.send(c10d_bytes::validate + c10d_bytes::ping());
+    REQUIRE(writer.receive(4) == c10d_bytes::pong);
+    const auto before = resident_bytes();
+    std::vector<PlainSocket> slow;
+    double charged_max = 0;
+    for (int i = 0; i < 24; ++i) {
+        const auto key = cat("/k", i);
+        writer.send(c10d_bytes::set(key, value) + c10d_bytes::ping());
+        REQUIRE(writer.receive(4) == c10d_bytes::pong);
+        slow.emplace_back("127.0.0.1", running.port(), 4096);
+        std::string requests = c10d_bytes::validate;
+        for (int k = 0; k < 4; ++k) requests += c10d_bytes::get(key);
+        REQUIRE(slow.back().send(requests));
+        running.require_prompt_service();
+        writer.send(c10d_bytes::erase(key) + c10d_bytes::ping());
+        REQUIRE(writer.receive(8 + 4).size() == 12);
+        charged_max = std::max(charged_max, running.metric("muster_store_bytes"));
+    }
+    CHECK(charged_max >= double(value.size()));
+    CHECK(running.metric("muster_memory_bytes") <= running.metric("muster_memory_bytes_max"));
+    CHECK(resident_bytes() < before + (128u << 20));
+    writer.send(c10d_bytes::set("/k", "small") + c10d_bytes::get("/k"));
+    CHECK(writer.receive(8 + 5) == c10d_bytes::text("small"));
+}
+
+TEST_CASE("one source address cannot take the places of the others, and its agents do not count") {
+    DaemonConfig config;
+    config.limits.unproven_per_source_max = 4;
+    const RunningDaemon running(std::move(config));
+    std::vector<PlainSocket> taken;
+    for (std::uint64_t i = 0; i < 6; ++i) {
+        taken.push_back(running.connect());
+        taken.back().send(agent_bytes(i));
+        REQUIRE(taken.back().receive(1).size() == 1);
+    }
+    for (int i = 0; i < 4; ++i) {
+        taken.push_back(running.connect());
+        taken.back().send(c10d_bytes::validate + c10d_bytes::ping());
+        REQUIRE(taken.back().receive(4) == c10d_bytes::pong);
+    }
+    CHECK(running.connect().closed_by_peer());
+    const PlainSocket other("::1", running.port());
+    other.send(c10d_bytes::validate + c10d_bytes::ping());
+    CHECK(other.receive(4) == c10d_bytes::pong);
+    taken.pop_back();
+    bool served = false;
+    for (const auto until = std::chrono::steady_clock::now() + 10s;
+         !served && std::chrono::steady_clock::now() < until;) {
+        const auto socket = running.connect();
+        socket.send(c10d_bytes::validate + c10d_bytes::ping());
+        served = socket.receive(4) == c10d_bytes::pong;
+    }
+    CHECK(served);
+}
+
+TEST_CASE("in a full table the oldest connection that has not joined gives way, and no agent or store client does") {
+    DaemonConfig config;
+    config.limits.connections_max = 4;
+    const RunningDaemon running(std::move(config));
+    const auto agent = running.connect();
+    agent.send(agent_bytes(1));
+    REQUIRE(agent.receive(1).size() == 1);
+    const auto client = running.connect();
+    client.send(c10d_bytes::validate + c10d_bytes::ping());
+    REQUIRE(client.receive(4) == c10d_bytes::pong);
+    const auto oldest = running.connect();
+    const auto newer = running.connect();
+    const auto late = running.connect();
+    late.send(agent_bytes(2));
+    CHECK(late.receive(1).size() == 1);
+    CHECK(oldest.closed_by_peer());
+    client.send(c10d_bytes::ping());
+    CHECK(client.receive(4) == c10d_bytes::pong);
+}
+
+TEST_CASE("who has not joined may not hold half a message") {
+    DaemonConfig config;
+    config.limits.unjoined_max = 1s;
+    const RunningDaemon running(std::move(config));
+    native::Hello hello;
+    hello.job = "half";
+    std::string whole;
+    native::append_frame(whole, hello);
+    native::append_frame(whole, native::Ping{});
+    const auto holder = running.connect();
+    const auto patient = running.connect();
+    holder.send(whole + std::string("\xB5\x05\x00\x00\x03\x00", 6) + std::string(1'000, 'x'));
+    patient.send(whole);
+    CHECK(holder.closed_by_peer());
+    std::string ping;
+    native::append_frame(ping, native::Ping{});
+    REQUIRE(patient.send(ping));
+    CHECK(patient.receive(2 * 30).size() == 60);
+}
+
 TEST_CASE("an agent that reads nothing is closed when its limit is reached") {
     DaemonConfig config;
     config.limits.agent_unsent_bytes_max = 100'000;
@@ -298,4 +454,47 @@ TEST_CASE("a process without free descriptors turns connections away and recover
     REQUIRE(::waitpid(child, &status, 0) == child);
     CHECK(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("a stranger who resumes an invented round commands nobody, and what it names does not spoil the numbers") {
+    const RunningDaemon running;
+    AgentSocket honest(running, "gpu01", 1);
+    native::Join join;
+    join.terms.restarts_max = 3;
+    honest.say(join);
+    const auto sealed = honest.hear<native::Assigned>();
+    REQUIRE(has<native::Assigned>(sealed));
+    const auto assigned = std::get<native::Assigned>(sealed.back());
+    for (const Round round : {Round{999}, assigned.round}) {
+        AgentSocket stranger(running, "nowhere", 2 + static_cast<std::uint64_t>(round));
+        native::Resume resume{round, false, join, assigned};
+        resume.as_assigned.round = round;
+        resume.as_assigned.restart_count = 3;
+        stranger.say(resume);
+        CHECK(has<native::RoundEnded>(stranger.hear<native::RoundEnded>()));
+        stranger.say(
+            native::Command{.number = 1, .verb = native::CommandVerb::drain_node, .node = "gpu01", .why = "mine"});
+        stranger.say(native::Command{.number = 2, .verb = native::CommandVerb::notify_job, .node = {}, .why = "mine"});
+        stranger.hear<native::Refused>();
+    }
+    AgentSocket boaster(running, "nowhere", 3);
+    auto other = join;
+    other.terms.restarts_max = 9;
+    other.last_round = Round{1} << 62;
+    boaster.say(other);
+    CHECK(has<native::Refused>(boaster.hear<native::Refused>()));
+
+    honest.say(native::Ping{});
+    const auto told = honest.hear<native::Pong>();
+    CHECK_FALSE(has<native::Drain>(told));
+    CHECK_FALSE(has<native::NoticeGiven>(told));
+    CHECK_FALSE(has<native::RoundEnded>(told));
+    honest.say(native::WorkersFailed{assigned.round, {Failure{}}});
+    honest.say(native::RoundReport{assigned.round, {}, 0, -1});
+    join.last_round = assigned.round;
+    honest.say(join);
+    const auto again = honest.hear<native::Assigned>();
+    REQUIRE(has<native::Assigned>(again));
+    CHECK(std::get<native::Assigned>(again.back()).round == 1'000);  // above all that it was told
+    CHECK(std::get<native::Assigned>(again.back()).restart_count == 1);
 }

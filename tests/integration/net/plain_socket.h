@@ -102,6 +102,9 @@ inline std::string set(std::string_view key, std::string_view value) {
 inline std::string get(std::string_view key) {
     return '\x03' + text(key);
 }
+inline std::string erase(std::string_view key) {
+    return '\x08' + text(key);
+}
 inline std::string wait(std::string_view key) {
     return '\x06' + number(1) + text(key);
 }

@@ -31,7 +31,7 @@ class RunningDaemon {
     /// The body of GET `path`.
     [[nodiscard]] std::string page(const std::string& path) const {
         const auto socket = connect();
-        socket.send("GET " + path + " HTTP/1.1\r\nHost: test\r\n\r\n");
+        socket.send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
         bool closed = false;
         const std::string answer = socket.receive_all(closed);
         REQUIRE(closed);

@@ -106,9 +106,9 @@ Result<std::int64_t> newest_on_disk(const std::string& directory) {
 }
 
 /// One save on its way to the disk.
-class Bringer {
+class SnapshotWriter {
   public:
-    Bringer(const PersistTerms& terms, DirectoryClaim& claim) : terms_(terms), claim_(claim) {}
+    SnapshotWriter(const PersistTerms& terms, DirectoryClaim& claim) : terms_(terms), claim_(claim) {}
 
     /// Nothing: the disk has it already.
     Result<Persisted> bring(const Save& save);
@@ -124,13 +124,13 @@ class Bringer {
     DirectoryClaim& claim_;
 };
 
-Result<void> Bringer::go_on() {
+Result<void> SnapshotWriter::go_on() {
     if (now() >= terms_.deadline) return Error{Errc::timed_out, "the disk is too slow for the remaining time"};
     return claim_.exclusively([] { return Result<void>(); });
 }
 
 /// Rank 0 may end a little later than the workers of this node, and until then it is its draft.
-Result<void> Bringer::make_draft(const std::string& folder) {
+Result<void> SnapshotWriter::make_draft(const std::string& folder) {
     while (true) {
         auto made = claim_.exclusively([&] { return make_folder(folder); });
         if (made || made.error().code != Errc::already_exists || now() >= terms_.deadline) return made;
@@ -138,7 +138,7 @@ Result<void> Bringer::make_draft(const std::string& folder) {
     }
 }
 
-Result<void> Bringer::write(const Part& part, const std::string& folder) {
+Result<void> SnapshotWriter::write(const Part& part, const std::string& folder) {
     const auto path = cat(folder, '/', rank_file_name(part.file.rank));
     if (exists(path)) {
         const auto there = read_rank_file(path);
@@ -157,14 +157,14 @@ std::optional<Persisted> finished_by_another(const std::string& directory, std::
     return Persisted{.step = step, .checkpoint = CheckpointName{.step = step}};
 }
 
-Result<void> Bringer::write_all(const Save& save, const std::string& folder) {
+Result<void> SnapshotWriter::write_all(const Save& save, const std::string& folder) {
     for (const auto& [rank, part] : save) {
         if (auto written = write(part, folder); !written) return written.error();
     }
     return flush_folder(folder);
 }
 
-Result<Persisted> Bringer::bring(const Save& save) {
+Result<Persisted> SnapshotWriter::bring(const Save& save) {
     const auto& file = save.begin()->second.file;
     const auto newest = newest_on_disk(terms_.directory);
     if (!newest) return newest.error();
@@ -199,7 +199,7 @@ Result<Persisted> bring_newest(const PersistTerms& terms, std::vector<KeptCopy> 
     const auto& newest = saves.rbegin()->second.begin()->second.file;
     auto claim = DirectoryClaim::visit(terms.directory, {.job = newest.job, .round = terms.round});
     if (!claim) return claim.error();
-    Bringer bringer(terms, *claim);
+    SnapshotWriter bringer(terms, *claim);
     Persisted best;
     for (auto at = saves.rbegin(); at != saves.rend(); ++at) {
         auto brought = bringer.bring(at->second);

@@ -1,17 +1,17 @@
-// How a process gets out of NCCL communicators that have failed, as a pure state machine.
+// How a process aborts failed NCCL communicators, as a pure state machine.
 //
-// The order matters; each step below cures a hang that others have met:
-//   publish     every rank has to give up, so the others must hear of it before this one is busy
+// The order matters; each step prevents a known hang:
+//   publish     every rank has to give up, so the others must be informed before this one is busy
 //   settle      no thread may be inside a call on these communicators while they are aborted
-//   deregister  registered memory goes before its communicator
+//   deregister  registered memory is released before its communicator
 //   abort       all communicators of the process in one group: one after the other, the first waits for the second's
-//               kernel for ever
+//               kernel forever
 //   release     only now may device memory be freed: a free waits for kernels
-// Publishing gets a share of the time and is then given up. Whatever else has not ended at the deadline never will; the
-// process then leaves at once, so that no clean-up holds up the restart.
+// Publishing has a share of the time and is then abandoned. A step that has not ended at the deadline never will; the
+// process then exits at once, so that no clean-up delays the restart.
 //
-// step() takes one event and returns what is to be done next. The driver (nccl/abort_driver) runs each action in a
-// thread of its own and reports its end; it calls tick() when next_deadline() has come.
+// step() takes one event and returns the next actions. The driver (nccl/abort_driver) runs each action in its own
+// thread and reports its end; it calls tick() at next_deadline().
 #pragma once
 
 #include <optional>

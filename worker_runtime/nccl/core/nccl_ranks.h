@@ -1,5 +1,5 @@
-// What the ranks of an NCCL communicator tell each other through the store: first who they are, and, while an operation
-// takes long, how far they have come. NCCL itself names nobody, so these are all that an error can be made of.
+// What the ranks of an NCCL communicator exchange through the store: first their identities, and, while an operation
+// takes long, their progress. NCCL itself names no rank, so errors are built from these.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 namespace muster::runtime {
 
 struct NcclRank {
-    std::string host{};       ///< for messages
+    std::string host{};       ///< For messages.
     std::string kernel{};     ///< boot id
     std::string pid_space{};  ///< process numbers mean the same to ranks that have this and the kernel in common
     int pid = 0;
     std::string device{};   ///< PCI address of its GPU: "0000:3b:00.0"
     std::string host_id{};  ///< NCCL_HOSTID, by which NCCL is made to take one host for several
-    int version = 0;        ///< of the library
+    int version = 0;        ///< Version of the library.
 
     [[nodiscard]] std::string encode() const;
     static Result<NcclRank> decode(const std::string& text);
@@ -35,9 +35,9 @@ bool sees_process(const NcclRank& a, const NcclRank& b);
 
 /// How far a rank has come.
 struct NcclProgress {
-    std::uint64_t number = 0;  ///< of the collective it is in, from 1; 0 while the communicator is being made
+    std::uint64_t number = 0;  ///< Number of its current collective, from 1. 0 while the communicator is being made.
     std::string what;          ///< "all_reduce sum f32 x 1024"
-    bool left = false;         ///< it has closed the communicator
+    bool left = false;         ///< It has closed the communicator.
 
     [[nodiscard]] std::string encode() const;
     static Result<NcclProgress> decode(const std::string& text);

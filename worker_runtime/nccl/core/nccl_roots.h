@@ -1,9 +1,9 @@
-// Where NCCL's ranks meet before they are connected: at roots, each of which lives in the process of one rank and is
-// known by a unique id that travels through the round's store.
+// The roots at which NCCL's ranks connect. Each root is in the process of one rank and has a unique id, which is sent
+// through the round's store.
 //
-// One root serves a world of up to 256 ranks. Larger ones get several (ncclCommInitRankScalable), because every rank
-// writes to its root at the same moment: the ranks are cut into blocks as even as possible, each with a root of its
-// own, which NCCL expects in the block's first rank.
+// One root serves a world of up to 256 ranks. Larger worlds have several (ncclCommInitRankScalable), because every rank
+// writes to its root at the same moment. The ranks are divided into blocks of almost equal size, each with its own
+// root, which NCCL expects in the block's first rank.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What an NCCL library can do, by its version and by the functions that it has: both must agree, since a distribution
-// may have patched either.
+// The features of an NCCL library, by its version and its functions. Both must agree, because a distribution may have
+// patched either.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 namespace muster::runtime {
 
 struct NcclFeatures {
-    int version = 0;             ///< as ncclGetVersion() tells it: 22809 for 2.28.9
+    int version = 0;             ///< As ncclGetVersion() returns it: 22809 for 2.28.9.
     bool split = false;          ///< ncclCommSplit, 2.18
     bool registration = false;   ///< ncclMemAlloc, ncclCommRegister and their opposites, 2.19
     bool group_abort = false;    ///< several aborts between ncclGroupStart and ncclGroupEnd, 2.22

@@ -1,5 +1,5 @@
-// The functions of CUDA's runtime that the plugin uses. No other part calls CUDA: a stand-in of the tests takes the
-// place of the whole library.
+// The functions of CUDA's runtime that the plugin uses. No other part calls CUDA: a stand-in of the tests replaces the
+// whole library.
 #pragma once
 
 #include <cuda_runtime_api.h>

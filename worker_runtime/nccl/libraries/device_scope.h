@@ -1,8 +1,8 @@
-// The calling thread uses this process's GPU as long as this lives, and then again what it used before: CUDA keeps a
-// context for each thread, and a trainer's own calls go to the one that it chose.
+// Makes the calling thread use this process's GPU during the lifetime of this object, and restores the previous state:
+// CUDA keeps a context for each thread, and a trainer's own calls go to the one that it selected.
 //
-// The context is put back, not the device's number: cudaSetDevice() would make a context on GPU 0 in a thread that has
-// never used a GPU, on every rank.
+// The context is restored, not the device's number: in a thread that has never used a GPU, cudaSetDevice() would create
+// a context on GPU 0, on every rank.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Our kernels as code for GPUs, as the build has put it into the plugin.
+// Our kernels as GPU code, embedded into the plugin by the build.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Our kernels (worker_runtime/kernels) as CUDA has loaded them.
+// Our kernels (worker_runtime/kernels), loaded by CUDA.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// In the place of what the build makes where it finds a compiler for GPUs (Kernels.cmake).
+// Replaces the generated code if the build finds no compiler for GPUs (Kernels.cmake).
 #include "worker_runtime/nccl/libraries/kernel_code.h"
 
 namespace muster::runtime {

@@ -1,4 +1,4 @@
-// A shared library that is looked for at run time, with the reason when it is not there.
+// A shared library that is searched at run time, with the reason if it is missing.
 #pragma once
 
 #include <string>
@@ -29,8 +29,8 @@ class SharedObject {
 
 /// Whether the user has chosen a library.
 struct LibraryChoice {
-    std::string_view variable;  ///< by which it can be named
-    std::string_view named;     ///< what is there; empty: the usual names were tried
+    std::string_view variable;  ///< Environment variable that may name the library.
+    std::string_view named;     ///< Value of that variable. Empty: the usual names were tried.
 };
 
 /// For the person: there is no `what`; `said` tells of each name that was tried; and what can be done.

@@ -1,5 +1,5 @@
-// Sockets that a forked child must not keep open. A data loader's process has copies of all of its parent's
-// descriptors: when the parent dies, its peers would not see their connections end for as long as the child lives.
+// Sockets that a forked child must not keep open. A data loader's process has copies of its parent's descriptors. If
+// the parent died, its peers would not see their connections end while the child lives.
 #pragma once
 
 #include <vector>

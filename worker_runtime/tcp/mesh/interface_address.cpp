@@ -104,7 +104,7 @@ Result<std::vector<std::string>> choose_addresses(const std::vector<OwnAddress>&
                      [](const Candidate& a, const Candidate& b) { return a.place < b.place; });
     std::vector<std::string> addresses;
     for (auto& one : candidates)
-        if (addresses.size() < addresses_told_max &&
+        if (addresses.size() < addresses_sent_max &&
             std::find(addresses.begin(), addresses.end(), one.address) == addresses.end())
             addresses.push_back(std::move(one.address));
     // A host may have nothing but loopback, which people exclude where they mean the network.

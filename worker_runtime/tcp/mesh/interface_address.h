@@ -1,4 +1,4 @@
-// Which of this host's addresses other ranks are told, in which order.
+// The addresses of this host that other ranks receive, and their order.
 #pragma once
 
 #include <string>
@@ -15,15 +15,15 @@ namespace muster::runtime {
 Result<std::string> address_towards(const std::string& remote);
 
 struct AddressChoice {
-    std::string towards = {};  ///< numeric, the address that reached the store; empty: not known
+    std::string towards = {};  ///< The numeric address that reached the store. Empty: unknown.
     /// Interfaces as NCCL and gloo read them: names or their beginnings with commas between, "=" before exact names,
     /// "^" before all: not these. Empty: all.
     std::string names = {};
-    std::string agents = {};  ///< the interface by which the agent reached the other nodes; empty: not known
+    std::string agents = {};  ///< The agent's interface towards the other nodes. Empty: unknown.
 };
 
 /// More are left out: each that is a dead end costs who connects some time.
-inline constexpr std::size_t addresses_told_max = 8;
+inline constexpr std::size_t addresses_sent_max = 8;
 
 /// Those of `own` that ranks of other hosts may try, best first: what is known to lead to other nodes, then the other
 /// addresses of its interface, then those of other interfaces; the store's family before the other. Loopback and

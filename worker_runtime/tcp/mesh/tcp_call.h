@@ -1,4 +1,5 @@
-// A connection to a rank that listens, from the first try to the answer: who calls says hello, and hears the own token.
+// A connection to a listening rank, from the first attempt to the answer: the caller sends a hello and receives its own
+// token.
 #pragma once
 
 #include <span>

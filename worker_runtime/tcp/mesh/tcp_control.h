@@ -1,12 +1,12 @@
-// What ranks tell each other over their control connections, which carry nothing else: that the group has failed, that
-// a rank leaves in order, and, at a deadline, whom a rank waits for itself.
+// The messages on the control connections between ranks: the group has failed; a rank leaves in order; and, at a
+// deadline, which ranks a rank waits for.
 //
-// A rank at its deadline says first which collective it has given up, so that nobody passes it meanwhile.
+// A rank at its deadline first announces which collective it has given up, so that no rank completes it meanwhile.
 //
 //   code u8 | collective u64 | length u16 | text
 //
-// A failure has its Errc for code, and the collective that its rank has given up (0: none). An answer's text is the
-// ranks that are waited for, u32 each.
+// For a failure, code is its Errc and collective the one that its rank has given up (0: none). The text of an answer is
+// the awaited ranks, u32 each.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ namespace muster::runtime {
 struct ControlFrame {
     enum class Kind { failed, left, gives_up, asks, answers };
     Kind kind = Kind::failed;
-    Errc code = Errc::io;          ///< failed
-    std::uint64_t unfinished = 0;  ///< failed, gives_up
-    std::string text;              ///< failed; cut off at failure_text_max
-    std::vector<int> waits_for;    ///< answers; none: it waits for nobody. The first 250 of more
+    Errc code = Errc::io;          ///< Set in `failed`.
+    std::uint64_t unfinished = 0;  ///< Set in `failed` and `gives_up`.
+    std::string text;              ///< Set in `failed`. Truncated to failure_text_max.
+    std::vector<int> waits_for;    ///< Set in answers: the first 250 awaited ranks. Empty: it waits for none.
 };
 
 std::string encode(const ControlFrame& frame);

@@ -1,7 +1,7 @@
-// The first words on every connection of a group. The rank that connects says which connection this is and gives the
-// token of the rank that it wants to reach; that rank answers with the caller's token. Both tokens come from the
-// exchange, so each side knows that the other belongs to this group: a stray connection is refused, and so is a port
-// that somebody else has got since.
+// The first message on every connection of a group. The connecting rank names the connection and sends the token of the
+// rank that it wants to reach; that rank answers with the caller's token. Both tokens come from the exchange, so each
+// side knows that the other belongs to this group. A stray connection is refused, and so is a port that another process
+// has now.
 #pragma once
 
 #include <array>
@@ -21,10 +21,10 @@ TcpToken random_token();
 
 /// What a connection is for.
 enum class TcpPurpose : std::uint8_t {
-    control = 0,        ///< news of failures
-    transfer_up = 1,    ///< messages from the lower to the higher rank, receipts back
-    transfer_down = 2,  ///< messages from the higher to the lower rank
-    lane = 3,           ///< collectives
+    control = 0,        ///< Failures.
+    transfer_up = 1,    ///< Messages from the lower to the higher rank, and their receipts.
+    transfer_down = 2,  ///< Messages from the higher to the lower rank, and their receipts.
+    lane = 3,           ///< Collectives.
 };
 
 /// Lanes per pair of ranks: one for what a rank has, one for what it makes of others' data (sums, slices of a
@@ -37,7 +37,7 @@ struct TcpHello {
     TcpPurpose purpose = TcpPurpose::control;
     std::uint8_t lane = 0;
     std::uint8_t stripe = 0;
-    TcpToken token{};  ///< of the rank that is connected to
+    TcpToken token{};  ///< Token of the called rank.
 };
 
 using TcpHelloBytes = std::array<std::byte, 40>;
@@ -47,7 +47,7 @@ std::optional<TcpHello> decode(const TcpHelloBytes& bytes);
 
 /// Where a rank listens.
 struct TcpPlace {
-    std::string address;  ///< numeric
+    std::string address;  ///< Numeric.
     std::uint16_t port = 0;
 };
 /// "10.0.0.1 port 4711".
@@ -55,10 +55,10 @@ std::string describe(const TcpPlace& place);
 
 /// What a rank publishes for the others.
 struct TcpCard {
-    std::vector<TcpPlace> places;  ///< best first; not each of them leads there from everywhere
-    std::uint16_t stripes = 1;     ///< connections per lane; rank 0's wish counts
-    std::int32_t pid = 0;          ///< for messages
-    std::string host;              ///< for messages
+    std::vector<TcpPlace> places;  ///< Best first. Not every address is reachable from everywhere.
+    std::uint16_t stripes = 1;     ///< Connections per lane. Rank 0's value applies.
+    std::int32_t pid = 0;          ///< For messages.
+    std::string host;              ///< For messages.
     TcpToken token{};
 };
 

@@ -1,4 +1,4 @@
-// The numbers of the TCP transport, in one place, with their reasons.
+// The limits of the TCP transport, each with its reason.
 #pragma once
 
 #include <cstddef>
@@ -62,10 +62,10 @@ inline constexpr std::size_t stream_bytes_min = 1u << 20;
 /// unanswered the connection fails.
 inline constexpr int keepalive_idle_s = 5;
 inline constexpr int keepalive_interval_s = 1;
-inline constexpr int silent_host_limit_ms = 15'000;
+inline constexpr int unreachable_host_timeout_ms = 15'000;
 
 /// How long a rank that has lost a peer's connection looks for that peer's last words: they were sent before it ended.
-inline constexpr Duration last_words_timeout = 100ms;
+inline constexpr Duration final_messages_timeout = 100ms;
 
 /// A rank that has waited for so long says for whom, should it be asked.
 inline constexpr Duration wait_is_long_after = 50ms;
@@ -81,7 +81,7 @@ inline constexpr Duration answer_check_interval = 10ms;
 
 /// A rank's next address is tried when a connection to this one stands, but nobody has answered the greeting for so
 /// long: the rank may not be there yet, or it is somebody else.
-inline constexpr Duration answer_patience = 1s;
+inline constexpr Duration search_answer_timeout = 1s;
 /// Tries to connect are repeated at this distance: a route may come back.
 inline constexpr Duration connect_retry_delay = 200ms;
 /// A rank that waits for another's call looks this often whether it still listens: one that has died calls nobody.
@@ -89,7 +89,7 @@ inline constexpr Duration probe_interval = 1s;
 /// A group that does not stand after so long says for whom it waits, once.
 inline constexpr Duration forming_is_long_after = 10s;
 /// Strangers' connections that may wait to say who they are; one more closes the one that has waited longest.
-inline constexpr std::size_t strangers_max = 64;
+inline constexpr std::size_t unknown_callers_max = 64;
 
 /// An idle thread looks for news itself for so long before it sleeps: as long as the kernel needs to wake it.
 inline constexpr Duration spin_limit = 50us;

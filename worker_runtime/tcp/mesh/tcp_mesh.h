@@ -1,4 +1,4 @@
-// Every rank connected with every other: the lower of two ranks connects to the higher.
+// Connections between all pairs of ranks: the lower rank connects to the higher.
 #pragma once
 
 #include <array>
@@ -16,13 +16,13 @@ namespace muster::runtime {
 struct TcpPeer {
     TcpCard card;
     FileDescriptor control;
-    FileDescriptor outgoing;                                    ///< messages that this rank sends, and their receipts
-    FileDescriptor incoming;                                    ///< messages that this rank receives
-    std::array<std::vector<FileDescriptor>, lane_count> lanes;  ///< each of as many stripes
+    FileDescriptor outgoing;                                    ///< Messages that this rank sends, and their receipts.
+    FileDescriptor incoming;                                    ///< Messages that this rank receives.
+    std::array<std::vector<FileDescriptor>, lane_count> lanes;  ///< All lanes have the same number of stripes.
 };
 
 struct TcpMesh {
-    std::vector<TcpPeer> peers;  ///< by rank
+    std::vector<TcpPeer> peers;  ///< Indexed by rank.
     int stripes = 1;
 };
 

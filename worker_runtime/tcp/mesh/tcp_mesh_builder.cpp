@@ -218,7 +218,7 @@ Result<void> MeshBuilder::admit(const FileDescriptor& listener) {
                                                    "raise the limit (ulimit -n)")};
         }
         if (!socket.valid()) return {};
-        if (guests_.size() >= strangers_max + static_cast<std::size_t>(missing_)) guests_.erase(guests_.begin());
+        if (guests_.size() >= unknown_callers_max + static_cast<std::size_t>(missing_)) guests_.erase(guests_.begin());
         Guest guest;
         guest.socket = std::move(socket);
         guests_.push_back(std::move(guest));

@@ -1,5 +1,5 @@
-// How the mesh comes to be: one loop that calls the higher ranks and receives the lower ones' calls, all at once. A
-// higher rank's control connection finds the address that leads there, and the others follow it.
+// Builds the mesh: one loop that calls the higher ranks and accepts the lower ranks' calls at the same time. A higher
+// rank's control connection finds the address that leads there, and the other connections use it.
 #pragma once
 
 #include <poll.h>
@@ -59,9 +59,9 @@ class MeshBuilder {
     TcpMesh mesh_;
     std::vector<FileDescriptor> listeners_;
     int missing_ = 0;
-    std::vector<TcpSearch> searches_;  ///< for higher ranks
-    std::vector<TcpCall> calls_;       ///< to those that are found
-    std::vector<TcpProbe> probes_;     ///< of the lower ranks, by rank
+    std::vector<TcpSearch> searches_;  ///< Searches for the higher ranks.
+    std::vector<TcpCall> calls_;       ///< Calls to the found ranks.
+    std::vector<TcpProbe> probes_;     ///< Probes of the lower ranks, indexed by rank.
     std::vector<Guest> guests_;
 };
 

@@ -51,7 +51,7 @@ TcpCall* TcpSearch::serve(const pollfd* polled, Instant now) {
         if (one.established()) return &one;
         if (i + 1 < begun_) continue;
         if (one.fd() < 0) next_turn_ = now;
-        if (one.greeted()) next_turn_ = std::max(next_turn_, now + answer_patience);
+        if (one.greeted()) next_turn_ = std::max(next_turn_, now + search_answer_timeout);
     }
     return nullptr;
 }

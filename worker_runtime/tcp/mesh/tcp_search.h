@@ -1,6 +1,6 @@
-// Which of a rank's addresses leads to it from here. They are tried one after the other, and the tries go on side by
-// side, as RFC 8305 does with the addresses of a name. An address is found when the right rank answers there: others
-// may have the same one, each on a network of its own.
+// Finds which of a rank's addresses leads to it from here. Attempts start one after another and run in parallel, as in
+// RFC 8305. An address is found when the right rank answers there: another rank may have the same address in another
+// network.
 #pragma once
 
 #include <poll.h>
@@ -42,7 +42,7 @@ class TcpSearch {
 
   private:
     std::vector<TcpCall> tries_;
-    std::size_t begun_ = 0;  ///< tries that had their turn
+    std::size_t begun_ = 0;  ///< Number of attempts begun.
     Instant next_turn_{};
 };
 
@@ -71,8 +71,8 @@ class TcpProbe {
 
     std::vector<SocketAddress> addresses_;
     std::size_t at_ = 0;
-    std::size_t refused_count_ = 0;  ///< since the first address had its turn
-    bool leads_ = false;             ///< a connection stood at the one it is at
+    std::size_t refused_count_ = 0;  ///< Refusals since the attempt at the first address.
+    bool leads_ = false;             ///< A connection was established at the current address.
     FileDescriptor socket_;
     Instant due_{};
 };

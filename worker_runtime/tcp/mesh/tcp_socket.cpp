@@ -73,7 +73,7 @@ void tune_control_socket(const FileDescriptor& socket) {
     set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, keepalive_idle_s);
     set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, keepalive_interval_s);
-    set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, silent_host_limit_ms);
+    set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, unreachable_host_timeout_ms);
 }
 
 }  // namespace muster::runtime

@@ -1,4 +1,4 @@
-// Sockets as the transport wants them: non-blocking, closed at exec, without Nagle's delay.
+// Creates the transport's sockets: non-blocking, close-on-exec, without Nagle's delay.
 #pragma once
 
 #include <cstdint>

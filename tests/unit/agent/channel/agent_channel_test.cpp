@@ -185,27 +185,27 @@ TEST_CASE("a gift outlives the worker, and the next of its kind replaces it") {
     FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
     REQUIRE(::write(memory.get(), "weights", 7) == 7);
     Worker worker(rig.channel->address());
-    worker.give({local::GiftKind::snapshot, 7}, memory.get());
-    REQUIRE(rig.run_until([&] { return rig.channel->gift(local::GiftKind::snapshot) >= 0; }));
+    worker.give({local::HandoverKind::snapshot, 7}, memory.get());
+    REQUIRE(rig.run_until([&] { return rig.channel->gift(local::HandoverKind::snapshot) >= 0; }));
     worker.go();
     memory.reset();
     REQUIRE(rig.run_until([&] { return !rig.facts().connected; }));
     char bytes[8] = {};
-    CHECK(::pread(rig.channel->gift(local::GiftKind::snapshot), bytes, 7, 0) == 7);
+    CHECK(::pread(rig.channel->gift(local::HandoverKind::snapshot), bytes, 7, 0) == 7);
     CHECK(std::string(bytes) == "weights");
-    CHECK(rig.channel->gift(local::GiftKind::flight_record) == -1);
+    CHECK(rig.channel->gift(local::HandoverKind::flight_record) == -1);
 }
 
 TEST_CASE("of other ranks' snapshots the newest two of each are kept, and offered to the next round's worker") {
     ChannelRig rig;
     Worker worker(rig.channel->address());
-    const auto give = [](Worker& giver, local::GiftKind kind, std::int64_t step, std::int32_t rank) {
+    const auto give = [](Worker& giver, local::HandoverKind kind, std::int64_t step, std::int32_t rank) {
         const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
         giver.give({kind, static_cast<std::uint64_t>(step), step, rank}, memory.get());
     };
     for (const std::int64_t step : {5, 6, 7}) {
-        give(worker, local::GiftKind::copy, step, 2);
-        give(worker, local::GiftKind::copy, step + 10, 3);
+        give(worker, local::HandoverKind::copy, step, 2);
+        give(worker, local::HandoverKind::copy, step + 10, 3);
     }
     worker.say(local::Progress{1});
     REQUIRE(rig.run_until([&] { return rig.facts().step == 1; }));
@@ -222,12 +222,13 @@ TEST_CASE("of other ranks' snapshots the newest two of each are kept, and offere
     for (const auto step : steps) {
         const auto heard = local::decode(next.hear(), local::Sender::agent);
         REQUIRE(heard.has_value());
-        CHECK(heard.value() == local::Message(local::Offer{local::GiftKind::copy, static_cast<std::uint64_t>(step)}));
+        CHECK(heard.value() ==
+              local::Message(local::Offer{local::HandoverKind::copy, static_cast<std::uint64_t>(step)}));
     }
     // Its own second snapshot is newer than all that was carried over.
-    give(next, local::GiftKind::copy, 20, 2);
-    give(next, local::GiftKind::snapshot, 20, -1);
-    give(next, local::GiftKind::snapshot, 21, -1);
+    give(next, local::HandoverKind::copy, 20, 2);
+    give(next, local::HandoverKind::snapshot, 20, -1);
+    give(next, local::HandoverKind::snapshot, 21, -1);
     next.say(local::Progress{2});
     REQUIRE(rig.run_until([&] { return rig.facts().step == 2; }));
     copies = rig.channel->take_copies();
@@ -238,14 +239,14 @@ TEST_CASE("of other ranks' snapshots the newest two of each are kept, and offere
 namespace {
 
 /// The worker of a round gives snapshots and, of rank 2, copies of these steps; what is kept afterwards, of either.
-void next_round(ChannelRig& rig, std::vector<Gift>& snapshots, std::vector<Gift>& copies,
+void next_round(ChannelRig& rig, std::vector<MemoryHandover>& snapshots, std::vector<MemoryHandover>& copies,
                 const std::vector<std::int64_t>& steps, const std::string& directory = "/ckpt") {
     rig.channel = std::move(AgentChannel::open(rig.loop, 3, std::move(snapshots), std::move(copies)).value());
     Worker worker(rig.channel->address());
     for (const auto step : steps) {
         const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
-        worker.give({local::GiftKind::copy, 7, step, 2}, memory.get());
-        worker.give({local::GiftKind::snapshot, 7, step, -1, directory}, memory.get());
+        worker.give({local::HandoverKind::copy, 7, step, 2}, memory.get());
+        worker.give({local::HandoverKind::snapshot, 7, step, -1, directory}, memory.get());
     }
     worker.say(local::Progress{1});
     REQUIRE(rig.run_until([&] { return rig.facts().step == 1; }));
@@ -253,9 +254,9 @@ void next_round(ChannelRig& rig, std::vector<Gift>& snapshots, std::vector<Gift>
     copies = rig.channel->take_copies();
 }
 
-std::string steps_of(const std::vector<Gift>& gifts) {
+std::string steps_of(const std::vector<MemoryHandover>& handovers) {
     std::string steps;
-    for (const auto& gift : gifts) steps += cat(steps.empty() ? "" : " ", gift.step);
+    for (const auto& gift : handovers) steps += cat(steps.empty() ? "" : " ", gift.step);
     return steps;
 }
 
@@ -263,7 +264,7 @@ std::string steps_of(const std::vector<Gift>& gifts) {
 
 TEST_CASE("what a round went on from stays until that round has a snapshot that all its ranks have") {
     ChannelRig rig;
-    std::vector<Gift> snapshots, copies;
+    std::vector<MemoryHandover> snapshots, copies;
     next_round(rig, snapshots, copies, {13, 14, 15});
     CHECK(steps_of(snapshots) == "14 15");
     SECTION("the first snapshot is one of this rank alone, the second one says that all have the first") {
@@ -297,7 +298,7 @@ TEST_CASE("a worker that gives copies of many ranks has a limit") {
     ChannelRig rig;
     Worker worker(rig.channel->address());
     const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
-    for (std::int32_t rank = 0; rank < 40; ++rank) worker.give({local::GiftKind::copy, 7, 1, rank}, memory.get());
+    for (std::int32_t rank = 0; rank < 40; ++rank) worker.give({local::HandoverKind::copy, 7, 1, rank}, memory.get());
     worker.say(local::Progress{1});
     REQUIRE(rig.run_until([&] { return rig.facts().step == 1; }));
     CHECK(rig.channel->take_copies().size() == 24);
@@ -307,7 +308,7 @@ TEST_CASE("a gift without its memory breaks the rules") {
     ChannelRig rig;
     Worker worker(rig.channel->address());
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
-    worker.say(local::Give{local::GiftKind::snapshot, 7});
+    worker.say(local::Give{local::HandoverKind::snapshot, 7});
     CHECK(rig.run_until([&] { return !rig.facts().connected; }));
 }
 
@@ -325,7 +326,7 @@ TEST_CASE("what a worker gave just before its end is there, though its end was h
     FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
     Worker worker(rig.channel->address());
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
-    worker.give({local::GiftKind::snapshot, 7, 20, -1, "/ckpt"}, memory.get());
+    worker.give({local::HandoverKind::snapshot, 7, 20, -1, "/ckpt"}, memory.get());
     worker.go();
     const auto snapshots = rig.channel->take_snapshots();
     REQUIRE(snapshots.size() == 1);

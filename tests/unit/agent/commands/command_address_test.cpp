@@ -9,9 +9,9 @@ using namespace muster;
 using namespace muster::agent;
 
 TEST_CASE("an agent's address is found again among the sockets of its host, whatever its job is called") {
-    const CommandAddress plain{1000, 4711, "train-7"};
-    CHECK(write_command_address(plain) == "muster/agent/1000/4711/train-7");
-    const CommandAddress odd{0, 1, "a job/with\nall % of\xc3\xa9 it"};
+    const CommandAddress plain{1000, 4711, "0123456789abcdef", "train-7"};
+    CHECK(write_command_address(plain) == "muster/agent/1000/4711/0123456789abcdef/train-7");
+    const CommandAddress odd{0, 1, "fedcba9876543210", "a job/with\nall % of\xc3\xa9 it"};
     const auto text =
         "Num       RefCount Protocol Flags    Type St Inode Path\n"
         "0000000000000000: 00000002 00000000 00010000 0005 01 1 @" +
@@ -35,12 +35,14 @@ TEST_CASE("a job's name that is too long for an address is cut, and still told f
     const auto other = one + "b";
     CHECK(job_in_address(one) != job_in_address(other));
     for (const auto& job : {one, std::string(255, '\n')})
-        CHECK(write_command_address({4294967295u, 4194304, job}).size() <= 106);
+        CHECK(write_command_address({4294967295u, 4194304, fresh_token(), job}).size() <= 106);
 }
 
 TEST_CASE("damaged addresses are nobody's") {
-    for (const auto* address : {"muster/agent/", "muster/agent/1/2", "muster/agent/x/2/j", "muster/agent/1/2/%4",
-                                "muster/agent/1/2/%zz", "muster/agent/1/2/j/k"})
+    for (const auto* address : {"muster/agent/", "muster/agent/1/2", "muster/agent/1/2/j",
+                                "muster/agent/x/2/0123456789abcdef/j", "muster/agent/1/2/0123456789abcde/j",
+                                "muster/agent/1/2/0123456789ABCDEF/j", "muster/agent/1/2/0123456789abcdef/%4",
+                                "muster/agent/1/2/0123456789abcdef/%zz", "muster/agent/1/2/0123456789abcdef/j/k"})
         CHECK(command_addresses(std::string("0: 1 2 @") + address).empty());
 }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 
 #include "agent/commands/command_address.h"
+#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/support/catch.h"
@@ -24,9 +25,9 @@ constexpr uid_t nobody = 65534;
 /// In the child: the exit code is what came of a command that `user` gave.
 enum Outcome { answered = 0, hung_up = 1, not_connected = 2, no_such_user = 3 };
 
-enum class Patience { waits, none };
+enum class WaitMode { waits, none };
 
-Outcome give_command(const std::string& address, uid_t user, Patience patience = Patience::waits) {
+Outcome give_command(const std::string& address, uid_t user, WaitMode patience = WaitMode::waits) {
     if (user != ::getuid() && ::setresuid(user, user, user) != 0) return no_such_user;
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
@@ -41,7 +42,7 @@ Outcome give_command(const std::string& address, uid_t user, Patience patience =
             .number = 5, .verb = native::CommandVerb::drain_node, .node = "gpu01", .why = "maintenance", .fault = {}});
     // Refused before a byte of it was read: the write itself may fail then.
     if (::send(socket, frame.data(), frame.size(), MSG_NOSIGNAL) < 0) return hung_up;
-    if (patience == Patience::none) return ::close(socket) == 0 ? hung_up : not_connected;
+    if (patience == WaitMode::none) return ::close(socket) == 0 ? hung_up : not_connected;
     char answer[1024];
     return ::recv(socket, answer, sizeof answer, 0) > 0 ? answered : hung_up;
 }
@@ -61,7 +62,24 @@ Outcome command_as(uid_t user, const std::string& address, boost::asio::io_conte
     return static_cast<Outcome>(WEXITSTATUS(status));
 }
 
+/// As a person's command finds them: in the kernel's list.
+std::vector<CommandAddress> addresses_of(const std::string& job) {
+    auto found = command_addresses(read_file("/proc/net/unix"));
+    std::erase_if(found, [&](const auto& one) { return one.job != job || one.pid != ::getpid(); });
+    return found;
+}
+
 }  // namespace
+
+TEST_CASE("no process can bind the name of an agent's socket before the agent does: it differs each time") {
+    boost::asio::io_context loop;
+    const std::string job = "command-name-test-" + std::to_string(::getpid());
+    const auto first = CommandSocket::open(loop, job, [](const native::Command&) {});
+    const auto second = CommandSocket::open(loop, job, [](const native::Command&) {});
+    REQUIRE(first.has_value());
+    REQUIRE(second.has_value());
+    CHECK(addresses_of(job).size() == 2);
+}
 
 TEST_CASE("the agent's socket takes commands of its own user who waits for them; another user's are refused unread") {
     boost::asio::io_context loop;
@@ -74,12 +92,13 @@ TEST_CASE("the agent's socket takes commands of its own user who waits for them;
     });
     REQUIRE(opened.has_value());
     commands = std::move(opened.value());
-    const auto address = write_command_address({.user = ::geteuid(), .pid = ::getpid(), .job = job});
+    REQUIRE(addresses_of(job).size() == 1);
+    const auto address = write_command_address(addresses_of(job).front());
     CHECK(command_as(::getuid(), address, loop) == answered);
     REQUIRE(heard.size() == 1);
     CHECK(heard[0].node == "gpu01");
     // Its giver has gone before the agent, which stood still, comes to it.
-    CHECK(give_command(address, ::getuid(), Patience::none) == hung_up);
+    CHECK(give_command(address, ::getuid(), WaitMode::none) == hung_up);
     CHECK(command_as(::getuid(), address, loop) == answered);
     CHECK(heard.size() == 2);
     if (::geteuid() != 0) {

@@ -158,10 +158,10 @@ TEST_CASE("an Xid that names no process is the cause where the worker speaks of 
     auto facts = facts_of(Exited{1}, "torch.OutOfMemoryError: CUDA out of memory. CUDA error");
     facts.kernel_events = {bus};
     CHECK(end_cause(facts).kind == CauseKind::allocation_failed);
-    CHECK(unnamed_gpu_news(bus).find("the NVIDIA driver reported Xid 79 on PCI:0000:3b:00") == 0);
-    CHECK(unnamed_gpu_news(GpuError{42, 79, "PCI:0"}).empty());
-    CHECK(unnamed_gpu_news(GpuError{0, 45, "PCI:0"}).empty());
-    CHECK(unnamed_gpu_news(OomKill{42, "x", 1, false}).empty());
+    CHECK(unnamed_gpu_errors(bus).find("the NVIDIA driver reported Xid 79 on PCI:0000:3b:00") == 0);
+    CHECK(unnamed_gpu_errors(GpuError{42, 79, "PCI:0"}).empty());
+    CHECK(unnamed_gpu_errors(GpuError{0, 45, "PCI:0"}).empty());
+    CHECK(unnamed_gpu_errors(OomKill{42, "x", 1, false}).empty());
 }
 
 TEST_CASE("Xid 45 follows from an earlier error or from SIGKILL, and is no cause") {

@@ -64,7 +64,7 @@ TEST_CASE("of more workers than a message holds those are told of that say most"
     node.wait_for(19);
     node.seconds(12);
     const auto seen = node.watch.seen(node.now);
-    REQUIRE(seen.size() == native::whereabouts_max);
+    REQUIRE(seen.size() == native::activities_max);
     CHECK(seen[0].at.rank == 23);
     CHECK(seen[0].pace == WorkerPace::overdue);
 }

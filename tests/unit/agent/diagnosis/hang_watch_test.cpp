@@ -326,23 +326,23 @@ TEST_CASE("where idle workers stand is asked once for each pause, and told when 
     node.seconds(3);
     CHECK(node.places == std::vector<std::uint32_t>{2, 0, 1, 3});
     node.watch.stands_at(2, "load (data.cpp)");
-    const auto told = node.watch.whereabouts(node.now);
+    const auto told = node.watch.activities(node.now);
     REQUIRE(told.size() == 4);
-    CHECK(told[0] == Whereabouts{6, 102, 7'000, "asleep", false, "all_reduce 40 of world", "load (data.cpp)"});
+    CHECK(told[0] == WorkerActivity{6, 102, 7'000, "asleep", false, "all_reduce 40 of world", "load (data.cpp)"});
     CHECK(told[1].inside);
     CHECK(told[1].operation == "all_reduce 41 of world");
     // They go on: soon nothing of it counts any more, and the next pause is another one.
     node.train();
     node.second();
-    CHECK(node.watch.whereabouts(node.now) == told);
+    CHECK(node.watch.activities(node.now) == told);
     for (int i = 0; i < 3; ++i) {
         node.train();
         node.second();
     }
-    CHECK(node.watch.whereabouts(node.now).empty());
+    CHECK(node.watch.activities(node.now).empty());
     node.seconds(5);
     CHECK(node.places.size() == 8);
-    CHECK(node.watch.whereabouts(node.now)[0].place.empty());
+    CHECK(node.watch.activities(node.now)[0].place.empty());
 }
 
 TEST_CASE(
@@ -376,7 +376,7 @@ TEST_CASE("a worker that gave up waiting just now, and ended, is told with the p
     node.watch.worker_ended(0, node.now);
     node.samples.erase(node.samples.begin());
     node.watch.worker_ended(1, node.now);  // killed where it stood
-    const auto told = node.watch.whereabouts(node.now);
+    const auto told = node.watch.activities(node.now);
     REQUIRE(told.size() == 4);
     const auto first = std::find_if(told.begin(), told.end(), [](const auto& one) { return one.rank == 4; });
     REQUIRE(first != told.end());
@@ -392,7 +392,7 @@ TEST_CASE("a worker that gave up waiting just now, and ended, is told with the p
         late.second();
     }
     late.watch.worker_ended(0, late.now);
-    CHECK(late.watch.whereabouts(late.now).size() == 3);
+    CHECK(late.watch.activities(late.now).size() == 3);
 }
 
 TEST_CASE("in a section nobody's place is told, nor where nobody is to be looked at") {
@@ -401,7 +401,7 @@ TEST_CASE("in a section nobody's place is told, nor where nobody is to be looked
         node.learn();
         for (auto& sample : node.samples) sample.section = section;
         node.seconds(8);
-        return node.watch.whereabouts(node.now).size();
+        return node.watch.activities(node.now).size();
     };
     CHECK(told({}, "") == 4);
     CHECK(told({}, "checkpoint") == 0);

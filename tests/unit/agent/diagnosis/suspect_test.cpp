@@ -5,14 +5,14 @@
 namespace muster::agent {
 namespace {
 
-WhereaboutsGroup stands(std::int32_t rank, std::uint32_t count, bool inside, std::string operation) {
+ActivityGroup stands(std::int32_t rank, std::uint32_t count, bool inside, std::string operation) {
     return {"gpu1", {rank, 100 + rank, 4'000, "asleep", inside, std::move(operation), ""}, "", count};
 }
 
-Verdict verdict_of(std::vector<WhereaboutsGroup> groups, FailureKind kind = FailureKind::communication_error) {
+Verdict verdict_of(std::vector<ActivityGroup> groups, FailureKind kind = FailureKind::communication_error) {
     Verdict verdict;
     verdict.first.emplace().kind = kind;
-    verdict.whereabouts = std::move(groups);
+    verdict.activities = std::move(groups);
     return verdict;
 }
 

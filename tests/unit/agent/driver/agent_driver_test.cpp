@@ -53,7 +53,7 @@ struct FakeHost : ProcessHost {
         commands = std::move(list);
     }
     void signal_leaders(int signal) override { diary.push_back(cat("signal ", signal_name(signal))); }
-    void follow_up(int, AwaitedPatience) override {}
+    void follow_up(int, AwaitedTimeouts) override {}
     void remove_after_death(std::string) override {}
     void signal_group(std::uint32_t local_rank, int signal) override {
         diary.push_back(cat("signal group ", local_rank, " ", signal_name(signal)));

@@ -68,13 +68,13 @@ WorkerEnded ended(WorkerEnd end, std::string stderr_tail = {}) {
 
 TEST_CASE("processes that do not go are told with name, state and, where it is known, where they sleep") {
     const auto pid = start_pausing();
-    const auto told = EndEvidence::describe_stuck({pid});
+    const auto told = EndEvidence::describe_unkillable({pid});
     CHECK(told.starts_with(cat("process ", pid, " (agent_driver_te, ")));
     CHECK(told.ends_with(")"));
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
-    CHECK(EndEvidence::describe_stuck({pid}) == cat("process ", pid));  // gone meanwhile
-    CHECK(EndEvidence::describe_stuck(std::vector<std::int32_t>(10, pid)).ends_with(" and 2 more"));
+    CHECK(EndEvidence::describe_unkillable({pid}) == cat("process ", pid));  // gone meanwhile
+    CHECK(EndEvidence::describe_unkillable(std::vector<std::int32_t>(10, pid)).ends_with(" and 2 more"));
 }
 
 TEST_CASE("evidence is gathered without waiting, and claims nothing that it has not seen") {

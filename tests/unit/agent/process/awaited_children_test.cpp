@@ -11,7 +11,7 @@ using namespace muster::agent;
 
 namespace {
 
-constexpr AwaitedPatience patience{.idle = 3s, .busy = 10s};
+constexpr AwaitedTimeouts patience{.idle = 3s, .busy = 10s};
 constexpr Instant start = Instant(1h);
 
 std::vector<AwaitedChild> seen(std::uint64_t cpu_ticks, pid_t pid = 7, bool in_io = false) {

@@ -22,8 +22,8 @@ std::vector<Message> one_of_each() {
             Kill{},
             Feed{},
             DeathNotice{"last words"},
-            Farewell{},
-            Beget{},
+            Quit{},
+            ForkReserve{},
             Serve{"/sys/fs/cgroup/muster-1"},
             Spawned{8, 1234},
             Ended{.id = 9, .pid = 1, .end = Exited{255}, .at_ns = 5},
@@ -32,7 +32,7 @@ std::vector<Message> one_of_each() {
             GroupEmptied{9},
             Emptied{},
             Stuck{{1, 2, 3}},
-            Begotten{.pid = 5, .error_number = 11},
+            ReserveForked{.pid = 5, .error_number = 11},
             Folder{"/tmp/torchelastic_x"},
             FollowUp{.signal = 15, .idle_ns = 3, .busy_ns = 10}};
 }

@@ -48,7 +48,7 @@ TEST_CASE("an exit after the signal whose cause is known is a failure of its own
     WorkerNotes notes;
     notes.cause = {CauseKind::disk_full, "full", ""};
     const WorkerEnded ended{.local_rank = 0, .pid = 42, .end = Exited{1}, .at = story.now, .stderr_tail = ""};
-    story.step(HostSaid{ended, notes});
+    story.step(HostEvent{ended, notes});
     CHECK(std::get<ReportFailed>(story.last().actions.at(0)).failures.at(0).cause.kind == CauseKind::disk_full);
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("a worker whose GPU failed has failed, also where our signal was what 
     notes.cause = {CauseKind::gpu_fault, "Xid 79", ""};
     const WorkerEnded ended{
         .local_rank = 0, .pid = 42, .end = Signaled{SIGTERM, false}, .at = story.now, .stderr_tail = ""};
-    story.step(HostSaid{ended, notes});
+    story.step(HostEvent{ended, notes});
     CHECK(std::get<ReportFailed>(story.last().actions.at(0)).failures.at(0).cause.kind == CauseKind::gpu_fault);
 }
 
@@ -69,7 +69,7 @@ TEST_CASE("a rank that differed and that the signal met on its way out has faile
         notes.cause = {cause, "why", ""};
         const WorkerEnded ended{
             .local_rank = 0, .pid = 42, .end = Signaled{SIGTERM, false}, .at = story.now, .stderr_tail = ""};
-        story.step(HostSaid{ended, notes});
+        story.step(HostEvent{ended, notes});
         CHECK(story.last().actions.empty() == (cause != CauseKind::collective_mismatch));
     }
 }

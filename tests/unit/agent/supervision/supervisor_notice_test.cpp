@@ -8,7 +8,7 @@ using namespace muster::agent;
 using namespace muster::agent::test;
 
 TEST_CASE("a notice goes on to the workers that still run, and stops nobody") {
-    const DaemonSaid notice{native::NoticeGiven{"SIGUSR1 to gpu07"}};
+    const DaemonMessage notice{native::NoticeGiven{"SIGUSR1 to gpu07"}};
     CHECK(Story::joining().step(notice) == "");
     for (auto state : {Story::starting, Story::running}) {
         Story story = state();

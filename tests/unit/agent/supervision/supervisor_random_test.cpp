@@ -47,7 +47,7 @@ class Life {
             case 1:
             case 2:
             case 3: return assign();
-            case 4: return deliver(DaemonSaid{native::RoundEnded{round_, {}, chance(20), "x"}});
+            case 4: return deliver(DaemonMessage{native::RoundEnded{round_, {}, chance(20), "x"}});
             case 5:
             case 6: return worker_speaks(chance(50) ? Exited{0} : Exited{1});
             case 7: return worker_speaks(Signaled{chance(50) ? SIGSEGV : SIGTERM, false});
@@ -55,13 +55,13 @@ class Life {
             case 9: return chance(30) ? deliver(ClientFenced{"silent"}) : deliver(Elapsed{});
             case 10: return chance(5) ? deliver(ClientLost{"gone"}) : deliver(Elapsed{});
             case 11: return chance(5) ? deliver(StopRequested{SIGINT}) : deliver(Elapsed{});
-            case 12: return chance(5) ? deliver(DaemonSaid{native::JobEnded{}}) : deliver(Elapsed{});
+            case 12: return chance(5) ? deliver(DaemonMessage{native::JobEnded{}}) : deliver(Elapsed{});
             case 13: return group_empties();
             case 14: return chance(5) ? guardian_replaced() : deliver(Elapsed{});
             case 15:
-                return chance(50) ? deliver(DaemonSaid{native::NoticeGiven{"x"}})
+                return chance(50) ? deliver(DaemonMessage{native::NoticeGiven{"x"}})
                                   : deliver(PreemptionAnnounced{SIGUSR1});
-            default: return chance(5) ? deliver(DaemonSaid{native::Drain{"x"}}) : deliver(Elapsed{});
+            default: return chance(5) ? deliver(DaemonMessage{native::Drain{"x"}}) : deliver(Elapsed{});
         }
     }
 
@@ -75,7 +75,7 @@ class Life {
         native::Assigned assigned;
         assigned.round = round_ + (chance(70) ? 1 : 0);
         if (joined_) round_ = std::max(round_, assigned.round);
-        deliver(DaemonSaid{assigned});
+        deliver(DaemonMessage{assigned});
     }
     void worker_speaks(WorkerEnd end) {
         const auto local_rank = static_cast<std::uint32_t>(random_() % 2);
@@ -83,18 +83,18 @@ class Life {
         if (process.ended) return deliver(Elapsed{});
         if (!process.answered && chance(80)) {
             process.answered = true;
-            return deliver(HostSaid{WorkerStarted{local_rank, 100}, {}});
+            return deliver(HostEvent{WorkerStarted{local_rank, 100}, {}});
         }
         process.ended = true;
         const Instant at = now_ - std::chrono::milliseconds(random_() % 2000);
         WorkerEnded ended{.local_rank = local_rank, .pid = 100, .end = std::move(end), .at = at};
         process.group = ended.group_left = chance(20);
-        deliver(HostSaid{std::move(ended), {}});
+        deliver(HostEvent{std::move(ended), {}});
     }
     void group_empties() {
         const auto local_rank = static_cast<std::uint32_t>(random_() % 2);
         if (!std::exchange(processes_[local_rank].group, false)) return deliver(Elapsed{});
-        deliver(HostSaid{GroupEmpty{local_rank}, {}});
+        deliver(HostEvent{GroupEmpty{local_rank}, {}});
     }
     void guardian_replaced() {
         for (std::uint32_t local_rank = 0; local_rank < 2 && !finished_; ++local_rank) {
@@ -103,9 +103,9 @@ class Life {
             if (std::exchange(process.ended, true)) continue;
             WorkerEnded ended{.local_rank = local_rank, .pid = 100, .end = Signaled{SIGKILL}, .at = now_};
             ended.orphaned = true;
-            deliver(HostSaid{std::move(ended), {}});
+            deliver(HostEvent{std::move(ended), {}});
         }
-        if (!finished_) deliver(HostSaid{GuardianLost{"killed", now_, true}, {}});
+        if (!finished_) deliver(HostEvent{GuardianLost{"killed", now_, true}, {}});
     }
     void answer_kill() {
         if (!kill_asked_) return deliver(Elapsed{});
@@ -113,11 +113,11 @@ class Life {
             if (processes_[local_rank].ended) continue;
             processes_[local_rank].ended = true;
             deliver(
-                HostSaid{WorkerEnded{.local_rank = local_rank, .pid = 100, .end = Signaled{SIGKILL}, .at = now_}, {}});
+                HostEvent{WorkerEnded{.local_rank = local_rank, .pid = 100, .end = Signaled{SIGKILL}, .at = now_}, {}});
         }
         kill_asked_ = false;
         tree_ = false;
-        if (!finished_) deliver(HostSaid{TreeEmpty{}, {}});
+        if (!finished_) deliver(HostEvent{TreeEmpty{}, {}});
     }
 
     void deliver(const SupervisorEvent& event) {

@@ -10,7 +10,7 @@
 namespace muster::agent::test {
 
 /// What stops workers that run.
-inline const std::string term = "TellWorkers; Signal(SIGTERM)";
+inline const std::string term = "SendRoundOver; Signal(SIGTERM)";
 
 inline std::string show(const Ending& ending) {
     struct Show {
@@ -42,7 +42,7 @@ inline std::string show(const SupervisorAction& action) {
             return cat("SendJoin(after ", a.join.last_round, ", store ", a.join.store_port, ")");
         }
         std::string operator()(const StartWorkers& a) const { return cat("StartWorkers(", a.assignment.round, ")"); }
-        std::string operator()(const TellWorkers&) const { return "TellWorkers"; }
+        std::string operator()(const SendRoundOver&) const { return "SendRoundOver"; }
         std::string operator()(const NotifyWorkers&) const { return "NotifyWorkers"; }
         std::string operator()(const SignalWorkers& a) const { return cat("Signal(", signal_name(a.signal), ")"); }
         std::string operator()(const SignalGroup& a) const {
@@ -114,47 +114,47 @@ class Story {
         assigned.group_world_size = 2;
         assigned.rank_base = 2;
         assigned.world_size = 4;
-        return step(DaemonSaid{assigned});
+        return step(DaemonMessage{assigned});
     }
-    std::string started(std::uint32_t local_rank) { return step(HostSaid{WorkerStarted{local_rank, 100}, {}}); }
+    std::string started(std::uint32_t local_rank) { return step(HostEvent{WorkerStarted{local_rank, 100}, {}}); }
     std::string ended(std::uint32_t local_rank, WorkerEnd end) { return ended_at(local_rank, std::move(end), now); }
     std::string ended_at(std::uint32_t local_rank, WorkerEnd end, Instant at) {
-        return step(HostSaid{WorkerEnded{.local_rank = local_rank, .pid = 100, .end = std::move(end), .at = at}, {}});
+        return step(HostEvent{WorkerEnded{.local_rank = local_rank, .pid = 100, .end = std::move(end), .at = at}, {}});
     }
     /// Its leader has ended; others of its process group live.
     std::string ended_but_group(std::uint32_t local_rank, WorkerEnd end) {
         WorkerEnded ended{.local_rank = local_rank, .pid = 100, .end = std::move(end), .at = now};
         ended.group_left = true;
-        return step(HostSaid{std::move(ended), {}});
+        return step(HostEvent{std::move(ended), {}});
     }
-    std::string group_empty(std::uint32_t local_rank) { return step(HostSaid{GroupEmpty{local_rank}, {}}); }
+    std::string group_empty(std::uint32_t local_rank) { return step(HostEvent{GroupEmpty{local_rank}, {}}); }
     std::string unfed(std::uint32_t local_rank) {
         WorkerEnded ended{.local_rank = local_rank, .pid = 100, .end = Signaled{SIGKILL}, .at = now};
         ended.unfed = true;
-        return step(HostSaid{std::move(ended), {}});
+        return step(HostEvent{std::move(ended), {}});
     }
     std::string orphaned(std::uint32_t local_rank) {
         WorkerEnded ended{.local_rank = local_rank, .pid = 100, .end = Signaled{SIGKILL}, .at = now};
         ended.orphaned = true;
-        return step(HostSaid{std::move(ended), {}});
+        return step(HostEvent{std::move(ended), {}});
     }
-    std::string tree_empty() { return step(HostSaid{TreeEmpty{}, {}}); }
-    std::string tree_stuck() { return step(HostSaid{TreeStuck{{77}}, {}}); }
-    std::string guardian_lost() { return step(HostSaid{GuardianLost{"killed", now, false}, {}}); }
-    std::string guardian_replaced() { return step(HostSaid{GuardianLost{"killed", now, true}, {}}); }
+    std::string tree_empty() { return step(HostEvent{TreeEmpty{}, {}}); }
+    std::string tree_stuck() { return step(HostEvent{TreeStuck{{77}}, {}}); }
+    std::string guardian_lost() { return step(HostEvent{GuardianLost{"killed", now, false}, {}}); }
+    std::string guardian_replaced() { return step(HostEvent{GuardianLost{"killed", now, true}, {}}); }
     std::string round_ended(Round round, bool final = false) {
         return step(
-            DaemonSaid{native::RoundEnded{round, native::RoundEndReason::worker_failed, final, "rank 0 failed"}});
+            DaemonMessage{native::RoundEnded{round, native::RoundEndReason::worker_failed, final, "rank 0 failed"}});
     }
-    std::string job_succeeded() { return step(DaemonSaid{native::JobEnded{}}); }
+    std::string job_succeeded() { return step(DaemonMessage{native::JobEnded{}}); }
     std::string job_failed() {
-        return step(DaemonSaid{native::JobEnded{native::JobOutcome::failed, {}, 0, "no restart left"}});
+        return step(DaemonMessage{native::JobEnded{native::JobOutcome::failed, {}, 0, "no restart left"}});
     }
-    std::string drain() { return step(DaemonSaid{native::Drain{"maintenance"}}); }
+    std::string drain() { return step(DaemonMessage{native::Drain{"maintenance"}}); }
     std::string preempted() { return step(PreemptionAnnounced{SIGUSR1}); }
-    std::string notice(std::string why) { return step(DaemonSaid{native::NoticeGiven{std::move(why)}}); }
+    std::string notice(std::string why) { return step(DaemonMessage{native::NoticeGiven{std::move(why)}}); }
     std::string refused() {
-        return step(DaemonSaid{native::Refused{native::RefusalReason::terms_differ, "max 2, not 3"}});
+        return step(DaemonMessage{native::Refused{native::RefusalReason::terms_differ, "max 2, not 3"}});
     }
     std::string fenced() { return step(ClientFenced{"silent"}); }
     std::string lost() { return step(ClientLost{"no answer"}); }

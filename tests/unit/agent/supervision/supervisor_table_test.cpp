@@ -40,7 +40,7 @@ TEST_CASE("an assignment starts the workers of a joining agent and of no other")
 
 TEST_CASE("parked is only noted") {
     Story story = Story::joining();
-    CHECK(story.step(DaemonSaid{native::Parked{}}) == "");
+    CHECK(story.step(DaemonMessage{native::Parked{}}) == "");
     CHECK(story.last().why.size() == 1);
     CHECK(story.phase() == Phase::joining);
 }
@@ -71,11 +71,11 @@ TEST_CASE("a node that has not run its program knows so at the job's end") {
     late.job_succeeded();
     CHECK(std::get<JobSucceeded>(late.ending()).part == NodePart::late);
     Story spare = Story::joining();
-    spare.step(DaemonSaid{native::Parked{}});
+    spare.step(DaemonMessage{native::Parked{}});
     spare.job_failed();
     CHECK(std::get<JobFailed>(spare.ending()).part == NodePart::spare);
     Story taken = Story::joining();
-    taken.step(DaemonSaid{native::Parked{}});
+    taken.step(DaemonMessage{native::Parked{}});
     taken.assigned(0);
     taken.job_succeeded();
     taken.ended(0, Exited{0});
@@ -214,7 +214,7 @@ TEST_CASE("what an ended leader left in its group gets the stop signal once, and
 TEST_CASE("a failed worker's group is stopped with its round, and one signal more kills what is left") {
     Story story = Story::running();
     CHECK(story.ended_but_group(0, Exited{7}) ==
-          "ReportFailed(rank 2: exit code 7); TellWorkers; Signal(SIGTERM); SignalGroup(0, SIGTERM)");
+          "ReportFailed(rank 2: exit code 7); SendRoundOver; Signal(SIGTERM); SignalGroup(0, SIGTERM)");
     story.stop(SIGINT);
     CHECK(story.stop(SIGINT) == "KillTree");
 }
@@ -406,7 +406,7 @@ TEST_CASE("a failure says who, where and how") {
     notes.wall_time_s = 9;
     const WorkerEnded ended{
         .local_rank = 1, .pid = 4242, .end = Exited{1}, .at = story.now, .stderr_tail = "Traceback"};
-    story.step(HostSaid{ended, notes});
+    story.step(HostEvent{ended, notes});
     const auto& reported = std::get<ReportFailed>(story.last().actions.at(0));
     const Failure expected{FailureKind::worker_error, "a",         "default",       1,    3, 1, 4242, Exited{1},
                            "ValueError: bad batch",   "Traceback", "/l/error.json", "/l", 5, 0, 9,    {}};
@@ -421,7 +421,7 @@ TEST_CASE("a failure is early when its words say so, no step was told and the st
         notes.stepped = stepped;
         WorkerEnded ended{.local_rank = 0, .pid = 1, .end = Exited{1}, .at = story.now};
         ended.stderr_tail = "ModuleNotFoundError: No module named 'apex'";
-        story.step(HostSaid{ended, notes});
+        story.step(HostEvent{ended, notes});
         return std::get<ReportFailed>(story.last().actions.at(0)).failures.at(0).early;
     };
     CHECK(reported(1s, false));

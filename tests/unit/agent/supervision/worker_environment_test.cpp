@@ -76,6 +76,14 @@ TEST_CASE("a worker's environment is torchrun's table on top of the agent's") {
     CHECK(worker_environment(worker, assignment(), 1, files).value() == expected);
 }
 
+TEST_CASE("workers do not learn where the secret and etcd's login are") {
+    auto worker = spec();
+    worker.environment = {{"MUSTER_SECRET_FILE", "/secret"}, {"MUSTER_ETCD_LOGIN_FILE", "/login"}};
+    const auto given = worker_environment(worker, assignment(), 0, {}).value();
+    CHECK(value(given, "MUSTER_SECRET_FILE") == "(unset)");
+    CHECK(value(given, "MUSTER_ETCD_LOGIN_FILE") == "(unset)");
+}
+
 TEST_CASE("an outer muster's channel is not handed on") {
     auto worker = spec();
     worker.environment = {{"MUSTER_AGENT_SOCKET", "outer"}};

@@ -1,24 +1,180 @@
 #include "launcher/commands/job_command.h"
 
+#include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstddef>
+#include <cstdio>
+#include <thread>
 #include <vector>
 
 #include "agent/channel/local_listener.h"
 #include "agent/commands/command_address.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/wire/native/codec.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
 
+namespace {
+
+constexpr uid_t nobody = 65534;
+
+native::Command drain() {
+    return {.number = 1, .verb = native::CommandVerb::drain_node, .node = "n", .why = "", .fault = {}};
+}
+
+/// Listens under this name, whoever calls.
+Result<FileDescriptor> listen_as(std::uint32_t named_user, const std::string& job) {
+    auto socket = agent::listen_locally(
+        agent::write_command_address({named_user, ::getpid(), agent::fresh_token(), job}), "commands");
+    if (socket) ::fcntl(socket->get(), F_SETFL, ::fcntl(socket->get(), F_GETFL) & ~O_NONBLOCK);
+    return socket;
+}
+
+/// Answers the first command with "done: TEXT". Connections that carry none are closed. Returns false if the listener
+/// is shut down first.
+bool answer_one(const FileDescriptor& listener, const std::string& text) {
+    for (;;) {
+        const FileDescriptor caller(::accept(listener.get(), nullptr, nullptr));
+        if (!caller.valid()) return false;
+        char bytes[1024];
+        if (::recv(caller.get(), bytes, sizeof bytes, 0) <= 0) continue;
+        std::string frame;
+        native::append_frame(frame, native::CommandAnswer{1, true, text});
+        return ::send(caller.get(), frame.data(), frame.size(), MSG_NOSIGNAL) > 0;
+    }
+}
+
+/// A process of another user that listens under that name, and answers.
+class Squatter {
+  public:
+    Squatter(std::uint32_t named_user, const std::string& job) {
+        int ready[2];
+        REQUIRE(::pipe(ready) == 0);
+        child_ = ::fork();
+        if (child_ == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (::setresuid(nobody, nobody, nobody) != 0) ::_exit(1);
+            const auto listener = listen_as(named_user, job);
+            if (!listener.has_value() || ::write(ready[1], "r", 1) != 1) ::_exit(1);
+            ::_exit(answer_one(*listener, "squatter") ? 0 : 1);
+        }
+        ::close(ready[1]);
+        char byte = 0;
+        const auto got = ::read(ready[0], &byte, 1);
+        ::close(ready[0]);
+        REQUIRE(got == 1);
+    }
+    ~Squatter() {
+        ::kill(child_, SIGKILL);
+        ::waitpid(child_, nullptr, 0);
+    }
+    Squatter(const Squatter&) = delete;
+    Squatter& operator=(const Squatter&) = delete;
+
+  private:
+    pid_t child_ = -1;
+};
+
+struct Given {
+    int code = -1;
+    std::string out;  ///< what stdout got
+};
+
+Given give(const std::string& job) {
+    std::fflush(stdout);
+    const int own = ::dup(STDOUT_FILENO);
+    std::FILE* kept = std::tmpfile();
+    ::dup2(::fileno(kept), STDOUT_FILENO);
+    Given given{launcher::give_command("drain", {.job = job, .endpoint = {}}, drain(), {}), {}};
+    std::fflush(stdout);
+    ::dup2(own, STDOUT_FILENO);
+    ::close(own);
+    std::rewind(kept);
+    for (int c = std::fgetc(kept); c != EOF; c = std::fgetc(kept)) given.out += static_cast<char>(c);
+    std::fclose(kept);
+    return given;
+}
+
+/// An agent of this user that answers one command. Its destructor ends it.
+class FakeAgent {
+  public:
+    FakeAgent(const std::string& job, const std::string& text) {
+        auto listener = listen_as(::geteuid(), job);
+        REQUIRE(listener.has_value());
+        listener_ = std::move(*listener);
+        thread_ = std::thread([this, text] { asked_ = answer_one(listener_, text); });
+    }
+    ~FakeAgent() { end(); }
+    FakeAgent(const FakeAgent&) = delete;
+    FakeAgent& operator=(const FakeAgent&) = delete;
+    bool was_asked() {
+        end();
+        return asked_;
+    }
+
+  private:
+    void end() {
+        ::shutdown(listener_.get(), SHUT_RDWR);
+        if (thread_.joinable()) thread_.join();
+    }
+    FileDescriptor listener_;
+    std::thread thread_;
+    bool asked_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("an agent's answer reaches the terminal without control characters") {
+    const auto job = cat("job-command-text-", ::getpid());
+    FakeAgent agent(job, "drained \x1b]0;owned\x07");
+    const auto given = give(job);
+    CHECK(given.code == 0);
+    CHECK(given.out == "drained \\x1b]0;owned\\x07\n");
+}
+
+TEST_CASE("a socket of another user that bears an agent's name is not asked and answers nothing") {
+    if (::geteuid() != 0) {
+        WARN("skipped: becoming another user needs root");
+        return;
+    }
+    const auto job = cat("job-command-squatter-", ::getpid());
+    const Squatter squatter(::geteuid(), job);
+    const auto alone = give(job);
+    CHECK(alone.code == 1);
+    CHECK(alone.out.empty());
+    FakeAgent agent(job, "drained");
+    const auto given = give(job);
+    CHECK(given.code == 0);
+    CHECK(given.out == "drained\n");
+}
+
+TEST_CASE("root's command reaches the own agent also where another user has a job of that name, which answers first") {
+    if (::geteuid() != 0) {
+        WARN("skipped: becoming another user needs root");
+        return;
+    }
+    const auto job = cat("job-command-namesake-", ::getpid());
+    const Squatter namesake(nobody, job);
+    FakeAgent agent(job, "drained");
+    const auto given = give(job);
+    CHECK(given.code == 0);
+    CHECK(given.out == "user 0: drained\nuser 65534: squatter\n");
+    CHECK(agent.was_asked());
+}
+
 TEST_CASE("a command ends also where the agent stands still and its queue is full") {
     const auto job = cat("job-command-test-", ::getpid());
-    const auto address = agent::write_command_address({.user = ::geteuid(), .pid = ::getpid(), .job = job});
+    const auto address = agent::write_command_address(
+        {.user = ::geteuid(), .pid = ::getpid(), .token = agent::fresh_token(), .job = job});
     const auto agent = agent::listen_locally(address, "commands");
     REQUIRE(agent.has_value());
     sockaddr_un name{};
@@ -31,8 +187,6 @@ TEST_CASE("a command ends also where the agent stands still and its queue is ful
            ::connect(waiting.back().get(), reinterpret_cast<const sockaddr*>(&name), size) == 0);
     REQUIRE(errno == EAGAIN);
     const auto began = std::chrono::steady_clock::now();
-    CHECK(launcher::give_command(
-              "drain", {.job = job, .endpoint = {}},
-              {.number = 1, .verb = native::CommandVerb::drain_node, .node = "n", .why = "", .fault = {}}, {}) == 1);
+    CHECK(give(job).code == 1);
     CHECK(std::chrono::steady_clock::now() - began < 8s);  // not the 10 s in which an agent that runs may answer
 }

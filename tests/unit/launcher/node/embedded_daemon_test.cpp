@@ -264,14 +264,14 @@ TEST_CASE("a node that is told to host asks nobody whose the port is, and says w
     const auto opened = open_daemon(config, Hosting::told, {}, loop, no_haste, {});
     REQUIRE_FALSE(opened.has_value());
     CHECK(opened.error().code == Errc::already_exists);
-    CHECK(advice_to_told_host({}, 7).find("without is_host=1 this node would join") != std::string::npos);
+    CHECK(advice_for_named_host({}, 7).find("without is_host=1 this node would join") != std::string::npos);
 
     const Environment task{{"SLURM_JOB_ID", "4711"}, {"SLURM_STEP_ID", "1"},        {"SLURM_PROCID", "0"},
                            {"SLURM_NODEID", "0"},    {"SLURM_STEP_NODELIST", "n1"}, {"SLURM_STEP_RESV_PORTS", "7000"}};
-    CHECK(advice_to_told_host(task, 7000).find("start the step again to get another port") != std::string::npos);
-    CHECK(advice_to_told_host(task, 7).find("without is_host=1") != std::string::npos);
+    CHECK(advice_for_named_host(task, 7000).find("start the step again to get another port") != std::string::npos);
+    CHECK(advice_for_named_host(task, 7).find("without is_host=1") != std::string::npos);
     const Environment mpi{
         {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_MCA_ess_base_jobid", "9"}};
     const auto port = mpi_process(mpi).value().port;
-    CHECK(advice_to_told_host(mpi, port).find("derived from mpirun's job id") != std::string::npos);
+    CHECK(advice_for_named_host(mpi, port).find("derived from mpirun's job id") != std::string::npos);
 }

@@ -1,8 +1,15 @@
 // A launcher that is a systemd unit's main process, and one that is not.
 #include "launcher/node/service_unit.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <cstddef>
+
+#include "rendezvous/base/file_descriptor.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -19,7 +26,42 @@ ServiceUnit unit() {
     return ServiceUnit::take(environment, 7, 1);
 }
 
+/// Binds the name of that job's claim, and listens there if `backlog` is not negative.
+FileDescriptor hold(const std::string& job, int backlog) {
+    const auto text = "muster-unit/" + std::to_string(::geteuid()) + "/" + job;
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    text.copy(name.sun_path + 1, sizeof name.sun_path - 1);
+    FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0) return {};
+    // SO_PEERCRED is the user at listen().
+    if (backlog >= 0 && ::listen(socket.get(), backlog) != 0) return {};
+    return socket;
+}
+
 }  // namespace
+
+TEST_CASE("a name that another user holds, or nobody listens at, keeps no unit from its job") {
+    const auto job = "service-unit-squat-" + std::to_string(::getpid());
+    {
+        const auto silent = hold(job, -1);
+        REQUIRE(silent.valid());
+        CHECK(unit().claim(job).has_value());
+    }
+    if (::geteuid() != 0) {
+        WARN("skipped: becoming another user needs root");
+        return;
+    }
+    const auto held = hold(job, -1);
+    REQUIRE(held.valid());
+    const auto child = ::fork();
+    if (child == 0) ::_exit(::setresuid(65534, 65534, 65534) == 0 && ::listen(held.get(), 8) == 0 ? 0 : 1);
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(status == 0);
+    CHECK(unit().claim(job).has_value());
+}
 
 TEST_CASE("what systemd says to its own process does not reach the workers") {
     auto environment = of_a_unit("7");

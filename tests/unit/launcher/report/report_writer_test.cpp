@@ -37,6 +37,33 @@ TEST_CASE("a report replaces the one before and leaves nothing else") {
     CHECK(std::distance(std::filesystem::directory_iterator(folder.string()), {}) == 1);
 }
 
+TEST_CASE("only this user may read a new report; an older one keeps its mode") {
+    const test::ScratchFolder folder;
+    const auto path = folder / "report.json";
+    const auto mode = [&] { return std::filesystem::status(path).permissions(); };
+    using enum std::filesystem::perms;
+    REQUIRE(write_report(path, "one\n").has_value());
+    CHECK(mode() == (owner_read | owner_write));
+    std::filesystem::permissions(path, owner_read | owner_write | group_read | others_read);
+    REQUIRE(write_report(path, "two\n").has_value());
+    CHECK(mode() == (owner_read | owner_write | group_read | others_read));
+}
+
+TEST_CASE("a file or link that another process put at the temporary name of a report is not written to") {
+    const test::ScratchFolder folder;
+    const auto path = folder / "report.json";
+    const auto squatted = path + "." + std::to_string(::getpid()) + ".tmp";
+    const FileDescriptor victim(::open(squatted.c_str(), O_RDWR | O_CREAT, 0644));
+    REQUIRE(victim.valid());
+    REQUIRE(write_report(path, "one\n").has_value());
+    struct stat squat {};
+    struct stat report {};
+    REQUIRE(::fstat(victim.get(), &squat) == 0);
+    REQUIRE(::stat(path.c_str(), &report) == 0);
+    CHECK(squat.st_ino != report.st_ino);
+    CHECK(squat.st_size == 0);
+}
+
 TEST_CASE("whoever reads a report while it is written finds the old one or the new one, whole") {
     const test::ScratchFolder folder;
     const auto path = folder / "report.json";

@@ -4,6 +4,9 @@
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <fstream>
 
 using namespace muster;
@@ -58,4 +61,31 @@ TEST_CASE("a file that cannot be read, or is none to configure with, is named") 
     CHECK(read_config_file(folder / "large").error().code == Errc::limit_exceeded);
     std::ofstream(folder / "right") << "a = b\n";
     CHECK(read_config_file(folder / "right").value() == "a = b\n");
+}
+
+TEST_CASE("root does not read a configuration that others can write or that another user owns; a user does") {
+    const muster::test::ScratchFolder folder;
+    const auto path = folder / "job.conf";
+    std::ofstream(path) << "nnodes = 2\n";
+    const bool is_root = ::geteuid() == 0;
+    for (const mode_t mode : {0600, 0644, 0664, 0646}) {
+        INFO(mode);
+        REQUIRE(::chmod(path.c_str(), mode) == 0);
+        const auto read = read_config_file(path);
+        CHECK(read.has_value() == (!is_root || (mode & 0022) == 0));
+        if (read) continue;
+        CHECK(read.error().code == Errc::permission_denied);
+        CHECK_THAT(read.error().context, Catch::Contains(path));
+        CHECK_THAT(read.error().context, Catch::Contains("chmod go-w"));
+    }
+    CHECK(read_config_file("/dev/null").has_value());
+    if (!is_root) {
+        WARN("skipped: giving a file to another user needs root");
+        return;
+    }
+    REQUIRE(::chmod(path.c_str(), 0644) == 0);
+    REQUIRE(::chown(path.c_str(), 65534, 65534) == 0);
+    const auto foreign = read_config_file(path);
+    REQUIRE(foreign.has_error());
+    CHECK_THAT(foreign.error().context, Catch::Contains("belongs to user 65534"));
 }

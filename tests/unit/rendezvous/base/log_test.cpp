@@ -169,3 +169,12 @@ TEST_CASE("where no thread can be had the last words are written all the same") 
     ::waitpid(child, &status, 0);
     CHECK(status == 0);
 }
+
+TEST_CASE("a line of the log stays one line, whatever peers have written into it") {
+    Pipe pipe;
+    const auto child = with_stderr(pipe, [] { log(LogLevel::info, "job 'a\nmuster error forged'"); });
+    const auto lines = pipe.rest();
+    ::waitpid(child, nullptr, 0);
+    CHECK(std::count(lines.begin(), lines.end(), '\n') == 1);
+    CHECK(lines.find("a\\x0amuster error forged") != std::string::npos);
+}

@@ -69,3 +69,15 @@ TEST_CASE("durations are described for people") {
     CHECK(describe(Duration(30s)) == "30 s");
     CHECK(describe(Duration(12min)) == "12 min");
 }
+
+TEST_CASE("text is cut between characters, and one line stays one") {
+    CHECK(muster::printable_line("a\nb\tc\x1b") == "a\\x0ab\\x09c\\x1b");
+    CHECK(muster::is_printable("a\nb"));
+    CHECK_FALSE(muster::is_printable_line("a\nb"));
+    CHECK_FALSE(muster::is_printable("\xc2\x9b"));
+    CHECK(muster::front_of("a\xe2\x82\xac", 3) == "a");
+    CHECK(muster::front_of("a\xe2\x82\xac", 4) == "a\xe2\x82\xac");
+    CHECK(muster::back_of("\xe2\x82\xac"
+                          "b",
+                          3) == "b");
+}

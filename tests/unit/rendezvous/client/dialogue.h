@@ -97,7 +97,7 @@ class Dialogue {
     std::string line(const Connect&) {
         return config.others.empty() ? "connect" : cat("connect ", core->endpoint().host);
     }
-    std::string line(const Disconnect& one) { return one.is_stranger ? "disconnect a stranger" : "disconnect"; }
+    std::string line(const Disconnect& one) { return one.is_wrong_peer ? "disconnect a stranger" : "disconnect"; }
     std::string line(const Abandon&) { return "abandon"; }
     std::string line(const DropOlder&) { return "drop older"; }
     std::string line(const Send& send) {
@@ -106,7 +106,7 @@ class Dialogue {
         if (const auto* said = std::get_if<native::Hello>(&send.message)) hello = *said;
         return cat("send ", native::name(send.message));
     }
-    std::string line(const AskPeer& ask) { return cat("ask ", ask.peer.group_rank); }
+    std::string line(const QueryPeer& ask) { return cat("ask ", ask.peer.group_rank); }
     std::string line(const Deliver& deliver) {
         last_delivered = deliver.message;
         return cat("deliver ", native::name(deliver.message));

@@ -10,9 +10,9 @@ TEST_CASE("a leave that went to a daemon which does not lead any more is said to
     talk.core.emplace(talk.config);
     talk.settle_in();
     talk.lines(talk.core->leave("stopped", talk.now));
-    CHECK(talk.core->has_said_all());
+    CHECK(talk.core->has_sent_all());
     talk.daemon(native::NotLeader{"b:1"});
-    CHECK_FALSE(talk.core->has_said_all());
+    CHECK_FALSE(talk.core->has_sent_all());
     talk.pass(20ms);
     CHECK(talk.open() == Lines{"send Hello", "send Leave", "send Ping"});
 }
@@ -23,12 +23,12 @@ TEST_CASE("a leave whose connection broke is said to the next daemon, as the dri
     talk.core.emplace(talk.config);
     talk.settle_in();
     talk.lines(talk.core->leave("stopped", talk.now));
-    talk.core->leave_was_not_heard();
+    talk.core->leave_not_acknowledged();
     talk.broken();
-    CHECK_FALSE(talk.core->has_said_all());
+    CHECK_FALSE(talk.core->has_sent_all());
     talk.pass(20ms);
     CHECK(talk.open() == Lines{"send Hello", "send Leave", "send Ping"});
-    CHECK(talk.core->has_said_all());
+    CHECK(talk.core->has_sent_all());
 }
 
 }  // namespace muster::test

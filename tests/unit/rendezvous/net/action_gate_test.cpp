@@ -94,3 +94,16 @@ TEST_CASE("the gate knows for whom a decision waits, and that news of a round is
     (void)gate.persisted(1);
     CHECK(gate.undecided().empty());
 }
+
+TEST_CASE("waiting steps are weighed with their records and messages") {
+    ActionGate gate;
+    native::JobEnded ended;
+    ended.why = std::string(4'000, 'w');
+    gate.enter({SendTo{.connections = {1}, .message = ended}}, true, 10'000);
+    CHECK(gate.waiting_bytes() > 14'000);
+    const auto before = gate.waiting_bytes();
+    gate.enter(forget("a"), false);  // behind it
+    CHECK(gate.waiting_bytes() > before);
+    gate.persisted(1);
+    CHECK(gate.waiting_bytes() == 0);
+}

@@ -59,3 +59,13 @@ TEST_CASE("an answer says its length and that the connection closes; HEAD gets n
     CHECK(answer.ends_with("\r\n\r\nno"));
     CHECK(http_response({.status = 200, .body = "no"}, "HEAD").ends_with("\r\n\r\n"));
 }
+
+TEST_CASE("a page's name must be one that no false name service entry can bring here") {
+    const std::vector<std::string> names{"head", "head.cluster.example"};
+    for (const auto* host : {"", "127.0.0.1", "10.1.2.3:29400", "[::1]:29400", "[fe80::1]", "localhost:29400",
+                             "LOCALHOST", "head:29400", "Head.cluster.example", "head."})
+        CHECK(is_own_host(host, names));
+    for (const auto* host : {"evil.example", "evil.example:29400", "head.evil.example", "localhost.evil.example",
+                             "127.0.0.1.evil.example", "head2"})
+        CHECK_FALSE(is_own_host(host, names));
+}

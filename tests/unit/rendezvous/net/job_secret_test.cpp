@@ -1,7 +1,11 @@
 #include "rendezvous/secret/job_secret.h"
 
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -9,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/find_secret.h"
 #include "tests/support/catch.h"
@@ -29,7 +34,55 @@ std::string hex(std::string_view bytes) {
     return out;
 }
 
+constexpr char mask = 0x5a;
+
+/// Whether the heap of this process holds `masked` with each byte unmasked: the text that is looked for stands nowhere.
+bool heap_holds(const std::string& maps, const std::string& masked) {
+    for (const auto line : split(maps, '\n')) {
+        if (!line.ends_with("[heap]")) continue;
+        const auto dash = line.find('-');
+        const auto number = [](std::string_view text) { return std::stoull(std::string(text), nullptr, 16); };
+        const auto* at = reinterpret_cast<const char*>(number(line.substr(0, dash)));
+        const auto* end = reinterpret_cast<const char*>(number(line.substr(dash + 1, line.find(' ') - dash - 1)));
+        const auto same = [](char byte, char hidden) { return static_cast<char>(byte ^ mask) == hidden; };
+        return std::search(at, end, masked.begin(), masked.end(), same) != end;
+    }
+    return false;
+}
+
 }  // namespace
+
+TEST_CASE("a secret's memory is overwritten when its last copy ends") {
+    std::string masked;
+    for (int i = 0; i < 100; ++i) masked += static_cast<char>('A' + i * 7 % 26);
+    const auto maps = read_file("/proc/self/maps");
+    {
+        std::string key(masked.size(), '\0');
+        for (std::size_t i = 0; i < key.size(); ++i) key[i] = static_cast<char>(masked[i] ^ mask);
+        const auto hash = keyed_hash(std::move(key));
+        const auto copy = hash;  // NOLINT(performance-unnecessary-copy-initialization): the copy is the case
+        REQUIRE(copy("x") == hash("x"));
+    }
+    // The allocator keeps its own notes at the beginning of freed memory.
+    CHECK_FALSE(heap_holds(maps, masked.substr(40)));
+}
+
+TEST_CASE("a process that holds a secret cannot be read by others of its user") {
+    const test::ScratchFolder folder;
+    const auto path = folder / "secret";
+    std::ofstream(path) << std::string(32, 's');
+    REQUIRE(::chmod(path.c_str(), 0600) == 0);
+    const auto child = ::fork();
+    if (child == 0)
+        ::_exit(find_secret([&](const char* name) {
+                    return std::string(name) == "MUSTER_SECRET_FILE" ? path : "";
+                }).has_value()
+                    ? ::prctl(PR_GET_DUMPABLE)
+                    : 99);
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
 
 TEST_CASE("the hash is HMAC-SHA256, as RFC 4231 has it") {
     CHECK(hex(keyed_hash("Jefe")("what do ya want for nothing?")) ==
@@ -38,6 +91,10 @@ TEST_CASE("the hash is HMAC-SHA256, as RFC 4231 has it") {
           "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
     CHECK(hex(keyed_hash(std::string(131, '\xaa'))("Test Using Larger Than Block-Size Key - Hash Key First")) ==
           "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
+TEST_CASE("the token of the status pages is made of the secret") {
+    CHECK(status_token(keyed_hash("Jefe")) == hex(keyed_hash("Jefe")("status")));
 }
 
 TEST_CASE("nonces differ") {
@@ -71,7 +128,7 @@ TEST_CASE("a secret's file is read without its line end, and only if no other us
     const auto complaint = [&](const std::string& file) {
         const auto secret = found(file);
         REQUIRE(secret.has_error());
-        CHECK(secret.error().context.starts_with("MUSTER_SECRET_FILE: "));
+        CHECK(secret.error().context.starts_with("MUSTER_SECRET_FILE"));
         return secret.error().context;
     };
     write(path, cat(long_enough, "\n"));
@@ -86,7 +143,7 @@ TEST_CASE("a secret's file is read without its line end, and only if no other us
     write(path, "\r\n");
     CHECK(complaint(path).find("is empty") != std::string::npos);
     write(path, "fifteen bytes 1\n");
-    CHECK(complaint(path).find("the secret has 15 bytes; at least 16 are needed") != std::string::npos);
+    CHECK(complaint(path).find("holds 15 bytes; a secret has at least 16") != std::string::npos);
     write(path, std::string(4097, 'x'));
     CHECK(complaint(path).find("more than 4096 bytes") != std::string::npos);
     complaint(path + "x");
@@ -119,7 +176,7 @@ TEST_CASE("the first source of a secret that is set decides, also when it is unu
     CHECK(find_secret(variables(all)).has_error());
     all.erase("MUSTER_SECRET_FILE");
     all["MUSTER_KEY"] = "short";
-    CHECK(find_secret(variables(all)).error().context.starts_with("MUSTER_KEY: the secret has 5 bytes"));
+    CHECK(find_secret(variables(all)).error().context.starts_with("MUSTER_KEY holds 5 bytes"));
 }
 
 TEST_CASE("a user's own key is made once, private, and all that make it at once get the same") {

@@ -50,7 +50,7 @@ TEST_CASE("an agent for which something is decided during the stall is told at t
     scene.words();
     (void)scene.gate.enter({SendTo{.connections = {2}, .message = native::Drain{"x"}}}, true);
     CHECK(scene.words().empty());
-    CHECK(scene.watch.deadline() == scene.now + StateWatch::look_interval);
+    CHECK(scene.watch.deadline() == scene.now + StateWatch::poll_interval);
     scene.now = scene.watch.deadline();
     CHECK(scene.words() == "2: full, decided");
 }

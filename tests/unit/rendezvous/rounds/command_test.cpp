@@ -45,11 +45,11 @@ TEST_CASE("a node that is told to leave is in no further round, and is told agai
 }
 
 TEST_CASE("a command for what does not exist is answered with what does") {
-    Story story("min=1 max=3");
+    Story story("min=2 max=2 restarts=1");
     story.answers("join n0\njoin n1");
     CHECK(says(story.answers("drain n0 node=gpu99"),
                "n0 <- CommandAnswer 7 not done: the job has no node 'gpu99'; it has n0:101, n1:102"));
-    CHECK(says(story.answers("notify n0"), "CommandAnswer 8 not done: no round of the job is running"));
+    CHECK(says(story.answers("fail n0\nnotify n0"), "CommandAnswer 8 not done: no round of the job is running"));
 }
 
 TEST_CASE("who drains below the minimum is told that the job then waits") {
@@ -112,7 +112,7 @@ TEST_CASE("who waits beside the round commands nobody but itself") {
     story.answers("join n0\njoin n1\njoin n2");
     for (const auto* command : {"drain n2 node=n0", "notify n2", "fault n2 kill rank=0"}) {
         const auto answers = story.answers(command);
-        CHECK(says(answers, "not done: n2 (pid 103) waits beside the round of job 'job'"));
+        CHECK(says(answers, "not done: n2 (pid 103) has been in no round of job 'job'"));
         CHECK_FALSE(says(answers, "Refused"));
         CHECK_FALSE(says(answers, "n0 <-"));
         CHECK_FALSE(says(answers, "n1 <-"));

@@ -47,13 +47,13 @@ TEST_CASE("a stop for good explains the loss that it brought, and no later one")
 
 TEST_CASE("a fault for what does not exist is answered with what does") {
     Story story("min=2 max=2");
-    CHECK(says(story.answers("join n0\nfault n0 kill rank=0"), "not done: no round of the job is running"));
-    story.answers("join n1");
+    story.answers("join n0\njoin n1");
     CHECK(says(story.answers("fault n0 kill rank=2"), "not done: the job's round 0 has no rank 2; it has 0 to 1"));
     CHECK(says(story.answers("fault n0 kill node=gpu99"), "has no node 'gpu99'; it has n0:101, n1:102"));
     CHECK(says(story.answers("fault n0 partition rank=1 for=1s"), "not done: only a node can be cut off"));
     story.answers("close n1");
     CHECK(says(story.answers("fault n0 kill node=n1"), "not done: n1 (pid 102) is not connected at the moment"));
+    CHECK(says(story.answers("fail n0\nfault n0 kill rank=0"), "not done: no round of the job is running"));
 }
 
 TEST_CASE("a daemon suffers a fault only where it was started so") {

@@ -301,7 +301,7 @@ TEST_CASE("a node that was told to leave is told so again by the next daemon") {
         std::ranges::find_if(kept.jobs[0].members, [](const Member& member) { return member.leaving; });
     REQUIRE(leaving != kept.jobs[0].members.end());
     CHECK(leaving->node.host == "n2");
-    CHECK(leaving->leaves_because.find("maintenance") != std::string::npos);
+    CHECK(leaving->leave_reason.find("maintenance") != std::string::npos);
 
     Conversation next(0s, kept);
     next.connect(2, "n2", 2);
@@ -323,13 +323,13 @@ TEST_CASE("the layout of records is that of their version") {
     Member member;
     FailureLedger failures;
     failures.add({});
-    CHECK(record_version == 5);
-    CHECK(encode_job(facts, SealedRound{}).size() == 314);
-    CHECK(encode_member("j", member).size() == 176);
+    CHECK(record_version == 6);
+    CHECK(encode_job(facts, SealedRound{}).size() == 327);
+    CHECK(encode_member("j", member).size() == 177);
     CHECK(encode_failures("j", failures).size() == 91);
     SealedRound round;
     round.failures = failures;
-    round.whereabouts.add("gpu1", {});
+    round.activities.add("gpu1", {});
     CHECK(encode_groups("j", round).size() == 117);
 }
 

@@ -169,11 +169,11 @@ void KeptWorld::drain(Agent& agent) {
     report.stopped_count = below(3);
     report.checkpoint_step = static_cast<std::int64_t>(below(5));
     if (below(3) == 0) {
-        Whereabouts idle;
+        WorkerActivity idle;
         idle.rank = static_cast<std::int32_t>(agent.assigned.rank_base);
         idle.inside = below(2) == 0;
         idle.place = cat("step (train.py:", below(3), ")");
-        report.whereabouts.push_back(idle);
+        report.activities.push_back(idle);
     }
     step(Received{agent.connection, report});
     if (agent.phase != Phase::draining) return;

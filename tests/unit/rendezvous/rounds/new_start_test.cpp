@@ -107,14 +107,30 @@ TEST_CASE("an end that was kept long ago is told to nobody who starts the job ag
     CHECK_FALSE(says(gone, "forgotten: job"));
 }
 
-TEST_CASE("a stray agent that a new daemon hears first gives way to the job's own") {
+TEST_CASE("a stray agent that a new daemon hears first gives way to two of the job's own") {
     Story story("min=2 max=2 quiet_always");
     story.answers("join n0\njoin n1\nadvance 6s\nrestart");
     CHECK(says(story.answers("join n9 restarts=5"), "n9 <- Gathering 1 of 2"));
-    const auto back = story.answers("resume n0");
-    CHECK(says(back, "n9 <- Refused terms_differ"));
-    CHECK(says(back, "round 0 continues, as reported by n0"));
-    CHECK_FALSE(says(story.answers("resume n1\nadvance 60s"), "ended"));
+    const auto one = story.answers("resume n0");
+    CHECK_FALSE(says(one, "Refused"));
+    const auto two = story.answers("resume n1");
+    CHECK(says(two, "n9 <- Refused terms_differ"));
+    CHECK_FALSE(says(two, "n0 <- Refused"));
+    CHECK(says(two, "round 0 continues, as reported by n1"));
+    CHECK_FALSE(says(story.answers("resume n0\nadvance 60s"), "ended"));
+}
+
+TEST_CASE("one agent that says that it has been in a round does not replace the terms of those who wait") {
+    for (const auto* claim : {"join s restarts=5 last_round=0", "join s restarts=5\nresume s round=0 of=2 group=0"}) {
+        INFO(claim);
+        Story story("min=2 max=2 quiet_always lease=5s");
+        story.answers("join n0");
+        CHECK_FALSE(says(story.answers(claim), "n0 <- Refused"));
+        const auto later = story.answers("join n1\nadvance 6s");
+        CHECK(says(later, "round 0 sealed with 2 nodes"));
+        CHECK_FALSE(says(later, "n1 <- Refused"));
+        CHECK_FALSE(says(later, "s <- Assigned"));
+    }
 }
 
 TEST_CASE("a stray agent with the job's terms that a new daemon hears first is parked") {
@@ -126,8 +142,11 @@ TEST_CASE("a stray agent with the job's terms that a new daemon hears first is p
 TEST_CASE("survivors that wait for the next round know the terms better than a stray agent") {
     Story story("min=2 max=2 quiet_always restarts=3");
     story.answers("join n0\njoin n1\nadvance 6s\nfail n0\nreport n0\nreport n1\nrestart\njoin n9 restarts=5");
-    CHECK(says(story.answers("join n0"), "n9 <- Refused terms_differ"));
-    CHECK(says(story.answers("join n1\nadvance 6s"), "round 1 sealed with 2 nodes"));
+    CHECK_FALSE(says(story.answers("join n0"), "Refused"));
+    const auto both = story.answers("join n1");
+    CHECK(says(both, "n9 <- Refused terms_differ"));
+    CHECK_FALSE(says(both, "n0 <- Refused"));
+    CHECK(says(story.answers("advance 6s"), "round 1 sealed with 2 nodes"));
 }
 
 }  // namespace muster::test

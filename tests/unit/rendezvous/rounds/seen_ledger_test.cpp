@@ -207,7 +207,7 @@ TEST_CASE("a straggler beside its only node's others is that node's own business
 }
 
 TEST_CASE("shares are kept of no more ranks than all nodes of a job can tell of") {
-    constexpr auto ranks_max = static_cast<std::int32_t>(native::peers_max * native::whereabouts_max);
+    constexpr auto ranks_max = static_cast<std::int32_t>(native::peers_max * native::activities_max);
     const auto straggler_among = [](std::int32_t count) {
         SeenLedger ledger;
         std::vector<SeenWorker> workers(static_cast<std::size_t>(count));

@@ -136,7 +136,7 @@ class World {
     void carry_out(std::size_t i, EtcdCore::Outputs outputs) {
         auto& daemon = daemons_[i];
         for (auto& output : outputs) {
-            if (const auto* ask = std::get_if<AskEtcd>(&output)) send(i, *ask);
+            if (const auto* ask = std::get_if<SendToEtcd>(&output)) send(i, *ask);
             if (const auto* lead = std::get_if<Lead>(&output)) begin(daemon, *lead);
             if (std::holds_alternative<StandBy>(output)) daemon.leads = false;
             if (const auto* kept = std::get_if<Kept>(&output)) {
@@ -185,7 +185,7 @@ class World {
 
     Duration delay() { return Duration{calm_ || below(20) > 0 ? 100'000 + below(3'000'000) : below(4'000'000'000)}; }
 
-    void send(std::size_t i, const AskEtcd& ask) {
+    void send(std::size_t i, const SendToEtcd& ask) {
         const auto life = daemons_[i].life;
         auto request = ask.request;
         if (auto* write = std::get_if<Transaction>(&request)) {
@@ -317,13 +317,13 @@ class Talk {
     /// Questions are answered until there are none; what the core says beside them is kept.
     void take(EtcdCore::Outputs outputs) {
         for (auto& output : outputs) {
-            if (const auto* ask = std::get_if<AskEtcd>(&output)) {
+            if (const auto* ask = std::get_if<SendToEtcd>(&output)) {
                 asked.push_back(*ask);
                 if (etcd_ == nullptr) continue;
                 const auto call = encode(ask->request);
                 const auto response = etcd_->call(call.path, call.body, now, ask->token);
                 take(core.answered(ask->id, decode_answer(ask->request, response.status, response.body), now));
-            } else if (const auto* remark = std::get_if<Remark>(&output)) {
+            } else if (const auto* remark = std::get_if<LogNote>(&output)) {
                 remarks.push_back(remark->line);
             } else if (const auto* stand_by = std::get_if<StandBy>(&output)) {
                 leader = stand_by->leader;
@@ -343,7 +343,7 @@ class Talk {
 
     Instant now{1000s};
     EtcdCore core;
-    std::vector<AskEtcd> asked;
+    std::vector<SendToEtcd> asked;
     std::vector<std::string> remarks;
     std::string leader;
     std::vector<Record> records;
@@ -378,7 +378,7 @@ TEST_CASE("a forgotten token is fetched anew, and the lead is not lost over it")
     CHECK(talk.led == 1);
     CHECK(etcd.value(cat("muster/v", record_version, "/state/k")) == "19");
     CHECK(talk.remarks.empty());
-    CHECK(std::ranges::none_of(talk.asked, [](const AskEtcd& ask) {
+    CHECK(std::ranges::none_of(talk.asked, [](const SendToEtcd& ask) {
         return std::holds_alternative<Authenticate>(ask.request) && !ask.token.empty();
     }));
 }
@@ -452,7 +452,7 @@ TEST_CASE("who stands by only reads") {
     second.pass(1s);
     CHECK(second.leader == "a:1");
     CHECK(std::ranges::none_of(second.asked,
-                               [](const AskEtcd& ask) { return std::holds_alternative<Transaction>(ask.request); }));
+                               [](const SendToEtcd& ask) { return std::holds_alternative<Transaction>(ask.request); }));
 }
 
 TEST_CASE("whoever resigns writes what it was given first, and leaves nothing behind where the job is over") {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/base/text/bytes.h"
 #include "rendezvous/store/store_server.h"
@@ -84,7 +85,10 @@ inline const std::string handshake("\x00\xCE\xF7\x85\x3C", 5);
 class TestPeer final : public StorePeer {
   public:
     void send(std::string_view bytes) override { output += bytes, ++send_count; }
-    void send(SharedValue value) override { output += *value, ++send_count, ++shared_count; }
+    void send(SharedValue value) override {
+        output += *value, ++send_count, ++shared_count;
+        if (kept != nullptr) kept->push_back(std::move(value));
+    }
     void close(std::string why) override { closed = std::move(why); }
 
     /// What was sent since the last call.
@@ -95,6 +99,7 @@ class TestPeer final : public StorePeer {
     std::string output;
     int send_count = 0;
     int shared_count = 0;
+    std::vector<SharedValue>* kept = nullptr;  ///< as a reader that does not read
     std::optional<std::string> closed;
 };
 

@@ -160,3 +160,22 @@ TEST_CASE("The driver hears how many bytes are missing from a request, and that 
     store.tell(peer, std::string_view(request).substr(100));
     CHECK(store.server.missing_bytes(*peer.connection) == 0);
 }
+
+TEST_CASE("A value that replies hold is charged until the last of them is gone, however it left the map") {
+    const std::string big(5'000, 'v');
+    for (const auto& removal :
+         {newer.key(Operation::delete_key, "/k"), newer.set("/k", "small"), newer.put(Operation::append, "/k", "x")}) {
+        StoreFixture store({.bytes_max = 100'000});
+        auto& peer = store.open_newer();
+        store.tell(peer, newer.set("/k", big));
+        std::vector<SharedValue> held;
+        peer.kept = &held;
+        store.tell(peer, newer.get("/k"));
+        REQUIRE(held.size() == 1);
+        store.tell(peer, removal);
+        CHECK(store.server.usage().bytes >= big.size());
+        held.clear();
+        const auto left = store.server.usage().bytes;
+        CHECK(left < (removal == newer.put(Operation::append, "/k", "x") ? 2 * big.size() : big.size()));
+    }
+}

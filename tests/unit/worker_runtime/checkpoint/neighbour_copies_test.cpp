@@ -122,7 +122,7 @@ TEST_CASE("saves that wait for copies to the next node do not keep the shared di
     // Slower than all that follows.
     const CheckpointOptions slow{
         .local_directory = scratch / "l", .shared_every = 3, .copy_bytes_per_second = copy_bytes_per_second_min};
-    std::string left_out;
+    std::string excluded;
     const auto wrong = round_with_agents(
         scratch / "c", 2, 0, agents,
         [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
@@ -134,12 +134,12 @@ TEST_CASE("saves that wait for copies to the next node do not keep the shared di
             }
             if (model.rank != 0) return {};
             for (const auto& report : checkpointer.reports())
-                if (!report.persisted) left_out += cat(report.step, ' ');
+                if (!report.persisted) excluded += cat(report.step, ' ');
             return {};
         },
         {0, 1}, slow);
     CHECK(wrong == "");
-    CHECK(left_out == "20 30 ");
+    CHECK(excluded == "20 30 ");
     CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010 step_00000040");
 }
 

@@ -52,7 +52,7 @@ TEST_CASE("one operation that differs is found where both have come by, and name
             REQUIRE(dispute.has_value() == covered);
             if (!covered) continue;
             CHECK((dispute->agreed < odd && odd <= dispute->differs && dispute->differs - dispute->agreed <= 64));
-            const auto difference = theirs.find(own.words_for(*dispute));
+            const auto difference = theirs.find(own.dispute_text(*dispute));
             REQUIRE(difference.has_value());
             CHECK(difference->number == odd);
             CHECK(difference->theirs == cat("all_reduce sum i32 x ", odd % 7));
@@ -67,7 +67,7 @@ TEST_CASE("a difference long ago is found, though nobody knows its name any more
     const auto dispute = compared(own, theirs);
     REQUIRE(dispute.has_value());
     CHECK(dispute->agreed == 0);
-    CHECK(own.words_for(*dispute) == "");
+    CHECK(own.dispute_text(*dispute) == "");
     CHECK(!theirs.find("").has_value());
 }
 
@@ -90,20 +90,20 @@ TEST_CASE("all that ranks must mean alike is part of a signature, and of its wor
         two.add(other);
         const auto dispute = compared(one, two);
         REQUIRE(dispute.has_value());
-        const auto difference = one.find(two.words_for(*dispute));
+        const auto difference = one.find(two.dispute_text(*dispute));
         REQUIRE(difference.has_value());
-        CHECK(difference->theirs == in_words(other));
+        CHECK(difference->theirs == description_of(other));
     }
     auto peers = others[4];
     peers.peer = 2;
-    CHECK(in_words(peers) != in_words(others[4]));
+    CHECK(description_of(peers) != description_of(others[4]));
     OperationOrder from_one;
     OperationOrder from_two;
     from_one.add(others[4]);
     from_two.add(peers);
     CHECK(compared(from_one, from_two).has_value());
-    CHECK(in_words(others[5]) == "all_reduce sum f32 x 5 tagged 7");
-    CHECK(in_words({.act = OperationSignature::Act::split}) == "split");
+    CHECK(description_of(others[5]) == "all_reduce sum f32 x 5 tagged 7");
+    CHECK(description_of({.act = OperationSignature::Act::split}) == "split");
 }
 
 TEST_CASE("what is no list of marks is refused") {

@@ -77,7 +77,7 @@ pid_t start_waiting() {
 
 std::vector<std::string> stacks_of(pid_t pid) {
     std::vector<std::string> lines;
-    tell_stacks(pid, [&](std::string line) { lines.push_back(std::move(line)); });
+    report_stacks(pid, [&](std::string line) { lines.push_back(std::move(line)); });
     return lines;
 }
 

@@ -17,11 +17,11 @@ const std::vector<Message> one_of_each = {Hello{1, 4242, "muster 0.1.0"},
                                           Progress{1234567},
                                           Section{"all_reduce", 90},
                                           Heartbeat{},
-                                          Give{GiftKind::flight_record, 1ULL << 40, 7, -1, "/ckpt"},
-                                          Offer{GiftKind::snapshot, 77},
+                                          Give{HandoverKind::flight_record, 1ULL << 40, 7, -1, "/ckpt"},
+                                          Offer{HandoverKind::snapshot, 77},
                                           RoundEnded{"rank 3 on gpu07 failed"},
                                           Notice{-1, "preempted in 30 s"},
-                                          Give{GiftKind::copy, 1ULL << 33, 8, 3}};
+                                          Give{HandoverKind::copy, 1ULL << 33, 8, 3}};
 
 }  // namespace
 

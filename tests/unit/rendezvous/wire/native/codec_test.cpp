@@ -222,11 +222,69 @@ TEST_CASE("a report of any size is made to fit, and the first failure keeps the 
         CHECK(failures.size() == std::min(count, failures_max));
         CHECK(failures.front().stderr_tail.size() >= 16 * 1024);
         CHECK(failures.back().message.ends_with("!"));
-        const Whereabouts longest{1, 1, 1, std::string(500, 's'), true, std::string(500, 'o'), std::string(900, 'p')};
+        const WorkerActivity longest{
+            1, 1, 1, std::string(500, 's'), true, std::string(500, 'o'), std::string(900, 'p')};
         const auto bytes = frame(RoundReport{1, failures, 0, -1, std::vector(100, longest)});
         CHECK(bytes.size() <= agent_frame_bytes_max);
         CHECK(read(bytes, Sender::agent).has_value());
     }
+}
+
+TEST_CASE("texts that a terminal would obey are refused, and an honest sender escapes them") {
+    const auto damaged = [](const Message& message, std::string_view word, std::string_view with) {
+        auto bytes = frame(message);
+        const auto at = bytes.find(word);
+        REQUIRE(at != std::string::npos);
+        bytes.replace(at, word.size(), with);
+        return read(bytes, test::sender_of(message)).has_error();
+    };
+    Hello hello;
+    hello.job = "JOBNAME";
+    hello.node.host = "HOSTNAME";
+    Join join;
+    join.role = "ROLENAME";
+    join.entry = "SCRIPT.py";
+    join.arguments = "ARGUMENT";
+    WorkersFailed failed{1, {Failure{}}};
+    failed.failures[0].host = "HOSTNAME";
+    failed.failures[0].message = "MESSAGE!";
+    const Leave leave{"BECAUSE!"};
+    for (const std::string_view bad : {"\x1b[2J",
+                                       "a\x07"
+                                       "bc",
+                                       "ab\xff"
+                                       "c",
+                                       "\xc2\x9b"
+                                       "31"}) {
+        INFO(hex(bad));
+        const auto eight = cat(bad, std::string(8 - bad.size(), 'x'));
+        const auto seven = eight.substr(0, 7), nine = eight + "x";
+        CHECK(damaged(hello, "JOBNAME", seven));
+        CHECK(damaged(hello, "HOSTNAME", eight));
+        CHECK(damaged(join, "ROLENAME", eight));
+        CHECK(damaged(join, "SCRIPT.py", nine));
+        CHECK(damaged(join, "ARGUMENT", eight));
+        CHECK(damaged(failed, "HOSTNAME", eight));
+        CHECK(damaged(failed, "MESSAGE!", eight));
+        CHECK(damaged(leave, "BECAUSE!", eight));
+    }
+    // A name and a script stand inside of a line; a message may have several.
+    CHECK(damaged(hello, "JOBNAME", "a\nb: cd"));
+    CHECK(damaged(join, "SCRIPT.py", "a\nb: cdef"));
+    CHECK_FALSE(damaged(failed, "MESSAGE!", "two\nline"));
+    join.entry = "a\x1b\nb";
+    failed.failures[0].message = "\xff\n\x1b";
+    failed.failures[0].stderr_tail = cat(std::string(stderr_tail_bytes_max - 1, 't'), "\xe2\x82\xac");
+    CHECK(std::get<Join>(**read(frame(join), Sender::agent)).entry == "a\\x1b\\x0ab");
+    const auto back = std::get<WorkersFailed>(**read(frame(failed), Sender::agent));
+    CHECK(back.failures[0].message == "\\xff\n\\x1b");
+    CHECK(back.failures[0].stderr_tail.size() <= stderr_tail_bytes_max);
+    CHECK(back.failures[0].stderr_tail.ends_with("\xe2\x82\xac"));
+    // Also where escaping makes them longer.
+    std::vector<Failure> failures(8);
+    for (auto& failure : failures) failure.message = failure.stderr_tail = std::string(100'000, '\x1b');
+    fit_report(failures);
+    CHECK(read(frame(RoundReport{1, failures, 0, -1}), Sender::agent).has_value());
 }
 
 TEST_CASE("PROTOCOL.md shows every message in the bytes that are really sent") {

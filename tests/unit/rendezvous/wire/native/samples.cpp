@@ -61,7 +61,7 @@ Failure failure() {
     return failure;
 }
 
-Whereabouts idle() {
+WorkerActivity idle() {
     return {9, 4711, 12'000, "in", true, "b", "f"};
 }
 

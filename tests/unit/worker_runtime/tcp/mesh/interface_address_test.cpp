@@ -68,7 +68,7 @@ TEST_CASE("a host with many addresses tells a few, and an address only once") {
     for (int i = 0; i < 20; ++i) many.push_back(at("10.0.0." + std::to_string(i + 1), "eth" + std::to_string(i)));
     many.push_back(many.front());
     const auto told = choose_addresses(many, {.towards = "10.0.0.20"}).value();
-    CHECK(told.size() == addresses_told_max);
+    CHECK(told.size() == addresses_sent_max);
     CHECK(told.front() == "10.0.0.20");
     many = {many.front(), many.front()};
     CHECK(choose_addresses(many, {}).value().size() == 1);
