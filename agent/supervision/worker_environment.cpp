@@ -77,6 +77,7 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
     Variables variables = spec.environment;
     // These files are the agent's: workers run code of many authors under the same user.
     variables.erase("MUSTER_SECRET_FILE");
+    variables.erase("MUSTER_KEY");
     variables.erase("MUSTER_ETCD_LOGIN_FILE");
     if (spec.virtual_local_rank) {
         auto device = visible_device(variables, local_rank);

@@ -22,7 +22,7 @@
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
-#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/secret/find_secret.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::launcher {
@@ -150,7 +150,7 @@ int tell(std::string_view verb, const native::CommandAnswer& heard) {
 }
 
 int give_to_daemon(std::string_view verb, const JobAddress& address, const native::Command& command,
-                   const std::string& secret_file) {
+                   const Environment& environment) {
     const auto wrong = [verb](std::string_view why) { return print_error(verb, exit_codes::usage, why); };
     if (address.job.empty()) return wrong("--job is missing; write --job ID with --rdzv-endpoint");
     std::vector<Endpoint> daemons;
@@ -159,16 +159,14 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
         if (!endpoint) return wrong(cat("--rdzv-endpoint: ", endpoint.error().context));
         daemons.push_back(*endpoint);
     }
-    if (secret_file.empty())
+    auto secret = rendezvous::find_secret(value_of(environment));
+    if (!secret) return print_error(verb, exit_code_of_secret(secret.error()), secret.error().context);
+    if (secret->text.empty())
         return wrong(
-            "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE, or run the command on a node of the job "
-            "without --rdzv-endpoint");
-    const auto secret = rendezvous::read_job_secret(secret_file);
-    if (!secret)
-        return print_error(verb,
-                           secret.error().code == Errc::limit_exceeded ? exit_codes::configuration : exit_codes::usage,
-                           cat("MUSTER_SECRET_FILE: ", secret.error().context));
-    const auto heard = command_daemon(daemons, address.job, command, *secret, answer_limit);
+            "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE or MUSTER_KEY (see muster key --help), or "
+            "run the command on a node of the job without --rdzv-endpoint");
+    const auto heard =
+        command_daemon(daemons, address.job, command, rendezvous::hash_of(*std::move(secret)), answer_limit);
     return heard ? tell(verb, *heard) : print_error(verb, 1, heard.error().context);
 }
 
@@ -230,7 +228,7 @@ Result<bool> take_address(const std::vector<std::string>& words, std::size_t& at
 int give_command(std::string_view verb, const JobAddress& address, const native::Command& command,
                  const Environment& environment) {
     if (address.endpoint.empty()) return give_to_agent(verb, address, command);
-    return give_to_daemon(verb, address, command, std::string(value_or_empty(environment, "MUSTER_SECRET_FILE")));
+    return give_to_daemon(verb, address, command, environment);
 }
 
 }  // namespace muster::launcher

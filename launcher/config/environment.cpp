@@ -25,4 +25,8 @@ std::string_view value_or_empty(const Environment& environment, std::string_view
     return lookup(environment, name).value_or(std::string_view{});
 }
 
+std::function<std::string(const char* name)> value_of(const Environment& environment) {
+    return [&environment](const char* name) { return std::string(value_or_empty(environment, name)); };
+}
+
 }  // namespace muster::launcher

@@ -19,5 +19,7 @@ std::optional<std::string_view> lookup(const Environment& environment, std::stri
 
 /// The variable's value, or "" if it is not set.
 std::string_view value_or_empty(const Environment& environment, std::string_view name);
+/// The same as a function, for parts below the launcher. `environment` must outlive it.
+std::function<std::string(const char* name)> value_of(const Environment& environment);
 
 }  // namespace muster::launcher

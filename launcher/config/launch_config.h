@@ -86,8 +86,8 @@ struct LaunchConfig {
     bool share_store = true;  ///< False: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, worker rank 0 binds a probed port.
 
     LocalUsers local_users = LocalUsers::own;  ///< --local-users, for each port of this node.
-    std::string secret_file;  ///< MUSTER_SECRET_FILE. Empty: every node that reaches the rendezvous may join.
-    std::function<std::string(std::string_view)> secret;  ///< Keyed hash with the secret of that file.
+    /// Keyed hash with the job's secret. Empty: every node that reaches the rendezvous may join.
+    std::function<std::string(std::string_view)> secret;
 
     // -- what runs --
     EntryKind entry = EntryKind::by_content;

@@ -16,6 +16,7 @@
 #include "launcher/commands/drain_command.h"
 #include "launcher/commands/fault_command.h"
 #include "launcher/commands/flight_command.h"
+#include "launcher/commands/key_command.h"
 #include "launcher/config/environment.h"
 #include "launcher/host/absent_ranks.h"
 #include "launcher/host/checkpoint_place.h"
@@ -39,7 +40,7 @@
 #include "rendezvous/base/system/standard_streams.h"
 #include "rendezvous/base/system/start_up_signals.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/secret/find_secret.h"
 
 namespace muster::launcher {
 
@@ -143,11 +144,6 @@ void open_log(const LaunchConfig& config, const Environment& environment) {
         set_journal_field("MUSTER_JOB", shown_job(config));
 }
 
-/// A secret that can be guessed is a matter of configuration; a file that cannot be read is a wrong variable.
-int exit_code_of_secret(const Error& error) {
-    return error.code == Errc::limit_exceeded ? exit_codes::configuration : exit_codes::usage;
-}
-
 int launch(Launch launch, Environment environment) {
     auto unit = ServiceUnit::take(environment, ::getpid(), ::getppid());
     auto& config = launch.config;
@@ -163,10 +159,9 @@ int launch(Launch launch, Environment environment) {
     const auto report_file = report_file_path(config);
     if (const auto trouble = report_problem(report_file); !trouble.empty())
         return refuse(exit_codes::usage, trouble, style);
-    auto secret = rendezvous::read_job_secret(config.secret_file);
-    if (!secret)
-        return refuse(exit_code_of_secret(secret.error()), cat("MUSTER_SECRET_FILE: ", secret.error().context), style);
-    config.secret = std::move(*secret);
+    auto secret = rendezvous::find_secret(value_of(environment));
+    if (!secret) return refuse(exit_code_of_secret(secret.error()), secret.error().context, style);
+    config.secret = rendezvous::hash_of(*std::move(secret));
     if (config.etcd) {
         auto login = rendezvous::read_etcd_login(config.etcd_login_file);
         if (!login) return refuse(exit_codes::usage, cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context), style);
@@ -227,6 +222,7 @@ Command command_named(std::string_view word) {
     if (word == "checkpoint") return run_checkpoint;
     if (word == "drain") return [](const auto& arguments) { return run_drain(arguments, process_environment()); };
     if (word == "fault") return [](const auto& arguments) { return run_fault(arguments, process_environment()); };
+    if (word == "key") return [](const auto& arguments) { return run_key(arguments, process_environment()); };
     if (word == "config") return [](const auto& arguments) { return run_config(arguments, process_environment()); };
     return nullptr;
 }

@@ -8,6 +8,7 @@ std::span<const CommandRow> command_table() {
         {"config", "check FILE", "Validates a job's configuration file."},
         {"drain", "NODE", "Makes a node stop its workers and leave its job."},
         {"fault", "KIND TARGET", "Injects a fault into a worker, a node or the daemon."},
+        {"key", "[show]", "Makes the secret of your jobs, or shows it."},
         {"flight", "DIR...", "Reports from flight records which rank is missing from which collective."},
     };
     return commands;

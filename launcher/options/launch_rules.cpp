@@ -280,7 +280,6 @@ OptionError apply_launch_rules(Settings& settings, const Environment& environmen
     if (config.handled_signals.empty() && config.handled_signal_names == LaunchConfig{}.handled_signal_names)
         config.handled_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     config.share_store = value_or_empty(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1";
-    config.secret_file = value_or_empty(environment, "MUSTER_SECRET_FILE");
     config.etcd_login_file = value_or_empty(environment, "MUSTER_ETCD_LOGIN_FILE");
     config.prefix_template = value_or_empty(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
     return contradiction(settings);

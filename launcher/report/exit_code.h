@@ -7,6 +7,7 @@
 
 #include "agent/supervision/supervisor.h"
 #include "launcher/config/launch_config.h"
+#include "rendezvous/base/error.h"
 
 namespace muster::launcher {
 
@@ -39,5 +40,8 @@ int exit_code(const agent::Ending& ending, ExitCodeStyle style, std::string_view
 /// The exit code if no agent ran. `code` is one of exit_codes. --exit-code=torchrun: 0 and 2 stay, every other code
 /// becomes 1.
 int exit_code(int code, ExitCodeStyle style);
+
+/// A secret that can be guessed is a matter of configuration; a source that cannot be read is a wrong variable.
+int exit_code_of_secret(const Error& error);
 
 }  // namespace muster::launcher

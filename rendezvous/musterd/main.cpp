@@ -29,6 +29,7 @@
 #include "rendezvous/base/text/nearest.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/musterd/options.h"
+#include "rendezvous/secret/find_secret.h"
 #include "rendezvous/secret/job_secret.h"
 #include "rendezvous/servers/daemon.h"
 #include "rendezvous/servers/service.h"
@@ -188,17 +189,19 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
 
 /// The secret, and who may see the status pages. An exit code where the program ends here.
 std::optional<int> take_secret(const options::variables_map& given, rendezvous::DaemonConfig& config) {
-    const char* secret_file = std::getenv("MUSTER_SECRET_FILE");
-    auto secret = rendezvous::read_job_secret(secret_file == nullptr ? "" : secret_file);
+    auto secret = rendezvous::find_secret([](const char* name) {
+        const char* const value = std::getenv(name);
+        return std::string(value == nullptr ? "" : value);
+    });
     if (!secret) {
-        print_error(cat("MUSTER_SECRET_FILE: ", secret.error().context));
+        print_error(secret.error().context);
         return secret.error().code == Errc::limit_exceeded ? exit_unavailable : exit_usage;
     }
+    config.server.secret = rendezvous::hash_of(*std::move(secret));
     if (given.count("status-token") > 0) {
-        if (*secret) return answer(cat(rendezvous::status_token(*secret), "\n"));
+        if (config.server.secret) return answer(cat(rendezvous::status_token(config.server.secret), "\n"));
         return print_error("--status-token: there is no secret, so no token is asked; set MUSTER_SECRET_FILE");
     }
-    config.server.secret = std::move(*secret);
     for (const auto name : split(given["status-host"].as<std::string>(), ','))
         if (!trim(name).empty()) config.status_hosts.emplace_back(trim(name));
     return std::nullopt;

@@ -6,15 +6,11 @@
 #include <utility>
 
 #include "rendezvous/base/hmac_sha256.h"
-#include "rendezvous/base/system/private_file.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::rendezvous {
 
 namespace {
-
-/// Of characters: 16 random ones of a keyboard's are beyond guessing.
-constexpr std::size_t secret_bytes_min = 16;
 
 /// Overwritten when it ends.
 struct Key {
@@ -38,27 +34,18 @@ std::string random_nonce() {
     return random_bytes(32);
 }
 
-std::string status_token(const native::KeyedHash& secret) {
+std::string hexadecimal(std::string_view bytes) {
     constexpr std::string_view digits = "0123456789abcdef";
-    std::string token;
-    for (const char c : secret("status")) {
+    std::string text;
+    for (const char c : bytes) {
         const auto byte = static_cast<unsigned char>(c);
-        token += {digits[byte >> 4], digits[byte & 15]};
+        text += {digits[byte >> 4U], digits[byte & 15U]};
     }
-    return token;
+    return text;
 }
 
-Result<native::KeyedHash> read_job_secret(const std::string& path) {
-    if (path.empty()) return native::KeyedHash{};
-    auto secret =
-        read_private_file(path, "the secret's file", "write 32 random bytes into it: head -c 32 /dev/urandom | base64");
-    if (!secret) return secret.error();
-    if (secret->size() < secret_bytes_min)
-        return Error{Errc::limit_exceeded, cat("the secret's file ", path, " holds ", secret->size(),
-                                               " bytes; a secret has at least ", secret_bytes_min,
-                                               ", because a false daemon can guess a short one. Make one: head -c 32 "
-                                               "/dev/urandom | base64 > FILE")};
-    return keyed_hash(*std::move(secret));
+std::string status_token(const native::KeyedHash& secret) {
+    return hexadecimal(secret("status"));
 }
 
 }  // namespace muster::rendezvous

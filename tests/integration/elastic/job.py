@@ -81,7 +81,7 @@ class Job:
         kept = {k: v for k, v in os.environ.items()
                 if not k.startswith(("PET_", "MUSTER_", "SLURM_", "TORCHELASTIC_")) and k != "LOGLEVEL"}
         return {**kept, "ELASTIC_TAG": self.tag, "ELASTIC_LOG": str(self.log),
-                "TMPDIR": str(self.directory), **extra}
+                "TMPDIR": str(self.directory), "HOME": str(self.directory), **extra}
 
     def as_user(self):
         """What goes before a command that is to run as the job's user."""

@@ -1,5 +1,6 @@
 """Who may take part, where the job has a secret."""
 import os
+import pathlib
 import re
 import subprocess
 import unittest
@@ -34,6 +35,34 @@ class Secret(unittest.TestCase):
             job.finish()
             job.expect_exit(survivor, 0)
             job.expect_gone(but=[daemon])
+
+    def test_the_key_of_the_home_directory_is_made_by_a_command_and_used_by_itself(self):
+        with Job() as job:
+            made = job.spawn("muster", "key")
+            job.expect_exit(made, 0)
+            path = job.directory / ".muster" / "key"
+            self.assertIn(f"the secret of your jobs is {path}, made now", made.out.read_text())
+            again = job.spawn("muster", "key")
+            job.expect_exit(again, 0)
+            self.assertNotIn("made now", again.out.read_text())
+            shown = job.spawn("muster", "key", "show")
+            job.expect_exit(shown, 0)
+            self.assertEqual(shown.out.read_text(), path.read_text())
+            daemon = job.spawn("musterd", "--port", job.port, "--first-start")
+            wait_for("listening musterd", job.answers)
+            elsewhere = {"HOME": "/nonexistent"}
+            stranger = job.node(nnodes="2", nproc=1, **elsewhere)
+            job.expect_exit(stranger, 78)
+            self.assertIn("has no secret, and this rendezvous has one", stranger.err.read_text())
+            nodes = [job.node(nnodes="2", nproc=1),
+                     job.node(nnodes="2", nproc=1, **elsewhere, MUSTER_KEY=path.read_text().strip())]
+            job.round(0, 2)
+            for worker in job.starts():
+                self.assertNotIn(b"MUSTER_KEY", pathlib.Path(f"/proc/{worker['pid']}/environ").read_bytes())
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+            self.assertNotIn(path.read_text().strip(), daemon.err.read_text() + "".join(node.err.read_text() for node in nodes))
 
     def test_a_node_is_drained_from_anywhere_with_the_secret_and_not_without(self):
         with Job() as job:

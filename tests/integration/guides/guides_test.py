@@ -26,7 +26,7 @@ ELSEWHERE = {REPOSITORY / page: REPOSITORY / test for page, test in (
     ("worker_runtime/python/PYTHON.md", "tests/integration/capi/python_test.py"),
     ("worker_runtime/data/DATA_ORDER.md", "tests/integration/capi/sampler_test.py"))}
 OURS = ("muster", "musterd", "muster-stacks")
-COMMANDS = ("checkpoint", "config", "drain", "fault", "flight")
+COMMANDS = ("checkpoint", "config", "drain", "fault", "flight", "key")
 
 
 @functools.cache

@@ -6,10 +6,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
+#include <thread>
+#include <vector>
 
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/find_secret.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
 
@@ -67,7 +73,12 @@ TEST_CASE("a process that holds a secret cannot be read by others of its user") 
     std::ofstream(path) << std::string(32, 's');
     REQUIRE(::chmod(path.c_str(), 0600) == 0);
     const auto child = ::fork();
-    if (child == 0) ::_exit(read_job_secret(path).has_value() ? ::prctl(PR_GET_DUMPABLE) : 99);
+    if (child == 0)
+        ::_exit(find_secret([&](const char* name) {
+                    return std::string(name) == "MUSTER_SECRET_FILE" ? path : "";
+                }).has_value()
+                    ? ::prctl(PR_GET_DUMPABLE)
+                    : 99);
     int status = -1;
     REQUIRE(::waitpid(child, &status, 0) == child);
     CHECK(status == 0);
@@ -82,35 +93,111 @@ TEST_CASE("the hash is HMAC-SHA256, as RFC 4231 has it") {
           "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
+TEST_CASE("the token of the status pages is made of the secret") {
+    CHECK(status_token(keyed_hash("Jefe")) == hex(keyed_hash("Jefe")("status")));
+}
+
 TEST_CASE("nonces differ") {
     CHECK(random_nonce().size() == 32);
     CHECK(random_nonce() != random_nonce());
 }
 
-TEST_CASE("a secret's file is read without its line end, and only if it is nobody else's business") {
+namespace {
+
+/// An environment with these variables only.
+ValueOf variables(std::map<std::string, std::string> values) {
+    return [values = std::move(values)](const char* name) {
+        const auto found = values.find(name);
+        return found == values.end() ? std::string() : found->second;
+    };
+}
+
+void write(const std::string& path, std::string_view content, mode_t mode = 0600) {
+    std::ofstream(path) << content;
+    REQUIRE(::chmod(path.c_str(), mode) == 0);
+}
+
+constexpr std::string_view long_enough = "sixteen bytes 16";
+
+}  // namespace
+
+TEST_CASE("a secret's file is read without its line end, and only if no other user can read it") {
     const test::ScratchFolder folder;
     const auto path = folder / "secret";
-    const auto write = [&](std::string_view content, mode_t mode) {
-        std::ofstream(path) << content;
-        REQUIRE(::chmod(path.c_str(), mode) == 0);
+    const auto found = [&](const std::string& file) { return find_secret(variables({{"MUSTER_SECRET_FILE", file}})); };
+    const auto complaint = [&](const std::string& file) {
+        const auto secret = found(file);
+        REQUIRE(secret.has_error());
+        CHECK(secret.error().context.starts_with("MUSTER_SECRET_FILE"));
+        return secret.error().context;
     };
-    CHECK_FALSE(read_job_secret("").value());
-    write("a secret of 16 B\n", 0600);
-    REQUIRE(read_job_secret(path).has_value());
-    CHECK(read_job_secret(path).value()("x") == keyed_hash("a secret of 16 B")("x"));
+    write(path, cat(long_enough, "\n"));
+    REQUIRE(found(path).has_value());
+    CHECK(found(path)->text == long_enough);
+    CHECK(found(path)->origin == "MUSTER_SECRET_FILE");
+    CHECK(hash_of(*found(path))("x") == keyed_hash(std::string(long_enough))("x"));
     for (const mode_t mode : {0640, 0604, 0660, 0601}) {
-        write("a secret of 16 B\n", mode);
-        REQUIRE(read_job_secret(path).has_error());
-        CHECK(read_job_secret(path).error().context.find("chmod 600") != std::string::npos);
+        write(path, cat(long_enough, "\n"), mode);
+        CHECK(complaint(path).find("chmod 600") != std::string::npos);
     }
-    write("15 bytes, short\n", 0600);
-    REQUIRE(read_job_secret(path).has_error());
-    CHECK(read_job_secret(path).error().context.find("holds 15 bytes; a secret has at least 16") != std::string::npos);
-    CHECK(status_token(keyed_hash("Jefe")) == hex(keyed_hash("Jefe")("status")));
-    write("\r\n", 0600);
-    CHECK(read_job_secret(path).error().context.find("is empty") != std::string::npos);
-    write(std::string(4097, 'x'), 0600);
-    CHECK(read_job_secret(path).error().context.find("more than 4096 bytes") != std::string::npos);
-    CHECK(read_job_secret(path + "x").has_error());
-    CHECK(read_job_secret("/dev/null").error().context.find("is no file") != std::string::npos);
+    write(path, "\r\n");
+    CHECK(complaint(path).find("is empty") != std::string::npos);
+    write(path, "fifteen bytes 1\n");
+    CHECK(complaint(path).find("holds 15 bytes; a secret has at least 16") != std::string::npos);
+    write(path, std::string(4097, 'x'));
+    CHECK(complaint(path).find("more than 4096 bytes") != std::string::npos);
+    complaint(path + "x");
+    CHECK(complaint("/dev/null").find("is no file") != std::string::npos);
+}
+
+TEST_CASE("the first source of a secret that is set decides, also when it is unusable") {
+    const test::ScratchFolder folder;
+    const auto file = [&](const std::string& name) {
+        write(folder / name, cat(long_enough, " of ", name));
+        return std::string(folder / name);
+    };
+    REQUIRE(::mkdir((folder / ".muster").c_str(), 0700) == 0);
+    const std::string home(folder / "");
+    std::map<std::string, std::string> all{{"HOME", home.substr(0, home.size() - 1)}};
+    CHECK(find_secret(variables(all))->text.empty());
+    CHECK_FALSE(hash_of(*find_secret(variables(all))));
+    const auto origin = [&] { return find_secret(variables(all))->origin; };
+    const auto own = file(".muster/key");
+    CHECK(origin() == own);
+    all["CREDENTIALS_DIRECTORY"] = all["HOME"];
+    CHECK(origin() == own);
+    const auto credential = file("muster.key");
+    CHECK(origin() == credential);
+    all["MUSTER_KEY"] = long_enough;
+    CHECK(origin() == "MUSTER_KEY");
+    all["MUSTER_SECRET_FILE"] = file("given");
+    CHECK(origin() == "MUSTER_SECRET_FILE");
+    all["MUSTER_SECRET_FILE"] += ".missing";
+    CHECK(find_secret(variables(all)).has_error());
+    all.erase("MUSTER_SECRET_FILE");
+    all["MUSTER_KEY"] = "short";
+    CHECK(find_secret(variables(all)).error().context.starts_with("MUSTER_KEY holds 5 bytes"));
+}
+
+TEST_CASE("a user's own key is made once, private, and all that make it at once get the same") {
+    const test::ScratchFolder folder;
+    const std::string home(folder / "home");
+    REQUIRE(::mkdir(home.c_str(), 0700) == 0);
+    const auto here = variables({{"HOME", home}});
+    std::vector<std::string> texts(8);
+    std::vector<std::thread> nodes;
+    for (auto& text : texts) nodes.emplace_back([&] { text = make_own_key(here).value().text; });
+    for (auto& node : nodes) node.join();
+    for (const auto& text : texts) CHECK(text == texts.front());
+    CHECK(texts.front().size() == 64);
+    struct stat facts {};
+    REQUIRE(::stat((home + "/.muster/key").c_str(), &facts) == 0);
+    CHECK((facts.st_mode & 0777) == 0600);
+    REQUIRE(::stat((home + "/.muster").c_str(), &facts) == 0);
+    CHECK((facts.st_mode & 0777) == 0700);
+    CHECK(find_secret(here)->text == texts.front());
+    // Drafts are gone: nothing but "key", "." and "..".
+    CHECK(std::distance(std::filesystem::directory_iterator(home + "/.muster"), {}) == 1);
+    CHECK(make_own_key(variables({})).error().context.find("HOME is not set") != std::string::npos);
+    CHECK(make_own_key(variables({{"HOME", "/proc/1/nowhere"}})).has_error());
 }

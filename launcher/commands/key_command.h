@@ -1,0 +1,15 @@
+// muster key [show]: the secret of this user's jobs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/config/environment.h"
+
+namespace muster::launcher {
+
+/// `arguments` are the words after "key". Without any: makes ~/.muster/key if no secret is set yet, and prints where
+/// the secret comes from. "show": prints the secret alone, for a pipe. Exit codes: 0, 1 no secret or unusable, 2 usage.
+int run_key(const std::vector<std::string>& arguments, const Environment& environment);
+
+}  // namespace muster::launcher

@@ -1,0 +1,96 @@
+#include "rendezvous/secret/find_secret.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/system/private_file.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/job_secret.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+constexpr std::string_view make_one = "Make one: muster key";
+
+Result<Secret> checked(std::string text, std::string origin) {
+    if (text.size() < secret_bytes_min)
+        return Error{Errc::limit_exceeded,
+                     cat(origin, " holds ", text.size(), " bytes; a secret has at least ", secret_bytes_min,
+                         ", because a false daemon can guess a short one. ", make_one)};
+    return Secret{std::move(text), std::move(origin)};
+}
+
+Result<Secret> from_file(const std::string& path, const std::string& origin) {
+    auto text = read_private_file(path, "the secret's file", make_one);
+    if (!text) return with_context(text.error(), origin);
+    return checked(*std::move(text), origin);
+}
+
+bool exists(const std::string& path) {
+    return ::access(path.c_str(), F_OK) == 0;
+}
+
+std::string own_key_path(const ValueOf& value_of) {
+    const auto home = value_of("HOME");
+    return home.starts_with('/') ? cat(home, "/.muster/key") : std::string();
+}
+
+/// Whole and on the disk, or not there: another node may read the directory at any moment.
+Result<void> write_private_file(const std::string& path, std::string_view text) {
+    const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!file.valid()) return error_from_errno(errno, cat("create ", path));
+    const bool is_written = ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    if (!is_written || ::fsync(file.get()) != 0) {
+        const int number = errno;
+        ::unlink(path.c_str());
+        return error_from_errno(number, cat("write ", path));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<Secret> find_secret(const ValueOf& value_of) {
+    if (const auto path = value_of("MUSTER_SECRET_FILE"); !path.empty()) return from_file(path, "MUSTER_SECRET_FILE");
+    if (auto key = value_of("MUSTER_KEY"); !key.empty()) {
+        ::prctl(PR_SET_DUMPABLE, 0);  // as read_private_file does
+        return checked(std::move(key), "MUSTER_KEY");
+    }
+    if (const auto folder = value_of("CREDENTIALS_DIRECTORY"); !folder.empty()) {
+        const auto path = cat(folder, "/muster.key");
+        if (exists(path)) return from_file(path, path);
+    }
+    if (const auto path = own_key_path(value_of); !path.empty() && exists(path)) return from_file(path, path);
+    return Secret{};
+}
+
+Result<Secret> make_own_key(const ValueOf& value_of) {
+    const auto path = own_key_path(value_of);
+    if (path.empty())
+        return Error{Errc::invalid_argument, "HOME is not set, so there is no ~/.muster/key; set MUSTER_KEY"};
+    if (exists(path)) return from_file(path, path);
+    const auto folder = path.substr(0, path.rfind('/'));
+    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return error_from_errno(errno, cat("create ", folder));
+    const auto draft = cat(path, '.', hexadecimal(random_nonce()).substr(0, 16));
+    const auto written = write_private_file(draft, cat(hexadecimal(random_nonce()), '\n'));
+    if (!written) return written.error();
+    // link() refuses an existing name, also over NFS: of several makers one wins.
+    const bool is_made = ::link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST;
+    const int number = errno;
+    ::unlink(draft.c_str());
+    if (!is_made) return error_from_errno(number, cat("create ", path));
+    return from_file(path, path);
+}
+
+native::KeyedHash hash_of(Secret secret) {
+    return secret.text.empty() ? native::KeyedHash{} : keyed_hash(std::move(secret.text));
+}
+
+}  // namespace muster::rendezvous

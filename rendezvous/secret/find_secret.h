@@ -1,0 +1,40 @@
+// Where the secret of this user's jobs comes from, so that nobody has to type one.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/wire/native/secret.h"
+
+namespace muster::rendezvous {
+
+/// Of characters: 16 random ones of a keyboard's are beyond guessing.
+inline constexpr std::size_t secret_bytes_min = 16;
+
+struct Secret {
+    std::string text;    ///< empty: no source is set, and jobs have no secret
+    std::string origin;  ///< for messages: "MUSTER_KEY", "/home/ada/.muster/key"
+};
+
+/// The value of an environment variable; empty if it is not set.
+using ValueOf = std::function<std::string(const char* name)>;
+
+/// The first source that is set decides, and a source that is set and unusable is an error that names it:
+///   1. MUSTER_SECRET_FILE: a private file;
+///   2. MUSTER_KEY: the secret itself;
+///   3. $CREDENTIALS_DIRECTORY/muster.key: systemd's LoadCredential=muster.key:PATH;
+///   4. ~/.muster/key: made by `muster key`. Nodes with one home directory share it.
+/// Errors: a file that read_private_file refuses; limit_exceeded: a secret of less than secret_bytes_min bytes. Like
+/// read_private_file, it keeps other processes of this user from reading this one.
+Result<Secret> find_secret(const ValueOf& value_of);
+
+/// Makes ~/.muster/key with 32 random bytes as 64 hexadecimal digits, mode 0600, in a directory of mode 0700, unless it
+/// exists. Of several nodes that make it at once in one home directory, all get the key of the first one. Errors: no
+/// HOME; the system's.
+Result<Secret> make_own_key(const ValueOf& value_of);
+
+/// The hash that is keyed with the secret; an empty function for none.
+native::KeyedHash hash_of(Secret secret);
+
+}  // namespace muster::rendezvous
