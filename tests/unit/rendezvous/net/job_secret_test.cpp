@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "rendezvous/base/system/private_file.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
@@ -61,4 +62,24 @@ TEST_CASE("a secret's file is read without its line end, and only if it is nobod
     CHECK(read_job_secret(path).error().context.find("more than 4096 bytes") != std::string::npos);
     CHECK(read_job_secret(path + "x").has_error());
     CHECK(read_job_secret("/dev/null").error().context.find("is no file") != std::string::npos);
+}
+
+TEST_CASE("a file of root's that a user reads by its group is private, as a mounted Secret of Kubernetes is") {
+    constexpr uid_t root = 0;
+    constexpr uid_t user = 1000;
+    constexpr uid_t other = 1001;
+    for (const mode_t mode : {0400, 0600}) {
+        CHECK(is_private_to(user, mode, user));
+        CHECK(is_private_to(user, mode, root));
+        CHECK(is_private_to(root, mode, root));
+        CHECK_FALSE(is_private_to(user, mode, other));
+        CHECK_FALSE(is_private_to(root, mode, user));
+    }
+    for (const mode_t mode : {0440, 0640}) {
+        CHECK(is_private_to(user, mode, root));
+        CHECK_FALSE(is_private_to(user, mode, user));
+        CHECK_FALSE(is_private_to(root, mode, root));
+        CHECK_FALSE(is_private_to(user, mode, other));
+    }
+    for (const mode_t mode : {0444, 0460, 0450, 0660, 0644, 0441}) CHECK_FALSE(is_private_to(user, mode, root));
 }
