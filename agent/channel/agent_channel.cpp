@@ -16,6 +16,7 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/datagram.h"
+#include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/wire/local/codec.h"
 
 namespace muster::agent {
@@ -28,12 +29,6 @@ namespace {
 std::string fresh_address(std::uint32_t local_rank) {
     std::random_device random;
     return cat("@muster/", ::getpid(), '/', random(), random(), '/', local_rank);
-}
-
-bool is_our_user(int socket) {
-    ucred peer{};
-    socklen_t size = sizeof peer;
-    return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
 /// Of each directory. A rank that dies may have given one less than the others.
@@ -127,7 +122,7 @@ void AgentChannel::Body::accept() {
     // Its end may lie in the queue still.
     if (socket.valid() && worker_.is_open()) read_some();
     // One worker, one connection: a second one (a forked data loader) is closed at once. So are strangers.
-    if (!socket.valid() || worker_.is_open() || !is_our_user(socket.get())) return;
+    if (!socket.valid() || worker_.is_open() || !peer_is_our_user(socket.get())) return;
     boost::system::error_code failure;
     worker_.assign(socket.get(), failure);
     if (failure) return;

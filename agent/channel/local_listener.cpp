@@ -17,7 +17,8 @@ Result<FileDescriptor> listen_locally(std::string_view address, std::string_view
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + address.size());
     FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (socket.get() < 0) return error_from_errno(errno, cat("make the socket for ", whom));
-    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0 || ::listen(socket.get(), 4) != 0)
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0 ||
+        ::listen(socket.get(), SOMAXCONN) != 0)
         return error_from_errno(errno, cat("listen for ", whom, " at @", address));
     return socket;
 }

@@ -9,6 +9,7 @@
 
 namespace muster::agent {
 
+/// Anybody on this host may connect, so the queue is as long as the system allows: others do not fill it at once.
 /// `address` without the '@' that stands for the zero byte in front. Errors are the system's; `whom` completes "listen
 /// for ... at @address".
 Result<FileDescriptor> listen_locally(std::string_view address, std::string_view whom);

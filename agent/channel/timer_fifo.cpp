@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 
@@ -33,6 +34,12 @@ bool ended_by(const WorkerEnd& end, std::int32_t signal) {
     if (const auto* signaled = std::get_if<Signaled>(&end)) return signaled->signal == signal;
     const auto* exited = std::get_if<Exited>(&end);
     return exited != nullptr && exited->code == shell_base + signal;
+}
+
+std::string random_letters() {
+    std::string letters;
+    for (const char byte : random_bytes(16)) letters += static_cast<char>('a' + static_cast<unsigned char>(byte) % 26);
+    return letters;
 }
 
 Result<FileDescriptor> make_fifo(const std::string& path) {
@@ -59,7 +66,8 @@ Result<void> TimerFifo::open(std::map<std::string, std::string>& environment, co
     const auto enabled = environment.find(enable_variable);
     if (enabled == environment.end() || enabled->second != "1") return {};
     auto& path = environment[path_variable];
-    if (path.empty()) path = cat(temporary, "/watchdog_timer_", ::getpid());
+    // A name that nobody can take before: the directory is everybody's.
+    if (path.empty()) path = cat(temporary, "/watchdog_timer_", ::getpid(), '_', random_letters());
     auto fifo = make_fifo(path);
     if (!fifo) return fifo.error();
     path_ = path;

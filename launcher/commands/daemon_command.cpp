@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "launcher/host/environment_probe.h"
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/sockets/reachable.h"
 #include "rendezvous/base/sockets/socket_address.h"
@@ -99,7 +100,7 @@ Result<native::CommandAnswer> converse(DaemonConnection& talk, const std::string
     if (auto said = talk.say(native::Proof{proof}); !said) return said.error();
     const auto proven = talk.hear<native::Challenge>();
     if (!proven) return proven.error();
-    if (!native::same_proof(native::proof_of(secret, native::Prover::daemon, hello, asked->nonce), proven->proof))
+    if (!same_digest(native::proof_of(secret, native::Prover::daemon, hello, asked->nonce), proven->proof))
         return Error{Errc::permission_denied, "it does not know the job's secret"};
     talk.command_said = true;
     if (auto said = talk.say(command); !said) return said.error();

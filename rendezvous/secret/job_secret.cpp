@@ -1,39 +1,18 @@
 #include "rendezvous/secret/job_secret.h"
 
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <sys/random.h>
+#include <utility>
 
-#include <array>
-#include <cerrno>
-
-#include "rendezvous/base/check.h"
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/system/private_file.h"
 
 namespace muster::rendezvous {
 
-namespace {
-
-constexpr std::size_t hash_bytes = 32;
-
-}  // namespace
-
 native::KeyedHash keyed_hash(std::string key) {
-    return [key = std::move(key)](std::string_view text) {
-        std::array<unsigned char, hash_bytes> out{};
-        unsigned size = 0;
-        const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
-        const auto* made =
-            ::HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), bytes, text.size(), out.data(), &size);
-        MUSTER_CHECK(made != nullptr && size == hash_bytes, size);
-        return std::string(out.begin(), out.end());
-    };
+    return [key = std::move(key)](std::string_view text) { return hmac_sha256(key, text); };
 }
 
 std::string random_nonce() {
-    std::string nonce(32, '\0');
-    MUSTER_CHECK(::getrandom(nonce.data(), nonce.size(), 0) == static_cast<ssize_t>(nonce.size()), errno);
-    return nonce;
+    return random_bytes(32);
 }
 
 Result<native::KeyedHash> read_job_secret(const std::string& path) {

@@ -36,11 +36,17 @@ Save save_of(const Ticket& ticket) {
     return {ticket.step, ticket.round, ticket.save, std::string(ticket.opening, sizeof ticket.opening)};
 }
 
+/// Another rank may say anything: a head has its limit, and lies inside its file.
+bool is_sound(const Ticket& ticket) {
+    return ticket.step >= 0 && ticket.data_begin <= ticket.size_bytes &&
+           ticket.data_begin <= safetensors_length_bytes + safetensors_header_bytes_max;
+}
+
 /// The newest save of which all parts are there; by rank of the world that made it, the ticket. Empty: none is.
 std::vector<std::size_t> newest_whole(const std::vector<Ticket>& tickets) {
     std::map<Save, std::map<int, std::size_t>> saves;
     for (std::size_t i = 0; i < tickets.size(); ++i) {
-        if (tickets[i].step >= 0) saves[save_of(tickets[i])].emplace(tickets[i].rank, i);
+        if (is_sound(tickets[i])) saves[save_of(tickets[i])].emplace(tickets[i].rank, i);
     }
     for (auto save = saves.rbegin(); save != saves.rend(); ++save) {
         std::vector<std::size_t> parts;

@@ -138,9 +138,9 @@ Result<bool> NeighbourCopies::exchange(const Image& image) {
 
 /// All ranks of this node look before any of them takes: each leaves room for all, and as much again for training.
 Result<SharedSegment> NeighbourCopies::take_memory(std::uint64_t size) const {
-    // A little more, for longer texts beside the tensors.
-    const auto bytes = in_whole_blocks(size) + 16 * file_alignment;
     const auto share = available_memory_bytes() / (2 * static_cast<std::size_t>(std::max(terms_.ranks_here, 1)));
+    // A little more, for longer texts beside the tensors. Another rank says the size: no sum with it may wrap around.
+    const auto bytes = size < share ? in_whole_blocks(size) + 16 * file_alignment : size;
     if (bytes >= share) {
         return Error{Errc::limit_exceeded,
                      cat("cannot reserve ", bytes >> 10, " KiB for a copy of another node's snapshot: each of the ",

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rendezvous/base/sockets/datagram.h"
+#include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/local/codec.h"
 
@@ -28,6 +29,10 @@ Result<FileDescriptor> AgentLink::reach(const std::string& address) {
         Error error = error_from_errno(errno, cat("reach the agent at ", address));
         error.code = Errc::unreachable;
         return error;
+    }
+    if (const auto user = peer_user(socket.get()); user != ::geteuid()) {
+        return Error{Errc::refused, cat("MUSTER_AGENT_SOCKET=", address, " is another user's (uid ",
+                                        user ? cat(*user) : "unknown", "); this worker runs as uid ", ::geteuid())};
     }
     return socket;
 }

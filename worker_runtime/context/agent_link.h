@@ -19,7 +19,8 @@ class AgentLink {
     /// Receives a message and its descriptor (for local::Offer; else an invalid one).
     using Heard = std::function<void(const local::Message&, FileDescriptor)>;
 
-    /// A non-blocking connection to the agent's end at `address`. Errors: invalid_argument, unreachable.
+    /// A non-blocking connection to the agent's end at `address`. Errors: invalid_argument,
+    /// unreachable, refused: a process of another user listens there.
     static Result<FileDescriptor> reach(const std::string& address);
 
     /// `heard` receives the agent's messages in the watch's thread. unreachable: no process listens at `address`.

@@ -22,6 +22,7 @@ std::string obstacle(const std::vector<LocalIdentity>& identities) {
         if (other.kernel != first.kernel) return cat(first.host, " and ", other.host, " are different hosts");
     }
     for (const auto& other : identities) {
+        if (other.user != first.user) return cat("ranks ", first.rank, " and ", other.rank, " run as different users");
         if (!can_meet(first, other)) return "ranks of one host have different network namespaces (containers?)";
     }
     return "";
@@ -35,7 +36,7 @@ Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const
     const TcpOptions tcp{.addresses = terms.addresses, .algorithm = terms.algorithm, .watch = terms.watch};
     if (terms.choice == TransportChoice::tcp) return make_tcp_transport(group, tcp);
     const auto wait = group.meeting_wait();
-    auto door = LocalDoor::open(group.rank, group.size);
+    auto door = LocalDoor::open(group.rank);
     if (!door) return door.error();
     door->identity.node = terms.node;
     door->identity.rank = group.in_root(group.rank);

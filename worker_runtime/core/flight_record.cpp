@@ -12,6 +12,9 @@ namespace muster::runtime {
 
 namespace {
 
+/// Each rank without a record is a line of the report.
+constexpr std::int32_t group_size_max = 1'000'000;
+
 std::string text_of(const char* field, std::size_t size) {
     return {field, ::strnlen(field, size)};
 }
@@ -193,6 +196,12 @@ Result<FlightRing> read_flight_ring(std::string_view bytes) {
     if (header.entry_count == 0 || header.entry_count > room || header.group_count > flight_group_count_max) {
         return Error{Errc::bad_frame, cat("a damaged flight record: ", header.entry_count, " entries in room for ",
                                           room, ", ", header.group_count, " groups")};
+    }
+    for (std::uint32_t i = 0; i < header.group_count; ++i) {
+        if (header.group_sizes[i] < 1 || header.group_sizes[i] > group_size_max || header.group_ranks[i] < 0 ||
+            header.group_ranks[i] >= header.group_sizes[i])
+            return Error{Errc::bad_frame, cat("a damaged flight record: rank ", header.group_ranks[i], " of ",
+                                              header.group_sizes[i], " in a communicator")};
     }
     const std::uint64_t count = std::min<std::uint64_t>(header.next, header.entry_count);
     for (std::uint64_t number = header.next - count; number < header.next; ++number) {

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "rendezvous/base/check.h"
 #include "worker_runtime/arithmetic/gradient_math.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/tcp_slices.h"
@@ -90,9 +89,10 @@ Result<void> NodeReduction::meet(const Operation& operation, const RunTerms& ter
 Result<void> NodeReduction::reduce_part(const Operation& part, const Operation& whole, const RunTerms& terms) {
     Operation carried = part;
     if (auto met = meet(part, terms); !met) return met;
-    auto memory = groups_.node != nullptr ? groups_.node->common_memory() : std::vector<void*>{part.output};
-    const bool staged = memory.empty() || !can_chain(part.type);
-    if (!staged) return chain_nodes(carried, std::move(memory), whole, terms);
+    auto memory = common_memory(part);
+    if (!memory) return memory.error();
+    const bool staged = memory->empty() || !can_chain(part.type);
+    if (!staged) return chain_nodes(carried, std::move(*memory), whole, terms);
     auto done = reduce_staged(carried, whole, terms);
     if (done) copy_elements(carried, part);
     return done;
@@ -101,9 +101,20 @@ Result<void> NodeReduction::reduce_part(const Operation& part, const Operation& 
 /// The sums of all ranks' `part`, in staging memory, which `part` then speaks of.
 Result<void> NodeReduction::reduce_staged(Operation& part, const Operation& whole, const RunTerms& terms) {
     if (auto copied = groups_.fail_tcp_on_error(stage(part, terms)); !copied) return copied;
-    auto memory = groups_.node != nullptr ? groups_.node->common_memory() : std::vector<void*>{part.output};
-    MUSTER_CHECK(!memory.empty(), part.count);
-    return chain_nodes(part, std::move(memory), whole, terms);
+    auto memory = common_memory(part);
+    if (!memory) return memory.error();
+    if (memory->empty())
+        return groups_.fail_node_on_error(
+            groups_.tcp.fail(Errc::bad_frame, "the ranks of a node disagree where they staged"));
+    return chain_nodes(part, std::move(*memory), whole, terms);
+}
+
+/// Where `part` lies on each rank of this node; empty where that is no common memory.
+Result<std::vector<void*>> NodeReduction::common_memory(const Operation& part) {
+    if (groups_.node == nullptr) return std::vector<void*>{part.output};
+    auto memory = groups_.node->common_memory(bytes_of(part));
+    if (!memory) return groups_.tcp.fail(memory.error().code, memory.error().context);
+    return memory;
 }
 
 Result<void> NodeReduction::chain_nodes(const Operation& part, std::vector<void*> memory, const Operation& whole,

@@ -30,6 +30,7 @@ class NodeReduction {
     Result<void> chain_nodes(const Operation& part, std::vector<void*> memory, const Operation& whole,
                              const RunTerms& terms);
     Result<void> meet(const Operation& operation, const RunTerms& terms);
+    Result<std::vector<void*>> common_memory(const Operation& part);
     Result<void> stage(Operation& operation, const RunTerms& terms);
     [[nodiscard]] ChainPlace place_in(const Operation& operation, std::vector<void*> memory) const;
 

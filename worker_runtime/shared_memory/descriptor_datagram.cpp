@@ -1,7 +1,6 @@
 #include "worker_runtime/shared_memory/descriptor_datagram.h"
 
 #include <errno.h>
-#include <poll.h>
 
 #include <utility>
 
@@ -10,10 +9,14 @@
 namespace muster::runtime {
 
 Result<bool> wait_ready(int fd, short events, const MeetingWait& wait) {
+    pollfd polled{fd, events, 0};
+    return wait_any_ready({&polled, 1}, wait);
+}
+
+Result<bool> wait_any_ready(std::span<pollfd> polled, const MeetingWait& wait) {
     for (;;) {
         const auto now = std::chrono::steady_clock::now();
-        pollfd ready{fd, events, 0};
-        const int count = ::poll(&ready, 1, poll_timeout_ms(wait.next_check(now), now));
+        const int count = ::poll(polled.data(), polled.size(), poll_timeout_ms(wait.next_check(now), now));
         if (count > 0) return true;
         if (auto stands = wait.check_alive(); !stands) return stands.error();
         if (now >= wait.deadline || (count < 0 && errno != EINTR)) return false;

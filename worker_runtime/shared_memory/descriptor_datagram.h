@@ -1,6 +1,8 @@
 // Datagrams of rendezvous/base/sockets/datagram.h, waited for until a deadline.
 #pragma once
 
+#include <poll.h>
+
 #include <span>
 #include <string_view>
 
@@ -12,6 +14,8 @@ namespace muster::runtime {
 
 /// Returns when `fd` is ready for `events` (poll's), or false at the deadline.
 Result<bool> wait_ready(int fd, short events, const MeetingWait& wait);
+/// The same for several: true when one is ready; their `revents` show which.
+Result<bool> wait_any_ready(std::span<pollfd> polled, const MeetingWait& wait);
 
 Result<void> send_datagram_before(const MeetingWait& wait, int fd, std::string_view bytes,
                                   std::span<const int> descriptors = {});

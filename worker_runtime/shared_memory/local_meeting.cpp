@@ -5,9 +5,7 @@
 #include <poll.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -16,7 +14,8 @@
 #include <utility>
 
 #include "rendezvous/base/check.h"
-#include "rendezvous/base/kernel/boot_id.h"
+#include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/shared_memory/descriptor_datagram.h"
 
@@ -25,24 +24,15 @@ namespace muster::runtime {
 namespace {
 
 constexpr std::size_t trouble_bytes_max = 1024;
+/// A number, a blank and a digest.
+constexpr std::size_t hello_bytes_max = 64;
+/// Connections of our own user that have not proven anything. A rank does that at once.
+constexpr std::size_t guests_max = local_ranks_max + 64;
+/// Between two looks at the deadline while a leader's queue is full.
+constexpr Duration connect_nap_max = 1s;
 
 /// The leader waits for all others until the deadline, and then says who did not come: so much later at most.
 constexpr Duration leaders_message_timeout = 1s;
-
-std::string random_digits() {
-    unsigned char bytes[16] = {};
-    std::size_t filled = 0;
-    while (filled < sizeof bytes) {
-        const auto got = ::getrandom(bytes + filled, sizeof bytes - filled, 0);
-        if (got > 0) filled += static_cast<std::size_t>(got);
-    }
-    std::string digits;
-    for (const auto byte : bytes) {
-        digits += "0123456789abcdef"[byte >> 4];
-        digits += "0123456789abcdef"[byte & 15];
-    }
-    return digits;
-}
 
 sockaddr_un abstract_address(const std::string& digits, socklen_t& length) {
     sockaddr_un address{};
@@ -53,51 +43,6 @@ sockaddr_un abstract_address(const std::string& digits, socklen_t& length) {
     return address;
 }
 
-}  // namespace
-
-LocalIdentity LocalIdentity::of_this_process(int rank) {
-    LocalIdentity identity;
-    identity.rank = rank;
-    char host[256] = {};
-    identity.host = ::gethostname(host, sizeof host - 1) == 0 && host[0] != '\0' ? host : "unknown";
-    identity.kernel = boot_id();
-    struct stat facts {};
-    if (::stat("/proc/self/ns/net", &facts) == 0) identity.network_space = cat(facts.st_dev, "-", facts.st_ino);
-    if (identity.network_space.empty()) identity.network_space = "unknown";
-    identity.pid = ::getpid();
-    identity.address = random_digits();
-    return identity;
-}
-
-std::string LocalIdentity::encode() const {
-    return join({host, kernel, network_space, cat(pid), cat(node), cat(rank), address}, " ");
-}
-
-Result<LocalIdentity> LocalIdentity::decode(const std::string& text) {
-    const auto words = split(text, ' ');
-    LocalIdentity identity;
-    if (words.size() != 7 || !parse_number(words[3], identity.pid) || !parse_number(words[4], identity.node) ||
-        !parse_number(words[5], identity.rank) || words[6].size() != 32) {
-        return Error{Errc::bad_frame, cat("a rank's identity is malformed: \"", text, '"')};
-    }
-    identity.host = words[0];
-    identity.kernel = words[1];
-    identity.network_space = words[2];
-    identity.address = words[6];
-    return identity;
-}
-
-std::string describe(const LocalIdentity& identity) {
-    return cat("rank ", identity.rank, " (pid ", identity.pid, " on ", identity.host, ")");
-}
-
-bool can_meet(const LocalIdentity& a, const LocalIdentity& b) {
-    return a.kernel == b.kernel && a.kernel != "unknown" && a.network_space == b.network_space &&
-           a.network_space != "unknown";
-}
-
-namespace {
-
 /// Those of the other ranks that `is_missing(rank)`, as messages name them.
 template <typename IsMissing>
 std::string name_missing(const std::vector<LocalIdentity>& identities, IsMissing is_missing) {
@@ -107,51 +52,86 @@ std::string name_missing(const std::vector<LocalIdentity>& identities, IsMissing
     return join(names, ", ");
 }
 
-/// Accepts the other ranks; each says its number.
-Result<void> accept_all(const FileDescriptor& listener, std::vector<FileDescriptor>& sockets,
-                        const std::vector<LocalIdentity>& identities, const MeetingWait& wait) {
-    for (std::size_t missing = sockets.size() - 1; missing > 0;) {
-        const auto ready = wait_ready(listener.get(), POLLIN, wait);
-        if (!ready) return ready.error();
-        if (!*ready) {
-            const auto absent = name_missing(identities, [&](std::size_t rank) { return !sockets[rank].valid(); });
-            return Error{Errc::timed_out, cat(absent, " did not connect on this host")};
-        }
-        FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (!socket.valid()) continue;
-        auto hello = receive_datagram_before(wait, socket.get());
-        std::size_t rank = 0;
-        if (!hello || !parse_number(std::string_view(hello->bytes), rank) || rank == 0 || rank >= sockets.size() ||
-            sockets[rank].valid()) {
-            continue;  // a stranger
-        }
-        sockets[rank] = std::move(socket);
-        --missing;
-    }
-    return {};
+/// Shows that a rank of the group speaks: keyed with what only those know who can read the leader's identity. The
+/// addresses are new in each group, and the sides hash different words, so no proof is of use a second time.
+std::string proof_of(std::string_view side, const LocalIdentity& leader, const LocalIdentity& rank) {
+    return hmac_sha256(leader.key, cat("muster ", side, ' ', rank.rank, ' ', rank.address, ' ', leader.address));
 }
 
-Result<FileDescriptor> listen_at(const std::string& digits, int backlog) {
+/// A rank's first words: its number in the meeting, and its proof.
+std::string hello_of(std::size_t rank, const std::vector<LocalIdentity>& identities) {
+    return cat(rank, ' ', proof_of("rank", identities[0], identities[rank]));
+}
+
+/// The leader's side while the star forms. Anybody may connect: another user is refused at once, and nobody is waited
+/// for before he has proven that he is a missing rank.
+class Reception {
+  public:
+    Reception(const FileDescriptor& listener, std::vector<FileDescriptor>& sockets,
+              const std::vector<LocalIdentity>& identities)
+        : listener_(listener), sockets_(sockets), identities_(identities), missing_(sockets.size() - 1) {}
+
+    Result<void> accept_all(const MeetingWait& wait) {
+        while (missing_ > 0) {
+            std::vector<pollfd> polled{{listener_.get(), POLLIN, 0}};
+            for (const auto& guest : guests_) polled.push_back({guest.get(), POLLIN, 0});
+            const auto ready = wait_any_ready(polled, wait);
+            if (!ready) return ready.error();
+            if (auto stands = wait.check_alive(); !stands) return stands;
+            if (!*ready || std::chrono::steady_clock::now() > wait.deadline) {
+                const auto absent =
+                    name_missing(identities_, [this](std::size_t rank) { return !sockets_[rank].valid(); });
+                return Error{Errc::timed_out, cat(absent, " did not connect on this host")};
+            }
+            // Before others take their places.
+            for (std::size_t i = 0; i < guests_.size(); ++i)
+                if (polled[i + 1].revents != 0) hear(guests_[i]);
+            std::erase_if(guests_, [](const FileDescriptor& guest) { return !guest.valid(); });
+            if (polled[0].revents != 0) accept();
+        }
+        return {};
+    }
+
+  private:
+    void accept() {
+        FileDescriptor guest(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!guest.valid() || !peer_is_our_user(guest.get())) return;
+        if (guests_.size() == guests_max) guests_.erase(guests_.begin());
+        guests_.push_back(std::move(guest));
+    }
+
+    /// Takes the guest in, or leaves it where it is to be heard again, or closes it.
+    void hear(FileDescriptor& guest) {
+        const auto hello = receive_datagram(guest.get(), hello_bytes_max, 0);
+        if (!hello && errno == EAGAIN) return;
+        FileDescriptor socket = std::exchange(guest, {});
+        std::size_t rank = 0;
+        const auto bytes = hello ? std::string_view(hello->bytes) : std::string_view();
+        if (!parse_number(bytes.substr(0, bytes.find(' ')), rank) || rank == 0 || rank >= sockets_.size() ||
+            sockets_[rank].valid() || !same_digest(bytes, hello_of(rank, identities_))) {
+            return;
+        }
+        if (send_datagram(socket.get(), proof_of("leader", identities_[0], identities_[rank])) != 0) return;
+        sockets_[rank] = std::move(socket);
+        --missing_;
+    }
+
+    const FileDescriptor& listener_;
+    std::vector<FileDescriptor>& sockets_;
+    const std::vector<LocalIdentity>& identities_;
+    std::size_t missing_;
+    std::vector<FileDescriptor> guests_;  ///< have said nothing yet, the oldest first
+};
+
+Result<FileDescriptor> listen_at(const std::string& digits) {
     FileDescriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     socklen_t length = 0;
     const sockaddr_un address = abstract_address(digits, length);
     if (!listener.valid() || ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-        ::listen(listener.get(), backlog) != 0) {
+        ::listen(listener.get(), SOMAXCONN) != 0) {
         return error_from_errno(errno, "listen for the ranks of this host");
     }
     return listener;
-}
-
-Result<FileDescriptor> connect_to(const LocalIdentity& leader, int rank, const MeetingWait& wait) {
-    socklen_t length = 0;
-    const sockaddr_un address = abstract_address(leader.address, length);
-    FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    // The leader listens before it tells its address, so a refusal means that it has gone.
-    if (!socket.valid() || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-        return error_from_errno(errno, cat("meet rank 0 (pid ", leader.pid, " on ", leader.host, ") on this host"));
-    }
-    if (auto sent = send_datagram_before(wait, socket.get(), cat(rank)); !sent) return sent.error();
-    return socket;
 }
 
 /// On the wire a datagram is "." or what is wrong: the error's number, a blank, and text.
@@ -177,11 +157,58 @@ Error about(const LocalIdentity& who, Error error) {
     return with_context(std::move(error), describe(who));
 }
 
+MeetingWait until_leaders_word(MeetingWait wait) {
+    if (wait.deadline < no_deadline - leaders_message_timeout) wait.deadline += leaders_message_timeout;
+    return wait;
+}
+
+/// The leader listens before it publishes its address, so a refused connection means that it has gone. Where others
+/// have filled the queue in front of it, this waits until it takes them out.
+Result<FileDescriptor> connect_to(const LocalIdentity& leader, const MeetingWait& wait) {
+    socklen_t length = 0;
+    const sockaddr_un address = abstract_address(leader.address, length);
+    FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const auto context = cat("meet rank 0 (pid ", leader.pid, " on ", leader.host, ") on this host");
+    while (socket.valid()) {
+        const auto now = std::chrono::steady_clock::now();
+        const auto nap = std::clamp<Duration>(wait.next_check(now) - now, 1ms, connect_nap_max);
+        const timeval limit{.tv_sec = nap / 1s, .tv_usec = (nap % 1s) / 1us};
+        ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+        if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) return socket;
+        if (errno != EAGAIN && errno != EINTR) break;
+        if (auto stands = wait.check_alive(); !stands) return stands.error();
+        if (now >= wait.deadline) return Error{Errc::timed_out, cat(context, ": it accepts no connection")};
+    }
+    return error_from_errno(errno, context);
+}
+
+/// Connects to the leader, and shows it that this is `rank`. Nothing of the group's goes to anybody who is not of our
+/// user and does not know the group's key.
+Result<FileDescriptor> join_leader(std::size_t rank, const std::vector<LocalIdentity>& identities,
+                                   const MeetingWait& wait) {
+    const auto& leader = identities[0];
+    auto socket = connect_to(leader, wait);
+    if (!socket) return socket;
+    if (const auto user = peer_user(socket->get()); user != ::geteuid()) {
+        return about(leader, {Errc::refused, cat("another user (uid ", user ? cat(*user) : "unknown",
+                                                 ") listens at its address; this rank runs as uid ", ::geteuid())});
+    }
+    const auto sent = send_datagram_before(wait, socket->get(), hello_of(rank, identities));
+    const auto proof = receive_datagram_before(until_leaders_word(wait), socket->get());
+    if (auto stands = wait.check_alive(); !proof && !stands) return stands.error();
+    if (!proof) return about(leader, sent ? proof.error() : sent.error());
+    if (!same_digest(proof->bytes, proof_of("leader", leader, identities[rank])))
+        return about(leader, {Errc::refused,
+                              "another process, which does not know the group's key, listens at its "
+                              "address"});
+    return socket;
+}
+
 }  // namespace
 
-Result<LocalDoor> LocalDoor::open(int rank, int group_size) {
+Result<LocalDoor> LocalDoor::open(int rank) {
     LocalDoor door{LocalIdentity::of_this_process(rank), {}};
-    auto listener = listen_at(door.identity.address, group_size);
+    auto listener = listen_at(door.identity.address);
     if (!listener) return listener.error();
     door.listener = std::move(*listener);
     return door;
@@ -193,7 +220,8 @@ Result<LocalMeeting> LocalMeeting::hold(int rank, LocalDoor door, std::vector<Lo
     LocalMeeting meeting(rank, std::move(identities));
     if (rank == 0) {
         meeting.sockets_.resize(meeting.identities_.size());
-        if (auto all = accept_all(door.listener, meeting.sockets_, meeting.identities_, wait); !all) {
+        Reception reception(door.listener, meeting.sockets_, meeting.identities_);
+        if (auto all = reception.accept_all(wait); !all) {
             // Those who came wait for the leader's word.
             for (const auto& socket : meeting.sockets_)
                 if (socket.valid()) (void)send_datagram_before(wait.deadline, socket.get(), words_of(all.error()));
@@ -201,7 +229,7 @@ Result<LocalMeeting> LocalMeeting::hold(int rank, LocalDoor door, std::vector<Lo
         }
         return meeting;
     }
-    auto socket = connect_to(meeting.identities_[0], rank, wait);
+    auto socket = join_leader(static_cast<std::size_t>(rank), meeting.identities_, wait);
     if (!socket) return socket.error();
     meeting.sockets_.push_back(std::move(*socket));
     return meeting;
@@ -261,9 +289,7 @@ Result<std::vector<FileDescriptor>> LocalMeeting::follow(const FileDescriptor& o
     if (!wrong) numbers.push_back(own.get());
     // Where that fails, the leader may have said why before it left.
     const auto sent = send_datagram_before(wait, sockets_[0].get(), words_of(wrong), numbers);
-    auto leaders = wait;
-    if (wait.deadline < no_deadline - leaders_message_timeout) leaders.deadline += leaders_message_timeout;
-    auto parcel = receive_datagram_before(leaders, sockets_[0].get());
+    auto parcel = receive_datagram_before(until_leaders_word(wait), sockets_[0].get());
     if (auto stands = wait.check_alive(); !parcel && !stands) return stands.error();
     if (!parcel) return about(identities_[0], sent ? parcel.error() : sent.error());
     if (auto theirs = wrong_in(*parcel, identities_.size()); theirs) return *theirs;

@@ -1,6 +1,8 @@
 // Ranks of one host pass descriptors to each other: a star of Unix sockets around the lowest rank. The leader listens
-// on an abstract address (no file; it vanishes with the process), a random token from the round's store, so no other
-// program connects by mistake. If the address is reachable, both ranks use one kernel.
+// on an abstract address: no file, and it vanishes with the process. If the address is reachable, both ranks use one
+// kernel. /proc/net/unix shows the address to every user of the host, so it is no secret. Each side therefore asks the
+// kernel whether the other runs as its own user, and demands a proof keyed with what the leader publishes in the
+// round's store: root of a container that shares this network namespace has our number where this process is root, too.
 #pragma once
 
 #include <optional>
@@ -10,31 +12,10 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "worker_runtime/shared_memory/local_identity.h"
 #include "worker_runtime/transport/meeting_wait.h"
 
 namespace muster::runtime {
-
-/// The identity that a rank publishes before it connects.
-struct LocalIdentity {
-    std::string host;           ///< for messages
-    std::string kernel;         ///< boot id
-    std::string network_space;  ///< abstract addresses live in a network namespace
-    int pid = 0;                ///< for messages; in a container it is the container's
-    int node = 0;               ///< the launcher's number of the node
-    std::string address;        ///< the listen address of this rank, 32 hexadecimal digits
-
-    int rank = 0;  ///< in the whole group; the ranks that meet may be a part of it
-
-    static LocalIdentity of_this_process(int rank);
-    [[nodiscard]] std::string encode() const;
-    static Result<LocalIdentity> decode(const std::string& text);
-};
-
-/// "rank 3 (pid 4711 on gpu07)".
-std::string describe(const LocalIdentity& identity);
-
-/// True if these two ranks can pass descriptors to each other.
-bool can_meet(const LocalIdentity& a, const LocalIdentity& b);
 
 /// The maximum number of ranks in one meeting: its descriptors travel in one message.
 inline constexpr int local_ranks_max = 253;
@@ -44,14 +25,15 @@ struct LocalDoor {
     LocalIdentity identity;
     FileDescriptor listener;
 
-    static Result<LocalDoor> open(int rank, int group_size);
+    static Result<LocalDoor> open(int rank);
 };
 
 /// One rank's end of the star.
 class LocalMeeting {
   public:
     /// Connects ranks 0..size-1, all on this host. `identities` are in rank order. An error names all missing ranks, on
-    /// every rank that joined.
+    /// every rank that joined. Processes that are no rank of this group are refused, and hold up nobody. refused: a
+    /// process that does not belong to the group listens at rank 0's address.
     static Result<LocalMeeting> hold(int rank, LocalDoor door, std::vector<LocalIdentity> identities,
                                      const MeetingWait& wait);
 

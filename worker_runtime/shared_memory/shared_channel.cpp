@@ -11,7 +11,7 @@ namespace muster::runtime {
 Result<void> SharedChannel::send(const Operation& operation, const RunTerms& terms) {
     ChannelLine& line = group_.channel(from_, to_);
     const std::size_t total = operation.count * size_of(operation.type);
-    const std::size_t payload_max = channel_slot_bytes(group_.size()) - sizeof(SlotHead);
+    const std::size_t payload_max = payload_bytes_max();
     const auto* const data = static_cast<const std::byte*>(operation.input);
     std::size_t done = 0;
     do {
@@ -38,6 +38,7 @@ Result<void> SharedChannel::send(const Operation& operation, const RunTerms& ter
 Result<void> SharedChannel::receive(const Operation& operation, const RunTerms& terms) {
     ChannelLine& line = group_.channel(from_, to_);
     const std::size_t total = operation.count * size_of(operation.type);
+    const std::size_t payload_max = payload_bytes_max();
     auto* const data = static_cast<std::byte*>(operation.output);
     std::size_t done = 0;
     do {
@@ -45,19 +46,22 @@ Result<void> SharedChannel::receive(const Operation& operation, const RunTerms& 
         const std::byte* const slot = group_.channel_slot(from_, to_, slots_);
         SlotHead head;
         ::memcpy(&head, slot, sizeof head);
-        if (head.message_bytes != total || head.type != operation.type || head.tag != operation.tag ||
-            head.slot_bytes > total - done) {
+        if (head.message_bytes != total || head.type != operation.type || head.tag != operation.tag) {
             const auto tagged = [](std::uint32_t tag) { return tag != 0 ? cat(" tagged ", tag) : ""; };
             return group_.fail(Errc::invalid_argument,
                                cat(group_.who(from_), " sent ", name(head.type), " x ", head.message_count,
                                    tagged(head.tag), " to ", group_.who(to_), ", which receives ", name(operation.type),
                                    " x ", operation.count, tagged(operation.tag)));
         }
-        if (head.slot_bytes > 0) ::memcpy(data + done, slot + sizeof head, head.slot_bytes);
+        const std::size_t bytes = std::min(payload_max, total - done);
+        if (head.slot_bytes != bytes)
+            return group_.corrupted(from_,
+                                    cat(head.slot_bytes, " bytes in a message's slot, where ", bytes, " belong,"));
+        if (bytes > 0) ::memcpy(data + done, slot + sizeof head, bytes);
         // What has come stays received, whatever became of the group since: who waits for room finds that out itself.
         (void)publish_step(line.emptied);
         ++slots_;
-        done += head.slot_bytes;
+        done += bytes;
     } while (done < total);
     return {};
 }

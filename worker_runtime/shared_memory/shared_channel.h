@@ -21,6 +21,8 @@ class SharedChannel {
     Result<void> receive(const Operation& operation, const RunTerms& terms);
 
   private:
+    [[nodiscard]] std::size_t payload_bytes_max() const { return channel_slot_bytes(group_.size()) - sizeof(SlotHead); }
+
     SharedGroup& group_;
     const int from_;
     const int to_;

@@ -126,8 +126,9 @@ Result<void> Collective::all_reduce() {
         reduce_all(windows(0), &const_cast<Operation&>(operation_).output, 1, operation_.count);
         return {};
     }
-    if (auto places = group_.common_memory(); !places.empty()) return all_reduce_in_place(std::move(places));
-    return all_reduce_windows();
+    auto places = group_.common_memory(bytes(operation_.count));
+    if (!places) return places.error();
+    return places->empty() ? all_reduce_windows() : all_reduce_in_place(std::move(*places));
 }
 
 Result<void> Collective::all_reduce_in_place(std::vector<void*> places) {
@@ -156,8 +157,10 @@ Result<void> Collective::all_reduce_windows() {
 
 Result<void> Collective::reduce_scatter() {
     if (auto met = next_step(); !met) return met;
-    if (const auto places = group_.common_memory(); !places.empty()) {
-        reduce_all(moved(places, bytes(own_piece())), &const_cast<Operation&>(operation_).output, 1, operation_.count);
+    const auto places = group_.common_memory(bytes(ranks_ * operation_.count));
+    if (!places) return places.error();
+    if (!places->empty()) {
+        reduce_all(moved(*places, bytes(own_piece())), &const_cast<Operation&>(operation_).output, 1, operation_.count);
         return next_step();
     }
     const std::size_t chunk = window_bytes / element_bytes_ / ranks_;
@@ -187,7 +190,7 @@ Result<std::vector<void*>> Collective::meet_with_pieces(std::size_t input_bytes,
     if (auto met = group_.meet(operation_, copied, terms_); !met) return met.error();
     met_ = true;
     if (group_.all_copied()) return std::vector<void*>();
-    if (auto places = group_.common_memory(apart_bytes); !places.empty()) return places;
+    if (auto places = group_.common_memory(input_bytes, apart_bytes); !places || !places->empty()) return places;
     if (!copied) fill();
     if (auto stepped = next_step(); !stepped) return stepped.error();
     return std::vector<void*>();

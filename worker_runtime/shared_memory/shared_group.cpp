@@ -39,6 +39,7 @@ SharedGroup::SharedGroup(const GroupTerms& terms, LocalMeeting meeting, std::sha
       layout_(terms.size),
       meeting_(std::move(meeting)),
       watch_(std::move(watch)),
+      met_(static_cast<std::size_t>(terms.size)),
       message_waits_(new std::atomic<int>[static_cast<std::size_t>(terms.size)]()),
       crowded_(terms.size > cores_of_this_process()) {}
 
@@ -76,7 +77,12 @@ Result<std::vector<SharedSegment>> SharedGroup::share_memory(std::size_t own_byt
     for (std::size_t i = 0; i < segments.size(); ++i) {
         if (static_cast<int>(i) == rank_) continue;
         auto mapped = SharedSegment::map((*all)[i], all_bytes[i]);
-        if (!mapped) return with_context(mapped.error(), who(static_cast<int>(i)));
+        if (!mapped) {
+            auto error = with_context(mapped.error(), who(static_cast<int>(i)));
+            // The others have mapped theirs, and count one region more: it is the group's end.
+            if (error.code == Errc::limit_exceeded) error.code = Errc::io;
+            return error;
+        }
         segments[i] = std::move(*mapped);
     }
     own->close_descriptor();
@@ -124,10 +130,6 @@ GroupHeader& SharedGroup::header() const {
     return *reinterpret_cast<GroupHeader*>(segments_[0].data());
 }
 
-const Signature& SharedGroup::signature(int rank) const {
-    return line(rank).signatures[operations_ & 1];
-}
-
 std::byte* SharedGroup::window(int rank) const {
     return segments_[static_cast<std::size_t>(rank)].data() + (rank == 0 ? layout_.windows : 0) +
            (turns_ & 1) * window_bytes;
@@ -152,7 +154,7 @@ Spin SharedGroup::spin(WaitMode patience) const {
 Result<void> SharedGroup::sign(const Operation& operation, bool copied) {
     operation_ = operation;
     ++operations_;
-    Signature& own = line(rank_).signatures[operations_ & 1];
+    Signature& own = met_[static_cast<std::size_t>(rank_)];
     own = {.count = operation.count,
            .tag = operation.tag,
            .peer = operation.peer,
@@ -160,8 +162,9 @@ Result<void> SharedGroup::sign(const Operation& operation, bool copied) {
            .kind = operation.kind,
            .type = operation.type,
            .reduce = operation.reduce,
-           .copied = copied};
+           .copied = copied ? std::uint8_t{1} : std::uint8_t{0}};
     if (!copied) locate(operation.input, own);
+    line(rank_).signatures[operations_ & 1] = own;
     if (!publish_step(line(rank_).step)) return failure();
     ++steps_;
     return {};
@@ -170,6 +173,7 @@ Result<void> SharedGroup::sign(const Operation& operation, bool copied) {
 Result<void> SharedGroup::meet(const Operation& operation, bool copied, const RunTerms& terms) {
     if (auto signed_up = sign(operation, copied); !signed_up) return signed_up;
     if (auto come = await_all(terms); !come) return come;
+    if (auto taken = take_signatures(); !taken) return taken;
     return compare_signatures();
 }
 
@@ -212,6 +216,25 @@ Result<void> SharedGroup::await_message(int from, StepWord& word, std::uint64_t 
     return come;
 }
 
+/// Copies the others' signatures out of the shared memory, and checks what will be looked up by them.
+Result<void> SharedGroup::take_signatures() {
+    for (int rank = 0; rank < size_; ++rank)
+        if (rank != rank_) met_[static_cast<std::size_t>(rank)] = line(rank).signatures[operations_ & 1];
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler does not read the originals a second time
+    for (int rank = 0; rank < size_; ++rank) {
+        const Signature& theirs = signature(rank);
+        if (theirs.kind > OperationKind::receive || static_cast<int>(theirs.type) >= data_type_count ||
+            theirs.reduce > ReduceOp::max)
+            return corrupted(rank, "an operation of an unknown kind");
+        if (theirs.region > regions_.size())
+            return corrupted(rank, cat("memory region ", theirs.region, " of ", regions_.size()));
+        if (theirs.region > 0 && theirs.offset >= regions_[theirs.region - 1].size_bytes)
+            return corrupted(rank, cat("offset ", theirs.offset, " in a memory region of ",
+                                       regions_[theirs.region - 1].size_bytes, " bytes"));
+    }
+    return {};
+}
+
 Result<void> SharedGroup::compare_signatures() {
     const auto same = [](const Signature& a, const Signature& b) {
         return a.kind == b.kind && a.type == b.type && a.reduce == b.reduce && a.count == b.count && a.peer == b.peer &&
@@ -252,7 +275,7 @@ Result<void> SharedGroup::compare_signatures() {
 
 void SharedGroup::locate(const void* data, Signature& signature) const {
     for (std::size_t i = 0; i < regions_.size(); ++i) {
-        const auto region = regions_[i].lock();
+        const auto region = regions_[i].memory.lock();
         if (!region) continue;
         const auto offset = static_cast<const std::byte*>(data) - region->own.data();
         if (offset < 0 || offset >= static_cast<std::ptrdiff_t>(region->own.size())) continue;
@@ -262,18 +285,23 @@ void SharedGroup::locate(const void* data, Signature& signature) const {
     }
 }
 
-std::vector<void*> SharedGroup::common_memory(std::size_t apart_bytes) const {
+Result<std::vector<void*>> SharedGroup::common_memory(std::size_t size_bytes, std::size_t apart_bytes) {
     const Signature& first = signature(0);
-    if (first.region == 0) return {};
+    std::vector<void*> places;
+    if (first.region == 0) return places;
     const auto place = [&](int rank) { return first.offset + static_cast<std::size_t>(rank) * apart_bytes; };
     for (int rank = 1; rank < size_; ++rank) {
-        if (signature(rank).region != first.region || signature(rank).offset != place(rank)) return {};
+        if (signature(rank).region != first.region || signature(rank).offset != place(rank)) return places;
     }
-    const auto region = regions_[first.region - 1].lock();
-    if (!region) return {};
-    std::vector<void*> places;
+    const auto region = regions_[first.region - 1].memory.lock();
+    if (!region) return places;
     for (int rank = 0; rank < size_; ++rank) {
-        places.push_back(region->segments[static_cast<std::size_t>(rank)].data() + place(rank));
+        const SharedSegment& segment = region->segments[static_cast<std::size_t>(rank)];
+        const auto offset = signature(rank).offset;  // inside the region, as take_signatures() found
+        if (size_bytes > segment.size_bytes() - offset)
+            return corrupted(rank, cat(size_bytes, " bytes at offset ", offset, " in a memory region of ",
+                                       segment.size_bytes(), " bytes"));
+        places.push_back(segment.data() + offset);
     }
     return places;
 }
@@ -286,7 +314,7 @@ bool SharedGroup::is_shared(const void* data) const {
 
 bool SharedGroup::all_copied() const {
     for (int other = 0; other < size_; ++other) {
-        if (!signature(other).copied) return false;
+        if (signature(other).copied == 0) return false;
     }
     return true;
 }
@@ -313,7 +341,7 @@ Result<Memory> SharedGroup::allocate(std::size_t size_bytes, const RunTerms& ter
     auto region = std::make_shared<Region>();
     region->segments = std::move(*segments);
     region->own = {region->segments[static_cast<std::size_t>(rank_)].data(), size_bytes};
-    regions_.push_back(region);
+    regions_.push_back({region, size_bytes});
     return Memory(std::shared_ptr<std::span<std::byte>>(region, &region->own));
 }
 
@@ -375,6 +403,12 @@ Error SharedGroup::fail(Errc code, const std::string& text) {
     return failure();
 }
 
+Error SharedGroup::corrupted(int rank, const std::string& what) {
+    return fail(Errc::bad_frame,
+                cat(who(rank), " has ", what, " in the shared memory of communicator ", id_,
+                    "; a stray write of a rank on this host may have damaged it: look for one with AddressSanitizer"));
+}
+
 Error SharedGroup::failure() const {
     const FailureRecord& record = header().failure;
     // A word may fail before its reason is written down; if the writer was killed just there, nobody will ever finish.
@@ -386,7 +420,8 @@ Error SharedGroup::failure() const {
     if (record.state.load(std::memory_order_acquire) != FailureRecord::written) {
         return {Errc::peer_closed, cat("communicator ", id_, ": a rank died while it reported a failure")};
     }
-    return {static_cast<Errc>(record.code), std::string(record.text, ::strnlen(record.text, sizeof record.text))};
+    const auto code = record.code <= static_cast<std::uint32_t>(Errc::io) ? static_cast<Errc>(record.code) : Errc::io;
+    return {code, std::string(record.text, ::strnlen(record.text, sizeof record.text))};
 }
 
 }  // namespace muster::runtime

@@ -3,8 +3,11 @@
 // Lock step: step() increments this rank's word and waits until all others have reached the same step. All ranks see
 // after their step what a rank wrote before its own. meet() is the step that begins an operation: ranks compare
 // signatures there, before data moves. Windows are used in turns (turn()): a half that was written before a step and
-// read after it may be overwritten two turns later, because every rank has then passed another step. again two turns
-// later, because every rank has then passed another step.
+// read after it may be overwritten two turns later, because every rank has then passed another step.
+//
+// Any rank can write anywhere in the shared memory, also by a bug in its own program. So nothing that lies there
+// decides about an address or a length before it was copied, once, and checked; a value out of range ends the group on
+// all ranks with a failure that names the rank.
 #pragma once
 
 #include <atomic>
@@ -39,7 +42,8 @@ class SharedGroup {
     [[nodiscard]] int size() const { return size_; }
 
     /// Begins `operation`: after this step all ranks run the same operation. invalid_argument, on every rank, names the
-    /// first two ranks that differ. `copied`: this rank's data is in its window already.
+    /// first two ranks that differ; bad_frame the rank whose entry in the shared memory makes no sense. `copied`: this
+    /// rank's data is in its window already.
     Result<void> meet(const Operation& operation, bool copied, const RunTerms& terms);
     /// Begins `operation` without waiting: all ranks compare it elsewhere before it can end. A rank that meets for
     /// another operation detects the difference here.
@@ -51,9 +55,10 @@ class SharedGroup {
     [[nodiscard]] std::byte* window(int rank) const;
     void turn() { ++turns_; }
 
-    /// After meet(): each rank's data in memory from allocate(), if all of it is at the same offset of the same
-    /// allocation, or at offsets that grow by `apart_bytes` per rank; else empty.
-    [[nodiscard]] std::vector<void*> common_memory(std::size_t apart_bytes = 0) const;
+    /// After meet(): each rank's `size_bytes` of data in memory from allocate(), if all of it is at the same offset of
+    /// the same allocation, or at offsets that grow by `apart_bytes` per rank; else empty. bad_frame, the group's
+    /// failure: it does not fit there.
+    [[nodiscard]] Result<std::vector<void*>> common_memory(std::size_t size_bytes, std::size_t apart_bytes = 0);
     /// True if `data` is in memory from allocate().
     [[nodiscard]] bool is_shared(const void* data) const;
     /// After meet(): true if every rank had copied its data.
@@ -74,6 +79,8 @@ class SharedGroup {
     /// The name of `rank` in messages, such as "rank 3 (pid 4711 on gpu07)".
     [[nodiscard]] std::string who(int rank) const;
     [[nodiscard]] std::string who(const std::vector<int>& ranks) const;
+    /// The same, where `rank` has left nonsense in the shared memory: bad_frame.
+    Error corrupted(int rank, const std::string& what);
     /// Waits for `from`'s step of a message; an error is the group's end.
     Result<void> await_message(int from, StepWord& word, std::uint64_t step, const Operation& operation,
                                const RunTerms& terms);
@@ -89,6 +96,10 @@ class SharedGroup {
 
   private:
     struct Region;
+    struct KnownRegion {
+        std::weak_ptr<Region> memory;
+        std::size_t size_bytes;
+    };
     SharedGroup(const GroupTerms& terms, LocalMeeting meeting, std::shared_ptr<FdWatch> watch);
     Result<void> share_segments(const MeetingWait& wait);
     Result<void> watch_peers(const MeetingWait& wait);
@@ -96,10 +107,11 @@ class SharedGroup {
                                                     const std::string& purpose, const MeetingWait& wait);
     Result<void> sign(const Operation& operation, bool copied);
     Result<void> await_all(const RunTerms& terms);
+    Result<void> take_signatures();
     Result<void> compare_signatures();
     [[nodiscard]] RankLine& line(int rank) const;
     [[nodiscard]] GroupHeader& header() const;
-    [[nodiscard]] const Signature& signature(int rank) const;
+    [[nodiscard]] const Signature& signature(int rank) const { return met_[static_cast<std::size_t>(rank)]; }
     void locate(const void* data, Signature& signature) const;
     [[nodiscard]] Spin spin(WaitMode patience) const;
     /// True if this rank waits for that one, in a collective or for memory.
@@ -117,8 +129,10 @@ class SharedGroup {
     std::vector<SharedSegment> segments_;
     std::vector<FileDescriptor> peers_;  ///< pidfds
     std::vector<std::uint64_t> watched_;
-    std::vector<std::weak_ptr<Region>> regions_;
+    std::vector<KnownRegion> regions_;
     Operation operation_;
+    std::vector<Signature>
+        met_;  ///< by rank: of the operation that meet() began; this rank's own never left its memory
     std::uint64_t operations_ = 0;
     std::uint64_t steps_ = 0;
     std::uint64_t turns_ = 0;

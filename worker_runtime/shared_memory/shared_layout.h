@@ -16,7 +16,7 @@
 
 namespace muster::runtime {
 
-/// What a rank is about to do, for its peers to compare before data moves.
+/// What a rank is about to do, for its peers to compare before data moves. A peer copies it once, and checks the copy.
 struct Signature {
     std::uint64_t count = 0;
     std::uint64_t offset = 0;  ///< of the data in its region
@@ -27,7 +27,7 @@ struct Signature {
     OperationKind kind = OperationKind::barrier;
     DataType type = DataType::u8;
     ReduceOp reduce = ReduceOp::sum;
-    bool copied = false;  ///< the data is in the window already
+    std::uint8_t copied = 0;  ///< 1: the data is in the window already
 };
 
 /// Lines of two ranks never share a cache line, nor the pair that the processor fetches together.

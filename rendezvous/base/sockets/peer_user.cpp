@@ -130,6 +130,17 @@ Holder ask_proc(const Key& peer, const Key& local) {
 
 }  // namespace
 
+std::optional<uid_t> peer_user(int socket) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+    return peer.uid;
+}
+
+bool peer_is_our_user(int socket) {
+    return peer_user(socket) == ::geteuid();
+}
+
 PeerUsers::PeerUsers() : netlink_(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)) {}
 
 Holder PeerUsers::find(const SocketAddress& peer, const SocketAddress& local) const {

@@ -1,5 +1,5 @@
-// The user at the other end of a TCP connection within this host: the kernel's own word, so the peer needs to prove
-// nothing and PyTorch's client works unchanged.
+// The user at the other end of a connection within this host, as the kernel attests it: the peer needs to prove
+// nothing, and PyTorch's client works unchanged.
 #pragma once
 
 #include <sys/types.h>
@@ -12,14 +12,21 @@
 
 namespace muster {
 
+/// The effective user id that the peer of a Unix socket had when it called connect() or listen(), in this process's
+/// user namespace (65534 for a user who has no number there). Nothing where the kernel reports none.
+std::optional<uid_t> peer_user(int socket);
+
+/// True if the peer's user is this process's effective one. Root is another user.
+bool peer_is_our_user(int socket);
+
 /// Whom a port serves among the users of its own host. Other hosts are a matter of the job's secret.
 enum class LocalUsers {
     own,  ///< root and the user of this process, as the kernel reports the connection's other end
     all,
 };
 
-/// Looks users up in the kernel's table of sockets (sock_diag(7)), and where a sandbox filters netlink in
-/// /proc/net/tcp. Not thread-safe; one for each accepting thread. Costs about 5 us a connection.
+/// Looks the users of TCP connections up in the kernel's table of sockets (sock_diag(7)), and where a sandbox filters
+/// netlink in /proc/net/tcp. Not thread-safe; one for each accepting thread. Costs about 5 us a connection.
 class PeerUsers {
   public:
     PeerUsers();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/native/report.h"
 
@@ -191,8 +192,7 @@ void ClientCore::on_challenge(const native::Challenge& challenge, Instant now) {
         nonce_ = challenge.nonce;
         say(native::Proof{native::proof_of(config_.secret, native::Prover::agent, hello_, nonce_)});
         introduce(now);
-    } else if (native::same_proof(native::proof_of(config_.secret, native::Prover::daemon, hello_, nonce_),
-                                  challenge.proof)) {
+    } else if (same_digest(native::proof_of(config_.secret, native::Prover::daemon, hello_, nonce_), challenge.proof)) {
         trusted_ = true;
     } else {
         distrust("it does not have the job's secret (MUSTER_SECRET_FILE)", now);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::rendezvous {
@@ -11,7 +12,7 @@ std::string Gate::nonce() {
 }
 
 bool Gate::is_right(const native::Hello& hello, std::string_view nonce, std::string_view proof) const {
-    return native::same_proof(native::proof_of(hash_, native::Prover::agent, hello, nonce), proof);
+    return same_digest(native::proof_of(hash_, native::Prover::agent, hello, nonce), proof);
 }
 
 std::string Gate::proof(const native::Hello& hello, std::string_view nonce) const {

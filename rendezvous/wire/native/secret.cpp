@@ -18,12 +18,4 @@ std::string proof_of(const KeyedHash& hash, Prover prover, const Hello& hello, s
     return hash(text);
 }
 
-bool same_proof(std::string_view one, std::string_view other) {
-    if (one.size() != other.size() || one.empty()) return false;
-    unsigned difference = 0;
-    for (std::size_t i = 0; i < one.size(); ++i)
-        difference |= static_cast<unsigned>(static_cast<unsigned char>(one[i]) ^ static_cast<unsigned char>(other[i]));
-    return difference == 0;
-}
-
 }  // namespace muster::native

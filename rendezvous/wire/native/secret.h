@@ -29,7 +29,4 @@ enum class Prover { agent, daemon };
 /// What each side puts into its proof: who it is, the job and the agent that Hello names, both nonces.
 std::string proof_of(const KeyedHash& hash, Prover prover, const Hello& hello, std::string_view nonce);
 
-/// Compares in a time that does not depend on where they differ.
-bool same_proof(std::string_view one, std::string_view other);
-
 }  // namespace muster::native

@@ -42,7 +42,7 @@ void place_in(Operation& operation, Memory& memory, int rank) {
 }
 
 std::unique_ptr<SharedGroup> join(const GroupTerms& terms) {
-    auto door = LocalDoor::open(terms.rank, size).value();
+    auto door = LocalDoor::open(terms.rank).value();
     const auto texts = exchange(terms, "identity", door.identity.encode(), no_deadline).value();
     std::vector<LocalIdentity> identities;
     for (const auto& text : texts) identities.push_back(LocalIdentity::decode(text).value());

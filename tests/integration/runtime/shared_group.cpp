@@ -19,7 +19,7 @@ namespace {
 Result<std::unique_ptr<Transport>> share(const GroupTerms& terms, const std::shared_ptr<FdWatch>& watch) {
     if (terms.size == 1) return make_alone_transport();
     const auto deadline = std::chrono::steady_clock::now() + terms.meeting_timeout;
-    auto door = LocalDoor::open(terms.rank, terms.size);
+    auto door = LocalDoor::open(terms.rank);
     if (!door) return door.error();
     auto texts = exchange(terms, "identity", door->identity.encode(), deadline);
     if (!texts) return texts.error();

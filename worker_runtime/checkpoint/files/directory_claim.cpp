@@ -18,6 +18,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
+#include "worker_runtime/checkpoint/files/durable_file.h"
 #include "worker_runtime/checkpoint/format/json_text.h"
 
 namespace muster::runtime {
@@ -59,6 +60,13 @@ Record decode(std::string_view text) {
 std::string own_host() {
     char name[HOST_NAME_MAX + 1] = {};
     return ::gethostname(name, sizeof name - 1) == 0 ? name : "this host";
+}
+
+/// It would be rewritten: what somebody else has put there is left alone.
+Error planted(const std::string& path, const std::string& what) {
+    return {Errc::refused,
+            cat(path, " is ", what, ", which muster did not make: another user of this directory may have ",
+                "put it there; remove it, or use another --checkpoint-dir")};
 }
 
 enum class Locked { yes, no, unsupported };
@@ -130,7 +138,7 @@ struct DirectoryClaim::Body {
     /// LOCK is still the file that was claimed.
     [[nodiscard]] bool is_in_place() const {
         struct stat facts {};
-        return ::stat((directory + "/LOCK").c_str(), &facts) == 0 &&
+        return ::lstat((directory + "/LOCK").c_str(), &facts) == 0 &&
                OpenFile(::getpid(), facts.st_dev, facts.st_ino) == identity;
     }
 
@@ -142,11 +150,17 @@ Result<void> DirectoryClaim::Body::open(int flags) {
     const auto path = directory + "/LOCK";
     struct stat facts {};
     // Looked at by name first: closing a second descriptor of the file would give up the locks of the first.
-    if (::stat(path.c_str(), &facts) == 0 && own_claims().has({::getpid(), facts.st_dev, facts.st_ino})) {
+    if (::lstat(path.c_str(), &facts) == 0 && own_claims().has({::getpid(), facts.st_dev, facts.st_ino})) {
         return Error{Errc::already_exists, cat("checkpoint directory ", directory, " is open in this process already")};
     }
-    file = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0644));
+    file = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, file_mode));
+    if (!file.valid() && errno == ELOOP) return planted(path, "a symbolic link");
     if (!file.valid() || ::fstat(file.get(), &facts) != 0) return error_from_errno(errno, cat("open ", path));
+    if (!S_ISREG(facts.st_mode)) return planted(path, "no regular file");
+    if (!has_our_owner(facts, directory)) return planted(path, cat("a file of another user (uid ", facts.st_uid, ")"));
+    // A copy of the directory made of hard links has a LOCK of ours.
+    if (facts.st_nlink > 1 && facts.st_size > 0 && read_record().token.empty())
+        return planted(path, "a hard link to a file of another kind");
     identity = {::getpid(), facts.st_dev, facts.st_ino};
     own_claims().add(identity);
     return {};

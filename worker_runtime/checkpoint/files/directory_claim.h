@@ -25,8 +25,9 @@ std::string fresh_token();
 class DirectoryClaim {
   public:
     /// already_exists: a process that lives has it, and is of another job, or of this round or a later one; the text
-    /// says who. permission_denied: it cannot be written. timed_out: somebody sits on byte 1. Where the file system
-    /// cannot lock, a warning is logged and the token alone protects.
+    /// says who. refused: LOCK is a link or a file of another user, which is left alone. permission_denied: it cannot
+    /// be written. timed_out: somebody sits on byte 1. Where the file system cannot lock, a warning is logged and the
+    /// token alone protects.
     static Result<DirectoryClaim> take(const std::string& directory, const Claimant& claimant);
 
     /// For one who finishes what a round that ended has left, and claims nothing: while rank 0 of that round or of

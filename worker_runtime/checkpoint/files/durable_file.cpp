@@ -21,6 +21,7 @@ namespace {
 
 /// Large enough for a disk's full rate, small enough to be interrupted within milliseconds.
 constexpr std::size_t write_bytes_max = 16u << 20;
+constexpr mode_t folder_mode = 0750;
 
 Error trouble(std::string_view what, const std::string& path) {
     return error_from_errno(errno, cat(what, ' ', path));
@@ -28,7 +29,7 @@ Error trouble(std::string_view what, const std::string& path) {
 
 /// A descriptor of a new file.
 Result<FileDescriptor> create(const std::string& path, int flags) {
-    FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | flags, 0644));
+    FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | flags, file_mode));
     if (file.valid()) return file;
     if (errno == EINVAL && (flags & O_DIRECT) != 0) return create(path, flags & ~O_DIRECT);
     return trouble("create", path);
@@ -157,7 +158,7 @@ Result<void> flush_folder(const std::string& path) {
 }
 
 Result<void> make_folder(const std::string& path) {
-    if (::mkdir(path.c_str(), 0755) == 0) return {};
+    if (::mkdir(path.c_str(), folder_mode) == 0) return {};
     auto refused = trouble("make the folder", path);
     struct stat facts {};
     if (::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) return {};
@@ -181,6 +182,12 @@ std::string absolute_path(const std::string& path) {
     std::error_code failure;  // the working directory is gone: then the path as it is
     const auto absolute = std::filesystem::absolute(path, failure);
     return failure ? path : absolute.lexically_normal().string();
+}
+
+bool has_our_owner(const struct stat& facts, const std::string& directory) {
+    if (facts.st_uid == ::geteuid()) return true;
+    struct stat above {};
+    return ::stat(directory.c_str(), &above) == 0 && facts.st_uid == above.st_uid;
 }
 
 bool exists(const std::string& path) {

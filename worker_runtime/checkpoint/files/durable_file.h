@@ -1,5 +1,9 @@
 // Files that are there after a power cut once the call has returned, and memory that goes to one past the page cache.
+// New ones are the user's and its group's (0640, folders 0750, less the umask): weights are nobody else's business.
+// What is there already keeps its mode.
 #pragma once
+
+#include <sys/stat.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +17,8 @@
 #include "rendezvous/base/file_descriptor.h"
 
 namespace muster::runtime {
+
+inline constexpr mode_t file_mode = 0640;
 
 /// Asked between pieces of a long write or read; an error ends it.
 using Interruption = std::function<Result<void>()>;
@@ -67,6 +73,11 @@ Result<void> make_folders(const std::string& path);
 
 /// From the root, without `.` and `..`.
 std::string absolute_path(const std::string& path);
+
+/// True if the file of these `facts`, in `directory`, belongs to this process's user, or to the directory's owner: some
+/// file systems give all files to one user (NFS with root_squash, mounts with uid=), and the directory's owner may
+/// replace any file in it anyway.
+bool has_our_owner(const struct stat& facts, const std::string& directory);
 
 /// True once a file or folder of that name is there.
 bool exists(const std::string& path);

@@ -98,7 +98,11 @@ Result<DirectoryListing> list_directory(const std::string& directory) {
 }
 
 Result<Manifest> read_manifest(const std::string& folder) {
-    auto text = read_text(cat(folder, '/', manifest_name), manifest_bytes_max);
+    auto names = names_in(folder);
+    if (!names) return names.error();
+    const auto files =
+        std::count_if(names->begin(), names->end(), [](const auto& name) { return name.ends_with(".safetensors"); });
+    auto text = read_text(cat(folder, '/', manifest_name), manifest_bytes_max(static_cast<std::size_t>(files)));
     if (!text) return text.error();
     auto manifest = parse_manifest(*text);
     if (!manifest) return manifest.error();
@@ -133,9 +137,13 @@ Result<void> complete_draft(const std::string& folder, const std::vector<std::ui
     if (!files) return files.error();
     auto manifest = make_manifest(*files, checksums);
     if (!manifest) return manifest.error();
-    if (auto written = write_new_text(cat(folder, '/', manifest_name), encode_manifest(*manifest)); !written) {
-        return written;
+    const auto text = encode_manifest(*manifest);
+    if (const auto most = manifest_bytes_max(files->size()); text.size() > most) {
+        return Error{Errc::limit_exceeded,
+                     cat("the manifest of ", folder, " would have ", text.size(), " bytes, more than ", most, " for ",
+                         files->size(), " ranks: too many tensors, or tensors cut into too many pieces")};
     }
+    if (auto written = write_new_text(cat(folder, '/', manifest_name), text); !written) return written;
     return flush_folder(folder);
 }
 
@@ -157,9 +165,19 @@ Result<CheckpointName> commit_draft(const std::string& directory, const DraftNam
     return name;
 }
 
+Result<void> is_our_draft(const std::string& directory, const DraftName& draft) {
+    const auto folder = cat(directory, '/', to_string(draft));
+    struct stat facts {};
+    if (::lstat(folder.c_str(), &facts) != 0) return error_from_errno(errno, folder);
+    if (S_ISDIR(facts.st_mode) && has_our_owner(facts, directory)) return {};
+    return Error{Errc::refused, cat(folder, " is no folder of this user (uid ", facts.st_uid,
+                                    " made it), so it is not completed; remove it if it is not needed")};
+}
+
 Result<CheckpointName> finish_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim,
                                     const Interruption& interruption) {
     const auto folder = cat(directory, '/', to_string(draft));
+    if (auto ours = is_our_draft(directory, draft); !ours) return ours.error();
     const auto head = read_rank_file(cat(folder, '/', rank_file_name(0)));
     if (!head) return head.error();
     for (int rank = 0; rank < head->world; ++rank) {
@@ -200,6 +218,10 @@ Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, Dire
     });
     std::optional<CheckpointName> adopted;
     for (const auto& draft : listing->drafts) {
+        if (auto ours = is_our_draft(directory, draft); !ours) {
+            log(LogLevel::warning, ours.error().context);
+            continue;
+        }
         const bool newest = listing->checkpoints.empty() || draft.step > listing->checkpoints.front().step;
         if (newest && !adopted) {
             if (auto finished = finish_draft(directory, draft, claim)) adopted = *finished;

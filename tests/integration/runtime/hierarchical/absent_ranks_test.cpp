@@ -92,7 +92,7 @@ void meet_without_two(bool absent_ones_connect, Duration patience, test::Finding
     const auto deadline = std::chrono::steady_clock::now() + patience;
     std::atomic<int> failed = 0;
     test::run_as_threads(size, [&](const GroupTerms& terms) {
-        auto door = LocalDoor::open(terms.rank, size).value();
+        auto door = LocalDoor::open(terms.rank).value();
         const auto texts = exchange(terms, "identity", door.identity.encode(), no_deadline).value();
         std::vector<LocalIdentity> identities;
         for (const auto& text : texts) identities.push_back(LocalIdentity::decode(text).value());

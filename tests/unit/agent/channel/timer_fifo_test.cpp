@@ -52,6 +52,8 @@ TEST_CASE("a worker whose timer runs out gets its signal, and one that is no wor
         REQUIRE(fifo.open(environment, folder.string()).has_value());
         path = environment["TORCHELASTIC_TIMER_FILE"];
         CHECK(path.starts_with(folder.string()));
+        // Another user cannot take the name before: it is not the process's number alone.
+        CHECK(path.size() > (folder / ("watchdog_timer_" + std::to_string(::getpid()))).size() + 8);
         fifo.worker_started(0, worker);
         write_request(path, stranger, 0.02);
         write_request(path, worker, 0.05);

@@ -1,5 +1,6 @@
 // What is on the disk is damaged, or the disk gives trouble.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <barrier>
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/unit/worker_runtime/checkpoint/saved_model.h"
+#include "worker_runtime/checkpoint/files/folders.h"
 
 using namespace muster;
 using namespace muster::test;
@@ -137,8 +139,36 @@ TEST_CASE("a draft that lacks nothing but its manifest is finished by the next r
         CHECK(load_in(scratch / "c", 2, 1) == "step 20");
         return;
     }
+    SECTION("another user's, who may have planted it: it is left alone") {
+        if (::geteuid() != 0) {
+            WARN("skipped: a folder of another user needs root");
+            return;
+        }
+        REQUIRE(::chown(back_to_draft("30").c_str(), 65534, 65534) == 0);
+        CHECK(load_in(scratch / "c", 2, 1) == "step 20");
+        CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010 step_00000020 step_00000030.tmp-0-feed");
+        return;
+    }
+    SECTION("a link to a folder elsewhere") {
+        fs::rename(back_to_draft("30"), scratch / "elsewhere");
+        fs::create_directory_symlink(scratch / "elsewhere", scratch / "c/step_00000030.tmp-0-feed");
+        CHECK(load_in(scratch / "c", 2, 1) == "step 20");
+        CHECK(fs::exists(scratch / "elsewhere/rank_00000.safetensors"));
+        return;
+    }
     CHECK(load_in(scratch / "c", 2, 1) == "step 30");
     CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010 step_00000020 step_00000030");
+}
+
+TEST_CASE("a manifest that is larger than its number of files explains is not read") {
+    CHECK(runtime::manifest_bytes_max(1) == 65u << 20);
+    CHECK(runtime::manifest_bytes_max(10'000) == 1u << 30);
+    const ScratchFolder scratch;
+    REQUIRE(save_steps(scratch / "c", 2, 0, {10}) == "");
+    fs::resize_file(scratch / "c/step_00000010/manifest.json", 67u << 20);
+    const auto read = runtime::read_manifest(scratch / "c/step_00000010");
+    REQUIRE(read.has_error());
+    CHECK(read.error().code == Errc::limit_exceeded);
 }
 
 TEST_CASE("leftovers go, and what is not ours stays") {

@@ -2,6 +2,7 @@
 #include "worker_runtime/checkpoint/files/directory_claim.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -136,4 +137,78 @@ TEST_CASE("an earlier round is refused while a later one of the same job lives e
     replace_host(scratch.string(), "far-away");
     CHECK_THAT(refusal(scratch.string(), {.job = "job", .round = 5}), Catch::Contains("in use by job job (round 5"));
     CHECK_THAT(refusal(scratch.string(), {.job = "job", .round = 4}), Catch::Contains("on far-away"));
+}
+
+TEST_CASE("a LOCK that somebody else has planted is refused with a sentence, and not written to") {
+    const ScratchFolder scratch;
+    const auto victim = scratch / "victim", directory = scratch / "c", lock = scratch / "c/LOCK";
+    std::filesystem::create_directory(directory);
+    std::ofstream(victim) << "dear to somebody";
+    const auto refused_as = [&](const std::string& what) {
+        const auto claim = DirectoryClaim::take(directory, {.job = "job", .round = 0});
+        REQUIRE(claim.has_error());
+        CHECK(claim.error().code == Errc::refused);
+        CHECK_THAT(claim.error().context, Catch::Contains("LOCK is " + what) && Catch::Contains("remove it"));
+        std::ifstream file(victim);
+        CHECK(std::string((std::istreambuf_iterator<char>(file)), {}) == "dear to somebody");
+    };
+    SECTION("a link to a file") {
+        std::filesystem::create_symlink(victim, lock);
+        refused_as("a symbolic link");
+        CHECK_THAT(save_steps(directory, 2, 0, {1}), Catch::Contains("LOCK is a symbolic link"));
+    }
+    SECTION("a link to nothing, which would be made") {
+        std::filesystem::create_symlink(scratch / "new", lock);
+        refused_as("a symbolic link");
+        CHECK_FALSE(std::filesystem::exists(scratch / "new"));
+    }
+    SECTION("a hard link") {
+        std::filesystem::create_hard_link(victim, lock);
+        refused_as("a hard link");
+    }
+    SECTION("a FIFO") {
+        REQUIRE(::mkfifo(lock.c_str(), 0600) == 0);
+        refused_as("no regular file");
+    }
+    SECTION("another user's file") {
+        if (::geteuid() != 0) {
+            WARN("skipped: a file of another user needs root");
+            return;
+        }
+        std::ofstream(lock) << "{}";
+        REQUIRE(::chown(lock.c_str(), 65534, 65534) == 0);
+        refused_as("a file of another user (uid 65534)");
+        // Where all is another user's, as on a file system that gives all files to one.
+        REQUIRE(::chown(directory.c_str(), 65534, 65534) == 0);
+        CHECK(refusal(directory, {.job = "job", .round = 0}).empty());
+    }
+    SECTION("a copy of the directory by hard links is as good as another") {
+        { REQUIRE(refusal(directory, {.job = "job", .round = 0}).empty()); }
+        std::filesystem::create_hard_link(lock, scratch / "backup");
+        CHECK(refusal(directory, {.job = "job", .round = 1}).empty());
+    }
+}
+
+TEST_CASE("checkpoints are for the user and its group, and a directory that is there keeps its mode") {
+    const ScratchFolder scratch;
+    const auto before = ::umask(022);
+    const auto mode = [](const std::string& path) {
+        return static_cast<unsigned>(std::filesystem::status(path).permissions());
+    };
+    std::filesystem::create_directory(scratch / "site");
+    std::filesystem::permissions(scratch / "site", std::filesystem::perms(02775));
+    REQUIRE(save_steps(scratch / "site", 2, 0, {10}) == "");
+    REQUIRE(save_steps(scratch / "new", 2, 0, {10}) == "");
+    ::umask(077);
+    REQUIRE(save_steps(scratch / "strict", 1, 0, {10}) == "");
+    ::umask(before);
+    CHECK(mode(scratch / "site") == 02775);
+    for (const auto& place : {std::string("site"), std::string("new")}) {
+        const auto step = scratch / (place + "/step_00000010");
+        if (place == "new") CHECK(mode(scratch / place) == 0750);
+        CHECK((mode(step) & 0777) == 0750);
+        for (const auto* file : {"/rank_00001.safetensors", "/manifest.json", "/../LOCK", "/../LATEST", "/../IDENTITY"})
+            CHECK(mode(step + file) == 0640);
+    }
+    CHECK(mode(scratch / "strict/step_00000010/manifest.json") == 0600);
 }

@@ -1,5 +1,7 @@
 #include "muster/section.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,8 +10,10 @@
 #include <chrono>
 
 #include "agent/channel/agent_channel.h"
+#include "agent/channel/local_listener.h"
 #include "rendezvous/base/time.h"
 #include "tests/support/catch.h"
+#include "worker_runtime/context/agent_link.h"
 
 using namespace muster;
 
@@ -83,4 +87,47 @@ TEST_CASE("heartbeats and sections reach the agent without a context, the innerm
     const Section end("end");
     CHECK(agent.hears_section("end"));
     CHECK(agent.channel->facts().heartbeats < 100);
+}
+
+TEST_CASE("a worker says nothing to another user who listens at its agent's address") {
+    if (::geteuid() != 0) {
+        const char* const ci = ::getenv("CI");
+        if (ci != nullptr && std::string_view(ci) == "true") FAIL("the two-user test needs root");
+        WARN("skipped: becoming another user needs root");
+        return;
+    }
+    const auto address = "@muster-test-" + std::to_string(::getpid());
+    int listening[2];
+    REQUIRE(::pipe2(listening, O_CLOEXEC) == 0);
+    const auto stranger = ::fork();
+    if (stranger == 0) {
+        constexpr uid_t nobody = 65534;
+        if (::setresuid(nobody, nobody, nobody) != 0) ::_exit(1);
+        const auto listener = agent::listen_locally(address.substr(1), "a worker");
+        (void)!::write(listening[1], listener ? "y" : "n", 1);
+        for (;;) ::pause();
+    }
+    char answer = 'n';
+    CHECK(::read(listening[0], &answer, 1) == 1);
+    CHECK(answer == 'y');
+    const auto reached = runtime::AgentLink::reach(address);
+    REQUIRE(reached.has_error());
+    CHECK(reached.error().code == Errc::refused);
+    CHECK(reached.error().context.find("another user's (uid 65534)") != std::string::npos);
+    ::kill(stranger, SIGKILL);
+    ::waitpid(stranger, nullptr, 0);
+    for (const int end : listening) ::close(end);
+}
+
+TEST_CASE("connections of others in front of the agent's address do not keep its worker out") {
+    boost::asio::io_context loop;
+    const auto channel = agent::AgentChannel::open(loop, 0, {}, {});
+    REQUIRE(channel.has_value());
+    // The agent takes none of them out meanwhile.
+    std::vector<FileDescriptor> others;
+    for (int i = 0; i < 100; ++i) {
+        auto other = runtime::AgentLink::reach((*channel)->address());
+        if (other) others.push_back(std::move(*other));
+    }
+    CHECK(others.size() == 100);
 }

@@ -1,0 +1,34 @@
+// What a rank tells the others of its group about where it runs, before they connect.
+#pragma once
+
+#include <string>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::runtime {
+
+/// The identity that a rank publishes before it connects.
+struct LocalIdentity {
+    std::string host;           ///< for messages
+    std::string kernel;         ///< boot id
+    std::string network_space;  ///< abstract addresses live in a network namespace
+    int pid = 0;                ///< for messages; in a container it is the container's
+    int node = 0;               ///< the launcher's number of the node
+    std::string user;           ///< the effective user, as the user namespace above numbers it
+    std::string address;        ///< the listen address of this rank, 32 hexadecimal digits; no secret
+    std::string key;            ///< of the proofs towards this rank, 32 hexadecimal digits; only the store shows it
+
+    int rank = 0;  ///< in the whole group; the ranks that meet may be a part of it
+
+    static LocalIdentity of_this_process(int rank);
+    [[nodiscard]] std::string encode() const;
+    static Result<LocalIdentity> decode(const std::string& text);
+};
+
+/// "rank 3 (pid 4711 on gpu07)".
+std::string describe(const LocalIdentity& identity);
+
+/// True if these two ranks can pass descriptors to each other.
+bool can_meet(const LocalIdentity& a, const LocalIdentity& b);
+
+}  // namespace muster::runtime
