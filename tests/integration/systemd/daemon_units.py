@@ -151,9 +151,9 @@ class DaemonUnits:
         reach = ["python3", "/run/test/shared/reach.py", "127.0.0.1", "::1", "10.5.0.1"]
         self.systemd.systemctl("start", "musterd.socket")
         self.assertEqual(self.systemd.run(*reach).stdout.split(), ["127.0.0.1", "True", "::1", "True", "10.5.0.1", "False"])
-        self.systemd.systemctl("stop", "musterd.service", "musterd.socket")
+        self.systemd.until("the daemon", lambda: self.systemd.show("musterd.service", "ActiveState") == "active")
         self.drop_in("musterd.socket", OPEN)
-        self.systemd.systemctl("start", "musterd.socket")
+        self.systemd.systemctl("restart", "musterd.socket")
         self.assertEqual(self.systemd.run(*reach).stdout.split(), ["127.0.0.1", "True", "::1", "True", "10.5.0.1", "True"])
 
     def test_a_connection_starts_the_daemon_on_every_socket(self):
