@@ -85,6 +85,7 @@ struct LaunchConfig {
     PortRange store_ports;    ///< --store-port. {0, 0}: any free port.
     bool share_store = true;  ///< False: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, worker rank 0 binds a probed port.
 
+    bool allow_root = false;                   ///< --allow-root: workers may run as root under a systemd unit.
     LocalUsers local_users = LocalUsers::own;  ///< --local-users, for each port of this node.
     /// Keyed hash with the job's secret. Empty: every node that reaches the rendezvous may join.
     std::function<std::string(std::string_view)> secret;

@@ -69,6 +69,14 @@ ServiceUnit ServiceUnit::take(Environment& environment, int own_pid, int parent_
     return unit;
 }
 
+Result<void> ServiceUnit::check_user(uid_t user, bool allow_root) const {
+    if (!is_main_ || user != 0 || allow_root) return {};
+    return Error{
+        Errc::permission_denied,
+        "this unit would run workers as root; set User= in a drop-in of the unit (systemctl edit UNIT), or write "
+        "allow-root = yes into the job's file (--allow-root) if they need root"};
+}
+
 Result<void> ServiceUnit::claim(const std::string& job) {
     if (!is_main_) return {};
     socklen_t size = 0;

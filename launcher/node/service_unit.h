@@ -1,6 +1,8 @@
 // A muster that is the main process of a systemd unit: notifications to systemd, and one unit per job and host.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 
@@ -18,6 +20,9 @@ class ServiceUnit {
     /// Removes systemd's variables for the main process from the environment, because workers must not notify for the
     /// unit. Only if systemd started this process ($SYSTEMD_EXEC_PID; before systemd 248: its parent is process 1).
     static ServiceUnit take(Environment& environment, int own_pid, int parent_pid);
+
+    /// Fails with permission_denied if this unit would run workers as root without `allow_root`.
+    Result<void> check_user(uid_t user, bool allow_root) const;
 
     /// Claims the job for this unit on this host and user, until this process exits. Two units of one job would compete
     /// for the same GPUs. Fails with already_exists, which names the owner's process and unit.

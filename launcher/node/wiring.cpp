@@ -144,6 +144,11 @@ void open_log(const LaunchConfig& config, const Environment& environment) {
         set_journal_field("MUSTER_JOB", shown_job(config));
 }
 
+Result<void> check_unit(ServiceUnit& unit, const LaunchConfig& config) {
+    if (auto user = unit.check_user(::geteuid(), config.allow_root); !user) return user;
+    return config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);
+}
+
 int launch(Launch launch, Environment environment) {
     auto unit = ServiceUnit::take(environment, ::getpid(), ::getppid());
     auto& config = launch.config;
@@ -170,7 +175,7 @@ int launch(Launch launch, Environment environment) {
     auto entry = resolve_entry(config, environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
 
-    const auto claimed = config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);
+    const auto claimed = check_unit(unit, config);
     if (!claimed) return refuse(exit_codes::configuration, claimed.error().context, style);
 
     // Before any other fork, thread or open file (guardian.h).

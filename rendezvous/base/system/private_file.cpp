@@ -12,6 +12,12 @@
 
 namespace muster {
 
+bool is_private_to(uid_t user, mode_t mode, uid_t owner) {
+    if (owner != user && owner != 0) return false;
+    const mode_t none_of_others = owner == 0 && user != 0 ? 0037 : 0077;
+    return (mode & none_of_others) == 0;
+}
+
 Result<std::string> read_private_file(const std::string& path, std::string_view what, std::string_view when_empty) {
     const auto wrong = [&](std::string why) { return Error{Errc::permission_denied, cat(what, " ", path, " ", why)}; };
     // The descriptor is asked, not the path: between two looks another file could take its place.
@@ -20,11 +26,12 @@ Result<std::string> read_private_file(const std::string& path, std::string_view 
     struct stat facts {};
     if (::fstat(file.get(), &facts) != 0) return error_from_errno(errno, cat("look at ", what, " ", path));
     if (!S_ISREG(facts.st_mode)) return wrong("is no file");
-    if ((facts.st_mode & 0077) != 0)
+    const auto user = ::geteuid();
+    if (facts.st_uid != user && facts.st_uid != 0) return wrong("belongs to another user");
+    if (!is_private_to(user, facts.st_mode, facts.st_uid))
         return wrong(
             "may be used by others than its owner; run chmod 600 on it, and make a new secret if others have "
-            "accounts here");
-    if (facts.st_uid != ::geteuid() && facts.st_uid != 0) return wrong("belongs to another user");
+            "accounts here. In Kubernetes, mount the Secret with defaultMode: 0400");
     std::string content(private_file_bytes_max + 1, '\0');
     const auto size = ::read(file.get(), content.data(), content.size());
     if (size < 0) return error_from_errno(errno, cat("read ", what, " ", path));

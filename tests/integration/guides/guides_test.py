@@ -18,7 +18,8 @@ GUIDES = [REPOSITORY / name for name in (
     "README.md", "launcher/GETTING_STARTED.md", "launcher/FROM_TORCHRUN.md", "launcher/ARCHITECTURE.md",
     "rendezvous/OPERATING.md", "agent/TROUBLESHOOTING.md", "scripts/bench/MEASURED.md", "scripts/CONTRIBUTING.md")]
 FOLDERS = ("launcher", "rendezvous", "agent", "worker_runtime", "tests", "scripts")
-DOCUMENTS = sorted(path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.md")) + [REPOSITORY / "README.md"]
+DOCUMENTS = sorted(path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.md")) + [
+    REPOSITORY / name for name in ("README.md", "SECURITY.md")]
 # Their blocks have tests of their own.
 ELSEWHERE = {REPOSITORY / page: REPOSITORY / test for page, test in (
     ("worker_runtime/RUNTIME.md", "tests/integration/runtime/context_test.py"),

@@ -225,6 +225,8 @@ class Packages(unittest.TestCase):
         self.assertEqual(set(calls), {"systemctl --system daemon-reload"}, "an upgrade stops nothing")
         self.assertEqual(conf.read_text(), present)
         self.assertEqual(list(self.root.folder.glob("usr/share/doc/*/of-old")), [])
+        for name in names:
+            self.assertTrue((self.root.folder / "usr/share/doc" / name / "SECURITY.md").exists(), name)
         self.assertEqual(self.under_muster("/tmp/sum.py")[0], [f"{rank}: 3" for rank in RANKS])
         conf.write_text("# changed\n")
         for debs in (older[:1], [f"/tmp/{self.debs['muster'].name}"]):

@@ -50,6 +50,8 @@ assert ctypes.CDLL(None).ptrace(PTRACE_ATTACH, pid, 0, 0) == 0
 print("held", flush=True)
 while os.WIFSTOPPED(os.waitpid(pid, 0)[1]): pass
 """
+# As OPERATING.md has it.
+OPEN = "[Socket]\nListenStream=\nListenStream=29400\n"
 
 
 class DaemonUnits:
@@ -139,6 +141,21 @@ class DaemonUnits:
         # Those that the old daemon had accepted and not yet read, one at most for each restart.
         self.assertLessEqual(int(unanswered), 3)
 
+    def test_the_port_is_on_loopback_until_a_drop_in_opens_it(self):
+        self.systemd.run("sh", "-ec", "ip link add outer0 type veth peer name outer1; ip addr add 10.5.0.1/24 dev outer0; "
+                         "ip link set outer0 up; ip link set outer1 up")
+        self.addCleanup(self.systemd.run, "ip", "link", "del", "outer0")
+        client = self.systemd.folder / "reach.py"
+        client.write_text("import socket, sys\nfor host in sys.argv[1:]:\n    with socket.socket(socket.AF_INET6 if ':' in host "
+                          "else socket.AF_INET) as one: print(host, one.connect_ex((host, 29400)) == 0)\n")
+        reach = ["python3", "/run/test/shared/reach.py", "127.0.0.1", "::1", "10.5.0.1"]
+        self.systemd.systemctl("start", "musterd.socket")
+        self.assertEqual(self.systemd.run(*reach).stdout.split(), ["127.0.0.1", "True", "::1", "True", "10.5.0.1", "False"])
+        self.systemd.until("the daemon", lambda: self.systemd.show("musterd.service", "ActiveState") == "active")
+        self.drop_in("musterd.socket", OPEN)
+        self.systemd.systemctl("restart", "musterd.socket")
+        self.assertEqual(self.systemd.run(*reach).stdout.split(), ["127.0.0.1", "True", "::1", "True", "10.5.0.1", "True"])
+
     def test_a_connection_starts_the_daemon_on_every_socket(self):
         self.daemon_conf("first-start = yes\nport = 29499\nbind = 10.9.9.9\n")
         self.drop_in("musterd.socket", "[Socket]\nListenStream=\nListenStream=127.0.0.1:29401\nListenStream=[::1]:29402\n")
@@ -203,6 +220,7 @@ class DaemonUnits:
         self.systemd.systemctl("daemon-reload")
         self.systemd.systemctl("start", "etcd.service")
         self.daemon_conf("state = etcd://127.0.0.1:2379\nfirst-start = yes\n")
+        self.drop_in("musterd.socket", OPEN)
         self.systemd.systemctl("start", "musterd.service")
         self.until_said("this daemon is the leader", _SYSTEMD_UNIT="musterd.service")
         # What the other daemons would read, and tell their agents.

@@ -75,6 +75,27 @@ class Units(DaemonUnits, Booted):
                                self.systemd.show(unit, "ActiveState") == state)
             self.assertEqual(self.systemd.show(unit, "Result", "NRestarts"), [result, "0"], code)
 
+    def test_a_unit_runs_workers_as_root_only_if_it_is_told_to(self):
+        unit = self.job("root", ALONE, start=False, allow_root=False)
+        self.systemd.systemctl("start", unit, check=False)
+        self.assertEqual(self.systemd.show(unit, "ActiveState", "ExecMainStatus", "NRestarts"), ["failed", "78", "0"])
+        said = [record["MESSAGE"] for record in self.records(_SYSTEMD_UNIT=unit, SYSLOG_IDENTIFIER="muster")]
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("would run workers as root; set User= in a drop-in", said[0])
+        # A user in a drop-in, and a root shell beside any unit, need no word.
+        self.drop_in("muster-agent@.service", "[Service]\nUser=65534\n")
+        self.systemd.systemctl("reset-failed", unit)
+        self.systemd.systemctl("start", unit)
+        self.until_workers(unit)
+        self.systemd.run(f"{booted.BIN}/muster", "--no-python", "true")
+
+    def test_a_unit_keeps_the_kernel_from_its_workers(self):
+        unit = self.job("shut", "program = /bin/sh\narguments = -c 'for f in /proc/sys/kernel/core_pattern /usr/lib/os-release; do "
+                        "(: >> $f) 2>/dev/null && echo $f is open; done; (: >> /tmp/x) && echo looked; exit 0'\n")
+        said = self.until_said("looked", _SYSTEMD_UNIT=unit)
+        self.assertEqual(len(said), 1)
+        self.assertEqual([line for line in self.messages(_SYSTEMD_UNIT=unit) if "is open" in line], [])
+
     def test_two_units_of_one_job_are_one_too_many(self):
         self.systemd.systemctl("start", "musterd.service")
         self.two_units_of_one_job(STAYING, "one", "two")

@@ -55,7 +55,8 @@ class Booted(unittest.TestCase):
         self.systemd.write(f"{booted.ETC}/muster/musterd.conf", text)
         self.addCleanup(self.systemd.write, f"{booted.ETC}/muster/musterd.conf", "first-start = yes\n")
 
-    def job(self, name, conf, start=True):
+    def job(self, name, conf, start=True, allow_root=True):
+        conf += "allow-root = yes\n" if allow_root else ""
         self.systemd.write(f"{booted.ETC}/muster/{name}.conf", conf)
         unit = f"muster-agent@{name}.service"
         self.units.append(unit)

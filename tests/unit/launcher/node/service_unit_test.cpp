@@ -85,6 +85,16 @@ TEST_CASE("a systemd before 248 does not say which process it started: then its 
     CHECK(container.contains("NOTIFY_SOCKET"));
 }
 
+TEST_CASE("a unit runs workers as root only if it is allowed to; a shell and a container always do") {
+    CHECK(unit().check_user(0, true).has_value());
+    CHECK(unit().check_user(1000, false).has_value());
+    CHECK(ServiceUnit().check_user(0, false).has_value());
+    const auto refused = unit().check_user(0, false);
+    REQUIRE(refused.has_error());
+    CHECK(refused.error().context.find("User=") != std::string::npos);
+    CHECK(refused.error().context.find("--allow-root") != std::string::npos);
+}
+
 TEST_CASE("a second unit of one job is refused while the first one lives") {
     const auto job = "service-unit-test-" + std::to_string(::getpid());
     for (const auto& name : {job, job + std::string(200, 'x')}) {

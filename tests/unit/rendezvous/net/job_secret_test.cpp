@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/system/private_file.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/find_secret.h"
 #include "tests/support/catch.h"
@@ -200,4 +201,24 @@ TEST_CASE("a user's own key is made once, private, and all that make it at once 
     CHECK(std::distance(std::filesystem::directory_iterator(home + "/.muster"), {}) == 1);
     CHECK(make_own_key(variables({})).error().context.find("HOME is not set") != std::string::npos);
     CHECK(make_own_key(variables({{"HOME", "/proc/1/nowhere"}})).has_error());
+}
+
+TEST_CASE("a file of root's that a user reads by its group is private, as a mounted Secret of Kubernetes is") {
+    constexpr uid_t root = 0;
+    constexpr uid_t user = 1000;
+    constexpr uid_t other = 1001;
+    for (const mode_t mode : {0400, 0600}) {
+        CHECK(is_private_to(user, mode, user));
+        CHECK(is_private_to(user, mode, root));
+        CHECK(is_private_to(root, mode, root));
+        CHECK_FALSE(is_private_to(user, mode, other));
+        CHECK_FALSE(is_private_to(root, mode, user));
+    }
+    for (const mode_t mode : {0440, 0640}) {
+        CHECK(is_private_to(user, mode, root));
+        CHECK_FALSE(is_private_to(user, mode, user));
+        CHECK_FALSE(is_private_to(root, mode, root));
+        CHECK_FALSE(is_private_to(user, mode, other));
+    }
+    for (const mode_t mode : {0444, 0460, 0450, 0660, 0644, 0441}) CHECK_FALSE(is_private_to(user, mode, root));
 }

@@ -1,0 +1,60 @@
+"""scripts/kubernetes/job.yaml grants no more than the job needs, and muster reads the secret as Kubernetes mounts it."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import own_tmpdir  # noqa: E402, F401
+
+MUSTER = pathlib.Path(os.environ["MUSTER_BIN"]) / "muster"
+SCRIPTS = pathlib.Path(__file__).resolve().parents[3] / "scripts"
+
+
+class KubernetesJob(unittest.TestCase):
+    def test_the_job_has_a_secret_a_policy_and_no_rights(self):
+        text = (SCRIPTS / "kubernetes/job.yaml").read_text()
+        documents = {re.search(r"^kind: (.*)$", part, re.M).group(1): part for part in text.split("\n---\n")}
+        self.assertEqual(set(documents), {"Service", "NetworkPolicy", "Job"})
+        # Ingress only from pods with the label by which the policy selects its own pods.
+        policy = documents["NetworkPolicy"]
+        self.assertEqual(policy.count("job-name: train"), 2)
+        self.assertEqual(len(re.findall(r"- [a-z]+(?:Selector|Block):", policy)), 1)
+        job = documents["Job"]
+        for line in ("runAsNonRoot: true", "allowPrivilegeEscalation: false", "drop: [ALL]", "type: RuntimeDefault",
+                     "automountServiceAccountToken: false", "secretName: train", "defaultMode: 0400"):
+            self.assertIn(line, job)
+        # The file is the Secret's key, below the mount; the guide and the file give the same command for it.
+        folder, key = re.search(r"name: MUSTER_SECRET_FILE\n +value: (.*)/(.*)\n", job).groups()
+        self.assertIn(f"mountPath: {folder}\n", job)
+        make = f'kubectl create secret generic train --from-literal={key}="$(openssl rand -base64 32)"'
+        self.assertIn(make, text)
+        self.assertIn(make, (SCRIPTS.parent / "launcher/GETTING_STARTED.md").read_text())
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, which may become another user")
+    def test_a_mounted_secret_is_read_by_its_group(self):
+        """As the kubelet mounts it with fsGroup: mode 0440, owner root, below a link."""
+        held = tempfile.TemporaryDirectory(prefix="muster-places-", dir="/tmp")  # where every user gets by
+        self.addCleanup(held.cleanup)
+        mount = pathlib.Path(held.name)
+        (mount / "..data").mkdir()
+        mount.chmod(0o755)
+        key = mount / "..data/key"
+        key.write_text("secret of the job\n")
+        os.chown(key, 0, 1000)
+        (mount / "key").symlink_to("..data/key")
+        for mode, said, code in ((0o440, "", 0), (0o444, "may be used by others than its owner", 2)):
+            key.chmod(mode)
+            done = subprocess.run(["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", MUSTER, "--no-python",
+                                   "true"], env={"PATH": os.environ["PATH"], "TMPDIR": "/tmp",
+                                                 "MUSTER_SECRET_FILE": str(mount / "key")},
+                                  cwd="/", text=True, stderr=subprocess.PIPE, timeout=60)
+            self.assertIn(said, done.stderr)
+            self.assertEqual(done.returncode, code, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
