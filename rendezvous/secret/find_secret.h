@@ -14,7 +14,7 @@ inline constexpr std::size_t secret_bytes_min = 16;
 
 struct Secret {
     std::string text;    ///< empty: no source is set, and jobs have no secret
-    std::string origin;  ///< for messages: "MUSTER_KEY", "/home/ada/.muster/key"
+    std::string origin;  ///< for messages: "MUSTER_KEY", or the path of a file
 };
 
 /// The value of an environment variable; empty if it is not set.
