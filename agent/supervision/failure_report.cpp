@@ -110,13 +110,8 @@ void append_first(std::string& out, const Failure& first, const ReportContext& c
     const auto exception = last_line(first.message);
     const bool told = !exception.empty() && first.stderr_tail.find(exception) != std::string::npos;
     if (!first.stderr_tail.empty() && !told) {
-        std::string lines;
-        append_indented(lines, first.stderr_tail, "    ", context.stderr_lines_max);
-        out += cat("  last lines of its stderr:\n", lines);
-        if (!is_utf8(lines))
-            out +=
-                "  (\\xNN is a byte that is not UTF-8: the program writes another encoding, or binary data; set "
-                "PYTHONUTF8=1 for Python, else LC_ALL=C.UTF-8)\n";
+        out += "  last lines of its stderr:\n";
+        append_indented(out, first.stderr_tail, "    ", context.stderr_lines_max);
     }
     if (!first.log_directory.empty()) out += cat("  logs: ", first.log_directory, " on ", first.host, '\n');
 }

@@ -21,7 +21,7 @@ std::string objection(const native::FaultOrdered& order, const FaultFacts& facts
     if (order.round != facts.round)
         return cat("round ", order.round, " has ended; repeat the command when the next round runs");
     if (fault.rank < facts.rank_base || !facts.alive.contains(fault.rank - facts.rank_base))
-        return cat("rank ", fault.rank, " is not running any more");
+        return cat("rank ", fault.rank, " is not running: it has not started yet, or it has ended");
     return {};
 }
 

@@ -1,5 +1,6 @@
 #include "rendezvous/base/hmac_sha256.h"
 
+#include <string.h>
 #include <sys/random.h>
 
 #include <array>
@@ -52,6 +53,11 @@ void compress(State& state, const char* block) {
     for (std::size_t i = 0; i < state.size(); ++i) state[i] += after[i];
 }
 
+/// Overwrites what may hold a key: freed memory keeps its content.
+void wipe(std::string& text) {
+    ::explicit_bzero(text.data(), text.size());
+}
+
 std::string sha256(std::string text) {
     State state{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     const std::uint64_t bits = text.size() * 8;
@@ -59,6 +65,7 @@ std::string sha256(std::string text) {
     text.append((2 * block_bytes - 8 - text.size() % block_bytes) % block_bytes, '\0');
     for (int shift = 56; shift >= 0; shift -= 8) text += static_cast<char>(bits >> shift & 0xff);
     for (std::size_t at = 0; at < text.size(); at += block_bytes) compress(state, text.data() + at);
+    wipe(text);
     std::string digest;
     for (const auto word : state) {
         for (int shift = 24; shift >= 0; shift -= 8) digest += static_cast<char>(word >> shift & 0xff);
@@ -66,17 +73,28 @@ std::string sha256(std::string text) {
     return digest;
 }
 
+/// A copy with room for `more` bytes and SHA-256's padding, so that it is never moved.
+std::string padded(std::string_view text, std::size_t more = 0) {
+    std::string out;
+    out.reserve(text.size() + more + 2 * block_bytes);
+    return out.append(text);
+}
+
 }  // namespace
 
 std::string hmac_sha256(std::string_view key, std::string_view text) {
-    std::string block = key.size() > block_bytes ? sha256(std::string(key)) : std::string(key);
+    std::string block;
+    block.reserve(2 * block_bytes);  // never moved: a copy would stay behind
+    block = key.size() > block_bytes ? sha256(padded(key)) : key;
     block.resize(block_bytes, '\0');
-    const auto masked = [&block](char mask) {
-        std::string out = block;
+    const auto masked = [&block](char mask, std::string_view behind) {
+        std::string out = padded(block, behind.size());
         for (char& byte : out) byte = static_cast<char>(byte ^ mask);
-        return out;
+        return out.append(behind);
     };
-    return sha256(masked(0x5c) + sha256(masked(0x36).append(text)));
+    auto digest = sha256(masked(0x5c, sha256(masked(0x36, text))));
+    wipe(block);
+    return digest;
 }
 
 bool same_digest(std::string_view one, std::string_view other) {

@@ -10,6 +10,7 @@
 namespace muster::simulation {
 
 inline constexpr const char* job_secret = "the job's";
+inline constexpr const char* other_secret = "another one";
 
 inline native::KeyedHash hash_with(std::string key) {
     return [key = std::move(key)](std::string_view text) {

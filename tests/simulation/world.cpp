@@ -77,7 +77,7 @@ rendezvous::ClientConfig World::client_config(const Node& node) {
     config.lease = Duration{1ms} * job.terms.lease_ms;
     config.lost_timeout = Duration{1ms} * job.terms.lost_timeout_ms;
     if (scenario_.secret && !(node.odd && incarnation_count_ % 2 == 0)) {
-        config.secret = hash_with(node.odd ? "another one" : job_secret);
+        config.secret = hash_with(node.odd ? other_secret : job_secret);
         config.secret_seed = cat(incarnation_count_);
     }
     return config;

@@ -24,6 +24,19 @@ void clean(std::string& text) {
     if (!is_printable(text)) text = printable(text);
 }
 
+/// The end of stderr as it can be printed; where that took escapes, it says what they are. Earlier bytes do not count:
+/// they may be half a character, and few readers see them.
+void clean_tail(std::string& tail) {
+    constexpr std::size_t read_bytes = 2'048;
+    const bool is_text = is_utf8(back_of(tail, read_bytes));
+    clean(tail);
+    if (is_text) return;
+    if (!tail.ends_with('\n')) tail += '\n';
+    tail +=
+        "(\\xNN is a byte that is not UTF-8: the program writes another encoding, or binary data; set PYTHONUTF8=1 for "
+        "Python, else LC_ALL=C.UTF-8)\n";
+}
+
 /// All but the tail.
 std::size_t cost(const Failure& failure) {
     return fixed_bytes + failure.message.size() + failure.error_file.size() + failure.log_directory.size() +
@@ -41,9 +54,10 @@ void fit_report(std::vector<Failure>& failures) {
     static_assert(failures_max * shortest < agent_frame_bytes_max - others);
     std::size_t spare = agent_frame_bytes_max - others - failures.size() * shortest;
     for (auto& failure : failures) {
-        for (auto* text : {&failure.message, &failure.stderr_tail, &failure.error_file, &failure.log_directory,
-                           &failure.cause.text, &failure.cause.core_file})
+        for (auto* text : {&failure.message, &failure.error_file, &failure.log_directory, &failure.cause.text,
+                           &failure.cause.core_file})
             clean(*text);
+        clean_tail(failure.stderr_tail);
         const auto allowed = shortest + spare;
         keep_back(failure.message, failure_message_bytes_max);
         if (cost(failure) > allowed) {

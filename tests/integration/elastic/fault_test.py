@@ -30,7 +30,11 @@ def fault(job, *words, **extra):
 
 
 def injected(job, *words, **extra):
-    done = fault(job, *words, "--job", job.id, **extra)
+    def started():
+        """A worker may have written its first line before its agent hears that it runs."""
+        done = fault(job, *words, "--job", job.id, **extra)
+        return None if "has not started yet" in done.stderr else done
+    done = wait_for("rank that runs", started)
     assert done.returncode == 0, f"{words}: {done.stderr}\n{job.story()}"
     return done.stdout
 

@@ -193,9 +193,9 @@ class Peers(unittest.TestCase):
     def test_launcher_notify(self):
         """unit.missing unit.full"""
         before = ["sh", "-c", 'SYSTEMD_EXEC_PID=$$ exec "$@"', "sh"]
-        self.ends(self.job.spawn("muster", *RUN, "true", before=before, NOTIFY_SOCKET="/none/notify"), 0, "cannot send READY=1 to the service manager at /none/notify")
+        self.ends(self.job.spawn("muster", "--allow-root", *RUN, "true", before=before, NOTIFY_SOCKET="/none/notify"), 0, "cannot send READY=1 to the service manager at /none/notify")
         with full_socket(self.place / "notify"):
-            self.ends(self.job.spawn("muster", *RUN, "sh", "-c", "exit 3", before=before, NOTIFY_SOCKET=str(self.place / "notify")), 3,
+            self.ends(self.job.spawn("muster", "--allow-root", *RUN, "sh", "-c", "exit 3", before=before, NOTIFY_SOCKET=str(self.place / "notify")), 3,
                       "cannot send READY=1", within=8)
 
     def test_journal(self):

@@ -251,8 +251,11 @@ void DaemonProcess::send(rendezvous::SendTo said) {
         if (std::holds_alternative<native::Refused>(one.message) && boasters_.contains(said.connections[i]))
             believes_ = world_.plant == Plant::believes_boasters;
         corrupt(one.message);
-        if (const auto* asked = std::get_if<native::Challenge>(&one.message); asked && asked->proof.empty())
+        if (auto* asked = std::get_if<native::Challenge>(&one.message); asked && asked->proof.empty())
             nonces_[said.connections[i]] = asked->nonce;
+        else if (asked && world_.plant == Plant::takes_any_proof && guessed_.contains(said.connections[i]))
+            asked->proof = native::proof_of(hash_with(other_secret), native::Prover::daemon,
+                                            hellos_[said.connections[i]], nonces_[said.connections[i]]);
         auto* const over = std::get_if<native::JobEnded>(&one.message);
         if (over != nullptr && i > 0 && world_.plant == Plant::ends_in_two_ways) {
             const bool failed = over->outcome == native::JobOutcome::failed;
@@ -319,8 +322,11 @@ void DaemonProcess::misread_budgets(native::JobTerms& terms) const {
 
 void DaemonProcess::mend_proof(StreamId stream, native::Message& message) {
     if (const auto* hello = std::get_if<native::Hello>(&message)) hellos_[stream] = *hello;
-    if (auto* proof = std::get_if<native::Proof>(&message))
-        proof->proof = native::proof_of(hash_with(job_secret), native::Prover::agent, hellos_[stream], nonces_[stream]);
+    if (auto* proof = std::get_if<native::Proof>(&message)) {
+        auto right = native::proof_of(hash_with(job_secret), native::Prover::agent, hellos_[stream], nonces_[stream]);
+        if (proof->proof != right) guessed_.insert(stream);
+        proof->proof = std::move(right);
+    }
 }
 
 void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {

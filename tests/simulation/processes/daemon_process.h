@@ -91,6 +91,7 @@ class DaemonProcess final : public StreamHandler {
     std::map<Incarnation, StreamId> newest_;    ///< for the plants and for drain()
     std::map<StreamId, native::Hello> hellos_;  // this and the next for the plants only
     std::map<StreamId, std::string> nonces_;
+    std::set<StreamId> guessed_;             // a stranger as one who attacks: it does not ask for the daemon's proof
     std::map<StreamId, StreamId> replaced_;  ///< newer to older, for the plants only
     std::set<StreamId> boasters_;            // this and the next for the plants only
     bool believes_ = false;

@@ -30,8 +30,8 @@ TEST_CASE("nothing is injected into an agent that was not started for it, whatev
 TEST_CASE("a fault on a worker is for the round in which its rank was found, and for one that runs") {
     CHECK(refusal({.rank = 4}, facts()).empty());
     CHECK(refusal({.rank = 5}, facts()).empty());
-    CHECK(refusal({.rank = 3}, facts()) == "rank 3 is not running any more");
-    CHECK(refusal({.rank = 6}, facts()) == "rank 6 is not running any more");
+    CHECK(refusal({.rank = 3}, facts()) == "rank 3 is not running: it has not started yet, or it has ended");
+    CHECK(refusal({.rank = 6}, facts()) == "rank 6 is not running: it has not started yet, or it has ended");
     CHECK(refusal({.rank = 4}, facts(), 2) == "round 2 has ended; repeat the command when the next round runs");
     CHECK(refusal({.target = FaultTarget::agent}, facts(), 2).empty());
     CHECK(refusal({.target = FaultTarget::daemon}, facts()) == "this is an agent, not a daemon");

@@ -287,6 +287,20 @@ TEST_CASE("texts that a terminal would obey are refused, and an honest sender es
     CHECK(read(frame(RoundReport{1, failures, 0, -1}), Sender::agent).has_value());
 }
 
+TEST_CASE("a tail that is not UTF-8 says what its escapes are, once") {
+    std::vector<Failure> failures(3);
+    failures[0].stderr_tail = "Gr\xfcn";
+    failures[1].stderr_tail = "b'\\xfc', as Python prints bytes\n";
+    failures[2].stderr_tail = "\xfc" + std::string(4'096, '.');
+    fit_report(failures);
+    const auto once = failures;
+    fit_report(failures);
+    CHECK(failures == once);
+    CHECK(failures[0].stderr_tail.starts_with("Gr\\xfcn\n(\\xNN is a byte that is not UTF-8: "));
+    CHECK(failures[1].stderr_tail == "b'\\xfc', as Python prints bytes\n");
+    CHECK(failures[2].stderr_tail.ends_with("..."));
+}
+
 TEST_CASE("PROTOCOL.md shows every message in the bytes that are really sent") {
     std::ifstream file(MUSTER_PROTOCOL_DOCUMENT);
     REQUIRE(file.good());
