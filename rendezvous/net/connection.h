@@ -32,8 +32,10 @@ class Connection final : public EventLoop::Handler {
     /// "10.0.0.7 port 40122", for messages.
     [[nodiscard]] std::string describe_peer() const;
     [[nodiscard]] int fd() const { return socket_.fd; }
+    /// The kernel attests that the peer is of this host and of our user or root: it is no stranger to be limited.
+    [[nodiscard]] bool is_own() const { return socket_.judgement.is_own; }
     /// Why the peer is not served; empty: it is.
-    [[nodiscard]] const std::string& objection() const { return socket_.objection; }
+    [[nodiscard]] const std::string& objection() const { return socket_.judgement.objection; }
 
     // ---- for sessions; all output of one event is written together, after the event ----
     void send(std::string_view bytes);
@@ -87,6 +89,7 @@ class Connection final : public EventLoop::Handler {
     bool heard_ = false;  // the first byte has come
     bool established_ = false;
     bool proven_ = false;
+    bool kept_silent_ = false;  // a store's that said nothing until the handshake's deadline, and that the store kept
     bool paused_ = false;
     bool finishing_ = false;  // no more reading, close when the outbox is empty
     bool lingering_ = false;  // our side is closed; waiting for the other end's

@@ -157,7 +157,7 @@ bool Listener::accept_one(Instant now) {
         on_accept_(AcceptedSocket{.fd = fd,
                                   .address = peer.numeric(),
                                   .port = peer.port(),
-                                  .objection = peer_users_ ? peer_users_->objection(fd, peer) : std::string()});
+                                  .judgement = peer_users_ ? peer_users_->judge(fd, peer) : PeerUsers::Judgement{}});
         return true;
     }
     switch (errno) {

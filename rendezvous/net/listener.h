@@ -26,7 +26,7 @@ struct AcceptedSocket {
     int fd = -1;
     std::string address;  ///< the peer's numeric address; IPv4 also when it came in through an IPv6 socket
     std::uint16_t port = 0;
-    std::string objection;  ///< why this user of this host is not served, one sentence; empty: the peer is served
+    PeerUsers::Judgement judgement;  ///< of who is at the other end, if that is on this host
 };
 
 /// Accepts on the loop's thread from `start` on. All errors of accept are survived: without descriptors the waiting

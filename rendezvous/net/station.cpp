@@ -93,7 +93,7 @@ void Station::accepted(AcceptedSocket socket) {
         return log_limited(cat("connection from ", owned->describe_peer(), " closed: ", watching.error().context), now);
     }
     auto& connection = *connections_.emplace(id, std::move(owned)).first->second;
-    ++unproven_of_[connection.peer()];
+    if (!connection.is_own()) ++unproven_of_[connection.peer()];
     unproven_.push_back(id);
     handshakes_.push_back({.connection = id, .at = now + limits_.handshake_timeout});
     // Every connection begins as the store's, which has rules of its own for the silent ones.
@@ -102,7 +102,8 @@ void Station::accepted(AcceptedSocket socket) {
 
 bool Station::has_place_for(const AcceptedSocket& socket, Instant now) {
     const auto of_source = unproven_of_.find(socket.address);
-    if (of_source != unproven_of_.end() && of_source->second >= limits_.unproven_per_source_max) {
+    if (!socket.judgement.is_own && of_source != unproven_of_.end() &&
+        of_source->second >= limits_.unproven_per_source_max) {
         log_limited(cat("connection from ", socket.address, " refused: ", of_source->second,
                         " connections of this address are open that are no agent's, which is the limit"),
                     now);
@@ -116,13 +117,14 @@ bool Station::has_place_for(const AcceptedSocket& socket, Instant now) {
 }
 
 /// The oldest connection that has not shown what it is leaves its place to a new one. A client of the store that has
-/// spoken does not: a worker's connection lives as long as its round.
+/// spoken does not, nor the silent second connection of an old PyTorch: a worker's connections live as long as its
+/// round.
 bool Station::give_way(Instant now) {
     while (!unproven_.empty()) {
         Connection* connection = find(unproven_.front());
         unproven_.pop_front();
         if (connection == nullptr || connection->proven_) continue;
-        if (connection->dialect_ == dialects_.c10d && connection->heard_) continue;
+        if (connection->dialect_ == dialects_.c10d && (connection->heard_ || connection->kept_silent_)) continue;
         refuse(*connection, cat("it has not joined, and its place is needed: ", connections_.size(), " are open"), now);
         return true;
     }
@@ -130,8 +132,8 @@ bool Station::give_way(Instant now) {
 }
 
 void Station::forget_source(const Connection& connection) {
-    const auto found = unproven_of_.find(connection.peer());
-    if (--found->second == 0) unproven_of_.erase(found);
+    if (const auto found = unproven_of_.find(connection.peer()); !connection.is_own() && --found->second == 0)
+        unproven_of_.erase(found);
     if (unproven_.size() > 2 * connections_.size() + unproven_skipped_max)
         std::erase_if(unproven_, [this](ConnectionId id) {
             const Connection* one = find(id);
@@ -260,6 +262,7 @@ void Station::judge_handshakes(Instant now) {
                              (is_store && connection->heard_);
         if (!settled && now < deadline.at) return;
         handshakes_.pop_front();
+        if (!settled && is_store) connection->kept_silent_ = true;
         if (!settled && !is_store)
             refuse(*connection, cat("no whole request within ", describe(limits_.handshake_timeout)), now);
     }

@@ -83,10 +83,10 @@ bool Job::settle_running(const Turn& turn) {
                       cat(missing, missing == 1 ? " node" : " nodes", " of round ", round_.number,
                           " did not reconnect after a restart of the daemon"),
                       turn);
-        else if (round_.unfinished == 0)
-            end_round(RoundEndReason::daemon_restarted,
-                      cat("no other node confirms round ", round_.number, " after a restart of the daemon"), turn);
     }
+    if (round_.running() && round_.unfinished == 0 && turn.now >= no_seal_before_)
+        end_round(RoundEndReason::daemon_restarted,
+                  cat("no other node confirms round ", round_.number, " after a restart of the daemon"), turn);
     if (round_.running()) gather_joiners(turn);
     return round_.running();
 }

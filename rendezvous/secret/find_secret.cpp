@@ -33,8 +33,10 @@ Result<Secret> from_file(const std::string& path, const std::string& origin) {
     return checked(*std::move(text), origin);
 }
 
+/// A file that cannot be looked at counts as one that is there: its reader then says what is wrong.
 bool exists(const std::string& path) {
-    return ::access(path.c_str(), F_OK) == 0;
+    struct stat facts {};
+    return ::stat(path.c_str(), &facts) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 std::string own_key_path(const ValueOf& value_of) {
@@ -60,7 +62,8 @@ Result<void> write_private_file(const std::string& path, std::string_view text) 
 Result<Secret> find_secret(const ValueOf& value_of) {
     if (const auto path = value_of("MUSTER_SECRET_FILE"); !path.empty()) return from_file(path, "MUSTER_SECRET_FILE");
     if (auto key = value_of("MUSTER_KEY"); !key.empty()) {
-        ::prctl(PR_SET_DUMPABLE, 0);  // as read_private_file does
+        ::prctl(PR_SET_DUMPABLE, 0);                                        // as read_private_file does
+        while (key.ends_with('\n') || key.ends_with('\r')) key.pop_back();  // as a file's
         return checked(std::move(key), "MUSTER_KEY");
     }
     if (const auto folder = value_of("CREDENTIALS_DIRECTORY"); !folder.empty()) {

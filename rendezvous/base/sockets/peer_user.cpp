@@ -16,6 +16,7 @@
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster {
@@ -41,6 +42,12 @@ Key key_of(const SocketAddress& address) {
 }
 
 using Holder = PeerUsers::Holder;
+
+/// TCP_LISTEN of <netinet/tcp.h>, which does not go together with the kernel's headers.
+constexpr unsigned char listening = 10;
+
+/// Addresses of a host change seldom, and a list costs more than a connection.
+constexpr Duration list_age_max = 5s;
 
 /// A socket whose descriptor is closed has no inode, and the kernel then reports user 0: it must not pass for root's.
 Holder holder(std::uint32_t inode, uid_t user) {
@@ -84,6 +91,8 @@ std::optional<Holder> ask_netlink(int netlink, const Key& peer, const Key& local
     if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || size < static_cast<ssize_t>(NLMSG_HDRLEN + sizeof found))
         return std::nullopt;
     std::memcpy(&found, body, sizeof found);
+    // Where no connection fits, the kernel returns what listens at the peer's port here: that is nobody's other end.
+    if (found.idiag_state == listening || found.id.idiag_dport != htons(local.port)) return Holder{};
     return holder(found.idiag_inode, found.idiag_uid);
 }
 
@@ -102,14 +111,15 @@ std::string proc_text(const Key& key) {
 
 /// Fields of /proc/net/tcp: 1 local address, 2 remote address, 7 user, 9 inode.
 Holder search_proc(const char* path, const std::string& peer, const std::string& local) {
-    for (const auto line : split(read_file(path), '\n')) {
+    const auto table = read_file(path);
+    for (const auto line : split(table, '\n')) {
         std::array<std::string_view, 10> fields;
         std::size_t at = 0;
         for (auto& field : fields) {
             at = line.find_first_not_of(' ', at);
             if (at == std::string_view::npos) break;
             const auto end = std::min(line.find(' ', at), line.size());
-            field = std::string_view(line).substr(at, end - at);
+            field = line.substr(at, end - at);
             at = end;
         }
         std::uint32_t inode = 0;
@@ -128,6 +138,11 @@ Holder ask_proc(const Key& peer, const Key& local) {
     return search_proc("/proc/net/tcp6", mapped + proc_text(peer), mapped + proc_text(local));
 }
 
+/// The numeric address without its zone: a client may have bound another interface than this end shows.
+std::string without_zone(const std::string& numeric) {
+    return numeric.substr(0, numeric.find('%'));
+}
+
 }  // namespace
 
 std::optional<uid_t> peer_user(int socket) {
@@ -143,23 +158,39 @@ bool peer_is_our_user(int socket) {
 
 PeerUsers::PeerUsers() : netlink_(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)) {}
 
-Holder PeerUsers::find(const SocketAddress& peer, const SocketAddress& local) const {
+Holder PeerUsers::find(const SocketAddress& peer, const SocketAddress& local) {
     const auto from = key_of(peer), to = key_of(local);
     if (from.family == AF_UNSPEC || from.family != to.family) return {};
     if (netlink_.valid()) {
-        if (const auto answer = ask_netlink(netlink_.get(), from, to)) return *answer;
+        const auto answer = ask_netlink(netlink_.get(), from, to);
+        // A client that is bound to an interface is not found, and without the kernel's module nobody is.
+        if (answer && (answer->is_here || !is_own_address(peer))) return *answer;
     }
     return ask_proc(from, to);
 }
 
-std::string PeerUsers::objection(int fd, const SocketAddress& peer) const {
-    // By the kernel's table and not by the address: a local client may bind any address of this host.
+bool PeerUsers::is_own_address(const SocketAddress& address) {
+    const auto numeric = without_zone(address.numeric());
+    if (is_loopback(numeric)) return true;
+    if (const auto now = std::chrono::steady_clock::now(); now - listed_at_ >= list_age_max) {
+        listed_at_ = now;
+        own_addresses_.clear();
+        for (const auto& own : list_own_addresses()) own_addresses_.push_back(without_zone(own.address.numeric()));
+    }
+    return std::ranges::find(own_addresses_, numeric) != own_addresses_.end();
+}
+
+PeerUsers::Judgement PeerUsers::judge(int fd, const SocketAddress& peer) {
     const auto [is_here, user] = find(peer, SocketAddress::local_of(fd));
-    if (!is_here && !is_loopback(peer.numeric())) return {};
-    if (user && (*user == 0 || *user == ::geteuid() || *user == ::getuid())) return {};
+    // One of this host's addresses without a socket: its process has reset the connection, and what it sent may wait.
+    if (!is_here && !is_own_address(peer)) return {};
+    if (user && (*user == 0 || *user == ::geteuid() || *user == ::getuid())) return {.is_own = true, .objection = {}};
     const auto who = user ? cat("user ", *user) : std::string("a user that the kernel does not report");
-    return cat("the connection comes from ", who, " of this host, and this port serves user ", ::geteuid(),
-               " and root only; use one of these users, or start the program at the port with --local-users=all");
+    return {
+        .is_own = false,
+        .objection = cat("the connection comes from ", who, " of this host, and this port serves user ", ::geteuid(),
+                         " and root only; use one of these users, or start the program at the port "
+                         "with --local-users=all")};
 }
 
 }  // namespace muster

@@ -6,9 +6,11 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/time.h"
 
 namespace muster {
 
@@ -36,14 +38,21 @@ class PeerUsers {
         std::optional<uid_t> user;  ///< empty: its process has closed it, and the kernel no longer knows whose it was
     };
     /// Who holds the socket at `peer` that is connected to `local`.
-    [[nodiscard]] Holder find(const SocketAddress& peer, const SocketAddress& local) const;
+    [[nodiscard]] Holder find(const SocketAddress& peer, const SocketAddress& local);
 
-    /// Empty if the accepted connection `fd` from `peer` comes from another host, from root or from this process's
-    /// user. Otherwise one sentence for logs and for the peer: who it is, and whom this process serves.
-    [[nodiscard]] std::string objection(int fd, const SocketAddress& peer) const;
+    struct Judgement {
+        bool is_own = false;    ///< the kernel attests that it is root's or this process's user's
+        std::string objection;  ///< why it is not served: who it is, and whom this process serves. Empty: it is served
+    };
+    /// Of the accepted connection `fd` from `peer`. Those of other hosts are served and not our own.
+    [[nodiscard]] Judgement judge(int fd, const SocketAddress& peer);
 
   private:
+    bool is_own_address(const SocketAddress& address);
+
     FileDescriptor netlink_;
+    std::vector<std::string> own_addresses_;  ///< as they were at `listed_at_`
+    Instant listed_at_{};
 };
 
 }  // namespace muster

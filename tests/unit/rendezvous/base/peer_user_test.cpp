@@ -44,7 +44,7 @@ struct Connection {
         REQUIRE(::inet_pton(AF_INET6, ("::ffff:" + call).c_str(), &mapped.sin6_addr) == 1);
         return *SocketAddress::from(reinterpret_cast<const sockaddr*>(&mapped));
     }
-    [[nodiscard]] PeerUsers::Holder holder(const PeerUsers& users) const {
+    [[nodiscard]] PeerUsers::Holder holder(PeerUsers& users) const {
         return users.find(peer, SocketAddress::local_of(server.get()));
     }
 
@@ -72,22 +72,22 @@ PeerUsers without_netlink() {
     return users;
 }
 
-void check_every_way(const PeerUsers& users) {
+void check_every_way(PeerUsers& users) {
     for (const auto& way : ways) {
         INFO(way.listen << " called at " << way.call << " by family " << way.client_family);
         Connection one(way.listen, way.call, way.client_family);
         CHECK(one.holder(users).user == ::geteuid());
-        CHECK(users.objection(one.server.get(), one.peer).empty());
+        CHECK(users.judge(one.server.get(), one.peer).objection.empty());
         REQUIRE(::shutdown(one.client.get(), SHUT_WR) == 0);
         CHECK(one.holder(users).user == ::geteuid());
         // The kernel would report this socket as root's.
         one.client.reset();
         CHECK_FALSE(one.holder(users).user.has_value());
-        CHECK(users.objection(one.server.get(), one.peer).find("does not report") != std::string::npos);
+        CHECK(users.judge(one.server.get(), one.peer).objection.find("does not report") != std::string::npos);
     }
 }
 
-void check_another_user(const PeerUsers& users) {
+void check_another_user(PeerUsers& users) {
     if (::geteuid() != 0) {
         WARN("needs root");
         return;
@@ -99,7 +99,7 @@ void check_another_user(const PeerUsers& users) {
             return Connection(way.listen, way.call, way.client_family);
         }();
         CHECK(connection.holder(users).user == another_user);
-        CHECK(users.objection(connection.server.get(), connection.peer) ==
+        CHECK(users.judge(connection.server.get(), connection.peer).objection ==
               "the connection comes from user 65534 of this host, and this port serves user 0 and root only; use one "
               "of these users, or start the program at the port with --local-users=all");
     }
@@ -109,22 +109,24 @@ void check_another_user(const PeerUsers& users) {
 
 TEST_CASE(
     "the own user is served in every family, also half-closed; a socket that its process has closed is nobody's") {
-    check_every_way(PeerUsers());
+    PeerUsers users;
+    check_every_way(users);
 }
 
 TEST_CASE("where netlink cannot be had, /proc/net/tcp gives the same answers") {
-    const auto users = without_netlink();
+    auto users = without_netlink();
     check_every_way(users);
     check_another_user(users);
 }
 
 TEST_CASE("another user of this host is not served, and told so") {
-    check_another_user(PeerUsers());
+    PeerUsers users;
+    check_another_user(users);
 }
 
 TEST_CASE("a socket of another host is not here, and its user no matter") {
     const Connection one("127.0.0.1", "127.0.0.1", AF_INET);
     const auto elsewhere = *SocketAddress::from_numeric("192.0.2.1", 4711);
     CHECK_FALSE(PeerUsers().find(elsewhere, SocketAddress::local_of(one.server.get())).is_here);
-    CHECK(PeerUsers().objection(one.server.get(), elsewhere).empty());
+    CHECK(PeerUsers().judge(one.server.get(), elsewhere).objection.empty());
 }
