@@ -33,14 +33,15 @@ struct Temporary {
 };
 
 /// A new file beside `path`, because rename() works only within one file system. Its name is random, so that no other
-/// user can put a file or a link there first. It has the mode of the file at `path`; without one only this user may
-/// read it, because it contains lines of the workers' stderr.
+/// user can put a file or a link there first. It has the mode of this user's file at `path`; without one only this user
+/// may read it, because it contains lines of the workers' stderr.
 Temporary make_temporary(const std::string& path) {
     std::random_device random;
     auto name = cat(path, ".", ::getpid(), ".", random(), random(), ".tmp");
     const int file = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     struct stat facts {};
-    if (file >= 0 && ::stat(path.c_str(), &facts) == 0 && ::fchmod(file, facts.st_mode & 0777) != 0) {
+    const bool is_ours = ::stat(path.c_str(), &facts) == 0 && facts.st_uid == ::geteuid();
+    if (file >= 0 && is_ours && ::fchmod(file, facts.st_mode & 0777) != 0) {
         // The stricter mode stays.
     }
     return {std::move(name), file};

@@ -112,4 +112,14 @@ std::string random_bytes(std::size_t count) {
     return bytes;
 }
 
+std::string hexadecimal(std::string_view bytes) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::string text;
+    for (const char c : bytes) {
+        const auto byte = static_cast<unsigned char>(c);
+        text += {digits[byte >> 4U], digits[byte & 15U]};
+    }
+    return text;
+}
+
 }  // namespace muster

@@ -16,4 +16,7 @@ bool same_digest(std::string_view one, std::string_view other);
 /// `count` random bytes that nobody can guess.
 std::string random_bytes(std::size_t count);
 
+/// Two digits a byte.
+std::string hexadecimal(std::string_view bytes);
+
 }  // namespace muster

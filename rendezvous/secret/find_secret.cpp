@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/system/private_file.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/job_secret.h"

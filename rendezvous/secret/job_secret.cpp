@@ -34,16 +34,6 @@ std::string random_nonce() {
     return random_bytes(32);
 }
 
-std::string hexadecimal(std::string_view bytes) {
-    constexpr std::string_view digits = "0123456789abcdef";
-    std::string text;
-    for (const char c : bytes) {
-        const auto byte = static_cast<unsigned char>(c);
-        text += {digits[byte >> 4U], digits[byte & 15U]};
-    }
-    return text;
-}
-
 std::string status_token(const native::KeyedHash& secret) {
     return hexadecimal(secret("status"));
 }

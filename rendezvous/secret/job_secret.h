@@ -11,8 +11,6 @@ namespace muster::rendezvous {
 /// HMAC-SHA256 with `key`, 32 bytes.
 native::KeyedHash keyed_hash(std::string key);
 
-std::string hexadecimal(std::string_view bytes);
-
 /// The bearer token of the status pages: the hash of "status" in hexadecimal.
 std::string status_token(const native::KeyedHash& secret);
 

@@ -19,12 +19,7 @@ constexpr std::size_t digits_size = 32;  // of a random address, and of a key
 
 /// 128 random bits, in hexadecimal digits.
 std::string random_digits() {
-    std::string digits;
-    for (const char byte : random_bytes(digits_size / 2)) {
-        digits += "0123456789abcdef"[static_cast<unsigned char>(byte) >> 4];
-        digits += "0123456789abcdef"[byte & 15];
-    }
-    return digits;
+    return hexadecimal(random_bytes(digits_size / 2));
 }
 
 /// The effective user of this process as the user namespace above numbers it, so that two containers of one user agree.

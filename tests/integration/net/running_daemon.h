@@ -1,6 +1,9 @@
 // A daemon on a free port of this process, on a thread of its own.
 #pragma once
 
+#include <unistd.h>
+
+#include <fstream>
 #include <string>
 
 #include "rendezvous/servers/daemon.h"
@@ -8,6 +11,21 @@
 #include "tests/support/catch.h"
 
 namespace muster {
+
+/// What an address sanitizer keeps of freed memory.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr std::size_t quarantine_bytes = std::size_t{256} << 20;
+#else
+inline constexpr std::size_t quarantine_bytes = 0;
+#endif
+
+inline std::size_t resident_bytes() {
+    std::ifstream file("/proc/self/statm");
+    std::size_t total = 0;
+    std::size_t resident = 0;
+    file >> total >> resident;
+    return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
 
 class RunningDaemon {
   public:

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/checkpoint/format/rank_file.h"
 
@@ -186,8 +187,14 @@ std::string absolute_path(const std::string& path) {
 
 bool has_our_owner(const struct stat& facts, const std::string& directory) {
     if (facts.st_uid == ::geteuid()) return true;
-    struct stat above {};
-    return ::stat(directory.c_str(), &above) == 0 && facts.st_uid == above.st_uid;
+    struct stat other {};
+    if (::stat(directory.c_str(), &other) == 0 && facts.st_uid == other.st_uid) return true;
+    const auto probe = cat(directory, "/.owner-", hexadecimal(random_bytes(8)));
+    const FileDescriptor made(::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!made.valid()) return false;
+    const bool same = ::fstat(made.get(), &other) == 0 && facts.st_uid == other.st_uid;
+    ::unlink(probe.c_str());
+    return same;
 }
 
 bool exists(const std::string& path) {

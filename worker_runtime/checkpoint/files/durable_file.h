@@ -74,9 +74,9 @@ Result<void> make_folders(const std::string& path);
 /// From the root, without `.` and `..`.
 std::string absolute_path(const std::string& path);
 
-/// True if the file of these `facts`, in `directory`, belongs to this process's user, or to the directory's owner: some
-/// file systems give all files to one user (NFS with root_squash, mounts with uid=), and the directory's owner may
-/// replace any file in it anyway.
+/// True if the file of these `facts`, in `directory`, belongs to this process's user, to the directory's owner, who may
+/// replace any file in it anyway, or to the user that the file system gives to new files of this process (NFS with
+/// root_squash, mounts with uid=; a probe file tells).
 bool has_our_owner(const struct stat& facts, const std::string& directory);
 
 /// True once a file or folder of that name is there.

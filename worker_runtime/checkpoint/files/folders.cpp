@@ -98,11 +98,7 @@ Result<DirectoryListing> list_directory(const std::string& directory) {
 }
 
 Result<Manifest> read_manifest(const std::string& folder) {
-    auto names = names_in(folder);
-    if (!names) return names.error();
-    const auto files =
-        std::count_if(names->begin(), names->end(), [](const auto& name) { return name.ends_with(".safetensors"); });
-    auto text = read_text(cat(folder, '/', manifest_name), manifest_bytes_max(static_cast<std::size_t>(files)));
+    auto text = read_text(cat(folder, '/', manifest_name), manifest_bytes_max);
     if (!text) return text.error();
     auto manifest = parse_manifest(*text);
     if (!manifest) return manifest.error();
@@ -137,13 +133,9 @@ Result<void> complete_draft(const std::string& folder, const std::vector<std::ui
     if (!files) return files.error();
     auto manifest = make_manifest(*files, checksums);
     if (!manifest) return manifest.error();
-    const auto text = encode_manifest(*manifest);
-    if (const auto most = manifest_bytes_max(files->size()); text.size() > most) {
-        return Error{Errc::limit_exceeded,
-                     cat("the manifest of ", folder, " would have ", text.size(), " bytes, more than ", most, " for ",
-                         files->size(), " ranks: too many tensors, or tensors cut into too many pieces")};
+    if (auto written = write_new_text(cat(folder, '/', manifest_name), encode_manifest(*manifest)); !written) {
+        return written;
     }
-    if (auto written = write_new_text(cat(folder, '/', manifest_name), text); !written) return written;
     return flush_folder(folder);
 }
 

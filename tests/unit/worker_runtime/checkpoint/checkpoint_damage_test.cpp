@@ -160,17 +160,6 @@ TEST_CASE("a draft that lacks nothing but its manifest is finished by the next r
     CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010 step_00000020 step_00000030");
 }
 
-TEST_CASE("a manifest that is larger than its number of files explains is not read") {
-    CHECK(runtime::manifest_bytes_max(1) == 65u << 20);
-    CHECK(runtime::manifest_bytes_max(10'000) == 1u << 30);
-    const ScratchFolder scratch;
-    REQUIRE(save_steps(scratch / "c", 2, 0, {10}) == "");
-    fs::resize_file(scratch / "c/step_00000010/manifest.json", 67u << 20);
-    const auto read = runtime::read_manifest(scratch / "c/step_00000010");
-    REQUIRE(read.has_error());
-    CHECK(read.error().code == Errc::limit_exceeded);
-}
-
 TEST_CASE("leftovers go, and what is not ours stays") {
     const ScratchFolder scratch;
     REQUIRE(save_steps(scratch / "c", 1, 0, {10}) == "");

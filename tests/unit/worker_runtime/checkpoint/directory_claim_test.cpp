@@ -2,6 +2,7 @@
 #include "worker_runtime/checkpoint/files/directory_claim.h"
 
 #include <fcntl.h>
+#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -181,6 +182,22 @@ TEST_CASE("a LOCK that somebody else has planted is refused with a sentence, and
         // Where all is another user's, as on a file system that gives all files to one.
         REQUIRE(::chown(directory.c_str(), 65534, 65534) == 0);
         CHECK(refusal(directory, {.job = "job", .round = 0}).empty());
+    }
+    SECTION("a file system that gives root's files to nobody, in a directory of root's") {
+        if (::geteuid() != 0) {
+            WARN("skipped: it needs root");
+            return;
+        }
+        std::filesystem::permissions(scratch.string(), std::filesystem::perms(0755));
+        std::filesystem::permissions(directory, std::filesystem::perms(0777));
+        ::setfsuid(65534);  // as an NFS server with root_squash
+        const auto first = refusal(directory, {.job = "job", .round = 0});
+        const auto again = refusal(directory, {.job = "job", .round = 1});
+        ::setfsuid(0);
+        CHECK(first.empty());
+        CHECK(again.empty());
+        // The probe is gone: LOCK alone is there.
+        CHECK(std::distance(std::filesystem::directory_iterator(directory), {}) == 1);
     }
     SECTION("a copy of the directory by hard links is as good as another") {
         { REQUIRE(refusal(directory, {.job = "job", .round = 0}).empty()); }
