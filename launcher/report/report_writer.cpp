@@ -40,8 +40,9 @@ Temporary make_temporary(const std::string& path) {
     auto name = cat(path, ".", ::getpid(), ".", random(), random(), ".tmp");
     const int file = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     struct stat facts {};
+    if (file < 0) return {std::move(name), file};  // errno says why
     const bool is_ours = ::stat(path.c_str(), &facts) == 0 && facts.st_uid == ::geteuid();
-    if (file >= 0 && is_ours && ::fchmod(file, facts.st_mode & 0777) != 0) {
+    if (is_ours && ::fchmod(file, facts.st_mode & 0777) != 0) {
         // The stricter mode stays.
     }
     return {std::move(name), file};
