@@ -77,5 +77,11 @@ def main():
     dist.destroy_process_group()
 
 
-main()
-os._exit(0)  # while Python ends, gloo's threads under DDP may abort it: PyTorch's issue 190489
+# While Python ends, gloo's threads under DDP may abort it: PyTorch's issue 190489.
+try:
+    main()
+except Exception:
+    sys.excepthook(*sys.exc_info())
+    sys.stderr.flush()
+    os._exit(1)
+os._exit(0)
