@@ -23,6 +23,11 @@ namespace muster {
 
 namespace {
 
+/// The numeric address without its zone: a client may have bound another interface than this end shows.
+std::string without_zone(const std::string& numeric) {
+    return numeric.substr(0, numeric.find('%'));
+}
+
 /// A TCP address as the kernel's table has it: IPv4 that came through an IPv6 socket is IPv4 there.
 struct Key {
     unsigned char family = AF_UNSPEC;
@@ -32,8 +37,7 @@ struct Key {
 
 Key key_of(const SocketAddress& address) {
     Key key{.family = AF_UNSPEC, .address = {}, .port = address.port()};
-    const auto numeric = address.numeric();
-    const auto digits = numeric.substr(0, numeric.find('%'));
+    const auto digits = without_zone(address.numeric());
     if (::inet_pton(AF_INET, digits.c_str(), key.address.data()) == 1)
         key.family = AF_INET;
     else if (::inet_pton(AF_INET6, digits.c_str(), key.address.data()) == 1)
@@ -136,11 +140,6 @@ Holder ask_proc(const Key& peer, const Key& local) {
     // An IPv6 socket that is connected to an IPv4 address.
     constexpr const char* mapped = "0000000000000000FFFF0000";
     return search_proc("/proc/net/tcp6", mapped + proc_text(peer), mapped + proc_text(local));
-}
-
-/// The numeric address without its zone: a client may have bound another interface than this end shows.
-std::string without_zone(const std::string& numeric) {
-    return numeric.substr(0, numeric.find('%'));
 }
 
 }  // namespace

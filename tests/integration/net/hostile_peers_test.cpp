@@ -18,6 +18,16 @@ using namespace muster::rendezvous;
 
 namespace {
 
+/// After the end of a connection: the daemon learns of it by itself, and until then it may refuse.
+bool serves_again(const RunningDaemon& running) {
+    for (const auto until = std::chrono::steady_clock::now() + 10s; std::chrono::steady_clock::now() < until;) {
+        const auto socket = running.connect();
+        socket.send(c10d_bytes::validate + c10d_bytes::ping());
+        if (socket.receive(4) == c10d_bytes::pong) return true;
+    }
+    return false;
+}
+
 DaemonConfig hasty() {
     DaemonConfig config;
     config.limits.handshake_timeout = 2s;  // far more than an honest peer of this test takes
@@ -189,15 +199,7 @@ TEST_CASE("connections beyond the quota are closed at once, whatever they speak,
     CHECK(running.connect().closed_by_peer());
     CHECK(std::chrono::steady_clock::now() - start < 5s);  // not by the handshake deadline
     taken.pop_back();
-    // The daemon learns of the end by itself; until then it may refuse.
-    bool served = false;
-    for (const auto until = std::chrono::steady_clock::now() + 10s;
-         !served && std::chrono::steady_clock::now() < until;) {
-        const auto socket = running.connect();
-        socket.send(c10d_bytes::validate + c10d_bytes::ping());
-        served = socket.receive(4) == c10d_bytes::pong;
-    }
-    CHECK(served);
+    CHECK(serves_again(running));
 }
 
 TEST_CASE("who asks for much and reads nothing is not served further, and does not fill the memory") {
@@ -321,14 +323,7 @@ TEST_CASE("one source address cannot take the places of the others, and its agen
     other.send(c10d_bytes::validate + c10d_bytes::ping());
     CHECK(other.receive(4) == c10d_bytes::pong);
     taken.pop_back();
-    bool served = false;
-    for (const auto until = std::chrono::steady_clock::now() + 10s;
-         !served && std::chrono::steady_clock::now() < until;) {
-        const auto socket = running.connect();
-        socket.send(c10d_bytes::validate + c10d_bytes::ping());
-        served = socket.receive(4) == c10d_bytes::pong;
-    }
-    CHECK(served);
+    CHECK(serves_again(running));
 }
 
 TEST_CASE("in a full table the oldest connection that has not joined gives way, and no agent or store client does") {
