@@ -8,6 +8,7 @@
 
 #include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/findings.h"
+#include "tests/integration/runtime/shared_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 #include "worker_runtime/shared_memory/shared_channel.h"
@@ -27,16 +28,6 @@ constexpr std::size_t memory_bytes = size * count * sizeof(float);
 
 RunTerms terms_now() {
     return {.deadline = std::chrono::steady_clock::now() + 60s, .patience = WaitMode::frugal};
-}
-
-std::unique_ptr<SharedGroup> join(const GroupTerms& terms) {
-    auto door = LocalDoor::open(terms.rank).value();
-    const auto texts = exchange(terms, "identity", door.identity.encode(), no_deadline).value();
-    std::vector<LocalIdentity> identities;
-    for (const auto& text : texts) identities.push_back(LocalIdentity::decode(text).value());
-    return SharedGroup::form(terms, std::move(door), std::move(identities), FdWatch::start().value(),
-                             terms_now().deadline)
-        .value();
 }
 
 /// As shared_layout.h has it: the lines of the ranks lie before the channels.
@@ -109,7 +100,7 @@ TEST_CASE("an entry that points nowhere ends the group on all ranks, and names w
                             OperationKind::all_to_all}) {
         for (const auto& damage : damages()) {
             test::run_as_threads(size, [&](const GroupTerms& terms) {
-                const auto group = join(terms);
+                const auto group = test::form_shared_group(terms);
                 const auto limit = terms_now();
                 const auto memory = group->allocate(memory_bytes, limit).value();
                 std::vector<std::byte> output(memory_bytes);
@@ -132,7 +123,7 @@ TEST_CASE("an entry that points nowhere ends the group on all ranks, and names w
 TEST_CASE("an operation on more bytes than the common memory has ends the group") {
     test::Findings findings;
     test::run_as_threads(size, [&](const GroupTerms& terms) {
-        const auto group = join(terms);
+        const auto group = test::form_shared_group(terms);
         const auto limit = terms_now();
         const auto memory = group->allocate(memory_bytes, limit).value();
         auto operation = operation_on(OperationKind::all_reduce, memory.data(), nullptr, terms.rank);
@@ -146,7 +137,7 @@ TEST_CASE("a slot of a message that says it is longer than a slot ends the group
     for (const std::uint32_t slot_bytes : {0u, 100'000u, ~0u}) {
         test::Findings findings;
         test::run_as_threads(2, [&](const GroupTerms& terms) {
-            const auto group = join(terms);
+            const auto group = test::form_shared_group(terms);
             const auto limit = terms_now();
             std::vector<std::byte> data(1u << 20);
             const Operation receipt{.kind = OperationKind::receive,

@@ -41,20 +41,10 @@ void place_in(Operation& operation, Memory& memory, int rank) {
     if (gathers || operation.kind == OperationKind::all_reduce) operation.output = data;
 }
 
-std::unique_ptr<SharedGroup> join(const GroupTerms& terms) {
-    auto door = LocalDoor::open(terms.rank).value();
-    const auto texts = exchange(terms, "identity", door.identity.encode(), no_deadline).value();
-    std::vector<LocalIdentity> identities;
-    for (const auto& text : texts) identities.push_back(LocalIdentity::decode(text).value());
-    return SharedGroup::form(terms, std::move(door), std::move(identities), FdWatch::start().value(),
-                             test::within(60s).deadline)
-        .value();
-}
-
 /// Makes so many steps of the operation, as a rank that computes nothing.
 [[noreturn]] void make_steps_and_die(const GroupTerms& terms, const Phases& phases, int steps) {
     const auto limit = test::within(60s);
-    const auto group = join(terms);
+    const auto group = test::form_shared_group(terms);
     Operation operation = phases.operation;
     Memory memory;
     if (phases.in_memory_of_ours) {
@@ -123,7 +113,7 @@ TEST_CASE("a rank that dies where all take memory is named by all others, before
             INFO("rank " << dying << ", stage " << stage);
             test::RankProcesses ranks(size, [&](const GroupTerms& terms) {
                 if (terms.rank == dying) {
-                    const auto group = join(terms);
+                    const auto group = test::form_shared_group(terms);
                     const auto limit = test::within(60s);
                     if (stage == met) (void)group->meet({.count = bytes}, false, limit);
                     const auto memory = stage == taken ? group->allocate(bytes, limit) : Memory();
@@ -150,7 +140,7 @@ TEST_CASE("an abort ends the taking of memory that a rank holds up") {
     REQUIRE(::pipe(over) == 0);
     const auto limit = test::within(100s);
     test::RankProcesses ranks(size, [&](const GroupTerms& terms) {
-        const auto group = join(terms);
+        const auto group = test::form_shared_group(terms);
         char byte = 0;
         if (terms.rank == victim) {  // it comes, shares nothing, and stays until the others have given up
             (void)group->meet({.count = 100'000}, false, limit);

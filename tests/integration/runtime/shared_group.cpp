@@ -40,4 +40,14 @@ Communicator join_shared_group(GroupTerms terms, Duration timeout) {
     return Communicator(std::make_shared<CommunicatorBody>(std::move(body), std::move(transport)));
 }
 
+std::unique_ptr<SharedGroup> form_shared_group(const GroupTerms& terms) {
+    auto door = LocalDoor::open(terms.rank).value();
+    const auto texts = exchange(terms, "identity", door.identity.encode(), no_deadline).value();
+    std::vector<LocalIdentity> identities;
+    for (const auto& text : texts) identities.push_back(LocalIdentity::decode(text).value());
+    return SharedGroup::form(terms, std::move(door), std::move(identities), FdWatch::start().value(),
+                             std::chrono::steady_clock::now() + 60s)
+        .value();
+}
+
 }  // namespace muster::test
