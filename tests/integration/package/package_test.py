@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fresh_root import FreshRoot
+from hardening import hardening_faults
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 import own_tmpdir  # noqa: E402, F401
 
@@ -104,6 +105,8 @@ class Packages(unittest.TestCase):
         programs = [path for path in paths if self.is_elf(path)]
         if programs:
             self.assertNotIn("not found", self.root.run("ldd", *programs).stdout, f"{name}: a package is missing in Depends")
+        for path in programs:
+            self.assertEqual(hardening_faults(self.root.folder / path[1:]), [], path)
 
     def is_elf(self, path):
         real = self.root.folder / path[1:]
