@@ -197,7 +197,7 @@ Result<std::optional<LocalDirectory>> CheckpointerBody::open_local(const std::st
     if (!agreed->all_well) return agreed->failure;
     if (options_.local_directory.empty()) return std::optional<LocalDirectory>();
     if (!identity.empty()) return std::optional(LocalDirectory::open(options_.local_directory, word_));
-    // Without an identity, nobody could tell later which directory those files belong to.
+    // Without an identity, the directory that those files belong to would be unknown later.
     if (world_.rank() == 0) {
         log(LogLevel::warning, options_.directory,
             " has no file IDENTITY and it cannot be created, so nothing is saved to ", options_.local_directory);

@@ -51,7 +51,7 @@ struct ShardedOptimizer::Body {
 
     GradientReducer& reducer;
     OptimizerRule rule;
-    std::uint64_t spent = reducer.step_count();  ///< Number of steps whose gradients are gone.
+    std::uint64_t spent = reducer.step_count();  ///< Number of steps whose gradients were consumed.
     std::vector<std::uint64_t> updates;          ///< Updates of each parameter; equal on all ranks.
     std::unique_ptr<runtime::ShardMath> math;
     std::vector<Place> places;           ///< Indexed by bucket.

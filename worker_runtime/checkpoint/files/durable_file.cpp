@@ -175,8 +175,7 @@ Result<void> make_folders(const std::string& path) {
     }
     if (auto made = make_folder(path); !made) return made;
     auto flushed = flush_folder(parent);
-    // If the folder existed, its parent may not be readable for this user; then whoever created it must have flushed
-    // it.
+    // If the folder existed, its parent may not be readable for this user; then its creator must have flushed it.
     return made_now ? flushed : Result<void>();
 }
 

@@ -33,7 +33,7 @@ struct LibraryChoice {
     std::string_view named;     ///< Value of that variable. Empty: the usual names were tried.
 };
 
-/// Builds a message for users: `what` is missing, the loader's messages (`said`), and what to do.
+/// Builds a message for users: `what` is missing, the loader's messages (`said`), and the remedy.
 Error no_library(std::string_view what, const LibraryChoice& choice, std::string_view said);
 
 }  // namespace muster::runtime
