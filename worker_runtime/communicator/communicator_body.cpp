@@ -232,7 +232,7 @@ Result<std::unique_ptr<Transport>> CommunicatorBody::make_part(const SplitTerms&
 /// before this communicator receives the cause. That cause names the rank that failed first, so this waits for it.
 Error CommunicatorBody::why_no_part(const Error& error) {
     const Instant began = std::chrono::steady_clock::now();
-    // Only this rank lacks memory if the message names no rank; a message from another rank begins with "rank ".
+    // This rank lacks memory if the message names no rank; messages from other ranks begin with "rank ".
     const bool lacks = error.code == Errc::limit_exceeded && !error.context.starts_with("rank ");
     const bool is_end_of_another =
         error.code == Errc::peer_closed || error.code == Errc::unreachable || error.code == Errc::io;

@@ -10,7 +10,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// The numbers with marks: the last 16, the last 32 multiples of 64, and the last 32 multiples of 4,096.
+/// How many marks are kept: of the latest numbers, of multiples of 64, and of multiples of 4,096.
 constexpr std::uint64_t near_count = 16;
 constexpr std::uint64_t middle_stride = 64;
 constexpr std::uint64_t middle_count = 32;
