@@ -12,6 +12,7 @@
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/system/private_file.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/secret/job_secret.h"
 
 namespace muster::rendezvous {
@@ -25,6 +26,8 @@ Result<Secret> checked(std::string text, std::string origin) {
         return Error{Errc::limit_exceeded,
                      cat(origin, " holds ", text.size(), " bytes; a secret has at least ", secret_bytes_min,
                          ", because a false daemon can guess a short one. ", make_one)};
+    if (const auto wrong = wrong_with_job_key(text); !wrong.empty())
+        return Error{Errc::limit_exceeded, cat(origin, " ", wrong)};
     return Secret{std::move(text), std::move(origin)};
 }
 

@@ -17,6 +17,7 @@
 #include "rendezvous/base/system/private_file.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/find_secret.h"
+#include "rendezvous/secret/job_key.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
 
@@ -201,6 +202,36 @@ TEST_CASE("a user's own key is made once, private, and all that make it at once 
     CHECK(std::distance(std::filesystem::directory_iterator(home + "/.muster"), {}) == 1);
     CHECK(make_own_key(variables({})).error().context.find("HOME is not set") != std::string::npos);
     CHECK(make_own_key(variables({{"HOME", "/proc/1/nowhere"}})).has_error());
+}
+
+TEST_CASE("derived keys are HKDF-SHA256, as RFC 5869 has it") {
+    // Appendix A.1 and A.3: the first block of each output.
+    const auto salt = std::string("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c", 13);
+    const auto extracted = keyed_hash(salt)(std::string(22, '\x0b'));
+    CHECK(hex(extracted) == "077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5");
+    CHECK(hex(derived_key(extracted, "\xf0\xf1\xf2\xf3\xf4\xf5\xf6\xf7\xf8\xf9")) ==
+          "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf");
+    const auto unsalted = keyed_hash(std::string(32, '\0'))(std::string(22, '\x0b'));
+    CHECK(hex(derived_key(unsalted, "")) == "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d");
+    CHECK(derived_key("", "control").empty());
+}
+
+TEST_CASE("each job has a key of its own, and a secret that is a job key stays this key") {
+    const Secret secret{std::string(long_enough), "MUSTER_KEY"};
+    const auto key = job_key(secret, "train");
+    // As openssl's: kdf -keylen 32 -kdfopt digest:SHA256 -kdfopt key:... -kdfopt salt:... -kdfopt info:train HKDF
+    CHECK(hex(key) == "b3458ed106c290f1817a1724a742f1c888175d3d2bc071945210a2f9743bf2fd");
+    CHECK(job_key(secret, "trai") != key);
+    CHECK(job_key(secret, "") != key);
+    CHECK(job_key({"sixteen bytes 17", ""}, "train") != key);
+    CHECK(job_key({}, "train").empty());
+    const auto text = job_key_text(key);
+    CHECK(text == cat("muster-job-key:", hex(key)));
+    for (const auto* job : {"train", "another"}) CHECK(job_key({text, ""}, job) == key);
+    const auto found = [](std::string value) { return find_secret(variables({{"MUSTER_KEY", std::move(value)}})); };
+    CHECK(found(text + "\n")->text == text);
+    for (const auto& cut : {text.substr(0, text.size() - 1), text + "0", cat(text.substr(0, text.size() - 1), "x")})
+        CHECK(found(cut).error().context.find("MUSTER_KEY is an incomplete job key") == 0);
 }
 
 TEST_CASE("a file of root's that a user reads by its group is private, as a mounted Secret of Kubernetes is") {
