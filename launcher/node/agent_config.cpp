@@ -8,6 +8,7 @@
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/job_key.h"
 
 namespace muster::launcher {
 
@@ -129,7 +130,7 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     client.join_timeout = config.join_timeout;
     client.lease = config.lease;
     client.lost_timeout = config.lost_timeout;
-    client.secret = config.secret;
+    client.secret = rendezvous::control_hash(config.key);
     return client;
 }
 
