@@ -86,6 +86,12 @@ class Server::Implementation {
     std::optional<Instant> held_since_;                 ///< DecisionsHeld
 };
 
+std::string how_to_copy(const NodeIdentity& node) {
+    return cat("copy it from the host of the rendezvous (muster key show | ssh ",
+               node.host.empty() ? std::string("NODE") : node.host,
+               " muster key set), or set the same MUSTER_SECRET_FILE or MUSTER_KEY");
+}
+
 /// After the start of a daemon that found no state: the longest lease that is in use, with a margin.
 constexpr Duration complete_after = 60s;
 
@@ -215,14 +221,13 @@ void Server::Implementation::challenge(Connections::iterator from, const Turn& t
     if (!gate_.is_locked())
         return refuse(from, RefusalReason::secret,
                       cat("this rendezvous has no secret, and ", label(hello.node),
-                          " has one; set the same MUSTER_SECRET_FILE for the daemon and on every node, or none at all"),
+                          " has one; give the daemon the same secret (muster key --help), or start the job with "
+                          "--insecure, which leaves ~/.muster/key aside"),
                       turn);
     if (hello.challenge.empty())
-        return wrong_secret(from,
-                            cat(label(hello.node),
-                                " has no secret, and this rendezvous has one; set "
-                                "MUSTER_SECRET_FILE on every node"),
-                            turn);
+        return wrong_secret(
+            from, cat(label(hello.node), " has no secret, and this rendezvous has one; ", how_to_copy(hello.node)),
+            turn);
     connection.asked = gate_.ask(hello.job);
     turn.send(from->first, native::Challenge{connection.asked->nonce, {}});
 }
@@ -232,13 +237,11 @@ void Server::Implementation::proof(Connections::iterator from, const native::Pro
     if (!connection.asked) return refuse(from, RefusalReason::malformed, "an unexpected Proof", turn);
     auto own_proof = Gate::answer(*connection.asked, *connection.hello, proof.proof);
     if (!own_proof)
-        return wrong_secret(
-            from,
-            cat(label(connection.hello->node),
-                " has another secret than this rendezvous, or a key of another job than '", connection.hello->job,
-                "'; copy the secret from a node that has it: muster key show | ssh NODE muster key "
-                "set"),
-            turn);
+        return wrong_secret(from,
+                            cat(label(connection.hello->node),
+                                " has another secret than this rendezvous, or a key of another job than '",
+                                connection.hello->job, "'; ", how_to_copy(connection.hello->node)),
+                            turn);
     connection.proven = true;
     turn.send(from->first, native::Challenge{{}, *std::move(own_proof)});
     connection.asked.reset();

@@ -107,7 +107,7 @@ TEST_CASE("a web page of another name cannot read the status through a browser h
 TEST_CASE("with a secret, other hosts see the status with its token alone") {
     const auto own = own_addresses();
     DaemonConfig config;
-    const Secret secret{"a secret of 16 B", {}};
+    const Secret secret{.text = "a secret of 16 B", .origin = {}};
     config.keys = job_keys(secret);
     config.server.secret_seed = "seed";
     const RunningDaemon running(std::move(config));
