@@ -33,8 +33,8 @@ class Server::Implementation {
     struct Connection {
         std::string peer;
         std::optional<native::Hello> hello;
-        bool may_act_for_agent = false;  ///< it is the connection that counts of the agent that Hello named
-        std::string nonce;               ///< its challenge, until it has proved to know the secret
+        bool may_act_for_agent = false;       ///< it is the connection that counts of the agent that Hello named
+        std::optional<Gate::Question> asked;  ///< until it has proved to know the job's secret
         bool proven = false;
         bool closing = false;  ///< nothing that still arrives on it is read
     };
@@ -86,6 +86,12 @@ class Server::Implementation {
     std::optional<Instant> held_since_;                 ///< DecisionsHeld
 };
 
+std::string how_to_copy(const NodeIdentity& node) {
+    return cat("copy it from the host of the rendezvous (muster key show | ssh ",
+               node.host.empty() ? std::string("NODE") : node.host,
+               " muster key set), or set the same MUSTER_SECRET_FILE or MUSTER_KEY");
+}
+
 /// After the start of a daemon that found no state: the longest lease that is in use, with a margin.
 constexpr Duration complete_after = 60s;
 
@@ -122,7 +128,7 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
 }
 
 void Server::Implementation::on(const ConnectionAccepted& event, const Turn&) {
-    connections_.emplace(event.connection, Connection{.peer = event.peer, .hello = {}, .nonce = {}});
+    connections_.emplace(event.connection, Connection{.peer = event.peer, .hello = {}, .asked = {}});
 }
 
 void Server::Implementation::on(const ConnectionEnded& event, const Turn& turn) {
@@ -215,31 +221,30 @@ void Server::Implementation::challenge(Connections::iterator from, const Turn& t
     if (!gate_.is_locked())
         return refuse(from, RefusalReason::secret,
                       cat("this rendezvous has no secret, and ", label(hello.node),
-                          " has one; set the same MUSTER_SECRET_FILE for the daemon and on every node, or none at all"),
+                          " has one; give the daemon the same secret (muster key --help), or start the job with "
+                          "--insecure, which leaves ~/.muster/key aside"),
                       turn);
     if (hello.challenge.empty())
-        return wrong_secret(from,
-                            cat(label(hello.node),
-                                " has no secret, and this rendezvous has one; set "
-                                "MUSTER_SECRET_FILE on every node"),
-                            turn);
-    connection.nonce = gate_.nonce();
-    turn.send(from->first, native::Challenge{connection.nonce, {}});
+        return wrong_secret(
+            from, cat(label(hello.node), " has no secret, and this rendezvous has one; ", how_to_copy(hello.node)),
+            turn);
+    connection.asked = gate_.ask(hello.job);
+    turn.send(from->first, native::Challenge{connection.asked->nonce, {}});
 }
 
 void Server::Implementation::proof(Connections::iterator from, const native::Proof& proof, const Turn& turn) {
     auto& connection = from->second;
-    if (!gate_.is_locked() || connection.nonce.empty())
-        return refuse(from, RefusalReason::malformed, "an unexpected Proof", turn);
-    if (!gate_.is_right(*connection.hello, connection.nonce, proof.proof))
+    if (!connection.asked) return refuse(from, RefusalReason::malformed, "an unexpected Proof", turn);
+    auto own_proof = Gate::answer(*connection.asked, *connection.hello, proof.proof);
+    if (!own_proof)
         return wrong_secret(from,
                             cat(label(connection.hello->node),
-                                " has another secret than this rendezvous; "
-                                "MUSTER_SECRET_FILE must have the same content on every node"),
+                                " has another secret than this rendezvous, or a key of another job than '",
+                                connection.hello->job, "'; ", how_to_copy(connection.hello->node)),
                             turn);
     connection.proven = true;
-    turn.send(from->first, native::Challenge{{}, gate_.proof(*connection.hello, connection.nonce)});
-    connection.nonce.clear();
+    turn.send(from->first, native::Challenge{{}, *std::move(own_proof)});
+    connection.asked.reset();
 }
 
 void Server::Implementation::wrong_secret(Connections::iterator from, std::string why, const Turn& turn) {
