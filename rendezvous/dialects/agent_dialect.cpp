@@ -38,7 +38,7 @@ class AgentDialect::AgentSession final : public Session {
             if (!*message) break;
             if (!take(std::move(**message), now)) return;
         }
-        held_.set(reader_.held_bytes());
+        held_.set(reader_.heap_bytes());
         if (holds_half() && !joined_ && !dialect_.station_->memory()->has_room(0))
             dialect_.station_->refuse(connection_, "half a message of a stranger, and the memory is used up", now);
     }

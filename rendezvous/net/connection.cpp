@@ -55,13 +55,14 @@ std::string Connection::describe_peer() const {
 void Connection::send(std::string_view bytes) {
     if (gone_ || finishing_) return;
     outbox_.push(bytes);
-    waiting_.set(outbox_.copied_bytes());
+    waiting_.set(outbox_.held_bytes());
     station_.mark_dirty(*this);
 }
 
 void Connection::send(Buffer bytes) {
     if (gone_ || finishing_) return;
     outbox_.push(std::move(bytes));
+    waiting_.set(outbox_.held_bytes());
     station_.mark_dirty(*this);
 }
 
@@ -134,7 +135,7 @@ void Connection::take(std::size_t landed, std::string_view bytes, Instant now) {
 void Connection::flush(Instant now) {
     if (gone_ || blocked_) return;
     const auto flushed = outbox_.flush(socket_.fd);
-    waiting_.set(outbox_.copied_bytes());
+    waiting_.set(outbox_.held_bytes());
     switch (flushed) {
         case Outbox::Flush::broken: return station_.end(*this, std::strerror(errno), now);
         case Outbox::Flush::blocked: blocked_ = true; break;
