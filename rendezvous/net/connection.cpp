@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/net/station.h"
 
@@ -40,6 +41,7 @@ Connection::Connection(Station& station, ConnectionId id, AcceptedSocket socket)
     : station_(station),
       id_(id),
       socket_(std::move(socket)),
+      source_(source_of(socket_.address)),
       waiting_(station.memory(), MemoryCharge::Kind::waiting),
       unsent_bytes_max_(station.limits().store_unsent_bytes_max),
       watched_(read_events) {}
@@ -66,8 +68,12 @@ void Connection::send(Buffer bytes) {
     station_.mark_dirty(*this);
 }
 
-void Connection::prove() {
-    if (!std::exchange(proven_, true)) station_.forget_source(*this);
+void Connection::rise(Standing standing) {
+    if (standing <= standing_) return;
+    const bool counts_no_more = standing == Standing::proven;
+    if (counts_no_more) station_.uncount_source(*this);
+    standing_ = standing;
+    if (counts_no_more) station_.count_source(*this);
 }
 
 void Connection::pause_reading() {

@@ -21,7 +21,7 @@
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 4;
+inline constexpr std::uint32_t protocol_version = 5;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.
@@ -102,6 +102,7 @@ struct Resume {
     bool succeeded = false;  ///< All local workers have exited with 0.
     Join as_joined;          ///< The join of this node ...
     Assigned as_assigned;    ///< ... and its assignment: a restarted daemon learns the round from them.
+    std::uint32_t stop_grace_ms = 30'000;  ///< --shutdown-timeout here: how long its workers may take to stop.
     friend bool operator==(const Resume&, const Resume&) = default;
 };
 

@@ -34,18 +34,24 @@ DaemonConfig hasty() {
     return config;
 }
 
-// An agent that joins a job of many nodes.
-std::string agent_bytes(std::uint64_t incarnation) {
+// An agent that joins a job of so many nodes.
+std::string agent_bytes(std::uint64_t incarnation, std::uint32_t nodes = 100, std::string job = "quota") {
     native::Hello hello;
-    hello.job = "quota";
+    hello.job = std::move(job);
     hello.node = {.host = "here", .pid = 1, .incarnation = incarnation};
     native::Join join;
-    join.terms.nodes_min = join.terms.nodes_max = 100;
+    join.terms.nodes_min = join.terms.nodes_max = nodes;
     std::string bytes;
     native::append_frame(bytes, hello);
     native::append_frame(bytes, join);
     native::append_frame(bytes, native::Ping{});
     return bytes;
+}
+
+/// Another connection is closed at once, and not by the handshake deadline.
+bool is_turned_away(const RunningDaemon& running) {
+    const auto start = std::chrono::steady_clock::now();
+    return running.connect().closed_by_peer() && std::chrono::steady_clock::now() - start < 5s;
 }
 
 // One end of the agents' protocol.
@@ -192,12 +198,10 @@ TEST_CASE("connections beyond the quota are closed at once, whatever they speak,
     std::vector<PlainSocket> taken;
     for (std::uint64_t i = 0; i < 8; ++i) {
         taken.push_back(running.connect());
-        taken.back().send(i % 2 == 0 ? c10d_bytes::validate + c10d_bytes::ping() : agent_bytes(i));
+        taken.back().send(i % 2 == 0 ? c10d_bytes::validate + c10d_bytes::ping() : agent_bytes(i, 1, cat("job ", i)));
         REQUIRE(taken.back().receive(1).size() == 1);
     }
-    const auto start = std::chrono::steady_clock::now();
-    CHECK(running.connect().closed_by_peer());
-    CHECK(std::chrono::steady_clock::now() - start < 5s);  // not by the handshake deadline
+    CHECK(is_turned_away(running));
     taken.pop_back();
     CHECK(serves_again(running));
 }
@@ -302,28 +306,55 @@ TEST_CASE(
     CHECK(writer.receive(8 + 5) == c10d_bytes::text("small"));
 }
 
-TEST_CASE("one source address cannot take the places of the others, and its agents do not count") {
+TEST_CASE("one source address cannot take the places of the others, whatever jobs it makes up") {
+    // A round of one node is made up as easily as a job without one.
+    for (const std::uint32_t nodes : {100u, 1u}) {
+        INFO(nodes);
+        DaemonConfig config;
+        config.listen.local_users = LocalUsers::all;  // else all of these are our own
+        config.limits.unproven_per_source_max = 6;
+        const RunningDaemon running(std::move(config));
+        std::vector<PlainSocket> taken;
+        for (std::uint64_t i = 0; i < 3; ++i) {
+            taken.push_back(running.connect());
+            taken.back().send(agent_bytes(i, nodes, cat("made up ", i)));
+            REQUIRE(taken.back().receive(1).size() == 1);
+        }
+        for (int i = 0; i < 3; ++i) {
+            taken.push_back(running.connect());
+            taken.back().send(c10d_bytes::validate + c10d_bytes::ping());
+            REQUIRE(taken.back().receive(4) == c10d_bytes::pong);
+        }
+        CHECK(is_turned_away(running));
+        const PlainSocket other("::1", running.port());
+        other.send(c10d_bytes::validate + c10d_bytes::ping());
+        CHECK(other.receive(4) == c10d_bytes::pong);
+        taken.pop_back();
+        CHECK(serves_again(running));
+    }
+}
+
+TEST_CASE("agents of a round of several addresses do not count for theirs, and each makes room for its workers") {
     DaemonConfig config;
-    config.listen.local_users = LocalUsers::all;  // else all of these are our own
-    config.limits.unproven_per_source_max = 4;
+    config.listen.local_users = LocalUsers::all;
+    config.limits.unproven_per_source_max = 2;
+    config.limits.unproven_per_agent = 3;
     const RunningDaemon running(std::move(config));
     std::vector<PlainSocket> taken;
-    for (std::uint64_t i = 0; i < 6; ++i) {
+    for (std::uint64_t i = 0; i < 2; ++i) {
         taken.push_back(running.connect());
-        taken.back().send(agent_bytes(i));
-        REQUIRE(taken.back().receive(1).size() == 1);
+        taken.back().send(agent_bytes(i, 3));
     }
-    for (int i = 0; i < 4; ++i) {
+    const PlainSocket third("::1", running.port());
+    third.send(agent_bytes(2, 3));
+    for (const auto& agent : taken) REQUIRE(agent.receive(100).size() == 100);  // more than a Pong: the assignment
+    for (int i = 0; i < 2 + 2 * 3; ++i) {
+        INFO(i);
         taken.push_back(running.connect());
         taken.back().send(c10d_bytes::validate + c10d_bytes::ping());
         REQUIRE(taken.back().receive(4) == c10d_bytes::pong);
     }
-    CHECK(running.connect().closed_by_peer());
-    const PlainSocket other("::1", running.port());
-    other.send(c10d_bytes::validate + c10d_bytes::ping());
-    CHECK(other.receive(4) == c10d_bytes::pong);
-    taken.pop_back();
-    CHECK(serves_again(running));
+    CHECK(is_turned_away(running));
 }
 
 TEST_CASE("in a full table the oldest connection that has not joined gives way, and no agent or store client does") {
@@ -331,19 +362,30 @@ TEST_CASE("in a full table the oldest connection that has not joined gives way, 
     config.limits.connections_max = 4;
     const RunningDaemon running(std::move(config));
     const auto agent = running.connect();
-    agent.send(agent_bytes(1));
-    REQUIRE(agent.receive(1).size() == 1);
+    agent.send(agent_bytes(1, 1, "running"));
+    REQUIRE(agent.receive(100).size() == 100);
+    const auto waiting = running.connect();
+    waiting.send(agent_bytes(1));
+    REQUIRE(waiting.receive(1).size() == 1);
     const auto client = running.connect();
     client.send(c10d_bytes::validate + c10d_bytes::ping());
     REQUIRE(client.receive(4) == c10d_bytes::pong);
     const auto oldest = running.connect();
-    const auto newer = running.connect();
     const auto late = running.connect();
     late.send(agent_bytes(2));
     CHECK(late.receive(1).size() == 1);
     CHECK(oldest.closed_by_peer());
+    // Nobody is left who has not joined: the oldest agent of a job without a round is next, and tries again.
+    const auto later = running.connect();
+    later.send(agent_bytes(3));
+    CHECK(later.receive(1).size() == 1);
+    CHECK(waiting.closed_by_peer());
     client.send(c10d_bytes::ping());
     CHECK(client.receive(4) == c10d_bytes::pong);
+    std::string ping;
+    native::append_frame(ping, native::Ping{});
+    agent.send(ping);
+    CHECK(agent.receive(1).size() == 1);
 }
 
 TEST_CASE("who has not joined may not hold half a message") {
@@ -364,6 +406,27 @@ TEST_CASE("who has not joined may not hold half a message") {
     native::append_frame(ping, native::Ping{});
     REQUIRE(patient.send(ping));
     CHECK(patient.receive(2 * 30).size() == 60);
+}
+
+TEST_CASE("half a message counts against the memory, with the room that it takes") {
+    const RunningDaemon running;
+    native::Hello hello;
+    hello.job = "half";
+    std::string half;
+    native::append_frame(half, hello);
+    native::append_frame(half, native::Ping{});
+    half += std::string("\xB5\x05\x00\x00\x03\x00", 6) + std::string(100'000, 'x');
+    const auto charged = [&](auto enough) {
+        for (const auto until = std::chrono::steady_clock::now() + 10s; std::chrono::steady_clock::now() < until;)
+            if (enough(running.metric("muster_memory_bytes"))) return true;
+        return false;
+    };
+    {
+        const auto holder = running.connect();
+        holder.send(half);
+        CHECK(charged([](double bytes) { return bytes >= 100'000; }));
+    }
+    CHECK(charged([](double bytes) { return bytes < 10'000; }));
 }
 
 TEST_CASE("an agent that reads nothing is closed when its limit is reached") {

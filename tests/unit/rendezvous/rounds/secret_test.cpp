@@ -1,5 +1,6 @@
 // Dialogues with a daemon whose jobs have a secret.
 #include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/rounds/ledgers/gate.h"
 #include "rendezvous/rounds/server.h"
 #include "tests/support/catch.h"
@@ -205,6 +206,7 @@ TEST_CASE("an agent of another protocol version is refused with both numbers, be
     const auto* refused = sent<native::Refused>(answer);
     REQUIRE(refused != nullptr);
     CHECK(refused->reason == native::RefusalReason::version);
-    CHECK(refused->why.find("protocol version 4 and the agent version 1") != std::string::npos);
+    CHECK(refused->why.find(cat("protocol version ", native::protocol_version, " and the agent version 1")) !=
+          std::string::npos);
     CHECK(closes(answer));
 }
