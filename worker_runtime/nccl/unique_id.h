@@ -1,4 +1,4 @@
-// NCCL's unique ids, encoded for the store.
+// Encodes NCCL's unique ids for the store.
 #pragma once
 
 #include <nccl.h>
