@@ -133,6 +133,7 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     client.join_timeout = config.join_timeout;
     client.lease = config.lease;
     client.lost_timeout = config.lost_timeout;
+    client.stop_grace = config.grace;
     client.secret = rendezvous::control_hash(config.key);
     return client;
 }

@@ -209,6 +209,10 @@ void ClientCore::distrust(std::string why, Instant now) {
     retry_later(now);
 }
 
+static std::uint32_t saturated_ms(Duration duration) {
+    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(duration / 1ms, 0, UINT32_MAX));
+}
+
 /// Sends the whole state in one write, because the daemon may have missed any part of it.
 void ClientCore::introduce(Instant now) {
     reports_held_ = offset_.is_stale() && sends_times();
@@ -218,7 +222,9 @@ void ClientCore::introduce(Instant now) {
             break;
         case Membership::in_round:
         case Membership::drained:
-            if (assigned_) say(native::Resume{assigned_->round, succeeded_, as_joined_, *assigned_});
+            if (assigned_)
+                say(native::Resume{assigned_->round, succeeded_, as_joined_, *assigned_,
+                                   saturated_ms(config_.stop_grace)});
             if (!reports_held_) send_reports(now);
             break;
         case Membership::leaving:

@@ -42,6 +42,7 @@ struct ClientConfig {
     Duration backoff_max = 500ms;
     Duration lease = 5s;
     Duration lost_timeout = 60s;  ///< --rdzv-lost-timeout
+    Duration stop_grace = 30s;    ///< --shutdown-timeout: how long workers here may take to stop
     native::KeyedHash secret;     ///< the job's secret; empty: none
     std::string secret_seed;      ///< random bytes for this agent's challenges
 };

@@ -178,6 +178,7 @@ void fields(auto& v, Is<Resume> auto& m) {
     v.flag(m.succeeded);
     v.part(m.as_joined);
     v.part(m.as_assigned);
+    v.number(m.stop_grace_ms);
 }
 
 void fields(auto& v, Is<Ping> auto& m) {

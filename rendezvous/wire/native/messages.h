@@ -99,9 +99,10 @@ struct Assigned {
 /// not.
 struct Resume {
     Round round = no_round;
-    bool succeeded = false;  ///< All local workers have exited with 0.
-    Join as_joined;          ///< The join of this node ...
-    Assigned as_assigned;    ///< ... and its assignment: a restarted daemon learns the round from them.
+    bool succeeded = false;                ///< All local workers have exited with 0.
+    Join as_joined;                        ///< The join of this node ...
+    Assigned as_assigned;                  ///< ... and its assignment: a restarted daemon learns the round from them.
+    std::uint32_t stop_grace_ms = 30'000;  ///< --shutdown-timeout here: how long its workers may take to stop.
     friend bool operator==(const Resume&, const Resume&) = default;
 };
 

@@ -1,6 +1,7 @@
 // Processes that are no rank of a shared-memory group find its address in /proc/net/unix and connect, or listen there.
 #include <fcntl.h>
 #include <stddef.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -262,6 +263,30 @@ TEST_CASE("ranks of different users do not meet over shared memory") {
     CHECK(decoded.key != identities[0].key);
     identities[1].user = "1";
     CHECK_FALSE(can_meet(identities[0], identities[1]));
+    for (auto& identity : identities) identity.user = "unknown";
+    CHECK_FALSE(can_meet(identities[0], identities[1]));
+}
+
+TEST_CASE("a leader without free descriptors says so at once, and does not ask again and again") {
+    auto door = LocalDoor::open(0).value();
+    const std::vector identities{door.identity, LocalIdentity::of_this_process(1)};
+    socklen_t size = 0;
+    const auto name = abstract_name(identities[0].address, size);
+    const FileDescriptor rank_1(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    REQUIRE(::connect(rank_1.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0);
+    rlimit files{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &files) == 0);
+    const int first_free = ::dup(rank_1.get());
+    ::close(first_free);
+    const rlimit none{.rlim_cur = static_cast<rlim_t>(first_free), .rlim_max = files.rlim_max};
+    const auto began = std::chrono::steady_clock::now();
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const auto meeting = LocalMeeting::hold(0, std::move(door), identities, began + 20s);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &files) == 0);
+    REQUIRE(meeting.has_error());
+    CHECK(meeting.error().code == Errc::limit_exceeded);
+    CHECK(meeting.error().context.find("ulimit -n") != std::string::npos);
+    CHECK(std::chrono::steady_clock::now() - began < 15s);
 }
 
 }  // namespace muster

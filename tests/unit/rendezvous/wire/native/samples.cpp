@@ -81,7 +81,7 @@ std::vector<Message> samples() {
     ended.why = "no";
     return {hello,
             join(),
-            Resume{7, true, join(), assigned()},
+            Resume{7, true, join(), assigned(), 45'000},
             Ping{5, 1'000},
             WorkersFailed{7, {failure()}},
             WorkersSucceeded{7},
