@@ -41,6 +41,7 @@
 #include "rendezvous/base/system/start_up_signals.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/find_secret.h"
+#include "rendezvous/secret/job_key.h"
 
 namespace muster::launcher {
 
@@ -144,7 +145,13 @@ void open_log(const LaunchConfig& config, const Environment& environment) {
         set_journal_field("MUSTER_JOB", shown_job(config));
 }
 
-Result<void> check_unit(ServiceUnit& unit, const LaunchConfig& config) {
+/// What a change of the configuration or of the unit alone can help; takes the unit's place.
+Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config) {
+    if (config.key.empty() && config.wire_security == "encrypt") {
+        return Error{Errc::invalid_argument,
+                     "--wire-security encrypt needs a key that all nodes of the job have: run `muster key` on a shared "
+                     "home directory, or set MUSTER_SECRET_FILE or MUSTER_KEY on every node"};
+    }
     if (auto user = unit.check_user(::geteuid(), config.allow_root); !user) return user;
     return config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);
 }
@@ -166,6 +173,7 @@ int launch(Launch launch, Environment environment) {
         return refuse(exit_codes::usage, trouble, style);
     auto secret = rendezvous::find_secret(value_of(environment));
     if (!secret) return refuse(exit_code_of_secret(secret.error()), secret.error().context, style);
+    config.key = rendezvous::job_key(*secret, config.job);
     config.secret = rendezvous::hash_of(*std::move(secret));
     if (config.etcd) {
         auto login = rendezvous::read_etcd_login(config.etcd_login_file);
@@ -175,8 +183,8 @@ int launch(Launch launch, Environment environment) {
     auto entry = resolve_entry(config, environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
 
-    const auto claimed = check_unit(unit, config);
-    if (!claimed) return refuse(exit_codes::configuration, claimed.error().context, style);
+    const auto checked = check_configuration(unit, config);
+    if (!checked) return refuse(exit_codes::configuration, checked.error().context, style);
 
     // Before any other fork, thread or open file (guardian.h).
     auto guardian = agent::fork_guardian(guardian_config(config));
