@@ -94,6 +94,12 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
         agent.workers.master_port = config.endpoint.port;
     }
 
+    agent.workers.wire_security = config.wire_security;
+    if (!config.key.empty()) {
+        agent.ranks_key = [key = config.key](Round round) {
+            return rendezvous::derived_key(key, cat("ranks/", round));
+        };
+    }
     agent.network = node.network;
     agent.logs.base = config.log_dir;
     agent.logs.none = config.log_dir_null;

@@ -245,10 +245,14 @@ Result<Checkpointer> Checkpointer::open(Context& context, const CheckpointOption
     auto agreed = runtime::all_agree(context.world(), board ? Result<void>() : board.error(), options.persist_timeout);
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return board ? agreed->failure : board.error();
+    CheckpointNeighbours neighbours{.node = context.group_rank()};
+    const auto can = context.can_make_host_groups();
+    if (can)
+        neighbours.make_group = [&context](const auto& members) { return context.host_group(members); };
+    else if (options.copy_to_next_node)
+        log(LogLevel::warning, "snapshots are not copied to the next node: ", can.error().context);
     return open(context.world(), std::move(*board), {.job = context.job(), .round = context.round()}, options,
-                context.snapshots(), {.node = context.group_rank(), .make_group = [&context](const auto& members) {
-                                          return context.host_group(members);
-                                      }});
+                context.snapshots(), neighbours);
 }
 
 Checkpointer::Checkpointer(std::unique_ptr<runtime::CheckpointerBody> body) : body_(std::move(body)) {}

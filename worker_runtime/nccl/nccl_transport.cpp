@@ -56,26 +56,28 @@ NcclTransport::~NcclTransport() {
 Result<std::vector<ncclUniqueId>> NcclTransport::meet_at_roots(const NcclRoots& roots) {
     const auto wait = group_.meeting_wait();
     std::vector<std::string> texts(1);
+    const auto keys = nccl_root_keys(group_.id, roots);
     if (const int root = roots.held_by(group_.rank); root >= 0) {
         ncclUniqueId id{};
         const auto& nccl = process_->nccl();
         const auto used = process_->use_device();
         if (!used) return used.error();
         if (auto made = nccl.check(nccl.unique_id(&id), "ncclGetUniqueId", nullptr); !made) return made.error();
-        texts.front() = text_of(id);
+        const auto& key = keys[static_cast<std::size_t>(root)];
+        texts.front() = text_of(id, group_.security, key);
         if (group_.place) {
-            auto told = group_.place->publish(nccl_root_key(group_.id, root), texts.front(), wait.deadline);
+            auto told = group_.place->publish(key, texts.front(), wait.deadline);
             if (!told) return told.error();
         }
     }
     if (group_.place) {
-        auto found = group_.place->collect(nccl_root_keys(group_.id, roots), wait);
+        auto found = group_.place->collect(keys, wait);
         if (!found) return with_context(found.error(), "the unique ids of NCCL");
         texts = std::move(*found);
     }
     std::vector<ncclUniqueId> ids;
-    for (const auto& text : texts) {
-        auto id = id_of(text);
+    for (std::size_t root = 0; root < texts.size(); ++root) {
+        auto id = id_of(texts[root], group_.security, keys[root]);
         if (!id) return id.error();
         ids.push_back(*id);
     }

@@ -176,9 +176,11 @@ std::string hello_of_rank_1(const std::vector<std::string>& identities) {
     return "1 " + hmac_sha256(leader.key, cat("muster rank 1 ", rank.address, ' ', leader.address));
 }
 
-void form_among(std::vector<Stranger> strangers, test::Findings& findings) {
+/// Two ranks with this key form a group.
+void form_among(std::vector<Stranger> strangers, test::Findings& findings, const std::string& key = {}) {
     test::run_as_threads(2, [&](const GroupTerms& terms) {
         GroupTerms own = terms;
+        own.security.key = key;
         // Rank 1 comes last: all strangers have connected before.
         const auto gate = [&](const std::vector<std::string>& identities) {
             const auto address = visible_address(identities[0]);
@@ -237,6 +239,14 @@ TEST_CASE("a process of the same user that does not know the group's key becomes
                                [hello](int orders, int reports) { return intrude(hello, orders, reports); });
     }
     form_among(std::move(strangers), findings);
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("a process of the same user that has read the store becomes no rank where the ranks have a key") {
+    test::Findings findings;
+    std::vector<Stranger> strangers;
+    strangers.emplace_back(::geteuid(), [](int orders, int reports) { return intrude(rank_1s_own, orders, reports); });
+    form_among(std::move(strangers), findings, std::string(32, 'k'));
     CHECK(findings.text() == "");
 }
 
