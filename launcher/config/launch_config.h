@@ -87,6 +87,8 @@ struct LaunchConfig {
 
     bool allow_root = false;                   ///< --allow-root: workers may run as root under a systemd unit.
     LocalUsers local_users = LocalUsers::own;  ///< --local-users, for each port of this node.
+    /// The job's key (rendezvous/secret/job_key.h). Empty: every node that reaches the rendezvous may join.
+    std::string key;
     /// Keyed hash with the job's secret. Empty: every node that reaches the rendezvous may join.
     std::function<std::string(std::string_view)> secret;
 

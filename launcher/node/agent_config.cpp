@@ -8,6 +8,8 @@
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/job_key.h"
+#include "rendezvous/secret/job_secret.h"
 
 namespace muster::launcher {
 
@@ -130,6 +132,10 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     client.lease = config.lease;
     client.lost_timeout = config.lost_timeout;
     client.secret = config.secret;
+    if (!config.key.empty())
+        client.peers_secret = [key = config.key](Round round) {
+            return rendezvous::keyed_hash(rendezvous::derived_key(key, cat("peers/", round)));
+        };
     return client;
 }
 

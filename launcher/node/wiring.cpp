@@ -41,6 +41,7 @@
 #include "rendezvous/base/system/start_up_signals.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/find_secret.h"
+#include "rendezvous/secret/job_key.h"
 
 namespace muster::launcher {
 
@@ -166,6 +167,7 @@ int launch(Launch launch, Environment environment) {
         return refuse(exit_codes::usage, trouble, style);
     auto secret = rendezvous::find_secret(value_of(environment));
     if (!secret) return refuse(exit_code_of_secret(secret.error()), secret.error().context, style);
+    config.key = rendezvous::job_key(*secret, config.job);
     config.secret = rendezvous::hash_of(*std::move(secret));
     if (config.etcd) {
         auto login = rendezvous::read_etcd_login(config.etcd_login_file);
