@@ -89,8 +89,8 @@ struct LaunchConfig {
     LocalUsers local_users = LocalUsers::own;  ///< --local-users, for each port of this node.
     /// The job's key (rendezvous/secret/job_key.h). Empty: every node that reaches the rendezvous may join.
     std::string key;
-    /// Keyed hash with the job's secret. Empty: every node that reaches the rendezvous may join.
-    std::function<std::string(std::string_view)> secret;
+    /// The keys that this node's own daemon accepts for a job. Empty without a secret.
+    std::function<std::vector<std::string>(std::string_view job)> keys;
 
     // -- what runs --
     EntryKind entry = EntryKind::by_content;

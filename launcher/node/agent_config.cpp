@@ -131,7 +131,7 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     client.join_timeout = config.join_timeout;
     client.lease = config.lease;
     client.lost_timeout = config.lost_timeout;
-    client.secret = config.secret;
+    client.secret = rendezvous::control_hash(config.key);
     if (!config.key.empty())
         client.peers_secret = [key = config.key](Round round) {
             return rendezvous::keyed_hash(rendezvous::derived_key(key, cat("peers/", round)));

@@ -168,7 +168,7 @@ int launch(Launch launch, Environment environment) {
     auto secret = rendezvous::find_secret(value_of(environment));
     if (!secret) return refuse(exit_code_of_secret(secret.error()), secret.error().context, style);
     config.key = rendezvous::job_key(*secret, config.job);
-    config.secret = rendezvous::hash_of(*std::move(secret));
+    config.keys = rendezvous::job_keys(*std::move(secret));
     if (config.etcd) {
         auto login = rendezvous::read_etcd_login(config.etcd_login_file);
         if (!login) return refuse(exit_codes::usage, cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context), style);

@@ -33,8 +33,8 @@ class Server::Implementation {
     struct Connection {
         std::string peer;
         std::optional<native::Hello> hello;
-        bool may_act_for_agent = false;  ///< it is the connection that counts of the agent that Hello named
-        std::string nonce;               ///< its challenge, until it has proved to know the secret
+        bool may_act_for_agent = false;       ///< it is the connection that counts of the agent that Hello named
+        std::optional<Gate::Question> asked;  ///< until it has proved to know the job's secret
         bool proven = false;
         bool closing = false;  ///< nothing that still arrives on it is read
     };
@@ -122,7 +122,7 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
 }
 
 void Server::Implementation::on(const ConnectionAccepted& event, const Turn&) {
-    connections_.emplace(event.connection, Connection{.peer = event.peer, .hello = {}, .nonce = {}});
+    connections_.emplace(event.connection, Connection{.peer = event.peer, .hello = {}, .asked = {}});
 }
 
 void Server::Implementation::on(const ConnectionEnded& event, const Turn& turn) {
@@ -223,23 +223,25 @@ void Server::Implementation::challenge(Connections::iterator from, const Turn& t
                                 " has no secret, and this rendezvous has one; set "
                                 "MUSTER_SECRET_FILE on every node"),
                             turn);
-    connection.nonce = gate_.nonce();
-    turn.send(from->first, native::Challenge{connection.nonce, {}});
+    connection.asked = gate_.ask(hello.job);
+    turn.send(from->first, native::Challenge{connection.asked->nonce, {}});
 }
 
 void Server::Implementation::proof(Connections::iterator from, const native::Proof& proof, const Turn& turn) {
     auto& connection = from->second;
-    if (!gate_.is_locked() || connection.nonce.empty())
-        return refuse(from, RefusalReason::malformed, "an unexpected Proof", turn);
-    if (!gate_.is_right(*connection.hello, connection.nonce, proof.proof))
-        return wrong_secret(from,
-                            cat(label(connection.hello->node),
-                                " has another secret than this rendezvous; "
-                                "MUSTER_SECRET_FILE must have the same content on every node"),
-                            turn);
+    if (!connection.asked) return refuse(from, RefusalReason::malformed, "an unexpected Proof", turn);
+    auto own_proof = Gate::answer(*connection.asked, *connection.hello, proof.proof);
+    if (!own_proof)
+        return wrong_secret(
+            from,
+            cat(label(connection.hello->node),
+                " has another secret than this rendezvous, or a key of another job than '", connection.hello->job,
+                "'; copy the secret from a node that has it: muster key show | ssh NODE muster key "
+                "set"),
+            turn);
     connection.proven = true;
-    turn.send(from->first, native::Challenge{{}, gate_.proof(*connection.hello, connection.nonce)});
-    connection.nonce.clear();
+    turn.send(from->first, native::Challenge{{}, *std::move(own_proof)});
+    connection.asked.reset();
 }
 
 void Server::Implementation::wrong_secret(Connections::iterator from, std::string why, const Turn& turn) {
