@@ -10,6 +10,7 @@
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/job_key.h"
+#include "rendezvous/secret/job_secret.h"
 
 namespace muster::launcher {
 
@@ -141,6 +142,10 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     client.lost_timeout = config.lost_timeout;
     client.stop_grace = config.grace;
     client.secret = rendezvous::control_hash(config.key);
+    if (!config.key.empty())
+        client.peers_secret = [key = config.key](Round round) {
+            return rendezvous::keyed_hash(rendezvous::derived_key(key, cat("peers/", round)));
+        };
     return client;
 }
 

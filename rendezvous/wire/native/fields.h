@@ -342,12 +342,17 @@ void fields(auto& v, Is<PeerAsk> auto& m) {
     v.name(m.job);
     v.number(m.round);
     v.number(m.group_rank);
+    v.number(m.asker);
+    v.number(m.number);
+    v.bytes(m.nonce, challenge_bytes_max);
+    v.bytes(m.proof, challenge_bytes_max);
 }
 
 void fields(auto& v, Is<PeerAnswer> auto& m) {
     v.number(m.round);
     v.flag(m.leader_lost);
     v.sentence(m.leader);
+    v.bytes(m.proof, challenge_bytes_max);
 }
 
 }  // namespace muster::native
