@@ -30,6 +30,10 @@ class Outbox {
     /// The part that only this outbox holds.
     [[nodiscard]] std::size_t copied_bytes() const { return copied_bytes_; }
 
+    /// The next bytes, of one piece; not empty while the outbox is not.
+    [[nodiscard]] std::string_view front() const;
+    /// The first `count` bytes are out.
+    void drop(std::size_t count);
     /// Writes until all is out or the socket blocks, many pieces in one system call.
     Flush flush(int fd);
 
@@ -39,8 +43,6 @@ class Outbox {
         std::string own;  // used when `shared` is empty
         [[nodiscard]] std::string_view bytes() const { return shared ? std::string_view(*shared) : own; }
     };
-
-    void drop_sent(std::size_t count);
 
     std::vector<Piece> pieces_;
     std::size_t first_ = 0;       // pieces before it are sent

@@ -36,6 +36,8 @@ class Server::Implementation {
         bool may_act_for_agent = false;  ///< it is the connection that counts of the agent that Hello named
         std::string nonce;               ///< its challenge, until it has proved to know the secret
         bool proven = false;
+        std::string proven_job;  ///< by TLS
+        bool is_local = true;
         bool closing = false;  ///< nothing that still arrives on it is read
     };
     struct Entry {
@@ -122,7 +124,10 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
 }
 
 void Server::Implementation::on(const ConnectionAccepted& event, const Turn&) {
-    connections_.emplace(event.connection, Connection{.peer = event.peer, .hello = {}, .nonce = {}});
+    auto& connection = connections_[event.connection];
+    connection.peer = event.peer;
+    connection.proven_job = event.proven_job;
+    connection.is_local = event.is_local;
 }
 
 void Server::Implementation::on(const ConnectionEnded& event, const Turn& turn) {
@@ -203,9 +208,17 @@ void Server::Implementation::hello(Connections::iterator from, const native::Hel
                       cat("this daemon uses protocol version ", native::protocol_version, " and the agent version ",
                           hello.version, "; install one version of muster on all nodes"),
                       turn);
-    if (from->second.hello) return refuse(from, RefusalReason::malformed, "a second Hello on one connection", turn);
+    auto& connection = from->second;
+    if (connection.hello) return refuse(from, RefusalReason::malformed, "a second Hello on one connection", turn);
     if (hello.job.empty()) return refuse(from, RefusalReason::malformed, "the job's name (--rdzv-id) is empty", turn);
-    from->second.hello = hello;
+    connection.hello = hello;
+    if (!connection.proven_job.empty() && connection.proven_job != hello.job)
+        return wrong_secret(from,
+                            cat(label(hello.node), " has shown the key of job '", connection.proven_job,
+                                "', which is of no use for this one"),
+                            turn);
+    connection.proven = !connection.proven_job.empty();
+    if (connection.proven && hello.challenge.empty()) return;
     if (gate_.is_locked() || !hello.challenge.empty()) challenge(from, turn);
 }
 
@@ -222,6 +235,12 @@ void Server::Implementation::challenge(Connections::iterator from, const Turn& t
                             cat(label(hello.node),
                                 " has no secret, and this rendezvous has one; set "
                                 "MUSTER_SECRET_FILE on every node"),
+                            turn);
+    if (!connection.is_local && !connection.proven)
+        return wrong_secret(from,
+                            cat(label(hello.node),
+                                " speaks in clear text, and this rendezvous has a secret, so other hosts must use TLS; "
+                                "install one version of muster on all nodes"),
                             turn);
     connection.nonce = gate_.nonce();
     turn.send(from->first, native::Challenge{connection.nonce, {}});
