@@ -23,6 +23,7 @@
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/secret/find_secret.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::launcher {
@@ -166,7 +167,8 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
             "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE or MUSTER_KEY (see muster key --help), or "
             "run the command on a node of the job without --rdzv-endpoint");
     const auto heard =
-        command_daemon(daemons, address.job, command, rendezvous::hash_of(*std::move(secret)), answer_limit);
+        command_daemon(daemons, address.job, command,
+                       rendezvous::control_hash(rendezvous::job_key(*secret, address.job)), answer_limit);
     return heard ? tell(verb, *heard) : print_error(verb, 1, heard.error().context);
 }
 

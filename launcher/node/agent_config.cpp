@@ -8,6 +8,7 @@
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/control_key.h"
 
 namespace muster::launcher {
 
@@ -129,7 +130,12 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     client.join_timeout = config.join_timeout;
     client.lease = config.lease;
     client.lost_timeout = config.lost_timeout;
-    client.secret = config.secret;
+    client.secret = rendezvous::control_hash(config.key);
+    if (!config.key.empty()) {
+        auto control = rendezvous::control_key(config.key, config.job);
+        client.tls_identity = std::move(control.identity);
+        client.tls_key = std::move(control.key);
+    }
     return client;
 }
 

@@ -171,7 +171,7 @@ rendezvous::DaemonConfig daemon_config(const LaunchConfig& config,
     daemon.server.to_wall_clock =
         std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
     daemon.server.allow_faults = config.allow_faults;
-    daemon.server.secret = config.secret;
+    daemon.keys = config.keys;
     daemon.server.secret_seed = rendezvous::random_nonce();
     daemon.on_job_forgotten = on_job_forgotten;
     return daemon;

@@ -68,7 +68,7 @@ class EtcdRendezvous::Body {
         daemon.server.allow_faults = config.allow_faults;
         daemon.server.to_wall_clock =
             std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
-        daemon.server.secret = config.secret;
+        daemon.keys = config.keys;
         daemon.server.secret_seed = rendezvous::random_nonce();
         daemon.on_job_forgotten = callbacks_.job_forgotten;
         daemon.on_standing_by = [this](const std::string& leader) { told(leader); };

@@ -41,6 +41,7 @@
 #include "rendezvous/base/system/start_up_signals.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/find_secret.h"
+#include "rendezvous/secret/job_key.h"
 
 namespace muster::launcher {
 
@@ -166,7 +167,8 @@ int launch(Launch launch, Environment environment) {
         return refuse(exit_codes::usage, trouble, style);
     auto secret = rendezvous::find_secret(value_of(environment));
     if (!secret) return refuse(exit_code_of_secret(secret.error()), secret.error().context, style);
-    config.secret = rendezvous::hash_of(*std::move(secret));
+    config.key = rendezvous::job_key(*secret, config.job);
+    config.keys = rendezvous::job_keys(*std::move(secret));
     if (config.etcd) {
         auto login = rendezvous::read_etcd_login(config.etcd_login_file);
         if (!login) return refuse(exit_codes::usage, cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context), style);

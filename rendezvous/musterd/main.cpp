@@ -30,6 +30,7 @@
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/musterd/options.h"
 #include "rendezvous/secret/find_secret.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/secret/job_secret.h"
 #include "rendezvous/servers/daemon.h"
 #include "rendezvous/servers/service.h"
@@ -197,9 +198,9 @@ std::optional<int> take_secret(const options::variables_map& given, rendezvous::
         print_error(secret.error().context);
         return secret.error().code == Errc::limit_exceeded ? exit_unavailable : exit_usage;
     }
-    config.server.secret = rendezvous::hash_of(*std::move(secret));
+    config.keys = rendezvous::job_keys(*std::move(secret));
     if (given.count("status-token") > 0) {
-        if (config.server.secret) return answer(cat(rendezvous::status_token(config.server.secret), "\n"));
+        if (config.keys) return answer(cat(rendezvous::status_token(config.keys({}).front()), "\n"));
         return print_error("--status-token: there is no secret, so no token is asked; set MUSTER_SECRET_FILE");
     }
     for (const auto name : split(given["status-host"].as<std::string>(), ','))
@@ -233,8 +234,7 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
     const auto local_users = given.count("local-users") > 0 ? given["local-users"].as<std::string>() : "";
     if (!local_users.empty() && local_users != "own" && local_users != "all")
         return print_error(cat(named("local-users"), ": got '", local_users, "'; accepted is own or all"));
-    if (local_users == "all" || (local_users.empty() && config.server.secret))
-        config.listen.local_users = LocalUsers::all;
+    if (local_users == "all" || (local_users.empty() && config.keys)) config.listen.local_users = LocalUsers::all;
     config.server.allow_faults = given.count("allow-faults") > 0;
     config.server.secret_seed = rendezvous::random_nonce();
     // A daemon that has just started does not know the running rounds yet: it waits one lease before it seals.

@@ -33,10 +33,10 @@ class Server::Implementation {
     struct Connection {
         std::string peer;
         std::optional<native::Hello> hello;
-        bool may_act_for_agent = false;  ///< it is the connection that counts of the agent that Hello named
-        std::string nonce;               ///< its challenge, until it has proved to know the secret
+        bool may_act_for_agent = false;       ///< it is the connection that counts of the agent that Hello named
+        std::optional<Gate::Question> asked;  ///< until it has proved to know the job's secret
         bool proven = false;
-        std::string proven_job;  ///< by TLS
+        std::string proven_job;  ///< as in ConnectionAccepted
         bool is_local = true;
         bool closing = false;  ///< nothing that still arrives on it is read
     };
@@ -213,10 +213,8 @@ void Server::Implementation::hello(Connections::iterator from, const native::Hel
     if (hello.job.empty()) return refuse(from, RefusalReason::malformed, "the job's name (--rdzv-id) is empty", turn);
     connection.hello = hello;
     if (!connection.proven_job.empty() && connection.proven_job != hello.job)
-        return wrong_secret(from,
-                            cat(label(hello.node), " has shown the key of job '", connection.proven_job,
-                                "', which is of no use for this one"),
-                            turn);
+        return wrong_secret(
+            from, cat(label(hello.node), " has shown the key of job '", connection.proven_job, "' only"), turn);
     connection.proven = !connection.proven_job.empty();
     if (connection.proven && hello.challenge.empty()) return;
     if (gate_.is_locked() || !hello.challenge.empty()) challenge(from, turn);
@@ -239,26 +237,28 @@ void Server::Implementation::challenge(Connections::iterator from, const Turn& t
     if (!connection.is_local && !connection.proven)
         return wrong_secret(from,
                             cat(label(hello.node),
-                                " speaks in clear text, and this rendezvous has a secret, so other hosts must use TLS; "
+                                " speaks in clear text, and a rendezvous with a secret speaks TLS with other hosts; "
                                 "install one version of muster on all nodes"),
                             turn);
-    connection.nonce = gate_.nonce();
-    turn.send(from->first, native::Challenge{connection.nonce, {}});
+    connection.asked = gate_.ask(hello.job);
+    turn.send(from->first, native::Challenge{connection.asked->nonce, {}});
 }
 
 void Server::Implementation::proof(Connections::iterator from, const native::Proof& proof, const Turn& turn) {
     auto& connection = from->second;
-    if (!gate_.is_locked() || connection.nonce.empty())
-        return refuse(from, RefusalReason::malformed, "an unexpected Proof", turn);
-    if (!gate_.is_right(*connection.hello, connection.nonce, proof.proof))
-        return wrong_secret(from,
-                            cat(label(connection.hello->node),
-                                " has another secret than this rendezvous; "
-                                "MUSTER_SECRET_FILE must have the same content on every node"),
-                            turn);
+    if (!connection.asked) return refuse(from, RefusalReason::malformed, "an unexpected Proof", turn);
+    auto own_proof = Gate::answer(*connection.asked, *connection.hello, proof.proof);
+    if (!own_proof)
+        return wrong_secret(
+            from,
+            cat(label(connection.hello->node),
+                " has another secret than this rendezvous, or a key of another job than '", connection.hello->job,
+                "'; copy the secret from a node that has it: muster key show | ssh NODE muster key "
+                "set"),
+            turn);
     connection.proven = true;
-    turn.send(from->first, native::Challenge{{}, gate_.proof(*connection.hello, connection.nonce)});
-    connection.nonce.clear();
+    turn.send(from->first, native::Challenge{{}, *std::move(own_proof)});
+    connection.asked.reset();
 }
 
 void Server::Implementation::wrong_secret(Connections::iterator from, std::string why, const Turn& turn) {

@@ -38,8 +38,8 @@ struct ServerConfig {
     /// The job of the node that embeds this daemon; empty in musterd. The daemon ends with that job, and every round of
     /// it includes that node. GET /status reports "embedded".
     std::string embedded_for;
-    native::KeyedHash secret;  ///< of the jobs; empty: everybody may join
-    std::string secret_seed;   ///< beside a secret: random bytes, for its challenges
+    native::HashesOf secret;  ///< of each job; empty: everybody may join
+    std::string secret_seed;  ///< beside a secret: random bytes, for its challenges
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
     bool allow_faults = false;         ///< muster fault may be aimed at this daemon itself
@@ -54,7 +54,7 @@ struct ConnectionAccepted {
     ConnectionId connection = 0;
     std::string peer;  ///< numeric address, for messages
     /// The job whose key the peer has proved by TLS; empty: the connection is in clear text.
-    std::string proven_job;
+    std::string proven_job = {};
     /// It stays within this host, so with a secret clear text and a Proof are enough.
     bool is_local = true;
 };

@@ -20,6 +20,11 @@ namespace muster::rendezvous {
 namespace {
 
 constexpr std::string_view make_one = "Make one: muster key";
+constexpr const char* no_home = "HOME is not set, so there is no ~/.muster/key; set MUSTER_KEY";
+
+void drop_line_end(std::string& text) {
+    while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+}
 
 Result<Secret> checked(std::string text, std::string origin) {
     if (text.size() < secret_bytes_min)
@@ -61,13 +66,22 @@ Result<void> write_private_file(const std::string& path, std::string_view text) 
     return {};
 }
 
+/// A private file with this line beside `path`, in a directory of its own. The file's path.
+Result<std::string> write_draft(const std::string& path, std::string_view text) {
+    const auto folder = path.substr(0, path.rfind('/'));
+    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return error_from_errno(errno, cat("create ", folder));
+    auto draft = cat(path, '.', hexadecimal(random_nonce()).substr(0, 16));
+    if (const auto written = write_private_file(draft, cat(text, '\n')); !written) return written.error();
+    return draft;
+}
+
 }  // namespace
 
 Result<Secret> find_secret(const ValueOf& value_of) {
     if (const auto path = value_of("MUSTER_SECRET_FILE"); !path.empty()) return from_file(path, "MUSTER_SECRET_FILE");
     if (auto key = value_of("MUSTER_KEY"); !key.empty()) {
-        ::prctl(PR_SET_DUMPABLE, 0);                                        // as read_private_file does
-        while (key.ends_with('\n') || key.ends_with('\r')) key.pop_back();  // as a file's
+        ::prctl(PR_SET_DUMPABLE, 0);  // as read_private_file does
+        drop_line_end(key);           // as a file's
         return checked(std::move(key), "MUSTER_KEY");
     }
     if (const auto folder = value_of("CREDENTIALS_DIRECTORY"); !folder.empty()) {
@@ -80,24 +94,38 @@ Result<Secret> find_secret(const ValueOf& value_of) {
 
 Result<Secret> make_own_key(const ValueOf& value_of) {
     const auto path = own_key_path(value_of);
-    if (path.empty())
-        return Error{Errc::invalid_argument, "HOME is not set, so there is no ~/.muster/key; set MUSTER_KEY"};
+    if (path.empty()) return Error{Errc::invalid_argument, no_home};
     if (exists(path)) return from_file(path, path);
-    const auto folder = path.substr(0, path.rfind('/'));
-    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return error_from_errno(errno, cat("create ", folder));
-    const auto draft = cat(path, '.', hexadecimal(random_nonce()).substr(0, 16));
-    const auto written = write_private_file(draft, cat(hexadecimal(random_nonce()), '\n'));
-    if (!written) return written.error();
+    const auto draft = write_draft(path, hexadecimal(random_nonce()));
+    if (!draft) return draft.error();
     // link() refuses an existing name, also over NFS: of several makers one wins.
-    const bool is_made = ::link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST;
+    const bool is_made = ::link(draft->c_str(), path.c_str()) == 0 || errno == EEXIST;
     const int number = errno;
-    ::unlink(draft.c_str());
+    ::unlink(draft->c_str());
     if (!is_made) return error_from_errno(number, cat("create ", path));
     return from_file(path, path);
 }
 
-native::KeyedHash hash_of(Secret secret) {
-    return secret.text.empty() ? native::KeyedHash{} : keyed_hash(std::move(secret.text));
+Result<OwnKeySet> set_own_key(const ValueOf& value_of, std::string text) {
+    const auto path = own_key_path(value_of);
+    if (path.empty()) return Error{Errc::invalid_argument, no_home};
+    drop_line_end(text);
+    auto secret = checked(std::move(text), "stdin");
+    if (!secret) return secret.error();
+    const bool is_same = exists(path) && [&] {
+        const auto there = from_file(path, path);
+        return there && there->text == secret->text;
+    }();
+    if (is_same) return OwnKeySet{{{}, path}, {}};
+    const auto draft = write_draft(path, secret->text);
+    if (!draft) return draft.error();
+    const auto old = exists(path) ? cat(path, ".old") : std::string();
+    if ((!old.empty() && ::rename(path.c_str(), old.c_str()) != 0) || ::rename(draft->c_str(), path.c_str()) != 0) {
+        const int number = errno;
+        ::unlink(draft->c_str());
+        return error_from_errno(number, cat("replace ", path));
+    }
+    return OwnKeySet{{{}, path}, old};
 }
 
 }  // namespace muster::rendezvous

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "rendezvous/base/error.h"
-#include "rendezvous/wire/native/secret.h"
 
 namespace muster::rendezvous {
 
@@ -34,7 +33,13 @@ Result<Secret> find_secret(const ValueOf& value_of);
 /// HOME; the system's.
 Result<Secret> make_own_key(const ValueOf& value_of);
 
-/// The hash that is keyed with the secret; an empty function for none.
-native::KeyedHash hash_of(Secret secret);
+struct OwnKeySet {
+    Secret secret;        ///< without the text
+    std::string kept_as;  ///< the path of another key that stood there before; empty: none did
+};
+
+/// Writes `text`, without its line end, to ~/.muster/key, as make_own_key does. Another key that stands there becomes
+/// ~/.muster/key.old; a key.old before it is lost. Errors: no HOME; limit_exceeded as find_secret; the system's.
+Result<OwnKeySet> set_own_key(const ValueOf& value_of, std::string text);
 
 }  // namespace muster::rendezvous

@@ -3,9 +3,11 @@
 #include <string.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/job_secret.h"
 
 namespace muster::rendezvous {
 
@@ -35,7 +37,7 @@ JobKey key_of(std::string_view digits) {
 JobKey job_key(const Secret& secret, std::string_view job) {
     const std::string_view text = secret.text;
     if (text.empty()) return {};
-    if (text.starts_with(text_begin)) return key_of(text.substr(text_begin.size()));
+    if (is_job_key(text)) return key_of(text.substr(text_begin.size()));
     auto extracted = hmac_sha256("muster job", text);
     auto key = derived_key(extracted, job);
     ::explicit_bzero(extracted.data(), extracted.size());
@@ -46,8 +48,12 @@ std::string job_key_text(const JobKey& key) {
     return cat(text_begin, hexadecimal(key));
 }
 
+bool is_job_key(std::string_view text) {
+    return text.starts_with(text_begin);
+}
+
 std::string wrong_with_job_key(std::string_view text) {
-    if (!text.starts_with(text_begin)) return {};
+    if (!is_job_key(text)) return {};
     text.remove_prefix(text_begin.size());
     const bool is_hexadecimal = std::ranges::all_of(text, [](char c) { return digit_value(c) >= 0; });
     if (is_hexadecimal && text.size() == 2 * key_bytes) return {};
@@ -59,6 +65,28 @@ std::string wrong_with_job_key(std::string_view text) {
 
 std::string derived_key(const JobKey& key, std::string_view label) {
     return key.empty() ? std::string() : hmac_sha256(key, cat(label, '\x01'));
+}
+
+JobKeys job_keys(Secret secret) {
+    if (secret.text.empty()) return {};
+    return [kept = std::move(secret)](std::string_view job) { return std::vector{job_key(kept, job)}; };
+}
+
+native::KeyedHash control_hash(const JobKey& key) {
+    return key.empty() ? native::KeyedHash{} : keyed_hash(derived_key(key, "control"));
+}
+
+native::HashesOf control_hashes(JobKeys keys) {
+    if (!keys) return {};
+    return [keys = std::move(keys)](std::string_view job) {
+        std::vector<native::KeyedHash> hashes;
+        for (const auto& key : keys(job)) hashes.push_back(control_hash(key));
+        return hashes;
+    };
+}
+
+std::string status_token(const JobKey& key) {
+    return hexadecimal(derived_key(key, "status"));
 }
 
 }  // namespace muster::rendezvous

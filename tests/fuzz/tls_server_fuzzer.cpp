@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/secret/control_key.h"
@@ -12,7 +13,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace muster::rendezvous;
-    static const std::array<JobKey, 2> keys{JobKey(32, 'a'), JobKey(32, 'b')};
+    static const JobKeys keys = [](std::string_view) { return std::vector{JobKey(32, 'a'), JobKey(32, 'b')}; };
     static const auto context =
         PskContext::server([](std::string_view identity) { return find_control_key(keys, identity); });
     if (size < 2) return 0;

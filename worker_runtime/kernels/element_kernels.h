@@ -1,4 +1,4 @@
-// Kernels whose elements have nothing to do with each other: conversions, averages over ranks, factors.
+// Elementwise kernels: conversions, averages over ranks, scaling.
 #pragma once
 
 #include "muster/data_type.h"
@@ -8,7 +8,7 @@
 
 namespace muster::kernels {
 
-/// An element of a 16-bit type, or of f32, in f32, and of f32 as a 16-bit type.
+/// Converts an element of a 16-bit type or f32 to f32, and f32 to a 16-bit type.
 MUSTER_HOST_AND_DEVICE inline float widened(std::uint16_t half, DataType type) {
     return type == DataType::bf16 ? runtime::f32_of_bf16(half) : runtime::f32_of_f16(half);
 }
@@ -19,7 +19,7 @@ MUSTER_HOST_AND_DEVICE inline std::uint16_t narrowed(float value, DataType type)
     return type == DataType::bf16 ? runtime::bf16_of_f32(value) : runtime::f16_of_f32(value);
 }
 
-/// Tells the stand-in of elements whose type is known at run time only.
+/// Names memory to the stand-in whose element type is known only at run time.
 template <class Visit>
 void visit_elements(Visit& visit, const void*& data, std::uint64_t count, DataType type) {
     const auto as = [&]<class T>(T) {
@@ -36,7 +36,7 @@ void visit_elements(Visit& visit, const void*& data, std::uint64_t count, DataTy
     }
 }
 
-/// f32 as a 16-bit type, rounded to nearest even; zeroes behind the `given` elements.
+/// Converts f32 to a 16-bit type, rounding to nearest even. Writes zeroes after the `given` elements.
 struct Narrow {
     using Form = Elementwise;
     const float* from;
@@ -70,7 +70,7 @@ struct Widen {
     }
 };
 
-/// A few numbers of the host's, without a copy that might hold it up.
+/// Writes a few numbers that travel as arguments of the launch, so no copy from host memory has to be waited for.
 struct PutNumbers {
     using Form = Elementwise;
     static constexpr std::uint32_t most = 128;
@@ -85,12 +85,12 @@ struct PutNumbers {
     }
 };
 
-/// The average of what all ranks sent, as ReduceOp::avg promises it: sum(weight x) in f32 and in rank order, times
+/// The average over all ranks, as ReduceOp::avg defines it: sum(weight x) in f32 and in rank order, times
 /// `reciprocal`, rounded once.
 template <class T>
 struct Average {
     using Form = Elementwise;
-    const T* pieces;  ///< `world` of `count` elements
+    const T* pieces;  ///< `world` pieces of `count` elements
     const float* weights;
     T* to;
     std::uint64_t count;
@@ -99,7 +99,7 @@ struct Average {
     DataType type;
 
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const {
-        if (world == 1) {  // as it is, like every reduction over one rank
+        if (world == 1) {  // copied unchanged, like every reduction over one rank
             to[i] = pieces[i];
             return;
         }
@@ -124,7 +124,7 @@ struct Average {
 using AverageHalves = Average<std::uint16_t>;
 using AverageFloats = Average<float>;
 
-/// Elements times a factor; 16-bit ones are multiplied in f32 and rounded once.
+/// Multiplies by a factor; 16-bit elements are multiplied in f32 and rounded once.
 template <class T>
 struct Scale {
     using Form = Elementwise;

@@ -1,4 +1,4 @@
-// Gradients as 8-bit integers with a scale for each block, as wires/int8_exchange.h says, with the same bits.
+// Gradients as 8-bit integers with one scale per block (wires/int8_exchange.h), bit for bit equal to the host's.
 #pragma once
 
 #include <bit>
@@ -9,7 +9,7 @@
 
 namespace muster::kernels {
 
-/// The parts of a piece on the wire: samples, a scale for each block, the codes.
+/// The layout of one piece on the wire: number of samples, one scale per block, the codes.
 struct Int8Pieces {
     std::byte* data;
     std::uint64_t elements;  ///< Elements of each piece; a multiple of a block.
@@ -25,18 +25,18 @@ struct Int8Pieces {
     }
 };
 
-/// A block of the GPU works on one block of numbers: every thread on `own` of them.
+/// A GPU block works on one block of numbers; each thread on `own` of them.
 struct Int8Form {
     static constexpr std::uint32_t own = runtime::int8_block / threads;
     struct Shared {
         std::int32_t bits[threads];         ///< the largest magnitude that a thread has seen
-        float values[runtime::int8_block];  ///< to be sent
+        float values[runtime::int8_block];  ///< the numbers to send
     };
     static constexpr std::uint32_t phases = 2 + halvings;
     static constexpr bool elementwise = false;
 };
 
-/// In the first phase: what shared.values has in this thread's places.
+/// Phase 1: stores this thread's largest magnitude of shared.values.
 MUSTER_HOST_AND_DEVICE inline void look_at_own(std::uint32_t thread, Int8Form::Shared& shared) {
     std::int32_t largest = 0;
     for (std::uint32_t k = 0; k < Int8Form::own; ++k) {
@@ -45,7 +45,7 @@ MUSTER_HOST_AND_DEVICE inline void look_at_own(std::uint32_t thread, Int8Form::S
     shared.bits[thread] = largest;
 }
 
-/// In the last phase: quantise() of arithmetic/int8_blocks.h for this thread's numbers, `count` of which are given.
+/// Last phase: quantise() of arithmetic/int8_blocks.h for this thread's numbers, of which `count` exist.
 MUSTER_HOST_AND_DEVICE inline void quantise_own(std::uint32_t thread, const Int8Form::Shared& shared,
                                                 std::uint64_t count, float* scale, std::int8_t* codes, float* lost) {
     const std::int32_t bits = shared.bits[0];
@@ -68,7 +68,7 @@ MUSTER_HOST_AND_DEVICE inline void quantise_own(std::uint32_t thread, const Int8
     }
 }
 
-/// Adds what was lost before to a bucket's gradients, and puts them into the pieces that the ranks get.
+/// Adds the residuals to a bucket's gradients and quantises them into the pieces for the ranks.
 struct Int8Encode {
     using Form = Int8Form;
     float* gradients;
@@ -82,7 +82,7 @@ struct Int8Encode {
     MUSTER_HOST_AND_DEVICE void run(std::uint32_t phase, std::uint64_t item, std::uint32_t thread,
                                     Int8Form::Shared& shared) const {
         const std::uint64_t begin = item * runtime::int8_block;
-        // A rank that only keeps company sends nothing, and what it lost waits for a gradient that counts.
+        // A rank without samples sends zeroes and keeps its residuals for a step in which it has some.
         const std::uint64_t there = samples > 0 && begin < count ? count - begin : 0;
         if (phase == 0) {
             for (std::uint32_t i = thread; i < runtime::int8_block; i += threads) {
@@ -108,8 +108,8 @@ struct Int8Encode {
     }
 };
 
-/// Sums this rank's piece as all ranks sent it, in f32 and in rank order, weighted by samples; what comes back is the
-/// average, with what was lost of it before.
+/// Adds all ranks' contributions to this rank's piece in f32, in rank order, weighted by samples. The result is the
+/// average plus this piece's residuals, quantised again.
 struct Int8Average {
     using Form = Int8Form;
     Int8Pieces incoming;
@@ -151,7 +151,7 @@ struct Int8Average {
     }
 };
 
-/// The averages of all pieces as gradients.
+/// Converts the averages of all pieces back to gradients.
 struct Int8Decode {
     using Form = Elementwise;
     Int8Pieces pieces;

@@ -1,5 +1,5 @@
-// The form of our kernels: arithmetic on a GPU's memory, written once, for GPUs (kernels.cu) and for the host, where
-// the stand-in for CUDA in the tests runs the same functions.
+// The common form of all kernels: arithmetic on GPU memory, written once. kernels.cu compiles it for GPUs; in tests the
+// stand-in for CUDA runs the same functions on the host.
 //
 // A kernel is a struct whose members are its arguments: pointers into memory of the GPU, and numbers. Its work is cut
 // into items; a block of 256 threads takes one item after another. Two kinds:
@@ -8,13 +8,13 @@
 //   in phases     items() items; for each of them every thread calls run(phase, item, thread, shared) for one phase
 //                 after another, and waits for all other threads of the block between two phases
 //
-// How many phases there are is its Form's, or, where it depends on the arguments, phase_count()'s.
+// The number of phases is a constant of the kernel's Form, or phase_count() if it depends on the arguments.
 //
 // memory(visit) names every pointer with the number of elements behind it: visit(pointer, count). The stand-in checks
-// that they are the GPU's, and puts the places in which it finds them in their stead.
+// that they are GPU memory, and replaces them by the host addresses behind them.
 //
-// Nothing is contracted into fused operations, divisions and roots are rounded to nearest, and subnormal numbers are
-// kept: a kernel has the same bits on every GPU, and those of the host.
+// No operations are fused (no FMA contraction), divisions and roots round to nearest, and subnormal numbers are kept:
+// a kernel computes the same bits on every GPU and on the host.
 #pragma once
 
 #include <cstddef>
@@ -26,12 +26,12 @@ namespace muster::kernels {
 
 inline constexpr std::uint32_t threads = 256;
 inline constexpr std::uint32_t elements_per_thread = 4;
-/// Items beyond are taken by the same blocks again.
+/// A launch has at most this many blocks; with more items each block processes several.
 inline constexpr std::uint32_t blocks_max = 65536;
 
 struct NoShared {};
 
-/// What an elementwise kernel says of itself.
+/// The form of an elementwise kernel.
 struct Elementwise {
     using Shared = NoShared;
     static constexpr std::uint32_t phases = 1;
@@ -48,7 +48,7 @@ MUSTER_HOST_AND_DEVICE std::uint64_t item_count(const Kernel& kernel) {
     }
 }
 
-/// How many phases each item has.
+/// The number of phases of each item.
 template <class Kernel>
 MUSTER_HOST_AND_DEVICE std::uint32_t count_phases(const Kernel& kernel) {
     if constexpr (requires { kernel.phase_count(); }) {
@@ -58,7 +58,7 @@ MUSTER_HOST_AND_DEVICE std::uint32_t count_phases(const Kernel& kernel) {
     }
 }
 
-/// One phase of one item, for one thread.
+/// Runs one phase of one item for one thread.
 template <class Kernel>
 MUSTER_HOST_AND_DEVICE void run_phase(const Kernel& kernel, std::uint32_t phase, std::uint64_t item,
                                       std::uint32_t thread, typename Kernel::Form::Shared& shared) {
@@ -72,13 +72,13 @@ MUSTER_HOST_AND_DEVICE void run_phase(const Kernel& kernel, std::uint32_t phase,
     }
 }
 
-// ---- for kernels in phases: what the threads of a block have becomes one value, in a fixed order ----
+// ---- reductions over the threads of a block, in a fixed order, for kernels in phases ----
 
-/// Halvings of `threads` values to one.
+/// The number of halving steps that reduce `threads` values to one.
 inline constexpr std::uint32_t halvings = 8;
 
-/// Halving `number`, from 0: the lower half of what is left takes the upper one. The last leaves the result in
-/// values[0].
+/// Runs halving step `number`, from 0: the upper half of the remaining values is added to the lower half. The last step
+/// leaves the result in values[0].
 template <class T, class Combine>
 MUSTER_HOST_AND_DEVICE void halve(T* values, std::uint32_t number, std::uint32_t thread, Combine combine) {
     const std::uint32_t half = threads >> (number + 1);
@@ -98,9 +98,9 @@ struct Either {
     MUSTER_HOST_AND_DEVICE std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return a | b; }
 };
 
-// ---- for kernels whose items belong to several things that lie one after another ----
+// ---- for kernels whose items belong to several objects, one after another ----
 
-/// Which of `count` has `i`: the last that begins there or before, as begin(k) says. The first one begins at 0.
+/// Returns which of `count` objects contains item `i`: the last k with begin(k) <= i. begin(0) is 0.
 template <class Begin>
 MUSTER_HOST_AND_DEVICE std::uint32_t place_of(std::uint64_t i, std::uint32_t count, Begin begin) {
     std::uint32_t found = 0;

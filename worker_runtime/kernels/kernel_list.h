@@ -1,5 +1,4 @@
-// All kernels, by number and by the names that they have in the code for the GPU. A line here is all that a new one
-// needs beside its struct.
+// All kernels, by number and by their names in the GPU code. A new kernel needs its struct and one line here.
 #pragma once
 
 #include "worker_runtime/kernels/int8_kernels.h"
@@ -43,7 +42,7 @@ enum class KernelNumber : int { MUSTER_KERNELS(MUSTER_KERNEL_NUMBER) count };
 #undef MUSTER_KERNEL_NUMBER
 inline constexpr int kernel_count = static_cast<int>(KernelNumber::count);
 
-/// "muster_Narrow": with C linkage, so that it is not mangled.
+/// For example "muster_Narrow": C linkage, so the name is not mangled.
 #define MUSTER_KERNEL_NAME(name) "muster_" #name,
 inline constexpr const char* kernel_names[kernel_count] = {MUSTER_KERNELS(MUSTER_KERNEL_NAME)};
 #undef MUSTER_KERNEL_NAME

@@ -1,4 +1,4 @@
-// Puts a kernel onto a queue of the GPU: launch(queue, Scale{...}).
+// Launches a kernel on a GPU queue: launch(queue, Scale{...}).
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace muster::kernels {
 
-/// The arguments are copied; the memory that they name must stay.
+/// Copies the arguments. The memory that they point to must stay valid until the kernel has run.
 template <class Kernel>
 Result<void> launch(runtime::KernelQueue& queue, const Kernel& kernel) {
     static_assert(number_of<Kernel> != KernelNumber::count, "it is missing in MUSTER_KERNELS");

@@ -1,4 +1,4 @@
-// One update of an optimizer whose state lies on the GPU.
+// One step of an optimizer whose state is in GPU memory.
 #pragma once
 
 #include "worker_runtime/core/optimizer_elements.h"
@@ -6,7 +6,7 @@
 
 namespace muster::kernels {
 
-/// A gradient of f32, f16 or bf16, in f32.
+/// Converts a gradient element of f32, f16 or bf16 to f32.
 MUSTER_HOST_AND_DEVICE inline float gradient_at(const void* gradient, std::uint64_t i, DataType type) {
     return type == DataType::f32 ? static_cast<const float*>(gradient)[i]
                                  : widened(static_cast<const std::uint16_t*>(gradient)[i], type);

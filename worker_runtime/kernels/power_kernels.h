@@ -1,4 +1,4 @@
-// PowerSGD's products with gradients, as wires/power_exchange.h says, with the bits of arithmetic/thin_matrix.h.
+// The matrix products of PowerSGD (wires/power_exchange.h), bit for bit equal to those of arithmetic/thin_matrix.h.
 #pragma once
 
 #include "worker_runtime/arithmetic/one_nan.h"
@@ -6,13 +6,13 @@
 
 namespace muster::kernels {
 
-/// Others that travel beside the P, one after another.
+/// The gradients that are sent uncompressed after the P matrices, one after another.
 struct PowerSlice {
     std::uint64_t packed;
     std::uint64_t gradient;
 };
 
-/// Gradients that are not compressed, from the bucket to where they travel, or back.
+/// Copies uncompressed gradients between the bucket and the buffer that is sent.
 struct PowerPack {
     using Form = Elementwise;
     const PowerSlice* slices;
@@ -40,7 +40,7 @@ struct PowerPack {
     }
 };
 
-/// What was lost before comes with the gradients.
+/// Adds the residuals of earlier steps (error feedback) to the gradients.
 struct PowerAdd {
     using Form = Elementwise;
     float* gradients;
@@ -63,7 +63,7 @@ struct PowerProjectForm {
     static constexpr bool elementwise = false;
 };
 
-/// P = M Q. An item is a group of rows with a group of Q's columns; threads are the lanes of a sum.
+/// Computes P = M Q. An item is a group of rows with a group of Q's columns; each thread adds one lane of a sum.
 struct PowerProject {
     static_assert(threads == runtime::dot_lanes);
     using Form = PowerProjectForm;
@@ -105,7 +105,8 @@ struct PowerProject {
     }
 
   private:
-    /// This thread's lane. Rows and columns beyond the last are the last again, and not used.
+    /// Computes this thread's lane. Indices beyond the last row or column read the last one again; the results are
+    /// unused.
     MUSTER_HOST_AND_DEVICE void add_up(const PowerPlace& matrix, std::uint64_t row, std::uint64_t column,
                                        std::uint32_t thread, PowerProjectForm::Shared& shared) const {
         const float* lines[rows_together];
@@ -131,7 +132,7 @@ struct PowerProject {
     }
 };
 
-/// Q = M' P, as sums of parts of the rows. An item is such a part of a tile with a group of P's columns.
+/// Computes Q = M' P as partial sums over parts of the rows. An item is one part of a tile with a group of P's columns.
 struct PowerProjectBack {
     using Form = PowerTileForm;
     PowerTable table;
@@ -174,7 +175,7 @@ struct PowerProjectBack {
     }
 };
 
-/// Q from the sums of its parts. An item is a tile of one of its columns.
+/// Adds the partial sums of Q. An item is a tile of one of Q's columns.
 struct PowerAddParts {
     using Form = PowerTileForm;
     PowerTable table;
@@ -204,12 +205,12 @@ struct PowerAddParts {
     }
 };
 
-/// M = P Q', and what was lost of it, unless this rank only keeps company: then that waits.
+/// Computes M = P Q' and the residuals. A rank without samples keeps its residuals for a later step.
 struct PowerRestore {
     using Form = PowerTileForm;
     PowerTable table;
     PowerMemory<float> gradients;
-    float* lost;  ///< as large
+    float* lost;  ///< residuals, as many elements
     PowerMemory<const float> p;
     PowerMemory<const float> q;
     bool counts;
@@ -235,7 +236,7 @@ struct PowerRestore {
     }
 
   private:
-    /// A group of rows, those from `end` on not.
+    /// Processes a group of rows up to `end`.
     MUSTER_HOST_AND_DEVICE void write(const PowerPlace& matrix, std::uint64_t row, std::uint64_t end,
                                       std::uint64_t j) const {
         float sums[rows_together] = {};

@@ -1,5 +1,5 @@
-// How kernels for PowerSGD find their work: one works on all matrices of a bucket at once. Its items are those of the
-// first matrix, then those of the second one ...
+// How the PowerSGD kernels find their work. One launch works on all matrices of a bucket; its items are those of the
+// first matrix, then those of the second, and so on.
 #pragma once
 
 #include "worker_runtime/arithmetic/power_elements.h"
@@ -7,17 +7,17 @@
 
 namespace muster::kernels {
 
-/// Rows of a matrix, and columns of thin ones, that a block works on together: each number that a thread loads is used
+/// A block works on this many rows of a matrix and columns of thin matrices together, so each loaded number is used
 /// four times.
 inline constexpr std::uint32_t rows_together = 4;
 inline constexpr std::uint32_t columns_together = 4;
 
-/// How a matrix is cut into items.
+/// The number of items of one matrix, by kind of division.
 struct PowerCuts {
-    std::uint64_t row_groups = 0;    ///< of rows_together
-    std::uint64_t row_tiles = 0;     ///< of a row for each thread
-    std::uint64_t column_tiles = 0;  ///< of a column for each thread
-    std::uint64_t tiles = 0;         ///< of part_rows rows by a column for each thread
+    std::uint64_t row_groups = 0;    ///< groups of rows_together rows
+    std::uint64_t row_tiles = 0;     ///< tiles with one row per thread
+    std::uint64_t column_tiles = 0;  ///< tiles with one column per thread
+    std::uint64_t tiles = 0;         ///< tiles of part_rows rows with one column per thread
 
     PowerCuts& operator+=(const PowerCuts& more) {
         row_groups += more.row_groups;
@@ -28,16 +28,16 @@ struct PowerCuts {
     }
 };
 
-/// A matrix of a bucket, in the GPU's memory.
+/// One matrix of a bucket. Positions are element offsets in the bucket or in the table's own buffers.
 struct PowerPlace {
     std::uint64_t rows;
-    std::uint64_t inner;     ///< elements of a row
-    std::uint64_t gradient;  ///< where it begins in the bucket, and the others in memory of their own:
+    std::uint64_t inner;     ///< elements per row
+    std::uint64_t gradient;  ///< offset of the gradient in the bucket; the next ones are offsets in their own buffers
     std::uint64_t p;
     std::uint64_t q;
-    std::uint64_t kept;   ///< Q of the step before
-    std::uint64_t parts;  ///< Q as sums of parts of the rows, one after another
-    PowerCuts before;     ///< of the matrices before it
+    std::uint64_t kept;   ///< offset of Q from the previous step
+    std::uint64_t parts;  ///< offset of Q's partial sums, one per part of the rows
+    PowerCuts before;     ///< items of all matrices before this one
     std::int32_t parameter;
 
     [[nodiscard]] MUSTER_HOST_AND_DEVICE std::uint64_t part_count() const {
@@ -56,13 +56,13 @@ struct PowerPlace {
 struct PowerTable {
     const PowerPlace* places;
     std::uint32_t count;
-    std::uint32_t columns;  ///< of P and Q
-    PowerCuts cuts;         ///< of all
+    std::uint32_t columns;  ///< columns of P and Q
+    PowerCuts cuts;         ///< items of all matrices
 
     [[nodiscard]] MUSTER_HOST_AND_DEVICE std::uint32_t column_groups() const {
         return (columns + columns_together - 1) / columns_together;
     }
-    /// The matrix of a cut, whose number becomes its own.
+    /// Finds the matrix of an item, and changes the item's number to one within that matrix.
     template <std::uint64_t PowerCuts::*Cut>
     [[nodiscard]] MUSTER_HOST_AND_DEVICE const PowerPlace& find(std::uint64_t& number) const {
         const auto* const all = places;
@@ -72,14 +72,14 @@ struct PowerTable {
     }
 };
 
-/// Memory that is as large as all matrices of a bucket need.
+/// The buffers for all matrices of a bucket.
 template <class T>
 struct PowerMemory {
     T* data;
     std::uint64_t count;
 };
 
-/// Items for whose threads nothing is shared.
+/// For kernels whose threads share no memory.
 struct PowerTileForm {
     using Shared = NoShared;
     static constexpr std::uint32_t phases = 1;

@@ -1,19 +1,19 @@
-// Kernels that look at gradients: which are not finite, and how long they are.
+// Kernels that inspect gradients: they find elements that are not finite, and compute norms.
 #pragma once
 
 #include "worker_runtime/kernels/element_kernels.h"
 
 namespace muster::kernels {
 
-/// An element of a floating type, in f64.
+/// Converts an element of a floating-point type to f64.
 MUSTER_HOST_AND_DEVICE inline double number_at(const void* data, std::uint64_t i, DataType type) {
     if (type == DataType::f32) return static_cast<double>(static_cast<const float*>(data)[i]);
     if (type == DataType::f64) return static_cast<const double*>(data)[i];
     return static_cast<double>(widened(static_cast<const std::uint16_t*>(data)[i], type));
 }
 
-/// found[parameter] becomes 1 for each parameter of a bucket that has a NaN or an infinity. Slice k begins at element
-/// begins[k]; what lies between slices is finite.
+/// Sets found[parameter] to 1 for each parameter of a bucket that has a NaN or an infinity. Slice k begins at element
+/// begins[k]; the padding between slices is finite.
 struct FindNonFinite {
     using Form = Elementwise;
     const void* data;
@@ -41,7 +41,7 @@ struct FindNonFinite {
     }
 };
 
-/// Sums of a block's threads.
+/// One partial sum per thread of a block.
 struct SumForm {
     struct Shared {
         double sums[threads];
@@ -50,7 +50,7 @@ struct SumForm {
     static constexpr bool elementwise = false;
 };
 
-/// sums[item] += the squares of the item's elements, in f64. The order depends on `count` alone.
+/// Adds the squares of each item's elements to sums[item], in f64. The order of additions depends on `count` alone.
 struct SquareSum {
     using Form = SumForm;
     static constexpr std::uint64_t items_max = 512;
@@ -85,7 +85,7 @@ struct SquareSum {
     }
 };
 
-/// The sum of `count` numbers, in a fixed order.
+/// Adds `count` numbers in a fixed order.
 struct Total {
     using Form = SumForm;
     const double* from;

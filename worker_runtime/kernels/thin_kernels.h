@@ -1,5 +1,5 @@
-// PowerSGD's thin matrices: P's columns become orthonormal, and Q is kept; as arithmetic/thin_matrix.h and
-// wires/power_exchange.h do it, with the same bits.
+// PowerSGD's thin matrices: makes P's columns orthonormal and keeps Q, bit for bit as arithmetic/thin_matrix.h and
+// wires/power_exchange.h do.
 #pragma once
 
 #include "worker_runtime/kernels/power_table.h"
@@ -14,8 +14,7 @@ struct PowerGramForm {
     static constexpr bool elementwise = false;
 };
 
-/// The products of all pairs of P's columns, for each matrix a table of them, of which the upper half is filled. An
-/// item is a pair.
+/// Computes the dot products of all pairs of P's columns: one table per matrix, upper half filled. An item is a pair.
 struct PowerGram {
     using Form = PowerGramForm;
     PowerTable table;
@@ -62,7 +61,8 @@ struct PowerSolveForm {
     static constexpr bool elementwise = false;
 };
 
-/// From these products, how P's columns become orthonormal: row c of a table says how much of each column is in c.
+/// Computes from these products the coefficients that make P's columns orthonormal: row c of a table has the factor of
+/// each old column in new column c.
 struct PowerSolve {
     using Form = PowerSolveForm;
     double* grams;
@@ -94,7 +94,7 @@ struct PowerSolve {
     }
 };
 
-/// P's columns become orthonormal.
+/// Applies the coefficients to P's columns.
 struct PowerTurn {
     using Form = PowerTileForm;
     PowerTable table;
@@ -110,7 +110,7 @@ struct PowerTurn {
         float* const own = p.data + matrix.p + i;
         const double* const mine =
             shares + static_cast<std::uint64_t>(&matrix - table.places) * table.columns * table.columns;
-        // From the last one, since a column is made of itself and of those before it.
+        // From the last column backwards, because a column depends on itself and on those before it.
         for (std::uint64_t c = table.columns; c-- > 0;) {
             double sum = 0;
             for (std::uint64_t d = 0; d <= c; ++d) {
@@ -135,11 +135,11 @@ struct PowerKeepForm {
     static constexpr bool elementwise = false;
 };
 
-/// The next step starts with Q; its columns that are zero, or not finite, start anew. An item is a column.
+/// Keeps Q for the next step. Columns that are zero or not finite get their starting values again. An item is a column.
 struct PowerKeep {
     using Form = PowerKeepForm;
-    static constexpr std::uint32_t some = 1;   ///< there is something but zeroes
-    static constexpr std::uint32_t wrong = 2;  ///< there is something that is not finite
+    static constexpr std::uint32_t some = 1;   ///< the column has a number other than zero
+    static constexpr std::uint32_t wrong = 2;  ///< the column has a number that is not finite
     PowerTable table;
     PowerMemory<const float> q;
     PowerMemory<float> kept;

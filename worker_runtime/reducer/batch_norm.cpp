@@ -13,7 +13,7 @@ Result<void> synchronise_batch_statistics(Communicator& communicator, BatchStati
         return Error{Errc::invalid_argument,
                      cat("batch norm: ", channels, " means, but ", statistics.variance.size(), " variances")};
     }
-    // Of each rank: its count, the means, the variances.
+    // For each rank: its count, its means, its variances.
     const std::size_t words = 1 + 2 * channels;
     const auto world = static_cast<std::size_t>(communicator.size());
     std::vector<double> mine{static_cast<double>(statistics.count)};
@@ -28,7 +28,7 @@ Result<void> synchronise_batch_statistics(Communicator& communicator, BatchStati
     for (std::size_t c = 0; c < channels; ++c) {
         double count = 0;
         double mean = 0;
-        double squares = 0;  // of the deviations from the mean
+        double squares = 0;  // sum of squared deviations from the mean
         for (std::size_t rank = 0; rank < world; ++rank) {
             const double* const theirs = &all[rank * words];
             const double their_count = theirs[0];

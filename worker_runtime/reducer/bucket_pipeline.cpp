@@ -58,7 +58,7 @@ Result<void> BucketPipeline::drain() {
         if (auto started = start_due(number); !started) return started;
     }
     for (auto& flight : flights_) {
-        if (flight.stage > flight.collective_count) continue;  // it took none
+        if (flight.stage > flight.collective_count) continue;  // the bucket has no more collectives
         if (auto over = await(flight); !over) return over;
         if (auto written = advance(flight, Launch::start); !written) return written;
     }
@@ -66,7 +66,7 @@ Result<void> BucketPipeline::drain() {
     return {};
 }
 
-/// The later collectives that are due with the launch of that number, which may lie beyond the last.
+/// Starts the later collectives that are due with launch `number`, which may be beyond the last launch.
 Result<void> BucketPipeline::start_due(std::size_t launch_number) {
     int stage = 1;
     for (std::size_t back = lag; back <= launch_number; back += lag, ++stage) {
@@ -150,7 +150,8 @@ Result<void> BucketPipeline::complete(const Operation& operation) {
     return done;
 }
 
-/// Where the communicator stands, the other ranks wait for this one's next collective: they learn why it does not come.
+/// Ends the communicator if it has not failed itself: the other ranks wait for this rank's next collective and learn
+/// why it does not come.
 Error BucketPipeline::give_up(Error error) {
     if (communicator_.status()) communicator_.abort(error.context);
     return error;

@@ -9,7 +9,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// Another order can need more buckets, each of which may lose most of a page.
+/// Another order can need more buckets, and each may waste most of a page.
 std::size_t with_slack(const BucketPlan& plan) {
     return plan.arena_bytes + (plan.buckets.size() + 16) * bucket_alignment_bytes;
 }
@@ -19,7 +19,7 @@ std::size_t with_slack(const BucketPlan& plan) {
 Result<void> GradientArena::hold(Communicator& communicator, const BucketPlan& plan) {
     device_ = communicator.device();
     timeout_ = communicator.timeout();
-    // The caller's work may still read the gradients that were here.
+    // The caller's GPU work may still read the old gradients.
     if (device_ && memory_.data()) {
         if (auto settled = device_->settle(); !settled) return settled;
     }

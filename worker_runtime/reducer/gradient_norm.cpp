@@ -1,4 +1,4 @@
-// The norm over all gradients. On a GPU kernels work it out; where there are none, gradients go through the host.
+// The norm over all gradients. On a GPU kernels compute it; without kernels the gradients are copied to the host.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -22,12 +22,12 @@ Buffer part_of(const GradientBucket& bucket, const BucketSlice& slice, std::size
     return part;
 }
 
-/// Memory of a GPU is brought in pieces of so much.
+/// GPU memory is copied to the host in pieces of this size.
 constexpr std::size_t reduced_at_once = std::size_t{8} << 20;
 
 enum class Copied { there, there_and_back };
 
-/// Visits `part`, which lies on a GPU, piece by piece in memory of the host.
+/// Visits `part`, which is on a GPU, piece by piece in host memory.
 template <class Visit>
 Result<void> brought(DeviceQueue& device, Duration timeout, const Buffer& part, Copied copied, Visit&& visit) {
     std::vector<std::byte> room(std::min(reduced_at_once, part.size_bytes()));
@@ -47,7 +47,7 @@ Result<void> brought(DeviceQueue& device, Duration timeout, const Buffer& part, 
     return {};
 }
 
-/// Visits the parts where they lie, or in memory of the host.
+/// Visits the parts in place, or copied to host memory.
 template <class Visit>
 Result<void> on_host(DeviceQueue* device, Duration timeout, const std::vector<Buffer>& parts, Copied copied,
                      Visit&& visit) {
@@ -73,7 +73,7 @@ Result<double> ReducerBody::clip_grad_norm(double max_norm, void* after) {
         if (auto waits = wait_on_device(after); !waits) return waits.error();
     }
     const bool pieces = options_.result == GradientResult::own_piece;
-    // What all ranks have is divided among them where each would have to fetch it from its GPU.
+    // If each rank would have to copy all averages from its GPU, the ranks divide them among themselves.
     const bool divided = pieces || device_;
     double sum = 0;
     auto done = add_squares(used_parts(divided), sum);
@@ -87,7 +87,7 @@ Result<double> ReducerBody::clip_grad_norm(double max_norm, void* after) {
     return norm;
 }
 
-/// The gradients of all parameters that were used; `own`: what lies in this rank's pieces.
+/// The gradients of all used parameters; with `own`, only the part in this rank's pieces.
 std::vector<Buffer> ReducerBody::used_parts(bool own) const {
     const auto world = static_cast<std::size_t>(communicator_.size());
     std::vector<Buffer> parts;
@@ -98,7 +98,7 @@ std::vector<Buffer> ReducerBody::used_parts(bool own) const {
         for (const auto& slice : bucket.slices) {
             const Buffer part = part_of(bucket, slice, begin, begin + piece);
             const bool counts = used(slice.parameter) && part.count > 0;
-            // A kernel takes neighbours at once: the padding between them is zero.
+            // One kernel processes adjacent slices together: the padding between them is zero.
             if (counts && joined) {
                 parts.back().count = static_cast<std::size_t>(static_cast<std::byte*>(part.data) -
                                                               static_cast<std::byte*>(parts.back().data)) /

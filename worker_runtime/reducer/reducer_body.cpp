@@ -83,7 +83,7 @@ Result<void> ReducerBody::marked_wrongly(std::int32_t parameter) const {
                         ": mark it once, when its gradient is complete, even if the model uses it several times")});
 }
 
-/// All but the last bucket of the step, which finish() runs itself.
+/// Launches all buckets but the last one of the step, which finish() runs itself.
 Result<void> ReducerBody::launch(BucketRange range) {
     if (!failure_) return failure_;
     for (std::size_t b = range.begin; b < range.end; ++b) {
@@ -133,7 +133,7 @@ Result<void> ReducerBody::finish_synchronised() {
     return {};
 }
 
-/// The control block of this step, and what follows from it.
+/// Exchanges the control block of this step and acts on it.
 Result<void> ReducerBody::tell_and_learn() {
     control_->clear();
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -144,7 +144,7 @@ Result<void> ReducerBody::tell_and_learn() {
     }
     control_->set_waited(communicator_.rank(), meter_.last().exposed);
     control_->set_samples(communicator_.rank(), samples_);
-    // An order is learned from steps that look like steps: one whose marks were spread over local steps does not.
+    // The order is learned only from ordinary steps, not from one whose marks were spread over local steps.
     const bool typical = learner_ && !any_marked_before_;
     if (typical && learner_->observe(plan_, schedule_->observed())) control_->ask_for_new_buckets();
     const Buffer block{.data = control_memory_.data(),
@@ -161,7 +161,7 @@ Result<void> ReducerBody::tell_and_learn() {
     return {};
 }
 
-/// Buckets of parameters that were not used lately travel only when some rank used one.
+/// Buckets of rarely used parameters are exchanged only if some rank used one in this step.
 Result<void> ReducerBody::launch_rare() {
     for (std::size_t b = plan_.regular_count; b < plan_.buckets.size(); ++b) {
         auto& bucket = arena_.buckets()[b];
@@ -187,7 +187,7 @@ Result<void> ReducerBody::zero_unmarked(const GradientBucket& bucket) {
     return {};
 }
 
-/// Where gradients lie on a GPU, take_not_finite() hears of it.
+/// If gradients are on a GPU, take_not_finite() reports it.
 Result<void> ReducerBody::note_not_finite(const GradientBucket& bucket) {
     if (options_.finite_check == FiniteCheck::off) return {};
     if (device_) return device_check_.look_at(bucket);
@@ -198,7 +198,7 @@ Result<void> ReducerBody::note_not_finite(const GradientBucket& bucket) {
     return {};
 }
 
-/// What makes averages that mean nothing, the same on all ranks. Training may go on.
+/// Errors that make the averages meaningless, equal on all ranks. Training may continue.
 Result<void> ReducerBody::report_unsound() const {
     bool counted = false;
     for (int rank = 0; rank < communicator_.size(); ++rank) counted = counted || control_->samples(rank) > 0;
@@ -216,7 +216,7 @@ void ReducerBody::end_step() {
         waits[static_cast<std::size_t>(rank)] = control_->waited(rank);
         samples += control_->samples(rank);
     }
-    // They are of the step before.
+    // They belong to the step before.
     if (step_ - first_step_ > StepMeter::warm_up_count) meter_.add_waits(waits);
     meter_.end_step(std::chrono::steady_clock::now(), samples,
                     layout_changed_ ? StepKind::unusual : StepKind::ordinary);
@@ -227,12 +227,12 @@ void ReducerBody::end_step() {
     ++step_;
 }
 
-/// Does any rank have a batch left? The answer comes where the question stands.
+/// Asks whether any rank has a batch left. The answer overwrites the question.
 Operation ReducerBody::ask_for_life() const {
     return all_reduce({.data = live_, .count = 1, .type = DataType::u8}, ReduceOp::max);
 }
 
-/// Ranks without a batch wait for the answer; those with one know it.
+/// Ranks without a batch wait for the answer; ranks with one know that it is yes.
 void ReducerBody::log_live() {
     if (options_.inputs == Inputs::even) return;
     *live_ = 1;

@@ -1,15 +1,14 @@
-// A reducer whose gradients lie on a GPU. The host never touches them; what it has to do there goes through the
+// A reducer whose gradients are on a GPU. The host never touches them; its work on them is put into the
 // communicator's DeviceQueue, a stream of the reducer's own:
 //
 //   mark_ready(i, event)  the queue waits for the event
 //   launch of a bucket    the bucket's event is recorded there, behind all gradients marked so far and the zeroes of
 //                         those that were not; the bucket's collective waits for it on the GPU (Operation::after)
-//   finish()              waits on the host until the queue, and so the backward pass, is through: that is compute.
-//   What
-//                         the collectives take beyond it is exposed
+//   finish()              waits on the host until the queue, and so the backward pass, is complete: that is compute
+//                         time. What the collectives need longer is exposed time
 //
-// Collectives follow each other on the communicator's stream without the host in between (communicator_lane.cpp). For
-// that the weights of all ranks, their samples, must be known before: they travel when the step begins.
+// Collectives run one after another on the communicator's stream without the host (communicator_lane.cpp). So the
+// weights of all ranks (their samples) must be known before: they are exchanged when the step begins.
 #include "muster/communicator.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/arithmetic/gradient_math.h"
@@ -44,7 +43,7 @@ Result<void> ReducerBody::set_to_zero(const Buffer& gradient) {
         set_zero(gradient);
         return {};
     }
-    // The optimizer of the step before may still read it. An event of this step's backward pass is behind that.
+    // The optimizer of the previous step may still read it. An event of this step's backward pass comes after that.
     if (!behind_events_.exchange(true)) {
         if (auto settled = device_->settle(); !settled) return settled;
     }

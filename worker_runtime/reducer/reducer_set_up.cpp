@@ -1,4 +1,4 @@
-// How a reducer comes about, and how it changes its buckets.
+// Makes a reducer, and changes its buckets.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -29,7 +29,7 @@ std::size_t bytes_of_mb(double mb) {
     return static_cast<std::size_t>(std::llround(mb * mib));
 }
 
-/// Memory that the host writes and reads, and that collectives work on as well as they can.
+/// Memory that the host reads and writes and that collectives can use, in place if possible.
 Result<Memory> host_memory(Communicator& communicator, std::size_t size_bytes) {
     return communicator.device() ? private_memory(size_bytes) : communicator.allocate(size_bytes);
 }
@@ -92,7 +92,7 @@ ReducerBody::ReducerBody(Communicator& communicator, std::vector<Parameter> para
       pipeline_(communicator_, meter_),
       marked_before_(parameters_.size()),
       used_(parameters_.size()) {
-    // One rank alone has nobody to wait for.
+    // A world of one waits for no other rank, so no order hides anything.
     if (communicator.size() == 1) options_.order = BucketOrder::registered;
     if (options_.result == GradientResult::own_piece) {
         options_.order = BucketOrder::registered;
@@ -100,7 +100,7 @@ ReducerBody::ReducerBody(Communicator& communicator, std::vector<Parameter> para
     }
 }
 
-/// What needs arithmetic of our own on the GPU.
+/// Names the options that need our own kernels on the GPU.
 Result<void> ReducerBody::check_device() const {
     if (!device_) return {};
     const auto kernels = device_->has_kernels();
@@ -188,7 +188,7 @@ Result<void> ReducerBody::set_up() {
     return {};
 }
 
-/// What was chosen by measurement is nothing that the user knows already.
+/// Reports the capacities that were measured, because the user did not choose them.
 void ReducerBody::log_buckets() const {
     if (options_.bucket_cap_mb == ReducerOptions::automatic && log_enabled(LogLevel::warning)) {
         print_notice(cat("muster: gradients: ", description(), "\n"));
@@ -220,7 +220,7 @@ Result<void> ReducerBody::take_order(ParameterOrder order) {
     }
     auto ready = exchange_->prepare(exchange_terms(), arena_.buckets());
     if (ready || !options_.exchange) return ready;
-    // Those of our own fail on all ranks alike. Of a trainer's the other ranks have to be told.
+    // Our own exchanges fail on all ranks alike. A failure of a trainer's exchange must be sent to the other ranks.
     const auto why = with_context(ready.error(), cat("exchange ", exchange_->name()));
     if (communicator_.status()) communicator_.abort(why.context);
     return why;
@@ -236,7 +236,7 @@ ExchangeTerms ReducerBody::exchange_terms() const {
             .weights = weights_.data()};
 }
 
-/// Rank 0's order, on all ranks.
+/// Distributes rank 0's order to all ranks.
 Result<ParameterOrder> ReducerBody::agree_on_order() {
     // The other ranks' bytes are overwritten.
     std::string bytes(encoded_order_bytes(parameters_.size()), '\0');

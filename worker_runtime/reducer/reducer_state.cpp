@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::int64_t version = 1;
 
-/// version, step, new buckets are due, caps (3), parameters, rare ones; then the order, what is known of their use, and
-/// of the order (rank 0's).
+/// The numbers at the beginning: version, step, whether new buckets are due, caps (3), parameters, rare parameters.
+/// Then follow the order, the history of use, and what rank 0 has learned of the order.
 constexpr std::size_t fixed_count = 8;
 
 std::optional<std::vector<std::int64_t>> numbers_of(const std::string& text) {
@@ -78,7 +78,7 @@ Result<void> ReducerBody::restore(const ReducerState& from) {
     if (auto taken = take_order(std::move(*order)); !taken) return fail(with_context(taken.error(), "saved buckets"));
     step_ = static_cast<std::uint64_t>(all[1]);
     first_step_ = step_;
-    // A world of one has nothing to learn, and none of its order.
+    // A world of one learns no order and has none to keep.
     new_buckets_due_ = all[2] != 0 && options_.order == BucketOrder::observed;
     if (from.own.empty()) return {};
     std::uint64_t hash = 0;

@@ -12,7 +12,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// What each rank says of its registration.
+/// What ranks compare first: a hash and the size of a rank's encoded registration, and whether it is invalid.
 struct Card {
     std::int64_t hash = 0;
     std::int64_t size_bytes = 0;

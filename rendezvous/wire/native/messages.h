@@ -21,7 +21,7 @@
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 4;
+inline constexpr std::uint32_t protocol_version = 5;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.

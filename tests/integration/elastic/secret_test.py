@@ -135,6 +135,29 @@ class Secret(unittest.TestCase):
             wait_for("a line for each", lambda: len(re.findall(r"refused from \S*127\.0\.0\.1", daemon.err.read_text())) == 2)
             self.assertNotIn(job.id, job_status(job))
 
+    def test_the_key_of_a_job_joins_this_job_only(self):
+        with Job() as job:
+            secret = secret_file(job, "secret", "a long and random text\n")
+            job.spawn("musterd", "--port", job.port, "--first-start", **secret)
+            wait_for("listening musterd", job.answers)
+            printed = job.spawn("muster", "key", "--job", job.id, **secret)
+            job.expect_exit(printed, 0)
+            key = printed.out.read_text().strip()
+            self.assertRegex(key, r"^muster-job-key:[0-9a-f]{64}$")
+            nodes = [job.node(*FAST, nproc=1, **secret), job.node(*FAST, nproc=1, MUSTER_KEY=key)]
+            job.round(0, 2)
+            # The last --rdzv-id counts.
+            elsewhere = job.node(*FAST, "--rdzv-id", "another", nnodes="1", nproc=1, MUSTER_KEY=key)
+            job.expect_exit(elsewhere, 78)
+            self.assertIn("or a key of another job than 'another'", elsewhere.err.read_text())
+            self.assertEqual(drain(job, "nowhere", "--job", "another", "--rdzv-endpoint", f"127.0.0.1:{job.port}", MUSTER_KEY=key).returncode, 1)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+            other = job.spawn("muster", "key", "--job", "another", MUSTER_KEY=key)
+            job.expect_exit(other, 1)
+            self.assertIn("MUSTER_KEY is the key of one job already", other.err.read_text())
+
     def test_a_daemon_without_the_secret_is_not_trusted(self):
         with Job() as job:
             job.daemon()

@@ -1,7 +1,7 @@
 // A daemon whose state is shared with others: it serves agents while it leads, and sends them on while it does not.
 #include <thread>
 
-#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/servers/daemon.h"
 #include "rendezvous/state/state_store.h"
 #include "rendezvous/wire/native/codec.h"
@@ -30,11 +30,11 @@ class ScriptedState final : public StateStore {
 };
 
 struct SharedDaemon {
-    explicit SharedDaemon(native::KeyedHash secret = {}) {
+    explicit SharedDaemon(JobKeys keys = {}) {
         DaemonConfig config;
         config.listen = {.address = "127.0.0.1", .ports = {0, 0}};
         config.server.keep_records = true;
-        config.server.secret = std::move(secret);
+        config.keys = std::move(keys);
         config.on_leading = [this] { told += "leads;"; };
         config.on_standing_by = [this](const std::string& leader) { told += "stands by, " + leader + ";"; };
         auto store = std::make_unique<ScriptedState>();
@@ -161,7 +161,7 @@ TEST_CASE("a leader whose lease is over says nothing, not even to a ping") {
 }
 
 TEST_CASE("each reign asks for the secret with nonces of its own") {
-    SharedDaemon shared(keyed_hash("secret"));
+    SharedDaemon shared(job_keys({"secret", {}}));
     std::vector<std::string> nonces;
     for (int reign = 0; reign < 3; ++reign) {
         shared.lead();

@@ -2,7 +2,7 @@
 //
 //   LOCK                            directory_claim.h
 //   IDENTITY                        which directory it is (identity.h)
-//   LATEST                          the newest checkpoint's name, for people and scripts; nothing here reads it
+//   LATEST                          the newest checkpoint's name, for people and scripts
 //   step_00000120/                  a checkpoint: rank_00000.safetensors ..., manifest.json
 //   step_00000140.tmp-7-5eed1234/   a draft: being written, or what a round that ended left of it
 //   .trash-step_00000080/           being removed

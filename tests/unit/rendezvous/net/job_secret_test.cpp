@@ -95,10 +95,6 @@ TEST_CASE("the hash is HMAC-SHA256, as RFC 4231 has it") {
           "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
-TEST_CASE("the token of the status pages is made of the secret") {
-    CHECK(status_token(keyed_hash("Jefe")) == hex(keyed_hash("Jefe")("status")));
-}
-
 TEST_CASE("nonces differ") {
     CHECK(random_nonce().size() == 32);
     CHECK(random_nonce() != random_nonce());
@@ -137,7 +133,6 @@ TEST_CASE("a secret's file is read without its line end, and only if no other us
     REQUIRE(found(path).has_value());
     CHECK(found(path)->text == long_enough);
     CHECK(found(path)->origin == "MUSTER_SECRET_FILE");
-    CHECK(hash_of(*found(path))("x") == keyed_hash(std::string(long_enough))("x"));
     for (const mode_t mode : {0640, 0604, 0660, 0601}) {
         write(path, cat(long_enough, "\n"), mode);
         CHECK(complaint(path).find("chmod 600") != std::string::npos);
@@ -162,7 +157,6 @@ TEST_CASE("the first source of a secret that is set decides, also when it is unu
     const std::string home(folder / "");
     std::map<std::string, std::string> all{{"HOME", home.substr(0, home.size() - 1)}};
     CHECK(find_secret(variables(all))->text.empty());
-    CHECK_FALSE(hash_of(*find_secret(variables(all))));
     const auto origin = [&] { return find_secret(variables(all))->origin; };
     const auto own = file(".muster/key");
     CHECK(origin() == own);
@@ -232,6 +226,30 @@ TEST_CASE("each job has a key of its own, and a secret that is a job key stays t
     CHECK(found(text + "\n")->text == text);
     for (const auto& cut : {text.substr(0, text.size() - 1), text + "0", cat(text.substr(0, text.size() - 1), "x")})
         CHECK(found(cut).error().context.find("MUSTER_KEY is an incomplete job key") == 0);
+}
+
+TEST_CASE("a key from another node replaces the own one, which is kept beside it") {
+    const test::ScratchFolder folder;
+    const auto here = variables({{"HOME", folder / "home"}});
+    const auto path = folder / "home/.muster/key";
+    REQUIRE(::mkdir((folder / "home").c_str(), 0700) == 0);
+    const auto set = [&](std::string text) { return set_own_key(here, std::move(text)); };
+    CHECK(set(cat(long_enough, "\n"))->kept_as.empty());
+    CHECK(find_secret(here)->text == long_enough);
+    CHECK(set(cat(long_enough, "\r\n"))->kept_as.empty());  // the same one
+    CHECK(set("another key of the same user\n")->kept_as == path + ".old");
+    CHECK(find_secret(here)->text == "another key of the same user");
+    CHECK(find_secret(variables({{"MUSTER_SECRET_FILE", path + ".old"}}))->text == long_enough);
+    CHECK(set("short\n").error().context.find("stdin holds 5 bytes") == 0);
+    CHECK(set_own_key(variables({}), std::string(long_enough)).has_error());
+    CHECK(find_secret(here)->text == "another key of the same user");
+    // Drafts are gone.
+    CHECK(std::distance(std::filesystem::directory_iterator(folder / "home/.muster"), {}) == 2);
+}
+
+TEST_CASE("the token of the status pages is derived from the key") {
+    CHECK(status_token(std::string(32, 'k')) == hex(derived_key(std::string(32, 'k'), "status")));
+    CHECK(status_token("").empty());
 }
 
 TEST_CASE("a file of root's that a user reads by its group is private, as a mounted Secret of Kubernetes is") {
