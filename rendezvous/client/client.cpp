@@ -2,7 +2,6 @@
 
 #include <poll.h>
 
-#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -39,8 +38,6 @@ constexpr std::size_t questions_max = 128;
 constexpr int takeover_limits = 5;
 // Each was silent for a quarter of a lease at least, so no more of them can matter.
 constexpr std::size_t older_max = 4;
-// Of a TLS handshake: a daemon that a thousand others join at once takes 0.3 s for them on one core.
-constexpr Duration handshake_timeout = 10s;
 
 Instant now() {
     return std::chrono::steady_clock::now();
@@ -182,7 +179,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         tell(callbacks_.on_connected, remote);
         if (!tls_ || (is_loopback(remote.host) && !config_.tls_on_loopback))
             return opened(std::make_shared<Link>(std::move(*socket), nullptr, name, remote));
-        handshake_ = TlsHandshake::start(io_, std::move(*socket), tls_, handshake_timeout,
+        handshake_ = TlsHandshake::start(io_, std::move(*socket), tls_,
                                          [self = shared_from_this(), name, remote](TlsHandshake::Outcome outcome) {
                                              self->shaken(name, remote, std::move(outcome));
                                          });

@@ -19,11 +19,10 @@ TlsHandshake::TlsHandshake(asio::io_context& io, tcp::socket socket, std::shared
       timer_(io) {}
 
 std::shared_ptr<TlsHandshake> TlsHandshake::start(asio::io_context& io, tcp::socket socket,
-                                                  std::shared_ptr<const PskContext> context, Duration limit,
-                                                  Handler handler) {
+                                                  std::shared_ptr<const PskContext> context, Handler handler) {
     auto made = std::make_shared<TlsHandshake>(io, std::move(socket), std::move(context), std::move(handler));
     made->timer_.expires_after(limit);
-    made->timer_.async_wait([self = made, limit](const error_code& stopped) {
+    made->timer_.async_wait([self = made](const error_code& stopped) {
         if (!stopped) self->finish(cat("no answer to TLS within ", describe(limit)));
     });
     made->write();

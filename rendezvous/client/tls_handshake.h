@@ -24,12 +24,13 @@ class TlsHandshake : public std::enable_shared_from_this<TlsHandshake> {
         std::string why;                      ///< it is not open
     };
     using Handler = std::function<void(Outcome)>;
+    /// A daemon that 10,000 nodes join at once takes a few seconds for them.
+    static constexpr Duration limit = 10s;
 
     /// Calls `handler` once from the io_context, unless cancelled before. A server sends nothing before the client has
     /// finished, so no plain bytes are lost. `io` outlives it.
     static std::shared_ptr<TlsHandshake> start(boost::asio::io_context& io, boost::asio::ip::tcp::socket socket,
-                                               std::shared_ptr<const PskContext> context, Duration limit,
-                                               Handler handler);
+                                               std::shared_ptr<const PskContext> context, Handler handler);
     TlsHandshake(boost::asio::io_context& io, boost::asio::ip::tcp::socket socket,
                  std::shared_ptr<const PskContext> context, Handler handler);
 

@@ -26,6 +26,8 @@ class BlockingSocket {
 
     /// Returns when the kernel has all of it.
     Result<void> send(std::string_view bytes, Instant deadline);
+    /// Nothing more is sent; what comes is still received.
+    void end_sending() const;
     /// What has come, at least one byte; the view is valid until the next call. peer_closed at the end of the stream.
     Result<std::string_view> receive(Instant deadline);
 

@@ -80,18 +80,18 @@ long PskChannel::control_wire(BIO*, int command, long, void*) {
 }
 
 PskChannel::PskChannel(std::shared_ptr<const PskContext> context)
-    : context_(std::move(context)), connection_(SSL_new(context_->context_)) {
+    : context_(std::move(context)), connection_(SSL_new(context_->settings())) {
     BIO* wire = BIO_new(wire_method());
     if (connection_ == nullptr || wire == nullptr) throw std::bad_alloc();
     BIO_set_data(wire, this);
     BIO_set_init(wire, 1);
     SSL_set_bio(connection_, wire, wire);  // takes it
     SSL_set_app_data(connection_, this);
-    if (context_->is_server_)
+    if (context_->is_server())
         SSL_set_accept_state(connection_);
     else
         SSL_set_connect_state(connection_);
-    if (!context_->is_server_) shake();
+    if (!context_->is_server()) shake();
 }
 
 PskChannel::~PskChannel() {
@@ -133,12 +133,12 @@ void PskChannel::fail(int result) {
     const int alert = alert_of(reason);
     const bool shook = state_ == State::shaking;
     // A server knows none of the names that the client has for its key; or it does, and the proof is wrong.
-    const bool unknown = shook && context_->is_server_ && reason == SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM;
+    const bool unknown = shook && context_->is_server() && reason == SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM;
     const bool unproven = reason == SSL_R_BINDER_DOES_NOT_VERIFY || reason == SSL_R_BAD_PSK_IDENTITY;
     state_ = State::failed;
-    if (shook && !context_->is_server_ && alert == keyless_alert)
+    if (shook && !context_->is_server() && alert == keyless_alert)
         failure_ = Failure::no_key;
-    else if (shook && (unknown || unproven || (!context_->is_server_ && tells_wrong_key(alert))))
+    else if (shook && (unknown || unproven || (!context_->is_server() && tells_wrong_key(alert))))
         failure_ = Failure::wrong_key;
     else
         failure_ = Failure::broken;

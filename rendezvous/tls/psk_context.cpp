@@ -68,44 +68,50 @@ struct PskCallbacks {
     }
 };
 
-PskContext::PskContext(bool is_server)
-    : context_(SSL_CTX_new(is_server ? TLS_server_method() : TLS_client_method())), is_server_(is_server) {
-    MUSTER_CHECK(context_ != nullptr);
-    SSL_CTX_set_min_proto_version(context_, TLS1_3_VERSION);
-    SSL_CTX_set_max_proto_version(context_, TLS1_3_VERSION);
-    SSL_CTX_clear_options(context_, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
-    SSL_CTX_set_options(context_, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-    SSL_CTX_set_num_tickets(context_, 0);
-    SSL_CTX_set_session_cache_mode(context_, SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_max_early_data(context_, 0);
-    SSL_CTX_set_mode(context_, SSL_MODE_RELEASE_BUFFERS);
-    // A server that shows a certificate instead of the key is refused, because no authority is trusted.
-    SSL_CTX_set_verify(context_, is_server ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, nullptr);
-    const bool is_set = SSL_CTX_set_ciphersuites(context_, "TLS_AES_128_GCM_SHA256") == 1 &&
-                        SSL_CTX_set1_groups_list(context_, "X25519") == 1;
-    MUSTER_CHECK(is_set);
-}
+PskContext::PskContext(FindKey find_key, std::string identity, std::string key)
+    : find_key_(std::move(find_key)), identity_(std::move(identity)), key_(std::move(key)) {}
 
 std::shared_ptr<const PskContext> PskContext::server(FindKey find_key) {
-    std::shared_ptr<PskContext> made(new PskContext(true));
-    made->find_key_ = std::move(find_key);
-    SSL_CTX_set_psk_find_session_callback(made->context_, PskCallbacks::find);
-    SSL_CTX_set_alpn_select_cb(made->context_, PskCallbacks::choose_protocol, nullptr);
-    return made;
+    return std::shared_ptr<const PskContext>(new PskContext(std::move(find_key), {}, {}));
 }
 
 std::shared_ptr<const PskContext> PskContext::client(std::string identity, std::string key) {
     MUSTER_CHECK(key.size() == key_bytes, key.size());
-    std::shared_ptr<PskContext> made(new PskContext(false));
-    made->identity_ = std::move(identity);
-    made->key_ = std::move(key);
-    SSL_CTX_set_psk_use_session_callback(made->context_, PskCallbacks::use);
-    SSL_CTX_set_alpn_protos(made->context_, protocol.data(), protocol.size());
-    return made;
+    return std::shared_ptr<const PskContext>(new PskContext({}, std::move(identity), std::move(key)));
+}
+
+SSL_CTX* PskContext::settings() const {
+    std::call_once(is_set_up_, [this] { set_up(); });
+    return settings_;
+}
+
+void PskContext::set_up() const {
+    settings_ = SSL_CTX_new(is_server() ? TLS_server_method() : TLS_client_method());
+    MUSTER_CHECK(settings_ != nullptr);
+    SSL_CTX_set_min_proto_version(settings_, TLS1_3_VERSION);
+    SSL_CTX_set_max_proto_version(settings_, TLS1_3_VERSION);
+    SSL_CTX_clear_options(settings_, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
+    SSL_CTX_set_options(settings_, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+    SSL_CTX_set_num_tickets(settings_, 0);
+    SSL_CTX_set_session_cache_mode(settings_, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_max_early_data(settings_, 0);
+    SSL_CTX_set_mode(settings_, SSL_MODE_RELEASE_BUFFERS);
+    // A server that shows a certificate instead of the key is refused, because no authority is trusted.
+    SSL_CTX_set_verify(settings_, is_server() ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, nullptr);
+    const bool is_set = SSL_CTX_set_ciphersuites(settings_, "TLS_AES_128_GCM_SHA256") == 1 &&
+                        SSL_CTX_set1_groups_list(settings_, "X25519") == 1;
+    MUSTER_CHECK(is_set);
+    if (is_server()) {
+        SSL_CTX_set_psk_find_session_callback(settings_, PskCallbacks::find);
+        SSL_CTX_set_alpn_select_cb(settings_, PskCallbacks::choose_protocol, nullptr);
+    } else {
+        SSL_CTX_set_psk_use_session_callback(settings_, PskCallbacks::use);
+        SSL_CTX_set_alpn_protos(settings_, protocol.data(), protocol.size());
+    }
 }
 
 PskContext::~PskContext() {
-    SSL_CTX_free(context_);
+    SSL_CTX_free(settings_);
     OPENSSL_cleanse(key_.data(), key_.size());
 }
 

@@ -390,6 +390,30 @@ TEST_CASE("a daemon that asks for nothing is left after half a lease, and a refu
     CHECK(talk.daemon(native::Refused{native::RefusalReason::secret, "no"}) == Lines{"deliver Refused"});
 }
 
+TEST_CASE("over TLS both sides have proved the key: no proofs, and everything is said at once") {
+    Dialogue talk;
+    talk.config.secret = [](std::string_view) { return std::string("x"); };
+    talk.core.emplace(talk.config);
+    talk.join();
+    CHECK(talk.hears(ConnectionOpened{.address = "10.0.0.1", .is_proven = true}) ==
+          Lines{"send Hello", "send Join", "send Ping"});
+    CHECK(talk.daemon(Dialogue::assigned()).front() == "deliver Assigned");
+}
+
+TEST_CASE("a handshake that the daemon refuses ends a node that has heard nothing yet, and no workers") {
+    const ConnectionFailed refusal{.tried = "10.0.0.1: another secret", .reached = ConnectionFailed::Reached::refused};
+    Dialogue first;
+    first.join();
+    CHECK(first.hears(refusal) == Lines{"deliver Refused"});
+    CHECK(first.pass(100s).empty());
+    Dialogue later;
+    later.settle_in();
+    later.broken();
+    later.pass(20ms);
+    CHECK_FALSE(any_starts_with(later.hears(refusal), "deliver"));
+    CHECK(any_starts_with(later.pass(1s), "connect"));
+}
+
 TEST_CASE("a daemon that asks for a secret which this node has not is not served") {
     Dialogue talk;
     talk.join();
