@@ -161,7 +161,7 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
         daemons.push_back(*endpoint);
     }
     auto secret = rendezvous::find_secret(value_of(environment));
-    if (!secret) return print_error(verb, exit_code_of_secret(secret.error()), secret.error().context);
+    if (!secret) return print_error(verb, exit_codes::configuration, secret.error().context);
     if (secret->text.empty())
         return wrong(
             "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE or MUSTER_KEY (see muster key --help), or "

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "launcher/config/shown_arguments.h"
+#include "launcher/node/job_access.h"
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/text/text.h"
@@ -87,7 +88,9 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.workers.preemption_signal = config.preemption_signal;
     agent.workers.handled_signal_names = config.handled_signal_names;
     if (config.backend == Backend::fixed) {
-        agent.workers.master_address = config.endpoint.host;
+        // The daemon of a job of one node listens on loopback alone.
+        const bool keeps_host = serves_other_hosts(config) || is_loopback(config.endpoint.host);
+        agent.workers.master_address = keeps_host ? config.endpoint.host : "127.0.0.1";
         agent.workers.master_port = config.endpoint.port;
     }
 

@@ -23,6 +23,7 @@
 #include "launcher/host/environment_probe.h"
 #include "launcher/host/open_files.h"
 #include "launcher/host/placement.h"
+#include "launcher/node/job_access.h"
 #include "launcher/node/node_run.h"
 #include "launcher/node/service_unit.h"
 #include "launcher/options/entry.h"
@@ -40,8 +41,6 @@
 #include "rendezvous/base/system/standard_streams.h"
 #include "rendezvous/base/system/start_up_signals.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/secret/find_secret.h"
-#include "rendezvous/secret/job_key.h"
 
 namespace muster::launcher {
 
@@ -165,10 +164,8 @@ int launch(Launch launch, Environment environment) {
     const auto report_file = report_file_path(config);
     if (const auto trouble = report_problem(report_file); !trouble.empty())
         return refuse(exit_codes::usage, trouble, style);
-    auto secret = rendezvous::find_secret(value_of(environment));
-    if (!secret) return refuse(exit_code_of_secret(secret.error()), secret.error().context, style);
-    config.key = rendezvous::job_key(*secret, config.job);
-    config.keys = rendezvous::job_keys(*std::move(secret));
+    if (const auto taken = take_key(config, environment); !taken)
+        return refuse(exit_codes::configuration, taken.error().context, style);
     if (config.etcd) {
         auto login = rendezvous::read_etcd_login(config.etcd_login_file);
         if (!login) return refuse(exit_codes::usage, cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context), style);
@@ -205,7 +202,8 @@ int launch(Launch launch, Environment environment) {
                                        .signal_reason = run.signal_reason(),
                                        .unsaved = run.unsaved(),
                                        .job_is_named = config.named_job != "none",
-                                       .entry = std::string(base_name(config.script))};
+                                       .entry = std::string(base_name(config.script)),
+                                       .authentication = std::string(authentication(config))};
     if (const auto* not_launched = std::get_if<NotLaunched>(&result)) {
         const int code = refuse(not_launched->exit_code, not_launched->why, style);
         leave_report(report_file, agent::report_file(context, code, not_launched->why));

@@ -282,6 +282,9 @@ constexpr std::array rows{
     OptionRow{"local-users", 0, Kind::value, Group::rendezvous, From::muster, true, "own|all",
               "The users of this host whom this node's ports serve. own: root and the user of muster. all: everyone; for workers that run as another user.", "own",
               accept_local_users},
+    OptionRow{"insecure", 0, Kind::flag, Group::rendezvous, From::muster, true, "",
+              "Ports accept other hosts without a key: whoever reaches them can join the job. Default: a key, ~/.muster/key or another source (muster key --help).", "",
+              [](auto value, auto& to) { return flag(value, to.config.insecure); }},
     OptionRow{"lease", 0, Kind::value, Group::rendezvous, From::muster, true, "SECONDS",
               "A node without a heartbeat for this time counts as lost.", "5",
               [](auto value, auto& to) -> Accepted { Duration lease{}; if (auto wrong = positive_seconds(value, lease)) return wrong;

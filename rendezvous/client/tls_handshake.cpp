@@ -77,11 +77,12 @@ std::optional<ConnectionFailed> judge_handshake(const TlsHandshake::Outcome& out
     if (outcome.channel->failure() == PskChannel::Failure::wrong_key)
         return failed(Reached::refused,
                       "the rendezvous has another secret than this node, or a key of another job; copy the secret from "
-                      "a node that has it: muster key show");
+                      "a node that has it: muster key show | ssh NODE muster key set");
     if (outcome.channel->failure() == PskChannel::Failure::no_key)
-        return failed(Reached::refused,
-                      "the rendezvous has no secret, and this node has one; set the same MUSTER_SECRET_FILE for the "
-                      "daemon and on every node, or none at all");
+        return failed(
+            Reached::refused,
+            "the rendezvous has no secret, and this node has one; give the daemon the same secret (muster key "
+            "--help), or start the job with --insecure, which leaves ~/.muster/key aside");
     return failed(Reached::stranger, cat("connected, but no TLS is spoken there: ", outcome.why,
                                          "; another service, or another version of muster, answers"));
 }

@@ -31,13 +31,11 @@ class Server::Implementation {
 
   private:
     struct Connection {
-        std::string peer;
+        ConnectionAccepted accepted;
         std::optional<native::Hello> hello;
         bool may_act_for_agent = false;       ///< it is the connection that counts of the agent that Hello named
         std::optional<Gate::Question> asked;  ///< until it has proved to know the job's secret
         bool proven = false;
-        std::string proven_job;  ///< as in ConnectionAccepted
-        bool is_local = true;
         bool closing = false;  ///< nothing that still arrives on it is read
     };
     struct Entry {
@@ -88,6 +86,12 @@ class Server::Implementation {
     std::optional<Instant> held_since_;                 ///< DecisionsHeld
 };
 
+std::string how_to_copy(const NodeIdentity& node) {
+    return cat("copy it from the host of the rendezvous (muster key show | ssh ",
+               node.host.empty() ? std::string("NODE") : node.host,
+               " muster key set), or set the same MUSTER_SECRET_FILE or MUSTER_KEY");
+}
+
 /// After the start of a daemon that found no state: the longest lease that is in use, with a margin.
 constexpr Duration complete_after = 60s;
 
@@ -124,10 +128,7 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
 }
 
 void Server::Implementation::on(const ConnectionAccepted& event, const Turn&) {
-    auto& connection = connections_[event.connection];
-    connection.peer = event.peer;
-    connection.proven_job = event.proven_job;
-    connection.is_local = event.is_local;
+    connections_[event.connection].accepted = event;
 }
 
 void Server::Implementation::on(const ConnectionEnded& event, const Turn& turn) {
@@ -212,10 +213,11 @@ void Server::Implementation::hello(Connections::iterator from, const native::Hel
     if (connection.hello) return refuse(from, RefusalReason::malformed, "a second Hello on one connection", turn);
     if (hello.job.empty()) return refuse(from, RefusalReason::malformed, "the job's name (--rdzv-id) is empty", turn);
     connection.hello = hello;
-    if (!connection.proven_job.empty() && connection.proven_job != hello.job)
+    if (!connection.accepted.proven_job.empty() && connection.accepted.proven_job != hello.job)
         return wrong_secret(
-            from, cat(label(hello.node), " has shown the key of job '", connection.proven_job, "' only"), turn);
-    connection.proven = !connection.proven_job.empty();
+            from, cat(label(hello.node), " has shown the key of job '", connection.accepted.proven_job, "' only"),
+            turn);
+    connection.proven = !connection.accepted.proven_job.empty();
     if (connection.proven && hello.challenge.empty()) return;
     if (gate_.is_locked() || !hello.challenge.empty()) challenge(from, turn);
 }
@@ -226,15 +228,14 @@ void Server::Implementation::challenge(Connections::iterator from, const Turn& t
     if (!gate_.is_locked())
         return refuse(from, RefusalReason::secret,
                       cat("this rendezvous has no secret, and ", label(hello.node),
-                          " has one; set the same MUSTER_SECRET_FILE for the daemon and on every node, or none at all"),
+                          " has one; give the daemon the same secret (muster key --help), or start the job with "
+                          "--insecure, which leaves ~/.muster/key aside"),
                       turn);
     if (hello.challenge.empty())
-        return wrong_secret(from,
-                            cat(label(hello.node),
-                                " has no secret, and this rendezvous has one; set "
-                                "MUSTER_SECRET_FILE on every node"),
-                            turn);
-    if (!connection.is_local && !connection.proven)
+        return wrong_secret(
+            from, cat(label(hello.node), " has no secret, and this rendezvous has one; ", how_to_copy(hello.node)),
+            turn);
+    if (!connection.accepted.is_local && !connection.proven)
         return wrong_secret(from,
                             cat(label(hello.node),
                                 " speaks in clear text, and a rendezvous with a secret speaks TLS with other hosts; "
@@ -249,20 +250,18 @@ void Server::Implementation::proof(Connections::iterator from, const native::Pro
     if (!connection.asked) return refuse(from, RefusalReason::malformed, "an unexpected Proof", turn);
     auto own_proof = Gate::answer(*connection.asked, *connection.hello, proof.proof);
     if (!own_proof)
-        return wrong_secret(
-            from,
-            cat(label(connection.hello->node),
-                " has another secret than this rendezvous, or a key of another job than '", connection.hello->job,
-                "'; copy the secret from a node that has it: muster key show | ssh NODE muster key "
-                "set"),
-            turn);
+        return wrong_secret(from,
+                            cat(label(connection.hello->node),
+                                " has another secret than this rendezvous, or a key of another job than '",
+                                connection.hello->job, "'; ", how_to_copy(connection.hello->node)),
+                            turn);
     connection.proven = true;
     turn.send(from->first, native::Challenge{{}, *std::move(own_proof)});
     connection.asked.reset();
 }
 
 void Server::Implementation::wrong_secret(Connections::iterator from, std::string why, const Turn& turn) {
-    const auto& source = from->second.peer;
+    const auto& source = from->second.accepted.peer;
     // Closed without a word: one whose secret is mended tries again, and so finds the gate open later.
     if (gate_.is_shut_for(source, turn.now)) return close(from, "too many wrong secrets from its address", turn);
     gate_.note_wrong(source, turn.now);
@@ -472,7 +471,7 @@ void Server::Implementation::close(Connections::iterator connection, std::string
 
 Arrival Server::Implementation::arrival(Connections::iterator from) {
     const auto& hello = *from->second.hello;
-    return {from->first, from->second.peer, hello.node, hello.connection, hello.versions, from->second.proven};
+    return {from->first, from->second.accepted.peer, hello.node, hello.connection, hello.versions, from->second.proven};
 }
 
 std::string Server::Implementation::status_json(Instant now) const {

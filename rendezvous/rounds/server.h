@@ -38,8 +38,9 @@ struct ServerConfig {
     /// The job of the node that embeds this daemon; empty in musterd. The daemon ends with that job, and every round of
     /// it includes that node. GET /status reports "embedded".
     std::string embedded_for;
-    native::HashesOf secret;  ///< of each job; empty: everybody may join
-    std::string secret_seed;  ///< beside a secret: random bytes, for its challenges
+    native::HashesOf secret;              ///< of each job; empty: everybody may join
+    std::string authentication = "none";  ///< for GET /status: "key", "local users" or "none"
+    std::string secret_seed;              ///< beside a secret: random bytes, for its challenges
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
     bool allow_faults = false;         ///< muster fault may be aimed at this daemon itself

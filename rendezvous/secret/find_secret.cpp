@@ -33,13 +33,15 @@ Result<Secret> checked(std::string text, std::string origin) {
                          ", because a false daemon can guess a short one. ", make_one)};
     if (const auto wrong = wrong_with_job_key(text); !wrong.empty())
         return Error{Errc::limit_exceeded, cat(origin, " ", wrong)};
-    return Secret{std::move(text), std::move(origin)};
+    return Secret{.text = std::move(text), .origin = std::move(origin)};
 }
 
 Result<Secret> from_file(const std::string& path, const std::string& origin) {
     auto text = read_private_file(path, "the secret's file", make_one);
     if (!text) return with_context(text.error(), origin);
-    return checked(*std::move(text), origin);
+    auto secret = checked(*std::move(text), origin);
+    if (secret) secret->path = path;
+    return secret;
 }
 
 /// A file that cannot be looked at counts as one that is there: its reader then says what is wrong.
@@ -92,6 +94,21 @@ Result<Secret> find_secret(const ValueOf& value_of) {
     return Secret{};
 }
 
+Result<std::vector<Secret>> find_accepted_secrets(const ValueOf& value_of) {
+    std::vector<Secret> accepted;
+    auto in_use = find_secret(value_of);
+    if (!in_use) return in_use.error();
+    if (in_use->text.empty()) return accepted;
+    const auto old_path = cat(in_use->path, ".old");
+    const bool has_old = !in_use->path.empty() && exists(old_path);
+    accepted.push_back(*std::move(in_use));
+    if (!has_old) return accepted;
+    auto old = from_file(old_path, old_path);
+    if (!old) return old.error();
+    accepted.push_back(*std::move(old));
+    return accepted;
+}
+
 Result<Secret> make_own_key(const ValueOf& value_of) {
     const auto path = own_key_path(value_of);
     if (path.empty()) return Error{Errc::invalid_argument, no_home};
@@ -99,11 +116,13 @@ Result<Secret> make_own_key(const ValueOf& value_of) {
     const auto draft = write_draft(path, hexadecimal(random_nonce()));
     if (!draft) return draft.error();
     // link() refuses an existing name, also over NFS: of several makers one wins.
-    const bool is_made = ::link(draft->c_str(), path.c_str()) == 0 || errno == EEXIST;
+    const bool is_new = ::link(draft->c_str(), path.c_str()) == 0;
     const int number = errno;
     ::unlink(draft->c_str());
-    if (!is_made) return error_from_errno(number, cat("create ", path));
-    return from_file(path, path);
+    if (!is_new && number != EEXIST) return error_from_errno(number, cat("create ", path));
+    auto made = from_file(path, path);
+    if (made) made->is_new = is_new;
+    return made;
 }
 
 Result<OwnKeySet> set_own_key(const ValueOf& value_of, std::string text) {
@@ -116,7 +135,7 @@ Result<OwnKeySet> set_own_key(const ValueOf& value_of, std::string text) {
         const auto there = from_file(path, path);
         return there && there->text == secret->text;
     }();
-    if (is_same) return OwnKeySet{{{}, path}, {}};
+    if (is_same) return OwnKeySet{.secret = {.text = {}, .origin = path}, .kept_as = {}};
     const auto draft = write_draft(path, secret->text);
     if (!draft) return draft.error();
     const auto old = exists(path) ? cat(path, ".old") : std::string();
@@ -125,7 +144,7 @@ Result<OwnKeySet> set_own_key(const ValueOf& value_of, std::string text) {
         ::unlink(draft->c_str());
         return error_from_errno(number, cat("replace ", path));
     }
-    return OwnKeySet{{{}, path}, old};
+    return OwnKeySet{.secret = {.text = {}, .origin = path}, .kept_as = old};
 }
 
 }  // namespace muster::rendezvous

@@ -69,7 +69,15 @@ std::string derived_key(const JobKey& key, std::string_view label) {
 
 JobKeys job_keys(Secret secret) {
     if (secret.text.empty()) return {};
-    return [kept = std::move(secret)](std::string_view job) { return std::vector{job_key(kept, job)}; };
+    return job_keys(std::make_shared<const std::vector<Secret>>(1, std::move(secret)));
+}
+
+JobKeys job_keys(std::shared_ptr<const std::vector<Secret>> accepted) {
+    return [accepted = std::move(accepted)](std::string_view job) {
+        std::vector<JobKey> keys;
+        for (const auto& secret : *accepted) keys.push_back(job_key(secret, job));
+        return keys;
+    };
 }
 
 native::KeyedHash control_hash(const JobKey& key) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,9 @@ using JobKeys = std::function<std::vector<JobKey>(std::string_view job)>;
 
 /// Empty for no secret.
 JobKeys job_keys(Secret secret);
+
+/// Of each of these secrets, at least one, as they are at each call.
+JobKeys job_keys(std::shared_ptr<const std::vector<Secret>> accepted);
 
 /// What the proofs of a connection are made with: HMAC-SHA256, keyed with the "control" key. Empty for no key.
 native::KeyedHash control_hash(const JobKey& key);

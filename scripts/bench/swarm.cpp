@@ -69,7 +69,7 @@ void raise_open_files() {
 Swarm::Swarm(std::uint16_t port, std::uint32_t count, const std::string& secret)
     : port_(port), count_(count), epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)), agents_(count), alive_(count) {
     if (secret.empty()) return;
-    auto control = rendezvous::control_key(rendezvous::job_key({secret, {}}, job_), job_);
+    auto control = rendezvous::control_key(rendezvous::job_key({.text = secret, .origin = {}}, job_), job_);
     tls_ = rendezvous::PskContext::client(std::move(control.identity), std::move(control.key));
 }
 

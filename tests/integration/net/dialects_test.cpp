@@ -13,7 +13,7 @@ using namespace muster::rendezvous;
 
 namespace {
 
-const Secret secret{"a secret of 16 B", {}};
+const Secret secret{.text = "a secret of 16 B", .origin = {}};
 
 DaemonConfig with_secret() {
     DaemonConfig config;

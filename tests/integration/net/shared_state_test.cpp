@@ -161,7 +161,7 @@ TEST_CASE("a leader whose lease is over says nothing, not even to a ping") {
 }
 
 TEST_CASE("each reign asks for the secret with nonces of its own") {
-    SharedDaemon shared(job_keys({"secret", {}}));
+    SharedDaemon shared(job_keys({.text = "secret", .origin = {}}));
     std::vector<std::string> nonces;
     for (int reign = 0; reign < 3; ++reign) {
         shared.lead();

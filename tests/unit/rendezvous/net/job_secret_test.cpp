@@ -211,17 +211,17 @@ TEST_CASE("derived keys are HKDF-SHA256, as RFC 5869 has it") {
 }
 
 TEST_CASE("each job has a key of its own, and a secret that is a job key stays this key") {
-    const Secret secret{std::string(long_enough), "MUSTER_KEY"};
+    const Secret secret{.text = std::string(long_enough), .origin = "MUSTER_KEY"};
     const auto key = job_key(secret, "train");
     // As openssl's: kdf -keylen 32 -kdfopt digest:SHA256 -kdfopt key:... -kdfopt salt:... -kdfopt info:train HKDF
     CHECK(hex(key) == "b3458ed106c290f1817a1724a742f1c888175d3d2bc071945210a2f9743bf2fd");
     CHECK(job_key(secret, "trai") != key);
     CHECK(job_key(secret, "") != key);
-    CHECK(job_key({"sixteen bytes 17", ""}, "train") != key);
+    CHECK(job_key({.text = "sixteen bytes 17", .origin = {}}, "train") != key);
     CHECK(job_key({}, "train").empty());
     const auto text = job_key_text(key);
     CHECK(text == cat("muster-job-key:", hex(key)));
-    for (const auto* job : {"train", "another"}) CHECK(job_key({text, ""}, job) == key);
+    for (const auto* job : {"train", "another"}) CHECK(job_key({.text = text, .origin = {}}, job) == key);
     const auto found = [](std::string value) { return find_secret(variables({{"MUSTER_KEY", std::move(value)}})); };
     CHECK(found(text + "\n")->text == text);
     for (const auto& cut : {text.substr(0, text.size() - 1), text + "0", cat(text.substr(0, text.size() - 1), "x")})
@@ -245,6 +245,22 @@ TEST_CASE("a key from another node replaces the own one, which is kept beside it
     CHECK(find_secret(here)->text == "another key of the same user");
     // Drafts are gone.
     CHECK(std::distance(std::filesystem::directory_iterator(folder / "home/.muster"), {}) == 2);
+}
+
+TEST_CASE("a daemon accepts the file beside the secret's, which is being replaced") {
+    const test::ScratchFolder folder;
+    const auto path = folder / "secret";
+    const auto accepted = [&] { return find_accepted_secrets(variables({{"MUSTER_SECRET_FILE", path}})); };
+    CHECK(find_accepted_secrets(variables({}))->empty());
+    write(path, "the new secret of it");
+    CHECK(accepted()->size() == 1);
+    write(path + ".old", "the old secret of it");
+    REQUIRE(accepted()->size() == 2);
+    CHECK((*accepted())[0].text == "the new secret of it");
+    CHECK((*accepted())[1].text == "the old secret of it");
+    write(path + ".old", "the old secret of it", 0644);
+    CHECK(accepted().error().context.starts_with(path + ".old"));
+    CHECK(find_accepted_secrets(variables({{"MUSTER_KEY", std::string(long_enough)}}))->size() == 1);
 }
 
 TEST_CASE("the token of the status pages is derived from the key") {
