@@ -7,8 +7,8 @@
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/messages.h"
-#include "rendezvous/wire/native/secret.h"
 
 namespace muster::launcher {
 
@@ -18,7 +18,7 @@ namespace muster::launcher {
 /// a sentence for the user: no answer, a different secret, or no secret at the daemon; of several daemons, the last
 /// error of each.
 Result<native::CommandAnswer> command_daemon(const std::vector<Endpoint>& daemons, const std::string& job,
-                                             const native::Command& command, const native::KeyedHash& secret,
+                                             const native::Command& command, const rendezvous::JobKey& key,
                                              Duration limit);
 
 }  // namespace muster::launcher

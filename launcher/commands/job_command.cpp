@@ -191,8 +191,7 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
             "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE or MUSTER_KEY (see muster key --help), or "
             "run the command on a node of the job without --rdzv-endpoint");
     const auto heard =
-        command_daemon(daemons, address.job, command,
-                       rendezvous::control_hash(rendezvous::job_key(*secret, address.job)), answer_limit);
+        command_daemon(daemons, address.job, command, rendezvous::job_key(*secret, address.job), answer_limit);
     return heard ? tell(verb, *heard) : print_error(verb, 1, heard.error().context);
 }
 

@@ -9,6 +9,7 @@
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/control_key.h"
 #include "rendezvous/secret/job_key.h"
 #include "rendezvous/secret/job_secret.h"
 
@@ -142,10 +143,14 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     client.lost_timeout = config.lost_timeout;
     client.stop_grace = config.grace;
     client.secret = rendezvous::control_hash(config.key);
-    if (!config.key.empty())
+    if (!config.key.empty()) {
+        auto control = rendezvous::control_key(config.key, config.job);
+        client.tls_identity = std::move(control.identity);
+        client.tls_key = std::move(control.key);
         client.peers_secret = [key = config.key](Round round) {
             return rendezvous::keyed_hash(rendezvous::derived_key(key, cat("peers/", round)));
         };
+    }
     return client;
 }
 

@@ -9,8 +9,8 @@
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/messages.h"
-#include "rendezvous/wire/native/secret.h"
 
 namespace muster::launcher {
 
@@ -25,7 +25,7 @@ std::string write_death_notice(const DeathNoticePlan& plan);
 
 /// Runs in the guardian, which has one thread. Connects to each daemon in turn and sends the frames until one accepts
 /// them, within `limit` in all. While a daemon answers NotLeader, it retries until a leader is elected. Errors are not
-/// reported, because the lease is the fallback. With a secret the daemon asks for a proof between the two frames.
-void deliver_death_notice(std::string_view notice, Duration limit, const native::KeyedHash& secret = {});
+/// reported, because the lease is the fallback. With a key both sides prove it, or speak TLS.
+void deliver_death_notice(std::string_view notice, Duration limit, const rendezvous::JobKey& key = {});
 
 }  // namespace muster::launcher

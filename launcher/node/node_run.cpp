@@ -253,8 +253,6 @@ class NodeRun::Body {
         native::Hello hello;
         hello.job = config_.job;
         hello.node = facts_.identity;
-        if (const auto hash = rendezvous::control_hash(config_.key))
-            hello.challenge = hash(cat("muster death notice ", facts_.identity.incarnation));
         auto daemons = endpoints_;
         if (daemon) {
             std::erase(daemons, *daemon);
@@ -344,8 +342,9 @@ agent::GuardianConfig guardian_config(const LaunchConfig& config) {
     agent::GuardianConfig guardian;
     guardian.unfed_max = config.lease * 8 / 10;
     guardian.on_agent_death_max = 2s;
-    guardian.on_agent_death = [limit = guardian.on_agent_death_max, secret = rendezvous::control_hash(config.key)](
-                                  std::string_view notice) { deliver_death_notice(notice, limit, secret); };
+    guardian.on_agent_death = [limit = guardian.on_agent_death_max, key = config.key](std::string_view notice) {
+        deliver_death_notice(notice, limit, key);
+    };
     return guardian;
 }
 

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 
-#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -16,10 +15,11 @@
 #include "rendezvous/base/sockets/tcp_options.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/client/connector.h"
+#include "rendezvous/client/link.h"
 #include "rendezvous/client/peer_query.h"
 #include "rendezvous/client/store_probe.h"
+#include "rendezvous/client/tls_handshake.h"
 #include "rendezvous/connect/resolver.h"
-#include "rendezvous/wire/native/codec.h"
 
 namespace muster::rendezvous {
 
@@ -38,7 +38,6 @@ constexpr std::size_t questions_max = 128;
 constexpr int takeover_limits = 5;
 // Each was silent for a quarter of a lease at least, so no more of them can matter.
 constexpr std::size_t older_max = 4;
-constexpr std::size_t read_bytes = 16 * 1024;  // the daemon's largest message comes in pieces of this
 
 Instant now() {
     return std::chrono::steady_clock::now();
@@ -58,6 +57,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
           flush_timer_(io),
           cut_timer_(io),
           cut_attempt_(io) {
+        if (!config_.tls_key.empty()) tls_ = PskContext::client(config_.tls_identity, config_.tls_key);
         if (!config_.known_addresses.empty()) known_[config_.endpoint.host] = config_.known_addresses;
     }
 
@@ -98,8 +98,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         timer_.cancel();
         flush_timer_.cancel();
         cut_timer_.cancel();
-        cut_attempt_.cancel();
-        if (connector_) connector_->cancel();
+        carry_out(Abandon{});
         resolver_.stop();
         cut_until_ = Instant::min();
         ended_unacknowledged_.clear();
@@ -108,30 +107,12 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     }
 
   private:
-    /// One connection's buffers; asynchronous operations hold it, so that a late completion finds its own connection's.
-    struct Link {
-        Link(tcp::socket connected, std::string host, Endpoint where)
-            : socket(std::move(connected)), name(std::move(host)), remote(std::move(where)) {}
-        tcp::socket socket;
-        const std::string name;  // the endpoint's host
-        const Endpoint remote;   // the address of it that answered
-        std::array<char, read_bytes> input;
-        native::FrameReader reader{native::Sender::daemon};
-        std::string writing;  // handed to the kernel
-        std::string queued;   // to go with the next write
-        // While this agent is cut off:
-        bool write_held = false;
-        bool half_closed = false;
-        bool heard_to_the_end = false;         ///< True if the daemon was still connected when our side closed.
-        std::optional<ConnectionClosed> held;  // something was read; and with a reason, the end of the connection
-    };
-
     void step(const ClientInput& input) {
         if (!stopped_) carry_out(core_.step(input, now()));
     }
 
     void carry_out(const Connect&) {
-        if (connector_) connector_->cancel();
+        carry_out(Abandon{});
         if (is_cut_off()) return fail_to_connect();
         const auto& endpoint = core_.endpoint();
         connector_ = Connector::start(io_, resolver_, {to_try(endpoint), endpoint.port},
@@ -141,16 +122,17 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
                                       });
     }
     void carry_out(const Disconnect& ordered) {
-        if (ordered.is_wrong_peer) doubt_address();
+        if (ordered.is_wrong_peer && socket_) doubt_address(socket_->name, socket_->remote);
         carry_out(Abandon{});
         close();
     }
     void carry_out(const Abandon&) {
         if (connector_) std::exchange(connector_, nullptr)->cancel();
+        if (handshake_) std::exchange(handshake_, nullptr)->cancel();
         cut_attempt_.cancel();
     }
     void carry_out(const DropOlder&) {
-        for (const auto& link : std::exchange(older_, {})) end(*link);
+        for (const auto& link : std::exchange(older_, {})) link->close();
     }
     void carry_out(const Send& send) {
         // The core sends again what still matters after a reconnect; behind our end nothing more goes out.
@@ -194,12 +176,32 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         // A dead path is given up in time for another try within the lease.
         tune_stream(socket->native_handle(), std::max<Duration>(config_.lease, 1s));
         tune_thin_stream(socket->native_handle());
+        tell(callbacks_.on_connected, remote);
+        if (!tls_ || (is_loopback(remote.host) && !config_.tls_on_loopback))
+            return opened(std::make_shared<Link>(std::move(*socket), nullptr, name, remote));
+        handshake_ = TlsHandshake::start(io_, std::move(*socket), tls_,
+                                         [self = shared_from_this(), name, remote](TlsHandshake::Outcome outcome) {
+                                             self->shaken(name, remote, std::move(outcome));
+                                         });
+    }
+
+    void opened(std::shared_ptr<Link> link) {
+        if (is_cut_off()) return fail_to_connect();
         keep_older();
-        socket_ = std::make_shared<Link>(std::move(*socket), name, remote);
+        socket_ = std::move(link);
         writing_ = false;
         read(socket_);
-        tell(callbacks_.on_connected, remote);
-        step(ConnectionOpened{.address = remote.host});
+        step(ConnectionOpened{.address = socket_->remote.host, .is_proven = socket_->tls != nullptr});
+    }
+
+    void shaken(const std::string& name, const Endpoint& remote, TlsHandshake::Outcome outcome) {
+        handshake_ = nullptr;
+        auto failed = judge_handshake(outcome, remote.host);
+        if (!failed)
+            return opened(std::make_shared<Link>(std::move(outcome.socket), std::move(outcome.channel), name, remote));
+        doubt_address(name, remote);
+        if (failed->reached == ConnectionFailed::Reached::stranger) ask_store_at(remote);
+        step(*std::move(failed));
     }
 
     /// The addresses known for it, without those at which a stranger has answered; with them where no other is left.
@@ -214,10 +216,9 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     }
 
     /// Whoever answers there is not the job's daemon: the name may have moved, and the address be another host's.
-    void doubt_address() {
-        if (!socket_) return;
-        wrong_peers_.insert({socket_->remote.host, socket_->remote.port});
-        look_up_again(socket_->name);
+    void doubt_address(const std::string& name, const Endpoint& remote) {
+        wrong_peers_.insert({remote.host, remote.port});
+        look_up_again(name);
     }
 
     /// Its addresses did not answer, or a stranger did: they may have changed. A slow name service holds up no try:
@@ -242,17 +243,16 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
             asio::buffer(link->input),
             [self = shared_from_this(), link](const boost::system::error_code& failure, std::size_t count) {
                 if (self->socket_ != link) return;
-                if (!failure) link->reader.append({link->input.data(), count});
+                const auto why = failure ? failure.message() : link->take(count);
                 if (self->is_cut_off()) {
-                    link->held = failure ? ConnectionClosed{.why = failure.message()} : ConnectionClosed{};
+                    link->held = ConnectionClosed{.why = why};
                     return;
                 }
-                if (failure) {
-                    if (failure != asio::error::eof || !link->heard_to_the_end) self->resend_leave();
-                    return self->lost({.why = failure.message()});
-                }
-                self->take_messages(link);
-                if (self->socket_ == link) self->read(link);
+                if (!failure) self->take_messages(link);
+                if (self->socket_ != link) return;
+                if (why.empty()) return self->read(link);
+                if (failure != asio::error::eof || !link->heard_to_the_end || !link->has_ended()) self->resend_leave();
+                self->lost({.why = why});
             });
     }
 
@@ -294,7 +294,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
             link->write_held = true;
             return;
         }
-        link->writing = std::exchange(link->queued, {});
+        link->begin_writing();
         asio::async_write(link->socket, asio::buffer(link->writing),
                           [self = shared_from_this(), link](const boost::system::error_code& failure, std::size_t) {
                               if (self->socket_ != link) return;
@@ -313,8 +313,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         pollfd far_end{socket_->socket.native_handle(), POLLRDHUP, 0};
         socket_->half_closed = true;
         socket_->heard_to_the_end = ::poll(&far_end, 1, 0) <= 0;
-        boost::system::error_code ignored;
-        socket_->socket.shutdown(tcp::socket::shutdown_send, ignored);
+        socket_->end_writing(socket_);
     }
 
     [[nodiscard]] bool has_choice() const { return config_.leader_is_supplied || !config_.others.empty(); }
@@ -331,28 +330,27 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     }
 
     void lost(ConnectionClosed how) {
-        if (how.foreign) doubt_address();
-        if (socket_ && !heard_ && !flushed_ && !is_cut_off() && !has_choice())
-            ask_store(io_, wrong_peer_asked_at_, {.remote = socket_->remote, .job = config_.job},
-                      [self = shared_from_this()](bool has_job) { self->step(StoreAnswered{.has_job = has_job}); });
+        if (how.foreign && socket_) doubt_address(socket_->name, socket_->remote);
+        if (socket_) ask_store_at(socket_->remote);
         close();
         if (flushed_ && core_.has_sent_all()) return finish_flush();
         step(std::move(how));
+    }
+
+    void ask_store_at(const Endpoint& remote) {
+        if (heard_ || flushed_ || is_cut_off() || has_choice()) return;
+        ask_store(io_, wrong_peer_asked_at_, {.remote = remote, .job = config_.job},
+                  [self = shared_from_this()](bool has_job) { self->step(StoreAnswered{.has_job = has_job}); });
     }
 
     /// The daemon is to hear of the new connection before the end of this one.
     void keep_older() {
         if (!socket_) return;
         if (older_.size() == older_max) {
-            end(*older_.front());
+            older_.front()->close();
             older_.pop_front();
         }
         older_.push_back(std::exchange(socket_, nullptr));
-    }
-
-    static void end(Link& link) {
-        boost::system::error_code ignored;
-        link.socket.close(ignored);
     }
 
     void close() {
@@ -363,7 +361,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
             writing_ = false;
             return;
         }
-        end(*socket_);
+        socket_->close();
         socket_ = nullptr;
         writing_ = false;
     }
@@ -433,7 +431,9 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     Instant cut_until_ = Instant::min();
     std::vector<std::shared_ptr<Link>> ended_unacknowledged_;
     Instant armed_for_ = no_deadline;
+    std::shared_ptr<const PskContext> tls_;  ///< Empty: without a key.
     std::shared_ptr<Connector> connector_;
+    std::shared_ptr<TlsHandshake> handshake_;
     std::shared_ptr<Link> socket_;
     std::deque<std::shared_ptr<Link>> older_;  ///< Stale. Closed when the open connection receives a message.
     bool writing_ = false;

@@ -10,6 +10,7 @@
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/sockets/tcp_options.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/control_key.h"
 #include "rendezvous/secret/job_secret.h"
 #include "rendezvous/wire/native/codec.h"
 
@@ -156,7 +157,11 @@ std::string AgentDialect::status_json(Instant now) const {
 
 void AgentDialect::introduce(Connection& connection, Instant now) {
     known_.insert(connection.id());
-    step(ConnectionAccepted{.connection = connection.id(), .peer = connection.peer()}, now);
+    step(ConnectionAccepted{.connection = connection.id(),
+                            .peer = connection.peer(),
+                            .proven_job = std::string(job_of_identity(connection.key_identity())),
+                            .is_local = is_loopback(connection.peer())},
+         now);
 }
 
 std::unique_ptr<Session> AgentDialect::begin(Connection& connection, Instant now) {

@@ -68,6 +68,12 @@ void Connection::send(Buffer bytes) {
     station_.mark_dirty(*this);
 }
 
+std::string_view Connection::key_identity() const {
+    const bool is_proven = tls_ && (tls_->channel().state() == PskChannel::State::open ||
+                                    tls_->channel().state() == PskChannel::State::ended);
+    return is_proven ? std::string_view(tls_->channel().identity()) : std::string_view();
+}
+
 void Connection::rise(Standing standing) {
     if (standing <= standing_) return;
     const bool counts_no_more = standing == Standing::proven;
@@ -95,7 +101,8 @@ void Connection::finish(std::string why) {
 
 void Connection::receive_at_least(std::size_t bytes) {
     const int mark = bytes < low_water_bytes_min ? 1 : static_cast<int>(std::min(bytes, low_water_bytes_max));
-    if (mark == low_water_mark_ || gone_) return;
+    // Missing bytes of a TLS peer may have been read already, as a part of a record.
+    if (mark == low_water_mark_ || gone_ || tls_) return;
     if (::setsockopt(socket_.fd, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark) == 0) low_water_mark_ = mark;
 }
 
@@ -115,7 +122,7 @@ void Connection::read(Ahead ahead, Instant now) {
         if (gone_) return;
         missed_ = !reading();
         if (missed_) return;
-        const std::span<char> place = session_ && !closing() ? session_->landing() : std::span<char>{};
+        const std::span<char> place = session_ && !closing() && !tls_ ? session_->landing() : std::span<char>{};
         const ssize_t count = receive(socket_.fd, place, buffer);
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (count < 0) return station_.end(*this, std::strerror(errno), now);
@@ -133,14 +140,32 @@ void Connection::read(Ahead ahead, Instant now) {
 
 void Connection::take(std::size_t landed, std::string_view bytes, Instant now) {
     if (closing()) return;  // discarded while lingering
+    if (tls_) return take_encrypted(bytes, now);
+    if (!heard_ && classify(static_cast<unsigned char>(bytes[0])) == DialectKind::tls) {
+        if (station_.begin_tls(*this, now)) take_encrypted(bytes, now);
+        return;
+    }
     if (!heard_) station_.choose_dialect(*this, static_cast<unsigned char>(bytes[0]), now);
     if (landed > 0) session_->landed(landed, now);
     if (!bytes.empty() && !closing() && session_) session_->received(bytes, now);
 }
 
+/// The dialect inside is chosen by its first byte, as it is outside.
+void Connection::take_encrypted(std::string_view wire, Instant now) {
+    const auto plain = tls_->decrypt(wire, station_.decrypted_);
+    station_.mark_dirty(*this);  // the handshake's answers
+    if (!key_identity().empty()) rise(Standing::proven);
+    if (!plain.empty() && dialect_ == nullptr)
+        station_.choose_dialect(*this, static_cast<unsigned char>(plain[0]), now);
+    if (!plain.empty() && !closing() && session_) session_->received(plain, now);
+    if (closing()) return;
+    if (tls_->channel().state() == PskChannel::State::ended) return station_.end(*this, "the peer closed it", now);
+    if (tls_->channel().state() == PskChannel::State::failed) station_.tls_failed(*this, now);
+}
+
 void Connection::flush(Instant now) {
     if (gone_ || blocked_) return;
-    const auto flushed = outbox_.flush(socket_.fd);
+    const auto flushed = tls_ ? tls_->flush(outbox_, socket_.fd, finishing_) : outbox_.flush(socket_.fd);
     waiting_.set(outbox_.held_bytes());
     switch (flushed) {
         case Outbox::Flush::broken: return station_.end(*this, std::strerror(errno), now);
@@ -148,9 +173,9 @@ void Connection::flush(Instant now) {
         case Outbox::Flush::sent: after_flush(now); break;
     }
     if (gone_) return;
-    if (outbox_.unsent_bytes() > unsent_bytes_max_) {
-        return station_.refuse(
-            *this, cat("it left ", outbox_.unsent_bytes(), " bytes unread, more than ", unsent_bytes_max_), now);
+    if (unsent_bytes() > unsent_bytes_max_) {
+        return station_.refuse(*this, cat("it left ", unsent_bytes(), " bytes unread, more than ", unsent_bytes_max_),
+                               now);
     }
     watch();
 }

@@ -12,6 +12,7 @@
 #include "rendezvous/net/listener.h"
 #include "rendezvous/net/outbox.h"
 #include "rendezvous/net/session.h"
+#include "rendezvous/net/tls_stream.h"
 #include "rendezvous/rounds/server.h"
 
 namespace muster::rendezvous {
@@ -43,6 +44,8 @@ class Connection final : public EventLoop::Handler {
     [[nodiscard]] int fd() const { return socket_.fd; }
     /// The kernel attests that the peer is of this host and of our user or root: it is no stranger to be limited.
     [[nodiscard]] bool is_own() const { return socket_.judgement.is_own; }
+    /// The identity of the key that the peer has proved by TLS; empty: it speaks in clear text.
+    [[nodiscard]] std::string_view key_identity() const;
     /// Why the peer is not served; empty: it is.
     [[nodiscard]] const std::string& objection() const { return socket_.judgement.objection; }
 
@@ -56,7 +59,9 @@ class Connection final : public EventLoop::Handler {
     /// Closes a peer that leaves more than this unread.
     void limit_unsent(std::size_t bytes_max) { unsent_bytes_max_ = bytes_max; }
     /// Bytes sent that the kernel has not accepted yet.
-    [[nodiscard]] std::size_t unsent_bytes() const { return outbox_.unsent_bytes(); }
+    [[nodiscard]] std::size_t unsent_bytes() const {
+        return outbox_.unsent_bytes() + (tls_ ? tls_->unsent_bytes() : 0);
+    }
     /// Stops reading until `resume_reading`; the session's `drained` is called when its output is written.
     void pause_reading();
     void resume_reading();
@@ -79,6 +84,7 @@ class Connection final : public EventLoop::Handler {
     void read(Ahead ahead, Instant now);
     /// `landed`: so many bytes went to `Session::landing`, and `bytes` came behind them.
     void take(std::size_t landed, std::string_view bytes, Instant now);
+    void take_encrypted(std::string_view wire, Instant now);
     void flush(Instant now);
     void after_flush(Instant now);
     void watch();
@@ -90,6 +96,7 @@ class Connection final : public EventLoop::Handler {
     const std::string source_;  ///< source_of its address
     Outbox outbox_;
     MemoryCharge waiting_;
+    std::unique_ptr<TlsStream> tls_;  ///< once its first byte was TLS's
     std::unique_ptr<Session> session_;
     const void* dialect_ = nullptr;  // only compared
     std::size_t unsent_bytes_max_;

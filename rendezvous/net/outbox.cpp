@@ -43,8 +43,7 @@ Outbox::Flush Outbox::flush(int fd) {
         std::array<iovec, pieces_per_call> parts;
         const std::size_t count = std::min(pieces_.size() - first_, parts.size());
         for (std::size_t i = 0; i < count; ++i) {
-            std::string_view bytes = pieces_[first_ + i].bytes();
-            if (i == 0) bytes.remove_prefix(first_sent_);
+            const std::string_view bytes = i == 0 ? front() : pieces_[first_ + i].bytes();
             parts[i] = {.iov_base = const_cast<char*>(bytes.data()), .iov_len = bytes.size()};
         }
         // sendmsg and not writev: a closed connection must give EPIPE, not a signal.
@@ -57,12 +56,16 @@ Outbox::Flush Outbox::flush(int fd) {
             if (errno == EINTR) continue;
             return errno == EAGAIN ? Flush::blocked : Flush::broken;
         }
-        drop_sent(static_cast<std::size_t>(sent));
+        drop(static_cast<std::size_t>(sent));
     }
     return Flush::sent;
 }
 
-void Outbox::drop_sent(std::size_t count) {
+std::string_view Outbox::front() const {
+    return first_ < pieces_.size() ? pieces_[first_].bytes().substr(first_sent_) : std::string_view();
+}
+
+void Outbox::drop(std::size_t count) {
     unsent_bytes_ -= count;
     if (unsent_bytes_ == 0) {
         if (!pieces_[0].shared && pieces_[0].own.capacity() <= spare_bytes_max) {

@@ -32,6 +32,10 @@ class Outbox {
         return unsent_bytes_ == 0 ? 0 : own_bytes_ + pieces_.capacity() * sizeof(Piece);
     }
 
+    /// The next bytes, of one piece; not empty while the outbox is not.
+    [[nodiscard]] std::string_view front() const;
+    /// The first `count` bytes are out.
+    void drop(std::size_t count);
     /// Writes until all is out or the socket blocks, many pieces in one system call.
     Flush flush(int fd);
 
@@ -41,8 +45,6 @@ class Outbox {
         std::string own;  // used when `shared` is empty
         [[nodiscard]] std::string_view bytes() const { return shared ? std::string_view(*shared) : own; }
     };
-
-    void drop_sent(std::size_t count);
 
     std::vector<Piece> pieces_;
     std::size_t first_ = 0;       // pieces before it are sent

@@ -35,6 +35,7 @@ bool is_letter(unsigned char byte) {
 DialectKind classify(unsigned char first_byte) {
     if (c10d::is_first_byte(first_byte)) return DialectKind::c10d;
     if (is_letter(first_byte)) return DialectKind::http;
+    if (first_byte == PskChannel::first_byte) return DialectKind::tls;
     return first_byte > 18 ? DialectKind::native : DialectKind::unknown;
 }
 
@@ -193,14 +194,50 @@ void Station::choose_dialect(Connection& connection, unsigned char first_byte, I
         case DialectKind::c10d: dialect = dialects_.c10d; break;
         case DialectKind::http: dialect = dialects_.http; break;
         case DialectKind::native: dialect = dialects_.native; break;
+        case DialectKind::tls:  // inside TLS
         case DialectKind::unknown: break;
     }
     if (dialect == nullptr) return refuse(connection, "its first byte begins no protocol that is spoken here", now);
     if (!connection.objection().empty()) return turn_away(connection, *dialect, now);
-    if (dialect == dialects_.c10d) return;  // as it began
+    if (dialect == connection.dialect_) return;  // as it began
     if (connection.session_) connection.session_->ended("it speaks another protocol", now);
     connection.session_.reset();
     adopt(connection, *dialect, now);
+}
+
+/// False: there is none here.
+bool Station::begin_tls(Connection& connection, Instant now) {
+    connection.heard_ = true;
+    if (connection.session_) connection.session_->ended("it speaks TLS", now);
+    connection.session_.reset();
+    connection.dialect_ = nullptr;
+    if (!dialects_.tls) {
+        ++counts_.refused;
+        log_limited(cat("connection from ", connection.describe_peer(), " refused: it has a key and speaks TLS, and ",
+                        "this port has no key; give all nodes the same key, or none"),
+                    now);
+        connection.send(PskChannel::keyless_answer());
+        connection.finish("there is no key here");
+        return false;
+    }
+    if (!memory_->has_room(PskChannel::busy_bytes)) {
+        refuse(connection, "it speaks TLS, and the memory is used up", now);
+        return false;
+    }
+    if (decrypted_.empty()) decrypted_.resize(read_buffer_bytes + TlsStream::plain_bytes_more);
+    connection.tls_ = std::make_unique<TlsStream>(dialects_.tls, memory_);
+    return true;
+}
+
+/// The channel has words for the peer, so it is not closed at once.
+void Station::tls_failed(Connection& connection, Instant now) {
+    ++counts_.refused;
+    const auto& channel = connection.tls_->channel();
+    const auto why = channel.failure() == PskChannel::Failure::wrong_key
+                         ? std::string("it has not the key of its job; all nodes of a job need the same one")
+                         : cat("TLS failed: ", channel.why());
+    log_limited(cat("connection from ", connection.describe_peer(), " closed: ", why), now);
+    connection.finish(why);
 }
 
 /// The refusal is an answer, so it comes after the first byte: only that tells the dialect.

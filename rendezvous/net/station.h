@@ -17,8 +17,9 @@
 
 namespace muster::rendezvous {
 
-enum class DialectKind { c10d, http, native, unknown };
-/// 0..8: PyTorch's store. An ASCII letter: HTTP. Above 18 and no letter: native. 9..18 begin nothing.
+enum class DialectKind { c10d, http, native, tls, unknown };
+/// 0..8: PyTorch's store. An ASCII letter: HTTP. 0x16: TLS, with one of the others inside. Above 18 otherwise and no
+/// letter: native. 9..18 begin nothing.
 DialectKind classify(unsigned char first_byte);
 
 /// An empty one is refused on this port. Silent connections belong to `c10d`: torch <= 2.0 opens one per store.
@@ -26,6 +27,7 @@ struct Dialects {
     Dialect* c10d = nullptr;
     Dialect* http = nullptr;
     Dialect* native = nullptr;
+    std::shared_ptr<const PskContext> tls = nullptr;  ///< around any of them; empty: there is no key
 };
 
 struct StationCounts {
@@ -78,6 +80,8 @@ class Station final : public EventLoop::Ticker {
     void choose_dialect(Connection& connection, unsigned char first_byte, Instant now);
     bool adopt(Connection& connection, Dialect& dialect, Instant now);
     void turn_away(Connection& connection, const Dialect& dialect, Instant now);
+    bool begin_tls(Connection& connection, Instant now);
+    void tls_failed(Connection& connection, Instant now);
     void linger(Connection& connection, Instant now);
     void end(Connection& connection, std::string_view why, Instant now);
     void mark_dirty(Connection& connection);
@@ -110,6 +114,7 @@ class Station final : public EventLoop::Ticker {
     std::deque<Deadline> handshakes_;
     std::deque<Deadline> lingering_;
     std::vector<char> read_buffer_;
+    std::vector<char> decrypted_;  // of what is in read_buffer_; empty until the first peer speaks TLS
     StationCounts counts_;
     Instant log_lines_since_{};
     std::uint32_t log_line_count_ = 0;

@@ -32,7 +32,7 @@ class Server::Implementation {
 
   private:
     struct Connection {
-        std::string peer;
+        ConnectionAccepted accepted;
         std::optional<native::Hello> hello;
         bool may_act_for_agent = false;       ///< it is the connection that counts of the agent that Hello named
         std::optional<Gate::Question> asked;  ///< until it has proved to know the job's secret
@@ -88,12 +88,6 @@ class Server::Implementation {
     std::optional<Instant> held_since_;  ///< DecisionsHeld
 };
 
-std::string how_to_copy(const NodeIdentity& node) {
-    return cat("copy it from the host of the rendezvous (muster key show | ssh ",
-               node.host.empty() ? std::string("NODE") : node.host,
-               " muster key set), or set the same MUSTER_SECRET_FILE or MUSTER_KEY");
-}
-
 /// After the start of a daemon that found no state: the longest lease that is in use, with a margin.
 constexpr Duration complete_after = 60s;
 
@@ -130,7 +124,7 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
 }
 
 void Server::Implementation::on(const ConnectionAccepted& event, const Turn&) {
-    connections_.emplace(event.connection, Connection{.peer = event.peer, .hello = {}, .asked = {}});
+    connections_[event.connection].accepted = event;
 }
 
 void Server::Implementation::on(const ConnectionEnded& event, const Turn& turn) {
@@ -211,9 +205,16 @@ void Server::Implementation::hello(Connections::iterator from, const native::Hel
                       cat("this daemon uses protocol version ", native::protocol_version, " and the agent version ",
                           hello.version, "; install one version of muster on all nodes"),
                       turn);
-    if (from->second.hello) return refuse(from, RefusalReason::malformed, "a second Hello on one connection", turn);
+    auto& connection = from->second;
+    if (connection.hello) return refuse(from, RefusalReason::malformed, "a second Hello on one connection", turn);
     if (hello.job.empty()) return refuse(from, RefusalReason::malformed, "the job's name (--rdzv-id) is empty", turn);
-    from->second.hello = hello;
+    connection.hello = hello;
+    if (!connection.accepted.proven_job.empty() && connection.accepted.proven_job != hello.job)
+        return wrong_secret(
+            from, cat(label(hello.node), " has shown the key of job '", connection.accepted.proven_job, "' only"),
+            turn);
+    connection.proven = !connection.accepted.proven_job.empty();
+    if (connection.proven && hello.challenge.empty()) return;
     if (gate_.is_locked() || !hello.challenge.empty()) challenge(from, turn);
 }
 
@@ -230,6 +231,12 @@ void Server::Implementation::challenge(Connections::iterator from, const Turn& t
         return wrong_secret(
             from, cat(label(hello.node), " has no secret, and this rendezvous has one; ", how_to_copy(hello.node)),
             turn);
+    if (!connection.accepted.is_local && !connection.proven)
+        return wrong_secret(from,
+                            cat(label(hello.node),
+                                " speaks in clear text, and a rendezvous with a secret speaks TLS with other hosts; "
+                                "install one version of muster on all nodes"),
+                            turn);
     connection.asked = gate_.ask(hello.job);
     turn.send(from->first, native::Challenge{connection.asked->nonce, {}});
 }
@@ -250,7 +257,7 @@ void Server::Implementation::proof(Connections::iterator from, const native::Pro
 }
 
 void Server::Implementation::wrong_secret(Connections::iterator from, std::string why, const Turn& turn) {
-    const auto& source = from->second.peer;
+    const auto& source = from->second.accepted.peer;
     // Closed without a word: one whose secret is mended tries again, and so finds the gate open later.
     if (gate_.is_shut_for(source, turn.now)) return close(from, "too many wrong secrets from its address", turn);
     gate_.note_wrong(source, turn.now);
@@ -466,7 +473,7 @@ void Server::Implementation::close(Connections::iterator connection, std::string
 
 Arrival Server::Implementation::arrival(Connections::iterator from) {
     const auto& hello = *from->second.hello;
-    return {from->first, from->second.peer, hello.node, hello.connection, hello.versions, from->second.proven};
+    return {from->first, from->second.accepted.peer, hello.node, hello.connection, hello.versions, from->second.proven};
 }
 
 std::string Server::Implementation::status_json(Instant now) const {

@@ -56,6 +56,10 @@ struct ServerConfig {
 struct ConnectionAccepted {
     ConnectionId connection = 0;
     std::string peer;  ///< numeric address, for messages
+    /// The job whose key the peer has proved by TLS; empty: the connection is in clear text.
+    std::string proven_job = {};
+    /// It stays within this host, so with a secret clear text and a Proof are enough.
+    bool is_local = true;
 };
 struct ConnectionEnded {
     ConnectionId connection = 0;

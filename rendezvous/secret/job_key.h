@@ -31,9 +31,9 @@ bool is_job_key(std::string_view text);
 std::string wrong_with_job_key(std::string_view text);
 
 /// 32 bytes for one purpose: the first block of HKDF-Expand (RFC 5869, 2.3) with `label` as info. Nobody can tell the
-/// key, nor the bytes of another label, from them. Labels in use: "control" (the proofs of a connection), "status" (the
-/// status pages), "ranks/ROUND" (a round's workers), "peers/ROUND" (questions between agents), "snapshots". Empty for
-/// an empty key.
+/// key, nor the bytes of another label, from them. Labels in use: "control" (the proofs of a connection), "control tls"
+/// and "control tls identity" (control_key.h), "status" (the status pages), "ranks/ROUND" (a round's workers),
+/// "peers/ROUND" (questions between agents), "snapshots". Empty for an empty key.
 std::string derived_key(const JobKey& key, std::string_view label);
 
 /// The keys that a daemon accepts for a job, at least one; the first is the one in use, others are being replaced. An

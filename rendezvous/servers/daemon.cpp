@@ -12,6 +12,7 @@
 #include "rendezvous/dialects/http_dialect.h"
 #include "rendezvous/dialects/store_dialect.h"
 #include "rendezvous/net/station.h"
+#include "rendezvous/secret/control_key.h"
 
 namespace muster::rendezvous {
 
@@ -27,6 +28,11 @@ void metric(std::string& out, std::string_view name, std::string_view kind, std:
 ServerConfig with_secret(ServerConfig server, const JobKeys& keys) {
     server.secret = control_hashes(keys);
     return server;
+}
+
+std::shared_ptr<const PskContext> tls_with(const JobKeys& keys) {
+    if (!keys) return nullptr;
+    return PskContext::server([keys](std::string_view identity) { return find_control_key(keys, identity); });
 }
 
 std::vector<std::string> status_tokens(const JobKeys& keys) {
@@ -75,7 +81,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
                   .tokens = config.keys ? [keys = config.keys] { return status_tokens(keys); }
                                         : HttpDialect::Access::Tokens{}}),
           endpoint_{.host = listener->address(), .port = listener->port()},
-          station_(loop, std::move(listener), {.c10d = &store_, .http = &pages_, .native = &agents_}, config.limits,
+          station_(loop, std::move(listener),
+                   {.c10d = &store_, .http = &pages_, .native = &agents_, .tls = tls_with(config.keys)}, config.limits,
                    memory_) {
         store_.attach(station_);
         agents_.attach(station_);

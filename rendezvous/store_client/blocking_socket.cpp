@@ -87,6 +87,10 @@ Result<void> BlockingSocket::send(std::string_view bytes, Instant deadline) {
     return {};
 }
 
+void BlockingSocket::end_sending() const {
+    ::shutdown(descriptor_, SHUT_WR);
+}
+
 Result<std::string_view> BlockingSocket::receive(Instant deadline) {
     buffer_.resize(buffer_bytes);
     for (;;) {

@@ -26,6 +26,8 @@ class BlockingSocket {
 
     /// Returns when the kernel has accepted all bytes.
     Result<void> send(std::string_view bytes, Instant deadline);
+    /// Shuts down the sending side; what the peer sends is still received.
+    void end_sending() const;
     /// Returns at least one received byte; the view is valid until the next call. peer_closed: the stream has ended.
     Result<std::string_view> receive(Instant deadline);
 

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <utility>
 
+#include "rendezvous/secret/control_key.h"
+
 namespace muster::bench {
 
 namespace {
@@ -32,10 +34,6 @@ int connect_to(std::uint16_t port) {
     const int on = 1;
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     return fd;
-}
-
-void write(int fd, const std::string& bytes) {
-    if (::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size())) fail("send");
 }
 
 char type_of(const native::Message& message) {
@@ -68,8 +66,38 @@ void raise_open_files() {
     ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Swarm::Swarm(std::uint16_t port, std::uint32_t count)
-    : port_(port), count_(count), epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)), agents_(count), alive_(count) {}
+Swarm::Swarm(std::uint16_t port, std::uint32_t count, const std::string& secret)
+    : port_(port), count_(count), epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)), agents_(count), alive_(count) {
+    if (secret.empty()) return;
+    auto control = rendezvous::control_key(rendezvous::job_key({.text = secret, .origin = {}}, job_), job_);
+    tls_ = rendezvous::PskContext::client(std::move(control.identity), std::move(control.key));
+}
+
+void Swarm::begin_tls(Agent& agent) const {
+    if (!tls_) return;
+    agent.tls = std::make_unique<rendezvous::PskChannel>(tls_);
+    agent.is_shaking = true;
+}
+
+void Swarm::write(Agent& agent, std::string_view bytes) {
+    if (agent.tls) {
+        agent.tls->write(bytes);
+        bytes = agent.tls->output();
+    }
+    if (::send(agent.fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size())) fail("send");
+    if (agent.tls) agent.tls->drop_output(bytes.size());
+}
+
+/// Hello and Join go out with the handshake's last words.
+void Swarm::decrypt(std::uint32_t index, std::string_view wire) {
+    Agent& agent = agents_[index];
+    while (const auto size = agent.tls->read(wire, plain_)) take(index, {plain_.data(), size});
+    if (agent.tls->state() == rendezvous::PskChannel::State::failed) fail("TLS: " + agent.tls->why());
+    if (agent.is_shaking && agent.tls->state() == rendezvous::PskChannel::State::open) {
+        agent.is_shaking = false;
+        write(agent, first_words(index));
+    }
+}
 
 Swarm::~Swarm() {
     for (const Agent& agent : agents_)
@@ -101,6 +129,7 @@ native::Join Swarm::join_messages(std::uint32_t index, Round last_round) const {
 void Swarm::connect() {
     for (std::uint32_t i = 0; i < count_; ++i) {
         agents_[i].fd = connect_to(port_);
+        begin_tls(agents_[i]);
         epoll_event event{};
         event.events = EPOLLIN;
         event.data.u32 = i;
@@ -108,30 +137,41 @@ void Swarm::connect() {
     }
 }
 
+std::string Swarm::first_words(std::uint32_t index) const {
+    std::string bytes;
+    native::append_frame(bytes, hello(index));
+    native::append_frame(bytes, join_messages(index, no_round));
+    return bytes;
+}
+
 void Swarm::join() {
-    for (std::uint32_t i = 0; i < count_; ++i) {
-        std::string bytes;
-        native::append_frame(bytes, hello(i));
-        native::append_frame(bytes, join_messages(i, no_round));
-        write(agents_[i].fd, bytes);
-    }
+    for (std::uint32_t i = 0; i < count_; ++i) write(agents_[i], tls_ ? std::string() : first_words(i));
 }
 
 void Swarm::lose_one() {
     const std::uint32_t index = count_ / 2;
     ::close(std::exchange(agents_[index].fd, -1));
     --alive_;
-    const int guardian = connect_to(port_);
+    Agent guardian;
+    guardian.fd = connect_to(port_);
     std::string bytes;
     native::append_frame(bytes, hello(index));
     native::append_frame(bytes, native::AgentDied{"killed by signal 9"});
+    std::array<char, 512> answer{};
+    begin_tls(guardian);
+    while (guardian.tls && guardian.tls->state() == rendezvous::PskChannel::State::shaking) {
+        write(guardian, {});
+        const auto size = ::recv(guardian.fd, answer.data(), answer.size(), 0);
+        if (size <= 0) fail("the daemon closed a guardian's connection");
+        std::string_view wire(answer.data(), static_cast<std::size_t>(size));
+        guardian.tls->read(wire, plain_);
+    }
     write(guardian, bytes);
     // As a guardian does: the daemon serves no connection that its process has closed before it is accepted.
-    ::shutdown(guardian, SHUT_WR);
-    std::array<char, 512> answer{};
-    while (::recv(guardian, answer.data(), answer.size(), 0) > 0) {
+    ::shutdown(guardian.fd, SHUT_WR);
+    while (::recv(guardian.fd, answer.data(), answer.size(), 0) > 0) {
     }
-    ::close(guardian);
+    ::close(guardian.fd);
 }
 
 void Swarm::fail_one() {
@@ -142,7 +182,7 @@ void Swarm::fail_one() {
     failure.end = Exited{1};
     std::string bytes;
     native::append_frame(bytes, failed);
-    write(agents_[0].fd, bytes);
+    write(agents_[0], bytes);
 }
 
 double Swarm::settle(Round round, Clock::time_point from) {
@@ -166,7 +206,11 @@ bool Swarm::receive_for(int milliseconds) {
         const auto index = events[static_cast<std::size_t>(i)].data.u32;
         const auto size = ::recv(agents_[index].fd, buffer_.data(), buffer_.size(), 0);
         if (size <= 0) fail("the daemon closed a connection");
-        take(index, {buffer_.data(), static_cast<std::size_t>(size)});
+        const std::string_view bytes(buffer_.data(), static_cast<std::size_t>(size));
+        if (agents_[index].tls)
+            decrypt(index, bytes);
+        else
+            take(index, bytes);
     }
     return ready > 0;
 }
@@ -179,7 +223,7 @@ void Swarm::receive_until(Clock::time_point end) {
 void Swarm::say(std::uint32_t index, const native::Message& message) {
     std::string bytes;
     native::append_frame(bytes, message);
-    write(agents_[index].fd, bytes);
+    write(agents_[index], bytes);
     said_.add(bytes.size());
 }
 
@@ -219,7 +263,7 @@ void Swarm::hear(std::uint32_t index, char type) {
     std::string bytes;
     native::append_frame(bytes, native::RoundReport{.round = round_ - 1, .failures = {}, .stopped_count = 8});
     native::append_frame(bytes, join_messages(index, round_ - 1));
-    write(agents_[index].fd, bytes);
+    write(agents_[index], bytes);
 }
 
 void Swarm::note_place(const std::string& frame) {

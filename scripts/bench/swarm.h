@@ -8,10 +8,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/tls/psk_channel.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::bench {
@@ -36,12 +38,14 @@ class Swarm {
         }
     };
 
-    Swarm(std::uint16_t port, std::uint32_t count);
+    /// With a secret (MUSTER_KEY of the daemon) they speak TLS.
+    Swarm(std::uint16_t port, std::uint32_t count, const std::string& secret = {});
     ~Swarm();
     Swarm(const Swarm&) = delete;
     Swarm& operator=(const Swarm&) = delete;
 
     void connect();
+    /// The first words, of TLS where they speak it.
     void join();
     void lose_one();
     void fail_one();
@@ -60,6 +64,8 @@ class Swarm {
   private:
     struct Agent {
         int fd = -1;
+        std::unique_ptr<rendezvous::PskChannel> tls;
+        bool is_shaking = false;
         std::string frame;     // header, and of an assignment the payload too
         std::size_t skip = 0;  // bytes of another payload still to come
     };
@@ -68,6 +74,10 @@ class Swarm {
     native::Join join_messages(std::uint32_t index, Round last_round) const;
     /// False: nothing came.
     bool receive_for(int milliseconds);
+    void write(Agent& agent, std::string_view bytes);
+    void decrypt(std::uint32_t index, std::string_view wire);
+    void begin_tls(Agent& agent) const;
+    std::string first_words(std::uint32_t index) const;
     void take(std::uint32_t index, std::string_view bytes);
     void hear(std::uint32_t index, char type);
     void note_place(const std::string& frame);
@@ -75,9 +85,11 @@ class Swarm {
     std::uint16_t port_;
     std::uint32_t count_;  // at the beginning
     std::string job_ = "swarm" + std::to_string(count_) + "-" + std::to_string(::getpid());
+    std::shared_ptr<const rendezvous::PskContext> tls_;
     int epoll_fd_;
     std::vector<Agent> agents_;
     std::vector<char> buffer_ = std::vector<char>(1 << 20);
+    std::vector<char> plain_ = std::vector<char>(1 << 15);
     std::uint32_t alive_;
     Round round_ = no_round;   // that is awaited
     std::vector<char> ranks_;  // of it; 1: given

@@ -8,6 +8,8 @@
 // here. See tests/integration/net/CMakeLists.txt.
 //
 //   swarm PORT N [N ...]      one job for each N, against 127.0.0.1:PORT; prints a table and one line of JSON for each
+//
+// With MUSTER_KEY they speak TLS, and a join begins with its first word.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -27,7 +29,8 @@ struct Timing {
 };
 
 Timing run(std::uint16_t port, std::uint32_t count) {
-    Swarm swarm(port, count);
+    const char* const secret = std::getenv("MUSTER_KEY");
+    Swarm swarm(port, count, secret == nullptr ? "" : secret);
     Timing timing;
     const auto start = Clock::now();
     swarm.connect();

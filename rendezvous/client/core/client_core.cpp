@@ -156,11 +156,12 @@ bool ClientCore::wants_connection() const {
     return false;
 }
 
-void ClientCore::on(const ConnectionOpened&, Instant now) {
+void ClientCore::on(const ConnectionOpened& input, Instant now) {
     if (link_ != Link::connecting) return;
     has_older_ = has_older_ || kept_;
     kept_.reset();
-    link_ = config_.secret ? Link::greeting : Link::open;
+    trusted_ = !config_.secret || input.is_proven;
+    link_ = trusted_ ? Link::open : Link::greeting;
     opened_at_ = now;
     link_received_at_ = now;
     link_answered_ = false;
@@ -178,9 +179,8 @@ void ClientCore::greet() {
     hello_.node = config_.node;
     hello_.connection = connection_count_ - uncounted_;
     hello_.versions = config_.versions;
-    trusted_ = !config_.secret;
     nonce_.clear();
-    if (config_.secret)
+    if (!trusted_)
         hello_.challenge = config_.secret(cat("muster challenge ", connection_count_, ' ', config_.secret_seed));
     say(hello_);
 }
@@ -291,7 +291,14 @@ void ClientCore::on(const ConnectionFailed& input, Instant now) {
     if (link_ != Link::connecting) return;
     tried_ = input.tried;
     store_.clear();
-    lines_.no_answer(WaitingLines::Reached::nothing, input.tried, now);
+    // As for a Refused of a daemon that has not proved itself: it counts at the start alone.
+    if (input.reached == ConnectionFailed::Reached::refused && !ever_received_) {
+        link_ = Link::none;
+        return on_job_over(
+            native::Refused{native::RefusalReason::secret, cat("job '", config_.job, "': ", input.tried)});
+    }
+    const bool is_nobody = input.reached == ConnectionFailed::Reached::nobody;
+    lines_.no_answer(is_nobody ? WaitingLines::Reached::nothing : WaitingLines::Reached::a_peer, input.tried, now);
     note_timeout(now);
     try_next_endpoint(now);
     retry_later(now);

@@ -47,14 +47,25 @@ struct ClientConfig {
     native::KeyedHash secret;     ///< the job's secret; empty: none
     std::string secret_seed;      ///< random bytes for this agent's challenges
     RoundSecret peers_secret;     ///< proves the questions between agents; empty: no secret
+    /// Of the job's key, for TLS to other hosts (secret/control_key.h); empty: there is no key.
+    std::string tls_identity;
+    std::string tls_key;
+    bool tls_on_loopback = false;  ///< also where clear text and proofs would do
 };
 
 // ---- inputs ----
 struct ConnectionOpened {
-    std::string address;  ///< the one that answered
+    std::string address;     ///< the one that answered
+    bool is_proven = false;  ///< by TLS, both sides have the job's key
 };
 struct ConnectionFailed {
+    enum class Reached {
+        nobody,
+        stranger,  ///< which does not speak muster's protocol
+        refused,   ///< a daemon, which reports that it has another key than this node; that is not proved
+    };
     std::string tried;  ///< "10.0.0.1: connection refused, fe80::1: no route"
+    Reached reached = Reached::nobody;
 };
 struct ConnectionClosed {
     std::string why;

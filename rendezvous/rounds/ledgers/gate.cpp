@@ -35,4 +35,10 @@ bool Gate::is_shut_for(const std::string& source, Instant now) const {
     return found != sources_.end() && found->second.wrong_count >= wrong_max && now < found->second.since + memory;
 }
 
+std::string how_to_copy(const NodeIdentity& node) {
+    return cat("copy it from the host of the rendezvous (muster key show | ssh ",
+               node.host.empty() ? std::string("NODE") : node.host,
+               " muster key set), or set the same MUSTER_SECRET_FILE or MUSTER_KEY");
+}
+
 }  // namespace muster::rendezvous

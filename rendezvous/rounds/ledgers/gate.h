@@ -52,4 +52,7 @@ class Gate {
     std::map<std::string, Source> sources_;
 };
 
+/// For messages: how `node` gets the secret of this rendezvous.
+std::string how_to_copy(const NodeIdentity& node);
+
 }  // namespace muster::rendezvous

@@ -9,7 +9,7 @@
 #include <future>
 
 #include "rendezvous/client/client.h"
-#include "rendezvous/secret/job_key.h"
+#include "rendezvous/secret/control_key.h"
 #include "rendezvous/servers/round_store.h"
 #include "tests/integration/net/running_daemon.h"
 
@@ -81,6 +81,22 @@ std::unique_ptr<Daemon> open_daemon(EventLoop& loop, std::uint16_t port, DaemonC
     auto opened = Daemon::open(loop, std::move(config));
     REQUIRE(opened.has_value());
     return std::move(*opened);
+}
+
+DaemonConfig with_secret(const std::string& secret) {
+    DaemonConfig config;
+    config.keys = job_keys({.text = secret, .origin = {}});
+    config.server.secret_seed = secret;
+    return config;
+}
+
+ClientConfig over_tls(const std::string& secret) {
+    ClientConfig config;
+    auto control = control_key(job_key({.text = secret, .origin = {}}, "job"), "job");
+    config.tls_identity = std::move(control.identity);
+    config.tls_key = std::move(control.key);
+    config.tls_on_loopback = true;
+    return config;
 }
 
 }  // namespace
@@ -200,19 +216,90 @@ TEST_CASE("an address at which a stranger answers is left for the others that ar
     CHECK(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
 }
 
-TEST_CASE("agents of a round that come upon a daemon of another secret go to the next address of their own") {
+TEST_CASE("agents with the job's key join, succeed and leave over TLS") {
     EventLoop loop;
-    const auto with_secret = [](const std::string& key) {
-        DaemonConfig config;
-        config.keys = job_keys({.text = key, .origin = {}});
-        config.server.secret_seed = key;
-        return config;
-    };
+    const auto daemon = open_daemon(loop, 0, with_secret("ours"));
+    loop.start_thread();
+    boost::asio::io_context io;
+    // No hash for proofs: in clear text they would be refused.
+    Agent first(io, {"127.0.0.1", daemon->port()}, 1, 600s, over_tls("ours"));
+    Agent second(io, {"localhost", daemon->port()}, 2, 600s, over_tls("ours"));
+    auto join = join_of_two();
+    join.arguments = std::string(500, 'a');
+    first.client.join(join);
+    second.client.join(join);
+    REQUIRE(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
+    first.client.workers_succeeded();
+    second.client.workers_succeeded();
+    REQUIRE(run_until(io, [&] { return first.find<native::JobEnded>() && second.find<native::JobEnded>(); }));
+    CHECK(first.find<native::JobEnded>()->outcome == native::JobOutcome::succeeded);
+    first.client.end_acknowledged();
+    second.client.end_acknowledged();
+    int flushed = 0;
+    first.client.flush(patience, [&] { ++flushed; });
+    second.client.flush(patience, [&] { ++flushed; });
+    CHECK(run_until(io, [&] { return flushed == 2; }));
+    CHECK(run_until(io, [&] { return daemon->idle(); }));
+}
+
+TEST_CASE("agents come back over TLS to a daemon that was started again") {
+    EventLoop loop;
     auto daemon = open_daemon(loop, 0, with_secret("ours"), "127.0.0.1");
     const auto port = daemon->port();
     loop.start_thread();
     boost::asio::io_context io;
-    ClientConfig known;
+    Agent first(io, {"127.0.0.1", port}, 1, 600s, over_tls("ours"));
+    Agent second(io, {"127.0.0.1", port}, 2, 600s, over_tls("ours"));
+    first.client.join(join_of_two());
+    second.client.join(join_of_two());
+    REQUIRE(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
+    daemon.reset();
+    daemon = open_daemon(loop, port, with_secret("ours"), "127.0.0.1");
+    first.client.workers_succeeded();
+    second.client.workers_succeeded();
+    CHECK(run_until(io, [&] { return first.find<native::JobEnded>() && second.find<native::JobEnded>(); }));
+}
+
+TEST_CASE("a node with another secret, or with one that the daemon has not, is refused in one sentence") {
+    const bool has_key = GENERATE(true, false);
+    EventLoop loop;
+    const auto daemon = open_daemon(loop, 0, has_key ? with_secret("ours") : DaemonConfig{});
+    loop.start_thread();
+    boost::asio::io_context io;
+    Agent agent(io, {"127.0.0.1", daemon->port()}, 1, 600s, over_tls("theirs"));
+    agent.client.join(join_of_two());
+    REQUIRE(run_until(io, [&] { return agent.find<native::Refused>() != nullptr; }));
+    const auto& refused = *agent.find<native::Refused>();
+    CHECK(refused.reason == native::RefusalReason::secret);
+    CHECK(refused.why.find(has_key ? "another secret than this node" : "the rendezvous has no secret") !=
+          std::string::npos);
+    CHECK(refused.why.starts_with("job 'job' at 127.0.0.1:"));
+}
+
+TEST_CASE("a port that closes at the first word of TLS is named, and tried until the time is up") {
+    boost::asio::io_context io;
+    boost::asio::ip::tcp::acceptor port(io, {boost::asio::ip::address_v4::loopback(), 0});
+    std::function<void()> accept = [&] {
+        port.async_accept([&](const boost::system::error_code& failure, boost::asio::ip::tcp::socket) {
+            if (!failure) accept();
+        });
+    };
+    accept();
+    Agent agent(io, {"127.0.0.1", port.local_endpoint().port()}, 1, 1s, over_tls("ours"));
+    agent.client.join(join_of_two());
+    REQUIRE(run_until(io, [&] { return !agent.lost.empty(); }));
+    INFO(agent.lost);
+    CHECK(agent.lost.find("no TLS is spoken there") != std::string::npos);
+}
+
+TEST_CASE("agents of a round that come upon a daemon of another secret go to the next address of their own") {
+    const bool speaks_tls = GENERATE(false, true);
+    EventLoop loop;
+    auto daemon = open_daemon(loop, 0, with_secret("ours"), "127.0.0.1");
+    const auto port = daemon->port();
+    loop.start_thread();
+    boost::asio::io_context io;
+    ClientConfig known = speaks_tls ? over_tls("ours") : ClientConfig{};
     known.known_addresses = "127.0.0.2,127.0.0.1";
     known.secret = control_hash(job_key({.text = "ours", .origin = {}}, "job"));
     known.secret_seed = "seed";

@@ -6,11 +6,37 @@
 #include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/running_daemon.h"
+#include "tests/integration/net/tls_socket.h"
 
 using namespace muster;
 using namespace muster::rendezvous;
 
 namespace {
+
+const Secret secret{.text = "a secret of 16 B", .origin = {}};
+
+DaemonConfig with_secret() {
+    DaemonConfig config;
+    config.keys = job_keys(secret);
+    config.server.secret_seed = "seed";
+    return config;
+}
+
+/// An address of this host at which it meets itself as another host would; empty without a network.
+std::string far_address() {
+    const auto own = own_addresses();
+    const auto far = std::ranges::find_if(
+        own, [](const auto& address) { return !is_loopback(address) && address.find('%') == std::string::npos; });
+    return far == own.end() ? std::string() : *far;
+}
+
+native::Refused refusal_in(const std::string& bytes) {
+    native::FrameReader reader(native::Sender::daemon);
+    reader.append(bytes);
+    const auto message = reader.next();
+    REQUIRE((message.has_value() && message.value()));
+    return std::get<native::Refused>(*message.value());
+}
 
 std::string hello_and_ping() {
     std::string bytes;
@@ -105,12 +131,7 @@ TEST_CASE("a web page of another name cannot read the status through a browser h
 }
 
 TEST_CASE("with a secret, other hosts see the status with its token alone") {
-    const auto own = own_addresses();
-    DaemonConfig config;
-    const Secret secret{.text = "a secret of 16 B", .origin = {}};
-    config.keys = job_keys(secret);
-    config.server.secret_seed = "seed";
-    const RunningDaemon running(std::move(config));
+    const RunningDaemon running(with_secret());
     const auto get = [&](const std::string& address, const std::string& path, const std::string& header) {
         const auto socket = running.connect(address);
         socket.send("GET " + path + " HTTP/1.0\r\n" + header + "\r\n");
@@ -118,16 +139,70 @@ TEST_CASE("with a secret, other hosts see the status with its token alone") {
         return socket.receive_all(closed);
     };
     CHECK(get("127.0.0.1", "/status", "").starts_with("HTTP/1.1 200 "));
-    const auto far = std::ranges::find_if(
-        own, [](const auto& address) { return !is_loopback(address) && address.find('%') == std::string::npos; });
-    if (far == own.end()) return;  // a host without a network
+    const auto far = far_address();
+    if (far.empty()) return;  // a host without a network
     for (const auto* path : {"/status", "/metrics"}) {
-        CHECK(get(*far, path, "").starts_with("HTTP/1.1 401 "));
-        CHECK(get(*far, path, "Authorization: Bearer 00\r\n").starts_with("HTTP/1.1 401 "));
+        CHECK(get(far, path, "").starts_with("HTTP/1.1 401 "));
+        CHECK(get(far, path, "Authorization: Bearer 00\r\n").starts_with("HTTP/1.1 401 "));
         const auto token = status_token(job_key(secret, {}));
-        CHECK(get(*far, path, "Authorization: Bearer " + token + "\r\n").starts_with("HTTP/1.1 200 "));
+        CHECK(get(far, path, "Authorization: Bearer " + token + "\r\n").starts_with("HTTP/1.1 200 "));
     }
-    CHECK(get(*far, "/healthz", "").starts_with("HTTP/1.1 200 "));
+    CHECK(get(far, "/healthz", "").starts_with("HTTP/1.1 200 "));
+}
+
+TEST_CASE("each dialect is served inside TLS, however large what it says") {
+    const RunningDaemon running(with_secret());
+    const auto connect = [&] { return TlsSocket(running.connect(), job_key(secret, "dialects"), "dialects"); };
+    auto store = connect();
+    REQUIRE(store.is_open());
+    const std::string large(5 << 20, 'v');
+    store.send(c10d_bytes::validate + c10d_bytes::set("/k", large) + c10d_bytes::get("/k"));
+    CHECK(store.receive(8 + large.size()) == c10d_bytes::text(large));
+    auto browser = connect();
+    browser.send("GET /healthz HTTP/1.0\r\n\r\n");
+    CHECK(browser.receive_all().ends_with("\r\n\r\nok\n"));
+    CHECK(browser.channel().state() == PskChannel::State::ended);
+    auto agent = connect();
+    agent.send(hello_and_ping());
+    std::string pong;
+    native::append_frame(pong, native::Pong{.sequence = 5, .sent_ns = 11, .daemon_ns = 0});
+    CHECK(agent.receive(pong.size()).substr(0, 14) == pong.substr(0, 14));
+    auto twice = connect();
+    twice.send("\x16\x03\x01");  // TLS inside TLS
+    CHECK(twice.receive_all().empty());
+}
+
+TEST_CASE("the key of one job opens no other") {
+    const RunningDaemon running(with_secret());
+    TlsSocket other(running.connect(), job_key(secret, "another"), "another");
+    REQUIRE(other.is_open());
+    other.send(hello_and_ping());
+    const auto refused = refusal_in(other.receive_all());
+    CHECK(refused.reason == native::RefusalReason::secret);
+    CHECK(refused.why.find("the key of job 'another'") != std::string::npos);
+}
+
+TEST_CASE("with a secret, agents of other hosts are heard inside TLS alone") {
+    const auto far = far_address();
+    if (far.empty()) return;
+    const RunningDaemon running(with_secret());
+    for (const std::string challenge : {"", "prove it"}) {
+        native::Hello hello;
+        hello.job = "dialects";
+        hello.challenge = challenge;
+        std::string bytes;
+        native::append_frame(bytes, hello);
+        const auto socket = running.connect(far);
+        socket.send(bytes);
+        bool closed = false;
+        const auto refused = refusal_in(socket.receive_all(closed));
+        CHECK(closed);
+        CHECK(refused.reason == native::RefusalReason::secret);
+        CHECK(refused.why.find(challenge.empty() ? "has no secret" : "clear text") != std::string::npos);
+    }
+    TlsSocket agent(running.connect(far), job_key(secret, "dialects"), "dialects");
+    agent.send(hello_and_ping());
+    CHECK(agent.receive(1) == "\xB5");
 }
 
 TEST_CASE("a daemon that is bound to one address answers there and nowhere else") {

@@ -12,6 +12,8 @@ TEST_CASE("every first byte belongs to one dialect or to none") {
             CHECK(kind == DialectKind::c10d);
         else if (byte <= 18)
             CHECK(kind == DialectKind::unknown);
+        else if (byte == 0x16)
+            CHECK(kind == DialectKind::tls);
         else if ((byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z'))
             CHECK(kind == DialectKind::http);
         else

@@ -239,3 +239,35 @@ TEST_CASE("an agent of another protocol version is refused with both numbers, be
           std::string::npos);
     CHECK(closes(answer));
 }
+
+TEST_CASE("who has proved the job's key by TLS is let in at once, and for this job alone") {
+    Talk talk(hash_with("key"));
+    const auto connect = [&](std::string job) {
+        talk.server.step(
+            ConnectionAccepted{
+                .connection = ++talk.last, .peer = "10.0.0.1", .proven_job = std::move(job), .is_local = false},
+            talk.now);
+        return talk.last;
+    };
+    const auto agent = connect("job");
+    CHECK(talk.say(agent, hello_from(7, "")).actions.empty());
+    CHECK(sent<native::Assigned>(talk.say(agent, native::Join{})) != nullptr);
+    const auto stranger = talk.say(connect("another"), hello_from(8, ""));
+    REQUIRE(sent<native::Refused>(stranger) != nullptr);
+    CHECK(sent<native::Refused>(stranger)->reason == native::RefusalReason::secret);
+    CHECK(sent<native::Refused>(stranger)->why.find("'another'") != std::string::npos);
+    CHECK(closes(stranger));
+}
+
+TEST_CASE("agents of other hosts are heard in clear text only where there is no secret") {
+    for (const bool is_local : {true, false}) {
+        Talk talk(hash_with("key"));
+        talk.server.step(ConnectionAccepted{.connection = 1, .peer = "10.0.0.1", .is_local = is_local}, talk.now);
+        const auto answered = talk.say(1, hello_from(7));
+        CHECK((sent<native::Challenge>(answered) != nullptr) == is_local);
+        CHECK((sent<native::Refused>(answered) != nullptr) == !is_local);
+    }
+    Talk open({});
+    open.server.step(ConnectionAccepted{.connection = 1, .peer = "10.0.0.1", .is_local = false}, open.now);
+    CHECK(open.say(1, hello_from(7, "")).actions.empty());
+}

@@ -1,0 +1,119 @@
+#include "launcher/commands/daemon_talk.h"
+
+#include <array>
+#include <utility>
+
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/secret/control_key.h"
+#include "rendezvous/secret/job_secret.h"
+
+namespace muster::launcher {
+
+using rendezvous::PskChannel;
+using rendezvous::PskContext;
+
+Result<DaemonTalk> DaemonTalk::begin(const SocketAddress& daemon, native::Hello hello, const rendezvous::JobKey& key,
+                                     Instant deadline, std::optional<std::string>* leader) {
+    auto socket = rendezvous::BlockingSocket::connect(daemon, deadline);
+    if (!socket) return socket.error();
+    DaemonTalk talk(*std::move(socket), deadline);
+    const bool speaks_tls = !key.empty() && !is_loopback(daemon.numeric());
+    Result<void> known;
+    if (speaks_tls) known = talk.begin_tls(hello.job, key);
+    if (known) known = speaks_tls || key.empty() ? talk.say(hello) : talk.prove(std::move(hello), key);
+    if (leader != nullptr) *leader = talk.leader_;
+    if (!known) return known.error();
+    return talk;
+}
+
+Result<void> DaemonTalk::begin_tls(const std::string& job, const rendezvous::JobKey& key) {
+    auto control = rendezvous::control_key(key, job);
+    tls_ = std::make_unique<PskChannel>(PskContext::client(std::move(control.identity), std::move(control.key)));
+    while (tls_->state() == PskChannel::State::shaking)
+        if (auto done = receive(); !done) return done;
+    return flush();
+}
+
+/// In clear text the daemon asks for a proof, and gives its own.
+Result<void> DaemonTalk::prove(native::Hello hello, const rendezvous::JobKey& key) {
+    const auto secret = rendezvous::control_hash(key);
+    hello.challenge = secret(rendezvous::random_nonce());
+    if (auto said = say(hello); !said) return said;
+    const auto asked = hear<native::Challenge>();
+    if (!asked) return asked.error();
+    const auto proof = native::proof_of(secret, native::Prover::agent, hello, asked->nonce);
+    if (auto said = say(native::Proof{proof}); !said) return said;
+    const auto proven = hear<native::Challenge>();
+    if (!proven) return proven.error();
+    if (!same_digest(native::proof_of(secret, native::Prover::daemon, hello, asked->nonce), proven->proof))
+        return Error{Errc::permission_denied, "it does not know the job's secret"};
+    return {};
+}
+
+Result<void> DaemonTalk::say(const native::Message& message) {
+    std::string bytes;
+    native::append_frame(bytes, message);
+    if (!tls_) return socket_.send(bytes, deadline_);
+    tls_->write(bytes);
+    return flush();
+}
+
+Result<void> DaemonTalk::flush() {
+    const auto sent = socket_.send(tls_->output(), deadline_);
+    tls_->drop_output(tls_->output().size());
+    return sent;
+}
+
+Result<void> DaemonTalk::receive() {
+    if (tls_)
+        if (auto sent = flush(); !sent) return sent;
+    auto bytes = socket_.receive(deadline_);
+    if (!bytes) return bytes.error();
+    if (!tls_) {
+        reader_.append(*bytes);
+        return {};
+    }
+    std::array<char, 4'096> plain;
+    while (const auto size = tls_->read(*bytes, plain)) reader_.append({plain.data(), size});
+    if (tls_->state() == PskChannel::State::ended) return Error{Errc::peer_closed, "the server closed it"};
+    if (tls_->state() != PskChannel::State::failed) return {};
+    const bool other_key = tls_->failure() == PskChannel::Failure::wrong_key;
+    const bool no_key = tls_->failure() == PskChannel::Failure::no_key;
+    return Error{other_key || no_key ? Errc::permission_denied : Errc::bad_frame,
+                 other_key ? "it has another secret than this node, or none for this job"
+                 : no_key  ? "it has no secret, and this node has one"
+                           : cat("no TLS is spoken there: ", tls_->why(), "; is it a different version of muster?")};
+}
+
+Result<native::Message> DaemonTalk::next() {
+    for (;;) {
+        auto message = reader_.next();
+        if (!message) return message.error();
+        if (auto& whole = message.value()) {
+            if (const auto* refused = std::get_if<native::Refused>(&*whole))
+                return Error{Errc::permission_denied, refused->why};
+            if (const auto* other = std::get_if<native::NotLeader>(&*whole)) {
+                leader_ = other->leader;
+                return Error{Errc::unreachable, leader_->empty()
+                                                    ? std::string("it is not the leader, and no leader is known")
+                                                    : cat("it is not the leader; the leader is ", *leader_)};
+            }
+            return *std::move(whole);
+        }
+        if (auto received = receive(); !received) return received.error();
+    }
+}
+
+Result<void> DaemonTalk::end() {
+    if (tls_) {
+        tls_->close();
+        if (auto sent = flush(); !sent) return sent;
+    }
+    socket_.end_sending();
+    for (;;)
+        if (const auto message = next(); !message)
+            return message.error().code == Errc::peer_closed ? Result<void>() : Result<void>(message.error());
+}
+
+}  // namespace muster::launcher

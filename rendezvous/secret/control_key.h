@@ -1,0 +1,27 @@
+// The pre-shared key of a job's control connections (TLS, tls/psk_channel.h), and its name on the wire.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "rendezvous/secret/job_key.h"
+
+namespace muster::rendezvous {
+
+struct ControlKey {
+    /// 16 hexadecimal digits that tell the keys of a job apart during a change, and the job's name. They show neither
+    /// key.
+    std::string identity;
+    std::string key;  ///< 32 bytes; not the one of proofs in clear text
+};
+
+/// `key` is not empty.
+ControlKey control_key(const JobKey& key, std::string_view job);
+
+/// The job that an identity names; empty where it is malformed.
+std::string_view job_of_identity(std::string_view identity);
+
+/// Of the keys that are accepted for the identity's job, the one that has this identity; empty if none has.
+std::string find_control_key(const JobKeys& accepted, std::string_view identity);
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,133 @@
+#include <algorithm>
+#include <utility>
+
+#include "tests/support/catch.h"
+#include "tests/unit/rendezvous/client/dialogue.h"
+
+namespace muster::test {
+
+TEST_CASE("with a secret nothing is said before the challenge, and nobody is believed before the proof") {
+    const native::KeyedHash hash = [](std::string_view text) {
+        return std::to_string(std::hash<std::string_view>{}(text));
+    };
+    const auto with_secret = [&] {
+        Dialogue talk;
+        talk.config.secret = hash;
+        talk.core.emplace(talk.config);
+        talk.join();
+        return talk;
+    };
+    auto talk = with_secret();
+    CHECK(talk.open() == Lines{"send Hello"});
+    CHECK(talk.lines(talk.core->command({}, talk.now)).empty());
+    CHECK(talk.daemon(native::Challenge{"nonce", ""}) == Lines{"send Proof"});
+    // Whoever asked may be anybody.
+    CHECK(talk.daemon(Dialogue::assigned()).front() == "disconnect a stranger");
+
+    auto fooled = with_secret();
+    fooled.open();
+    fooled.daemon(native::Challenge{"nonce", ""});
+    CHECK(fooled.daemon(native::Challenge{"", "made up"}).front() == "disconnect a stranger");
+
+    auto honest = with_secret();
+    native::Hello hello;
+    for (const auto& output : honest.core->step(ConnectionOpened{"10.0.0.1"}, honest.now))
+        if (const auto* send = std::get_if<Send>(&output)) hello = std::get<native::Hello>(send->message);
+    CHECK_FALSE(hello.challenge.empty());
+    CHECK(honest.lines(honest.core->command({}, honest.now)).empty());
+    CHECK(honest.daemon(native::Challenge{"nonce", ""}) == Lines{"send Proof"});
+    CHECK(honest.daemon(native::Challenge{"", native::proof_of(hash, native::Prover::daemon, hello, "nonce")}) ==
+          Lines{"send Join", "send Command", "send Ping"});
+    CHECK(honest.daemon(Dialogue::assigned()) == Lines{"deliver Assigned"});
+}
+
+TEST_CASE("each connection is proved anew, and after the first one no stranger's word ends anything") {
+    const auto hash_with = [](std::string key) -> native::KeyedHash {
+        return
+            [key](std::string_view text) { return std::to_string(std::hash<std::string>{}(key + std::string(text))); };
+    };
+    const auto hash = hash_with("key");
+    Dialogue talk;
+    talk.config.secret = hash;
+    talk.config.secret_seed = "random";
+    talk.core.emplace(talk.config);
+    talk.join();
+    native::Hello hello;
+    native::Proof proof;
+    /// Up to the daemon's proof, by somebody who has that key.
+    const auto shake_hands = [&](const native::KeyedHash& theirs, const char* nonce) {
+        talk.open();
+        hello = std::get<native::Hello>(talk.last_sent);
+        for (const auto& output : talk.core->step(MessageReceived{native::Challenge{nonce, ""}}, talk.now))
+            if (const auto* send = std::get_if<Send>(&output))
+                if (const auto* said = std::get_if<native::Proof>(&send->message)) proof = *said;
+        return talk.daemon(native::Challenge{"", native::proof_of(theirs, native::Prover::daemon, hello, nonce)});
+    };
+    CHECK(shake_hands(hash, "one").front() == "send Join");
+    CHECK(proof.proof == native::proof_of(hash, native::Prover::agent, hello, "one"));
+    const auto first_hello = hello;
+    CHECK(talk.daemon(Dialogue::assigned()) == Lines{"deliver Assigned"});
+    // Somebody else answers at that address: he has another secret, or begins with what only the daemon may say.
+    talk.broken();
+    talk.pass(20ms);
+    CHECK(shake_hands(hash_with("other"), "one").front() == "disconnect a stranger");
+    CHECK(hello.challenge != first_hello.challenge);
+    for (const native::Message& said :
+         {native::Message(native::Refused{native::RefusalReason::secret, "no"}), native::Message(native::Drain{"go"}),
+          native::Message(native::RoundEnded{0, native::RoundEndReason::node_lost, true, "x"}),
+          native::Message(native::FaultOrdered{1, 0, {}})}) {
+        talk.pass(1s);
+        talk.open();
+        talk.daemon(native::Challenge{"two", ""});
+        CHECK(talk.daemon(said) == Lines{"disconnect a stranger"});
+    }
+    // The daemon is back.
+    talk.pass(1s);
+    CHECK(shake_hands(hash, "three").front() == "send Resume");
+    CHECK(talk.daemon(native::Drain{"go"}) == Lines{"deliver Drain"});
+}
+
+TEST_CASE("a daemon that asks for nothing is left after half a lease, and a refusal is heard from anybody") {
+    Dialogue talk;
+    talk.config.secret = [](std::string_view) { return std::string("x"); };
+    talk.core.emplace(talk.config);
+    talk.join();
+    talk.open();
+    const auto later = talk.pass(talk.config.lease);
+    CHECK(std::find(later.begin(), later.end(), "disconnect") != later.end());
+    talk.open();
+    CHECK(talk.daemon(native::Refused{native::RefusalReason::secret, "no"}) == Lines{"deliver Refused"});
+}
+
+TEST_CASE("over TLS both sides have proved the key: no proofs, and everything is said at once") {
+    Dialogue talk;
+    talk.config.secret = [](std::string_view) { return std::string("x"); };
+    talk.core.emplace(talk.config);
+    talk.join();
+    CHECK(talk.hears(ConnectionOpened{.address = "10.0.0.1", .is_proven = true}) ==
+          Lines{"send Hello", "send Join", "send Ping"});
+    CHECK(talk.daemon(Dialogue::assigned()).front() == "deliver Assigned");
+}
+
+TEST_CASE("a handshake that the daemon refuses ends a node that has heard nothing yet, and no workers") {
+    const ConnectionFailed refusal{.tried = "10.0.0.1: another secret", .reached = ConnectionFailed::Reached::refused};
+    Dialogue first;
+    first.join();
+    CHECK(first.hears(refusal) == Lines{"deliver Refused"});
+    CHECK(first.pass(100s).empty());
+    Dialogue later;
+    later.settle_in();
+    later.broken();
+    later.pass(20ms);
+    CHECK_FALSE(any_starts_with(later.hears(refusal), "deliver"));
+    CHECK(any_starts_with(later.pass(1s), "connect"));
+}
+
+TEST_CASE("a daemon that asks for a secret which this node has not is not served") {
+    Dialogue talk;
+    talk.join();
+    talk.open();
+    CHECK(talk.daemon(native::Challenge{"nonce", ""}).front() == "disconnect a stranger");
+}
+
+}  // namespace muster::test
