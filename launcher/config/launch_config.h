@@ -87,6 +87,7 @@ struct LaunchConfig {
 
     bool allow_root = false;                   ///< --allow-root: workers may run as root under a systemd unit.
     LocalUsers local_users = LocalUsers::own;  ///< --local-users, for each port of this node.
+    std::string wire_security = "auth";        ///< --wire-security: auth or encrypt.
     bool insecure = false;                     ///< --insecure: ports accept other hosts without a key.
     /// The job's key (rendezvous/secret/job_key.h). Empty: every node that reaches the rendezvous may join.
     std::string key;

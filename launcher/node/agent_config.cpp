@@ -10,6 +10,7 @@
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/job_key.h"
+#include "rendezvous/secret/job_secret.h"
 
 namespace muster::launcher {
 
@@ -94,6 +95,12 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
         agent.workers.master_port = config.endpoint.port;
     }
 
+    agent.workers.wire_security = config.wire_security;
+    if (!config.key.empty()) {
+        agent.ranks_key = [key = config.key](Round round) {
+            return rendezvous::derived_key(key, cat("ranks/", round));
+        };
+    }
     agent.network = node.network;
     agent.logs.base = config.log_dir;
     agent.logs.none = config.log_dir_null;
@@ -133,7 +140,12 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     client.join_timeout = config.join_timeout;
     client.lease = config.lease;
     client.lost_timeout = config.lost_timeout;
+    client.stop_grace = config.grace;
     client.secret = rendezvous::control_hash(config.key);
+    if (!config.key.empty())
+        client.peers_secret = [key = config.key](Round round) {
+            return rendezvous::keyed_hash(rendezvous::derived_key(key, cat("peers/", round)));
+        };
     return client;
 }
 

@@ -144,7 +144,13 @@ void open_log(const LaunchConfig& config, const Environment& environment) {
         set_journal_field("MUSTER_JOB", shown_job(config));
 }
 
-Result<void> check_unit(ServiceUnit& unit, const LaunchConfig& config) {
+/// What a change of the configuration or of the unit alone can help; takes the unit's place.
+Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config) {
+    if (config.key.empty() && config.wire_security == "encrypt") {
+        return Error{Errc::invalid_argument,
+                     "--wire-security encrypt needs a key that all nodes of the job have: run `muster key` on a shared "
+                     "home directory, or set MUSTER_SECRET_FILE or MUSTER_KEY on every node"};
+    }
     if (auto user = unit.check_user(::geteuid(), config.allow_root); !user) return user;
     return config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);
 }
@@ -174,8 +180,8 @@ int launch(Launch launch, Environment environment) {
     auto entry = resolve_entry(config, environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
 
-    const auto claimed = check_unit(unit, config);
-    if (!claimed) return refuse(exit_codes::configuration, claimed.error().context, style);
+    const auto checked = check_configuration(unit, config);
+    if (!checked) return refuse(exit_codes::configuration, checked.error().context, style);
 
     // Before any other fork, thread or open file (guardian.h).
     auto guardian = agent::fork_guardian(guardian_config(config));

@@ -11,6 +11,7 @@
 #include "rendezvous/rounds/job.h"
 #include "rendezvous/rounds/job_record.h"
 #include "rendezvous/rounds/ledgers/gate.h"
+#include "rendezvous/rounds/ledgers/yielding_jobs.h"
 #include "rendezvous/rounds/status.h"
 #include "rendezvous/rounds/terms.h"
 
@@ -69,21 +70,22 @@ class Server::Implementation {
     void update(Entry& entry, const Turn& turn);
     static void attribute_lines(const Job& job, const Turn& turn);
     void judge_released(const std::string& id, Round next_round, std::vector<HeldJoin> released, const Turn& turn);
-    [[nodiscard]] Instant no_seal_before(const native::JobTerms& terms) const;
     void schedule(Entry& entry);
+    bool make_room(const Turn& turn);
     void note_complete(const Turn& turn);
     void refuse(Connections::iterator from, RefusalReason reason, std::string why, const Turn& turn);
     static void close(Connections::iterator connection, std::string why, const Turn& turn);
     [[nodiscard]] static Arrival arrival(Connections::iterator from);
 
     ServerConfig config_;
-    Instant started_;
+    const DaemonStart start_;
     bool complete_;  ///< no job runs that is not in jobs_ (or this is not kept)
     Gate gate_;
     Connections connections_;
     std::map<std::string, Entry> jobs_;
     std::set<std::pair<Instant, std::string>> agenda_;  ///< the jobs by deadline
-    std::optional<Instant> held_since_;                 ///< DecisionsHeld
+    YieldingJobs yielding_;
+    std::optional<Instant> held_since_;  ///< DecisionsHeld
 };
 
 std::string how_to_copy(const NodeIdentity& node) {
@@ -97,7 +99,7 @@ constexpr Duration complete_after = 60s;
 
 Server::Implementation::Implementation(ServerConfig config, Instant started, KeptState kept)
     : config_(std::move(config)),
-      started_(started),
+      start_{started, kept.complete},
       complete_(kept.complete || !config_.keep_records),
       gate_(config_.secret, config_.secret_seed) {
     if (kept.complete) config_.start_hold = StartHold::none;
@@ -373,17 +375,12 @@ Server::Implementation::Entry* Server::Implementation::find(const Connection& co
 Server::Implementation::Entry* Server::Implementation::find_or_create(Connections::iterator from,
                                                                       const native::JobTerms& terms, const Turn& turn) {
     if (auto* known = find(from->second)) return known;
-    if (jobs_.size() >= config_.jobs_max) {
+    if (jobs_.size() >= config_.jobs_max && !make_room(turn)) {
         refuse(from, RefusalReason::limit, cat("this daemon serves ", jobs_.size(), " jobs, its maximum"), turn);
         return nullptr;
     }
     const auto& id = from->second.hello->job;
-    return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, no_seal_before(terms))}).first->second;
-}
-
-Instant Server::Implementation::no_seal_before(const native::JobTerms& terms) const {
-    if (config_.start_hold == StartHold::none) return Instant::min();
-    return started_ + std::chrono::milliseconds(terms.lease_ms);
+    return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, start_)}).first->second;
 }
 
 /// The lines since the last call are this job's.
@@ -431,12 +428,23 @@ void Server::Implementation::judge_released(const std::string& id, Round next_ro
 
 /// A daemon that found no state waits for agents whose jobs it cannot know; the next one need not, once they had time.
 void Server::Implementation::note_complete(const Turn& turn) {
-    if (complete_ || turn.now < started_ + complete_after) return;
+    if (complete_ || turn.now < start_.at + complete_after) return;
     complete_ = true;
     turn.step.records.push_back(complete_record());
 }
 
+/// True when a job has given way.
+bool Server::Implementation::make_room(const Turn& turn) {
+    const auto* id = yielding_.first();
+    if (id == nullptr) return false;
+    auto& entry = jobs_.at(*id);
+    entry.job.give_way(turn);
+    update(entry, turn);
+    return true;
+}
+
 void Server::Implementation::schedule(Entry& entry) {
+    yielding_.rank(entry.job.id(), entry.job.forgotten() ? JobHold::firm : entry.job.hold());
     const auto due = entry.job.deadline();
     if (due != entry.due || entry.job.forgotten()) {
         agenda_.erase({entry.due, entry.job.id()});

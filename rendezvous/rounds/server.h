@@ -41,6 +41,8 @@ struct ServerConfig {
     native::HashesOf secret;              ///< of each job; empty: everybody may join
     std::string authentication = "none";  ///< for GET /status: "key", "local users" or "none"
     std::string secret_seed;              ///< beside a secret: random bytes, for its challenges
+    /// Beyond it the oldest job that this daemon never sealed a round of gives way, and then the one that has been
+    /// without agents for longest.
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
     bool allow_faults = false;         ///< muster fault may be aimed at this daemon itself
@@ -104,6 +106,14 @@ struct Record {
     std::string value;
 };
 
+/// A connection that is more than a stranger's: of an agent in a round that was sealed, or proven.
+struct KnownAgent {
+    ConnectionId connection = 0;
+    /// It has proved to know the secret, or is of a round that this daemon sealed with nodes of several addresses. One
+    /// host alone can make up any number of jobs of one node.
+    bool proven = false;
+};
+
 /// A log line, and the journal's fields of it.
 struct ServerLine {
     ServerLine(std::string text_) : text(std::move(text_)) {}
@@ -116,7 +126,8 @@ struct ServerLine {
 struct ServerStep {
     std::vector<ServerAction> actions;  ///< to be carried out in order, after `records` are persisted
     std::vector<Record> records;
-    std::vector<ServerLine> why;  ///< log lines, each once, when something changed
+    std::vector<KnownAgent> known;  ///< who has become known; may repeat
+    std::vector<ServerLine> why;    ///< log lines, each once, when something changed
 };
 
 struct KeptState;  // job_record.h

@@ -35,4 +35,9 @@ enum class Prover { agent, daemon };
 /// What each side puts into its proof: who it is, the job and the agent that Hello names, both nonces.
 std::string proof_of(const KeyedHash& hash, Prover prover, const Hello& hello, std::string_view nonce);
 
+/// The proof of a question between agents, and of the answer to it: of all fields but `proof` and the job, which is
+/// part of the key.
+std::string proof_of(const KeyedHash& hash, const PeerAsk& ask);
+std::string proof_of(const KeyedHash& hash, const PeerAsk& ask, const PeerAnswer& answer);
+
 }  // namespace muster::native

@@ -1,7 +1,6 @@
 """The samplers of the Python module without any package, and their page. `sampler_test.py c_api` runs the C program,
 `sampler_test.py packages` what needs PyTorch, with MUSTER_TEST_PYTHON."""
 import os
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -13,8 +12,9 @@ WORKERS = Path(os.environ["MUSTER_WORKERS"])
 MODULE = REPOSITORY / "worker_runtime/python"
 PAGE = "worker_runtime/data/DATA_ORDER.md"
 
-sys.path.insert(0, str(MODULE))
+sys.path[:0] = [str(MODULE), str(REPOSITORY / "tests/support")]
 import muster
+from torch_there import has_torch
 
 
 def run_block(python, block, ranks=1):
@@ -154,8 +154,7 @@ class Elastic(unittest.TestCase):
 class Packages(unittest.TestCase):
     def test_the_page_s_loader(self):
         python = os.environ.get("MUSTER_TEST_PYTHON", "")
-        there = Path(python).exists() and subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0
-        if not there:
+        if not has_torch(python):
             if os.environ.get("CI") == "true":
                 self.fail(f"{python} has no torch; run scripts/setup --tests")
             self.skipTest(f"{python} has no torch; run scripts/setup --tests")

@@ -10,6 +10,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "elastic"))
 from job import BIN, Job, wait_for  # noqa: E402
+from torch_there import has_torch  # noqa: E402
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 PYTHON = pathlib.Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
@@ -17,8 +18,7 @@ PYTHON = pathlib.Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".ven
 CI = os.environ.get("CI") == "true"
 # Root, and allowed to make namespaces.
 ROOT = CI or os.geteuid() == 0 and subprocess.run(["unshare", "--uts", "--mount", "true"], stderr=subprocess.DEVNULL).returncode == 0
-HAS_TORCH = CI or PYTHON.exists() and subprocess.run([PYTHON, "-c", "import importlib.util as u; assert u.find_spec('torch')"],
-                                                     stderr=subprocess.DEVNULL).returncode == 0
+HAS_TORCH = CI or has_torch(PYTHON)
 MEMORY_LIMIT = 400 << 20
 HOSTS = ("node-a", "node-b")
 # Before a command: a launcher, and so its workers, ends with the test, however that ends.

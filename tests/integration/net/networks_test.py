@@ -12,9 +12,10 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parents[2] / "support")]
 from cluster_networks import BIN, PORT, REPOSITORY, WORKERS, Cluster  # noqa: E402
 from hosts import ip, prepare, private  # noqa: E402
+from torch_there import has_torch  # noqa: E402
 
 PYTHON = pathlib.Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
 HERE = pathlib.Path(__file__).resolve().parent
@@ -450,16 +451,11 @@ CASES = (slow_resolver, slow_resolver_etcd, all_at_once_gloo, v6_only, v6_link_l
          no_names, dead_resolver, told_what_was_tried, copied_names, port_without_the_right, killed_on_another_host)
 
 
-def has_torch():
-    find = "import importlib.util as u; assert u.find_spec('torch')"
-    return PYTHON.exists() and subprocess.run([PYTHON, "-c", find], stderr=subprocess.DEVNULL).returncode == 0
-
-
 def lacks(case):
     """What the case needs and this machine has not; in CI all must be there."""
     if case.__name__.endswith("etcd") and shutil.which("etcd") is None:
         return "etcd"
-    if case.__name__.endswith("gloo") and not has_torch():
+    if case.__name__.endswith("gloo") and not has_torch(PYTHON):
         return "PyTorch"
     return None
 

@@ -30,8 +30,9 @@ class ScriptedState final : public StateStore {
 };
 
 struct SharedDaemon {
-    explicit SharedDaemon(JobKeys keys = {}) {
+    explicit SharedDaemon(JobKeys keys = {}, NetLimits limits = {}) {
         DaemonConfig config;
+        config.limits = limits;
         config.listen = {.address = "127.0.0.1", .ports = {0, 0}};
         config.server.keep_records = true;
         config.keys = std::move(keys);
@@ -174,6 +175,31 @@ TEST_CASE("each reign asks for the secret with nonces of its own") {
     CHECK(nonces[0] != nonces[1]);
     CHECK(nonces[1] != nonces[2]);
     CHECK(nonces[0] != nonces[2]);
+}
+
+TEST_CASE("steps that wait for the state weigh on the memory, and beyond their limit only pings are served") {
+    NetLimits limits;
+    limits.unpersisted_bytes_max = 500;
+    SharedDaemon shared({}, limits);
+    shared.lead();
+    shared.loop.invoke([&] { shared.state->keeps = false; });
+    Agent agent(shared);
+    agent.join();
+    for (int i = 0; i < 2; ++i) {
+        agent.say(native::Ping{});
+        const auto answer = agent.hear();
+        REQUIRE(answer.has_value());
+        CHECK(std::holds_alternative<native::Pong>(*answer));
+    }
+    const PlainSocket reader("127.0.0.1", shared.daemon->port());
+    reader.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    bool closed = false;
+    const auto page = reader.receive_all(closed);
+    const auto at = page.find("\nmuster_memory_bytes ");
+    REQUIRE(at != std::string::npos);
+    CHECK(std::stod(page.substr(at + 21)) >= 500);
+    agent.say(native::Leave{"it has enough"});
+    CHECK_FALSE(agent.hear().has_value());
 }
 
 }  // namespace muster

@@ -12,14 +12,11 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from ports import free_port  # noqa: E402
+from torch_there import has_torch  # noqa: E402
 
 MUSTER = os.environ["MUSTER_BINARY"]
 PYTHON = os.environ.get("MUSTER_TEST_PYTHON", sys.executable)
 SECONDS_MAX = 200  # two imports of PyTorch on a busy machine
-
-
-def torch_is_there():
-    return subprocess.run([PYTHON, "-c", "import torch.distributed.run"], capture_output=True, timeout=SECONDS_MAX).returncode == 0
 
 
 class Node:
@@ -53,7 +50,7 @@ def wait_for(what, holds):
         time.sleep(0.05)
 
 
-@unittest.skipUnless(torch_is_there(), "needs PyTorch")
+@unittest.skipUnless(has_torch(PYTHON), "needs PyTorch")
 class Mixed(unittest.TestCase):
     def check(self, host, guest, expected):
         """`host` and `guest` make commands from a port; `expected` is what the one of muster says."""

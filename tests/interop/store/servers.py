@@ -6,13 +6,16 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1] / "support"))
+from torch_there import has_torch  # noqa: E402
+
 REPOSITORY = HERE.parents[2]
 PYTHON = pathlib.Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv" / "bin" / "python")
 
 
 def require_torch(test):
     """Ends the program as skipped (77) where there is no PyTorch; in CI that is a failure."""
-    if PYTHON.exists() and subprocess.run([PYTHON, "-c", "import torch"], capture_output=True).returncode == 0:
+    if has_torch(PYTHON):
         return
     if os.environ.get("CI") == "true":
         sys.exit(f"{test}: {PYTHON} has no torch, which CI requires (scripts/setup --tests installs it)")

@@ -14,13 +14,9 @@ DEADLINE = 180
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "integration" / "elastic"))
 from job import free_port, wait_for  # noqa: E402
+from torch_there import has_torch  # noqa: E402
 
-
-def has_torch():
-    return PYTHON.exists() and subprocess.run([PYTHON, "-c", "import torch"], capture_output=True).returncode == 0
-
-
-if not has_torch():
+if not has_torch(PYTHON):
     if os.environ.get("CI") == "true":
         sys.exit(f"training: {PYTHON} has no torch, which CI requires (scripts/setup --tests installs it)")
     print(f"training: skipped, {PYTHON} has no torch (scripts/setup --tests installs it)")
