@@ -77,6 +77,10 @@ class Secret(unittest.TestCase):
             self.assertEqual(auth_of(job), "key")
             self.assertTrue([address for address in listeners(job) if not is_loopback(address)])
             key = (job.directory / ".muster/key").read_text().strip()
+            for pid in job.processes():
+                self.assertNotIn(key.encode(), pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
+            for worker in job.starts():
+                self.assertNotIn(key.encode(), pathlib.Path(f"/proc/{worker['pid']}/environ").read_bytes())
             told = [node for node in nodes if "muster key show | ssh NODE muster key set" in node.err.read_text()]
             self.assertEqual(len(told), 1)
             job.finish()
