@@ -80,6 +80,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
 
     bool closed = false;
     std::string address_;
+    std::string ranks_key_;
     WorkerFacts facts_;
     std::map<local::HandoverKind, std::vector<MemoryHandover>> handovers_;  // the newest last
     asio::posix::stream_descriptor listener_;
@@ -121,8 +122,11 @@ void AgentChannel::Body::accept() {
     }
     // Its end may lie in the queue still.
     if (socket.valid() && worker_.is_open()) read_some();
-    // One worker, one connection: a second one (a forked data loader) is closed at once. So are strangers.
-    if (!socket.valid() || worker_.is_open() || !peer_is_our_user(socket.get())) return;
+    // Strangers get nothing. One worker, one connection: a second one (a forked data loader) is closed at once.
+    if (!socket.valid() || !peer_is_our_user(socket.get())) return;
+    if (!ranks_key_.empty() && send_datagram(socket.get(), local::encode(local::RanksKey{ranks_key_})) != 0)
+        log(LogLevel::info, "the key of the ranks did not reach the worker at ", address_);
+    if (worker_.is_open()) return;
     boost::system::error_code failure;
     worker_.assign(socket.get(), failure);
     if (failure) return;
@@ -268,6 +272,10 @@ AgentChannel::~AgentChannel() {
     body_->accept_timer_.cancel();
     body_->hang_up();
     body_->handovers_.clear();
+}
+
+void AgentChannel::set_ranks_key(std::string key) {
+    body_->ranks_key_ = std::move(key);
 }
 
 const std::string& AgentChannel::address() const {

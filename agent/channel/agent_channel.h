@@ -56,6 +56,10 @@ class AgentChannel {
     AgentChannel(const AgentChannel&) = delete;
     AgentChannel& operator=(const AgentChannel&) = delete;
 
+    /// Sent first on every connection from now on, also on one that is closed at once because the worker has one: a
+    /// worker's child may be the program that needs it. 32 bytes, or none.
+    void set_ranks_key(std::string key);
+
     /// For MUSTER_AGENT_SOCKET: "@" stands for the zero byte of an abstract address.
     [[nodiscard]] const std::string& address() const;
 

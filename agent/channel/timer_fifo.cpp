@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +12,6 @@
 #include <utility>
 
 #include "rendezvous/base/file_descriptor.h"
-#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 
@@ -36,12 +36,6 @@ bool ended_by(const WorkerEnd& end, std::int32_t signal) {
     return exited != nullptr && exited->code == shell_base + signal;
 }
 
-std::string random_letters() {
-    std::string letters;
-    for (const char byte : random_bytes(16)) letters += static_cast<char>('a' + static_cast<unsigned char>(byte) % 26);
-    return letters;
-}
-
 Result<FileDescriptor> make_fifo(const std::string& path) {
     struct stat facts {};
     if (::lstat(path.c_str(), &facts) == 0) {
@@ -60,14 +54,22 @@ Result<FileDescriptor> make_fifo(const std::string& path) {
 
 TimerFifo::~TimerFifo() {
     if (!path_.empty()) ::unlink(path_.c_str());
+    if (!directory_.empty()) ::rmdir(directory_.c_str());
 }
 
 Result<void> TimerFifo::open(std::map<std::string, std::string>& environment, const std::string& temporary) {
     const auto enabled = environment.find(enable_variable);
     if (enabled == environment.end() || enabled->second != "1") return {};
     auto& path = environment[path_variable];
-    // A name that nobody can take before: the directory is everybody's.
-    if (path.empty()) path = cat(temporary, "/watchdog_timer_", ::getpid(), '_', random_letters());
+    if (path.empty()) {
+        // A directory of our own, 0700: in the temporary one, which is everybody's, others could take or move the name.
+        auto made = temporary + "/muster-timers-XXXXXX";
+        if (::mkdtemp(made.data()) == nullptr)
+            return error_from_errno(errno, cat(path_variable, ": make a directory in ", temporary,
+                                               " (it is full or not writable? set TMPDIR to another one)"));
+        directory_ = std::move(made);
+        path = cat(directory_, "/watchdog_timer_", ::getpid());
+    }
     auto fifo = make_fifo(path);
     if (!fifo) return fifo.error();
     path_ = path;

@@ -27,8 +27,9 @@ class TimerFifo {
     TimerFifo(const TimerFifo&) = delete;
     TimerFifo& operator=(const TimerFifo&) = delete;
 
-    /// Where the environment asks for timers: makes the FIFO, an old one at its path being replaced, and writes its
-    /// path into the environment for the workers. An error names the path; what is no FIFO is left alone.
+    /// Where the environment asks for timers: makes the FIFO and writes its path into the environment for the workers.
+    /// A path that is given stays, and an old FIFO there is replaced; else a private directory in `temporary` is made
+    /// for it, which the destructor removes. An error names the path; what is no FIFO is left alone.
     Result<void> open(std::map<std::string, std::string>& environment, const std::string& temporary);
 
     void worker_started(std::uint32_t local_rank, std::int32_t pid) { leaders_[pid] = local_rank; }
@@ -50,6 +51,7 @@ class TimerFifo {
     boost::asio::posix::stream_descriptor fifo_;
     boost::asio::steady_timer expiry_;
     std::string path_;
+    std::string directory_;  ///< that was made for it; empty: none
     WorkerTimers timers_;
     std::map<std::int32_t, std::uint32_t> leaders_;          ///< Keyed by pid of a running worker: its local rank.
     std::map<std::int32_t, Sent> sent_;                      ///< The last signal, keyed by the leader's pid.

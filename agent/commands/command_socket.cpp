@@ -14,6 +14,7 @@
 #include "agent/commands/command_address.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/native/codec.h"
 
@@ -29,12 +30,11 @@ constexpr std::size_t connections_max = 16;
 constexpr std::size_t datagram_bytes_max = 8 * 1024;
 
 bool may_command(int socket) {
-    ucred peer{};
-    socklen_t size = sizeof peer;
-    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
-    if (peer.uid == ::geteuid() || peer.uid == 0) return true;
-    log(LogLevel::warning, "a command of user ", peer.uid, " (pid ", peer.pid,
-        ") was refused: it is not this job's user");
+    const auto user = peer_user(socket);
+    if (user && (*user == ::geteuid() || *user == 0)) return true;
+    log(LogLevel::warning, "a command of ",
+        user ? cat("user ", *user) : "a user who has no number in this user namespace",
+        " was refused: it is not this job's user");
     return false;
 }
 

@@ -21,6 +21,7 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
     if (run.has_error()) return run.error();
     attempt_ = attempt_directory(run.value(), assignment.restart_count);
     rank_base_ = assignment.rank_base;
+    const auto ranks_key = config_.ranks_key ? config_.ranks_key(assignment.round) : std::string();
     std::vector<WorkerCommand> commands;
     workers_.clear();
     forget_round();
@@ -40,7 +41,8 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
         const auto snapshot_count = snapshots_[local_rank].size() + copies_[local_rank].size();
         auto environment = worker_environment(config_.workers, assignment, local_rank,
                                               {.error_file = logs.error_file,
-                                               .agent_socket = open_channel(local_rank),
+                                               .agent_socket = open_channel(local_rank, ranks_key),
+                                               .has_ranks_key = !ranks_key.empty(),
                                                .snapshot_count = snapshot_count,
                                                .torch_hook = torch_.directory(),
                                                .torch_socket = torch_.socket(local_rank)});
@@ -103,7 +105,7 @@ std::int64_t WorkerCommands::checkpoint_step() {
 }
 
 /// Its address; empty when there is none, which no worker depends on.
-std::string WorkerCommands::open_channel(std::uint32_t local_rank) {
+std::string WorkerCommands::open_channel(std::uint32_t local_rank, const std::string& ranks_key) {
     auto channel = AgentChannel::open(loop_, local_rank, std::exchange(snapshots_[local_rank], {}),
                                       std::exchange(copies_[local_rank], {}));
     if (channel.has_error()) {
@@ -112,6 +114,7 @@ std::string WorkerCommands::open_channel(std::uint32_t local_rank) {
         return {};
     }
     channels_.push_back(std::move(channel.value()));
+    channels_.back()->set_ranks_key(ranks_key);
     return channels_.back()->address();
 }
 

@@ -57,7 +57,7 @@ class WorkerCommands {
     [[nodiscard]] std::int64_t snapshot_step() const;
     [[nodiscard]] std::int64_t local_step();
     void send_progress(const native::Assigned& assignment);
-    std::string open_channel(std::uint32_t local_rank);
+    std::string open_channel(std::uint32_t local_rank, const std::string& ranks_key);
 
     boost::asio::io_context& loop_;
     const AgentConfig& config_;

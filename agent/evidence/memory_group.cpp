@@ -22,16 +22,11 @@ struct FileNames {
 constexpr FileNames second_version{"memory.events", "memory.max", "memory.peak"};
 constexpr FileNames first_version{"memory.oom_control", "memory.limit_in_bytes", "memory.max_usage_in_bytes"};
 
-std::string above(const std::string& directory) {
-    const auto end = directory.rfind('/');
-    return end == std::string::npos ? std::string() : directory.substr(0, end);
-}
-
 /// From its group upwards, as far as there are groups.
 void find_limit(FoundMemoryGroup& found, const FileNames& names) {
     auto& group = found.group;
     found.peak_file = cat(group.path, '/', names.peak);
-    for (auto directory = group.path; !directory.empty(); directory = above(directory)) {
+    for (const auto& directory : group_and_ancestors(group.path)) {
         if (::access(cat(directory, "/cgroup.procs").c_str(), F_OK) != 0) break;
         const auto path = cat(directory, '/', names.limit);
         std::int64_t bytes = 0;
@@ -46,8 +41,8 @@ void find_limit(FoundMemoryGroup& found, const FileNames& names) {
     }
 }
 
-std::optional<FoundMemoryGroup> find_from(std::string directory, const FileNames& names) {
-    for (; !directory.empty(); directory = above(directory)) {
+std::optional<FoundMemoryGroup> find_from(std::string own, const FileNames& names) {
+    for (const auto& directory : group_and_ancestors(std::move(own))) {
         auto file = cat(directory, '/', names.counter);
         if (::access(file.c_str(), R_OK) != 0) continue;
         FoundMemoryGroup found;

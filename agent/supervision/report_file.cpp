@@ -127,7 +127,8 @@ struct Outcome {
 };
 
 json head(const ReportContext& context, int exit_code) {
-    return {{"format", 1}, {"job", context.job}, {"host", context.host}, {"outcome", ""}, {"exit_code", exit_code}};
+    return {{"format", 1},   {"job", context.job},    {"host", context.host}, {"auth", context.authentication},
+            {"outcome", ""}, {"exit_code", exit_code}};
 }
 
 std::string written(const json& file) {

@@ -117,6 +117,8 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
     variables.erase("MUSTER_SNAPSHOTS");
     if (files.snapshot_count > 0 && !files.agent_socket.empty())
         set_number(variables, "MUSTER_SNAPSHOTS", files.snapshot_count);
+    variables.erase("MUSTER_RANKS_SECURITY");
+    if (files.has_ranks_key) set(variables, "MUSTER_RANKS_SECURITY", spec.wire_security);
     if (files.agent_socket.empty())
         variables.erase("MUSTER_AGENT_SOCKET");  // an outer muster's is not ours to hand on
     else

@@ -10,6 +10,8 @@
 //   MUSTER_SNAPSHOTS      how many snapshots the channel will offer, which a worker in this place has given; else not
 //                         set
 //   MUSTER_AGENT_SOCKET   the agent-worker channel (rendezvous/wire/local), where there is one
+//   MUSTER_RANKS_SECURITY "auth" or "encrypt" (--wire-security), where the job has a key: the channel gives the workers
+//                         theirs, and they meet nobody without it; else not set
 #pragma once
 
 #include <cstddef>
@@ -48,7 +50,8 @@ struct WorkerSpec {
     /// would take the address of the host's name, which may be 127.0.1.1, or none, or a slow name service's. Empty: not
     /// known.
     std::string interface;
-    int preemption_signal = 0;  ///< MUSTER_PREEMPTION_SIGNAL: the runtime handles it. 0: none.
+    std::string wire_security = "auth";  ///< MUSTER_RANKS_SECURITY where workers have a key.
+    int preemption_signal = 0;           ///< MUSTER_PREEMPTION_SIGNAL: the runtime handles it. 0: none.
     std::string handled_signal_names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 };
 
@@ -56,6 +59,7 @@ struct WorkerSpec {
 struct WorkerFiles {
     std::string error_file;          ///< Empty: none, and TORCHELASTIC_ERROR_FILE is "".
     std::string agent_socket;        ///< Empty: no channel.
+    bool has_ranks_key = false;      ///< True if the channel gives the key of the ranks.
     std::size_t snapshot_count = 0;  ///< Number of snapshots that the channel offers first.
     std::string torch_hook;          ///< Appended to PYTHONPATH. Empty: no hook.
     std::string torch_socket;        ///< Socket on which the hook serves torch's debugging handlers. Empty: none.

@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "agent/commands/command_address.h"
 #include "launcher/commands/daemon_command.h"
@@ -19,10 +21,12 @@
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/secret/find_secret.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::launcher {
@@ -32,58 +36,83 @@ namespace {
 constexpr std::uint16_t default_port = 29'400;
 
 constexpr Duration answer_limit = 10s;  // The agent may be reconnecting to its daemon.
-/// A running agent accepts at once. A stopped one does not, and connect() blocks when its queue is full.
+/// A running agent accepts at once. The queue of a stopped one fills up.
 constexpr Duration connect_limit = 2s;
+constexpr Duration connect_pause = 20ms;
 constexpr std::size_t answer_bytes_max = 16 * 1024;
 
 struct Agent {
-    agent::CommandAddress address;
-    FileDescriptor socket;  ///< Belongs to the address's user. Not valid: the agent did not accept at once.
+    agent::CommandAddress address;  ///< with the user who owns the socket, as the kernel reports it
+    FileDescriptor socket;          ///< not valid: the agent has not accepted yet
 };
 
 std::string describe_agent(const agent::CommandAddress& address) {
     return cat("the agent of pid ", address.pid);
 }
 
-enum class Waits { no, yes };
+/// In a user namespace an agent names itself by another number than the one that it has here.
+bool lives_in_another_namespace(pid_t pid) {
+    const auto space_of = [](std::string_view process) {
+        std::array<char, 64> link{};
+        const auto size = ::readlink(cat("/proc/", process, "/ns/user").c_str(), link.data(), link.size());
+        return std::string(link.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+    };
+    const auto theirs = space_of(cat(pid));
+    return !theirs.empty() && theirs != space_of("self");
+}
 
-/// Connects to the socket of that name. Fails with bad_frame if it belongs to a user whom the name does not state:
-/// every user can bind every name.
-Result<FileDescriptor> connect_to(const agent::CommandAddress& agent, Waits waits) {
+/// The effective user of a process by its number, before anything is said to it.
+bool is_process_of(uid_t user, std::int32_t pid) {
+    const auto status = read_file(cat("/proc/", pid, "/status"));
+    for (const auto line : split(status, '\n')) {
+        uid_t effective = 0;
+        const auto fields = split(line, '\t');
+        if (fields.size() > 2 && fields[0] == "Uid:") return parse_number(fields[2], effective) && effective == user;
+    }
+    return false;
+}
+
+/// Connects to the socket of that name, without waiting, and writes into `agent` whose it is. Fails with bad_frame if
+/// it belongs to a user whom the name does not state (every user can bind every name), and with timed_out if the queue
+/// is full.
+Result<FileDescriptor> connect_to(agent::CommandAddress& agent) {
     const auto address = agent::write_command_address(agent);
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
     address.copy(name.sun_path + 1, sizeof name.sun_path - 2);
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + address.size());
-    FileDescriptor socket(
-        ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | (waits == Waits::no ? SOCK_NONBLOCK : 0), 0));
-    const timeval limit{.tv_sec = connect_limit / 1s, .tv_usec = 0};  // for connect() and send()
+    FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     ucred owner{};
     socklen_t owner_size = sizeof owner;
-    if (!socket.valid() || ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
-        ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0 ||
+    if (!socket.valid() || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0 ||
         ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &owner, &owner_size) != 0)
         return errno != EAGAIN ? error_from_errno(errno, cat("ask ", describe_agent(agent)))
                                : Error{Errc::timed_out, cat(describe_agent(agent),
                                                             " accepts no command and its queue is full; it was "
                                                             "probably stopped: send SIGCONT to continue it")};
-    if (owner.uid == agent.user) return socket;
+    const auto user = one_user(owner.uid);
+    if (user && (*user == agent.user || *user == ::geteuid() || lives_in_another_namespace(owner.pid))) {
+        agent.user = *user;
+        return socket;
+    }
     return Error{Errc::bad_frame,
-                 cat("the socket @", address, " belongs to user ", owner.uid, " (pid ", owner.pid, "), not to user ",
-                     agent.user, "; it was ignored: probably that process pretends to be an agent")};
+                 cat("the socket @", address, " belongs to ",
+                     user ? cat("user ", *user) : "a user without a number here", " (pid ", owner.pid,
+                     "), not to user ", agent.user, "; it was ignored: probably that process pretends to be an agent")};
 }
 
 /// Connects to each agent. Those that do not accept at once come last. `impostors` gets a line for each other socket.
 std::vector<Agent> real_agents(const std::vector<agent::CommandAddress>& addresses, std::string& impostors) {
     std::vector<Agent> agents;
     for (const auto& address : addresses) {
-        auto socket = connect_to(address, Waits::no);
-        if (socket)
-            agents.push_back({address, std::move(*socket)});
-        else if (socket.error().code == Errc::bad_frame)
+        Agent one{address, {}};
+        auto socket = connect_to(one.address);
+        if (!socket && socket.error().code == Errc::bad_frame) {
             impostors += cat("; ", socket.error().context);
-        else
-            agents.push_back({address, {}});
+            continue;
+        }
+        if (socket) one.socket = std::move(*socket);
+        agents.push_back(std::move(one));
     }
     std::ranges::stable_partition(agents, [](const auto& one) { return one.socket.valid(); });
     return agents;
@@ -97,7 +126,8 @@ Result<std::vector<Agent>> find_agents(const JobAddress& address) {
                                            " is not there (this container or chroot has no /proc: mount it)"));
     auto addresses = agent::command_addresses(read_file(table));
     const auto user = ::geteuid();
-    if (user != 0) std::erase_if(addresses, [&](const auto& one) { return one.user != user; });
+    if (user != 0)
+        std::erase_if(addresses, [&](const auto& one) { return one.user != user && !is_process_of(user, one.pid); });
     std::string impostors;
     auto agents = real_agents(addresses, impostors);
     std::set<std::string> jobs;
@@ -118,11 +148,6 @@ Result<std::vector<Agent>> find_agents(const JobAddress& address) {
 /// Sends the command to one agent. Fails if it does not answer.
 Result<native::CommandAnswer> ask(Agent& agent, const native::Command& command) {
     const auto who = describe_agent(agent.address);
-    if (!agent.socket.valid()) {
-        auto connected = connect_to(agent.address, Waits::yes);
-        if (!connected) return connected.error();
-        agent.socket = std::move(*connected);
-    }
     std::string frame;
     native::append_frame(frame, command);
     const auto& socket = agent.socket;
@@ -160,37 +185,68 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
         daemons.push_back(*endpoint);
     }
     auto secret = rendezvous::find_secret(value_of(environment));
-    if (!secret) return print_error(verb, exit_code_of_secret(secret.error()), secret.error().context);
+    if (!secret) return print_error(verb, exit_codes::configuration, secret.error().context);
     if (secret->text.empty())
         return wrong(
             "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE or MUSTER_KEY (see muster key --help), or "
             "run the command on a node of the job without --rdzv-endpoint");
     const auto heard =
-        command_daemon(daemons, address.job, command, rendezvous::hash_of(*std::move(secret)), answer_limit);
+        command_daemon(daemons, address.job, command,
+                       rendezvous::control_hash(rendezvous::job_key(*secret, address.job)), answer_limit);
     return heard ? tell(verb, *heard) : print_error(verb, 1, heard.error().context);
+}
+
+/// Of one user's agents. Root reaches those of all users. Each user's job is its own: one user's answer is no answer
+/// for another's.
+struct Outcome {
+    std::optional<native::CommandAnswer> done;
+    std::vector<std::string> troubles;  ///< each once
+    void note(std::string trouble) {
+        if (std::ranges::find(troubles, trouble) == troubles.end()) troubles.push_back(std::move(trouble));
+    }
+};
+using Outcomes = std::map<std::uint32_t, Outcome>;
+
+/// If one agent fails, the next one may succeed: the first may have exited, or is a spare.
+void ask_for(Outcomes& outcomes, Agent& agent, const native::Command& command) {
+    auto& outcome = outcomes[agent.address.user];
+    if (outcome.done) return;
+    auto heard = ask(agent, command);
+    if (heard && heard->done)
+        outcome.done = std::move(*heard);
+    else
+        outcome.note(heard ? std::move(heard->text) : std::move(heard.error().context));
+}
+
+/// Tries those again whose queues are full, all together for connect_limit: any user can open many such sockets.
+void ask_late(Outcomes& outcomes, std::span<Agent> agents, const native::Command& command) {
+    const auto until = std::chrono::steady_clock::now() + connect_limit;
+    for (bool last = false;; ::poll(nullptr, 0, connect_pause / 1ms)) {
+        last = std::chrono::steady_clock::now() >= until;
+        bool all_done = true;
+        for (auto& agent : agents) {
+            if (agent.socket.valid() || outcomes[agent.address.user].done) continue;
+            auto socket = connect_to(agent.address);
+            if (socket) {
+                agent.socket = std::move(*socket);
+                ask_for(outcomes, agent, command);
+            } else if (last) {
+                outcomes[agent.address.user].note(std::move(socket.error().context));
+            } else {
+                all_done = false;
+            }
+        }
+        if (all_done || last) return;
+    }
 }
 
 int give_to_agent(std::string_view verb, const JobAddress& address, const native::Command& command) {
     auto agents = find_agents(address);
     if (!agents) return print_error(verb, 1, agents.error().context);
-    // Root reaches the agents of all users. Each user's job is its own: one user's answer is no answer for another's.
-    struct Outcome {
-        std::optional<native::CommandAnswer> done;
-        std::vector<std::string> troubles;
-    };
-    std::map<std::uint32_t, Outcome> outcomes;
-    for (auto& agent : *agents) {
-        auto& [done, troubles] = outcomes[agent.address.user];
-        // If one agent fails, the next one may succeed: the first may have exited, or is a spare.
-        if (done) continue;
-        auto heard = ask(agent, command);
-        if (heard && heard->done) {
-            done = std::move(*heard);
-            continue;
-        }
-        auto trouble = heard ? heard->text : heard.error().context;
-        if (std::ranges::find(troubles, trouble) == troubles.end()) troubles.push_back(std::move(trouble));
-    }
+    Outcomes outcomes;
+    for (auto& agent : *agents)
+        if (agent.socket.valid()) ask_for(outcomes, agent, command);
+    ask_late(outcomes, *agents, command);
     int code = 0;
     for (const auto& [user, outcome] : outcomes) {
         const auto whose = outcomes.size() > 1 ? cat("user ", user, ": ") : std::string();

@@ -1,39 +1,75 @@
 #include "launcher/commands/key_command.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <iostream>
+#include <iterator>
+
 #include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/find_secret.h"
+#include "rendezvous/secret/job_key.h"
 
 namespace muster::launcher {
 
 namespace {
 
 constexpr std::string_view key_usage =
-    "usage: muster key [show]\n"
+    "usage: muster key [show | set | --job NAME]\n"
     "Makes the secret of this user's jobs, ~/.muster/key, unless one is set, and prints where it comes from. With a\n"
     "secret, only nodes that have it can join a job and give it commands. The first source that is set counts:\n"
     "  MUSTER_SECRET_FILE               a private file\n"
     "  MUSTER_KEY                       the secret itself\n"
     "  $CREDENTIALS_DIRECTORY/muster.key   systemd: LoadCredential=muster.key:PATH\n"
     "  ~/.muster/key                    of nodes with one home directory, all\n"
-    "show: prints the secret alone, for another node: muster key show | ssh NODE 'umask 077; mkdir -p .muster; "
-    "cat >.muster/key'\n";
+    "show: prints the secret alone.\n"
+    "set: reads the secret from stdin into ~/.muster/key. Another one that stands there is kept as ~/.muster/key.old.\n"
+    "To copy the secret to a node that does not share the home directory:\n"
+    "  muster key show | ssh NODE muster key set\n"
+    "--job NAME: prints the key of this one job (--rdzv-id NAME), for a user of a shared musterd who may not have its\n"
+    "secret. It takes the place of the secret: in MUSTER_KEY, or in a file.\n";
+
+/// The text is for a pipe: no terminal keeps a secret.
+int set_key(const Environment& environment) {
+    if (::isatty(STDIN_FILENO) == 1)
+        return print_error("key", exit_codes::usage,
+                           "set reads the secret from a pipe or a file: muster key show | ssh NODE muster key set");
+    std::string text(std::istreambuf_iterator<char>(std::cin), {});
+    const auto was_set = rendezvous::set_own_key(value_of(environment), std::move(text));
+    if (!was_set) return print_error("key", 1, was_set.error().context);
+    return answer("key", cat("the secret of your jobs on this host is ", was_set->secret.origin,
+                             was_set->kept_as.empty() ? "" : "; the one before is kept as ", was_set->kept_as, "\n"));
+}
+
+int print_job_key(const rendezvous::Secret& secret, const std::string& job) {
+    if (job.empty()) return print_error("key", exit_codes::usage, "--job: got '', accepted is the name of a job");
+    if (rendezvous::is_job_key(secret.text))
+        return print_error("key", 1,
+                           cat(secret.origin,
+                               " is the key of one job already, and no other can be made from it; ask "
+                               "whoever has the secret of musterd for the key of your job"));
+    return answer("key", cat(rendezvous::job_key_text(rendezvous::job_key(secret, job)), "\n"));
+}
 
 }  // namespace
 
 int run_key(const std::vector<std::string>& arguments, const Environment& environment) {
     if (asks_for_help(arguments)) return answer("key", key_usage);
     const bool shows = arguments == std::vector<std::string>{"show"};
-    if (!arguments.empty() && !shows)
-        return print_error("key", exit_codes::usage, "write: muster key, or muster key show");
+    const bool is_for_job = arguments.size() == 2 && arguments.front() == "--job";
+    if (arguments == std::vector<std::string>{"set"}) return set_key(environment);
+    if (!arguments.empty() && !shows && !is_for_job)
+        return print_error("key", exit_codes::usage, "write: muster key, muster key show, set or --job NAME");
     auto secret = rendezvous::find_secret(value_of(environment));
-    if (secret && secret->text.empty() && shows) return print_error("key", 1, "no secret is set; make one: muster key");
-    const bool is_new = secret && secret->text.empty();
-    if (is_new) secret = rendezvous::make_own_key(value_of(environment));
+    const bool is_missing = secret && secret->text.empty();
+    if (is_missing && (shows || is_for_job)) return print_error("key", 1, "no secret is set; make one: muster key");
+    if (is_missing) secret = rendezvous::make_own_key(value_of(environment));
     if (!secret) return print_error("key", 1, secret.error().context);
     if (shows) return answer("key", cat(secret->text, "\n"));
-    return answer("key", cat("the secret of your jobs is ", secret->origin, is_new ? ", made now" : "",
+    if (is_for_job) return print_job_key(*secret, arguments.back());
+    return answer("key", cat("the secret of your jobs is ", secret->origin, is_missing ? ", made now" : "",
                              ". Nodes that have it can join; see muster key --help for nodes without this file\n"));
 }
 

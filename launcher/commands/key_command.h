@@ -1,4 +1,4 @@
-// muster key [show]: the secret of this user's jobs.
+// muster key: the secret of this user's jobs, and the keys of single jobs.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 namespace muster::launcher {
 
 /// `arguments` are the words after "key". Without any: makes ~/.muster/key if no secret is set yet, and prints where
-/// the secret comes from. "show": prints the secret alone, for a pipe. Exit codes: 0, 1 no secret or unusable, 2 usage.
+/// the secret comes from. "show": prints the secret alone, for a pipe. "set": reads it from stdin into ~/.muster/key.
+/// "--job NAME": prints the key of one job. Exit codes: 0, 1 no secret or unusable, 2 usage.
 int run_key(const std::vector<std::string>& arguments, const Environment& environment);
 
 }  // namespace muster::launcher

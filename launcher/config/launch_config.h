@@ -87,8 +87,12 @@ struct LaunchConfig {
 
     bool allow_root = false;                   ///< --allow-root: workers may run as root under a systemd unit.
     LocalUsers local_users = LocalUsers::own;  ///< --local-users, for each port of this node.
-    /// Keyed hash with the job's secret. Empty: every node that reaches the rendezvous may join.
-    std::function<std::string(std::string_view)> secret;
+    std::string wire_security = "auth";        ///< --wire-security: auth or encrypt.
+    bool insecure = false;                     ///< --insecure: ports accept other hosts without a key.
+    /// The job's key (rendezvous/secret/job_key.h). Empty: every node that reaches the rendezvous may join.
+    std::string key;
+    /// The keys that this node's own daemon accepts for a job. Empty without a secret.
+    std::function<std::vector<std::string>(std::string_view job)> keys;
 
     // -- what runs --
     EntryKind entry = EntryKind::by_content;

@@ -32,13 +32,12 @@ bool contains(const std::vector<std::string>& list, const std::string& item) {
 
 std::vector<std::string> advertised_addresses(const LaunchConfig& config,
                                               const std::vector<std::string>& endpoint_addresses) {
-    if (!config.local_address.empty()) return {config.local_address};
     const auto own = own_addresses();
-    // A name that means loopback here may mean this host elsewhere (Debian's 127.0.1.1), so it proves nothing where
-    // other nodes may come.
-    const bool is_alone = config.nodes_max == 1 && config.spares == 0 && !endpoint_addresses.empty() &&
-                          std::ranges::all_of(endpoint_addresses, is_loopback);
-    if (is_loopback(config.endpoint.host) || is_alone) {
+    const bool is_alone = config.nodes_max == 1 && config.spares == 0;
+    if (!config.local_address.empty() && !is_alone) return {config.local_address};
+    // A name that means loopback here may mean this host elsewhere (Debian's 127.0.1.1), so only a number or localhost
+    // counts where other nodes may come.
+    if (is_alone || is_loopback(config.endpoint.host)) {
         const bool v6 = config.endpoint.host == "::1" || !contains(own, "127.0.0.1");
         return {v6 ? "::1" : "127.0.0.1"};
     }

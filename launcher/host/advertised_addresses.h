@@ -8,8 +8,8 @@
 
 namespace muster::launcher {
 
-/// Best first: only --local-addr if it is given. Only loopback if all nodes are on this host: the endpoint is loopback,
-/// or its name resolves to loopback alone and the job has one node and no spares. Else the kernel's source address
+/// Best first: only loopback if the job has one node and no spares, else only --local-addr if it is given, else only
+/// loopback if the endpoint is loopback. Else the kernel's source address
 /// towards the endpoint, this host's addresses among the endpoint's, and the other addresses of its interfaces.
 /// Numeric, to avoid a dependency on a name service. `endpoint_addresses` is the endpoint's host, resolved. It may be
 /// empty.

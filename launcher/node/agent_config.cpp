@@ -5,9 +5,12 @@
 #include <limits>
 
 #include "launcher/config/shown_arguments.h"
+#include "launcher/node/job_access.h"
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/job_key.h"
+#include "rendezvous/secret/job_secret.h"
 
 namespace muster::launcher {
 
@@ -86,10 +89,18 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.workers.preemption_signal = config.preemption_signal;
     agent.workers.handled_signal_names = config.handled_signal_names;
     if (config.backend == Backend::fixed) {
-        agent.workers.master_address = config.endpoint.host;
+        // The daemon of a job of one node listens on loopback alone.
+        const bool keeps_host = serves_other_hosts(config) || is_loopback(config.endpoint.host);
+        agent.workers.master_address = keeps_host ? config.endpoint.host : "127.0.0.1";
         agent.workers.master_port = config.endpoint.port;
     }
 
+    agent.workers.wire_security = config.wire_security;
+    if (!config.key.empty()) {
+        agent.ranks_key = [key = config.key](Round round) {
+            return rendezvous::derived_key(key, cat("ranks/", round));
+        };
+    }
     agent.network = node.network;
     agent.logs.base = config.log_dir;
     agent.logs.none = config.log_dir_null;
@@ -129,7 +140,12 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     client.join_timeout = config.join_timeout;
     client.lease = config.lease;
     client.lost_timeout = config.lost_timeout;
-    client.secret = config.secret;
+    client.stop_grace = config.grace;
+    client.secret = rendezvous::control_hash(config.key);
+    if (!config.key.empty())
+        client.peers_secret = [key = config.key](Round round) {
+            return rendezvous::keyed_hash(rendezvous::derived_key(key, cat("peers/", round)));
+        };
     return client;
 }
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "agent/diagnosis/json_members.h"
+#include "launcher/node/job_access.h"
 #include "launcher/scheduler/mpi_process.h"
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/text/text.h"
@@ -121,15 +122,16 @@ std::optional<Served> served_at(const PortQuestion& question, Instant deadline, 
     return served;
 }
 
-/// The addresses to bind. Empty: all. For a loopback endpoint: both loopback addresses, because its nodes may write
-/// 127.0.0.1, ::1 or localhost.
+/// The addresses to bind. Empty: all. On loopback: both addresses, because its nodes may write 127.0.0.1, ::1 or
+/// localhost.
 std::vector<std::string> addresses_to_serve(const LaunchConfig& config) {
     const auto& host = config.endpoint.host;
     if (config.standalone) return {"127.0.0.1"};
-    if (!is_loopback(host)) return {""};
+    if (serves_other_hosts(config)) return {""};
     std::vector<std::string> addresses{"127.0.0.1", "::1"};
     const bool is_numeric = SocketAddress::from_numeric(host, 0).has_value();
-    if (is_numeric && std::ranges::find(addresses, host) == addresses.end()) addresses.push_back(host);
+    if (is_loopback(host) && is_numeric && std::ranges::find(addresses, host) == addresses.end())
+        addresses.push_back(host);
     return addresses;
 }
 
@@ -171,7 +173,8 @@ rendezvous::DaemonConfig daemon_config(const LaunchConfig& config,
     daemon.server.to_wall_clock =
         std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
     daemon.server.allow_faults = config.allow_faults;
-    daemon.server.secret = config.secret;
+    daemon.keys = config.keys;
+    daemon.server.authentication = authentication(config);
     daemon.server.secret_seed = rendezvous::random_nonce();
     daemon.on_job_forgotten = on_job_forgotten;
     return daemon;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "launcher/node/job_access.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/job_secret.h"
 #include "rendezvous/state/etcd/etcd_state.h"
@@ -62,13 +63,15 @@ class EtcdRendezvous::Body {
     rendezvous::DaemonConfig daemon_config(const LaunchConfig& config) {
         rendezvous::DaemonConfig daemon;
         daemon.listen.ports = config.daemon_ports;
+        if (!serves_other_hosts(config)) daemon.listen.address = "127.0.0.1";
         daemon.listen.local_users = config.local_users;
         daemon.server.start_hold = rendezvous::StartHold::until_full;
         daemon.server.keep_records = true;
         daemon.server.allow_faults = config.allow_faults;
         daemon.server.to_wall_clock =
             std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
-        daemon.server.secret = config.secret;
+        daemon.keys = config.keys;
+        daemon.server.authentication = authentication(config);
         daemon.server.secret_seed = rendezvous::random_nonce();
         daemon.on_job_forgotten = callbacks_.job_forgotten;
         daemon.on_standing_by = [this](const std::string& leader) { told(leader); };

@@ -33,6 +33,7 @@
 #include "rendezvous/base/system/start_up_signals.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/net/event_loop.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/secret/job_secret.h"
 
 namespace muster::launcher {
@@ -252,7 +253,8 @@ class NodeRun::Body {
         native::Hello hello;
         hello.job = config_.job;
         hello.node = facts_.identity;
-        if (config_.secret) hello.challenge = config_.secret(cat("muster death notice ", facts_.identity.incarnation));
+        if (const auto hash = rendezvous::control_hash(config_.key))
+            hello.challenge = hash(cat("muster death notice ", facts_.identity.incarnation));
         auto daemons = endpoints_;
         if (daemon) {
             std::erase(daemons, *daemon);
@@ -342,9 +344,8 @@ agent::GuardianConfig guardian_config(const LaunchConfig& config) {
     agent::GuardianConfig guardian;
     guardian.unfed_max = config.lease * 8 / 10;
     guardian.on_agent_death_max = 2s;
-    guardian.on_agent_death = [limit = guardian.on_agent_death_max, secret = config.secret](std::string_view notice) {
-        deliver_death_notice(notice, limit, secret);
-    };
+    guardian.on_agent_death = [limit = guardian.on_agent_death_max, secret = rendezvous::control_hash(config.key)](
+                                  std::string_view notice) { deliver_death_notice(notice, limit, secret); };
     return guardian;
 }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ class RoundStores final : public agent::RoundStoreHost {
     struct Plumbing {
         rendezvous::EventLoop& loop;  ///< Must outlive this object.
         rendezvous::PostToOwner post;
-        std::function<native::PeerAnswer(const native::PeerAsk&)> answer;  ///< Called on the owner's thread.
+        /// Called on the owner's thread.
+        std::function<std::optional<native::PeerAnswer>(const native::PeerAsk&)> answer;
         std::vector<std::string> addresses;  ///< Addresses at which the other nodes reach this one.
     };
     RoundStores(const LaunchConfig& config, Plumbing plumbing);

@@ -23,6 +23,7 @@
 #include "launcher/host/environment_probe.h"
 #include "launcher/host/open_files.h"
 #include "launcher/host/placement.h"
+#include "launcher/node/job_access.h"
 #include "launcher/node/node_run.h"
 #include "launcher/node/service_unit.h"
 #include "launcher/options/entry.h"
@@ -40,7 +41,6 @@
 #include "rendezvous/base/system/standard_streams.h"
 #include "rendezvous/base/system/start_up_signals.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/secret/find_secret.h"
 
 namespace muster::launcher {
 
@@ -144,7 +144,13 @@ void open_log(const LaunchConfig& config, const Environment& environment) {
         set_journal_field("MUSTER_JOB", shown_job(config));
 }
 
-Result<void> check_unit(ServiceUnit& unit, const LaunchConfig& config) {
+/// What a change of the configuration or of the unit alone can help; takes the unit's place.
+Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config) {
+    if (config.key.empty() && config.wire_security == "encrypt") {
+        return Error{Errc::invalid_argument,
+                     "--wire-security encrypt needs a key that all nodes of the job have: run `muster key` on a shared "
+                     "home directory, or set MUSTER_SECRET_FILE or MUSTER_KEY on every node"};
+    }
     if (auto user = unit.check_user(::geteuid(), config.allow_root); !user) return user;
     return config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);
 }
@@ -164,9 +170,8 @@ int launch(Launch launch, Environment environment) {
     const auto report_file = report_file_path(config);
     if (const auto trouble = report_problem(report_file); !trouble.empty())
         return refuse(exit_codes::usage, trouble, style);
-    auto secret = rendezvous::find_secret(value_of(environment));
-    if (!secret) return refuse(exit_code_of_secret(secret.error()), secret.error().context, style);
-    config.secret = rendezvous::hash_of(*std::move(secret));
+    if (const auto taken = take_key(config, environment); !taken)
+        return refuse(exit_codes::configuration, taken.error().context, style);
     if (config.etcd) {
         auto login = rendezvous::read_etcd_login(config.etcd_login_file);
         if (!login) return refuse(exit_codes::usage, cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context), style);
@@ -175,8 +180,8 @@ int launch(Launch launch, Environment environment) {
     auto entry = resolve_entry(config, environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
 
-    const auto claimed = check_unit(unit, config);
-    if (!claimed) return refuse(exit_codes::configuration, claimed.error().context, style);
+    const auto checked = check_configuration(unit, config);
+    if (!checked) return refuse(exit_codes::configuration, checked.error().context, style);
 
     // Before any other fork, thread or open file (guardian.h).
     auto guardian = agent::fork_guardian(guardian_config(config));
@@ -203,7 +208,8 @@ int launch(Launch launch, Environment environment) {
                                        .signal_reason = run.signal_reason(),
                                        .unsaved = run.unsaved(),
                                        .job_is_named = config.named_job != "none",
-                                       .entry = std::string(base_name(config.script))};
+                                       .entry = std::string(base_name(config.script)),
+                                       .authentication = std::string(authentication(config))};
     if (const auto* not_launched = std::get_if<NotLaunched>(&result)) {
         const int code = refuse(not_launched->exit_code, not_launched->why, style);
         leave_report(report_file, agent::report_file(context, code, not_launched->why));

@@ -216,6 +216,12 @@ Accepted accept_local_users(std::string_view value, Settings& settings) {
     return std::nullopt;
 }
 
+Accepted accept_wire_security(std::string_view value, Settings& settings) {
+    if (const auto wrong = one_of(value, {"auth", "encrypt"})) return wrong;
+    settings.config.wire_security = value;
+    return std::nullopt;
+}
+
 Accepted accept_report(std::string_view value, Settings& settings) {
     if (value.empty() || !report_path(value, {})) return "a file name; %h, %j, %p and %% in it are replaced";
     settings.config.report = value;
@@ -282,6 +288,12 @@ constexpr std::array rows{
     OptionRow{"local-users", 0, Kind::value, Group::rendezvous, From::muster, true, "own|all",
               "The users of this host whom this node's ports serve. own: root and the user of muster. all: everyone; for workers that run as another user.", "own",
               accept_local_users},
+    OptionRow{"insecure", 0, Kind::flag, Group::rendezvous, From::muster, true, "",
+              "Ports accept other hosts without a key: whoever reaches them can join the job. Default: a key, ~/.muster/key or another source (muster key --help).", "",
+              [](auto value, auto& to) { return flag(value, to.config.insecure); }},
+    OptionRow{"wire-security", 0, Kind::value, Group::rendezvous, From::muster, true, "auth|encrypt",
+              "How the runtime's TCP connections between ranks are protected in a job with a key. auth: each begins with proofs of both ends. encrypt: their data is encrypted, too.", "auth",
+              accept_wire_security},
     OptionRow{"lease", 0, Kind::value, Group::rendezvous, From::muster, true, "SECONDS",
               "A node without a heartbeat for this time counts as lost.", "5",
               [](auto value, auto& to) -> Accepted { Duration lease{}; if (auto wrong = positive_seconds(value, lease)) return wrong;

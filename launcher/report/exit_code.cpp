@@ -71,8 +71,4 @@ int exit_code(const agent::Ending& ending, ExitCodeStyle style, std::string_view
     return code;
 }
 
-int exit_code_of_secret(const Error& error) {
-    return error.code == Errc::limit_exceeded ? exit_codes::configuration : exit_codes::usage;
-}
-
 }  // namespace muster::launcher

@@ -41,7 +41,4 @@ int exit_code(const agent::Ending& ending, ExitCodeStyle style, std::string_view
 /// becomes 1.
 int exit_code(int code, ExitCodeStyle style);
 
-/// A secret that can be guessed is a matter of configuration; a source that cannot be read is a wrong variable.
-int exit_code_of_secret(const Error& error);
-
 }  // namespace muster::launcher

@@ -484,8 +484,8 @@ void Client::end_acknowledged() {
     implementation_->carry_out(implementation_->core().end_acknowledged(now()));
 }
 
-native::PeerAnswer Client::answer(const native::PeerAsk& ask) const {
-    if (implementation_->is_cut_off()) return {};  // of no round: nobody relies on it
+std::optional<native::PeerAnswer> Client::answer(const native::PeerAsk& ask) const {
+    if (implementation_->is_cut_off()) return std::nullopt;
     return implementation_->core().answer(ask, now());
 }
 

@@ -54,7 +54,7 @@ class Client {
     void leader_is(const std::optional<Endpoint>& leader, std::string why);
 
     /// The answer to PeerAsk (RoundStoreConfig::answer).
-    [[nodiscard]] native::PeerAnswer answer(const native::PeerAsk& ask) const;
+    [[nodiscard]] std::optional<native::PeerAnswer> answer(const native::PeerAsk& ask) const;
     /// As ClientCore::may_feed; call it each lease/10.
     [[nodiscard]] bool may_feed() const;
     /// Must be the last call: closes the connection in order. `done` is called when the daemon has read everything (it

@@ -49,7 +49,7 @@ void ConnectRace::begin_next() {
     one.socket.async_connect(addresses_[number], [self = shared_from_this(), number](const error_code& failure) {
         self->ended(number, failure);
     });
-    // Its predecessor's failure may have come before this one's turn: the turn after it counts from here.
+    // The previous attempt may have failed early, so the stagger of the next attempt counts from now.
     stagger_.expires_after(connect_stagger);
     stagger_.async_wait([self = shared_from_this()](const error_code& stopped) {
         if (!stopped && self->handler_) self->begin_next();

@@ -27,17 +27,17 @@ class ConnectRace : public std::enable_shared_from_this<ConnectRace> {
     };
     using Handler = std::function<void(Outcome)>;
 
-    /// Calls `handler` once from the io_context, unless cancelled before: at the latest `attempt` after the last
-    /// address's turn. `addresses` is not empty, best first. `io` outlives the race.
+    /// Calls `handler` once from the io_context, at the latest `attempt` after the last address's turn; not after
+    /// cancel(). `addresses` is not empty and sorted from best to worst. `io` must outlive the race.
     static std::shared_ptr<ConnectRace> start(boost::asio::io_context& io,
                                               std::vector<boost::asio::ip::tcp::endpoint> addresses, Duration attempt,
                                               Handler handler);
     ConnectRace(boost::asio::io_context& io, std::vector<boost::asio::ip::tcp::endpoint> addresses, Duration attempt,
                 Handler handler);
 
-    /// The handler will not be called.
+    /// Cancels the race: the handler is not called.
     void cancel();
-    /// Ends it now, with what has failed so far.
+    /// Ends the race now, with the failures so far.
     void give_up();
 
   private:
@@ -61,7 +61,7 @@ class ConnectRace : public std::enable_shared_from_this<ConnectRace> {
     std::vector<Failure> failures_;
 };
 
-/// "10.0.0.1: Connection refused, fe80::1%eth0: no answer within 2 s".
+/// Returns a text such as "10.0.0.1: Connection refused, fe80::1%eth0: no answer within 2 s".
 std::string what_was_tried(const std::vector<ConnectRace::Failure>& failures, Duration attempt);
 
 }  // namespace muster::rendezvous

@@ -41,12 +41,12 @@ struct Resolver::Shared {
 
     std::mutex mutex;
     asio::io_context* io = nullptr;             // null when the Resolver has stopped
-    std::map<std::uint64_t, Handler> handlers;  // of all open questions
+    std::map<std::uint64_t, Handler> handlers;  // those of all open requests
     std::deque<Question> waiting;
     std::size_t lookups = 0;
     std::uint64_t last_number = 0;
 
-    /// Starts what may be started. Under the mutex.
+    /// Starts waiting lookups, up to the limit. Call it with the mutex held.
     static void start_some(const std::shared_ptr<Shared>& shared) {
         while (!shared->waiting.empty() && shared->lookups < lookups_max) {
             const Question question = std::move(shared->waiting.front());
@@ -65,8 +65,8 @@ struct Resolver::Shared {
         }
     }
 
-    /// Has the handler called on the loop, if it is still wanted then. Under the mutex: the io_context is there as long
-    /// as `io` says so.
+    /// Posts the handler to the loop, which calls it if it is still wanted then. Call it with the mutex held: while
+    /// `io` is not null, the io_context exists.
     static void answered(const std::shared_ptr<Shared>& shared, std::uint64_t number, Result<Addresses> answer) {
         if (shared->io == nullptr) return;
         asio::post(*shared->io, [shared, number, answer = std::move(answer)]() mutable {
@@ -90,7 +90,7 @@ Resolver::~Resolver() {
 }
 
 void Resolver::stop() {
-    std::map<std::uint64_t, Handler> dropped;  // destroyed without the lock: whatever they own may come back here
+    std::map<std::uint64_t, Handler> dropped;  // destroyed without the lock: objects in them may call the Resolver
     const std::lock_guard lock(shared_->mutex);
     shared_->io = nullptr;
     shared_->waiting.clear();

@@ -21,17 +21,17 @@ class Resolver {
     using Addresses = std::vector<boost::asio::ip::tcp::endpoint>;
     using Handler = std::function<void(Result<Addresses>)>;
 
-    /// `io` outlives it, or `stop` has been called.
+    /// `io` must outlive it, or stop() must be called before.
     explicit Resolver(boost::asio::io_context& io);
     ~Resolver();
     Resolver(const Resolver&) = delete;
     Resolver& operator=(const Resolver&) = delete;
 
-    /// Posts `handler` to the io_context with at least one address, IPv6 and IPv4 in turn, or the error. Numeric
-    /// addresses need no thread; at most four names are looked up at a time. No time-out: that is the caller's.
+    /// Posts `handler` to the io_context with at least one address, alternating between IPv6 and IPv4, or the error.
+    /// Numeric addresses need no thread; at most four names are looked up at a time. There is no timeout.
     void resolve(const Endpoint& endpoint, Handler handler);
-    /// Drops the questions that are open: their handlers are destroyed now and never called. The io_context is not
-    /// touched any more.
+    /// Drops the open requests: their handlers are destroyed now and never called. Afterwards the io_context is not
+    /// used any more.
     void stop();
 
   private:

@@ -38,7 +38,7 @@ class AgentDialect::AgentSession final : public Session {
             if (!*message) break;
             if (!take(std::move(**message), now)) return;
         }
-        held_.set(reader_.held_bytes());
+        held_.set(reader_.heap_bytes());
         if (holds_half() && !joined_ && !dialect_.station_->memory()->has_room(0))
             dialect_.station_->refuse(connection_, "half a message of a stranger, and the memory is used up", now);
     }
@@ -76,7 +76,7 @@ class AgentDialect::AgentSession final : public Session {
         dialect_.step(Received{.connection = connection_.id(), .message = std::move(message)}, now);
         if (connection_.closing()) return false;
         if (is_agent && !std::exchange(joined_, true)) {
-            connection_.prove();
+            connection_.rise(Standing::joined);
             dialect_.unjoined_.erase(connection_.id());
         }
         return true;
@@ -239,6 +239,8 @@ void AgentDialect::step(const ServerEvent& event, Instant now) {
     const bool has_records = !step.records.empty();
     std::size_t record_bytes = 0;
     for (const auto& record : step.records) record_bytes += record.key.size() + record.value.size();
+    for (const auto& [id, proven] : step.known)
+        if (Connection* connection = station_->find(id)) connection->rise(proven ? Standing::proven : Standing::seated);
     auto entered = gate_.enter(std::move(step.actions), has_records, record_bytes);
     weigh_steps();
     carry_out(entered.released);

@@ -1,5 +1,6 @@
 #include "rendezvous/dialects/http_dialect.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -7,7 +8,6 @@
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/wire/native/secret.h"
 
 namespace muster::rendezvous {
 
@@ -50,8 +50,10 @@ HttpPage HttpDialect::page_for(const HttpRequest& request, const Connection& con
         return {.status = 405, .body = "Only GET is answered here.\n"};
     }
     const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
-    const bool may_see = access_.token.empty() || path == "/healthz" || is_loopback(connection.peer()) ||
-                         same_digest(request.authorization, cat("Bearer ", access_.token));
+    const bool may_see = !access_.tokens || path == "/healthz" || is_loopback(connection.peer()) ||
+                         std::ranges::any_of(access_.tokens(), [&](const auto& token) {
+                             return same_digest(request.authorization, cat("Bearer ", token));
+                         });
     if (!may_see)
         return {.status = 401,
                 .body =

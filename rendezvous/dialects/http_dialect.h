@@ -21,7 +21,8 @@ class HttpDialect final : public Dialect {
 
     struct Access {
         std::vector<std::string> names;  ///< of this daemon, beside its addresses and localhost
-        std::string token;  ///< asked of requests from other hosts for all but /healthz; empty: none is asked
+        using Tokens = std::function<std::vector<std::string>()>;
+        Tokens tokens;  ///< one is asked of requests from other hosts for all but /healthz; empty: none is asked
     };
 
     HttpDialect(Pages pages, Access access) : pages_(std::move(pages)), access_(std::move(access)) {}

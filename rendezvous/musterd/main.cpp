@@ -30,6 +30,7 @@
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/musterd/options.h"
 #include "rendezvous/secret/find_secret.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/secret/job_secret.h"
 #include "rendezvous/servers/daemon.h"
 #include "rendezvous/servers/service.h"
@@ -147,7 +148,32 @@ int check(const StateOptions& where, const std::function<std::string(const char*
     return answer("musterd: the options are valid\n");
 }
 
-int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous::ServiceEnvironment& service) {
+/// Why these ports must not be served without a key; empty: they may.
+std::string open_to_strangers(const Listeners& listeners) {
+    for (const auto& listener : listeners)
+        if (!is_loopback(listener->address()))
+            return cat(
+                "it would serve other hosts at ", describe(Endpoint{listener->address(), listener->port()}),
+                " without a secret, and whoever reaches that port could run programs in the jobs. Make a secret "
+                "with muster key, or name one (MUSTER_SECRET_FILE; under systemd LoadCredential=muster.key:PATH). "
+                "--bind 127.0.0.1 serves this host alone; --insecure serves everyone");
+    return {};
+}
+
+std::string_view authentication(const rendezvous::DaemonConfig& config, const Listeners& listeners) {
+    if (config.keys) return "key";
+    return config.listen.local_users == LocalUsers::own && open_to_strangers(listeners).empty() ? "local users"
+                                                                                                : "none";
+}
+
+struct Serving {
+    StateOptions state;
+    bool insecure = false;  ///< --insecure
+    std::function<void()> on_hang_up;
+};
+
+int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::ServiceEnvironment& service) {
+    auto& where = options.state;
     // A reader of the log that stalls or exits must not stop the daemon.
     write_log_on_thread();
     std::signal(SIGPIPE, SIG_IGN);
@@ -161,6 +187,16 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
         print_error(listeners.error().context);
         return exit_unavailable;
     }
+    if (const auto why = open_to_strangers(*listeners); !config.keys && !why.empty()) {
+        if (!options.insecure) {
+            print_error(why);
+            return exit_unavailable;
+        }
+        log(LogLevel::warning,
+            "--insecure: every host that reaches this port can join the jobs, and so run programs as their users; a "
+            "secret (muster key) keeps strangers out");
+    }
+    config.server.authentication = authentication(config, *listeners);
     auto first = std::move(listeners->front());
     listeners->erase(listeners->begin());
     if (where.self.empty()) where.self = describe(own_place(first->address(), first->port()));
@@ -170,7 +206,7 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
         return exit_code_of(state.error());
     }
     // Not sooner: a name service or a disk that does not answer must not hold up the end.
-    rendezvous::StopOnSignal signals(loop);
+    rendezvous::StopOnSignal signals(loop, std::move(options.on_hang_up));
     end_start_up_signals();
     const auto daemon =
         rendezvous::Daemon::open(loop, std::move(config), *std::move(state), std::move(first), *std::move(listeners));
@@ -187,19 +223,44 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
     return 0;
 }
 
-/// The secret, and who may see the status pages. An exit code where the program ends here.
-std::optional<int> take_secret(const options::variables_map& given, rendezvous::DaemonConfig& config) {
-    auto secret = rendezvous::find_secret([](const char* name) {
+using Secrets = std::vector<rendezvous::Secret>;
+
+Result<Secrets> find_secrets() {
+    return rendezvous::find_accepted_secrets([](const char* name) {
         const char* const value = std::getenv(name);
         return std::string(value == nullptr ? "" : value);
     });
-    if (!secret) {
-        print_error(secret.error().context);
-        return secret.error().code == Errc::limit_exceeded ? exit_unavailable : exit_usage;
+}
+
+/// On SIGHUP. Agents that are connected stay so; others have to have one of the secrets that are found now.
+void read_again(Secrets& secrets) {
+    auto found = find_secrets();
+    if (!found || found->empty()) {
+        log(LogLevel::error, "SIGHUP: the secret is not changed: ",
+            found ? std::string("it is set nowhere any more; see muster key --help") : found.error().context);
+        return;
     }
-    config.server.secret = rendezvous::hash_of(*std::move(secret));
+    std::vector<std::string> origins;
+    for (const auto& secret : *found) origins.push_back(secret.origin);
+    secrets = *std::move(found);
+    log(LogLevel::info, "SIGHUP: the secret was read again from ", join(origins, "; accepted too: "));
+}
+
+/// The secret, and who may see the status pages. An exit code where the program ends here.
+std::optional<int> take_secret(const options::variables_map& given, rendezvous::DaemonConfig& config,
+                               std::function<void()>& on_hang_up) {
+    auto found = find_secrets();
+    if (!found) {
+        print_error(found.error().context);
+        return exit_unavailable;
+    }
+    if (!found->empty()) {
+        const auto secrets = std::make_shared<Secrets>(*std::move(found));
+        config.keys = rendezvous::job_keys(secrets);
+        on_hang_up = [secrets] { read_again(*secrets); };
+    }
     if (given.count("status-token") > 0) {
-        if (config.server.secret) return answer(cat(rendezvous::status_token(config.server.secret), "\n"));
+        if (config.keys) return answer(cat(rendezvous::status_token(config.keys({}).front()), "\n"));
         return print_error("--status-token: there is no secret, so no token is asked; set MUSTER_SECRET_FILE");
     }
     for (const auto name : split(given["status-host"].as<std::string>(), ','))
@@ -229,12 +290,12 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
     set_log_name("musterd");
     const char* journal = std::getenv("JOURNAL_STREAM");
     if (journal != nullptr && given.count("check") == 0) open_journal("musterd", journal);
-    if (const auto over = take_secret(given, config)) return *over;
+    std::function<void()> on_hang_up;
+    if (const auto over = take_secret(given, config, on_hang_up)) return *over;
     const auto local_users = given.count("local-users") > 0 ? given["local-users"].as<std::string>() : "";
     if (!local_users.empty() && local_users != "own" && local_users != "all")
         return print_error(cat(named("local-users"), ": got '", local_users, "'; accepted is own or all"));
-    if (local_users == "all" || (local_users.empty() && config.server.secret))
-        config.listen.local_users = LocalUsers::all;
+    if (local_users == "all" || (local_users.empty() && config.keys)) config.listen.local_users = LocalUsers::all;
     config.server.allow_faults = given.count("allow-faults") > 0;
     config.server.secret_seed = rendezvous::random_nonce();
     // A daemon that has just started does not know the running rounds yet: it waits one lease before it seals.
@@ -265,7 +326,9 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
         log(LogLevel::warning, join(idle, " and "),
             ": ignored, because the service manager passes the sockets; set ListenStream= in a drop-in of "
             "musterd.socket instead");
-    return serve(std::move(config), std::move(state), *service);
+    const char* insecure = std::getenv("MUSTER_INSECURE");
+    const bool is_insecure = given.count("insecure") > 0 || (insecure != nullptr && insecure == std::string_view("1"));
+    return serve(std::move(config), {std::move(state), is_insecure, std::move(on_hang_up)}, *service);
 }
 
 constexpr StartUpAnswer start_up_answer{

@@ -26,6 +26,9 @@ options::options_description describe_options() {
     add("local-users", text("own|all"),
         "whom this daemon serves among the users of its own host. own: root and its own user, as the kernel reports "
         "the connection's other end; all: everyone who can connect. Default: all with a secret, else own");
+    add("insecure",
+        "serve other hosts without a secret: whoever reaches the port can join the jobs. Also MUSTER_INSECURE=1. "
+        "Default: without a secret (muster key --help) only a port on loopback is served");
     add("port", text("P[-Q]")->default_value("29400"), "port; P-Q: the first free port of the range; 0: any free port");
     add("state", text("PLACE")->default_value("memory", "memory, or a file in $STATE_DIRECTORY"),
         "where the jobs' state is kept. memory: not kept; after a restart, the agents send it again. sqlite:PATH: in "

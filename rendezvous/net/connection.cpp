@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/net/station.h"
 
@@ -40,6 +41,7 @@ Connection::Connection(Station& station, ConnectionId id, AcceptedSocket socket)
     : station_(station),
       id_(id),
       socket_(std::move(socket)),
+      source_(source_of(socket_.address)),
       waiting_(station.memory(), MemoryCharge::Kind::waiting),
       unsent_bytes_max_(station.limits().store_unsent_bytes_max),
       watched_(read_events) {}
@@ -55,18 +57,23 @@ std::string Connection::describe_peer() const {
 void Connection::send(std::string_view bytes) {
     if (gone_ || finishing_) return;
     outbox_.push(bytes);
-    waiting_.set(outbox_.copied_bytes());
+    waiting_.set(outbox_.held_bytes());
     station_.mark_dirty(*this);
 }
 
 void Connection::send(Buffer bytes) {
     if (gone_ || finishing_) return;
     outbox_.push(std::move(bytes));
+    waiting_.set(outbox_.held_bytes());
     station_.mark_dirty(*this);
 }
 
-void Connection::prove() {
-    if (!std::exchange(proven_, true)) station_.forget_source(*this);
+void Connection::rise(Standing standing) {
+    if (standing <= standing_) return;
+    const bool counts_no_more = standing == Standing::proven;
+    if (counts_no_more) station_.uncount_source(*this);
+    standing_ = standing;
+    if (counts_no_more) station_.count_source(*this);
 }
 
 void Connection::pause_reading() {
@@ -134,7 +141,7 @@ void Connection::take(std::size_t landed, std::string_view bytes, Instant now) {
 void Connection::flush(Instant now) {
     if (gone_ || blocked_) return;
     const auto flushed = outbox_.flush(socket_.fd);
-    waiting_.set(outbox_.copied_bytes());
+    waiting_.set(outbox_.held_bytes());
     switch (flushed) {
         case Outbox::Flush::broken: return station_.end(*this, std::strerror(errno), now);
         case Outbox::Flush::blocked: blocked_ = true; break;

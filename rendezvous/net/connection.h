@@ -18,6 +18,15 @@ namespace muster::rendezvous {
 
 class Station;
 
+/// What a connection has shown. The limits per source and of the whole table go by it.
+enum class Standing {
+    stranger,  ///< Gives way first when the table is full; counts for its source.
+    joined,    ///< An agent of a job without a sealed round: gives way after these; counts.
+    seated,    ///< An agent of a sealed round: keeps its place; counts.
+    proven,    ///< One that cannot be made up by one host alone (KnownAgent): does not count, and raises its source's
+               ///< limit.
+};
+
 class Connection final : public EventLoop::Handler {
   public:
     /// What a connection that reads is watched for.
@@ -42,8 +51,8 @@ class Connection final : public EventLoop::Handler {
     void send(Buffer bytes);
     /// The peer has shown that it speaks the protocol: the station's handshake deadline no longer applies.
     void establish() { established_ = true; }
-    /// The peer is an agent of a job. It keeps its place when the table is full, and does not count for its source.
-    void prove();
+    /// What is known of the peer now; it never sinks.
+    void rise(Standing standing);
     /// Closes a peer that leaves more than this unread.
     void limit_unsent(std::size_t bytes_max) { unsent_bytes_max_ = bytes_max; }
     /// Bytes sent that the kernel has not accepted yet.
@@ -78,6 +87,7 @@ class Connection final : public EventLoop::Handler {
     Station& station_;
     const ConnectionId id_;
     AcceptedSocket socket_;
+    const std::string source_;  ///< source_of its address
     Outbox outbox_;
     MemoryCharge waiting_;
     std::unique_ptr<Session> session_;
@@ -88,7 +98,7 @@ class Connection final : public EventLoop::Handler {
     std::string why_;     // given to finish()
     bool heard_ = false;  // the first byte has come
     bool established_ = false;
-    bool proven_ = false;
+    Standing standing_ = Standing::stranger;
     bool kept_silent_ = false;  // a store's that said nothing until the handshake's deadline, and that the store kept
     bool paused_ = false;
     bool finishing_ = false;  // no more reading, close when the outbox is empty

@@ -31,9 +31,12 @@ struct NetLimits {
     std::size_t unpersisted_bytes_max = std::size_t{256} << 20;
     /// Everything that peers can make this port hold: the store, unsent answers, half a message, unpersisted steps.
     std::size_t memory_bytes_max = memory_budget_bytes();
-    /// Open connections of one source address that are no agent's: an eighth of all, so that one host cannot take the
-    /// places of the others.
+    /// Open connections of one source (an address, or an IPv6 network of 64 bits) that are not proven: an eighth of
+    /// all, so that one host cannot take the places of the others.
     std::size_t unproven_per_source_max = 8'192;
+    /// So many more for each proven agent of the source: the store's clients of a cluster behind one address. A node
+    /// has about 16 workers with two connections each.
+    std::size_t unproven_per_agent = 64;
     /// A connection that has not joined a job may not hold half a message for longer than this.
     Duration unjoined_max = 30s;
     /// Lines about refused or broken connections in one second; a port scan must not fill a disk.

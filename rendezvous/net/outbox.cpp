@@ -16,6 +16,8 @@ namespace {
 constexpr std::size_t block_bytes = 64 * 1024;
 // Pieces in one system call; more only means one more call.
 constexpr std::size_t pieces_per_call = 64;
+// Of a block that is kept between answers. It is outside of any budget, and each idle connection may keep one.
+constexpr std::size_t spare_bytes_max = 1024;
 
 }  // namespace
 
@@ -23,8 +25,10 @@ void Outbox::push(std::string_view bytes) {
     if (bytes.empty()) return;
     const bool fits = !pieces_.empty() && !pieces_.back().shared && pieces_.back().own.size() < block_bytes;
     if (!fits) pieces_.push_back({.shared = nullptr, .own = std::exchange(spare_, {})});
-    pieces_.back().own.append(bytes);
-    copied_bytes_ += bytes.size();
+    std::string& block = pieces_.back().own;
+    own_bytes_ -= fits ? block.capacity() : 0;
+    block.append(bytes);
+    own_bytes_ += block.capacity();
     unsent_bytes_ += bytes.size();
 }
 
@@ -61,22 +65,23 @@ Outbox::Flush Outbox::flush(int fd) {
 void Outbox::drop_sent(std::size_t count) {
     unsent_bytes_ -= count;
     if (unsent_bytes_ == 0) {
-        if (!pieces_[0].shared && pieces_[0].own.capacity() <= 2 * block_bytes) {
+        if (!pieces_[0].shared && pieces_[0].own.capacity() <= spare_bytes_max) {
             spare_ = std::move(pieces_[0].own);
             spare_.clear();
         }
         pieces_.clear();
-        first_ = first_sent_ = copied_bytes_ = 0;
+        if (pieces_.capacity() > pieces_per_call) pieces_.shrink_to_fit();
+        first_ = first_sent_ = own_bytes_ = 0;
         return;
     }
     for (count += first_sent_; count >= pieces_[first_].bytes().size(); ++first_) {
         count -= pieces_[first_].bytes().size();
-        copied_bytes_ -= pieces_[first_].own.size();
+        if (!pieces_[first_].shared) own_bytes_ -= pieces_[first_].own.capacity();
         pieces_[first_] = {};  // free it now: a slow reader must not hold what it has got
     }
     first_sent_ = count;
-    // Keep the vector from growing for as long as a slow reader stays slow.
-    if (first_ >= pieces_per_call) {
+    // Keep the vector from growing for as long as a slow reader stays slow. Half of it at a time: a piece moves once.
+    if (first_ >= std::max(pieces_per_call, pieces_.size() / 2)) {
         pieces_.erase(pieces_.begin(), pieces_.begin() + static_cast<std::ptrdiff_t>(first_));
         first_ = 0;
     }

@@ -27,8 +27,10 @@ class Outbox {
 
     [[nodiscard]] bool empty() const { return unsent_bytes_ == 0; }
     [[nodiscard]] std::size_t unsent_bytes() const { return unsent_bytes_; }
-    /// The part that only this outbox holds.
-    [[nodiscard]] std::size_t copied_bytes() const { return copied_bytes_; }
+    /// The memory that only this outbox holds: its blocks with their unused room, and its list of pieces.
+    [[nodiscard]] std::size_t held_bytes() const {
+        return unsent_bytes_ == 0 ? 0 : own_bytes_ + pieces_.capacity() * sizeof(Piece);
+    }
 
     /// Writes until all is out or the socket blocks, many pieces in one system call.
     Flush flush(int fd);
@@ -46,8 +48,8 @@ class Outbox {
     std::size_t first_ = 0;       // pieces before it are sent
     std::size_t first_sent_ = 0;  // bytes of pieces_[first_] that are sent
     std::size_t unsent_bytes_ = 0;
-    std::size_t copied_bytes_ = 0;
-    std::string spare_;  // the last block's memory: a depth-1 exchange allocates nothing
+    std::size_t own_bytes_ = 0;  // capacity of the pieces' own blocks
+    std::string spare_;          // the last block's memory: a depth-1 exchange allocates nothing
 };
 
 }  // namespace muster::rendezvous

@@ -10,6 +10,7 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/sockets/tcp_options.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/c10d/operation.h"
@@ -93,7 +94,7 @@ void Station::accepted(AcceptedSocket socket) {
         return log_limited(cat("connection from ", owned->describe_peer(), " closed: ", watching.error().context), now);
     }
     auto& connection = *connections_.emplace(id, std::move(owned)).first->second;
-    if (!connection.is_own()) ++unproven_of_[connection.peer()];
+    count_source(connection);
     unproven_.push_back(id);
     handshakes_.push_back({.connection = id, .at = now + limits_.handshake_timeout});
     // Every connection begins as the store's, which has rules of its own for the silent ones.
@@ -101,13 +102,16 @@ void Station::accepted(AcceptedSocket socket) {
 }
 
 bool Station::has_place_for(const AcceptedSocket& socket, Instant now) {
-    const auto of_source = unproven_of_.find(socket.address);
-    if (!socket.judgement.is_own && of_source != unproven_of_.end() &&
-        of_source->second >= limits_.unproven_per_source_max) {
-        log_limited(cat("connection from ", socket.address, " refused: ", of_source->second,
-                        " connections of this address are open that are no agent's, which is the limit"),
-                    now);
-        return false;
+    const auto found = sources_.find(source_of(socket.address));
+    if (!socket.judgement.is_own && found != sources_.end()) {
+        const auto [unproven, proven] = found->second;
+        if (unproven >= limits_.unproven_per_source_max + proven * limits_.unproven_per_agent) {
+            log_limited(
+                cat("connection from ", socket.address, " refused: ", unproven, " connections of ", found->first,
+                    " are open that are not proven to be a job's, which is the limit (OPERATING.md, Limits)"),
+                now);
+            return false;
+        }
     }
     if (connections_.size() < limits_.connections_max || give_way(now)) return true;
     log_limited(cat("connection from ", socket.address, " refused: ", connections_.size(), " are open on port ", port(),
@@ -116,28 +120,47 @@ bool Station::has_place_for(const AcceptedSocket& socket, Instant now) {
     return false;
 }
 
-/// The oldest connection that has not shown what it is leaves its place to a new one. A client of the store that has
-/// spoken does not, nor the silent second connection of an old PyTorch: a worker's connections live as long as its
-/// round.
+/// The oldest connection that has not shown what it is leaves its place to a new one, then the oldest agent of a job
+/// without a sealed round. A client of the store that has spoken does not, nor the silent second connection of an old
+/// PyTorch: a worker's connections live as long as its round.
 bool Station::give_way(Instant now) {
-    while (!unproven_.empty()) {
-        Connection* connection = find(unproven_.front());
-        unproven_.pop_front();
-        if (connection == nullptr || connection->proven_) continue;
-        if (connection->dialect_ == dialects_.c10d && (connection->heard_ || connection->kept_silent_)) continue;
-        refuse(*connection, cat("it has not joined, and its place is needed: ", connections_.size(), " are open"), now);
-        return true;
-    }
-    return false;
+    const auto close_first = [&](std::deque<ConnectionId>& waiting, Standing highest) {
+        while (!waiting.empty()) {
+            Connection* connection = find(waiting.front());
+            waiting.pop_front();
+            if (connection == nullptr || connection->standing_ >= Standing::seated) continue;
+            if (connection->dialect_ == dialects_.c10d && (connection->heard_ || connection->kept_silent_)) continue;
+            if (connection->standing_ > highest) {
+                joined_.push_back(connection->id());
+                continue;
+            }
+            refuse(*connection,
+                   cat("its job has no round, and its place is needed: ", connections_.size(), " are open"), now);
+            return true;
+        }
+        return false;
+    };
+    return close_first(unproven_, Standing::stranger) || close_first(joined_, Standing::joined);
 }
 
-void Station::forget_source(const Connection& connection) {
-    if (const auto found = unproven_of_.find(connection.peer()); !connection.is_own() && --found->second == 0)
-        unproven_of_.erase(found);
-    if (unproven_.size() > 2 * connections_.size() + unproven_skipped_max)
-        std::erase_if(unproven_, [this](ConnectionId id) {
+void Station::count_source(const Connection& connection) {
+    if (connection.is_own()) return;
+    auto& [unproven, proven] = sources_[connection.source_];
+    ++(connection.standing_ == Standing::proven ? proven : unproven);
+}
+
+void Station::uncount_source(const Connection& connection) {
+    if (!connection.is_own()) {
+        const auto found = sources_.find(connection.source_);
+        auto& [unproven, proven] = found->second;
+        --(connection.standing_ == Standing::proven ? proven : unproven);
+        if (unproven + proven == 0) sources_.erase(found);
+    }
+    if (unproven_.size() + joined_.size() <= 2 * connections_.size() + unproven_skipped_max) return;
+    for (auto* waiting : {&unproven_, &joined_})
+        std::erase_if(*waiting, [this](ConnectionId id) {
             const Connection* one = find(id);
-            return one == nullptr || one->proven_;
+            return one == nullptr || one->standing_ >= Standing::seated;
         });
 }
 
@@ -227,7 +250,7 @@ void Station::end(Connection& connection, std::string_view why, Instant now) {
     MUSTER_CHECK(found != connections_.end(), connection.id());
     auto owned = std::move(found->second);
     connections_.erase(found);
-    if (!connection.proven_) forget_source(connection);
+    uncount_source(connection);
     if (connection.session_) connection.session_->ended(connection.why_.empty() ? why : connection.why_, now);
     loop_.retire(std::move(owned));
 }

@@ -84,7 +84,8 @@ class Station final : public EventLoop::Ticker {
     void judge_handshakes(Instant now);
     bool has_place_for(const AcceptedSocket& socket, Instant now);
     bool give_way(Instant now);
-    void forget_source(const Connection& connection);
+    void count_source(const Connection& connection);
+    void uncount_source(const Connection& connection);
     bool close_slowest_reader(Instant now);
     void end_lingering(Instant now);
 
@@ -95,8 +96,14 @@ class Station final : public EventLoop::Ticker {
     NetLimits limits_;
     std::shared_ptr<MemoryBudget> memory_;
     std::unordered_map<ConnectionId, std::unique_ptr<Connection>> connections_;
-    std::unordered_map<std::string, std::size_t> unproven_of_;  ///< how many each source has
-    std::deque<ConnectionId> unproven_;  ///< oldest first; those that are gone or proven since are skipped
+    struct Source {
+        std::size_t unproven = 0;
+        std::size_t proven = 0;
+    };
+    std::unordered_map<std::string, Source> sources_;  ///< without our own users on this host
+    /// Those that may give way, oldest first; those that are gone or known since are skipped.
+    std::deque<ConnectionId> unproven_;
+    std::deque<ConnectionId> joined_;  ///< of these, after they were found to have joined
     ConnectionId last_id_ = 0;
     std::vector<Connection*> dirty_;  // emptied before any of them is destroyed
     // Each is in the order of its deadlines, because all of its entries waited equally long.

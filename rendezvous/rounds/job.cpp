@@ -19,8 +19,13 @@ std::string label(const NodeIdentity& node) {
     return cat(node.host, " (pid ", node.pid, ")");
 }
 
-Job::Job(std::string id, const ServerConfig& config, native::JobTerms terms, Instant no_seal_before)
-    : id_(std::move(id)), config_(config), terms_(terms), no_seal_before_(no_seal_before) {}
+/// A round that the daemon does not know can run for as long as agents look for a lost daemon.
+Job::Job(std::string id, const ServerConfig& config, native::JobTerms terms, DaemonStart start)
+    : id_(std::move(id)),
+      config_(config),
+      terms_(terms),
+      no_seal_before_(config.start_hold == StartHold::none ? Instant::min() : start.at + lease()),
+      taught_until_(start.knows_all ? Instant::min() : start.at + lost_timeout() + 2 * lease()) {}
 
 // ---- tallies ----
 
@@ -122,6 +127,7 @@ Member& Job::add_member(const Arrival& arrival, const native::Join& join, const 
     count(member, +1);
     heard(member, turn.now);
     check_again_at(member.judged_at);
+    note_known(member, turn);
     waiting_changed_ = true;
     last_refusal_.clear();
     empty_since_ = no_deadline;
@@ -145,12 +151,37 @@ bool Job::take_connection(const Arrival& arrival, const Turn& turn) {
         member.peer = arrival.peer;
         member.proven = arrival.proven;
         set_connection(member, arrival.connection, arrival.number);
+        note_known(member, turn);
         if (member.leaving) turn.send(member.connection, native::Drain{member.leave_reason});
         // It was already lost to the round; it must still stop its workers and join again.
         if (member.place == Place::lost) set_place(member, Place::draining);
     }
     heard(member, turn.now);
     return true;
+}
+
+void Job::note_known(const Member& member, const Turn& turn) {
+    const bool is_of_round = member.sealed && member.round == round_.number;
+    if (is_of_round || member.proven)
+        turn.step.known.push_back({member.connection, member.proven || (is_of_round && round_.is_spread)});
+}
+
+JobHold Job::hold() const {
+    if (config_.embedded_for == id_) return JobHold::firm;
+    if (round_.number == no_round || round_.taught.claim_count > 0) return JobHold::unsealed;
+    return members_.empty() ? JobHold::empty : JobHold::firm;
+}
+
+/// Nobody is refused: who lives joins again, and may be luckier.
+void Job::give_way(const Turn& turn) {
+    const std::string why = "this daemon serves as many jobs as it can, and this one has no sealed round";
+    for (const auto& [incarnation, member] : members_)
+        if (member.connected()) turn.step.actions.push_back(CloseConnection{member.connection, why});
+    for (const auto& [connection, held] : std::exchange(held_, {}))
+        turn.step.actions.push_back(CloseConnection{connection, why});
+    turn.step.why.push_back(cat("job '", id_, "' gives way to a new one: ", config_.jobs_max, " jobs, the maximum"));
+    forgotten_ = unkept_ = true;
+    if (!std::exchange(announced_, true)) turn.step.actions.push_back(JobForgotten{id_});
 }
 
 void Job::refuse_duplicate(const Arrival& arrival, const NodeIdentity& here, const Turn& turn) {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "rendezvous/rounds/ledgers/seen_ledger.h"
+#include "rendezvous/rounds/ledgers/yielding_jobs.h"
 #include "rendezvous/rounds/member.h"
 #include "rendezvous/rounds/sealed_round.h"
 #include "rendezvous/rounds/server.h"
@@ -41,11 +42,16 @@ struct Turn {
     }
 };
 
+/// What a daemon knows when it starts.
+struct DaemonStart {
+    Instant at;
+    bool knows_all = false;  ///< its kept state has every job that may run
+};
+
 class Job {
   public:
-    /// `terms` are the first agent's and valid. No seal before `no_seal_before`, except for StartHold::until_full; now
-    /// or earlier: no wait.
-    Job(std::string id, const ServerConfig& config, native::JobTerms terms, Instant no_seal_before);
+    /// `terms` are the first agent's and valid.
+    Job(std::string id, const ServerConfig& config, native::JobTerms terms, DaemonStart start);
     /// Restores the job from an earlier daemon's records (job_keep.cpp).
     Job(const ServerConfig& config, KeptJob kept, Instant now);
 
@@ -90,6 +96,11 @@ class Job {
     [[nodiscard]] bool knows(Incarnation incarnation) const { return members_.contains(incarnation); }
     /// Without a secret: whether this agent's membership permits the command.
     [[nodiscard]] bool may_command(Incarnation incarnation, const native::Command& command) const;
+
+    /// How firmly it is held when the daemon serves too many jobs.
+    [[nodiscard]] JobHold hold() const;
+    /// Forgets the job, and closes its agents' connections.
+    void give_way(const Turn& turn);
 
     /// Held-back joins to be judged again: by this job, or by a new one of its name after it is forgotten.
     std::vector<HeldJoin> take_released();
@@ -148,6 +159,7 @@ class Job {
     // job_settle.cpp: the one place where the phase changes
     void settle(const Turn& turn);
     void settle_doubtful(const Turn& turn);
+    [[nodiscard]] Duration doubt_lasts(const Member& member) const;
     bool settle_over(const Turn& turn);
     bool settle_running(const Turn& turn);
     bool settle_ended(const Turn& turn);
@@ -256,9 +268,11 @@ class Job {
     void learn_round(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     [[nodiscard]] bool agrees(const native::Resume& resume) const;
     void note_claim(Member& member);
+    void believe_alone(const Turn& turn);
     void send_ended(const Member& member, const Turn& turn) const;
 
     // job.cpp
+    void note_known(const Member& member, const Turn& turn);
     Member& add_member(const Arrival& arrival, const native::Join& join, const Turn& turn);
     void erase(Members::iterator gone, const Turn& turn);
     /// The members of the running round, with running or successful workers.
@@ -285,9 +299,10 @@ class Job {
     std::string id_;
     const ServerConfig& config_;
     native::JobTerms terms_;
-    std::string terms_by_;  ///< the host whose join set the terms
-    Instant no_seal_before_;
-    Instant doubt_ends_ = no_deadline;  ///< until then a seal waits for members that are not `sealed`
+    std::string terms_by_;              ///< the host whose join set the terms
+    Instant no_seal_before_;            ///< except for StartHold::until_full
+    Instant taught_until_;              ///< until then an agent may say which round runs that this daemon does not know
+    Instant doubt_ends_ = no_deadline;  ///< the first `doubt_ends` of members that are not `sealed`
     bool taught_ = false;               ///< restored from agents' Resume: members may be missing
 
     Members members_;

@@ -27,6 +27,7 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
       terms_(kept.facts.terms),
       terms_by_(std::move(kept.facts.terms_by)),
       no_seal_before_(kept.facts.unsure ? now + lease() : Instant::min()),
+      taught_until_(kept.facts.unsure ? now + lost_timeout() + 2 * lease() : Instant::min()),
       taught_(kept.facts.taught),
       pasts_(std::move(kept.facts.pasts)),
       next_arrival_(kept.facts.next_arrival),

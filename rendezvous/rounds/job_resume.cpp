@@ -16,8 +16,8 @@ bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const 
         return true;
     }
     const auto found = members_.find(arrival.node.incarnation);
-    const bool may_teach =
-        (round_.number == no_round || turn.now < no_seal_before_) && resume.round <= round_claimed_max;
+    const bool is_open = round_.number == no_round ? turn.now < taught_until_ : turn.now < no_seal_before_;
+    const bool may_teach = is_open && resume.round <= round_claimed_max;
     if (found == members_.end()) {
         if (may_teach && hold_claim(arrival, resume.as_joined, true, turn)) {
             settle(turn);
@@ -74,6 +74,7 @@ bool Job::agrees(const native::Resume& resume) const {
 Member& Job::add_resumed(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
     const bool in_round = agrees(resume);
     auto& member = add_member(arrival, resume.as_joined, turn);
+    member.stop_grace = std::chrono::milliseconds(resume.stop_grace_ms);
     count(member, -1);
     member.round = in_round ? resume.round : no_round;
     member.group_rank = resume.as_assigned.group_rank;
@@ -110,8 +111,7 @@ void Job::learn_round(const Arrival& arrival, const native::Resume& resume, cons
         cat("job '", id_, "': round ", resume.round, " continues, as reported by ", label(arrival.node)));
 }
 
-/// One more agent says the same of the round. With most of its members, and at least two, it is known; a single node
-/// is enough where the job has no other.
+/// One more agent says the same of the round. With most of its members, and at least two, it is known.
 void Job::note_claim(Member& member) {
     auto& taught = round_.taught;
     ++taught.claim_count;
@@ -121,13 +121,22 @@ void Job::note_claim(Member& member) {
         count(one, +1);
     };
     if (taught.agreed) return believe(member);
-    const bool several = taught.claim_count > 1;
-    if (taught.claim_count * 2 <= round_.node_count || !(several || members_.size() == 1)) return;
+    if (taught.claim_count < 2 || taught.claim_count * 2 <= round_.node_count) return;
     taught.agreed = true;
     restarts_used_ = std::max(restarts_used_, taught.restarts_used);
-    if (!several) return;
     for (auto& [incarnation, one] : members_)
         if (one.round == round_.number) believe(one);
+}
+
+/// A round of one node has nobody who could confirm it. So its word counts when nobody has contradicted it for the
+/// lease in which the job's real agent comes back. With the secret it counts at once.
+void Job::believe_alone(const Turn& turn) {
+    auto& taught = round_.taught;
+    const bool is_alone = round_.node_count == 1 && taught.claim_count == 1 && members_.size() == 1;
+    if (taught.agreed || !is_alone || taught.dissent_count > 0) return;
+    if (turn.now < no_seal_before_ && !members_.begin()->second.proven) return;
+    taught.agreed = true;
+    restarts_used_ = std::max(restarts_used_, taught.restarts_used);
 }
 
 void Job::adopt(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/rounds/assignment.h"
 #include "rendezvous/rounds/job.h"
@@ -88,6 +89,9 @@ void Job::seal(const Turn& turn) {
     no_seal_before_ = Instant::min();  // what this daemon sealed it knows
 
     const std::vector<const Member*> by_rank(members.begin(), members.end());
+    const auto source = source_of(by_rank.front()->peer);
+    round_.is_spread = std::ranges::any_of(by_rank, [&](const auto* one) { return source_of(one->peer) != source; });
+    for (const auto* member : by_rank) note_known(*member, turn);
     if (terms_.fixed_world) turn.step.actions.push_back(FreshStore{id_});
     auto told = assignments(by_rank, round_.number, restarts_used_, round_.notes);
     SendTo shared{{}, peers(by_rank, round_.number)};

@@ -24,21 +24,29 @@ void Job::settle(const Turn& turn) {
     send_job_seen(turn);
 }
 
+/// How long the seal waits for workers that only their agent's word says to run: a lease to be heard, and then their
+/// own --shutdown-timeout. A stranger can name any, so without the secret it counts up to the job's lost timeout.
+Duration Job::doubt_lasts(const Member& member) const {
+    const auto longest = std::max(config_.stop_grace, lost_timeout());
+    const auto grace = member.stop_grace == Duration::zero() ? config_.stop_grace : member.stop_grace;
+    return lease() + (member.proven ? grace : std::min(grace, longest));
+}
+
 /// Agents that only say that workers of a round run on their nodes. After a restart of the daemon it may be true, and
-/// then they have a lease to be heard and the grace to stop their workers. After that they count no more: whoever
-/// connects can say so.
+/// then each has time to stop its workers. After that it counts no more: whoever connects can say so. One after the
+/// other cannot prolong it, because they are taken in for a lease only (on_resume).
 void Job::settle_doubtful(const Turn& turn) {
-    if (tally_.doubtful == 0) {
-        doubt_ends_ = no_deadline;
-        return;
-    }
-    if (doubt_ends_ == no_deadline) doubt_ends_ = turn.now + lease() + config_.stop_grace;
-    if (turn.now < doubt_ends_) return;
     doubt_ends_ = no_deadline;
+    if (tally_.doubtful == 0) return;
     for (auto at = members_.begin(); at != members_.end();) {
         const auto member = at++;
-        const auto& doubted = member->second;
+        auto& doubted = member->second;
         if (doubted.sealed || (doubted.place != Place::draining && doubted.place != Place::lost)) continue;
+        if (doubted.doubt_ends == no_deadline) doubted.doubt_ends = turn.now + doubt_lasts(doubted);
+        if (turn.now < doubted.doubt_ends) {
+            doubt_ends_ = std::min(doubt_ends_, doubted.doubt_ends);
+            continue;
+        }
         const std::string why = "it did not stop its workers in time, and no other node confirms its round";
         turn.step.why.push_back(cat("job '", id_, "': ", label(doubted.node), " is not waited for: ", why));
         if (doubted.connected()) turn.step.actions.push_back(CloseConnection{doubted.connection, why});
@@ -71,6 +79,7 @@ bool Job::settle_over(const Turn& turn) {
 
 bool Job::settle_running(const Turn& turn) {
     if (!round_.running()) return false;
+    believe_alone(turn);
     if (round_.unfinished == 0 && round_.taught.agreed) {
         finish(JobOutcome::succeeded, "all workers exited 0", turn);
         return true;

@@ -57,9 +57,11 @@ struct Member {
     /// (Job::note_claim). Its own word alone never makes it so.
     bool sealed = false;
     bool proven = false;    ///< its connection has proved to know the secret
-    bool excluded = false;  ///< excluded from the next rounds, because these are too many
-    bool noticed = false;   ///< it received the last notice to all workers
-    bool leaving = false;   ///< it was ordered to leave (muster drain) and takes part in no further round
+    Duration stop_grace{};  ///< how long its workers may take to stop, as it said with its Resume; 0: it has not
+    Instant doubt_ends = no_deadline;  ///< until then a seal waits for it although only its own word says it must
+    bool excluded = false;             ///< excluded from the next rounds, because these are too many
+    bool noticed = false;              ///< it received the last notice to all workers
+    bool leaving = false;              ///< it was ordered to leave (muster drain) and takes part in no further round
     std::string leave_reason;
     std::string fault;  ///< muster fault was aimed at its agent: with what; it explains a loss until fault_until
     Instant fault_until;

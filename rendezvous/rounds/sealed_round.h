@@ -35,6 +35,7 @@ struct SealedRound {
     std::vector<std::string> notes;          ///< part of every assignment, also of a repeated one
     std::map<std::uint32_t, LostNode> gone;  ///< group ranks whose nodes are no more, and who they were
     TaughtRound taught;
+    bool is_spread = false;           ///< This daemon sealed it, with nodes of at least two addresses.
     std::set<std::uint32_t> through;  ///< group ranks of the others: one that is given up and comes back counts once
     std::set<std::uint32_t> through_gone;  ///< of them, those whose members are gone: the others' places tell
     bool ended = false;

@@ -11,6 +11,7 @@
 #include "rendezvous/rounds/job.h"
 #include "rendezvous/rounds/job_record.h"
 #include "rendezvous/rounds/ledgers/gate.h"
+#include "rendezvous/rounds/ledgers/yielding_jobs.h"
 #include "rendezvous/rounds/status.h"
 #include "rendezvous/rounds/terms.h"
 
@@ -33,8 +34,8 @@ class Server::Implementation {
     struct Connection {
         std::string peer;
         std::optional<native::Hello> hello;
-        bool may_act_for_agent = false;  ///< it is the connection that counts of the agent that Hello named
-        std::string nonce;               ///< its challenge, until it has proved to know the secret
+        bool may_act_for_agent = false;       ///< it is the connection that counts of the agent that Hello named
+        std::optional<Gate::Question> asked;  ///< until it has proved to know the job's secret
         bool proven = false;
         bool closing = false;  ///< nothing that still arrives on it is read
     };
@@ -69,29 +70,36 @@ class Server::Implementation {
     void update(Entry& entry, const Turn& turn);
     static void attribute_lines(const Job& job, const Turn& turn);
     void judge_released(const std::string& id, Round next_round, std::vector<HeldJoin> released, const Turn& turn);
-    [[nodiscard]] Instant no_seal_before(const native::JobTerms& terms) const;
     void schedule(Entry& entry);
+    bool make_room(const Turn& turn);
     void note_complete(const Turn& turn);
     void refuse(Connections::iterator from, RefusalReason reason, std::string why, const Turn& turn);
     static void close(Connections::iterator connection, std::string why, const Turn& turn);
     [[nodiscard]] static Arrival arrival(Connections::iterator from);
 
     ServerConfig config_;
-    Instant started_;
+    const DaemonStart start_;
     bool complete_;  ///< no job runs that is not in jobs_ (or this is not kept)
     Gate gate_;
     Connections connections_;
     std::map<std::string, Entry> jobs_;
     std::set<std::pair<Instant, std::string>> agenda_;  ///< the jobs by deadline
-    std::optional<Instant> held_since_;                 ///< DecisionsHeld
+    YieldingJobs yielding_;
+    std::optional<Instant> held_since_;  ///< DecisionsHeld
 };
+
+std::string how_to_copy(const NodeIdentity& node) {
+    return cat("copy it from the host of the rendezvous (muster key show | ssh ",
+               node.host.empty() ? std::string("NODE") : node.host,
+               " muster key set), or set the same MUSTER_SECRET_FILE or MUSTER_KEY");
+}
 
 /// After the start of a daemon that found no state: the longest lease that is in use, with a margin.
 constexpr Duration complete_after = 60s;
 
 Server::Implementation::Implementation(ServerConfig config, Instant started, KeptState kept)
     : config_(std::move(config)),
-      started_(started),
+      start_{started, kept.complete},
       complete_(kept.complete || !config_.keep_records),
       gate_(config_.secret, config_.secret_seed) {
     if (kept.complete) config_.start_hold = StartHold::none;
@@ -122,7 +130,7 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
 }
 
 void Server::Implementation::on(const ConnectionAccepted& event, const Turn&) {
-    connections_.emplace(event.connection, Connection{.peer = event.peer, .hello = {}, .nonce = {}});
+    connections_.emplace(event.connection, Connection{.peer = event.peer, .hello = {}, .asked = {}});
 }
 
 void Server::Implementation::on(const ConnectionEnded& event, const Turn& turn) {
@@ -215,31 +223,30 @@ void Server::Implementation::challenge(Connections::iterator from, const Turn& t
     if (!gate_.is_locked())
         return refuse(from, RefusalReason::secret,
                       cat("this rendezvous has no secret, and ", label(hello.node),
-                          " has one; set the same MUSTER_SECRET_FILE for the daemon and on every node, or none at all"),
+                          " has one; give the daemon the same secret (muster key --help), or start the job with "
+                          "--insecure, which leaves ~/.muster/key aside"),
                       turn);
     if (hello.challenge.empty())
-        return wrong_secret(from,
-                            cat(label(hello.node),
-                                " has no secret, and this rendezvous has one; set "
-                                "MUSTER_SECRET_FILE on every node"),
-                            turn);
-    connection.nonce = gate_.nonce();
-    turn.send(from->first, native::Challenge{connection.nonce, {}});
+        return wrong_secret(
+            from, cat(label(hello.node), " has no secret, and this rendezvous has one; ", how_to_copy(hello.node)),
+            turn);
+    connection.asked = gate_.ask(hello.job);
+    turn.send(from->first, native::Challenge{connection.asked->nonce, {}});
 }
 
 void Server::Implementation::proof(Connections::iterator from, const native::Proof& proof, const Turn& turn) {
     auto& connection = from->second;
-    if (!gate_.is_locked() || connection.nonce.empty())
-        return refuse(from, RefusalReason::malformed, "an unexpected Proof", turn);
-    if (!gate_.is_right(*connection.hello, connection.nonce, proof.proof))
+    if (!connection.asked) return refuse(from, RefusalReason::malformed, "an unexpected Proof", turn);
+    auto own_proof = Gate::answer(*connection.asked, *connection.hello, proof.proof);
+    if (!own_proof)
         return wrong_secret(from,
                             cat(label(connection.hello->node),
-                                " has another secret than this rendezvous; "
-                                "MUSTER_SECRET_FILE must have the same content on every node"),
+                                " has another secret than this rendezvous, or a key of another job than '",
+                                connection.hello->job, "'; ", how_to_copy(connection.hello->node)),
                             turn);
     connection.proven = true;
-    turn.send(from->first, native::Challenge{{}, gate_.proof(*connection.hello, connection.nonce)});
-    connection.nonce.clear();
+    turn.send(from->first, native::Challenge{{}, *std::move(own_proof)});
+    connection.asked.reset();
 }
 
 void Server::Implementation::wrong_secret(Connections::iterator from, std::string why, const Turn& turn) {
@@ -368,17 +375,12 @@ Server::Implementation::Entry* Server::Implementation::find(const Connection& co
 Server::Implementation::Entry* Server::Implementation::find_or_create(Connections::iterator from,
                                                                       const native::JobTerms& terms, const Turn& turn) {
     if (auto* known = find(from->second)) return known;
-    if (jobs_.size() >= config_.jobs_max) {
+    if (jobs_.size() >= config_.jobs_max && !make_room(turn)) {
         refuse(from, RefusalReason::limit, cat("this daemon serves ", jobs_.size(), " jobs, its maximum"), turn);
         return nullptr;
     }
     const auto& id = from->second.hello->job;
-    return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, no_seal_before(terms))}).first->second;
-}
-
-Instant Server::Implementation::no_seal_before(const native::JobTerms& terms) const {
-    if (config_.start_hold == StartHold::none) return Instant::min();
-    return started_ + std::chrono::milliseconds(terms.lease_ms);
+    return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, start_)}).first->second;
 }
 
 /// The lines since the last call are this job's.
@@ -426,12 +428,23 @@ void Server::Implementation::judge_released(const std::string& id, Round next_ro
 
 /// A daemon that found no state waits for agents whose jobs it cannot know; the next one need not, once they had time.
 void Server::Implementation::note_complete(const Turn& turn) {
-    if (complete_ || turn.now < started_ + complete_after) return;
+    if (complete_ || turn.now < start_.at + complete_after) return;
     complete_ = true;
     turn.step.records.push_back(complete_record());
 }
 
+/// True when a job has given way.
+bool Server::Implementation::make_room(const Turn& turn) {
+    const auto* id = yielding_.first();
+    if (id == nullptr) return false;
+    auto& entry = jobs_.at(*id);
+    entry.job.give_way(turn);
+    update(entry, turn);
+    return true;
+}
+
 void Server::Implementation::schedule(Entry& entry) {
+    yielding_.rank(entry.job.id(), entry.job.forgotten() ? JobHold::firm : entry.job.hold());
     const auto due = entry.job.deadline();
     if (due != entry.due || entry.job.forgotten()) {
         agenda_.erase({entry.due, entry.job.id()});

@@ -38,8 +38,11 @@ struct ServerConfig {
     /// The job of the node that embeds this daemon; empty in musterd. The daemon ends with that job, and every round of
     /// it includes that node. GET /status reports "embedded".
     std::string embedded_for;
-    native::KeyedHash secret;  ///< of the jobs; empty: everybody may join
-    std::string secret_seed;   ///< beside a secret: random bytes, for its challenges
+    native::HashesOf secret;              ///< of each job; empty: everybody may join
+    std::string authentication = "none";  ///< for GET /status: "key", "local users" or "none"
+    std::string secret_seed;              ///< beside a secret: random bytes, for its challenges
+    /// Beyond it the oldest job that this daemon never sealed a round of gives way, and then the one that has been
+    /// without agents for longest.
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
     bool allow_faults = false;         ///< muster fault may be aimed at this daemon itself
@@ -103,6 +106,14 @@ struct Record {
     std::string value;
 };
 
+/// A connection that is more than a stranger's: of an agent in a round that was sealed, or proven.
+struct KnownAgent {
+    ConnectionId connection = 0;
+    /// It has proved to know the secret, or is of a round that this daemon sealed with nodes of several addresses. One
+    /// host alone can make up any number of jobs of one node.
+    bool proven = false;
+};
+
 /// A log line, and the journal's fields of it.
 struct ServerLine {
     ServerLine(std::string text_) : text(std::move(text_)) {}
@@ -115,7 +126,8 @@ struct ServerLine {
 struct ServerStep {
     std::vector<ServerAction> actions;  ///< to be carried out in order, after `records` are persisted
     std::vector<Record> records;
-    std::vector<ServerLine> why;  ///< log lines, each once, when something changed
+    std::vector<KnownAgent> known;  ///< who has become known; may repeat
+    std::vector<ServerLine> why;    ///< log lines, each once, when something changed
 };
 
 struct KeptState;  // job_record.h

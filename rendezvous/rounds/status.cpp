@@ -57,7 +57,7 @@ std::string_view phase_name(const Job& job) {
 }
 
 std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig& config, Instant now) {
-    nlohmann::json out{{"jobs", nlohmann::json::array()}};
+    nlohmann::json out{{"auth", config.authentication}, {"jobs", nlohmann::json::array()}};
     if (!config.embedded_for.empty()) out["embedded"] = true;
     for (const auto* job : jobs) out["jobs"].push_back(describe(*job, now));
     return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

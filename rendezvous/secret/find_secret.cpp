@@ -12,6 +12,7 @@
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/system/private_file.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/secret/job_secret.h"
 
 namespace muster::rendezvous {
@@ -19,19 +20,28 @@ namespace muster::rendezvous {
 namespace {
 
 constexpr std::string_view make_one = "Make one: muster key";
+constexpr const char* no_home = "HOME is not set, so there is no ~/.muster/key; set MUSTER_KEY";
+
+void drop_line_end(std::string& text) {
+    while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+}
 
 Result<Secret> checked(std::string text, std::string origin) {
     if (text.size() < secret_bytes_min)
         return Error{Errc::limit_exceeded,
                      cat(origin, " holds ", text.size(), " bytes; a secret has at least ", secret_bytes_min,
                          ", because a false daemon can guess a short one. ", make_one)};
-    return Secret{std::move(text), std::move(origin)};
+    if (const auto wrong = wrong_with_job_key(text); !wrong.empty())
+        return Error{Errc::limit_exceeded, cat(origin, " ", wrong)};
+    return Secret{.text = std::move(text), .origin = std::move(origin)};
 }
 
 Result<Secret> from_file(const std::string& path, const std::string& origin) {
     auto text = read_private_file(path, "the secret's file", make_one);
     if (!text) return with_context(text.error(), origin);
-    return checked(*std::move(text), origin);
+    auto secret = checked(*std::move(text), origin);
+    if (secret) secret->path = path;
+    return secret;
 }
 
 /// A file that cannot be looked at counts as one that is there: its reader then says what is wrong.
@@ -58,13 +68,22 @@ Result<void> write_private_file(const std::string& path, std::string_view text) 
     return {};
 }
 
+/// A private file with this line beside `path`, in a directory of its own. The file's path.
+Result<std::string> write_draft(const std::string& path, std::string_view text) {
+    const auto folder = path.substr(0, path.rfind('/'));
+    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return error_from_errno(errno, cat("create ", folder));
+    auto draft = cat(path, '.', hexadecimal(random_nonce()).substr(0, 16));
+    if (const auto written = write_private_file(draft, cat(text, '\n')); !written) return written.error();
+    return draft;
+}
+
 }  // namespace
 
 Result<Secret> find_secret(const ValueOf& value_of) {
     if (const auto path = value_of("MUSTER_SECRET_FILE"); !path.empty()) return from_file(path, "MUSTER_SECRET_FILE");
     if (auto key = value_of("MUSTER_KEY"); !key.empty()) {
-        ::prctl(PR_SET_DUMPABLE, 0);                                        // as read_private_file does
-        while (key.ends_with('\n') || key.ends_with('\r')) key.pop_back();  // as a file's
+        ::prctl(PR_SET_DUMPABLE, 0);  // as read_private_file does
+        drop_line_end(key);           // as a file's
         return checked(std::move(key), "MUSTER_KEY");
     }
     if (const auto folder = value_of("CREDENTIALS_DIRECTORY"); !folder.empty()) {
@@ -75,26 +94,57 @@ Result<Secret> find_secret(const ValueOf& value_of) {
     return Secret{};
 }
 
-Result<Secret> make_own_key(const ValueOf& value_of) {
-    const auto path = own_key_path(value_of);
-    if (path.empty())
-        return Error{Errc::invalid_argument, "HOME is not set, so there is no ~/.muster/key; set MUSTER_KEY"};
-    if (exists(path)) return from_file(path, path);
-    const auto folder = path.substr(0, path.rfind('/'));
-    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return error_from_errno(errno, cat("create ", folder));
-    const auto draft = cat(path, '.', hexadecimal(random_nonce()).substr(0, 16));
-    const auto written = write_private_file(draft, cat(hexadecimal(random_nonce()), '\n'));
-    if (!written) return written.error();
-    // link() refuses an existing name, also over NFS: of several makers one wins.
-    const bool is_made = ::link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST;
-    const int number = errno;
-    ::unlink(draft.c_str());
-    if (!is_made) return error_from_errno(number, cat("create ", path));
-    return from_file(path, path);
+Result<std::vector<Secret>> find_accepted_secrets(const ValueOf& value_of) {
+    std::vector<Secret> accepted;
+    auto in_use = find_secret(value_of);
+    if (!in_use) return in_use.error();
+    if (in_use->text.empty()) return accepted;
+    const auto old_path = cat(in_use->path, ".old");
+    const bool has_old = !in_use->path.empty() && exists(old_path);
+    accepted.push_back(*std::move(in_use));
+    if (!has_old) return accepted;
+    auto old = from_file(old_path, old_path);
+    if (!old) return old.error();
+    accepted.push_back(*std::move(old));
+    return accepted;
 }
 
-native::KeyedHash hash_of(Secret secret) {
-    return secret.text.empty() ? native::KeyedHash{} : keyed_hash(std::move(secret.text));
+Result<Secret> make_own_key(const ValueOf& value_of) {
+    const auto path = own_key_path(value_of);
+    if (path.empty()) return Error{Errc::invalid_argument, no_home};
+    if (exists(path)) return from_file(path, path);
+    const auto draft = write_draft(path, hexadecimal(random_nonce()));
+    if (!draft) return draft.error();
+    // link() refuses an existing name, also over NFS: of several makers one wins.
+    const bool is_new = ::link(draft->c_str(), path.c_str()) == 0;
+    const int number = errno;
+    ::unlink(draft->c_str());
+    if (!is_new && number != EEXIST) return error_from_errno(number, cat("create ", path));
+    auto made = from_file(path, path);
+    if (made) made->is_new = is_new;
+    return made;
+}
+
+Result<OwnKeySet> set_own_key(const ValueOf& value_of, std::string text) {
+    const auto path = own_key_path(value_of);
+    if (path.empty()) return Error{Errc::invalid_argument, no_home};
+    drop_line_end(text);
+    auto secret = checked(std::move(text), "stdin");
+    if (!secret) return secret.error();
+    const bool is_same = exists(path) && [&] {
+        const auto there = from_file(path, path);
+        return there && there->text == secret->text;
+    }();
+    if (is_same) return OwnKeySet{.secret = {.text = {}, .origin = path}, .kept_as = {}};
+    const auto draft = write_draft(path, secret->text);
+    if (!draft) return draft.error();
+    const auto old = exists(path) ? cat(path, ".old") : std::string();
+    if ((!old.empty() && ::rename(path.c_str(), old.c_str()) != 0) || ::rename(draft->c_str(), path.c_str()) != 0) {
+        const int number = errno;
+        ::unlink(draft->c_str());
+        return error_from_errno(number, cat("replace ", path));
+    }
+    return OwnKeySet{.secret = {.text = {}, .origin = path}, .kept_as = old};
 }
 
 }  // namespace muster::rendezvous

@@ -3,9 +3,9 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/error.h"
-#include "rendezvous/wire/native/secret.h"
 
 namespace muster::rendezvous {
 
@@ -13,8 +13,10 @@ namespace muster::rendezvous {
 inline constexpr std::size_t secret_bytes_min = 16;
 
 struct Secret {
-    std::string text;    ///< empty: no source is set, and jobs have no secret
-    std::string origin;  ///< for messages: "MUSTER_KEY", or the path of a file
+    std::string text;     ///< empty: no source is set, and jobs have no secret
+    std::string origin;   ///< for messages: "MUSTER_KEY", or the path of a file
+    std::string path{};   ///< of the file; empty: it comes from MUSTER_KEY
+    bool is_new = false;  ///< make_own_key has just made it
 };
 
 /// The value of an environment variable; empty if it is not set.
@@ -29,12 +31,22 @@ using ValueOf = std::function<std::string(const char* name)>;
 /// read_private_file, it keeps other processes of this user from reading this one.
 Result<Secret> find_secret(const ValueOf& value_of);
 
+/// For daemons, while a secret is being changed: the one in use, and after it the one that it replaces, which is in a
+/// file beside the file in use, with ".old" behind its name. Empty: no source is set. Errors as find_secret.
+Result<std::vector<Secret>> find_accepted_secrets(const ValueOf& value_of);
+
 /// Makes ~/.muster/key with 32 random bytes as 64 hexadecimal digits, mode 0600, in a directory of mode 0700, unless it
 /// exists. Of several nodes that make it at once in one home directory, all get the key of the first one. Errors: no
 /// HOME; the system's.
 Result<Secret> make_own_key(const ValueOf& value_of);
 
-/// The hash that is keyed with the secret; an empty function for none.
-native::KeyedHash hash_of(Secret secret);
+struct OwnKeySet {
+    Secret secret;        ///< without the text
+    std::string kept_as;  ///< the path of another key that stood there before; empty: none did
+};
+
+/// Writes `text`, without its line end, to ~/.muster/key, as make_own_key does. Another key that stands there becomes
+/// ~/.muster/key.old; a key.old before it is lost. Errors: no HOME; limit_exceeded as find_secret; the system's.
+Result<OwnKeySet> set_own_key(const ValueOf& value_of, std::string text);
 
 }  // namespace muster::rendezvous

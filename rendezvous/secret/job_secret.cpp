@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "rendezvous/base/hmac_sha256.h"
-#include "rendezvous/base/text/text.h"
 
 namespace muster::rendezvous {
 
@@ -32,10 +31,6 @@ native::KeyedHash keyed_hash(std::string key) {
 
 std::string random_nonce() {
     return random_bytes(32);
-}
-
-std::string status_token(const native::KeyedHash& secret) {
-    return hexadecimal(secret("status"));
 }
 
 }  // namespace muster::rendezvous

@@ -1,4 +1,4 @@
-// What is made of a job's secret.
+// A keyed hash, and nonces.
 #pragma once
 
 #include <string>
@@ -10,9 +10,6 @@ namespace muster::rendezvous {
 
 /// HMAC-SHA256 with `key`, 32 bytes.
 native::KeyedHash keyed_hash(std::string key);
-
-/// The bearer token of the status pages: the hash of "status" in hexadecimal.
-std::string status_token(const native::KeyedHash& secret);
 
 /// 32 bytes that nobody can guess.
 std::string random_nonce();

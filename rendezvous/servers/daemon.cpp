@@ -12,7 +12,6 @@
 #include "rendezvous/dialects/http_dialect.h"
 #include "rendezvous/dialects/store_dialect.h"
 #include "rendezvous/net/station.h"
-#include "rendezvous/secret/job_secret.h"
 
 namespace muster::rendezvous {
 
@@ -23,6 +22,17 @@ constexpr std::size_t torchrun_max = 64;
 
 void metric(std::string& out, std::string_view name, std::string_view kind, std::string_view help, double value) {
     out += cat("# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n", name, " ", value, "\n");
+}
+
+ServerConfig with_secret(ServerConfig server, const JobKeys& keys) {
+    server.secret = control_hashes(keys);
+    return server;
+}
+
+std::vector<std::string> status_tokens(const JobKeys& keys) {
+    std::vector<std::string> tokens;
+    for (const auto& key : keys({})) tokens.push_back(status_token(key));
+    return tokens;
 }
 
 /// With this host's name, in full and its first part.
@@ -48,7 +58,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
           on_standing_by_(std::move(config.on_standing_by)),
           memory_(std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)),
           store_(store_config_of(config.limits)),
-          agents_(config.server, std::move(state), std::move(config.kept),
+          agents_(with_secret(config.server, config.keys), std::move(state), std::move(config.kept),
                   {.fresh_store = [this](const std::string& job) { store_.clear(cat("a new round of job ", job)); },
                    .job_forgotten = [this](const std::string& job) { forgotten(job); },
                    .leading =
@@ -62,7 +72,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
                   started_),
           pages_([this](std::string_view path) { return page(path); },
                  {.names = own_names(std::move(config.status_hosts)),
-                  .token = config.server.secret ? status_token(config.server.secret) : std::string()}),
+                  .tokens = config.keys ? [keys = config.keys] { return status_tokens(keys); }
+                                        : HttpDialect::Access::Tokens{}}),
           endpoint_{.host = listener->address(), .port = listener->port()},
           station_(loop, std::move(listener), {.c10d = &store_, .http = &pages_, .native = &agents_}, config.limits,
                    memory_) {

@@ -21,13 +21,15 @@
 #include "rendezvous/net/listener.h"
 #include "rendezvous/rounds/job_record.h"
 #include "rendezvous/rounds/server.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/state/state_store.h"
 
 namespace muster::rendezvous {
 
 struct DaemonConfig {
     ListenConfig listen{.address = {}, .ports = {29400, 29400}};
-    ServerConfig server;
+    ServerConfig server;  ///< `secret` follows from `keys`
+    JobKeys keys;         ///< of each job; empty: everybody may join
     NetLimits limits;
     /// Names beside this host's own under which the status pages may be asked for (musterd --status-host).
     std::vector<std::string> status_hosts;

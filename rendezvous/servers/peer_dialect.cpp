@@ -45,20 +45,25 @@ std::unique_ptr<Session> PeerDialect::begin(Connection& connection, Instant) {
 void PeerDialect::ask(ConnectionId connection, native::PeerAsk ask) {
     post_([owner = std::weak_ptr(owner_), &loop = loop_, connection, ask = std::move(ask)] {
         // The owner's thread also destroys the RoundStore, so here it is either complete or gone.
-        std::string bytes;
-        if (const auto alive = owner.lock())
-            native::append_frame(bytes, alive->answer(ask));
-        else
-            return;
-        loop.post([owner, connection, bytes = std::move(bytes)] {
+        const auto asked = owner.lock();
+        if (!asked) return;
+        loop.post([owner, connection, answer = asked->answer(ask)] {
             const auto alive = owner.lock();
-            if (!alive) return;
-            Connection* asker = alive->self->station_->find(connection);
-            if (asker == nullptr) return;
-            asker->send(bytes);
-            asker->finish("answered");
+            if (alive) alive->self->reply(connection, answer);
         });
     });
+}
+
+void PeerDialect::reply(ConnectionId connection, const std::optional<native::PeerAnswer>& answer) {
+    Connection* const asker = station_->find(connection);
+    if (asker == nullptr) return;
+    if (!answer)
+        return station_->refuse(*asker, "its question is no other agent's of this round",
+                                std::chrono::steady_clock::now());
+    std::string bytes;
+    native::append_frame(bytes, *answer);
+    asker->send(bytes);
+    asker->finish("answered");
 }
 
 }  // namespace muster::rendezvous

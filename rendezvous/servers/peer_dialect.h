@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "rendezvous/net/session.h"
 #include "rendezvous/net/station.h"
@@ -13,7 +14,7 @@ namespace muster::rendezvous {
 
 class PeerDialect final : public Dialect {
   public:
-    using Answer = std::function<native::PeerAnswer(const native::PeerAsk&)>;
+    using Answer = std::function<std::optional<native::PeerAnswer>(const native::PeerAsk&)>;
 
     PeerDialect(EventLoop& loop, Answer answer, PostToOwner post);
 
@@ -30,6 +31,7 @@ class PeerDialect final : public Dialect {
     };
 
     void ask(ConnectionId connection, native::PeerAsk ask);
+    void reply(ConnectionId connection, const std::optional<native::PeerAnswer>& answer);
 
     EventLoop& loop_;
     PostToOwner post_;

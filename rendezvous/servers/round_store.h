@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/net/event_loop.h"
@@ -23,8 +24,9 @@ using PostToOwner = std::function<void(std::function<void()>)>;
 struct RoundStoreConfig {
     ListenConfig listen;  ///< all addresses and an ephemeral port by default; --store-port gives a range
     NetLimits limits;
-    /// Called on the owner's thread through `post`, never after the destructor. Empty: peers get no answer.
-    std::function<native::PeerAnswer(const native::PeerAsk&)> answer;
+    /// Called on the owner's thread through `post`, never after the destructor. A question that it leaves
+    /// unanswered closes the connection, and so do all questions where this is empty.
+    std::function<std::optional<native::PeerAnswer>(const native::PeerAsk&)> answer;
     PostToOwner post;
 };
 

@@ -20,11 +20,13 @@
 
 namespace muster::rendezvous {
 
-StopOnSignal::StopOnSignal(EventLoop& loop) : loop_(loop) {
+StopOnSignal::StopOnSignal(EventLoop& loop, std::function<void()> on_hang_up)
+    : loop_(loop), on_hang_up_(std::move(on_hang_up)) {
     sigset_t signals;
     ::sigemptyset(&signals);
     ::sigaddset(&signals, SIGTERM);
     ::sigaddset(&signals, SIGINT);
+    if (on_hang_up_) ::sigaddset(&signals, SIGHUP);
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     fd_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     MUSTER_CHECK(fd_ >= 0, errno);
@@ -40,6 +42,7 @@ StopOnSignal::~StopOnSignal() {
 void StopOnSignal::ready(std::uint32_t, Instant) {
     signalfd_siginfo info{};
     if (::read(fd_, &info, sizeof info) != sizeof info) return;
+    if (info.ssi_signo == SIGHUP) return on_hang_up_();
     signal_ = static_cast<int>(info.ssi_signo);
     loop_.stop();
 }

@@ -11,9 +11,10 @@
 namespace muster::rendezvous {
 
 /// Stops `loop` on SIGTERM or SIGINT. Construct it before any thread starts: it blocks both signals permanently.
+/// `on_hang_up` is called on the loop on SIGHUP, which is blocked, too; empty: SIGHUP keeps its action.
 class StopOnSignal final : public EventLoop::Handler {
   public:
-    explicit StopOnSignal(EventLoop& loop);
+    explicit StopOnSignal(EventLoop& loop, std::function<void()> on_hang_up = {});
     ~StopOnSignal() override;
 
     void ready(std::uint32_t events, Instant now) override;
@@ -22,6 +23,7 @@ class StopOnSignal final : public EventLoop::Handler {
 
   private:
     EventLoop& loop_;
+    const std::function<void()> on_hang_up_;
     int fd_ = -1;
     int signal_ = 0;
 };

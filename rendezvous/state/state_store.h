@@ -32,7 +32,7 @@ class StateStore {
 
     /// True: this daemon starts as a follower and becomes the leader with `leads`.
     [[nodiscard]] virtual bool is_shared() const { return false; }
-    /// Whether this daemon is the leader now. Checked before each message to an agent, because a leader that was
+    /// True if this daemon is the leader now. Checked before each message to an agent, because a leader that was
     /// suspended for longer than its lease must not answer when it resumes.
     [[nodiscard]] virtual bool may_speak() const { return true; }
     /// This daemon became the leader; `kept` is the state that it continues from.

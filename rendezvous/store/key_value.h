@@ -29,6 +29,8 @@ class WaitSet {
     WaitSet& operator=(const WaitSet&) = delete;
 
     [[nodiscard]] bool parked() const { return missing_count_ > 0; }
+    /// What its links take, released ones included.
+    [[nodiscard]] std::size_t held_bytes() const { return links_.capacity() * sizeof(WaitLink); }
     /// Whatever the constructor was given, for whoever reads released().
     [[nodiscard]] void* owner() const { return owner_; }
 
@@ -80,7 +82,7 @@ class KeyValue {
     /// Every key that has a value, in order of creation.
     [[nodiscard]] std::vector<std::string_view> keys() const;
 
-    /// Takes the set off all lists; one step per key. Nothing happens when it is not parked.
+    /// Takes the set off all lists; one step per key. Frees what a set of many keys held, also of a released one.
     void cancel(WaitSet& set);
     /// The sets released since the caller last emptied it, in the order in which they were parked on the last key.
     [[nodiscard]] std::vector<WaitSet*>& released() { return released_; }

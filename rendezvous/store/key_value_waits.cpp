@@ -7,6 +7,12 @@
 
 namespace muster::rendezvous {
 
+namespace {
+
+constexpr std::size_t kept_links_max = 16;
+
+}  // namespace
+
 Result<void> KeyValue::park(KeyEntry& entry, WaitSet& set) {
     if (wait_count_ >= config_.wait_count_max) {
         drop_if_unused(entry);
@@ -61,15 +67,15 @@ void KeyValue::wake_one(KeyEntry& entry) {
 }
 
 void KeyValue::cancel(WaitSet& set) {
-    if (!set.parked()) return;
-    for (WaitLink& link : set.links_) {
-        if (link.entry == nullptr) continue;
-        KeyEntry& entry = *link.entry;
-        unlink(link);
-        drop_if_unused(entry);
-    }
-    // A set that once waited for very many keys shall not keep their memory.
-    if (set.links_.capacity() > 1024) std::vector<WaitLink>().swap(set.links_);
+    if (set.parked())
+        for (WaitLink& link : set.links_) {
+            if (link.entry == nullptr) continue;
+            KeyEntry& entry = *link.entry;
+            unlink(link);
+            drop_if_unused(entry);
+        }
+    // A set that once waited for many keys shall not keep their memory: nobody charges for it between waits.
+    if (set.links_.capacity() > kept_links_max) std::vector<WaitLink>().swap(set.links_);
 }
 
 }  // namespace muster::rendezvous

@@ -33,13 +33,14 @@ class StoreConnection {
     std::string tail;  ///< has room for bytes that are still to come; `tail_bytes` have
     std::size_t tail_bytes = 0;
     bool has_tail = false;
-    std::size_t charged_bytes = 0;  ///< what partial, tail and held have taken of the quota
+    std::size_t charged_bytes = 0;  ///< what partial, tail and held have taken of the quota, with their unused room
 
     std::string held;  ///< input that came while paused
     bool paused = false;
 
     WaitSet waits;
     std::vector<std::string> wait_get_keys;  ///< not empty: the parked wait is a WAIT_GET of these
+    std::size_t wait_charged_bytes = 0;      ///< what the parked wait has taken of the quota
 
     Instant handshake_deadline = no_deadline;
     std::list<StoreConnection>::iterator in_all;

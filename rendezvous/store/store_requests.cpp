@@ -33,7 +33,7 @@ void StoreServer::Impl::act(StoreConnection& connection, std::string_view head, 
     MUSTER_CHECK(c10d::decode_request(family, head, tail, request), head.size());
     // The older family has no CANCEL_WAIT: its clients time out and simply go on, and would take a late STOP_WAITING
     // for the next reply.
-    if (family == c10d::Family::older) map.cancel(connection.waits);
+    if (family == c10d::Family::older) end_wait(connection);
     if (config.on_torchrun)
         if (const auto job = job_of_torchrun(request.key); !job.empty())
             config.on_torchrun(std::string(job), connection.source);
@@ -93,8 +93,7 @@ std::string StoreServer::Impl::carry_out(StoreConnection& connection, NewValue v
         case Operation::wait_get:
         case Operation::barrier: return wait(connection, replies);
         case Operation::cancel_wait:
-            map.cancel(connection.waits);
-            connection.wait_get_keys.clear();
+            end_wait(connection);
             replies.byte(c10d::wait_canceled);
             return {};
         case Operation::num_keys: replies.number(static_cast<std::int64_t>(map.value_count())); return {};
@@ -116,19 +115,29 @@ std::string StoreServer::Impl::carry_out(StoreConnection& connection, NewValue v
 
 // One wait a connection: a later one takes the place of an earlier one that is still parked.
 std::string StoreServer::Impl::wait(StoreConnection& connection, ReplyWriter& replies) {
-    map.cancel(connection.waits);
-    connection.wait_get_keys.clear();
+    end_wait(connection);
     auto there = request.operation == Operation::barrier ? map.arrive(request.key, request.number, connection.waits)
                                                          : map.wait(request.keys, connection.waits);
     if (!there) return std::move(there.error().context);
     const bool wants_values = request.operation == Operation::wait_get;
-    if (*there) {
-        replies.byte(c10d::stop_waiting);
-        if (!wants_values) return {};
-        for (const auto key : request.keys) replies.blob(map.get(key), share_from(request.keys.size()));
-    } else if (wants_values) {
-        connection.wait_get_keys.assign(request.keys.begin(), request.keys.end());
+    if (!*there) return keep_wait(connection, wants_values);
+    replies.byte(c10d::stop_waiting);
+    if (!wants_values) return {};
+    for (const auto key : request.keys) replies.blob(map.get(key), share_from(request.keys.size()));
+    return {};
+}
+
+/// Charges what a parked wait holds beside the keys of the map: its links, and copies of a WAIT_GET's keys.
+std::string StoreServer::Impl::keep_wait(StoreConnection& connection, bool wants_values) {
+    std::size_t cost = connection.waits.held_bytes();
+    if (wants_values)
+        for (const auto key : request.keys) cost += sizeof(std::string) + key.size() + 1;
+    if (auto room = map.take_bytes(cost); !room) {
+        map.cancel(connection.waits);
+        return std::move(room.error().context);
     }
+    connection.wait_charged_bytes = cost;
+    if (wants_values) connection.wait_get_keys.assign(request.keys.begin(), request.keys.end());
     return {};
 }
 
@@ -152,6 +161,7 @@ void StoreServer::Impl::answer_released(StoreConnection& serving, ReplyWriter& r
     for (WaitSet* set : map.released()) {
         auto& connection = *static_cast<StoreConnection*>(set->owner());
         if (connection.wait_get_keys.empty()) {
+            end_wait(connection);
             &connection == &serving ? replies.byte(c10d::stop_waiting) : connection.peer->send(stop);
             continue;
         }
@@ -161,7 +171,7 @@ void StoreServer::Impl::answer_released(StoreConnection& serving, ReplyWriter& r
         out.byte(c10d::stop_waiting);
         for (const auto& key : connection.wait_get_keys)
             out.blob(map.get(key), share_from(connection.wait_get_keys.size()));
-        connection.wait_get_keys.clear();
+        end_wait(connection);
         other.flush();
     }
     map.released().clear();

@@ -20,8 +20,8 @@ constexpr std::size_t tail_bytes_min = 16 * 1024;
 constexpr std::size_t tail_growth = 4;
 constexpr std::size_t tail_growth_bytes_min = 64 * 1024;
 
-// What a connection's buffer may keep between requests.
-constexpr std::size_t kept_buffer_bytes = 4096;
+// What a connection's buffer may keep between requests. It is not charged, and there are 65,536 connections.
+constexpr std::size_t kept_buffer_bytes = 256;
 
 void shrink(std::string& buffer) {
     if (buffer.capacity() > kept_buffer_bytes) {
@@ -29,6 +29,12 @@ void shrink(std::string& buffer) {
     } else {
         buffer.clear();
     }
+}
+
+/// What a string has taken of the heap, with its unused room.
+std::size_t heap_bytes(const std::string& text) {
+    static const std::size_t inside = std::string().capacity();
+    return text.capacity() > inside ? text.capacity() : 0;
 }
 
 }  // namespace
@@ -57,7 +63,9 @@ StoreFlow StoreServer::receive(StoreConnection& connection, std::string_view byt
 
 std::span<char> StoreServer::landing(StoreConnection& connection) {
     const bool lands = connection.has_tail && connection.phase == StoreConnection::Phase::serving;
-    return lands ? Impl::room(connection) : std::span<char>{};
+    if (!lands) return {};
+    const auto place = Impl::room(connection);
+    return impl_->charge(connection) ? place : std::span<char>{};
 }
 
 StoreFlow StoreServer::landed(StoreConnection& connection, std::size_t size, Instant) {
@@ -88,7 +96,7 @@ std::size_t StoreServer::missing_bytes(const StoreConnection& connection) const 
 }
 
 void StoreServer::ended(StoreConnection& connection) {
-    impl_->map.cancel(connection.waits);
+    impl_->end_wait(connection);
     impl_->end_handshake(connection);
     impl_->map.give_bytes(connection.charged_bytes);
     if (connection.counted_as_older) {
@@ -239,8 +247,14 @@ std::span<char> StoreServer::Impl::room(StoreConnection& connection) {
     std::string& tail = connection.tail;
     const auto whole = connection.scanner.needed() - connection.partial.size();
     if (tail.size() == connection.tail_bytes) {
-        const auto grown = std::max(tail.size() * tail_growth, tail.size() + tail_growth_bytes_min);
-        tail.resize(std::min(whole, grown));
+        const auto grown = std::min(whole, std::max(tail.size() * tail_growth, tail.size() + tail_growth_bytes_min));
+        // Not more than that: a string that grows by itself doubles.
+        if (tail.capacity() < grown) {
+            std::string larger;
+            larger.reserve(grown);
+            tail.swap(larger.assign(tail));
+        }
+        tail.resize(grown);
     }
     return {tail.data() + connection.tail_bytes, std::min(whole, tail.size()) - connection.tail_bytes};
 }
@@ -254,7 +268,7 @@ void StoreServer::Impl::begin_tail(StoreConnection& connection) {
     connection.tail_bytes = connection.partial.size() - offset;
     if (connection.tail.size() < connection.tail_bytes) connection.tail.resize(connection.tail_bytes);
     connection.partial.copy(connection.tail.data(), connection.tail_bytes, offset);
-    connection.partial.resize(offset);
+    connection.partial = std::string(connection.partial, 0, offset);
 }
 
 void StoreServer::Impl::act_on_tail(StoreConnection& connection, ReplyWriter& replies) {
@@ -279,13 +293,24 @@ void StoreServer::Impl::drop_partial(StoreConnection& connection) {
 }
 
 bool StoreServer::Impl::charge(StoreConnection& connection) {
-    const auto holds = connection.partial.size() + connection.tail_bytes + connection.held.size();
-    if (auto taken = map.take_bytes(holds - connection.charged_bytes); !taken) {
-        close(connection, std::move(taken.error().context));
-        return false;
+    const auto holds = heap_bytes(connection.partial) + heap_bytes(connection.tail) + heap_bytes(connection.held);
+    const auto before = connection.charged_bytes;
+    if (holds > before) {
+        if (auto taken = map.take_bytes(holds - before); !taken) {
+            close(connection, std::move(taken.error().context));
+            return false;
+        }
+    } else {
+        map.give_bytes(before - holds);
     }
     connection.charged_bytes = holds;
     return true;
+}
+
+void StoreServer::Impl::end_wait(StoreConnection& connection) {
+    map.cancel(connection.waits);
+    std::vector<std::string>().swap(connection.wait_get_keys);
+    map.give_bytes(std::exchange(connection.wait_charged_bytes, 0));
 }
 
 void StoreServer::Impl::end_handshake(StoreConnection& connection) {
@@ -298,8 +323,7 @@ void StoreServer::Impl::close(StoreConnection& connection, std::string why) {
     if (connection.phase == StoreConnection::Phase::closed) return;
     connection.phase = StoreConnection::Phase::closed;
     end_handshake(connection);
-    map.cancel(connection.waits);
-    connection.wait_get_keys.clear();
+    end_wait(connection);
     drop_partial(connection);
     connection.paused = false;
     std::string().swap(connection.held);

@@ -34,6 +34,8 @@ struct StoreServer::Impl {
     void drop_partial(StoreConnection& connection);
     /// Keeps the quota in step with what the connection holds; closes the connection when there is no room.
     bool charge(StoreConnection& connection);
+    /// The connection waits for nothing any more.
+    void end_wait(StoreConnection& connection);
     void end_handshake(StoreConnection& connection);
     void close(StoreConnection& connection, std::string why);
 
@@ -42,6 +44,7 @@ struct StoreServer::Impl {
     /// Empty, or why the connection must be closed.
     std::string carry_out(StoreConnection& connection, NewValue value, ReplyWriter& replies);
     std::string wait(StoreConnection& connection, ReplyWriter& replies);
+    std::string keep_wait(StoreConnection& connection, bool wants_values);
     std::string list_keys(ReplyWriter& replies);
     void answer_released(StoreConnection& serving, ReplyWriter& replies);
 

@@ -27,7 +27,7 @@ void AsyncStoreClient::when_connected(Handler<void> handler) {
 
 namespace {
 
-/// Turns the reply into what the caller asked for.
+/// Converts the reply to the result type of the call.
 template <class T, class Take>
 std::function<void(Result<Reply>)> taking(std::function<void(Result<T>)> handler, Take take) {
     return [handler = std::move(handler), take](Result<Reply> reply) {

@@ -1,11 +1,11 @@
 // The store client for programs with an Asio loop: the operations of store_client.h with handlers.
 //
-// Calls run one after another in the order in which they were made, because c10d answers in order. A get() that waits
-// for its key delays the calls after it (use a second client for long waits). The deadline of a call counts from when
-// it was made; if it passes before the call's turn, nothing is sent. Failures are those of StoreClient: timed_out
-// leaves the client usable, any other failure of the connection ends it.
+// Calls run one after another, in the order in which they were made, because c10d answers in order. A get() that waits
+// for its key delays all later calls (use a second client for long waits). The deadline of a call counts from the call;
+// if it passes before the call's turn, nothing is sent. Failures are those of StoreClient: timed_out leaves the client
+// usable, any other failure of the connection ends it.
 //
-// Everything, handlers included, runs on the io_context's thread. No handler runs inside the call that takes it, or
+// All code, also the handlers, runs on the io_context's thread. No handler runs inside the call that receives it, or
 // after the client is destroyed.
 #pragma once
 
@@ -35,16 +35,16 @@ class AsyncStoreClient {
     using Pairs = StoreClient::Pairs;
     using Timeout = StoreClient::Timeout;
 
-    /// Begins to connect at once; calls made meanwhile wait for it. `io` must outlive the client.
+    /// Starts to connect; calls made before the connection exists wait for it. `io` must outlive the client.
     AsyncStoreClient(boost::asio::io_context& io, Endpoint endpoint, StoreClientOptions options = {});
     ~AsyncStoreClient();
     AsyncStoreClient(const AsyncStoreClient&) = delete;
     AsyncStoreClient& operator=(const AsyncStoreClient&) = delete;
 
-    /// Called when the connection stands, or when the deadline for it has passed (unreachable).
+    /// Calls `handler` when connected, or with unreachable after the connect deadline.
     void when_connected(Handler<void> handler);
 
-    /// The handler hears when the bytes have been written: there is no answer.
+    /// The handler is called when the bytes have been written: there is no answer.
     void set(std::string_view key, std::string_view value, Handler<void> handler, Timeout timeout = {});
     void multi_set(const Pairs& pairs, Handler<void> handler, Timeout timeout = {});
     void append(std::string_view key, std::string_view value, Handler<void> handler, Timeout timeout = {});
@@ -57,7 +57,7 @@ class AsyncStoreClient {
                      Handler<std::string> handler, Timeout timeout = {});
     void delete_key(std::string_view key, Handler<bool> handler, Timeout timeout = {});
     void num_keys(Handler<std::int64_t> handler, Timeout timeout = {});
-    // Only where server_is_ours(); `unsupported` elsewhere (StoreClient can ask PyTorch's servers for them).
+    // Supported only if server_is_ours(); else the error is `unsupported` (StoreClient can probe PyTorch's servers).
     void queue_push(std::string_view key, std::string_view value, Handler<void> handler, Timeout timeout = {});
     void queue_pop(std::string_view key, Handler<std::optional<std::string>> handler, Timeout timeout = {});
     void barrier(std::string_view key, std::int64_t world, Handler<void> handler, Timeout timeout = {});

@@ -22,7 +22,7 @@ namespace {
 
 constexpr auto awaited = asio::as_tuple(asio::use_awaitable);
 
-// How long the server has to acknowledge that a wait was called off, as in the blocking client.
+// How long the server has to acknowledge the cancellation of a wait, as in the blocking client.
 constexpr Duration cancel_timeout = 1s;
 
 }  // namespace
@@ -62,7 +62,7 @@ asio::awaitable<void> AsyncStoreSession::run(std::shared_ptr<AsyncStoreSession> 
 }
 
 asio::awaitable<Result<Resolver::Addresses>> AsyncStoreSession::resolve(Instant deadline) {
-    // Shared, because the answer may come when this coroutine has ended.
+    // Shared, because the answer may arrive after this coroutine has ended.
     const auto answer = std::make_shared<std::optional<Result<Resolver::Addresses>>>();
     resolver_.resolve(endpoint_, [self = shared_from_this(), answer](Result<Resolver::Addresses> found) {
         *answer = std::move(found);
@@ -117,7 +117,7 @@ asio::awaitable<Result<void>> AsyncStoreSession::greet(tcp::endpoint address, St
     co_return Result<void>{};
 }
 
-// Until the core is done, expired or failed.
+// Runs until the core is done, expired or failed.
 asio::awaitable<void> AsyncStoreSession::exchange(std::string bytes, Instant deadline) {
     auto progress = core_.progress();
     while (!stopped_) {
@@ -171,7 +171,7 @@ asio::awaitable<void> AsyncStoreSession::serve(Call& call) {
     if (optional && !core_.server_is_ours())
         co_return finish(Error{Errc::unsupported, "the server is not muster's, and may not have it"});
 
-    // PyTorch's servers have no WAIT_GET: two requests there.
+    // PyTorch's servers have no WAIT_GET, so they need two requests.
     auto first = request;
     const bool in_two = request.operation == Operation::wait_get && !core_.server_is_ours();
     if (in_two) first.operation = Operation::wait;

@@ -20,7 +20,7 @@
 
 namespace muster::rendezvous {
 
-/// A request that owns its bytes: it stands in line after its caller's strings are gone.
+/// A request that owns its bytes, because it is queued longer than the caller's strings exist.
 struct OwnedRequest {
     c10d::Operation operation = c10d::Operation::set;
     std::string key, value, expected;
@@ -40,7 +40,7 @@ struct OwnedRequest {
     }
 };
 
-/// Lives as long as its client or its coroutine, whichever ends last; stop() makes the coroutine end.
+/// Exists as long as its client or its coroutine, whichever ends last; stop() ends the coroutine.
 class AsyncStoreSession : public std::enable_shared_from_this<AsyncStoreSession> {
   public:
     using ReplyHandler = std::function<void(Result<c10d::Reply>)>;
@@ -94,7 +94,7 @@ class AsyncStoreSession : public std::enable_shared_from_this<AsyncStoreSession>
     boost::asio::awaitable<void> serve(Call& call);
     boost::asio::awaitable<void> exchange(std::string bytes, Instant deadline);
     boost::asio::awaitable<void> idle(Instant until);
-    /// Cancels what the socket does at `deadline`, unless disarmed before.
+    /// Cancels the socket's current operation at `deadline`, unless disarmed before.
     void arm(Instant deadline);
     void disarm() { ++watch_, watchdog_.cancel(); }
     void tell_connected();

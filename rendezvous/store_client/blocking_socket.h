@@ -17,16 +17,16 @@ class BlockingSocket {
     BlockingSocket& operator=(BlockingSocket&& other) noexcept;
     ~BlockingSocket();
 
-    /// Connects with TCP_NODELAY and keepalive on. unreachable or timed_out.
+    /// Connects, and enables TCP_NODELAY and keepalive. Errors: unreachable, timed_out.
     static Result<BlockingSocket> connect(const SocketAddress& address, Instant deadline);
-    /// The same in two parts, for whoever looks at something else meanwhile: begins to connect. unreachable.
+    /// Starts to connect, for callers that do other work meanwhile. Error: unreachable.
     static Result<BlockingSocket> begin_to_connect(const SocketAddress& address);
-    /// Waits for the end of that. unreachable; after timed_out it may be called again.
+    /// Waits for the connection. Errors: unreachable; timed_out, after which it may be called again.
     Result<void> wait_until_connected(Instant deadline) const;
 
-    /// Returns when the kernel has all of it.
+    /// Returns when the kernel has accepted all bytes.
     Result<void> send(std::string_view bytes, Instant deadline);
-    /// What has come, at least one byte; the view is valid until the next call. peer_closed at the end of the stream.
+    /// Returns at least one received byte; the view is valid until the next call. peer_closed: the stream has ended.
     Result<std::string_view> receive(Instant deadline);
 
   private:

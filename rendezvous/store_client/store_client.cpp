@@ -36,7 +36,7 @@ struct StoreClient::Impl {
 
     Instant deadline(Timeout timeout) const { return steady_clock::now() + timeout.value_or(options.timeout); }
 
-    /// One request and its reply; the error names the request, the first key and the server.
+    /// Sends one request and receives its reply. Errors name the request, the first key and the server.
     Result<void> exchange(const Request& request, Instant until) {
         if (store.core.progress() == StoreClientCore::Progress::failed) return named(request, store.core.error());
         if (auto fits = check_limits(request); !fits) return named(request, fits.error());
@@ -74,14 +74,14 @@ struct StoreClient::Impl {
     Result<bool> probe(Operation operation, Instant until);
 };
 
-// Asks on a connection of its own whether the server knows the operation.
+// Asks the server, on a separate connection, whether it supports the operation.
 Result<bool> StoreClient::Impl::probe(Operation operation, Instant until) {
     auto scratch = open_store(store.address, until);
     if (!scratch) return scratch.error();
     Request request;
     request.operation = operation;
     request.key = c10d::probe_key;
-    const auto ask = scratch->core.request(request);  // a BARRIER of nobody is complete at once
+    const auto ask = scratch->core.request(request);  // a BARRIER with a world of 0 completes at once
     const auto asked = run_exchange(scratch->socket, scratch->core, ask, until);
     if (!asked) return asked.error().code == Errc::peer_closed ? Result<bool>(false) : Result<bool>(asked.error());
     if (operation != Operation::barrier) return true;
@@ -199,7 +199,7 @@ Result<std::int64_t> StoreClient::num_keys(Timeout timeout) {
 }
 
 Result<void> StoreClient::queue_push(std::string_view key, std::string_view value, Timeout timeout) {
-    // QUEUE_LEN stands for all three: they came together, and it changes nothing.
+    // QUEUE_LEN is probed for all three operations: they were added together, and it changes nothing.
     if (auto known = impl_->require(Operation::queue_len, impl_->deadline(timeout)); !known) return known;
     return impl_->with_key(Operation::queue_push, key, value, timeout);
 }

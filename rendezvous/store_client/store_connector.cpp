@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// How long the server has to acknowledge that a wait was called off. It does nothing else than answer.
+// How long the server has to acknowledge the cancellation of a wait. It has nothing else to do.
 constexpr Duration cancel_timeout = 1s;
 
 Result<OpenStore> open_with(const SocketAddress& address, StoreClientCore::Greeting greeting, Instant deadline) {

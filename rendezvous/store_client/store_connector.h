@@ -13,14 +13,15 @@ struct OpenStore {
     SocketAddress address;
 };
 
-/// Runs the exchange that the core has begun to its end: sends `bytes`, receives until it is done. When the deadline
-/// passes, a wait is called off on the server, for which it has one more second.
+/// Runs the exchange that the core has begun: sends `bytes` and receives until it is done. After the deadline it
+/// cancels a wait on the server, with a timeout of 1 s.
 Result<void> run_exchange(BlockingSocket& socket, StoreClientCore& core, std::string_view bytes, Instant deadline);
 
-/// One connection to one address, handshake included; once more without PING where the server ends it for that.
+/// Connects to one address, with the handshake. If the server closes the connection because of PING, tries again
+/// without it.
 Result<OpenStore> open_store(const SocketAddress& address, Instant deadline);
 
-/// Names, addresses and attempts until the deadline of the options.
+/// Connects to any address of the endpoint, with retries until the options' deadline.
 Result<OpenStore> connect_store(const Endpoint& endpoint, const StoreClientOptions& options);
 
 }  // namespace muster::rendezvous

@@ -7,6 +7,8 @@
 # --bind-to none    else Open MPI gives muster, and with it all workers, one core or one socket
 # --nproc-per-node  and everything else that is an option of muster: MUSTER_... or ahead of the program
 #
+# -x MUSTER_KEY     a key of this start alone, so that nobody else can join the job; Open MPI passes the value on by itself
+#
 # muster takes the number of nodes, their order, the job's name and a port of its own for each mpirun from mpirun. When a
 # host is lost, mpirun ends the whole job; where it is to go on, start muster by ssh or a scheduler.
 if [[ $# -lt 2 ]]; then
@@ -15,5 +17,7 @@ if [[ $# -lt 2 ]]; then
 fi
 hosts=$1
 shift
+MUSTER_KEY=${MUSTER_KEY:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
+export MUSTER_KEY
 # shellcheck disable=SC2086  # several words, e.g. MPIRUN="mpirun --allow-run-as-root"
-exec ${MPIRUN:-mpirun} --host "$hosts" -npernode 1 --bind-to none "${MUSTER:-muster}" --nproc-per-node="${WORKERS:-auto}" "$@"
+exec ${MPIRUN:-mpirun} --host "$hosts" -npernode 1 --bind-to none -x MUSTER_KEY "${MUSTER:-muster}" --nproc-per-node="${WORKERS:-auto}" "$@"

@@ -6,6 +6,9 @@
 # When one host fails, cannot be reached or is lost, it is named; the others have PATIENCE seconds (40) to end by
 # themselves and are ended then. A job that is to go on without it (--nnodes=2:3) wants more: PATIENCE=$((365 * 86400)).
 # The exit code is that of the first host that failed. The shell at the other end has to be bash.
+#
+# Each start has a key of its own (MUSTER_KEY, else a new one), so that nobody else can join the job. It goes to each host
+# through ssh's standard input, never in arguments, into a file that muster's shell there reads and removes.
 set -u
 if [[ $# -lt 2 ]]; then
     echo "usage: $0 'HOST HOST ...' PROGRAM [ARGUMENTS]" >&2
@@ -17,6 +20,14 @@ shift
 port=${PORT:-$((20480 + $$ % 8192))}
 job=${JOB:-ssh-$$-$(date +%s)}
 
+key=${MUSTER_KEY:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
+places=$(mktemp -d)  # where each host has the key
+for rank in "${!hosts[@]}"; do
+    # shellcheck disable=SC2086,SC2016  # several words, as below; what is in quotes is for the shell at the other end
+    ${SSH:-ssh} "${hosts[rank]}" 'umask 077; file=$(mktemp) && cat >"$file" && echo "$file"' <<<"$key" >"$places/$rank" &
+done
+wait
+
 pids=()
 trap 'kill "${pids[@]}" 2>/dev/null' EXIT
 trap 'exit 130' INT
@@ -26,11 +37,14 @@ for rank in "${!hosts[@]}"; do
     command=("${MUSTER:-muster}" --nnodes="${#hosts[@]}" --rdzv-backend=c10d
         --rdzv-endpoint="${hosts[0]}:$port" --rdzv-conf="is_host=$((rank == 0))" --rdzv-id="$job" --node-rank="$rank"
         --nproc-per-node="${WORKERS:-auto}" "$@")
-    words="cd $(printf '%q' "$PWD") && exec $(printf '%q ' "${command[@]}")"
+    # A host that has no key cannot be reached, which the next ssh says.
+    file=$(printf '%q' "$(<"$places/$rank")")
+    words="read -r MUSTER_KEY <$file && rm -f $file && export MUSTER_KEY && cd $(printf '%q' "$PWD") && exec $(printf '%q ' "${command[@]}")"
     # shellcheck disable=SC2086  # several words, e.g. SSH="ssh -p 2222"
     ${SSH:-ssh} -tt "${hosts[rank]}" "$words" </dev/null &
     pids+=($!)
 done
+rm -r "$places"
 
 code=0
 failed=

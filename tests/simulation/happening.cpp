@@ -39,6 +39,7 @@ std::string_view name(Happening happening) {
                                                                             "surplus_refused",
                                                                             "twin_refused",
                                                                             "boaster_refused",
+                                                                            "peer_forged",
                                                                             "node_drained",
                                                                             "round_sealed",
                                                                             "round_restarted",

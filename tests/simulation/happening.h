@@ -50,6 +50,7 @@ enum class Happening : std::uint8_t {
     surplus_refused,
     twin_refused,
     boaster_refused,
+    peer_forged,
     node_drained,
     // -- marks: what the faults led to --
     round_sealed,

@@ -2,6 +2,7 @@
 // another one from it, and that is all that is asked of it here.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "rendezvous/base/text/text.h"
@@ -18,6 +19,11 @@ inline native::KeyedHash hash_with(std::string key) {
         for (const char c : cat(key, '\n', text)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
         return cat(hash);
     };
+}
+
+/// For the questions between agents.
+inline std::function<native::KeyedHash(Round)> round_secret(std::string key) {
+    return [key = std::move(key)](Round round) { return hash_with(cat(key, " peers/", round)); };
 }
 
 }  // namespace muster::simulation

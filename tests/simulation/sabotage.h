@@ -43,6 +43,7 @@ enum class Plant : std::uint8_t {
     widens_window,         ///< a restart is held against the job for ever
     narrows_window,        ///< ... or hardly at all
     judges_nodes_hastily,  ///< a node is left out after its first failure
+    believes_any_peer,     ///< the agent does not look at what proves a peer's answer
     takes_any_proof,       ///< the daemon does not look at what is said to prove that the secret is known
     speaks_without_lease,  ///< a leader whose lease is over goes on telling
     believes_boasters,     ///< a refused join moves the numbers of the rounds
@@ -87,6 +88,7 @@ inline constexpr std::array<PlantFacts, static_cast<std::size_t>(Plant::count_)>
     {Plant::widens_window, "widens_window", "budget"},
     {Plant::narrows_window, "narrows_window", "budget"},
     {Plant::judges_nodes_hastily, "judges_nodes_hastily", "left_out"},
+    {Plant::believes_any_peer, "believes_any_peer", "S8"},
     {Plant::takes_any_proof, "takes_any_proof", "secret"},
     {Plant::speaks_without_lease, "speaks_without_lease", "reign"},
     {Plant::believes_boasters, "believes_boasters", "numbers"},

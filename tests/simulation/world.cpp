@@ -76,9 +76,11 @@ rendezvous::ClientConfig World::client_config(const Node& node) {
     config.connect_timeout = std::min<Duration>(2s, scenario_.lease / 2);
     config.lease = Duration{1ms} * job.terms.lease_ms;
     config.lost_timeout = Duration{1ms} * job.terms.lost_timeout_ms;
+    config.stop_grace = job.grace;
     if (scenario_.secret && !(node.odd && incarnation_count_ % 2 == 0)) {
         config.secret = hash_with(node.odd ? other_secret : job_secret);
         config.secret_seed = cat(incarnation_count_);
+        config.peers_secret = round_secret(node.odd ? other_secret : job_secret);
     }
     return config;
 }

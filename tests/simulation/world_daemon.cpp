@@ -13,7 +13,7 @@ rendezvous::ServerConfig World::daemon_config() const {
     if (scenario_.embedded) config.embedded_for = scenario_.jobs[0].name;
     config.start_hold = scenario_.embedded || events_.now() <= 1s ? StartHold::until_full : StartHold::always;
     if (scenario_.secret) {
-        config.secret = hash_with(job_secret);
+        config.secret = [](std::string_view) { return std::vector{hash_with(job_secret)}; };
         config.secret_seed = describe(events_.now());  // another one for each daemon
     }
     return config;

@@ -170,7 +170,8 @@ bool Story::run_agent(const std::string& verb, Puppet& agent, const Words& words
         take(words, "group", told.group_rank);
         take(words, "restarts", told.restart_count);
         connect(agent);
-        hear(agent, native::Resume{agent.assigned.round, words.contains("done"), agent.join, agent.assigned});
+        const auto grace_ms = words.contains("grace") ? ms_of(words.at("grace")) : 30'000;
+        hear(agent, native::Resume{agent.assigned.round, words.contains("done"), agent.join, agent.assigned, grace_ms});
     } else {
         return false;
     }

@@ -16,7 +16,7 @@
 //   drain n0 node=n1 | notify n0                a command that n0 passes on
 //   close n0                                    the connection breaks
 //   reconnect n0                                another connection, before the first one has ended
-//   resume n0 [done] [round=9] [of=2] [group=1] [restarts=3]
+//   resume n0 [done] [round=9] [of=2] [group=1] [restarts=3] [grace=30s]
 //                                               a new connection, Hello and Resume; of a round that it was never in
 //   died n0                                     the guardian speaks; with the connection broken before: kill n0
 //   lose n0                                     it never saw its Assigned

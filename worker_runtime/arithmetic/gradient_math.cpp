@@ -10,10 +10,10 @@ namespace muster::runtime {
 
 namespace {
 
-/// Are all bits of `exponent` set in any word?
+/// True if all bits of `exponent` are set in any word.
 template <class Word>
 bool any_with_all_bits(const Word* words, std::size_t count, Word exponent) {
-    // Blocks keep the loop free of branches, and let it end early.
+    // Blocks keep the inner loop free of branches and allow an early end.
     constexpr std::size_t block = 4096;
     for (std::size_t at = 0; at < count; at += block) {
         const std::size_t end = at + block < count ? at + block : count;
@@ -26,7 +26,7 @@ bool any_with_all_bits(const Word* words, std::size_t count, Word exponent) {
 
 constexpr std::size_t lane_count = 8;
 
-/// Eight running sums, whatever the processor's registers hold, so that the order of additions is the same everywhere.
+/// Eight running sums on every processor, whatever its registers hold, so that the order of additions is the same.
 struct Lanes {
     double sums[lane_count] = {};
 

@@ -7,17 +7,17 @@ namespace muster::runtime {
 
 void set_zero(const Buffer& buffer);
 
-/// Is any element a NaN or infinite?
+/// True if any element is a NaN or infinite.
 bool has_non_finite(const ConstBuffer& buffer);
 
-/// In f64, in a fixed order.
+/// The sum is in f64, in a fixed order.
 double sum_of_squares(const ConstBuffer& buffer);
 
-/// 16-bit elements are multiplied in f32 and rounded once.
+/// Multiplies all elements by `factor`; 16-bit elements in f32, rounded once.
 void scale(const Buffer& buffer, double factor);
 
-/// Elements of one floating type as those of another: to nearest even, overflow to infinity. f32 to and from f16 and
-/// bf16. Both have `from.count` elements and do not overlap.
+/// Converts elements of one floating type to another, f32 from or to f16 and bf16: rounds to nearest even, and overflow
+/// becomes infinity. Both buffers have `from.count` elements and do not overlap.
 void convert(const ConstBuffer& from, const Buffer& to);
 
 }  // namespace muster::runtime

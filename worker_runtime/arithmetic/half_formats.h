@@ -14,7 +14,7 @@ MUSTER_INLINE constexpr float f32_of_bf16(std::uint16_t x) {
 
 MUSTER_INLINE constexpr std::uint16_t bf16_of_f32(float x) {
     const auto bits = __builtin_bit_cast(std::uint32_t, x);
-    // Half of the last place, less one bit where it is even already, carries into the upper half.
+    // Adds half of the last place, less one bit if the upper half is even: the carry rounds the upper half.
     const std::uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     const std::uint32_t quiet = ((bits >> 16) & 0x8000) | 0x7fc0;
     return static_cast<std::uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
@@ -27,8 +27,8 @@ MUSTER_INLINE constexpr float f32_of_f16(std::uint16_t x) {
         const std::uint32_t quiet = magnitude > 0x7c00 ? 0x400000 : 0;
         return __builtin_bit_cast(float, sign | 0x7f800000 | quiet | (magnitude & 0x3ff) << 13);
     }
-    // Subnormals: as the fraction of a number from 2^-14 on, which is then taken off. No f32 here is subnormal, so that
-    // a processor told to flush those gives the same.
+    // Subnormals: the fraction is put into a number of 2^-14 or more, and 2^-14 is then subtracted. No f32 here is
+    // subnormal, so a processor that flushes those to zero gives the same result.
     const float value = magnitude < 0x400 ? __builtin_bit_cast(float, (magnitude << 13) + 0x38800000) - 0x1p-14f
                                           : __builtin_bit_cast(float, (magnitude << 13) + 0x38000000);
     return __builtin_bit_cast(float, sign | __builtin_bit_cast(std::uint32_t, value));
@@ -44,7 +44,7 @@ MUSTER_INLINE constexpr std::uint16_t f16_of_f32(float x) {
     } else if (magnitude >= 0x477ff000) {
         result = 0x7c00;  // 65520 and more round to infinity
     } else if (magnitude < 0x38800000) {
-        // Below 2^-14 the last place is 2^-24, as it is that of numbers from 0.5 to 1: the addition rounds.
+        // Below 2^-14 the last place is 2^-24, as in numbers from 0.5 to 1: the addition rounds.
         result = __builtin_bit_cast(std::uint32_t, __builtin_bit_cast(float, magnitude) + 0.5f) -
                  __builtin_bit_cast(std::uint32_t, 0.5f);
     } else {

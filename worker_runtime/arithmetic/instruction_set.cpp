@@ -17,7 +17,7 @@ struct Choice {
     std::string_view name;
 };
 
-/// Best first.
+/// Sorted from best to worst.
 constexpr Choice choices[] = {
     {InstructionSet::avx512, "avx512"}, {InstructionSet::avx2, "avx2"}, {InstructionSet::scalar, "scalar"}};
 
@@ -46,8 +46,8 @@ const Choice& chosen() {
 
 bool supports(InstructionSet set) {
 #if defined(__x86_64__)
-    // F16C came before AVX2 in every processor that has both, but it has a bit of its own, which the compilers'
-    // function did not always know.
+    // Every processor with AVX2 also has F16C, but F16C has its own bit, which older compilers' function does not
+    // support.
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
     const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
     switch (set) {

@@ -12,13 +12,13 @@ enum class InstructionSet {
     avx512,  ///< AVX-512 F, BW and VL, and F16C
 };
 
-/// Has this processor, and its operating system, all of that?
+/// True if the processor and the operating system support the whole set.
 bool supports(InstructionSet set);
 
-/// The best that it has, or a lower one where MUSTER_SIMD asks for it: the same in every call.
+/// Returns the best supported set, or the lower one in MUSTER_SIMD. The same in every call.
 InstructionSet chosen_instruction_set();
 
-/// Its name, as in MUSTER_SIMD: "avx512", "avx2", "scalar".
+/// Returns its name, as in MUSTER_SIMD: "avx512", "avx2" or "scalar".
 std::string_view instruction_set();
 
 }  // namespace muster::runtime

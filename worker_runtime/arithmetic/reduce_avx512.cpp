@@ -10,7 +10,7 @@ constexpr int vector_bytes = 64;
 
 namespace {
 
-/// `even` holds the lower half of the elements and `odd` the upper one: the instructions keep neighbours together.
+/// `even` has the lower half of the elements, `odd` the upper half: the instructions keep neighbours together.
 struct F16 {
     using Element = std::uint16_t;
     using Raw = Bits;

@@ -1,22 +1,22 @@
-// How elements of each type are read into registers and written back, in vectors of `vector_bytes`.
+// Loads elements of each type into registers and stores them, in vectors of `vector_bytes`.
 //
-// Part of a translation unit that was compiled for one instruction set: reduce_scalar.cpp, reduce_avx2.cpp and
-// reduce_avx512.cpp define `vector_bytes` and include this. Everything here has internal linkage and calls nothing from
-// another header that is not always inlined: an inline function shared with the rest of the program could be kept in
-// its AVX-512 version, and would then be the one that processors without AVX-512 run into.
+// Each translation unit is compiled for one instruction set: reduce_scalar.cpp, reduce_avx2.cpp and reduce_avx512.cpp
+// define `vector_bytes` and include this. Everything here has internal linkage, and functions from other headers are
+// always inlined. Otherwise the linker might keep the AVX-512 version of a shared inline function, and processors
+// without AVX-512 would crash in it.
 //
-// A format gives
-//   Raw      what one load or store moves
-//   Sum      the registers that it becomes: one vector, or two for 16-bit types, which are summed in f32
-//   decode   Raw -> Sum, exactly
-//   encode   Sum -> Raw, rounded to nearest even; not for NaNs other than with_one_nan()'s
+//   A format defines
+//     Raw      the type of one load or store
+//     Sum      the registers for it: one vector, or two for 16-bit types, which are summed in f32
+//     decode   Raw -> Sum, exact
+//     encode   Sum -> Raw, rounded to nearest even; the only NaN allowed is that of with_one_nan()
 //
-// Every NaN becomes the same quiet one (with_one_nan), because which of two NaNs an addition keeps depends on the order
-// in which a compiler puts its operands. That costs as much as the rest of the arithmetic on 16-bit types, so that
-// kernels look first whether there is a NaN in a whole block (any_nan, which each instruction set brings).
+// Every NaN becomes the same quiet one (with_one_nan), because which of two NaNs an addition keeps depends on the
+// operand order that the compiler chose. The replacement costs as much as the rest of the arithmetic on 16-bit types,
+// so kernels first check whether a whole block has a NaN (any_nan, defined for each instruction set).
 //
-// A 16-bit vector is split into its even and its odd elements, which a shift and a mask do within each 32-bit lane;
-// no element moves to another lane, so that joining them again is as cheap.
+// A 16-bit vector is split into its even and its odd elements, by a shift and a mask within each 32-bit lane. No
+// element moves to another lane, so joining them is as cheap.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ using Bits = VectorOf<std::uint32_t>::Type;
 using Floats = VectorOf<float>::Type;
 using Doubles = VectorOf<double>::Type;
 
-/// The elements of one vector of 16-bit numbers.
+/// The elements of one vector of 16-bit numbers, as f32.
 struct FloatPair {
     Floats even;
     Floats odd;
@@ -86,14 +86,14 @@ struct Bf16 {
     using Sum = FloatPair;
     static MUSTER_INLINE Sum decode(Raw raw) { return {(Floats)(raw << 16), (Floats)(raw & 0xffff0000u)}; }
     static MUSTER_INLINE Raw encode(Sum sum) { return (rounded(sum.even) >> 16) | (rounded(sum.odd) & 0xffff0000u); }
-    /// The upper half is right: half of its last place was added, less one bit where it is even already.
+    /// Rounds the upper half, by adding half of its last place, less one bit if it is even.
     static MUSTER_INLINE Bits rounded(Floats x) {
         const Bits bits = (Bits)x;
         return bits + 0x7fffu + ((bits >> 16) & 1u);
     }
 };
 
-/// binary16 by integer arithmetic, for processors without an instruction for it.
+/// binary16 by integer arithmetic, for processors without F16C.
 struct SoftwareF16 {
     using Element = std::uint16_t;
     using Raw = Bits;
@@ -108,7 +108,7 @@ struct SoftwareF16 {
         const Bits magnitude = (half & 0x7fffu) << 13;
         const Bits normal = magnitude + bias_gap;
         const Bits infinite = normal + bias_gap;
-        // A subnormal's fraction behind an exponent of 2^-14 is 2^-14 too large; the subtraction is exact.
+        // A subnormal's fraction with an exponent of 2^-14 is too large by 2^-14; the subtraction is exact.
         const Bits least_normal = Bits{} + (113u << 23);
         const Bits subnormal = (Bits)((Floats)(magnitude + least_normal) - (Floats)least_normal);
         const Bits finite = magnitude < (1u << 23) ? subnormal : normal;
@@ -118,9 +118,9 @@ struct SoftwareF16 {
     static MUSTER_INLINE Bits narrowed(Floats x) {
         const Bits bits = (Bits)x;
         const Bits magnitude = bits & 0x7fffffffu;
-        // To nearest even as in bf16; what rounds up beyond 65504 lands on infinity's pattern by itself.
+        // Rounds to nearest even as bf16 does. A number that rounds to more than 65504 gets the bits of infinity.
         const Bits normal = (magnitude - bias_gap + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-        // Adding 0.5 leaves the subnormal in the lowest bits of the sum's fraction, rounded by the addition.
+        // After adding 0.5, the lowest bits of the fraction are the subnormal, rounded by the addition.
         const Bits half = Bits{} + (126u << 23);
         const Bits subnormal = (Bits)((Floats)magnitude + (Floats)half) - half;
         const Bits finite = magnitude < (113u << 23) ? subnormal : normal;

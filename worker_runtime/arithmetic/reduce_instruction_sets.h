@@ -1,5 +1,5 @@
 // reduce() for each instruction set, all with the same bits. reduce_kernels.cpp selects one of them; tests compare
-// them.
+// all.
 #pragma once
 
 #include "worker_runtime/arithmetic/instruction_set.h"
@@ -7,10 +7,10 @@
 
 namespace muster::runtime {
 
-/// Runs on every processor of the architecture.
+/// For every processor of the architecture.
 void reduce_scalar(const Reduction& reduction);
 
-// Only where the processor has the instructions: supports().
+// Only for processors with these instructions: see supports().
 #if defined(__x86_64__)
 void reduce_avx2(const Reduction& reduction);
 void reduce_avx512(const Reduction& reduction);

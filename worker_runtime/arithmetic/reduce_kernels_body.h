@@ -1,4 +1,4 @@
-// reduce() for one instruction set. The rules of reduce_formats_body.h apply here too. The including file has defined
+// reduce() for one instruction set. The rules of reduce_formats_body.h apply here too. The including file defines
 // `F16`, the format for its instructions, and any_nan(a, b) for vectors of f32 and of f64.
 //
 // A kernel reads memory once. For each block it loads the inputs in rank order, combines them in registers, and only
@@ -15,7 +15,7 @@ using muster::ReduceOp;
 using muster::runtime::reciprocal_of;
 using muster::runtime::Reduction;
 
-// ---- what is done to two vectors; pairs of vectors do it twice ----
+// ---- operations on two vectors; pairs of vectors are processed one after the other ----
 
 template <class V>
 MUSTER_INLINE V add(V a, V b) {
@@ -69,7 +69,7 @@ MUSTER_INLINE bool has_nan(const FloatPair* sums, std::size_t count) {
     return found;
 }
 
-// ---- reductions: what becomes of the first input, of each further one, and of the result ----
+// ---- reductions: what is done with the first input, each further one, and the result ----
 
 struct Unchanged {
     template <class Sum>
@@ -139,8 +139,8 @@ struct WeightedAverage {
 
 // ---- the loop ----
 
-/// `Inputs` 0: as many as the reduction says. The values of the reduction are copied, because a store through an output
-/// could change them for all that a compiler knows.
+/// `Inputs` 0: the number is in the reduction. The values of the reduction are copied, because for the compiler a store
+/// through an output could change them.
 template <class Format, class Combine, int Inputs>
 class Kernel {
   public:
@@ -169,10 +169,10 @@ class Kernel {
     static constexpr std::size_t step = sizeof(Raw);
     static constexpr std::size_t unrolled = sizeof(Sum) > sizeof(Raw) ? 2 : 4;
 
-    /// A processor looks ahead by itself as far as its window of instructions reaches, which arithmetic fills: 16-bit
-    /// types need ten times as much of it per line as f32. Measured on 25 MiB of two ranks, in the cache of the other:
-    /// with this f32 takes 0.93 of the time, bf16 0.83; from 512 to 2,048 bytes are alike. Nothing behind the end is
-    /// fetched, because it is another rank's.
+    /// The processor prefetches only as far as its window of instructions reaches, and arithmetic fills that window:
+    /// 16-bit types need ten times as many instructions per cache line as f32. Measured on 25 MiB of two ranks, in the
+    /// other's cache: with this prefetch f32 takes 0.93 of the time, bf16 0.83; 512 to 2,048 bytes are alike. Nothing
+    /// beyond the end is fetched, because another rank owns it.
     static constexpr std::size_t ahead_bytes = 1024;
     static constexpr std::size_t line_bytes = 64;
 
@@ -240,14 +240,14 @@ class Kernel {
     const std::size_t size_;
 };
 
-// ---- from the values of a Reduction to a kernel ----
+// ---- from a Reduction to its kernel ----
 
 template <class Format, class Combine>
 void reduce_any(const Reduction& reduction, const Combine& combine) {
     Kernel<Format, Combine, 0>(reduction, combine).run();
 }
 
-/// Sums of few inputs have kernels of their own, whose pointers stay in registers.
+/// Sums of few inputs have their own kernels, whose pointers stay in registers.
 template <class Format, class Combine>
 void reduce_few(const Reduction& reduction, const Combine& combine) {
     switch (reduction.input_count) {
@@ -272,7 +272,7 @@ void reduce_floating(const Reduction& reduction) {
         reduce_few<Format>(reduction, Average<Scalar>(reduction));
 }
 
-/// Sums are of the unsigned type, which wraps.
+/// Sums use the unsigned type, which wraps around.
 template <class Signed, class Unsigned>
 void reduce_integers(const Reduction& reduction) {
     switch (reduction.reduce) {

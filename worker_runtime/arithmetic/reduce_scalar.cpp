@@ -1,7 +1,7 @@
 #include "worker_runtime/arithmetic/reduce_instruction_sets.h"
 
 namespace {
-// What every 64-bit processor has; a compiler splits it where it is too much.
+// The registers of every 64-bit processor; the compiler splits the vectors if they are too large.
 constexpr int vector_bytes = 16;
 }  // namespace
 
@@ -10,7 +10,7 @@ constexpr int vector_bytes = 16;
 namespace {
 using F16 = SoftwareF16;
 
-/// To look costs as much here as to replace.
+/// Here a check costs as much as the replacement.
 template <class V>
 MUSTER_INLINE bool any_nan(V /*a*/, V /*b*/) {
     return true;

@@ -11,17 +11,17 @@ namespace muster::runtime {
 
 namespace {
 
-/// Columns of a matrix that are worked on at a time, so that what is summed stays in the nearest cache.
+/// The number of columns processed at a time, so that the sums stay in the L1 cache.
 constexpr std::size_t tile = 256;
 
-/// Lanes whose sums a processor holds in registers.
+/// The number of lanes whose sums fit into registers.
 constexpr std::size_t lane_group = 32;
 
-/// In f32, or of f32 in f64.
+/// Computes in the type `Sum`: f32 or f64.
 template <class Sum>
 Sum dot(const float* a, const float* b, std::size_t count) {
     const auto product = [=](std::size_t k) { return static_cast<Sum>(a[k]) * static_cast<Sum>(b[k]); };
-    // Lanes above have nothing.
+    // Lanes beyond `count` are empty.
     const std::size_t lanes = std::min(std::bit_ceil(count), dot_lanes);
     Sum sums[dot_lanes];
     for (std::size_t first = 0; first < lanes; first += lane_group) {
@@ -106,7 +106,7 @@ void make_orthonormal(float* thin, std::size_t rows, std::size_t columns) {
     }
     for (std::size_t at = 0; at < rows; at += tile) {
         const std::size_t height = std::min(tile, rows - at);
-        // From the last one, since a column is made of itself and of those before it.
+        // From the last column to the first, because a column is computed from itself and those before it.
         for (std::size_t c = columns; c-- > 0;) {
             double sums[tile] = {};
             for (std::size_t d = 0; d <= c; ++d) {

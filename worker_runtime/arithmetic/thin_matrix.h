@@ -1,4 +1,4 @@
-// Products with matrices of few columns. A matrix is stored by rows, a thin one by columns. The order of additions is
+// Products with matrices of few columns. Matrices are stored by rows, thin ones by columns. The order of additions is
 // fixed (power_elements.h).
 #pragma once
 
@@ -17,8 +17,8 @@ void multiply_transposed(const float* m, std::size_t rows, std::size_t inner, co
 /// m (rows x inner) = p q', with p (rows x columns), q (inner x columns).
 void multiply_out(const float* p, std::size_t rows, const float* q, std::size_t inner, std::size_t columns, float* m);
 
-/// The columns become orthogonal and of length one, each by what those before it leave of it (Gram-Schmidt). One that
-/// depends on those before it becomes zero. NaNs and infinities leave a NaN in their column.
+/// Makes the columns orthonormal (Gram-Schmidt), in order. A column that depends on those before it becomes zero. NaNs
+/// and infinities leave a NaN in their column.
 void make_orthonormal(float* thin, std::size_t rows, std::size_t columns);
 
 }  // namespace muster::runtime

@@ -5,7 +5,7 @@
 
 namespace {
 
-/// The instruction keeps what it can of a NaN, where f16_of_f32() has one NaN of each sign.
+/// The instruction keeps bits of a NaN, but f16_of_f32() has only one NaN per sign.
 std::size_t narrow_f16_vectors(const float* from, std::uint16_t* to, std::size_t count) {
     std::size_t i = 0;
     for (; i + 8 <= count; i += 8) {

@@ -1,5 +1,5 @@
-// The arithmetic of compressed wires on arrays in host memory, once for each instruction set, all with the same bits.
-// The engine calls convert() and int8_blocks.h; tests compare the sets.
+// The arithmetic of compressed wires on arrays in host memory, for each instruction set, all with the same bits. The
+// engine calls convert() and int8_blocks.h; tests compare the sets.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace muster::runtime {
 
-/// No array overlaps another. What each does stands at convert() and in int8_blocks.h.
+/// Arrays must not overlap. convert() and int8_blocks.h document the functions.
 struct WireKernels {
     void (*narrow_bf16)(const float* from, std::uint16_t* to, std::size_t count);
     void (*narrow_f16)(const float* from, std::uint16_t* to, std::size_t count);
@@ -20,15 +20,15 @@ struct WireKernels {
     void (*dequantise)(const std::int8_t* codes, std::size_t count, float scale, float* values);
 };
 
-/// Runs on every processor of the architecture.
+/// For every processor of the architecture.
 extern const WireKernels wire_scalar;
 #if defined(__x86_64__)
-// Only where the processor has the instructions: supports().
+// Only for processors with these instructions: see supports().
 extern const WireKernels wire_avx2;
 extern const WireKernels wire_avx512;
 #endif
 
-/// Those of chosen_instruction_set().
+/// Returns the kernels for chosen_instruction_set().
 const WireKernels& wire_kernels();
 
 }  // namespace muster::runtime

@@ -28,10 +28,10 @@ void widen_f16(const std::uint16_t* __restrict from, float* __restrict to, std::
     for (std::size_t i = widen_f16_vectors(from, to, count); i < count; ++i) to[i] = f32_of_f16(from[i]);
 }
 
-/// A block's arrays stay in the first cache between the two loops.
+/// A block's arrays stay in the L1 cache between the two loops.
 float quantise(const float* __restrict values, float factor, std::size_t count, float* __restrict lost,
                std::int8_t* __restrict codes) {
-    // Of integers, because their maximum needs no care.
+    // As integers, because an integer maximum needs no special case for NaNs.
     std::int32_t largest_bits = 0;
     for (std::size_t i = 0; i < count; ++i) {
         const float sum = values[i] * factor + lost[i];

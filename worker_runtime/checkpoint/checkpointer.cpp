@@ -22,9 +22,9 @@ namespace runtime {
 
 namespace {
 
-/// What the agent knows it by while it holds up the training.
+/// The section name under which the agent sees that the worker is busy with a checkpoint.
 constexpr std::string_view section_name = "checkpoint";
-/// More than fits is not heard.
+/// A longer refusal is cut before rank 0 sends it to all ranks.
 constexpr std::size_t sentence_bytes_max = 1000;
 
 Result<CheckpointOptions> complete(CheckpointOptions options) {
@@ -69,7 +69,7 @@ Result<CheckpointerBody::Directory> CheckpointerBody::take_directory() const {
     auto claim = DirectoryClaim::take(options_.directory, {.job = identity_.job, .round = identity_.round});
     if (!claim && claim.error().code != Errc::permission_denied) return claim.error();
     if (!claim) {
-        // Another's checkpoints, say, to begin a training of one's own with.
+        // The directory may belong to another user, for example one with checkpoints to start a new training from.
         terms.refusal = cat(options_.directory, " can be read but not written: ", claim.error().context);
         terms.nonce = fresh_token();
         log(LogLevel::warning, terms.refusal, "; nothing will be saved");
@@ -96,7 +96,7 @@ Result<CheckpointerBody::Directory> CheckpointerBody::take_directory() const {
     return directory;
 }
 
-/// Where all ranks can: each in a group with those that its copies go to and come from.
+/// If copies are possible on all ranks, puts each rank into a group with the ranks that its copies go to and come from.
 Result<void> CheckpointerBody::reach_neighbours(const CheckpointNeighbours& neighbours) {
     std::array<std::int32_t, 2> mine{neighbours.node,
                                      options_.copy_to_next_node && snapshots_ && neighbours.make_group ? 1 : 0};
@@ -181,7 +181,7 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
     return {};
 }
 
-/// A collective: the same tiers on all ranks, or none would know where a save is; and the same writer of each tensor.
+/// A collective: checks that all ranks use the same tiers, else none would know where a save is, and the same writers.
 Result<std::optional<LocalDirectory>> CheckpointerBody::open_local(const std::string& identity) {
     const auto own =
         cat(options_.local_directory.empty() ? 0 : options_.shared_every, ' ', static_cast<int>(options_.replicas));
@@ -197,7 +197,7 @@ Result<std::optional<LocalDirectory>> CheckpointerBody::open_local(const std::st
     if (!agreed->all_well) return agreed->failure;
     if (options_.local_directory.empty()) return std::optional<LocalDirectory>();
     if (!identity.empty()) return std::optional(LocalDirectory::open(options_.local_directory, word_));
-    // Nobody could say later whose those files are.
+    // Without an identity, the directory that those files belong to would be unknown later.
     if (world_.rank() == 0) {
         log(LogLevel::warning, options_.directory,
             " has no file IDENTITY and it cannot be created, so nothing is saved to ", options_.local_directory);
@@ -217,7 +217,7 @@ void CheckpointerBody::let_go(std::unique_ptr<CheckpointerBody> body) {
     if (rest) return;
     log(LogLevel::error, rest.error().context, "; its thread is abandoned");
     body->abandoned_ = true;
-    // Its thread sits in a call to the system and uses all of this when that returns, if ever.
+    // The save thread is in a system call and uses all of this when the call returns, if it ever does.
     (void)body.release();
 }
 
@@ -231,7 +231,7 @@ Result<Checkpointer> Checkpointer::open(Communicator& world, std::unique_ptr<Sto
     if (all && world.size() > 1 && !board) {
         all = Error{Errc::invalid_argument, "a checkpointer of several ranks needs a store"};
     }
-    // A wrong option on one host must not leave the others waiting.
+    // Without this agreement, a wrong option on one host would leave the other ranks waiting.
     auto agreed = runtime::all_agree(world, all ? Result<void>() : all.error(), options.persist_timeout);
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return all ? agreed->failure : all.error();
@@ -245,10 +245,14 @@ Result<Checkpointer> Checkpointer::open(Context& context, const CheckpointOption
     auto agreed = runtime::all_agree(context.world(), board ? Result<void>() : board.error(), options.persist_timeout);
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return board ? agreed->failure : board.error();
+    CheckpointNeighbours neighbours{.node = context.group_rank()};
+    const auto can = context.can_make_host_groups();
+    if (can)
+        neighbours.make_group = [&context](const auto& members) { return context.host_group(members); };
+    else if (options.copy_to_next_node)
+        log(LogLevel::warning, "snapshots are not copied to the next node: ", can.error().context);
     return open(context.world(), std::move(*board), {.job = context.job(), .round = context.round()}, options,
-                context.snapshots(), {.node = context.group_rank(), .make_group = [&context](const auto& members) {
-                                          return context.host_group(members);
-                                      }});
+                context.snapshots(), neighbours);
 }
 
 Checkpointer::Checkpointer(std::unique_ptr<runtime::CheckpointerBody> body) : body_(std::move(body)) {}

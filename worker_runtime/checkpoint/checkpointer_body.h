@@ -25,7 +25,7 @@ inline double milliseconds_since(Instant then) {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - then).count();
 }
 
-/// All of its calls are collectives, or on this rank alone, as the functions of Checkpointer that lead to them say.
+/// Each function is a collective or local to this rank, as documented for the function of Checkpointer that calls it.
 class CheckpointerBody {
   public:
     CheckpointerBody(Communicator& world, Checkpointer::Identity identity, CheckpointOptions options,
@@ -36,7 +36,7 @@ class CheckpointerBody {
           snapshots_(std::move(snapshots)) {}
 
     Result<void> open(std::unique_ptr<Store> board, const CheckpointNeighbours& neighbours);
-    /// `place` makes the tensors that are filled; empty: `state` has them.
+    /// Loads into the tensors that `place` creates; if `place` is empty, into those of `state`.
     Result<std::optional<LoadReport>> load(CheckpointState& state, const PlaceTensors& place);
     Result<void> save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy);
     Result<void> snapshot(std::int64_t step, const CheckpointState& state);
@@ -46,7 +46,7 @@ class CheckpointerBody {
     [[nodiscard]] std::int64_t copied_step() const { return copies_ ? copies_->copied_step() : -1; }
     [[nodiscard]] WhenBusy when_busy() const { return options_.when_busy; }
 
-    /// Ends the checkpointer. A disk that hangs delays this no longer than a save may take.
+    /// Ends the checkpointer. If a disk hangs, this waits for the deadlines of the save in progress.
     static void let_go(std::unique_ptr<CheckpointerBody> body);
 
   private:
@@ -54,8 +54,8 @@ class CheckpointerBody {
     /// The agreed actions of all ranks for one save.
     struct Go {
         bool begin = false;
-        bool copy = false;    ///< to the next node
-        bool shared = false;  ///< to the directory that all share
+        bool copy = false;    ///< send the copy to the next node
+        bool shared = false;  ///< write to the shared directory
     };
 
     [[nodiscard]] Result<std::optional<LocalDirectory>> open_local(const std::string& identity);
@@ -63,10 +63,10 @@ class CheckpointerBody {
     enum class Nearness { memory, local_disk };
     [[nodiscard]] Result<std::pair<MemoryTier, Nearness>> gather_near();
     Result<std::optional<LoadReport>> load_newest(CheckpointState& state, const PlaceTensors& place);
-    /// The directory as rank 0 finds or makes it.
+    /// The directory as rank 0 found or created it.
     struct Directory {
         SaveWorker::Terms terms = {};
-        std::string identity = {};  // empty: it has none, and none can be written
+        std::string identity = {};  // empty: IDENTITY is missing and cannot be written
     };
     Result<Directory> take_directory() const;
     Result<void> reach_neighbours(const CheckpointNeighbours& neighbours);
@@ -98,16 +98,16 @@ class CheckpointerBody {
     Checkpointer::Identity identity_;
     CheckpointOptions options_;
     std::shared_ptr<SnapshotLink> snapshots_;
-    /// Three where an agent keeps the last two copies: they must stay whole while the next one is made.
+    /// Three, because an agent keeps the last two copies, which must stay intact while the next one is made.
     std::array<SnapshotMemory, 3> memories_;
     std::size_t turn_ = 0;
-    std::size_t sent_ = memories_.size();  // which went to the next node last; none yet
-    std::string opening_;                  // of the directory, the same on all ranks
-    std::string word_;                     // of the directory (identity.h)
-    std::uint64_t saves_ = 0;              // and snapshots, so far
-    int until_shared_ = 0;                 // so many calls of save() need go no further than the local directory
+    std::size_t sent_ = memories_.size();  // index of the memory last sent to the next node; initially none
+    std::string opening_;                  // token of this opening of the directory, the same on all ranks
+    std::string word_;                     // directory_word() of the directory (identity.h)
+    std::uint64_t saves_ = 0;              // saves and snapshots so far
+    int until_shared_ = 0;                 // number of further save() calls that may skip the shared directory
     Instant last_snapshot_{};
-    std::unique_ptr<NeighbourCopies> copies_;  // null where none go to another node
+    std::unique_ptr<NeighbourCopies> copies_;  // null if no copies go to another node
     std::unique_ptr<SaveWorker> worker_;
     std::atomic<bool> abandoned_ = false;
 };

@@ -1,4 +1,4 @@
-// How a Checkpointer loads: the newest one that is whole on all ranks.
+// Loading: finds the newest checkpoint that is complete on all ranks.
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/checkpoint/checkpointer_body.h"
@@ -9,13 +9,13 @@ namespace muster::runtime {
 
 namespace {
 
-/// The agent sends it as soon as the channel is open.
+/// Maximum wait for the agent's offers, which it sends as soon as the channel is open.
 constexpr Duration offer_wait = 5s;
-/// As many as MemoryTier takes of a rank.
+/// The most files of its host's disk that one rank offers.
 constexpr std::size_t local_parts_max = 2;
 
-/// A file that is not there is damage too, and so is one that this version cannot read; a disk that gives errors, or
-/// memory that is short, is not.
+/// A missing file, and one that this version cannot read, count as damage. I/O errors of the disk and lack of memory do
+/// not.
 Error as_damage(Error error) {
     if (error.code == Errc::not_found || error.code == Errc::unsupported) error.code = Errc::bad_frame;
     return error;
@@ -23,7 +23,7 @@ Error as_damage(Error error) {
 
 }  // namespace
 
-/// Where the caller makes its tensors from what is saved.
+/// Lets the caller create its tensors from the saved ones.
 Result<void> CheckpointerBody::place_tensors(const Manifest& manifest, CheckpointState& state,
                                              const PlaceTensors& place) {
     if (!place) return {};
@@ -45,7 +45,7 @@ Result<Manifest> CheckpointerBody::open_candidate(const std::string& folder, Che
     return manifest;
 }
 
-/// False: it is not whole, and `report` says why.
+/// Returns false if the checkpoint is incomplete; `report` has the reason.
 Result<bool> CheckpointerBody::try_candidate(const CheckpointName& name, CheckpointState& state,
                                              const PlaceTensors& place, LoadReport& report) {
     const auto folder = cat(options_.directory, '/', to_string(name));
@@ -85,7 +85,7 @@ void CheckpointerBody::take_texts(const Manifest& manifest, CheckpointState& sta
     state.rank_value = rank < manifest.rank_values.size() ? manifest.rank_values[rank] : std::string();
 }
 
-/// False: it could not be read after all, and `report` says why.
+/// Returns false if the copies could not be read after all; `report` has the reason.
 Result<bool> CheckpointerBody::try_near(const MemoryTier& tier, Nearness nearness, CheckpointState& state,
                                         const PlaceTensors& place, LoadReport& report) {
     auto fits = place_tensors(tier.manifest(), state, place);
@@ -108,14 +108,14 @@ Result<bool> CheckpointerBody::try_near(const MemoryTier& tier, Nearness nearnes
     return true;
 }
 
-/// What the agents have; the local disks where they have a newer step, which agents that were started anew do not know.
+/// Gathers the agents' copies, or the local disks' if they have a newer step: restarted agents do not know that step.
 Result<std::pair<MemoryTier, CheckpointerBody::Nearness>> CheckpointerBody::gather_near() {
     auto memory =
         MemoryTier::gather(world_, snapshots_ ? snapshots_->take_offers(offer_wait) : std::vector<OfferedSnapshot>(),
                            word_, options_.persist_timeout);
     if (!memory) return memory.error();
     if (options_.local_directory.empty()) return std::pair(std::move(*memory), Nearness::memory);
-    // Names say enough: most of the time the disks have nothing newer, and no file is read.
+    // The file names suffice: usually the disks have nothing newer, and no file is read.
     auto newest = worker_->newest_local();
     const auto shared = world_.run(all_reduce(buffer(std::span(&newest, 1)), ReduceOp::max), options_.persist_timeout);
     if (!shared) return shared.error();
@@ -149,7 +149,7 @@ Result<std::optional<LoadReport>> CheckpointerBody::load_newest(CheckpointState&
     const auto& [tier, nearness] = *near;
     bool near_tried = false, any_on_disk = false;
     for (std::size_t i = 0;; ++i) {
-        // Rank 0 says which one: another host may see the directory a moment older.
+        // Rank 0 names the checkpoint: another host may see an older state of the directory.
         auto next = receive_from_rank_0(Result<std::string>(i < candidates.size() ? to_string(candidates[i]) : ""));
         if (!next) return next.error();
         const auto name = parse_checkpoint_name(*next);

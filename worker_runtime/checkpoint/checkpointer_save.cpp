@@ -1,4 +1,4 @@
-// How a Checkpointer saves: a copy in memory that the save worker brings to the disk, or to the agent alone.
+// Saving: makes a copy in memory, which the save worker writes to disk or gives to the agent only.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Where the elements of a piece are in this rank's tensors.
+/// Finds the elements of a piece in this rank's tensors.
 class Sources {
   public:
     explicit Sources(const std::vector<StateTensor>& tensors) {
@@ -70,8 +70,9 @@ Result<void> CheckpointerBody::reserve(const CheckpointState& state) {
     return {};
 }
 
-/// The next memory in turn; where there is too little for that, the one that was written longest ago. One that is still
-/// sent to the next node comes last, and is waited for: to lose the save would be worse.
+/// Chooses the next memory in turn. If there is too little memory for it, chooses the one written longest ago. A memory
+/// that is still being sent to the next node is the last choice: this waits for it, because losing the save would be
+/// worse.
 Result<void> CheckpointerBody::choose_room(std::uint64_t bytes) {
     auto made = memories_[turn_].grow(bytes);
     for (std::size_t i = 1; !made && i < memories_.size(); ++i) {
@@ -86,9 +87,9 @@ Result<void> CheckpointerBody::choose_room(std::uint64_t bytes) {
     return {};
 }
 
-/// A collective: whether all ranks may begin a save, and send copies of it; no where one is busy. For a save also
-/// whether it goes to the shared directory: yes where one rank finds that it has to. An error where one cannot: its own
-/// on that rank, and on the others that there is one; and where replicas that are to be compared differ.
+/// A collective: decides whether all ranks begin a save and whether they send copies. No rank begins if one is busy. A
+/// save goes to the shared directory if any rank finds that it must. Errors: this rank's state cannot be saved (the
+/// other ranks report that one failed), or compared replicas differ.
 Result<CheckpointerBody::Go> CheckpointerBody::may_begin(std::int64_t step, const CheckpointState& state, bool busy) {
     enum : std::uint8_t { go_on = 0, leave_out = 1, refuse = 2 };
     const auto arguments = check_save(step, state);
@@ -109,24 +110,24 @@ Result<CheckpointerBody::Go> CheckpointerBody::may_begin(std::int64_t step, cons
     return Go{.begin = votes[0] == go_on, .copy = votes[1] == go_on, .shared = votes[2] != go_on};
 }
 
-/// The counter counts what was left out too, so that saves which go no further than the local disks never keep the
-/// shared directory waiting. After one that failed the next one goes there: what a broken disk has not got is then on
-/// the other, and a shared directory that comes back has no k saves to wait for.
+/// Skipped saves count too, so that saves to local disks only never delay the shared directory. After a failed save the
+/// next one goes to the shared directory: it then has what a broken disk lacks, and a shared directory that works again
+/// need not wait for k saves.
 bool CheckpointerBody::shared_is_due() const {
     return options_.local_directory.empty() || until_shared_ == 0 || worker_->last_failed();
 }
 
 Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy) {
     const auto began = Clock::now();
-    // What still hangs after that leaves this save out, on all ranks. A snapshot takes but a moment, and is not worth a
-    // save: where every step has one, all saves might be left out.
+    // If the previous save still hangs after this wait, this save is skipped on all ranks. A snapshot takes only a
+    // moment, so it must not cause a save to be skipped: with a snapshot at every step all saves might be.
     if (when_busy == WhenBusy::wait || worker_->in_memory_only()) (void)worker_->finish();
     if (when_busy == WhenBusy::wait && !shared_is_due() && copies_) copies_->finish();
     auto begin = may_begin(step, state, !worker_->idle());
     if (!begin) return begin.error();
     until_shared_ = std::max(0, until_shared_ - 1);
-    // One that goes no further than the local disks needs its copy on the next node as a snapshot does: a node that is
-    // lost takes its disk along.
+    // A save to local disks only needs its copy on the next node like a snapshot, because a lost node loses its disk
+    // too.
     if (begin->begin && (begin->shared || begin->copy)) {
         if (begin->shared) until_shared_ = options_.shared_every - 1;
         Snapshot snapshot;
@@ -149,7 +150,7 @@ Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& st
 
 Result<void> CheckpointerBody::snapshot(std::int64_t step, const CheckpointState& state) {
     const auto began = Clock::now();
-    // Each one goes to the next node, or a survivor would no longer have the step of which that has a lost rank's part.
+    // Every snapshot must go to the next node: else survivors would drop the step of which it has a lost rank's part.
     const bool busy =
         !snapshots_ || !worker_->idle() || !copies_idle() || began < last_snapshot_ + options_.snapshot_interval;
     auto begin = may_begin(step, state, busy);
@@ -164,7 +165,7 @@ Result<void> CheckpointerBody::snapshot(std::int64_t step, const CheckpointState
     return {};
 }
 
-/// What goes wrong from here on is in the report.
+/// Failures from here on are in the report.
 void CheckpointerBody::hand_over(Snapshot snapshot, const CheckpointState& state, Instant began) {
     if (worker_->gave_last()) turn_ = (turn_ + 1) % memories_.size();
     if (is_sent(turn_)) turn_ = (turn_ + 1) % memories_.size();
@@ -185,7 +186,7 @@ Result<void> CheckpointerBody::copy(const CheckpointState& state, Snapshot& snap
     auto& room = memories_[turn_];
     snapshot.memory = {room.data(), in_whole_blocks(bytes)};
     snapshot.descriptor = &room.descriptor();
-    std::memset(room.data(), 0, safetensors_length_bytes);  // no head fits what lies here, until the copy is sealed
+    std::memset(room.data(), 0, safetensors_length_bytes);  // no valid rank file until the copy is sealed
     const auto tensors = tensors_of(state, world_.rank());
     const Sources sources(tensors);
     for (const auto& [piece, offset, crc] : snapshot.file.pieces) {

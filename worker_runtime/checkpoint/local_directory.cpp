@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::string_view fresh_mark = ".new";
 
-/// What lies there of a time when the checkpoint directory of this path was another one.
+/// Warns about files of an earlier checkpoint directory at the same path.
 void tell_of_others(const std::string& directory, const std::string& word) {
     const auto names = names_in(directory);
     if (!names) return;
@@ -36,7 +36,7 @@ void tell_of_others(const std::string& directory, const std::string& word) {
     }
 }
 
-/// All of a file, in memory that can be mapped like an agent's copy.
+/// Reads a whole file into memory that can be mapped like an agent's copy.
 Result<OfferedSnapshot> read_copy(const std::string& path, int file) {
     struct stat facts {};
     if (::fstat(file, &facts) != 0) return error_from_errno(errno, cat("look at ", path));
@@ -60,7 +60,7 @@ Result<OfferedSnapshot> read_copy(const std::string& path, int file) {
 LocalDirectory LocalDirectory::open(const std::string& directory, const std::string& word) {
     const auto above = absolute_path(directory);
     LocalDirectory local(cat(above, '/', word));
-    // Once for each host: whoever makes the folder.
+    // The process that creates the folder warns, so there is one warning per host.
     if (!exists(local.folder_)) tell_of_others(above, word);
     if (auto made = make_folders(local.folder_); !made)
         log(LogLevel::warning, "make the local checkpoint directory: ", made.error().context);
@@ -76,7 +76,7 @@ Result<void> LocalDirectory::put(const RankFile& file, std::span<const std::byte
     const auto fresh = cat(path, fresh_mark);
     if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) return error_from_errno(errno, cat("remove ", fresh));
     if (auto written = write_new_file(fresh, memory, file.size_bytes, interruption); !written) {
-        ::unlink(fresh.c_str());  // half a file would only take room, on a disk that may be full
+        ::unlink(fresh.c_str());  // a partial file would only use space on a disk that may be full
         return written;
     }
     if (::rename(fresh.c_str(), path.c_str()) != 0) {
@@ -87,16 +87,16 @@ Result<void> LocalDirectory::put(const RankFile& file, std::span<const std::byte
     if (auto flushed = flush_folder(folder_); !flushed) return flushed;
     auto names = names_in(folder_);
     if (!names) return names.error();
-    // After training has gone back nothing is known of the steps before this one.
+    // After training has gone back, it is unknown whether the steps before this one are complete.
     const auto whole = last_step_ < file.step ? last_step_ : -1;
     const bool needed = put_before_ == whole || put_before_ == last_put_ || file.step <= last_put_;
     const auto given_up = needed ? -1 : put_before_;
     const auto own_fresh = cat('.', rank_file_name(file.rank), fresh_mark);
     const auto is_gone = [&](const std::string& name) {
-        // This rank writes none now; another rank may.
+        // This rank is not writing one now, but another rank may be.
         if (name.ends_with(own_fresh)) return true;
         const auto other = parse_local_name(name);
-        // Another rank's of a later step: it has gone back with us, and has not saved since.
+        // A later step of another rank is obsolete: that rank went back too and has not saved since.
         return other && (other->step < whole || other->step > file.step || other->step == given_up);
     };
     for (const auto& name : *names) {
@@ -128,7 +128,7 @@ std::vector<OfferedSnapshot> LocalDirectory::take(std::size_t most) {
         if (copies.size() == most) break;
         const auto path = cat(folder_, '/', name);
         FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-        if (!file.valid() || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) continue;  // gone, or another process's
+        if (!file.valid() || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) continue;  // removed, or in use elsewhere
         auto copy = read_copy(path, file.get());
         if (!copy) {
             log(LogLevel::warning, copy.error().context, "; the other sources are used");

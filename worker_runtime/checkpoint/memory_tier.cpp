@@ -17,10 +17,10 @@ namespace muster::runtime {
 namespace {
 
 constexpr std::size_t chunk_bytes = 16u << 20;
-/// As many as an agent keeps of snapshots and copies together.
+/// The number of snapshots and copies that an agent keeps together.
 constexpr std::int64_t offers_max = 30;
 
-/// What one rank brings, of fixed size, as collectives want it.
+/// One snapshot that a rank offers, of fixed size because collectives need that.
 struct Ticket {
     std::int64_t step = -1;  ///< -1: nothing
     std::int64_t round = 0;
@@ -36,13 +36,14 @@ Save save_of(const Ticket& ticket) {
     return {ticket.step, ticket.round, ticket.save, std::string(ticket.opening, sizeof ticket.opening)};
 }
 
-/// Another rank may say anything: a head has its limit, and lies inside its file.
+/// Other ranks are not trusted: the header must be within its limit and within its file.
 bool is_sound(const Ticket& ticket) {
     return ticket.step >= 0 && ticket.data_begin <= ticket.size_bytes &&
            ticket.data_begin <= safetensors_length_bytes + safetensors_header_bytes_max;
 }
 
-/// The newest save of which all parts are there; by rank of the world that made it, the ticket. Empty: none is.
+/// Finds the newest save that is complete. Returns the index of each part's ticket, by rank of the saved world; empty:
+/// none.
 std::vector<std::size_t> newest_whole(const std::vector<Ticket>& tickets) {
     std::map<Save, std::map<int, std::size_t>> saves;
     for (std::size_t i = 0; i < tickets.size(); ++i) {
@@ -56,7 +57,7 @@ std::vector<std::size_t> newest_whole(const std::vector<Ticket>& tickets) {
     return {};
 }
 
-/// A snapshot that reads, and its memory.
+/// A readable snapshot and its memory.
 struct Brought {
     Ticket ticket;
     SharedSegment memory;
@@ -70,7 +71,7 @@ Brought examine(const OfferedSnapshot& offer, const std::string& directory_word)
         return {};
     }
     if (file->directory_word != directory_word) {
-        // Else another checkpointer's of this worker.
+        // A word with another path belongs to another checkpointer of this worker.
         const auto same_path = file->directory_word.substr(0, file->directory_word.find('-')) ==
                                directory_word.substr(0, directory_word.find('-'));
         if (same_path) {
@@ -124,7 +125,7 @@ Result<MemoryTier> MemoryTier::gather(Communicator& world, std::vector<OfferedSn
     return tier;
 }
 
-/// All ranks make the same manifest of the same heads, or find the same fault in them.
+/// All ranks build the same manifest from the same heads, or find the same error in them.
 Result<void> MemoryTier::share_heads(Communicator& world) {
     std::vector<RankFile> files;
     for (const auto& part : parts_) {
@@ -156,7 +157,7 @@ Result<void> MemoryTier::send_part(Communicator& world, const Part& part, const 
         if (part.holder == world.rank()) std::memcpy(chunk.data(), part.memory.data() + at, size);
         auto shared = world.run(broadcast({chunk.data(), size, DataType::u8}, part.holder));
         if (!shared) return shared;
-        // Whoever has found a fault still takes part, or the others would wait.
+        // A rank that has found an error still takes part, else the others would wait.
         for (; used && range != ranges.end() && range->begin < at + size; ++range) {
             const auto from = std::max(range->begin, at), to = std::min(range->end, at + size);
             if (from < to) used = sink(std::span<const std::byte>(chunk).subspan(from - at, to - from));

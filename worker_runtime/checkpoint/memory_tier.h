@@ -1,5 +1,5 @@
-// A checkpoint in the memory of the ranks: each has the copies of the previous worker in its place. If together they
-// are complete, the round continues from them without a disk.
+// A checkpoint in the memory of the ranks: each rank has the copies of the previous worker in its place. If together
+// they are complete, the round continues from them without reading a disk.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ class MemoryTier {
     struct Part {
         int holder = -1;
         std::uint64_t data_begin = 0, size_bytes = 0;
-        SharedSegment memory = {};  ///< the holder's
+        SharedSegment memory = {};  ///< empty on other ranks than the holder
     };
 
     Result<void> share_heads(Communicator& world);
@@ -49,7 +49,7 @@ class MemoryTier {
                            const ByteSink& sink) const;
 
     std::int64_t step_ = -1;
-    std::vector<Part> parts_;  ///< by rank of the former world
+    std::vector<Part> parts_;  ///< by rank of the saved world
     Manifest manifest_;
 };
 

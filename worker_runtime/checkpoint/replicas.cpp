@@ -24,7 +24,7 @@ constexpr std::string_view advice =
 
 struct Replica {
     std::string name;
-    std::uint32_t checksum = 0;  ///< of name, type, shape and elements
+    std::uint32_t checksum = 0;  ///< CRC-32C of name, type, shape and elements
 };
 
 std::uint32_t checksum_of(const StateTensor& tensor) {
@@ -54,7 +54,7 @@ std::string description_of(const std::vector<std::size_t>& ranks) {
                ranks.size() == 1 ? " differs" : " differ", " from rank 0");
 }
 
-/// `all`: what each rank has, one rank behind the other.
+/// `all` has `stride` values for each rank, in rank order.
 template <class Value>
 std::vector<std::size_t> unlike_rank_0(std::span<const Value> all, std::size_t stride, std::size_t at) {
     std::vector<std::size_t> ranks;

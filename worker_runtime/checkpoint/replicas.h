@@ -10,9 +10,9 @@
 
 namespace muster::runtime {
 
-/// A collective. invalid_argument, on all ranks alike: the ranks have different replicated tensors; the text names the
-/// first one by name, and the ranks that differ from rank 0. The tensors are compared by CRC-32C, so one difference in
-/// four billion is missed.
+/// A collective. invalid_argument, on all ranks alike, if the replicated tensors differ between ranks: the text names
+/// the first tensor that differs and the ranks that differ from rank 0. Tensors are compared by CRC-32C, so one
+/// difference in four billion is missed.
 Result<void> compare_replicas(Communicator& world, const std::vector<StateTensor>& tensors, Duration timeout);
 
 }  // namespace muster::runtime

@@ -10,11 +10,11 @@ namespace muster::runtime {
 
 namespace {
 
-/// How often a wait looks whether the communicator still lives.
+/// How often a wait checks that the communicator has not failed.
 constexpr Duration check_interval = 500ms;
 constexpr std::string_view ok_mark = "ok ", failed_mark = "failed ";
 
-/// What was said behind "ok"; what was said behind "failed" as an error.
+/// Returns the text after "ok"; returns the text after "failed" as an error.
 Result<std::string> read_word(const std::string& word) {
     if (word.starts_with(ok_mark)) return word.substr(ok_mark.size());
     if (word.starts_with(failed_mark)) return Error{Errc::io, word.substr(failed_mark.size())};
@@ -46,7 +46,7 @@ Result<std::string> SaveBoard::get(const std::string& key, Instant deadline) {
 }
 
 Result<void> SaveBoard::publish(std::uint64_t save, const Result<std::uint32_t>& checksum) {
-    if (rank_ == 0) return {};  // it tells itself
+    if (rank_ == 0) return {};  // rank 0 has its own result
     return store_->set(rank_key(save, rank_),
                        checksum ? cat(ok_mark, crc_text(*checksum)) : cat(failed_mark, checksum.error().context));
 }
@@ -56,7 +56,7 @@ Result<std::vector<std::uint32_t>> SaveBoard::collect(std::uint64_t save, const 
     if (!own && world_ == 1) return own.error();
     std::optional<Error> failure;
     std::vector<std::uint32_t> checksums(static_cast<std::size_t>(world_));
-    // All are heard, also after a failure: none may still be writing when the draft is removed.
+    // Waits for all ranks, also after a failure: none may still be writing when the draft is removed.
     for (int rank = 0; rank < world_; ++rank) {
         auto told = rank == 0 ? own : result_of(save, rank, deadline);
         if (told) {
@@ -86,7 +86,7 @@ Result<std::uint32_t> SaveBoard::result_of(std::uint64_t save, int rank, Instant
 
 Result<void> SaveBoard::announce(std::uint64_t save, const Result<std::string>& outcome) {
     if (world_ == 1) return {};
-    // All ranks have told of this save, so nobody reads the verdict on the one before any more.
+    // All ranks have published results of this save, so none will read the previous verdict any more.
     if (save > 0) (void)store_->erase(verdict_key(save - 1));
     return store_->set(verdict_key(save), outcome ? cat(ok_mark, *outcome) : cat(failed_mark, outcome.error().context));
 }

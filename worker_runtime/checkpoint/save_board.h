@@ -44,7 +44,7 @@ class SaveBoard {
     [[nodiscard]] std::string verdict_key(std::uint64_t save) const;
 
     std::unique_ptr<Store> store_;
-    std::string opening_;  // of the directory: two openings in one round must not hear each other
+    std::string opening_;  // token of this opening of the directory; separates two openings in one round
     int rank_, world_;
     std::function<Result<void>()> lost_;
 };

@@ -17,14 +17,14 @@ namespace muster::runtime {
 namespace {
 
 constexpr Duration commit_time_max = 60s;
-/// Nobody asks for more; who never asks must not fill the memory.
+/// Limits the memory used if take_reports() is never called.
 constexpr std::size_t reports_max = 1024;
 
 double milliseconds(Duration duration) {
     return std::chrono::duration<double, std::milli>(duration).count();
 }
 
-/// Sums up the pieces and puts the head in front of them; returns the checksum of all.
+/// Writes the checksums and the head, and returns the checksum of the whole file.
 std::uint32_t seal(Snapshot& snapshot) {
     auto& file = snapshot.file;
     for (auto& stored : file.pieces) {
@@ -62,7 +62,7 @@ SaveWorker::~SaveWorker() {
 void SaveWorker::begin(Snapshot snapshot) {
     const std::lock_guard lock(mutex_);
     MUSTER_CHECK(!snapshot_, "a save is under way");
-    if (snapshot.to_disk) left_out_.clear();  // a snapshot does not make up for a save
+    if (snapshot.to_disk) left_out_.clear();  // a snapshot does not replace a skipped save
     snapshot_ = std::move(snapshot);
     changed_.notify_all();
 }
@@ -130,7 +130,7 @@ void SaveWorker::run() {
     while (true) {
         changed_.wait(lock, [this] { return snapshot_ || stopping_; });
         if (!snapshot_) return;
-        auto& snapshot = *snapshot_;  // nobody else touches it until it is gone
+        auto& snapshot = *snapshot_;  // not used by other threads until it is reset
         lock.unlock();
         if (!snapshot.to_disk) {
             if (auto given = seal_and_give(snapshot); !given)
@@ -150,7 +150,7 @@ void SaveWorker::run() {
             report.path = *outcome;
         } else {
             report.trouble = outcome.error().context;
-            // Rank 0 knows of all ranks' failures; the others' logs would only repeat it.
+            // Rank 0 has all ranks' failures; the other ranks' logs would only repeat them.
             log(terms_.rank == 0 ? LogLevel::warning : LogLevel::info, "checkpoint of step ", report.step,
                 " was not saved: ", report.trouble, "; training continues, and the previous checkpoint is kept");
         }
@@ -171,7 +171,7 @@ Result<std::string> SaveWorker::persist(Snapshot& snapshot) {
     ++saves_;
     if (terms_.rank != 0) {
         if (auto told = board_->publish(saves_ - 1, own); !told) return told.error();
-        // Rank 0 begins no commit after the deadline, but may need a while for one.
+        // Rank 0 begins no commit after the deadline, but a commit may take a while.
         return board_->await(saves_ - 1, deadline + commit_time());
     }
     auto outcome = finish_together(snapshot, draft, own, deadline);
@@ -182,7 +182,7 @@ Result<std::string> SaveWorker::persist(Snapshot& snapshot) {
     return outcome;
 }
 
-/// Rank 0: where the save is, now that all ranks have told of it.
+/// Rank 0: collects all results and commits. Returns the place of the save.
 Result<std::string> SaveWorker::finish_together(const Snapshot& snapshot, const DraftName& draft,
                                                 const Result<std::uint32_t>& own, Instant deadline) {
     if (!snapshot.to_shared) {
@@ -195,7 +195,7 @@ Result<std::string> SaveWorker::finish_together(const Snapshot& snapshot, const 
     return cat(terms_.directory, '/', to_string(*name));
 }
 
-/// Where the shared one follows, a local disk that fails is a warning.
+/// If the shared directory follows, a failing local disk is only a warning.
 Result<void> SaveWorker::write_local(const Snapshot& snapshot, const Interruption& in_time) {
     if (!terms_.local) return {};
     auto written = terms_.local->put(snapshot.file, snapshot.memory, in_time);
@@ -217,12 +217,12 @@ void SaveWorker::release_local() {
     if (terms_.local) terms_.local->release();
 }
 
-/// From here on the agent has the copy, whatever becomes of this process.
+/// Seals the copy and gives it to the agent. After that the copy survives the end of this process.
 Result<std::uint32_t> SaveWorker::seal_and_give(Snapshot& snapshot) {
     gave_last_ = false;
     const bool to_next_node = terms_.copies != nullptr && snapshot.to_next_node;
     if (snapshot.failure) {
-        if (to_next_node) terms_.copies->begin({}, snapshot.file.step);  // the others wait for word of this rank
+        if (to_next_node) terms_.copies->begin({}, snapshot.file.step);  // the other ranks wait for this rank's state
         return *snapshot.failure;
     }
     const auto checksum = seal(snapshot);
@@ -254,7 +254,7 @@ Result<CheckpointName> SaveWorker::commit(const DraftName& draft, const Result<s
     const auto folder = cat(terms_.directory, '/', to_string(draft));
     const auto checksums = board_->collect(saves_ - 1, own, deadline);
     if (!terms_.claim) return Error{Errc::permission_denied, terms_.refusal};
-    // After a peer was lost the draft stays: the next round may find it whole.
+    // The draft stays after a peer was lost: the next round may find it complete.
     if (!checksums && checksums.error().code == Errc::cancelled) return checksums.error();
     auto completed = checksums ? complete_draft(folder, *checksums) : checksums.error();
     if (!completed) {
@@ -266,7 +266,7 @@ Result<CheckpointName> SaveWorker::commit(const DraftName& draft, const Result<s
         return Error{Errc::timed_out, "not all parts were on disk within the timeout"};
     }
     auto name = commit_draft(terms_.directory, draft, *terms_.claim);
-    // Unless the directory is somebody else's by now.
+    // `refused` means that another claimant now owns the directory, and the draft with it.
     if (!name && name.error().code != Errc::refused) discard(terms_.directory, to_string(draft));
     return name;
 }

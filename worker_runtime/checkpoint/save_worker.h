@@ -1,4 +1,4 @@
-// The thread that writes snapshots to disk, one at a time, in step with those of the other ranks.
+// The thread that writes snapshots to disk, one at a time, in step with the threads of the other ranks.
 #pragma once
 
 #include <condition_variable>
@@ -26,32 +26,32 @@ namespace muster::runtime {
 
 /// A copy of one rank's share, in the layout of its file.
 struct Snapshot {
-    RankFile file;  ///< checksums are still 0
-    /// file.size_bytes, and on to a multiple of file_alignment; the head is still missing.
+    RankFile file;  ///< its checksums are still 0
+    /// file.size_bytes, rounded up to a multiple of file_alignment; the head is still missing.
     std::span<std::byte> memory;
-    const FileDescriptor* descriptor = nullptr;  ///< of that memory
-    bool to_disk = true;                         ///< else for agents alone
-    bool to_shared = true;                       ///< else no further than the local directory
-    bool to_next_node = false;                   ///< too; the same on all ranks
+    const FileDescriptor* descriptor = nullptr;  ///< descriptor of `memory`
+    bool to_disk = true;                         ///< false: given to agents only
+    bool to_shared = true;                       ///< false: written to the local directory only
+    bool to_next_node = false;                   ///< sent to the next node too; the same on all ranks
     SaveReport report;
     Instant taken;
-    std::optional<Error> failure{};  ///< there is no copy, which the other ranks have to learn
+    std::optional<Error> failure{};  ///< set if there is no copy; the other ranks must learn this
 };
 
 class SaveWorker {
   public:
     struct Terms {
         std::string directory;
-        std::string nonce;  ///< of this opening of the directory, the same on all ranks
+        std::string nonce;  ///< token of this opening of the directory, the same on all ranks
         Duration timeout{};
         Retention retention;
         int rank = 0;
-        std::optional<DirectoryClaim> claim;      ///< rank 0's, where the directory can be written
-        std::string refusal;                      ///< else why it cannot, on all ranks
-        std::shared_ptr<SnapshotLink> snapshots;  ///< null: nobody keeps any
-        NeighbourCopies* copies = nullptr;        ///< outlives the worker; null: none go to another node
-        std::optional<LocalDirectory> local;      ///< empty: there is none
-        std::vector<KeptCheckpoint> known;        ///< rank 0's: what is known of those on the disk
+        std::optional<DirectoryClaim> claim;      ///< rank 0 only, if the directory is writable
+        std::string refusal;                      ///< why the directory is not writable, on all ranks; else empty
+        std::shared_ptr<SnapshotLink> snapshots;  ///< null: there is no agent to give snapshots to
+        NeighbourCopies* copies = nullptr;        ///< outlives the worker; null: no copies go to another node
+        std::optional<LocalDirectory> local;      ///< empty: no local directory
+        std::vector<KeptCheckpoint> known;        ///< rank 0 only: the state of the checkpoints on disk
     };
 
     /// Returns an error if the system cannot start a thread.
@@ -64,24 +64,24 @@ class SaveWorker {
     [[nodiscard]] bool idle() const;
     /// True if the snapshot in progress is for agents alone, so it ends soon.
     [[nodiscard]] bool in_memory_only() const;
-    /// The agent has taken the last copy, so its memory must not be written. While idle.
+    /// True if the agent has taken the last copy, so its memory must not be written. Call it only while idle.
     [[nodiscard]] bool gave_last() const { return gave_last_; }
-    /// While idle: of the last save that went to a disk, what this rank knows of did not all go well.
+    /// True if, as far as this rank knows, a write of the last save to a disk failed. Call it only while idle.
     [[nodiscard]] bool last_failed() const;
     /// Waits until it is idle. timed_out: the save in progress has exceeded even its own deadlines, so the disk hangs;
-    /// then this object must outlive the process.
+    /// then this object must live until the process ends.
     Result<void> finish();
     /// The reports since the last call.
     std::vector<SaveReport> take_reports();
-    /// Adds the report of a save that was not begun.
+    /// Adds the report of a save that was skipped.
     void leave_out(SaveReport report);
     /// The reason why the newest save with a report, begun or skipped, is not on disk; empty if it is.
     [[nodiscard]] std::string newest_trouble() const;
-    /// Rank 0, while idle: what reading a checkpoint has shown.
+    /// Rank 0, while idle: records what reading a checkpoint has shown.
     void note(const KeptCheckpoint& checkpoint);
-    /// While idle: the newest step of which its host's disk has a file, by name; -1: of none.
+    /// While idle: the newest step with a file on this host's disk, by file name; -1 if there is none.
     [[nodiscard]] std::int64_t newest_local() const;
-    /// While idle: what this rank can bring from its host's disk, two at most, and the end of that.
+    /// While idle: takes at most `most` files from this host's disk; release_local() gives them back.
     std::vector<OfferedSnapshot> take_local(std::size_t most);
     void release_local();
 
@@ -97,21 +97,21 @@ class SaveWorker {
     Result<std::uint32_t> write_own_file(Snapshot& snapshot, const std::string& folder, Instant deadline);
     Result<CheckpointName> commit(const DraftName& draft, const Result<std::uint32_t>& own, Instant deadline);
     void remove_old();
-    /// For a commit, beyond the time of the save itself.
+    /// The time allowed for a commit, in addition to the time of the save itself.
     [[nodiscard]] Duration commit_time() const;
 
     Terms terms_;
     std::unique_ptr<SaveBoard> board_;
     bool gave_last_ = false;
-    std::uint64_t saves_ = 0;  // that have begun
+    std::uint64_t saves_ = 0;  // saves begun so far
     mutable std::mutex mutex_;
     std::condition_variable changed_;
-    std::optional<Snapshot> snapshot_;  // under way
+    std::optional<Snapshot> snapshot_;  // the one in progress
     std::vector<SaveReport> reports_;
-    std::string newest_trouble_;  // of those that were begun
+    std::string newest_trouble_;  // reason of the newest begun save; empty if it succeeded
     bool last_failed_ = false;
-    bool local_failed_ = false;  // of the one under way; the thread's own
-    std::string left_out_;       // why no save was begun since, on all ranks alike
+    bool local_failed_ = false;  // of the save in progress; used by the thread only
+    std::string left_out_;       // why the newest save was skipped; cleared when one begins; the same on all ranks
     bool stopping_ = false;
     std::thread thread_;
 };

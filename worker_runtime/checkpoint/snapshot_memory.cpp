@@ -11,7 +11,7 @@ Result<void> SnapshotMemory::grow(std::uint64_t bytes) {
     if (size_bytes() >= bytes) return {};
     pin_.reset();
     segment_ = {};
-    // A little more, so that a longer text beside the tensors does not take everything anew.
+    // A little more than needed, so that a longer text beside the tensors causes no new allocation.
     auto memory = SharedSegment::create(in_whole_blocks(bytes) + 16 * file_alignment,
                                         "the copy that a checkpoint is written from");
     if (!memory) return memory.error();

@@ -1,5 +1,5 @@
-// The memory that a checkpoint is written from: a memfd whose pages are there before the first copy, and that a GPU of
-// this process, where it has one, can copy to at its full rate.
+// The memory that a checkpoint is written from: a memfd whose pages are allocated before the first copy, and pinned if
+// this process uses a GPU, so that the GPU copies to it at full rate.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace muster::runtime {
 
 class SnapshotMemory {
   public:
-    /// Where it holds less: other memory of a little more than `bytes`, and what it held is gone. limit_exceeded where
-    /// there is too little; then it holds nothing. Memory that cannot be pinned is a line in the log.
+    /// If the memory is smaller than `bytes`, replaces it by one that is slightly larger than `bytes`; the content is
+    /// lost. limit_exceeded: too little memory; then it is empty. Memory that cannot be pinned gives a log line.
     Result<void> grow(std::uint64_t bytes);
 
     [[nodiscard]] std::byte* data() const { return segment_.data(); }
@@ -24,7 +24,7 @@ class SnapshotMemory {
 
   private:
     SharedSegment segment_;
-    std::unique_ptr<HostPin> pin_;  // goes first
+    std::unique_ptr<HostPin> pin_;  // destroyed before the segment is unmapped
 };
 
 }  // namespace muster::runtime

@@ -14,10 +14,10 @@ namespace muster::runtime {
 
 namespace {
 
-/// More than any host has; sizes are rounded up, so without a limit they could overflow.
+/// Larger than any host's memory. Sizes are rounded up, which overflows without a limit.
 constexpr std::size_t memory_bytes_max = std::size_t{1} << 56;
 
-/// What ended a rank's connections has ended it: the word of that is on its way.
+/// When a rank's connections end, the parent group usually learns the cause within this time.
 constexpr Duration parents_message_timeout = 200ms;
 
 Error invalid(const Operation& operation, std::string_view why) {
@@ -158,7 +158,7 @@ Result<Memory> CommunicatorBody::allocate(std::size_t size_bytes) {
         return Error{Errc::limit_exceeded, cat("cannot reserve ", size_bytes, " bytes for communicator ",
                                                terms_.group.id, ": no host has as much (a negative size?)")};
     }
-    // A collective like any other: it waits for what was started before it.
+    // allocate() is a collective: it waits for operations started before it.
     Lane& lane = *collectives_;
     std::unique_lock lock(lane.mutex);
     lane.idle.wait(lock, [&lane] { return !lane.busy && lane.queue.empty(); });
@@ -166,14 +166,14 @@ Result<Memory> CommunicatorBody::allocate(std::size_t size_bytes) {
     lane.busy = true;
     lock.unlock();
     const RunTerms terms{.deadline = std::chrono::steady_clock::now() + terms_.timeout};
-    // In the flight record as in signatures: a barrier with a count.
+    // The flight record has it as a barrier with a count, as the signatures do.
     const auto entry = terms_.flight ? terms_.flight->begin(flight_group_, ++lane.number, {.count = size_bytes}) : 0;
     auto memory = transport_->allocate(size_bytes, terms);
     if (terms_.flight) terms_.flight->end(entry, memory.has_value());
     lock.lock();
     lane.no_longer_busy();
     lock.unlock();
-    // Too little memory is the one failure that leaves the group as it was.
+    // Too little memory is the only failure after which the group still works.
     if (!memory && memory.error().code != Errc::limit_exceeded) return fail(memory.error());
     return memory;
 }
@@ -222,17 +222,17 @@ Result<std::unique_ptr<Transport>> CommunicatorBody::make_part(const SplitTerms&
     group.parent->let_go();
     if (made) return made;
     const Error why = why_no_part(made.error());
-    // Whoever has ended the communicator tells the others, an abort() with the rank that asked for it.
+    // If the communicator has ended, the other ranks already learn its cause: an abort() names the rank that called it.
     if (auto stands = status(); !stands) return stands.error();
-    // Those who wait for this rank in the making of their part learn it here.
+    // Ranks that wait for this rank in the split learn the reason here.
     return transport_->fail(why);
 }
 
-/// Who makes a part may see a dying rank's connections end, or another give up for it, before this communicator has the
-/// news; and that says which rank was first.
+/// The cause of a failed split. The split may see a dying rank's connections end, or another rank fail because of it,
+/// before this communicator receives the cause. That cause names the rank that failed first, so this waits for it.
 Error CommunicatorBody::why_no_part(const Error& error) {
     const Instant began = std::chrono::steady_clock::now();
-    // This rank does, whom its own words need not name; on another's word they begin so.
+    // This rank lacks memory if the message names no rank; messages from other ranks begin with "rank ".
     const bool lacks = error.code == Errc::limit_exceeded && !error.context.starts_with("rank ");
     const bool is_end_of_another =
         error.code == Errc::peer_closed || error.code == Errc::unreachable || error.code == Errc::io;

@@ -96,7 +96,7 @@ class CommunicatorBody {
     void launch_next(Lane& lane, std::unique_lock<std::mutex>& lock);
     void end_oldest(Lane& lane, const Result<void>& done);
     Error fail(Error error);
-    /// An error ends this communicator, wherever it was found.
+    /// An error ends this communicator, even if a transport or parent group detected it.
     Result<void> check_alive(Instant since);
     Result<std::unique_ptr<Transport>> make_part(const SplitTerms& split);
     Error why_no_part(const Error& error);

@@ -12,10 +12,10 @@ namespace muster::runtime {
 
 namespace {
 
-/// In flight at once. More would gain nothing: the GPU has work for long, and the host is far ahead.
+/// The limit of operations in flight. More would gain nothing: the host is far ahead of the GPU.
 constexpr std::size_t launched_max = 16;
 
-/// Between two questions whether the oldest is over.
+/// The interval between checks whether the oldest operation is complete.
 constexpr Duration pause_min = 10us;
 constexpr Duration pause_max = 100us;
 
@@ -68,7 +68,7 @@ void CommunicatorBody::run_next(Lane& lane, std::unique_lock<std::mutex>& lock) 
     const auto done = execute(lane, next.operation, next.timeout, WaitMode::frugal);
     next.state->took = now() - began;
     lock.lock();
-    // Before anybody learns that it is over: who waited for it may destroy the communicator, or run() the next.
+    // Reset before finish(): a woken waiter may destroy the communicator or call run().
     lane.no_longer_busy();
     finish(*next.state, done);
 }
@@ -91,7 +91,7 @@ void CommunicatorBody::launch_next(Lane& lane, std::unique_lock<std::mutex>& loc
                              .range = std::move(range),
                              .turn = began});
     if (launched) return;
-    // Those before it are of the same communicator, which has failed.
+    // The earlier operations are of the same communicator, which has failed.
     const auto failed = Result<void>(fail(launched.error()));
     while (!lane.launched.empty()) end_oldest(lane, failed);
 }
@@ -103,7 +103,7 @@ void CommunicatorBody::end_oldest(Lane& lane, const Result<void>& done) {
     oldest.state->took = now() - oldest.turn;
     if (!lane.launched.empty()) lane.launched.front().turn = now();
     if (terms_.flight) terms_.flight->end(oldest.flight_entry, done.has_value());
-    if (lane.launched.empty()) lane.no_longer_busy();  // before anybody learns of it, as above
+    if (lane.launched.empty()) lane.no_longer_busy();  // reset before finish(), as above
     finish(*oldest.state, done);
 }
 

@@ -1,17 +1,20 @@
 #include "worker_runtime/context/agent_link.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <utility>
 
 #include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/local/codec.h"
+#include "worker_runtime/transport/poll_timeout.h"
 
 namespace muster::runtime {
 
@@ -35,6 +38,27 @@ Result<FileDescriptor> AgentLink::reach(const std::string& address) {
                                         user ? cat(*user) : "unknown", "); this worker runs as uid ", ::geteuid())};
     }
     return socket;
+}
+
+Result<std::string> AgentLink::receive_ranks_key(const std::string& address, Instant deadline) {
+    auto socket = reach(address);
+    if (!socket) return socket.error();
+    const auto trouble = [&](Errc code, std::string_view what) {
+        return Error{code, cat("the agent at ", address, " ", what,
+                               " the key of this round's ranks, which MUSTER_RANKS_SECURITY announces")};
+    };
+    for (;;) {
+        pollfd ready{socket->get(), POLLIN, 0};
+        const int count = ::poll(&ready, 1, poll_timeout_ms(deadline, std::chrono::steady_clock::now()));
+        if (count == 0) return trouble(Errc::timed_out, "did not send in time");
+        if (count < 0 && errno == EINTR) continue;
+        const auto datagram = receive_datagram(socket->get(), local::datagram_bytes_max, 1);
+        if (!datagram && errno == EAGAIN) continue;
+        if (!datagram || datagram->bytes.empty()) return trouble(Errc::peer_closed, "closed the connection without");
+        const auto message = local::decode(datagram->bytes, local::Sender::agent);
+        if (message.has_error()) continue;
+        if (const auto* given = std::get_if<local::RanksKey>(&message.value())) return given->key;
+    }
 }
 
 Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address, std::shared_ptr<FdWatch> watch,

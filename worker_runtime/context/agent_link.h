@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/wire/local/messages.h"
 #include "worker_runtime/transport/fd_watch.h"
 
@@ -22,6 +23,10 @@ class AgentLink {
     /// A non-blocking connection to the agent's end at `address`. Errors: invalid_argument,
     /// unreachable, refused: a process of another user listens there.
     static Result<FileDescriptor> reach(const std::string& address);
+
+    /// The key of this round's ranks, which the agent sends first on every connection. Errors: those of reach();
+    /// timed_out, peer_closed: the agent sends none.
+    static Result<std::string> receive_ranks_key(const std::string& address, Instant deadline);
 
     /// `heard` receives the agent's messages in the watch's thread. unreachable: no process listens at `address`.
     static Result<std::unique_ptr<AgentLink>> connect(const std::string& address, std::shared_ptr<FdWatch> watch,

@@ -25,6 +25,7 @@
 #include "worker_runtime/context/round_store.h"
 #include "worker_runtime/core/environment.h"
 #include "worker_runtime/tcp/mesh/interface_address.h"
+#include "worker_runtime/tcp/records/record_cipher.h"
 #include "worker_runtime/tcp/tcp_transport.h"
 #include "worker_runtime/transport/fd_watch.h"
 #include "worker_runtime/transport/wait_board.h"
@@ -131,6 +132,7 @@ class ContextBody {
 
     std::shared_ptr<FlightRecorder> flight;
     Duration meeting_timeout{};
+    WireSecurity security;
     std::vector<std::string> addresses;  // of this host, for other ranks; none without a store
     std::uint64_t host_groups = 0;
 
@@ -140,6 +142,9 @@ class ContextBody {
     /// All keys of the round.
     [[nodiscard]] Result<std::unique_ptr<RoundStore>> connect_store(Duration timeout) const;
     [[nodiscard]] std::string opening_prefix() const;
+    Result<void> receive_key();
+    /// What they carry is the whole model, and is sent beside training: encrypted wherever there is a key.
+    [[nodiscard]] WireSecurity of_host_groups() const { return {.key = security.key, .encrypts = true}; }
     Result<void> open_flight_record();
     Result<void> meet(const ContextOptions& options);
     Result<std::unique_ptr<Communicator>> host_group(const std::vector<int>& members);
@@ -216,6 +221,22 @@ Result<void> ContextBody::open_flight_record() {
     return {};
 }
 
+/// A job that has a key has one on all nodes, so a worker without it would only be refused by the others.
+Result<void> ContextBody::receive_key() {
+    if (environment.ranks_security.empty() || environment.world_size == 1) return {};
+    if (environment.agent_socket.empty()) {
+        return Error{Errc::unsupported,
+                     cat("MUSTER_RANKS_SECURITY=", environment.ranks_security,
+                         ", but MUSTER_AGENT_SOCKET is not set: only the agent can give the key of this round's ranks. "
+                         "Start the program as a worker of muster, and leave both variables as they are")};
+    }
+    auto key =
+        AgentLink::receive_ranks_key(environment.agent_socket, std::chrono::steady_clock::now() + meeting_timeout);
+    if (!key) return key.error();
+    security = {.key = std::move(*key), .encrypts = environment.ranks_security == "encrypt"};
+    return {};
+}
+
 Result<void> ContextBody::meet(const ContextOptions& options) {
     TransportTerms terms;
     auto choice = chosen_transport(options.transport);
@@ -245,7 +266,8 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
                   .id = "world",
                   .place = store,
                   .meeting_timeout = options.meeting_timeout,
-                  .waits = waits},
+                  .waits = waits,
+                  .security = security},
         .timeout = options.operation_timeout,
         .make_transport = [terms](const GroupTerms& group) { return make_transport(group, terms); },
         .flight = flight,
@@ -265,7 +287,8 @@ Result<std::unique_ptr<Communicator>> ContextBody::host_group(const std::vector<
                                            .place = store,
                                            .meeting_timeout = meeting_timeout,
                                            .root_ranks = members,
-                                           .waits = waits},
+                                           .waits = waits,
+                                           .security = of_host_groups()},
                                  .make_transport =
                                      [own = addresses](const GroupTerms& group) {
                                          return make_tcp_transport(group,
@@ -318,6 +341,7 @@ Result<Context> Context::from_environment(const ContextOptions& given) {
     if (auto reached = body->reach_store(options); !reached) return reached.error();
     if (auto claimed = body->claim(options); !claimed) return claimed.error();
     if (auto opened = body->open_flight_record(); !opened) return opened.error();
+    if (auto received = body->receive_key(); !received) return received.error();
     if (auto met = body->meet(options); !met) return met.error();
     return Context(std::move(body));
 }
@@ -359,6 +383,9 @@ Store* Context::store() const {
 }
 Result<std::unique_ptr<Communicator>> Context::host_group(const std::vector<int>& members) const {
     return body_->host_group(members);
+}
+Result<void> Context::can_make_host_groups() const {
+    return body_->security.key.empty() ? Result<void>() : runtime::find_cipher();
 }
 std::shared_ptr<runtime::SnapshotLink> Context::snapshots() const {
     return body_->snapshots;

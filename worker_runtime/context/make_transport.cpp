@@ -31,7 +31,13 @@ std::string obstacle(const std::vector<LocalIdentity>& identities) {
 }  // namespace
 
 Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const TransportTerms& terms) {
-    if (terms.choice == TransportChoice::nccl) return make_nccl_transport(group, terms.nccl);
+    if (terms.choice == TransportChoice::nccl) {
+        if (group.security.mode() == WireMode::encrypted && group.rank == 0 && !group.is_part())
+            log(LogLevel::warning,
+                "--wire-security encrypt does not cover NCCL, which can neither encrypt its "
+                "connections nor check who connects: isolate its network (NCCL_SOCKET_IFNAME)");
+        return make_nccl_transport(group, terms.nccl);
+    }
     if (group.size == 1) return make_alone_transport();
     const TcpOptions tcp{.addresses = terms.addresses, .algorithm = terms.algorithm, .watch = terms.watch};
     if (terms.choice == TransportChoice::tcp) return make_tcp_transport(group, tcp);

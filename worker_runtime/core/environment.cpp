@@ -87,6 +87,9 @@ Result<Environment> read_environment(const Lookup& lookup) {
         reader.add_error(cat("LOCAL_RANK=", out.local_rank, " contradicts RANK=", out.rank, ": its node has ",
                              out.local_rank, " lower ranks, but the world only ", out.rank));
     }
+    out.ranks_security = text("MUSTER_RANKS_SECURITY");
+    if (!out.ranks_security.empty() && out.ranks_security != "auth" && out.ranks_security != "encrypt")
+        reader.add_error(cat("MUSTER_RANKS_SECURITY=", out.ranks_security, "; accepted: auth, encrypt"));
     const int behind = out.local_world_size - 1 - out.local_rank;
     if (out.world_size - 1 - out.rank < behind) {
         reader.add_error(cat("RANK=", out.rank, " contradicts LOCAL_WORLD_SIZE=", out.local_world_size,

@@ -50,7 +50,7 @@ std::vector<std::uint64_t> DistributedSampler::indices() {
     const auto world = static_cast<std::uint64_t>(options_.world);
     auto place = static_cast<std::uint64_t>(options_.rank);
     for (auto& index : own) {
-        const auto inside = place % options_.sample_count;  // there is at least one where there is an index
+        const auto inside = place % options_.sample_count;  // sample_count > 0, else there are no indices
         index = shuffles ? order[inside] : inside;
         place += world;
     }

@@ -40,8 +40,8 @@ Error another(std::string_view noun, const std::string& theirs, const std::strin
     return {Errc::refused, cat("the sampler's state is of ", noun, " ", theirs, ", but this sampler has ", ours)};
 }
 
-/// Where share `rank` of `world` begins in a run of `count`: shares differ by one at most. Nothing
-/// overflows: a batch has at most 2^32, a world fewer than 2^31.
+/// Returns where the share of `rank` begins in a run of `count`; shares of `world` ranks differ by 1 at most. There is
+/// no overflow: a batch has at most 2^32 samples, a world fewer than 2^31 ranks.
 std::uint64_t contiguous_begin(std::uint64_t count, std::uint64_t rank, std::uint64_t world) {
     return count / world * rank + count % world * rank / world;
 }
@@ -97,7 +97,7 @@ Result<std::vector<std::uint64_t>> ElasticSampler::indices(const SampleStep& ste
     }
     if (auto checked = check(step); !checked) return checked.error();
     if (order_ == nullptr || order_->epoch() != step.epoch) {
-        order_.reset();  // before the next one takes its memory
+        order_.reset();  // frees the memory before the next one is allocated
         order_ = std::make_unique<runtime::EpochOrder>(options_, step.epoch);
     }
     const auto rank = static_cast<std::uint64_t>(taker.rank), world = static_cast<std::uint64_t>(taker.world);

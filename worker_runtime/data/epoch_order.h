@@ -1,4 +1,4 @@
-// The order of one epoch's samples, in any of the ways that an elastic sampler offers.
+// The order of one epoch's samples, for each order that an elastic sampler supports.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class EpochOrder {
     EpochOrder(const ElasticSamplerOptions& options, std::uint64_t epoch);
 
     [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
-    /// The sample at `place`, which is below sample_count.
+    /// Returns the sample at `place`; place < sample_count.
     [[nodiscard]] std::uint64_t at(std::uint64_t place) const;
 
   private:

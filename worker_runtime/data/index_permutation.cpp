@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t count_max = std::uint64_t{1} << 63;
 
-/// The smallest number whose square is at least `count`, which is at most 2^63.
+/// Returns the smallest number whose square is at least `count`; count <= 2^63.
 std::uint64_t root_of(std::uint64_t count) {
     auto root = static_cast<std::uint64_t>(std::sqrt(static_cast<double>(count)));
     while (root * root < count) ++root;
@@ -19,7 +19,7 @@ std::uint64_t root_of(std::uint64_t count) {
     return root;
 }
 
-/// 0 .. range-1, by the hash of `value` (the high half of a product, Lemire 2019); range < 2^32.
+/// Hashes `value` to 0 .. range-1 (the high half of a product, Lemire 2019); range < 2^32.
 std::uint64_t shift_of(std::uint64_t value, std::uint64_t key, std::uint64_t range) {
     return (mixed(value ^ key) >> 32) * range >> 32;
 }
@@ -63,7 +63,7 @@ std::uint64_t IndexPermutation::undone_once(std::uint64_t value) const {
 
 std::uint64_t IndexPermutation::at(std::uint64_t place) const {
     MUSTER_CHECK(place < count_, place, count_);
-    // Ends: the walk is on a cycle of the network, and comes back to `place` at the latest.
+    // This ends, because the walk is on a cycle of the network that contains `place` itself.
     do place = once(place);
     while (place >= count_);
     return place;

@@ -1,15 +1,15 @@
-// A permutation of 0 .. count-1 whose places are computed one by one, in no memory: the order of an epoch over data of
-// any size, and the way to begin in the middle of it.
+// A permutation of 0 .. count-1 that computes each place on its own, without a table in memory. So the order of an
+// epoch can be used for data of any size, and from any position.
 //
-// The numbers are laid out as a table of about sqrt(count) rows and as many columns. A Feistel network moves a number
-// in it: in turn its row is shifted, around the table, by a keyed hash of its column, and its column by one of its row.
-// Each shift can be undone whatever the hash is (Luby and Rackoff, "How to construct pseudorandom permutations from
-// pseudorandom functions", SIAM J. Comput. 1988; with addition in place of xor and any table: Black and Rogaway,
-// "Ciphers with arbitrary finite domains", CT-RSA 2002). The table has a few more than `count` cells; who ends in one
-// of those goes through the network again until it fits (cycle walking), which is rare: there are fewer than 2
-// sqrt(count).
+// The numbers form a table of about sqrt(count) rows and as many columns. A Feistel network moves a number in the
+// table: in turn, its row is shifted, modulo the rows, by a keyed hash of its column, and its column by a hash of
+// its row. Each shift can be undone whatever the hash is (Luby and Rackoff, "How to construct pseudorandom
+// permutations from pseudorandom functions", SIAM J. Comput. 1988; with addition instead of xor and any table: Black
+// and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). The table has a few more cells than `count`,
+// fewer than 2 sqrt(count). A number that ends in one of those passes through the network again until it fits (cycle
+// walking).
 //
-// Good for shuffling, and no cipher: the hash is a fast one.
+// This is good for shuffling, but it is not a cipher: the hash is a fast one.
 #pragma once
 
 #include <array>
@@ -22,9 +22,9 @@ class IndexPermutation {
     /// 1 <= count <= 2^63. The key is (seed, epoch).
     IndexPermutation(std::uint64_t count, std::uint64_t seed, std::uint64_t epoch);
 
-    /// The number at `place`, both below count.
+    /// Returns the number at `place`; place < count.
     [[nodiscard]] std::uint64_t at(std::uint64_t place) const;
-    /// at(place_of(index)) == index.
+    /// The inverse of at(): at(place_of(index)) == index.
     [[nodiscard]] std::uint64_t place_of(std::uint64_t index) const;
 
   private:

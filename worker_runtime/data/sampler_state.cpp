@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t version = 1;
-/// A state has some 150; what is longer is something else, and may nest deeply.
+/// A state has about 150 bytes. A longer text is not a state, and could be nested deeply.
 constexpr std::size_t text_bytes_max = 1024;
 constexpr std::uint64_t epoch_max = std::uint64_t{1} << 62;
 constexpr std::array<std::string_view, 3> order_names{"torch", "computed", "sequential"};
@@ -25,7 +25,7 @@ Error damaged(const std::string& what) {
     return {Errc::bad_frame, cat("the sampler's state: ", what)};
 }
 
-/// A whole number of `least` to `most`.
+/// Reads an integer from `least` to `most`.
 Result<std::uint64_t> number(const json& object, const char* field, std::uint64_t least, std::uint64_t most) {
     const auto found = object.find(field);
     if (found == object.end()) return damaged(cat("field '", field, "' is missing"));

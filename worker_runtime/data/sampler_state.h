@@ -1,5 +1,5 @@
-// The state of an elastic sampler as text: one JSON object with these fields and no other. It is read back from
-// checkpoints, so whatever is wrong with it must be found out.
+// The state of an elastic sampler as text: one JSON object with exactly these fields. It is read from checkpoints, so
+// every error in it must be detected.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct SamplerState {
 
 std::string encode_state(const SamplerState& state);
 
-/// bad_frame names the field that is missing, unknown, of another kind or beyond its limit.
+/// bad_frame names the field that is missing, unknown, of another type or out of range.
 Result<SamplerState> decode_state(std::string_view text);
 
 std::string_view name_of(SampleOrder order);

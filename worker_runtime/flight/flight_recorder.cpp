@@ -44,7 +44,7 @@ Result<FileDescriptor> open_ring(const FlightRecorder::Facts& facts, const std::
     }
     sweep_flight_records(folder, facts.job, facts.world);
     const std::string path = cat(folder, '/', flight_file_name(facts.job, facts.rank));
-    // A new file and not the old one cut short: whoever still has that one mapped would get SIGBUS.
+    // Creates a new file instead of truncating the old one: a process that still maps the old one would get SIGBUS.
     ::unlink(path.c_str());
     FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!file.valid()) return error_from_errno(errno, cat("write the flight record (MUSTER_FLIGHT_DIR) ", path));
@@ -56,7 +56,7 @@ Result<FileDescriptor> open_ring(const FlightRecorder::Facts& facts, const std::
 Result<std::shared_ptr<FlightRecorder>> FlightRecorder::open(const Facts& facts, const std::string& folder) {
     auto file = open_ring(facts, folder);
     if (!file) return file.error();
-    // Taken now: a full disk must be an error here, and not a SIGBUS at the first operation.
+    // The space is reserved here, so that a full disk is an error now and not a SIGBUS at the first operation.
     if (const int failed = ::posix_fallocate(file->get(), 0, static_cast<off_t>(flight_ring_bytes)); failed != 0) {
         return error_from_errno(failed, cat("reserve ", flight_ring_bytes >> 10, " KiB for the flight record"));
     }

@@ -29,10 +29,10 @@ class FlightRecorder {
     FlightRecorder(const FlightRecorder&) = delete;
     FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-    /// The memory for the agent, which keeps it when this process dies.
+    /// The memory of the record. The agent receives it and keeps it when this process dies.
     [[nodiscard]] const FileDescriptor& descriptor() const { return descriptor_; }
 
-    /// A group's number for begin(). Names beyond the header's capacity share the last entry.
+    /// Adds a group and returns its number for begin(). Names beyond the header's capacity share the last entry.
     std::uint32_t add_group(std::string_view name, int rank, int size);
     /// Returns the entry for end(). Thread-safe.
     std::uint64_t begin(std::uint32_t group, std::uint64_t number, const Operation& operation);

@@ -28,7 +28,7 @@ std::string prefix_of(const std::string& job) {
     return cat("flight_", name, "_");
 }
 
-/// Was it written by a process of this host that is no more?
+/// True if the file was written by a process of this host that has ended.
 bool is_orphan(const fs::path& path) {
     FlightHeader header;
     const auto bytes = read_start_of_file(path, sizeof header);

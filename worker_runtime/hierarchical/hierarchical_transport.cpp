@@ -15,7 +15,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// Memory that goes from some ranks to others; all the rest only agree.
+/// Sends memory between some ranks; all other ranks only agree on the operation.
 class Transfers final : public CollectivePlan {
   public:
     void send(int to, void* data, std::size_t bytes) { sends_.push_back({to, cut_of(data, bytes)}); }
@@ -40,7 +40,7 @@ class Transfers final : public CollectivePlan {
 
 class HierarchicalTransport final : public Transport {
   public:
-    /// `node` is null where this rank is alone on its node.
+    /// `node` is null if this rank is alone on its node.
     HierarchicalTransport(NodeLayout layout, TcpParts parts, std::unique_ptr<SharedGroup> node,
                           std::shared_ptr<FdWatch> watch)
         : groups_{.layout = layout,
@@ -54,7 +54,7 @@ class HierarchicalTransport final : public Transport {
     }
     ~HierarchicalTransport() override { groups_.tcp.also_waits_for(nullptr); }
 
-    /// While the ranks of this node wait for each other in their memory, nobody looks at TCP: then the watch does.
+    /// Starts a watch that reads from TCP while the ranks of this node wait for each other in shared memory.
     Result<void> watch_all() {
         if (groups_.node != nullptr) trace_across_nodes();
         auto begun = ears_.begin([this](int rank) {
@@ -66,8 +66,8 @@ class HierarchicalTransport final : public Transport {
         return begun;
     }
 
-    /// What goes on in this node's memory is told to other nodes, and the guilty ranks are looked for there; all that
-    /// are missing from a collective, on whatever node.
+    /// Makes other nodes learn what ranks of this node wait for in shared memory, and traces failed ranks across nodes:
+    /// of a collective, all ranks that are missing on any node.
     void trace_across_nodes() {
         const auto everywhere = [first = groups_.layout.first_of(groups_.number)](std::vector<int> ranks) {
             for (int& rank : ranks) rank += first;
@@ -109,7 +109,7 @@ class HierarchicalTransport final : public Transport {
         auto memory = groups_.node->allocate(size_bytes, terms);
         if (!memory && memory.error().code != Errc::limit_exceeded)
             return groups_.tcp.fail(memory.error().code, memory.error().context);
-        // Too little, on whatever node, leaves the groups as they were: all ranks learn of it, and give theirs back.
+        // If memory is too small on any node, the groups stay usable: all ranks learn of it and release theirs.
         auto agreed = agree_on_memory(groups_.tcp, groups_.lanes, size_bytes, memory.has_value(), terms);
         if (!agreed && agreed.error().code != Errc::limit_exceeded)
             return groups_.fail_node_on_error(std::move(agreed)).error();
@@ -133,7 +133,7 @@ class HierarchicalTransport final : public Transport {
     }
 
   private:
-    /// The same on all ranks, whatever memory each of them uses.
+    /// Decides whether nodes exchange data once for all their ranks. Equal on all ranks, whatever memory they use.
     [[nodiscard]] bool goes_by_nodes(const Operation& operation) const {
         switch (operation.kind) {
             case OperationKind::all_reduce:
@@ -145,14 +145,14 @@ class HierarchicalTransport final : public Transport {
             default: return false;
         }
     }
-    /// What begins over TCP, where a rank of this node that waits in memory for another operation would not see it.
+    /// Announces an operation over TCP to this node's ranks, one of which may wait in memory for another operation.
     Result<void> announce(const Operation& operation) {
         return groups_.node == nullptr ? Result<void>() : groups_.fail_tcp_on_error(groups_.node->announce(operation));
     }
     [[nodiscard]] int leader_of(int node) const { return groups_.layout.first_of(node); }
     [[nodiscard]] bool leads() const { return groups_.tcp.rank() == leader_of(groups_.number); }
 
-    /// From the root to the first rank of every other node, and on each node through its memory.
+    /// The root sends to the first rank of every other node; each node then broadcasts in shared memory.
     Result<void> broadcast_by_nodes(const Operation& operation, const RunTerms& terms) {
         const std::size_t bytes = bytes_of(operation);
         const int root_node = groups_.layout.node_of(operation.peer);
@@ -170,7 +170,7 @@ class HierarchicalTransport final : public Transport {
         return spread_on_node(operation, operation.output, operation.count, from, terms);
     }
 
-    /// Each node gathers its own ranks' pieces, first ranks exchange them whole, and spread what has come.
+    /// Each node gathers its ranks' pieces, the first ranks exchange them, and each node broadcasts the others'.
     Result<void> gather_by_nodes(const Operation& operation, const RunTerms& terms) {
         const std::size_t bytes = bytes_of(operation);
         const auto block = [&](int node) {
@@ -200,8 +200,8 @@ class HierarchicalTransport final : public Transport {
         return spread_on_node(operation, behind, after * operation.count, 0, terms);
     }
 
-    /// Pieces for ranks of this node go through its memory, all others straight to their ranks: these have to cross
-    /// once however they go.
+    /// Pieces for ranks of this node go through shared memory. All others are sent directly to their ranks, because
+    /// each must cross between nodes once anyway.
     Result<void> exchange_by_nodes(const Operation& operation, const RunTerms& terms) {
         const std::size_t bytes = bytes_of(operation);
         const auto input = [&](int rank) {
@@ -228,7 +228,7 @@ class HierarchicalTransport final : public Transport {
         return groups_.fail_node_on_error(groups_.lanes.carry(plan, header_of(operation, 0), terms));
     }
 
-    /// A broadcast among the ranks of this node, of `count` elements at `data`, from the one that is its number `from`.
+    /// Broadcasts `count` elements at `data` among the ranks of this node. `from` is the root's number on the node.
     Result<void> spread_on_node(const Operation& operation, void* data, std::size_t count, int from,
                                 const RunTerms& terms) {
         if (groups_.node == nullptr || count == 0) return {};
@@ -261,7 +261,7 @@ Result<std::unique_ptr<Transport>> make_hierarchical_transport(const GroupTerms&
         GroupTerms local = terms;
         local.rank = terms.rank - layout.first_of(node);
         local.size = layout.size_of(node);
-        local.root_ranks.clear();  // the group over TCP speaks for both
+        local.root_ranks.clear();  // the TCP group reports for both
         const auto first = identities.begin() + layout.first_of(node);
         auto formed = SharedGroup::form(local, std::move(door), {first, first + local.size}, watch, wait);
         if (!formed) return parts->group->fail(formed.error().code, formed.error().context);

@@ -1,10 +1,10 @@
-// Several nodes with several ranks each: shared memory inside, TCP between.
+// Several nodes with several ranks each: shared memory inside a node, TCP between nodes.
 //
-// A large all_reduce goes from node to node as it goes from rank to rank over TCP (tcp_chain.h): a node adds the
-// elements of all its ranks, which lie in memory that they share, to the sums of the nodes before. As many ranks of
-// each node as the smallest has do that at once, for a slice each. So a node sends and receives each byte twice,
-// however many ranks it has, and an element's sum still runs in rank order: the same bits as over TCP alone, or on one
-// node. Messages between ranks of one node go through their memory; all else goes over TCP between all ranks.
+// A large all_reduce goes from node to node as it goes from rank to rank over TCP (tcp_chain.h): each node adds the
+// elements of all its ranks, which are in shared memory, to the sums of the previous nodes. On each node as many ranks
+// work in parallel as the smallest node has, each on one slice. So a node sends and receives each byte twice, however
+// many ranks it has. An element's sum is still in rank order, with the same bits as over TCP alone or on one node.
+// Messages between ranks of one node go through shared memory; all other operations use TCP between all ranks.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@
 
 namespace muster::runtime {
 
-/// All ranks of the group, each with the same `identities` and `layout`; `door` is this rank's.
+/// A collective: all ranks of the group pass the same `identities` and `layout`; `door` is this rank's.
 Result<std::unique_ptr<Transport>> make_hierarchical_transport(const GroupTerms& terms, const TcpOptions& options,
                                                                LocalDoor door, std::vector<LocalIdentity> identities,
                                                                NodeLayout layout, std::shared_ptr<FdWatch> watch);

@@ -1,4 +1,4 @@
-// The two groups that a rank of a node is in: all ranks over TCP, and those of its node in shared memory.
+// The two groups of a rank: all ranks over TCP, and the ranks of its node in shared memory.
 #pragma once
 
 #include "muster/operation.h"
@@ -17,7 +17,7 @@ struct NodeGroups {
     SharedGroup* node;  ///< Null if this rank is alone on its node.
     int number;         ///< Number of this rank's node.
 
-    // What ended the one group ends the other.
+    // A failure of one group also fails the other.
     [[nodiscard]] Result<void> fail_node_on_error(Result<void> result) const {
         if (!result && node != nullptr) node->fail(result.error().code, result.error().context);
         return result;

@@ -1,4 +1,4 @@
-// Which ranks of a group sit on which node.
+// The assignment of a group's ranks to nodes.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace muster::runtime {
 
-/// Nodes whose ranks follow each other, numbered from 0.
+/// Nodes with consecutive ranks, numbered from 0.
 struct NodeLayout {
     std::vector<int> begins;  ///< The first rank of each node; the last entry is the number of ranks.
 
@@ -17,18 +17,18 @@ struct NodeLayout {
     [[nodiscard]] int node_of(int rank) const;
     [[nodiscard]] int first_of(int node) const { return begins[static_cast<std::size_t>(node)]; }
     [[nodiscard]] int size_of(int node) const { return first_of(node + 1) - first_of(node); }
-    /// Ranks of the smallest node.
+    /// The number of ranks of the smallest node.
     [[nodiscard]] int smallest() const;
 };
 
-/// How ranks are told apart.
+/// How ranks are assigned to nodes.
 enum class NodesBy {
     memory,  ///< Ranks that can share memory form a node.
     number,  ///< Ranks with the same launcher number form a node, even if others could share memory with them.
 };
 
-/// unsupported says why the ranks make no nodes that share memory: there is one node, or one rank on each, or a node's
-/// ranks cannot meet or are not consecutive.
+/// unsupported, with the reason, if no nodes can be formed that share memory: there is only one node, or one rank on
+/// each, or a node's ranks cannot share memory or are not consecutive.
 Result<NodeLayout> lay_out_nodes(const std::vector<LocalIdentity>& identities, NodesBy by);
 
 }  // namespace muster::runtime

@@ -20,15 +20,15 @@ void copy_elements(const Operation& from, const Operation& to) {
         convert({from.output, from.count, from.type}, {to.output, to.count, to.type});
 }
 
-/// Elements of a part.
+/// The maximum number of elements of a part.
 std::size_t part_count_max(DataType type) {
     return by_nodes_chunk_bytes / std::max(muster::size_of(type), sizeof(float));
 }
 
 }  // namespace
 
-/// A reduce_scatter, flat: a node of k = size / nodes ranks sends (nodes - 1) / nodes of the elements for each of them.
-/// By nodes: all elements twice, and 16-bit types as f32.
+/// Compares the traffic of a reduce_scatter. Flat: a node of k = size / nodes ranks sends (nodes - 1) / nodes of the
+/// elements for each of its ranks. By nodes: all elements twice, and 16-bit types as f32.
 bool NodeReduction::pays(const Operation& operation) const {
     const int size = groups_.tcp.size();
     const int nodes = groups_.layout.node_count();
@@ -42,7 +42,7 @@ bool NodeReduction::pays(const Operation& operation) const {
 Result<void> NodeReduction::all_reduce(const Operation& operation, const RunTerms& terms) {
     const std::size_t element = muster::size_of(operation.type);
     const std::size_t chunk = part_count_max(operation.type);
-    // Parts of operations that differ may be alike.
+    // Different operations may have equal parts, so the whole operations are compared first.
     if (operation.count > chunk)
         if (auto met = meet(operation, terms); !met) return met;
     for (std::size_t done = 0; done < operation.count; done += chunk) {
@@ -64,7 +64,7 @@ Result<void> NodeReduction::reduce_scatter(const Operation& operation, const Run
     for (std::size_t done = 0; done < all; done += chunk) {
         Operation part = operation;
         part.count = std::min(chunk, all - done);
-        part.output = input + done * element;  // where stage() finds the elements
+        part.output = input + done * element;  // stage() reads the elements here
         if (auto reduced = reduce_staged(part, operation, terms); !reduced) return reduced;
         const std::size_t begin = std::max(done, own);
         const std::size_t end = std::min(done + part.count, own + operation.count);
@@ -79,13 +79,13 @@ Result<void> NodeReduction::reduce_scatter(const Operation& operation, const Run
     return {};
 }
 
-/// The ranks of this node.
+/// Synchronises the ranks of this node and compares their operations.
 Result<void> NodeReduction::meet(const Operation& operation, const RunTerms& terms) {
     return groups_.node == nullptr ? Result<void>()
                                    : groups_.fail_tcp_on_error(groups_.node->meet(operation, false, terms));
 }
 
-/// 16-bit types are carried as f32, so that they are rounded once, at the end.
+/// Reduces one part. 16-bit types are carried as f32, so that they are rounded once, at the end.
 Result<void> NodeReduction::reduce_part(const Operation& part, const Operation& whole, const RunTerms& terms) {
     Operation carried = part;
     if (auto met = meet(part, terms); !met) return met;
@@ -98,7 +98,7 @@ Result<void> NodeReduction::reduce_part(const Operation& part, const Operation& 
     return done;
 }
 
-/// The sums of all ranks' `part`, in staging memory, which `part` then speaks of.
+/// Sums all ranks' `part` in staging memory. Afterwards `part` refers to that memory.
 Result<void> NodeReduction::reduce_staged(Operation& part, const Operation& whole, const RunTerms& terms) {
     if (auto copied = groups_.fail_tcp_on_error(stage(part, terms)); !copied) return copied;
     auto memory = common_memory(part);
@@ -109,7 +109,7 @@ Result<void> NodeReduction::reduce_staged(Operation& part, const Operation& whol
     return chain_nodes(part, std::move(*memory), whole, terms);
 }
 
-/// Where `part` lies on each rank of this node; empty where that is no common memory.
+/// Returns the address of `part` on each rank of this node; empty if it is not in shared memory.
 Result<std::vector<void*>> NodeReduction::common_memory(const Operation& part) {
     if (groups_.node == nullptr) return std::vector<void*>{part.output};
     auto memory = groups_.node->common_memory(bytes_of(part));
@@ -125,7 +125,7 @@ Result<void> NodeReduction::chain_nodes(const Operation& part, std::vector<void*
     return done;
 }
 
-/// Makes `operation` one on memory that the node's ranks share, with the elements in it.
+/// Copies the elements of `operation` to shared staging memory, and makes it refer to that memory.
 Result<void> NodeReduction::stage(Operation& operation, const RunTerms& terms) {
     const Operation given = operation;
     if (!can_chain(operation.type)) operation.type = DataType::f32;
@@ -146,7 +146,7 @@ Result<void> NodeReduction::stage(Operation& operation, const RunTerms& terms) {
     return groups_.node != nullptr ? groups_.node->meet(operation, false, terms) : Result<void>();
 }
 
-/// This rank's part of the work: its slice of every rank's memory on this node, or none.
+/// Returns this rank's slice of every rank's memory on this node; no slice if the node has ranks to spare.
 ChainPlace NodeReduction::place_in(const Operation& operation, std::vector<void*> memory) const {
     const int first = groups_.layout.first_of(groups_.number);
     const int number = groups_.tcp.rank() - first;

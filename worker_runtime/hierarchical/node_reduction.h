@@ -1,5 +1,5 @@
-// Sums between nodes with several ranks each: from node to node, each of which adds what lies in the memory that its
-// ranks share. Elements that lie elsewhere, or are 16 bits wide, go through staging memory, in parts.
+// Sums over nodes with several ranks each, from node to node: each node adds the elements in its ranks' shared memory.
+// Elements in other memory, or of 16 bits, are copied through staging memory in parts.
 #pragma once
 
 #include <vector>
@@ -13,18 +13,18 @@ namespace muster::runtime {
 
 class NodeReduction {
   public:
-    /// `groups` outlives this.
+    /// `groups` must outlive this.
     explicit NodeReduction(const NodeGroups& groups) : groups_(groups) {}
 
-    /// Does `operation`, an all_reduce or a reduce_scatter, move fewer bytes so than flat? The same on all ranks,
-    /// whatever memory each of them uses.
+    /// True if `operation`, an all_reduce or a reduce_scatter, moves fewer bytes this way than flat. Equal on all
+    /// ranks, whatever memory they use.
     [[nodiscard]] bool pays(const Operation& operation) const;
     Result<void> all_reduce(const Operation& operation, const RunTerms& terms);
-    /// An all_reduce of which each rank takes its piece; the caller's input stays as it is.
+    /// An all_reduce of which each rank keeps its piece; the caller's input stays unchanged.
     Result<void> reduce_scatter(const Operation& operation, const RunTerms& terms);
 
   private:
-    // `part` of the caller's `whole` operation, which is what ranks compare.
+    // `part` is a part of the caller's operation `whole`, which is the one that ranks compare.
     Result<void> reduce_part(const Operation& part, const Operation& whole, const RunTerms& terms);
     Result<void> reduce_staged(Operation& part, const Operation& whole, const RunTerms& terms);
     Result<void> chain_nodes(const Operation& part, std::vector<void*> memory, const Operation& whole,

@@ -1,9 +1,9 @@
-# Finds the headers of CUDA's runtime and of NCCL: nothing is linked, both libraries are loaded at run time. Looks at
+# Finds the headers of CUDA's runtime and of NCCL. Nothing is linked: both libraries are loaded at run time. Searches
 #   MUSTER_NVIDIA_PACKAGES  a folder with nccl/, cuda_runtime/, cuda_nvcc/ and cuda_cccl/, as NVIDIA's Python wheels
 #                           install them (site-packages/nvidia)
-#   .venv                   the same, where scripts/setup --tests puts them; or the Python that MUSTER_TEST_PYTHON names
+#   .venv                   the same layout, installed by scripts/setup --tests; or the Python in MUSTER_TEST_PYTHON
 #   the system              a CUDA toolkit, and nccl.h beside it or in /usr/include
-# Gives Nvidia_FOUND and Nvidia_INCLUDE_DIRS; Nvidia_PACKAGES is the folder of the wheels, if it was one.
+# Sets Nvidia_FOUND and Nvidia_INCLUDE_DIRS; Nvidia_PACKAGES is the folder of the wheels, if they were used.
 set(_site "")
 if(DEFINED ENV{MUSTER_TEST_PYTHON})
     execute_process(COMMAND $ENV{MUSTER_TEST_PYTHON} -c "import sysconfig; print(sysconfig.get_path('purelib'))"
@@ -38,7 +38,7 @@ if(Nvidia_NCCL_HEADERS)
     list(JOIN _numbers "." Nvidia_VERSION)
 endif()
 include(FindPackageHandleStandardArgs)
-# Older headers lack ncclCommInitRankScalable; an older library is found out at run time.
+# Older headers lack ncclCommInitRankScalable; an older library is detected at run time.
 find_package_handle_standard_args(Nvidia
     REQUIRED_VARS Nvidia_NCCL_HEADERS Nvidia_CUDA_HEADERS Nvidia_CRT_HEADERS Nvidia_CCCL_HEADERS
     VERSION_VAR Nvidia_VERSION)

@@ -1,11 +1,11 @@
-# Compiles worker_runtime/kernels/kernels.cu for GPUs, and writes a source file that puts the result into the plugin:
-# PTX, which every driver since CUDA 11 compiles for any GPU from the first capability below on, and, where ptxas is
-# found too, machine code for the others. MUSTER_KERNEL_SOURCE is that file, or one that has nothing.
+# Compiles worker_runtime/kernels/kernels.cu for GPUs, and writes a source file that embeds the result in the plugin:
+# PTX, which every driver since CUDA 11 compiles for any GPU from the first capability below on, and machine code for
+# the other capabilities if ptxas is found. MUSTER_KERNEL_SOURCE is that file, or one without code.
 #
-# clang++ comes first, because its PTX is of an old version: nvcc's is of its own, which older drivers refuse. Neither
-# needs CUDA's headers, or a GPU. ptxas is part of NVIDIA's wheel of the compiler (scripts/setup --tests).
+# clang++ is preferred, because it writes PTX of an old version; nvcc writes PTX of its own version, which older drivers
+# refuse. Neither needs CUDA's headers or a GPU. ptxas is part of NVIDIA's compiler wheel (scripts/setup --tests).
 set(MUSTER_KERNEL_SOURCE libraries/no_kernel_code.cpp)
-# An object of its own, which a test puts another in the place of.
+# A separate object file, which a test replaces.
 set_source_files_properties(libraries/no_kernel_code.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 find_program(MUSTER_CLANG NAMES clang++-14 clang++-15 clang++-16 clang++-17 clang++-18 clang++-19 clang++)
 find_program(MUSTER_NVCC NAMES nvcc HINTS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin)
@@ -16,7 +16,7 @@ set(_flags -O3 -std=c++20 -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/worker
 set(_clang_flags -x cuda --cuda-device-only --cuda-gpu-arch=sm_70 -Xclang -target-feature -Xclang +ptx70 -nocudainc
                  -nocudalib -ffp-contract=off -Wno-unknown-cuda-version)
 set(_nvcc_flags -ptx -arch=compute_75 -fmad=false --expt-relaxed-constexpr -ccbin ${CMAKE_CXX_COMPILER})
-# Sets _compiler where the command makes PTX: some clangs have no code for GPUs, an old nvcc has no C++20.
+# Sets _compiler if the command compiles PTX: some builds of clang do not support GPUs, and an old nvcc lacks C++20.
 file(WRITE ${_out}/probe.cu "#include <bit>\nextern \"C\" __attribute__((global)) void probe() {}\n")
 function(muster_try_kernel_compiler)
     execute_process(COMMAND ${ARGN} -o ${_out}/probe.ptx ${_out}/probe.cu RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
@@ -33,7 +33,7 @@ endif()
 if(NOT _compiler AND MUSTER_NVCC)
     muster_try_kernel_compiler(${MUSTER_NVCC} ${_nvcc_flags} ${_flags})
     set(_capabilities 75 80 90)
-    # PTX of its version needs the assembler beside it.
+    # PTX of nvcc's version needs the assembler from the same folder.
     cmake_path(GET MUSTER_NVCC PARENT_PATH _beside_nvcc)
 endif()
 if(NOT _compiler)
@@ -62,7 +62,7 @@ foreach(_capability ${_capabilities})
     if(NOT MUSTER_PTXAS)
         break()
     endif()
-    # A newer assembler has left the oldest ones behind, an older one does not know the newest: for these there is the PTX.
+    # A newer assembler does not support the oldest GPUs, and an older one not the newest: those use the PTX.
     execute_process(COMMAND ${MUSTER_PTXAS} -arch=sm_${_capability} -o ${_out}/probe.cubin ${_out}/probe.ptx
                     RESULT_VARIABLE _failed OUTPUT_QUIET ERROR_QUIET)
     if(NOT _failed EQUAL 0)
@@ -79,7 +79,7 @@ foreach(_capability ${_capabilities})
 endforeach()
 configure_file(${CMAKE_CURRENT_SOURCE_DIR}/libraries/kernel_code.cpp.in ${CMAKE_CURRENT_BINARY_DIR}/kernel_code.cpp @ONLY)
 set(MUSTER_KERNEL_SOURCE ${CMAKE_CURRENT_BINARY_DIR}/kernel_code.cpp)
-# What it takes in by .incbin is seen by no compiler.
+# The compiler does not report files of .incbin as dependencies.
 set_source_files_properties(${MUSTER_KERNEL_SOURCE} PROPERTIES OBJECT_DEPENDS "${_pieces}"
                             SKIP_UNITY_BUILD_INCLUSION ON)
 list(GET _compiler 0 _compiler_name)

@@ -93,7 +93,7 @@ void AbortDriver::in_thread(NcclAbortPhase phase, std::function<void()> step) {
         if (next != NcclAbortAction::none) due_ = next;
         changed_.notify_all();
     });
-    // A process that gets no thread any more cannot abort either; its agent starts it again.
+    // A process that cannot start a thread cannot abort either; its agent starts it again.
     if (!thread) return steps_.leave(thread.error().context);
     steps_running_.push_back(std::move(*thread));
 }

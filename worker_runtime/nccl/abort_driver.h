@@ -16,7 +16,7 @@
 
 namespace muster::runtime {
 
-/// What core/nccl_abort's actions mean. None of them is called twice.
+/// The implementations of core/nccl_abort's actions. Each is called once at most.
 struct AbortSteps {
     std::function<void(const std::string& why)> publish;
     std::function<void()> settle;
@@ -28,20 +28,20 @@ struct AbortSteps {
 
 class AbortDriver {
   public:
-    /// Its thread runs from now on, so that none has to be found when something has failed.
+    /// Starts the thread now, because a thread may not be available after a failure.
     static Result<std::unique_ptr<AbortDriver>> start(Duration limit, AbortSteps steps);
-    /// Not while an abort is going on: wait_over() first.
+    /// Must not run during an abort: call wait_over() first.
     ~AbortDriver();
     AbortDriver(const AbortDriver&) = delete;
     AbortDriver& operator=(const AbortDriver&) = delete;
 
-    // All from any thread.
+    // These functions are thread-safe.
 
-    /// Begins the abort, unless something has failed before; the first failure is returned.
+    /// Begins the abort, unless something has failed before. Returns the first failure.
     Error fail(const Error& error);
     [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
     [[nodiscard]] Error failure() const;
-    /// Returns when the abort is over, which its limit guarantees (or the process leaves). Nothing has failed: at once.
+    /// Returns when the abort is over, which its limit guarantees (or the process exits); at once without a failure.
     void wait_over();
 
   private:

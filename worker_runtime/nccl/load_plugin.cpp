@@ -14,7 +14,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// Null until a communicator has asked for it.
+/// Null until a communicator has requested the plugin.
 std::atomic<const NcclPlugin*> plugin_in_use = nullptr;
 
 std::string variable(const char* name) {
@@ -22,12 +22,12 @@ std::string variable(const char* name) {
     return value != nullptr ? value : "";
 }
 
-/// The folder of the program or shared library that this code is in.
+/// Returns the folder of the program or shared library that contains this code.
 std::filesystem::path own_folder() {
     Dl_info facts{};
     if (::dladdr(reinterpret_cast<const void*>(&own_folder), &facts) == 0 || facts.dli_fname == nullptr) return {};
     std::error_code ignored;
-    // A program's name is what it was started by, perhaps without a folder.
+    // A program's name is the one it was started with, perhaps without a folder.
     const std::filesystem::path name(facts.dli_fname);
     const auto full = name.has_parent_path() ? std::filesystem::canonical(name, ignored)
                                              : std::filesystem::read_symlink("/proc/self/exe", ignored);
@@ -38,9 +38,9 @@ std::vector<std::string> candidates() {
     if (auto named = variable("MUSTER_NCCL_PLUGIN"); !named.empty()) return {std::move(named)};
     std::vector<std::string> paths;
     std::error_code ignored;
-    // Beside a program or libmuster.so in a build tree; from the program or the library that are installed with it; and
-    // for programs elsewhere where this build is installed, or its Debian packages. (An absolute path stays what it
-    // is.)
+    // "." is for a program or libmuster.so in a build tree, the next two are for those that are installed with the
+    // plugin, and the last two for programs elsewhere, where this build or its Debian packages are installed. Appending
+    // an absolute path replaces the folder.
     for (const char* const folder : {".", "../lib", "muster", MUSTER_PLUGINS_INSTALLED, MUSTER_PLUGINS_PACKAGED}) {
         const auto path = (own_folder() / folder / nccl_plugin_file).lexically_normal();
         if (std::filesystem::exists(path, ignored)) paths.push_back(path.string());

@@ -10,7 +10,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// An operation that runs may have failed: NCCL is asked so often.
+/// How often NCCL is asked for an error while an operation runs.
 constexpr Duration error_interval = 1ms;
 
 }  // namespace
@@ -19,7 +19,7 @@ Result<std::shared_ptr<NcclComm>> NcclComm::make(const std::shared_ptr<NcclProce
                                                  const Init& init, const NcclWait& wait) {
     std::shared_ptr<NcclComm> made(new NcclComm(process));
     if (auto prepared = made->prepare(); !prepared) return prepared.error();
-    // Known from now on: one that is still being made has to be aborted with the others.
+    // Added first, because a communicator that is still connecting must be aborted with the others.
     process->add(made);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -38,7 +38,7 @@ Result<std::shared_ptr<NcclComm>> NcclComm::split(NcclComm& parent, int color, i
     process->add(child);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    // Written when the parent's call is over, not when it returns.
+    // NCCL writes it when the parent's call is complete, not when it returns.
     auto done = parent.call(
         "ncclCommSplit",
         [&](ncclComm_t handle, cudaStream_t) {
@@ -146,7 +146,7 @@ Result<bool> NcclComm::passed(std::string_view what, std::size_t number, Instant
     const auto state = cuda.event_query(marks_[number]);
     if (state != cudaSuccess && state != cudaErrorNotReady) return cuda.check(state, what).error();
     const Instant now = std::chrono::steady_clock::now();
-    // What was aborted, or has failed, ends too: only a communicator that is well has the result.
+    // The event also occurs after an abort or a failure, so the result is valid only if NCCL reports no error.
     if (state == cudaSuccess || now - asked >= error_interval) {
         asked = now;
         bool ignored = false;
@@ -228,12 +228,12 @@ bool NcclComm::close() {
     deregister_all();
     auto done = call(
         "ncclCommFinalize", [&nccl](ncclComm_t handle, cudaStream_t) { return nccl.finalize(handle); }, wait);
-    // Destroying may wait for peers without end, and cannot be asked about: in a thread of its own.
+    // Destroying may wait for peers for ever and cannot be polled, so it runs in its own thread.
     std::atomic<bool> destroyed = false;
     std::thread destroyer;
     if (done) {
         auto thread = start_thread("muster-nccl-bye", [&] {
-            // What cannot be destroyed is lost memory, no more.
+            // If it cannot be destroyed, only its memory is lost.
             [[maybe_unused]] const auto gone = enter("ncclCommDestroy", [&] {
                 const auto result = nccl.destroy(handle_);
                 handle_ = nullptr;
@@ -254,7 +254,7 @@ bool NcclComm::close() {
 }
 
 void NcclComm::settle() {
-    // enter() looks for a failure once it has the mutex; there is one now.
+    // A later enter() checks for a failure once it has the mutex, and there is one now.
     const std::lock_guard lock(calls_);
 }
 

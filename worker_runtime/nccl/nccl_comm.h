@@ -18,7 +18,7 @@
 
 namespace muster::runtime {
 
-/// One wait. `look` is asked now and then: an error ends the wait. At the deadline `late` says what has not come.
+/// A wait. `check_alive` is called repeatedly: an error ends the wait. At the deadline `late` returns the error.
 struct NcclWait {
     RunTerms terms;
     std::function<Result<void>()> check_alive;
@@ -30,48 +30,48 @@ class NcclComm : public KernelQueue, public std::enable_shared_from_this<NcclCom
     using Init = std::function<ncclResult_t(ncclComm_t*, ncclConfig_t*)>;
     using Call = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
 
-    /// Calls `init` with a non-blocking configuration and waits until all ranks are connected. After a failure the
-    /// process's communicators are being aborted.
+    /// Calls `init` with a non-blocking configuration, and waits until all ranks are connected. A failure aborts all
+    /// communicators of the process.
     static Result<std::shared_ptr<NcclComm>> make(const std::shared_ptr<NcclProcess>& process, std::string_view what,
                                                   const Init& init, const NcclWait& wait);
-    /// ncclCommSplit: a collective over the parent. Null where `color` is NCCL_SPLIT_NOCOLOR.
+    /// ncclCommSplit: a collective over the parent. Returns null if `color` is NCCL_SPLIT_NOCOLOR.
     static Result<std::shared_ptr<NcclComm>> split(NcclComm& parent, int color, int key, const NcclWait& wait);
-    /// close() or the process's abort came before.
+    /// close() or the process's abort must have run before.
     ~NcclComm() override;
     NcclComm(const NcclComm&) = delete;
     NcclComm& operator=(const NcclComm&) = delete;
 
-    /// A call that is over when NCCL says so: split, register.
+    /// Makes a call that NCCL completes asynchronously (split, register), and waits for it.
     Result<void> call(std::string_view what, const Call& function, const NcclWait& wait);
-    /// A call that works on the stream, to its end there.
+    /// Makes a call that works on the stream, and waits until that work is complete.
     Result<void> run(std::string_view what, const Call& function, const NcclWait& wait);
-    /// Mark `number`, from 0, is behind everything on the stream so far.
+    /// Records mark `number` (from 0) behind everything that is on the stream so far.
     Result<void> mark(std::string_view what, std::size_t number);
-    /// Has the stream come to that mark? NCCL is asked too whether all is well, at the end and now and then (`asked`).
+    /// True if the stream has passed the mark. Also asks NCCL for errors, at the end and each millisecond (`asked`).
     Result<bool> passed(std::string_view what, std::size_t number, Instant& asked);
-    /// The stream goes on after `event` (a cudaEvent_t).
+    /// Makes the stream wait for `event` (a cudaEvent_t).
     Result<void> wait_for(void* event);
-    /// Between host and device, in order with the stream's operations.
+    /// Copies between host and device, in order with the stream's operations.
     Result<void> copy(void* to, const void* from, std::size_t size_bytes);
     Result<void> fill_zero(void* memory, std::size_t size_bytes);
     Result<void> launch(const KernelCall& call) override;
-    /// Everything on the stream so far.
+    /// Waits for everything that is on the stream so far.
     Result<void> finish(std::string_view what, const NcclWait& wait);
 
-    /// Registers memory that every rank registers with the same call; until forget().
+    /// Registers memory until forget(). A collective: every rank registers its memory with the same call.
     Result<void> enlist(void* memory, std::size_t size_bytes, const NcclWait& wait);
     void forget(void* memory);
 
-    /// Closes it in order with all ranks: false when they did not come within the process's close_limit, which is then
-    /// a failure like any other.
+    /// Closes it in order, together with all ranks. False if the ranks did not join within the process's close_limit;
+    /// then all communicators of the process are aborted.
     bool close();
 
-    // Steps of the abort.
-    /// Returns when no thread is inside a call, and none will be.
+    // The steps of the abort:
+    /// Returns when no thread is inside a call; later calls fail before they reach NCCL.
     void settle();
     void deregister_all();
     void abort();
-    /// Once the parent's split is over, or its abort has returned: what was split off is this one's.
+    /// Takes the communicator that a split has created, after the parent's split or its abort has returned.
     void adopt();
 
   private:
@@ -85,7 +85,7 @@ class NcclComm : public KernelQueue, public std::enable_shared_from_this<NcclCom
     std::shared_ptr<NcclProcess> process_;
     std::mutex calls_;  ///< held during each call on handle_
     ncclComm_t handle_ = nullptr;
-    ncclComm_t arriving_ = nullptr;  ///< NCCL's to write while the parent is being split
+    ncclComm_t arriving_ = nullptr;  ///< written by NCCL while the parent is being split
     cudaStream_t stream_ = nullptr;
     std::vector<cudaEvent_t> marks_;  ///< Used by the thread that runs operations only. Number 0 belongs to finish().
     std::map<void*, void*> registrations_;  ///< memory -> NCCL's handle; under calls_

@@ -1,4 +1,4 @@
-// Consecutive collectives on the stream, each behind its own mark.
+// Launches collectives on the stream one after the other, each with its own mark.
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/nccl/nccl_comm.h"
 #include "worker_runtime/nccl/nccl_operation.h"
@@ -8,7 +8,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// Marks are used in turn; the first is NcclComm::finish()'s. More than a lane launches.
+/// Marks are used in turn; mark 0 belongs to NcclComm::finish(). There are more than a lane launches.
 constexpr std::size_t marks = 32;
 
 }  // namespace
@@ -17,7 +17,7 @@ bool NcclTransport::launches(const Operation& operation) {
     const bool point_to_point = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
     if (point_to_point || operation.kind == OperationKind::barrier || operation.count == 0) return false;
     if (operation.weighted && operation.weights == nullptr) return false;
-    // Host memory is copied back at the end, which holds the thread.
+    // Host memory is copied back at the end, and that blocks the thread.
     return !staging_->on_host(operation.input) && !staging_->on_host(operation.output);
 }
 

@@ -7,7 +7,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// Memory of the GPU that knows how to go. The communicator may have gone before.
+/// GPU memory with its clean-up. The communicator may be destroyed before it.
 struct DeviceMemory {
     std::shared_ptr<NcclProcess> process;
     std::weak_ptr<NcclComm> communicator;
@@ -16,8 +16,8 @@ struct DeviceMemory {
     DeviceMemory(std::shared_ptr<NcclProcess> owner, void* memory, std::size_t size_bytes)
         : process(std::move(owner)), bytes(static_cast<std::byte*>(memory), size_bytes) {}
     ~DeviceMemory() {
-        // What is registered may not be in use when it is delisted, and NCCL's free unmaps memory at once: unlike
-        // CUDA's it does not wait for work on it, of which only the caller knows.
+        // Memory must not be in use when its registration ends, and NCCL's free unmaps memory at once: unlike CUDA's,
+        // it does not wait for work on it. That work is the caller's.
         process->wait_until_idle();
         if (const auto alive = communicator.lock()) alive->forget(bytes.data());
         process->free(bytes.data(), MemoryUse::buckets);

@@ -16,7 +16,7 @@ std::vector<std::byte> bytes_of(T value) {
     return bytes;
 }
 
-/// Every rank sends to each and receives from each, this one included, as one operation.
+/// Every rank sends to each rank and receives from each, including itself, as one operation.
 ncclResult_t all_to_all(const NcclTable& nccl, const Operation& operation, int size, ncclComm_t communicator,
                         cudaStream_t stream) {
     const std::size_t piece = operation.count * size_of(operation.type);

@@ -11,14 +11,14 @@ namespace muster::runtime {
 
 ncclDataType_t nccl_type(DataType type);
 
-/// For all but averages with weights, whose reduction has to be made.
+/// Returns NCCL's reduction, except for weighted averages, whose reduction must be created.
 ncclRedOp_t nccl_reduction(ReduceOp reduce);
 
-/// Elements that `operation` reads and writes on one of `size` ranks.
+/// The number of elements that `operation` reads and writes on one of `size` ranks.
 std::size_t input_count(const Operation& operation, int size);
 std::size_t output_count(const Operation& operation, int size);
 
-/// `value` in the format of a `type`, which is a floating one: what ncclRedOpCreatePreMulSum wants to be pointed to.
+/// Encodes `value` as a scalar of the floating type `type`, as ncclRedOpCreatePreMulSum expects it.
 std::vector<std::byte> scalar_of(DataType type, double value);
 
 /// Makes the call of a collective, send or receive on device memory. A barrier reduces one element of

@@ -15,7 +15,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// The user's settings of NCCL, which are left alone: "NCCL_DEBUG=INFO, NCCL_IB_HCA=mlx5".
+/// Returns the user's settings of NCCL, which are never changed: "NCCL_DEBUG=INFO, NCCL_IB_HCA=mlx5".
 std::string settings() {
     std::vector<std::string> found;
     for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -25,7 +25,7 @@ std::string settings() {
     return found.empty() ? "no NCCL_* set" : join(found, ", ");
 }
 
-/// The one that is in use, if any.
+/// The process's object, if there is one.
 struct InUse {
     std::mutex mutex;
     std::weak_ptr<NcclProcess> process;
@@ -41,7 +41,7 @@ class CudaPin final : public HostPin {
     CudaPin(const std::shared_ptr<NcclProcess>& process, void* memory)
         : process_(process), cuda_(process->cuda()), device_(process->terms().device), memory_(memory) {}
     ~CudaPin() override {
-        // After a failure this may wait for a kernel that is stuck, and the process is about to leave anyway.
+        // After a failure this might wait for a stuck kernel, and the process is about to exit anyway.
         const auto process = process_.lock();
         if (process && process->failed()) return;
         if (const auto used = DeviceScope::enter(cuda_, device_)) (void)cuda_.unpin(memory_);
@@ -49,7 +49,7 @@ class CudaPin final : public HostPin {
 
   private:
     std::weak_ptr<NcclProcess> process_;
-    CudaTable cuda_;  // the library stays, whatever becomes of communicators
+    CudaTable cuda_;  // the library stays loaded, independent of communicators
     int device_;
     void* memory_;
 };
@@ -151,7 +151,7 @@ Result<void> NcclProcess::launch(const KernelCall& call, cudaStream_t stream) {
 
 void NcclProcess::add(const std::shared_ptr<NcclComm>& communicator) {
     const std::lock_guard lock(mutex_);
-    // What an abort has left behind nobody takes out again: each would keep the other.
+    // After an abort nothing removes a communicator, and it and this object would keep each other alive.
     if (!failed()) communicators_.insert(communicator);
 }
 
@@ -213,13 +213,14 @@ void NcclProcess::abort_all() {
     if (!used) return;
     const auto all = communicators();
     abort_together(all);
-    // One that was being split off is there now, or never will be.
+    // A communicator that a split was creating exists now, or never will.
     for (const auto& communicator : all) communicator->adopt();
     abort_together(all);
 }
 
-/// Each abort frees memory of the GPU, which waits for all work there, that of the other communicators too: one after
-/// the other the first would wait for ever. Before it could be done in a group (2.22), by a thread for each.
+/// Aborts communicators at the same time. Each abort frees memory of the GPU, which waits for all work there, also that
+/// of the other communicators: one after the other, the first would wait for ever. Libraries before 2.22 cannot abort
+/// in a group, so each abort has its own thread.
 void NcclProcess::abort_together(const std::vector<std::shared_ptr<NcclComm>>& all) {
     if (nccl_.features.group_abort) {
         nccl_.group_start();
@@ -252,7 +253,7 @@ void NcclProcess::release() {
             }
             given_back.swap(held_);
         }
-        // The caller's own work may still go on in it. It is waited for without the mutex, and within the abort's
+        // The caller's own work may still use the memory. The wait is without the mutex, and within the abort's
         // limit.
         wait_for_gpu();
         for (const auto& [memory, use] : given_back) free_now(memory, use);
@@ -279,7 +280,7 @@ void NcclProcess::wait_until_idle() {
         const std::lock_guard lock(mutex_);
         if (failed() && !released_) return;
     }
-    // Not under the mutex, which an abort that begins meanwhile needs to end a kernel that is stuck.
+    // Not under the mutex: an abort that begins meanwhile needs it to end a stuck kernel.
     wait_for_gpu();
 }
 
@@ -295,13 +296,13 @@ void NcclProcess::free(void* memory, MemoryUse use) {
             return;
         }
     }
-    // Not under the mutex: a free waits for every kernel, and an abort that begins meanwhile needs the mutex to end
+    // Not under the mutex: a free waits for all kernels, and an abort that begins meanwhile needs the mutex to end
     // them.
     free_now(memory, use);
 }
 
 void NcclProcess::free_now(void* memory, MemoryUse use) const {
-    // What cannot be freed belongs to a context that is gone.
+    // If the device cannot be used, its context and the memory are gone.
     const auto used = use_device();
     if (!used) return;
     if (is_of_nccl(use)) {

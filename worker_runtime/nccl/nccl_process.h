@@ -28,7 +28,7 @@ namespace muster::runtime {
 
 class NcclComm;
 
-/// What device memory is for.
+/// The use of device memory.
 enum class MemoryUse {
     staging,  ///< Allocated by cudaMalloc.
     buckets,  ///< Allocated by ncclMemAlloc, so that it can be registered; by cudaMalloc if the library has no
@@ -37,11 +37,11 @@ enum class MemoryUse {
 
 class NcclProcess {
   public:
-    /// The one that is in use, or a new one. unsupported: a library is missing or too old, or there is no usable GPU.
+    /// Returns the object in use, or a new one. unsupported: a library is missing or too old, or no GPU is usable.
     static Result<std::shared_ptr<NcclProcess>> open(const NcclTerms& terms);
-    /// PinHostMemory, for the GPU of the one that is in use.
+    /// Implements PinHostMemory, for the GPU of the object in use.
     static Result<std::unique_ptr<HostPin>> pin(void* memory, std::size_t size_bytes);
-    /// Everything that uses it has gone.
+    /// No user of it may exist any more.
     ~NcclProcess();
     NcclProcess(const NcclProcess&) = delete;
     NcclProcess& operator=(const NcclProcess&) = delete;
@@ -51,26 +51,26 @@ class NcclProcess {
     [[nodiscard]] const NcclTerms& terms() const { return terms_; }
     /// PCI address of the GPU.
     [[nodiscard]] const std::string& device_name() const { return device_name_; }
-    /// All versions, the GPU, and the user's settings of NCCL, for people.
+    /// Describes all versions, the GPU and the user's settings of NCCL, for people.
     [[nodiscard]] std::string description() const;
     [[nodiscard]] FdWatch& watch() const { return *watch_; }
 
-    // All from any thread.
+    // These functions are thread-safe.
 
-    /// CUDA keeps the current device for each thread: whoever calls CUDA or NCCL keeps this meanwhile.
+    /// CUDA keeps the current device per thread: every call of CUDA or NCCL needs this object.
     [[nodiscard]] Result<DeviceScope> use_device() const;
 
-    /// Our kernels, loaded when they are asked for first.
+    /// The kernels of muster; loaded at the first call.
     const Result<KernelImage>& kernels();
-    /// One of them, which kernels() has.
+    /// Launches a kernel; kernels() must have succeeded.
     Result<void> launch(const KernelCall& call, cudaStream_t stream);
 
-    /// After a failure nothing is added, and no call on it gets as far as NCCL.
+    /// Adds a communicator. After a failure it is not added, and no call on it reaches NCCL.
     void add(const std::shared_ptr<NcclComm>& communicator);
-    /// Its NCCL communicator is gone, or about to be closed in order.
+    /// Removes a communicator whose NCCL communicator is destroyed or about to be closed.
     void remove(const std::shared_ptr<NcclComm>& communicator);
 
-    /// Called in the abort's first step, with the failure. Returns a number for forget_teller().
+    /// `tell` is called in the abort's first step, with the failure. Returns a number for remove_failure_listener().
     std::uint64_t add_failure_listener(std::function<void(const std::string& why)> tell);
     void remove_failure_listener(std::uint64_t number);
 
@@ -80,11 +80,11 @@ class NcclProcess {
     [[nodiscard]] Error failure() const { return driver_->failure(); }
     void wait_over() { driver_->wait_over(); }
 
-    /// Device memory, with anything in it; limit_exceeded when the GPU has too little.
+    /// Allocates uninitialised device memory. limit_exceeded: the GPU has too little.
     Result<void*> allocate(std::size_t size_bytes, MemoryUse use);
-    /// Returns when the GPU has nothing to do, whoever gave it work; at once during an abort.
+    /// Returns when the GPU is idle, also without work of other libraries; at once during an abort.
     void wait_until_idle();
-    /// Frees it now, or when an abort that is going on is over: in between a free may wait for a stuck kernel.
+    /// Frees the memory now, or at the end of an abort in progress: until then a free may wait for a stuck kernel.
     void free(void* memory, MemoryUse use);
 
   private:

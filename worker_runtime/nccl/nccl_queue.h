@@ -1,4 +1,4 @@
-// A stream beside that of the collectives, for the engine's own work on device memory.
+// A stream besides that of the collectives, for the engine's own work on device memory.
 #pragma once
 
 #include <memory>

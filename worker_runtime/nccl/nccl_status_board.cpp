@@ -9,25 +9,25 @@ namespace muster::runtime {
 
 namespace {
 
-/// Ranks that wait ask the store for news so often; more of them, less often, so that a stuck world of thousands asks a
-/// few thousand times a second.
+/// The interval at which waiting ranks ask the store. It grows with the world, so that thousands of stuck ranks send a
+/// few thousand requests per second.
 Duration interval_for(int size) {
     return std::max<Duration>(200ms, size * 500us);
 }
-/// For a question about what is there or not.
+/// For a query whether a key exists.
 constexpr Duration probe_timeout = 20ms;
-/// compare() asks so often more after the last operation: neighbours may be behind, or need an answer.
+/// The number of turns of compare() after the last operation: neighbours may be behind, or need an answer.
 constexpr int quiet_age_max = 5;
-/// A neighbour with which this rank differs has so many turns to say in which operation.
+/// The number of turns in which a neighbour must publish the operation that differs.
 constexpr int dispute_age_max = 5;
-/// Ranks of one deadline say where they are at about the same moment.
+/// Ranks with the same deadline publish their progress at about the same time.
 constexpr Duration witness_delay = 150ms;
 
 Instant soon(Duration delay) {
     return std::chrono::steady_clock::now() + delay;
 }
 
-/// What a rank has told: its progress, marks of its operations, and words on where it differs from a neighbour.
+/// The status of a rank: its progress, the marks of its operations, and its operations where a neighbour differs.
 struct RankStatus {
     std::string_view progress;
     std::string_view marks;
@@ -91,7 +91,7 @@ void NcclStatusBoard::tell() {
         told_ = true;
         text = own_text();
     }
-    // A store that is gone is the agents' business; nothing can be told then.
+    // An unreachable store is handled by the agents, so an error is ignored here.
     [[maybe_unused]] const auto told = group_.place->publish(rank_key(group_.rank), text, soon(probe_timeout));
 }
 
@@ -164,7 +164,7 @@ std::optional<std::string> NcclStatusBoard::explain_end(int rank) const {
 std::string NcclStatusBoard::explain_missing() {
     if (!group_.place) return "there is no other rank: the GPU makes no progress";
     publish_status();
-    // What comes meanwhile is looked at all the same: nobody has published this key, so this is a wait with a limit.
+    // Waits for other ranks to publish their status. The key does not exist yet, so only a failure ends this early.
     [[maybe_unused]] const auto failure = group_.place->collect({failure_key()}, soon(witness_delay));
     if (failure) return failure->front();
     const auto all = all_progress();
@@ -198,7 +198,7 @@ Result<void> NcclStatusBoard::compare() {
         if (auto same = compare_with(neighbours[i], (*texts)[i]); !same) return same;
     }
     if (!found_ || ++found_age_ <= dispute_age_max) return {};
-    // A neighbour that has waited in one operation for long does not ask any more; it was seen there.
+    // A neighbour that has waited in one operation for long no longer compares; its progress names that operation.
     {
         const std::lock_guard lock(mutex_);
         if (const auto difference = order_.find(found_in_)) return differ(found_with_, *difference);
@@ -208,7 +208,7 @@ Result<void> NcclStatusBoard::compare() {
                      who(group_.rank), " and ", who(found_with_), " did not run the same")};
 }
 
-/// Hashes say that there is a difference, and the words of whoever found it, which.
+/// The hashes show that there is a difference; the text of the rank that found it names the operation.
 Result<void> NcclStatusBoard::compare_with(int rank, std::string_view text) {
     const auto news = parse_rank_status(text);
     const auto marks = decode_marks(news.marks);

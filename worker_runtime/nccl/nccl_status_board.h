@@ -1,5 +1,5 @@
-// What the ranks of an NCCL group publish in the round's store, beside NCCL: the first failure, each rank's progress,
-// and its operations (nccl/operation_order.h). While operations are short, only compare() reads or writes.
+// The status of the ranks of an NCCL group in the round's store: the first failure, each rank's progress, and its
+// operations (nccl/operation_order.h). While operations are short, only compare() reads or writes it.
 #pragma once
 
 #include <memory>
@@ -18,36 +18,36 @@ namespace muster::runtime {
 
 class NcclStatusBoard {
   public:
-    /// `ranks` of the group, in rank order. Says that this rank is there.
+    /// Creates the board and publishes this rank. `ranks` are those of the group, in rank order.
     static Result<std::shared_ptr<NcclStatusBoard>> start(const GroupTerms& group, std::vector<NcclRank> ranks);
 
     [[nodiscard]] const std::vector<NcclRank>& ranks() const { return ranks_; }
-    /// "rank 3 (pid 4711 on gpu07)".
+    /// Returns a description such as "rank 3 (pid 4711 on gpu07)".
     [[nodiscard]] std::string who(int rank) const { return runtime::who(ranks_, rank); }
-    /// "communicator world, rank 0 (pid 4711 on gpu07)".
+    /// Returns a description such as "communicator world, rank 0 (pid 4711 on gpu07)".
     [[nodiscard]] std::string here() const;
 
-    /// This rank is in its next collective now; gives its number, from 1.
+    /// Records that this rank begins its next collective. Returns its number, from 1.
     std::uint64_t begin(const OperationSignature& signature);
 
-    /// For the wait in an operation that began at `began`: at first nothing, later, at each interval, says where this
-    /// rank is and asks for a failure. An error is another rank's failure, in its words.
+    /// Call this while waiting in an operation that began at `began`. After a while, at each interval, it publishes
+    /// this rank's progress and looks for a failure. An error is another rank's failure, with its text.
     Result<void> check_alive(Instant began);
 
-    /// To be called about once a second, by one thread: says what this rank has run, and compares it with what its two
-    /// neighbours have. Two messages to the store; none when nothing has run for a while. An error names two ranks and
-    /// what each ran in the first operation in which they differ.
+    /// Publishes this rank's operations and compares them with those of its two neighbours. Call it about once per
+    /// second, from one thread. It sends two requests to the store, or none if nothing has run for a while. An error
+    /// names two ranks and what each ran in the first operation that differs.
     Result<void> compare();
 
-    /// Tells the others, unless another failure was told before.
+    /// Publishes a failure, unless another one was published before.
     void publish_failure(const std::string& why);
-    /// This rank has closed the communicator.
+    /// Publishes that this rank has closed the communicator.
     void publish_left();
-    /// `rank`'s process has ended: what that means for the group. Nothing when it had closed the communicator; what the
-    /// rank told before, where it did; else that it died.
+    /// Explains the end of the process of `rank`. Returns nothing if it had closed the communicator, the published
+    /// failure if there is one, else that it died.
     [[nodiscard]] std::optional<std::string> explain_end(int rank) const;
 
-    /// At a deadline: what is known about the ranks that have not come to the present collective.
+    /// At a deadline: describes the ranks that have not reached the current collective.
     std::string explain_missing();
 
   private:
@@ -56,7 +56,7 @@ class NcclStatusBoard {
     [[nodiscard]] std::string failure_key() const;
     [[nodiscard]] std::string own_text() const;
     void tell();
-    /// Unless the others have what there is to tell.
+    /// Publishes the status if it has changed.
     void publish_status();
     [[nodiscard]] bool is_unchanged();
     Result<void> compare_with(int rank, std::string_view text);
@@ -67,17 +67,17 @@ class NcclStatusBoard {
     const GroupTerms group_;
     const std::vector<NcclRank> ranks_;
     const Duration interval_;
-    std::mutex publish_mutex_;  ///< held while own_text() goes out, so that an older one never comes later
+    std::mutex publish_mutex_;  ///< held while own_text() is published, so that the newest text is the last
     std::mutex mutex_;          ///< Protects the members below. Never held during a request to the store.
     OperationOrder order_;
     bool left_ = false;
-    bool told_ = false;  ///< the others have own_text()
+    bool told_ = false;  ///< own_text() is published
     Instant next_check_{};
-    std::string dispute_;  ///< this rank's words on where a neighbour differs
-    // Of compare() alone.
-    std::optional<OrderDispute> found_;  ///< with `found_with_`, who knows by `dispute_` what to compare
+    std::string dispute_;  ///< this rank's operations where a neighbour differs
+    // Used by compare() only:
+    std::optional<OrderDispute> found_;  ///< a difference with `found_with_`, which needs `dispute_` to find it
     int found_with_ = -1;
-    std::string found_in_;  ///< the operation in which that rank was seen then
+    std::string found_in_;  ///< the operation in which that rank was last seen
     int found_age_ = 0;
     std::uint64_t compared_count_ = 0;
     int quiet_age_ = 0;

@@ -21,11 +21,12 @@ Result<NcclTransport::Channel*> NcclTransport::channel(int from, int to, const N
         const auto used = process_->use_device();
         if (!used) return used.error();
         if (auto made = nccl.check(nccl.unique_id(&id), "ncclGetUniqueId", nullptr); !made) return made.error();
-        if (auto told = group_.place->publish(key, text_of(id), wait.terms.deadline); !told) return told.error();
+        auto told = group_.place->publish(key, text_of(id, group_.security, key), wait.terms.deadline);
+        if (!told) return told.error();
     } else {
         auto found = group_.place->collect({key}, wait.terms.deadline);
         if (!found) return found.error().code == Errc::timed_out ? wait.late() : found.error();
-        auto told = id_of(found->front());
+        auto told = id_of(found->front(), group_.security, key);
         if (!told) return told.error();
         id = *told;
     }

@@ -56,26 +56,28 @@ NcclTransport::~NcclTransport() {
 Result<std::vector<ncclUniqueId>> NcclTransport::meet_at_roots(const NcclRoots& roots) {
     const auto wait = group_.meeting_wait();
     std::vector<std::string> texts(1);
+    const auto keys = nccl_root_keys(group_.id, roots);
     if (const int root = roots.held_by(group_.rank); root >= 0) {
         ncclUniqueId id{};
         const auto& nccl = process_->nccl();
         const auto used = process_->use_device();
         if (!used) return used.error();
         if (auto made = nccl.check(nccl.unique_id(&id), "ncclGetUniqueId", nullptr); !made) return made.error();
-        texts.front() = text_of(id);
+        const auto& key = keys[static_cast<std::size_t>(root)];
+        texts.front() = text_of(id, group_.security, key);
         if (group_.place) {
-            auto told = group_.place->publish(nccl_root_key(group_.id, root), texts.front(), wait.deadline);
+            auto told = group_.place->publish(key, texts.front(), wait.deadline);
             if (!told) return told.error();
         }
     }
     if (group_.place) {
-        auto found = group_.place->collect(nccl_root_keys(group_.id, roots), wait);
+        auto found = group_.place->collect(keys, wait);
         if (!found) return with_context(found.error(), "the unique ids of NCCL");
         texts = std::move(*found);
     }
     std::vector<ncclUniqueId> ids;
-    for (const auto& text : texts) {
-        auto id = id_of(text);
+    for (std::size_t root = 0; root < texts.size(); ++root) {
+        auto id = id_of(texts[root], group_.security, keys[root]);
         if (!id) return id.error();
         ids.push_back(*id);
     }
@@ -84,7 +86,7 @@ Result<std::vector<ncclUniqueId>> NcclTransport::meet_at_roots(const NcclRoots& 
 
 Result<void> NcclTransport::connect() {
     const auto& nccl = process_->nccl();
-    // An older library makes any world with one root; it only takes longer.
+    // Older libraries support one root only, for any world; it only takes longer.
     const auto roots = nccl.features.several_roots ? NcclRoots::for_world(group_.size, process_->terms().ranks_per_root)
                                                    : NcclRoots{.size = group_.size, .count = 1};
     auto ids = meet_at_roots(roots);
@@ -103,7 +105,7 @@ Result<void> NcclTransport::connect() {
     };
     auto made = NcclComm::make(process_, cat(board_->here(), ": ncclCommInitRank"), init, wait);
     if (!made) return made.error();
-    // The others are connected now, and must hear of what goes wrong here.
+    // The other ranks are connected now, so they must be informed of a failure.
     if (auto ready = set_up(std::move(*made)); !ready) return end(ready.error());
     return {};
 }
@@ -134,7 +136,7 @@ Result<void> NcclTransport::watch_peers() {
         if (rank == group_.rank || !sees_process(ranks[static_cast<std::size_t>(group_.rank)], peer)) continue;
         auto watch = std::make_unique<PeerWatch>();
         watch->process = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
-        // Without pidfds (an old kernel, a strict sandbox) the agent's word and the deadlines remain.
+        // Without pidfds (an old kernel, a strict sandbox), only the agent and the deadlines detect the end of a peer.
         if (!watch->process.valid()) continue;
         auto added = process_->watch().add(watch->process,
                                            [rank, news = board_, process = std::weak_ptr<NcclProcess>(process_)] {
@@ -172,7 +174,7 @@ Error NcclTransport::end(const Error& error) {
 
 Result<void> NcclTransport::run(const Operation& operation, const RunTerms& terms) {
     Operation asked = operation;
-    // NCCL drops calls without elements, but all ranks still have to come.
+    // NCCL drops calls without elements, but all ranks must still take part.
     if (asked.count == 0) asked = barrier();
     const auto number = board_->begin(signature_of(asked));
     auto done = carry_out(asked, wait_for(cat(describe(asked), " (operation ", number, ")"), terms));
@@ -191,7 +193,7 @@ Result<void> NcclTransport::carry_out(const Operation& operation, const NcclWait
     auto done = put(*staged, what, wait);
     if (done) done = communicator_->finish(what, wait);
     if (!done || staged->output == operation.output || operation.kind == OperationKind::barrier) return done;
-    // Only now: a copy to host memory that is not pinned holds the thread until everything before it is done.
+    // Copied back after the operation: a copy to unpinned host memory blocks the thread until all earlier work is done.
     if (auto back = staging_->take_back(operation, *staged, group_.size, *communicator_); !back) return back;
     return communicator_->finish(what, wait);
 }

@@ -50,13 +50,13 @@ class NcclTransport final : public Transport {
         std::shared_ptr<NcclComm> communicator;
         std::unique_ptr<Staging> staging;
     };
-    /// A collective on the stream that is not over.
+    /// A collective on the stream that is not complete.
     struct Launched {
         std::string what;
         std::size_t mark;  ///< Mark of the communicator.
         Duration allowed;
         Instant asked;
-        std::optional<Instant> turn{};  ///< when it was asked about first: the one before was over
+        std::optional<Instant> turn{};  ///< the first query, when the previous one was complete
     };
     struct PeerWatch {
         FileDescriptor process;
@@ -65,19 +65,19 @@ class NcclTransport final : public Transport {
 
     NcclTransport(GroupTerms group, std::shared_ptr<NcclProcess> process, std::shared_ptr<NcclStatusBoard> news);
     Result<void> watch_peers();
-    /// The group's unique ids: makes this rank's, if it holds a root, and collects all.
+    /// Collects the group's unique ids. If this rank holds a root, creates its id first.
     Result<std::vector<ncclUniqueId>> meet_at_roots(const NcclRoots& roots);
     Result<void> connect();
     Result<void> set_up(std::shared_ptr<NcclComm> communicator);
     Result<void> carry_out(const Operation& operation, const NcclWait& wait);
-    /// `operation` on device memory, onto the stream, with its steps.
+    /// Enqueues `operation` on device memory and its steps on the stream.
     Result<void> put(const Operation& operation, const std::string& what, const NcclWait& wait);
-    /// The same, without them.
+    /// As put(), without the steps.
     Result<void> put_alone(const Operation& operation, const std::string& what, const NcclWait& wait);
     Result<ncclRedOp_t> weighted_reduction(const Operation& operation, const NcclWait& wait);
     Result<Channel*> channel(int from, int to, const NcclWait& wait);
     [[nodiscard]] NcclWait wait_for(const std::string& what, const RunTerms& terms);
-    /// What the ranks say of a collective that did not end.
+    /// Builds the error for a collective that did not end, with the other ranks' status.
     [[nodiscard]] Error late(const std::string& what, Duration allowed);
     [[nodiscard]] Error end(const Error& error);
 

@@ -10,13 +10,13 @@ namespace muster::runtime {
 
 namespace {
 
-/// Marks at each number, at each 64th and at each 4,096th: so many of each.
+/// How many marks are kept: of the latest numbers, of multiples of 64, and of multiples of 4,096.
 constexpr std::uint64_t near_count = 16;
 constexpr std::uint64_t middle_stride = 64;
 constexpr std::uint64_t middle_count = 32;
 constexpr std::uint64_t far_stride = 4096;
 constexpr std::uint64_t far_count = 32;
-/// More signatures than these would be a large value in the store. Between marks of the middle distance are 64.
+/// The limit of listed signatures, because a value in the store should be small. Between two middle marks there are 64.
 constexpr std::uint64_t listed_max = 256;
 
 std::uint64_t hash_of_signature(const OperationSignature& signature) {

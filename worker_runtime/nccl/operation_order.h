@@ -22,7 +22,7 @@
 
 namespace muster::runtime {
 
-/// What all ranks must mean alike.
+/// What must be equal on all ranks.
 struct OperationSignature {
     enum class Act : std::uint8_t { operation, allocate, split };
 
@@ -33,14 +33,14 @@ struct OperationSignature {
     bool weighted = false;
     std::int32_t peer = -1;
     std::uint32_t tag = 0;
-    std::uint64_t count = 0;  ///< bytes of an allocate
+    std::uint64_t count = 0;  ///< for allocate: bytes
 
     friend bool operator==(const OperationSignature&, const OperationSignature&) = default;
 };
 
 OperationSignature signature_of(const Operation& operation);
 
-/// "all_reduce sum f32 x 1024 tagged 7".
+/// Returns a text such as "all_reduce sum f32 x 1024 tagged 7".
 std::string description_of(const OperationSignature& signature);
 
 /// One number and the hash over all operations up to it.
@@ -50,13 +50,13 @@ struct OrderMark {
     friend bool operator==(const OrderMark&, const OrderMark&) = default;
 };
 
-/// Ranks agree up to `agreed`, and no longer at `differs`.
+/// Ranks agree up to operation `agreed`, and differ at `differs` or before.
 struct OrderDispute {
     std::uint64_t agreed = 0;
     std::uint64_t differs = 0;
 };
 
-/// Where ranks differ. `theirs` is empty when it is not known.
+/// The first operation that differs. `theirs` is empty if it is unknown.
 struct OrderDifference {
     std::uint64_t number = 0;
     std::string own{};
@@ -65,25 +65,25 @@ struct OrderDifference {
 
 class OperationOrder {
   public:
-    /// Operations whose signatures are kept.
+    /// The number of operations whose signatures are kept.
     static constexpr std::size_t kept_max = 4096;
 
-    /// The next one; numbers count from 1.
+    /// Adds the next operation; numbers count from 1.
     void add(const OperationSignature& signature);
 
     [[nodiscard]] std::uint64_t count() const { return count_; }
     [[nodiscard]] const OperationSignature& last() const { return last_; }
 
-    /// Oldest first within each distance.
+    /// Returns the marks, oldest first within each distance.
     [[nodiscard]] std::vector<OrderMark> marks() const;
 
-    /// Nothing when they agree wherever both have a mark, or have none in common.
+    /// Returns nothing if all common marks are equal, or if there are none.
     [[nodiscard]] std::optional<OrderDispute> compare(const std::vector<OrderMark>& theirs) const;
 
-    /// The signatures in `dispute` as far as they are kept, for the other rank: "5=barrier\t6=...". Empty where there
-    /// are too many to be told.
+    /// Returns the kept signatures in `dispute`, for the other rank: "5=barrier\t6=...". Empty if there are too
+    /// many.
     [[nodiscard]] std::string dispute_text(const OrderDispute& dispute) const;
-    /// The first that the other rank (`words`, its dispute_text()) has otherwise.
+    /// Returns the first operation that differs from those in `words`, the other rank's dispute_text().
     [[nodiscard]] std::optional<OrderDifference> find(std::string_view words) const;
 
   private:
@@ -96,11 +96,11 @@ class OperationOrder {
     std::uint64_t count_ = 0;
     std::uint64_t hash_ = 0;
     OperationSignature last_;
-    std::deque<Entry> entries_;  ///< the last ones
+    std::deque<Entry> entries_;  ///< the latest operations
     std::deque<OrderMark> rare_;
 };
 
-/// For the store, and back.
+/// Encodes marks for the store, and decodes them.
 std::string encode(const std::vector<OrderMark>& marks);
 Result<std::vector<OrderMark>> decode_marks(std::string_view text);
 

@@ -16,10 +16,10 @@ namespace muster::runtime {
 
 class OrderWatch {
   public:
-    /// Compares every `interval`; at the first error calls `fail` with it, and is over.
+    /// Compares every `interval`. At the first error it calls `fail` and ends.
     static Result<std::unique_ptr<OrderWatch>> start(std::shared_ptr<NcclStatusBoard> news, Duration interval,
                                                      std::function<void(const Error&)> fail);
-    /// Waits for the thread. Not from within `fail`.
+    /// Waits for the thread. Must not be called from `fail`.
     ~OrderWatch();
     OrderWatch(const OrderWatch&) = delete;
     OrderWatch& operator=(const OrderWatch&) = delete;

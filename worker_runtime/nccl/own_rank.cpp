@@ -49,7 +49,7 @@ Result<std::vector<NcclRank>> meet_ranks(const GroupTerms& group, const Result<s
     const auto wait = group.meeting_wait();
     if (!process) {
         const std::string text = cat(bad, "pid ", own.pid, " on ", own.host, ": ", process.error().context);
-        // The others wait for this rank, but there is nothing here to wait for.
+        // The other ranks wait for this rank's text, but this rank need not wait for theirs.
         auto told = group.place->publish(cat(group.id, "/nccl/identity/", group.rank), text, wait.deadline);
         return told ? process.error() : with_context(process.error(), told.error().context);
     }

@@ -1,4 +1,4 @@
-// This rank and its group.
+// Exchanges the description of each rank of a group.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace muster::runtime {
 
-/// A collective: what all ranks say about themselves. A rank whose CUDA or NCCL is unusable (`process` is an error)
-/// says so, and all ranks get that error, which names it, instead of waiting for it.
+/// A collective: returns the descriptions of all ranks. If CUDA or NCCL is unusable on a rank (`process` is an error),
+/// all ranks return that error, which names the rank, instead of waiting for it.
 Result<std::vector<NcclRank>> meet_ranks(const GroupTerms& group, const Result<std::shared_ptr<NcclProcess>>& process);
 
 }  // namespace muster::runtime

@@ -1,4 +1,4 @@
-// How to wait without a descriptor: NCCL and CUDA events can only be polled.
+// Waiting by polling: NCCL and CUDA events offer no descriptor.
 #pragma once
 
 #include <time.h>
@@ -15,8 +15,8 @@ class Pace {
   public:
     explicit Pace(WaitMode patience) : spin_(patience == WaitMode::eager ? 50us : 0us) {}
 
-    /// Asks again at once for a while, then after 10 us, 20 us ... 100 us: short operations are seen at once, and a
-    /// long one costs little of a processor.
+    /// Returns at once for a while, then sleeps 10 us, 20 us ... 100 us. So short operations are detected at once, and
+    /// long ones use little processor time.
     void rest() {
         if (std::chrono::steady_clock::now() - began_ < spin_) return;
         const timespec pause{.tv_sec = 0, .tv_nsec = pause_.count()};

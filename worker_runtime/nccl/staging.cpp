@@ -13,7 +13,7 @@ Staging::~Staging() {
 }
 
 bool Staging::on_host(const void* memory) const {
-    // A lane's thread asks before it has used the GPU: CUDA would make a context on number 0 to answer.
+    // The lane's thread may not have used the GPU before: without this, CUDA would create a context on GPU 0.
     const auto used = process_->use_device();
     return !used || !process_->cuda().is_of_device(memory);
 }

@@ -11,7 +11,7 @@
 
 namespace muster::runtime {
 
-/// Of one communicator; one operation at a time.
+/// The staging memory of one communicator, for one operation at a time.
 class Staging {
   public:
     explicit Staging(std::shared_ptr<NcclProcess> process) : process_(std::move(process)) {}
@@ -19,15 +19,15 @@ class Staging {
     Staging(const Staging&) = delete;
     Staging& operator=(const Staging&) = delete;
 
-    /// `operation` with device memory in the place of host memory, whose content is on its way there on the stream.
+    /// Returns `operation` with device memory instead of host memory. The copies to it are enqueued on the stream.
     Result<Operation> bring(const Operation& operation, int size, NcclComm& communicator);
-    /// Sends the output of `staged` back to where `operation` wants it.
+    /// Copies the output of `staged` back to that of `operation`.
     Result<void> take_back(const Operation& operation, const Operation& staged, int size, NcclComm& communicator);
 
     [[nodiscard]] bool on_host(const void* memory) const;
 
   private:
-    /// Grows by doubling. What was too small is kept until the end: a free would wait for every kernel of the GPU.
+    /// Grows by doubling. Smaller blocks are kept until the end, because a free would wait for every kernel of the GPU.
     struct Room {
         std::vector<void*> blocks;
         std::size_t size_bytes = 0;

@@ -1,4 +1,4 @@
-// Where a sharded optimizer keeps its state and computes: in the host's memory, or in the GPU's.
+// The memory and arithmetic of a sharded optimizer's state: on the host or on a GPU.
 #pragma once
 
 #include <memory>
@@ -10,26 +10,26 @@
 
 namespace muster::runtime {
 
-/// Calls follow each other; finish() waits for all of them.
+/// Calls take effect in order, maybe later; finish() waits for all of them.
 class ShardMath {
   public:
     virtual ~ShardMath() = default;
 
-    /// Zeroed memory for `count` floats, the same on all ranks; a collective. Once, before everything else.
+    /// Allocates zeroed memory for `count` floats, equal on all ranks; a collective. Call it once, before all others.
     virtual Result<void> take(Communicator& communicator, std::size_t count) = 0;
-    /// The next of it.
+    /// Returns the next `count` floats of that memory.
     virtual std::span<float> next(std::size_t count) = 0;
 
-    /// `values` of a piece of a parameter; `room` has as many elements of its type, in a bucket, and is zero
-    /// afterwards.
+    /// Sets `values` from a piece of a parameter. `room`, in a bucket, has as many elements of the same type; it is
+    /// used as scratch memory and is zero afterwards.
     virtual Result<void> load(const ConstBuffer& parameter, const Buffer& room, std::span<float> values) = 0;
     virtual Result<void> update(const OptimizerRule& rule, std::uint64_t number, const Buffer& gradient,
                                 const OptimizerPiece& piece) = 0;
-    /// Into a bucket, in its type.
+    /// Writes `values` to `to`, in a bucket, in its type.
     virtual Result<void> store(std::span<float> values, const Buffer& to) = 0;
-    /// A collective that is started next waits for this (Operation::after); null where nothing has to.
+    /// Returns an event for Operation::after of the next collective; null if it need not wait.
     virtual Result<void*> mark(std::size_t number) = 0;
-    /// From a bucket to a parameter, which may lie in either memory.
+    /// Copies from a bucket to a parameter, which may be in host or GPU memory.
     virtual Result<void> hand_out(const ConstBuffer& from, void* to) = 0;
     virtual Result<void> finish() = 0;
 };

@@ -12,7 +12,7 @@ namespace muster {
 
 namespace {
 
-/// This rank's piece of a bucket.
+/// Returns this rank's piece of a bucket.
 Buffer own_piece(const GradientBucket& bucket, const Communicator& communicator) {
     Buffer piece = bucket.gradients;
     piece.count /= static_cast<std::size_t>(communicator.size());
@@ -24,7 +24,7 @@ Buffer own_piece(const GradientBucket& bucket, const Communicator& communicator)
 }  // namespace
 
 struct ShardedOptimizer::Body {
-    /// Where a piece lies among the gradients.
+    /// The position of a piece among the gradients.
     struct Place {
         std::size_t bucket;
         std::size_t offset;  ///< Offset in the bucket, in elements.
@@ -51,7 +51,7 @@ struct ShardedOptimizer::Body {
 
     GradientReducer& reducer;
     OptimizerRule rule;
-    std::uint64_t spent = reducer.step_count();  ///< Number of steps whose gradients are gone.
+    std::uint64_t spent = reducer.step_count();  ///< Number of steps whose gradients were consumed.
     std::vector<std::uint64_t> updates;          ///< Updates of each parameter; equal on all ranks.
     std::unique_ptr<runtime::ShardMath> math;
     std::vector<Place> places;           ///< Indexed by bucket.
@@ -71,7 +71,7 @@ Result<void> ShardedOptimizer::Body::take_pieces() {
     return math->finish();
 }
 
-/// What this rank keeps of one slice of a bucket.
+/// Adds this rank's part of a slice of a bucket to the pieces.
 Result<void> ShardedOptimizer::Body::take_piece(const GradientBucket& bucket, const BucketSlice& slice) {
     const auto& communicator = reducer.communicator();
     const std::size_t length = bucket.gradients.count / static_cast<std::size_t>(communicator.size());
@@ -110,10 +110,10 @@ Result<void> ShardedOptimizer::Body::update() {
     return {};
 }
 
-/// The pieces of all ranks, through the buckets' memory, into the parameters.
+/// Gathers the updated pieces of all ranks in the buckets, and copies them to the parameters.
 Result<void> ShardedOptimizer::Body::share() {
     auto& communicator = reducer.communicator();
-    // The buckets hold parameters from here on, which would pass for gradients.
+    // From here on the buckets contain parameters, which must not be used as gradients.
     spent = reducer.step_count();
     std::vector<Work> works;
     Result<void> outcome;
@@ -134,7 +134,7 @@ Result<void> ShardedOptimizer::Body::share() {
         if (auto gathered = works[b].wait(); !gathered && outcome) {
             outcome = with_context(gathered.error(), cat("parameters of bucket ", bucket.index));
         }
-        // The memory must not be left before all work is over.
+        // Waits for all work even after a failure, because the work uses the buckets' memory.
         if (outcome) outcome = hand_out(bucket);
     }
     return outcome ? math->finish() : outcome;

@@ -9,6 +9,7 @@
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/kernel/boot_id.h"
 #include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::runtime {
@@ -26,6 +27,7 @@ std::string random_digits() {
 /// Each line of the file: the first number here, the first number there, how many.
 std::string user_above() {
     const std::uint64_t own = ::geteuid();
+    if (!one_user(::geteuid())) return "unknown";  // no rank could prove to be of this user
     const auto map = read_file("/proc/self/uid_map");
     for (const auto line : split(map, '\n')) {
         std::array<std::uint64_t, 3> range{};
@@ -83,7 +85,7 @@ std::string describe(const LocalIdentity& identity) {
 
 bool can_meet(const LocalIdentity& a, const LocalIdentity& b) {
     return a.kernel == b.kernel && a.kernel != "unknown" && a.network_space == b.network_space &&
-           a.network_space != "unknown" && a.user == b.user;
+           a.network_space != "unknown" && a.user == b.user && a.user != "unknown";
 }
 
 }  // namespace muster::runtime

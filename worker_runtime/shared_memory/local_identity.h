@@ -16,7 +16,9 @@ struct LocalIdentity {
     int node = 0;               ///< the launcher's number of the node
     std::string user;           ///< the effective user, as the user namespace above numbers it
     std::string address;        ///< the listen address of this rank, 32 hexadecimal digits; no secret
-    std::string key;            ///< of the proofs towards this rank, 32 hexadecimal digits; only the store shows it
+    /// Of the proofs towards this rank, where the ranks have no key of their own: 32 hexadecimal digits, which the
+    /// store shows to whoever may read it.
+    std::string key;
 
     int rank = 0;  ///< in the whole group; the ranks that meet may be a part of it
 

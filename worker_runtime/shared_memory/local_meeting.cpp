@@ -87,17 +87,23 @@ class Reception {
             for (std::size_t i = 0; i < guests_.size(); ++i)
                 if (polled[i + 1].revents != 0) hear(guests_[i]);
             std::erase_if(guests_, [](const FileDescriptor& guest) { return !guest.valid(); });
-            if (polled[0].revents != 0) accept();
+            if (polled[0].revents == 0) continue;
+            if (auto accepted = accept(); !accepted) return accepted;
         }
         return {};
     }
 
   private:
-    void accept() {
+    Result<void> accept() {
         FileDescriptor guest(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (!guest.valid() || !peer_is_our_user(guest.get())) return;
+        // The rank stays in the queue, so waiting for it would be a busy loop.
+        if (!guest.valid() && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+            return Error{Errc::limit_exceeded, cat(error_from_errno(errno, "take in a rank of this host").context,
+                                                   "; raise the limit of open files (ulimit -n), or close files")};
+        if (!guest.valid() || !peer_is_our_user(guest.get())) return {};
         if (guests_.size() == guests_max) guests_.erase(guests_.begin());
         guests_.push_back(std::move(guest));
+        return {};
     }
 
     /// Takes the guest in, or leaves it where it is to be heard again, or closes it.

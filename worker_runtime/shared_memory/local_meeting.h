@@ -1,8 +1,9 @@
 // Ranks of one host pass descriptors to each other: a star of Unix sockets around the lowest rank. The leader listens
 // on an abstract address: no file, and it vanishes with the process. If the address is reachable, both ranks use one
 // kernel. /proc/net/unix shows the address to every user of the host, so it is no secret. Each side therefore asks the
-// kernel whether the other runs as its own user, and demands a proof keyed with what the leader publishes in the
-// round's store: root of a container that shares this network namespace has our number where this process is root, too.
+// kernel whether the other runs as its own user, and demands a proof keyed with the ranks' key, or, where they have
+// none, with what the leader publishes in the round's store: root of a container that shares this network namespace has
+// our number where this process is root, too.
 #pragma once
 
 #include <optional>

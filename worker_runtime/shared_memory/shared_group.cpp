@@ -46,6 +46,8 @@ SharedGroup::SharedGroup(const GroupTerms& terms, LocalMeeting meeting, std::sha
 Result<std::unique_ptr<SharedGroup>> SharedGroup::form(const GroupTerms& terms, LocalDoor door,
                                                        std::vector<LocalIdentity> identities,
                                                        std::shared_ptr<FdWatch> watch, const MeetingWait& wait) {
+    if (!terms.security.key.empty())
+        for (auto& one : identities) one.key = terms.security.key;
     auto meeting = LocalMeeting::hold(terms.rank, std::move(door), std::move(identities), wait);
     if (!meeting) return with_context(meeting.error(), cat("communicator ", terms.id));
     std::unique_ptr<SharedGroup> group(new SharedGroup(terms, std::move(*meeting), std::move(watch)));

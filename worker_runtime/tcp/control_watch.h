@@ -27,7 +27,7 @@ class ControlWatch {
     Result<void> begin(const std::function<bool(int rank)>& hear) {
         for (int rank = 0; rank < group_.size(); ++rank) {
             if (rank == group_.rank()) continue;
-            auto id = watch_->add(group_.peer(rank).control, [hear, rank] { return hear(rank); });
+            auto id = watch_->add(group_.peer(rank).control.socket(), [hear, rank] { return hear(rank); });
             if (!id) return id.error();
             watched_.push_back(*id);
         }

@@ -70,11 +70,8 @@ Result<bool> TcpChannel::send_some(Progress& progress) {
     auto header = progress.outgoing_header();
     const auto data =
         progress.sends ? progress.data.first(std::min(progress.data.size(), call_bytes_max)) : std::span<std::byte>();
-    std::array<iovec, 2> parts{{{header.data(), header.size()}, {data.data(), data.size()}}};
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = parts.size();
-    const auto sent = ::sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const std::array<iovec, 2> parts{{{header.data(), header.size()}, {data.data(), data.size()}}};
+    const auto sent = socket_.send(parts);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (sent < 0) return group_.lost(peer_, errno, doing(progress.operation));
     const auto of_header = std::min(static_cast<std::size_t>(sent), header.size());
@@ -89,7 +86,8 @@ Result<bool> TcpChannel::receive_some(Progress& progress) {
     const bool in_header = progress.header_received < sizeof(HeaderBytes);
     const auto target = in_header ? std::span(progress.their_header).subspan(progress.header_received)
                                   : progress.data.first(std::min(progress.data.size(), call_bytes_max));
-    const auto got = ::recv(socket_, target.data(), target.size(), MSG_DONTWAIT);
+    const iovec part{target.data(), target.size()};
+    const auto got = socket_.receive({&part, 1});
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (got <= 0) return group_.lost(peer_, got < 0 ? errno : 0, doing(progress.operation));
     if (!in_header) {
@@ -132,7 +130,7 @@ struct TcpChannel::Ears {
 };
 
 TcpChannel::Ears TcpChannel::ears(short events, bool to_all) const {
-    Ears ears{.polled = {{socket_, events, 0}, {group_.wake().get(), POLLIN, 0}}, .ranks = {}};
+    Ears ears{.polled = {{socket_.get(), events, 0}, {group_.wake().get(), POLLIN, 0}}, .ranks = {}};
     for (int rank = to_all ? 0 : peer_; rank < (to_all ? group_.size() : peer_ + 1); ++rank) {
         if (rank == group_.rank() || ended_.contains(rank)) continue;
         ears.polled.push_back({group_.peer(rank).control.get(), POLLIN, 0});

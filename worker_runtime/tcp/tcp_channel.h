@@ -20,7 +20,7 @@ namespace muster::runtime {
 class TcpChannel {
   public:
     /// `socket` belongs to the group, which outlives this.
-    TcpChannel(TcpGroup& group, int peer, int socket) : group_(group), peer_(peer), socket_(socket) {}
+    TcpChannel(TcpGroup& group, int peer, const TcpStream& socket) : group_(group), peer_(peer), socket_(socket) {}
 
     /// A send to the peer or a receive from it.
     Result<void> move(const Operation& operation, const RunTerms& terms);
@@ -39,7 +39,7 @@ class TcpChannel {
 
     TcpGroup& group_;
     const int peer_;
-    const int socket_;
+    const TcpStream& socket_;
     std::set<int> ended_;  ///< Ranks whose control connections have ended and stay readable.
     std::uint64_t messages_ = 0;
 };

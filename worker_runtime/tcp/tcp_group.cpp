@@ -108,12 +108,8 @@ bool TcpGroup::gave_up(std::uint64_t number) const {
     return given_up_ == number;
 }
 
-/// These connections carry little, so a frame fits; a peer that cannot be told any more needs no telling.
 void TcpGroup::send(int rank, const ControlFrame& frame) const {
-    const auto& control = peer(rank).control;
-    if (!control.valid()) return;
-    const auto bytes = encode(frame);
-    (void)::send(control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    send_frame(peer(rank).control, frame);
 }
 
 // ---- listening ----
@@ -123,7 +119,8 @@ void TcpGroup::read(int rank) {
     Inbox& box = inbox(rank);
     while (box.told == PeerState::nothing) {
         std::array<char, 4096> bytes;
-        const auto got = ::recv(peer(rank).control.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+        const iovec part{bytes.data(), bytes.size()};
+        const auto got = peer(rank).control.receive({&part, 1});
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) return;
         if (got <= 0) {
@@ -223,6 +220,11 @@ Error TcpGroup::lost(int rank, int failure, const std::string& doing) {
         const std::string words = box.told == PeerState::silent ? box.silence : std::strerror(failure);
         return fail_locked(Errc::timed_out, cat(who(rank), " is unreachable in ", doing, ": ", words), 0);
     }
+    if (failure == EBADMSG)
+        return fail_locked(Errc::bad_frame,
+                           cat("bytes of the encrypted connection with ", who(rank), " were changed on the way, in ",
+                               doing, ": the network is faulty, or a third party is in between"),
+                           0);
     if (box.told == PeerState::ended) return fail_locked(Errc::peer_closed, cat(who(rank), " died in ", doing), 0);
     return fail_locked(Errc::peer_closed,
                        cat("the connection with ", who(rank), " broke in ", doing, ": ",

@@ -53,13 +53,13 @@ Result<void> TcpLanes::register_streams() {
             for (int stripe = 0; stripe < group_.stripes(); ++stripe) {
                 const auto& lanes = group_.peer(peer).lanes[static_cast<std::size_t>(lane)];
                 Stream stream;
-                stream.socket = lanes[static_cast<std::size_t>(stripe)].get();
+                stream.connection = &lanes[static_cast<std::size_t>(stripe)];
                 stream.peer = peer;
                 stream.lane = lane;
                 stream.carries_header = lane == 0 && stripe == 0;
-                stream.same_host = is_same_host(lanes[static_cast<std::size_t>(stripe)]);
+                stream.same_host = is_same_host(stream.connection->socket());
                 const auto events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-                if (auto done = watch(epoll_, stream.socket, events, streams_.size()); !done) return done;
+                if (auto done = watch(epoll_, stream.connection->get(), events, streams_.size()); !done) return done;
                 streams_.push_back(std::move(stream));
             }
         }
@@ -124,7 +124,7 @@ void TcpLanes::fit_send_buffers() {
     if (wanted == send_buffer_bytes_ || bytes <= same_host_stream_buffer_bytes) return;
     send_buffer_bytes_ = wanted;
     for (const auto& one : streams_)
-        if (one.same_host) set_send_buffer(one.socket, wanted);
+        if (one.same_host) set_send_buffer(one.connection->get(), wanted);
 }
 
 Result<void> TcpLanes::carry(CollectivePlan& plan, CollectiveHeader header, const RunTerms& terms) {
@@ -161,9 +161,9 @@ Result<bool> TcpLanes::receive_some(Stream& stream, CollectivePlan& plan) {
     const std::size_t header_missing = sizeof(HeaderBytes) - stream.header_received;
     const auto data = stream.in.next();
     if (header_missing + data.size() == 0) return false;
-    std::array<iovec, 2> parts{
+    const std::array<iovec, 2> parts{
         {{stream.header_bytes.data() + stream.header_received, header_missing}, {data.data(), data.size()}}};
-    const auto got = ::readv(stream.socket, parts.data(), static_cast<int>(parts.size()));
+    const auto got = stream.connection->receive(parts);
     if (got < 0 && errno == EINTR) return true;
     if (got < 0 && errno == EAGAIN) {
         stream.readable = false;
@@ -190,11 +190,9 @@ Result<bool> TcpLanes::send_some(Stream& stream) {
     const std::size_t header_left = sizeof(HeaderBytes) - stream.header_sent;
     const auto data = stream.out.next();
     if (header_left + data.size() == 0) return false;
-    std::array<iovec, 2> parts{{{own_header_.data() + stream.header_sent, header_left}, {data.data(), data.size()}}};
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = parts.size();
-    const auto sent = ::sendmsg(stream.socket, &message, MSG_NOSIGNAL);
+    const std::array<iovec, 2> parts{
+        {{own_header_.data() + stream.header_sent, header_left}, {data.data(), data.size()}}};
+    const auto sent = stream.connection->send(parts);
     if (sent < 0 && errno == EINTR) return true;
     if (sent < 0 && errno == EAGAIN) {
         stream.writable = false;

@@ -78,7 +78,7 @@ class TcpLanes {
     static constexpr std::uint64_t wake_mark = std::uint64_t{1} << 33;
 
     struct Stream {
-        int socket = -1;
+        const TcpStream* connection = nullptr;
         int peer = -1;
         int lane = 0;
         bool carries_header = false;

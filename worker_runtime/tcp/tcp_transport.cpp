@@ -60,8 +60,8 @@ class TcpTransport final : public Transport {
     TcpTransport(std::unique_ptr<TcpGroup> group, std::unique_ptr<TcpLanes> lanes, TcpAlgorithm algorithm)
         : group_(std::move(group)), lanes_(std::move(lanes)), algorithm_(algorithm) {
         for (int rank = 0; rank < group_->size(); ++rank) {
-            outgoing_.emplace_back(*group_, rank, group_->peer(rank).outgoing.get());
-            incoming_.emplace_back(*group_, rank, group_->peer(rank).incoming.get());
+            outgoing_.emplace_back(*group_, rank, group_->peer(rank).outgoing);
+            incoming_.emplace_back(*group_, rank, group_->peer(rank).incoming);
         }
     }
 

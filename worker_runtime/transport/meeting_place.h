@@ -9,6 +9,7 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 #include "worker_runtime/transport/meeting_wait.h"
+#include "worker_runtime/transport/wire_security.h"
 
 namespace muster::runtime {
 
@@ -36,6 +37,7 @@ struct GroupTerms {
     std::vector<int> root_ranks{};
     std::shared_ptr<WaitBoard> waits{};     ///< the root's board of this process; may be null
     std::shared_ptr<ParentGroup> parent{};  ///< while this group is made from it; may be null
+    WireSecurity security{};
 
     /// The deadline until which all ranks must have joined, from now on.
     [[nodiscard]] MeetingWait meeting_wait() const {

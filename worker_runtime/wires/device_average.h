@@ -17,20 +17,20 @@ namespace muster::runtime {
 class DeviceAverage {
   public:
     struct Leg {
-        Buffer numbers{};   ///< a piece for each rank, the last ones with padding; then the averages of all pieces
-        Buffer incoming{};  ///< this rank's piece, of each rank
+        Buffer numbers{};   ///< a piece for each rank, the last ones padded; later the averages of all pieces
+        Buffer incoming{};  ///< this rank's piece from each rank
     };
 
-    /// Of f32, f16 or bf16.
+    /// `type`: f32, f16 or bf16.
     explicit DeviceAverage(DataType type) : type_(type) {}
 
-    /// Puts wishes for memory into `plan`: first this, then add() for each leg.
+    /// Requests memory from `plan`. Call this first, then add() for each leg.
     void prepare(const ExchangeTerms& terms, StagingPlan& plan);
     void add(Leg& leg, std::size_t count, StagingPlan& plan) const;
 
     [[nodiscard]] Operation first(const Leg& leg) const;
     [[nodiscard]] Operation second(const Leg& leg) const;
-    /// The arithmetic in front of second(), which its steps must put onto its stream.
+    /// Runs the arithmetic before second(). The caller puts it onto the stream of second().
     Result<void> make(const Leg& leg, KernelQueue& stream) const;
 
   private:
@@ -39,8 +39,8 @@ class DeviceAverage {
     DataType type_;
     std::size_t rank_ = 0;
     std::size_t world_ = 1;
-    const float* samples_ = nullptr;  ///< of all ranks, in the host's memory
-    Buffer weights_{};                ///< the same, in the GPU's
+    const float* samples_ = nullptr;  ///< sample counts of all ranks, in host memory
+    Buffer weights_{};                ///< the same counts in GPU memory
 };
 
 }  // namespace muster::runtime

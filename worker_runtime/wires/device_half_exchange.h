@@ -13,7 +13,7 @@ namespace muster::runtime {
 
 class DeviceHalfExchange final : public BucketExchange {
   public:
-    /// f16 or bf16.
+    /// `wire`: f16 or bf16.
     explicit DeviceHalfExchange(DataType wire) : wire_(wire), average_(wire) {}
 
     [[nodiscard]] std::string name() const override { return std::string(muster::name(wire_)); }
@@ -25,7 +25,7 @@ class DeviceHalfExchange final : public BucketExchange {
     [[nodiscard]] bool chained() const override { return true; }
 
   private:
-    /// Around the second collective.
+    /// The arithmetic before and after the second collective.
     struct Staging final : CollectiveSteps {
         const DeviceHalfExchange* exchange = nullptr;
         Buffer gradients{};
@@ -39,7 +39,7 @@ class DeviceHalfExchange final : public BucketExchange {
     DeviceQueue* queue_ = nullptr;
     Memory memory_;
     DeviceAverage average_;
-    std::deque<Staging> staging_;  ///< of each bucket; empty where it is not of f32
+    std::deque<Staging> staging_;  ///< indexed by bucket; empty if the bucket is not of f32
 };
 
 }  // namespace muster::runtime

@@ -81,7 +81,7 @@ Result<void> DeviceInt8Exchange::Staging::behind(KernelQueue& stream) const {
                                                        .world = exchange->world_});
 }
 
-/// What cannot be fetched belongs to a communicator that has failed: then there is no state to keep.
+/// Keeps nothing if a copy from the GPU fails: then the communicator has failed, and there is no state to keep.
 void DeviceInt8Exchange::keep(std::vector<std::byte>& to) const {
     const std::size_t before = to.size();
     auto kept = residuals_.keep(to);

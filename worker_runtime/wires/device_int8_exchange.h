@@ -25,14 +25,14 @@ class DeviceInt8Exchange final : public BucketExchange {
     bool restore(std::span<const std::byte> from) override;
 
   private:
-    /// Around the all_gather.
+    /// The arithmetic before and after the all_gather.
     struct Staging final : CollectiveSteps {
         const DeviceInt8Exchange* exchange = nullptr;
         Buffer gradients{};
-        std::size_t piece_elements = 0;  ///< a multiple of a block; the last pieces may reach beyond the bucket
-        Buffer outgoing{};               ///< a piece for each rank; then the averages of all pieces
+        std::size_t piece_elements = 0;  ///< a multiple of int8_block; the last pieces may extend beyond the bucket
+        Buffer outgoing{};               ///< a piece for each rank; later the averages of all pieces
         Buffer incoming{};
-        Buffer lost_average{};  ///< of this rank's piece
+        Buffer lost_average{};  ///< residual of the average of this rank's piece
 
         [[nodiscard]] kernels::Int8Pieces pieces(const Buffer& memory) const;
         Result<void> before(KernelQueue& stream) const override;
@@ -45,7 +45,7 @@ class DeviceInt8Exchange final : public BucketExchange {
     std::uint32_t world_ = 1;
     Memory memory_;
     DeviceResiduals residuals_;
-    std::deque<Staging> staging_;  ///< of each bucket; empty where it is not of f32
+    std::deque<Staging> staging_;  ///< indexed by bucket; empty if the bucket is not of f32
 };
 
 }  // namespace muster::runtime

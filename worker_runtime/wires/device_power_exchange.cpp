@@ -41,7 +41,7 @@ Result<void> DevicePowerExchange::prepare(const ExchangeTerms& terms, std::span<
     return put_tables();
 }
 
-/// Who is compressed, and where Q is kept.
+/// Plans which gradients are compressed, and the offsets of their Q.
 void DevicePowerExchange::lay_out(const ExchangeTerms& terms, std::span<const GradientBucket> buckets) {
     staging_.assign(buckets.size(), {});
     std::vector<std::size_t> kept(terms.parameters.size());
@@ -72,7 +72,7 @@ void DevicePowerExchange::lay_out(const ExchangeTerms& terms, std::span<const Gr
     }
 }
 
-/// Works out the tables of a bucket, and what memory it needs.
+/// Computes the tables of a bucket, and requests its memory from `plan`.
 void DevicePowerExchange::wish(std::size_t b, StagingPlan& plan) {
     auto& mine = staging_[b];
     const std::size_t columns = settings_.columns;
@@ -105,7 +105,7 @@ void DevicePowerExchange::wish(std::size_t b, StagingPlan& plan) {
     parts_.count = std::max<std::size_t>(parts_.count, parts);
 }
 
-/// Q is of parameters, not of buckets: it is made once.
+/// Allocates and initialises Q once: it belongs to parameters, not to buckets.
 Result<void> DevicePowerExchange::take_kept(const ExchangeTerms& terms) {
     const bool anew = kept_memory_.size_bytes() == 0;
     StagingPlan plan(kept_memory_);
@@ -174,7 +174,7 @@ kernels::PowerPack DevicePowerExchange::pack(const Staging& staging, bool back) 
 
 Result<void> DevicePowerExchange::project(const Staging& staging) const {
     auto put = kernels::launch(*queue_, pack(staging, false));
-    // A rank that only keeps company has no say, and what it lost waits for a gradient that counts.
+    // A rank without samples adds nothing; its residuals wait for a step with samples.
     if (put && staging.counts) {
         put = kernels::launch(*queue_, kernels::PowerAdd{.gradients = floats(staging.gradients).data,
                                                          .lost = floats<const float>(staging.lost).data,
@@ -231,7 +231,7 @@ Result<void> DevicePowerExchange::Step::behind(KernelQueue& stream) const {
     return of_q ? exchange->restore(*staging, stream) : exchange->project_back(*staging, stream);
 }
 
-/// What cannot be fetched belongs to a communicator that has failed: then there is no state to keep.
+/// Keeps nothing if a copy from the GPU fails: then the communicator has failed, and there is no state to keep.
 void DevicePowerExchange::keep(std::vector<std::byte>& to) const {
     const std::size_t before = to.size();
     auto kept = residuals_.keep(to);

@@ -35,8 +35,8 @@ class DevicePowerExchange final : public BucketExchange {
         PowerPlan plan;
         Buffer gradients{};
         Buffer lost{};
-        bool counts = true;         ///< in this step the rank has samples
-        DeviceAverage::Leg first;   ///< all P, then the others
+        bool counts = true;         ///< the rank has samples in this step
+        DeviceAverage::Leg first;   ///< all P, then the uncompressed gradients
         DeviceAverage::Leg second;  ///< all Q
         std::vector<kernels::PowerPlace> places;
         std::vector<kernels::PowerSlice> slices;
@@ -44,7 +44,7 @@ class DevicePowerExchange final : public BucketExchange {
         Buffer places_on_device{};
         Buffer slices_on_device{};
     };
-    /// Around the second collective of the average of P, and of that of Q.
+    /// The arithmetic before and after the second collective of the average of P, or of Q.
     struct Step final : CollectiveSteps {
         const DevicePowerExchange* exchange = nullptr;
         const Staging* staging = nullptr;
@@ -61,7 +61,7 @@ class DevicePowerExchange final : public BucketExchange {
 
     [[nodiscard]] kernels::PowerTable table(const Staging& staging) const;
     [[nodiscard]] kernels::PowerPack pack(const Staging& staging, bool back) const;
-    /// What is done in front of the first collective, between the averages, and behind the last collective.
+    /// The arithmetic before the first collective, between the averages, and after the last collective.
     Result<void> project(const Staging& staging) const;
     Result<void> project_back(const Staging& staging, KernelQueue& stream) const;
     Result<void> restore(const Staging& staging, KernelQueue& stream) const;
@@ -73,9 +73,9 @@ class DevicePowerExchange final : public BucketExchange {
     Memory kept_memory_;
     DeviceAverage average_;
     DeviceResiduals residuals_;
-    Buffer kept_{};  ///< Q of all compressed parameters, by order of registration: new buckets leave it alone
+    Buffer kept_{};  ///< Q of all compressed parameters, by order of registration; independent of the buckets
     std::vector<std::size_t> kept_offsets_;
-    /// For one bucket after another, on the stream of the collectives.
+    /// Shared by all buckets, which use them one after the other on the collectives' stream.
     Buffer grams_{};
     Buffer parts_{};
     std::vector<Staging> staging_;

@@ -14,28 +14,28 @@ namespace muster::runtime {
 
 class DeviceResiduals {
   public:
-    /// Takes what is known from the old memory, and puts the wish for new memory into `plan`.
+    /// Copies the residuals to the host, in the new layout, and requests new GPU memory from `plan`.
     Result<void> prepare(const ExchangeTerms& terms, std::span<const GradientBucket> buckets, StagingPlan& plan);
-    /// When the plan's memory is there: fills it.
+    /// Fills the new memory. Call this after StagingPlan::take().
     Result<void> take_place();
 
-    /// Of a bucket of f32; nothing for others.
+    /// The residuals of a bucket of f32; empty for other types.
     [[nodiscard]] Buffer of(const GradientBucket& bucket) const { return places_[bucket.index]; }
 
-    /// For BucketExchange::keep() and restore().
+    /// Implement BucketExchange::keep() and restore().
     Result<void> keep(std::vector<std::byte>& to) const;
     Result<bool> restore(std::span<const std::byte>& from);
 
   private:
     DeviceQueue* queue_ = nullptr;
     Duration timeout_{};
-    Residuals on_host_;  ///< its values are there only while buckets are made anew
+    Residuals on_host_;  ///< has values only between prepare() and take_place()
     std::vector<Buffer> places_;
 };
 
-/// Adds device memory of f32 to `to`, as add_bytes() does.
+/// Appends GPU memory of f32 to `to`, as add_bytes() does.
 Result<void> keep_device(DeviceQueue& queue, Duration timeout, const Buffer& memory, std::vector<std::byte>& to);
-/// As take_bytes() does. False: there are too few.
+/// Fills GPU memory from `from`, as take_bytes() does. Returns false if `from` is too short.
 Result<bool> restore_device(DeviceQueue& queue, Duration timeout, const Buffer& memory,
                             std::span<const std::byte>& from);
 

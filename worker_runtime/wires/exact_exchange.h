@@ -1,11 +1,11 @@
-// Gradients unchanged on the wire.
+// Exchanges gradients without compression.
 #pragma once
 
 #include "muster/bucket_exchange.h"
 
 namespace muster::runtime {
 
-/// Every rank gets the average of the whole bucket.
+/// Gives every rank the average of the whole bucket.
 class ExactExchange final : public BucketExchange {
   public:
     [[nodiscard]] std::string name() const override { return "same"; }
@@ -17,7 +17,7 @@ class ExactExchange final : public BucketExchange {
     }
 };
 
-/// Every rank gets the average of its piece of the bucket; what the rest of the bucket holds then means nothing.
+/// Gives every rank the average of its piece of the bucket. Afterwards the rest of the bucket is meaningless.
 class PieceExchange final : public BucketExchange {
   public:
     [[nodiscard]] std::string name() const override { return "own piece"; }

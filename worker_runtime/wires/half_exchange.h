@@ -1,4 +1,4 @@
-// Gradients of f32 as f16 or bf16 on the wire.
+// Sends gradients of f32 as f16 or bf16.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace muster::runtime {
 
-/// Each rank rounds its gradients once into staging memory of half the size, which is averaged there: the sums run in
-/// f32 (see ReduceOp), and the average is rounded once. Buckets of other types travel as they are.
+/// Each rank rounds its gradients once, into staging memory of half the size. The average is computed in f32 (see
+/// ReduceOp) and rounded once. Buckets of other types are sent unchanged.
 class HalfExchange final : public BucketExchange {
   public:
-    /// f16 or bf16.
+    /// `wire`: f16 or bf16.
     explicit HalfExchange(DataType wire) : wire_(wire) {}
 
     [[nodiscard]] std::string name() const override { return std::string(muster::name(wire_)); }
@@ -22,7 +22,7 @@ class HalfExchange final : public BucketExchange {
   private:
     DataType wire_;
     Memory memory_;
-    std::vector<Buffer> staging_;  ///< of each bucket of f32
+    std::vector<Buffer> staging_;  ///< indexed by bucket; only for buckets of f32
 };
 
 }  // namespace muster::runtime

@@ -11,7 +11,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// The parts of one piece on the wire.
+/// The parts of a piece in the wire format.
 struct Piece {
     float* samples;
     float* scales;
@@ -24,7 +24,7 @@ Piece piece_at(void* data, std::size_t index, std::size_t piece_bytes, std::size
     return {floats, floats + 1, reinterpret_cast<std::int8_t*>(floats + 1 + piece_elements / int8_block)};
 }
 
-/// The elements [begin, end) of block `b` of a piece, in the bucket: none where it reaches beyond.
+/// Returns the elements [begin, end) of a piece's block `b`, as offsets in the bucket; empty if it is beyond.
 std::pair<std::size_t, std::size_t> block_range(std::size_t first, std::size_t b, std::size_t count) {
     const std::size_t begin = std::min(first + b * int8_block, count);
     return {begin, std::min(begin + int8_block, count)};
@@ -72,7 +72,7 @@ Result<std::optional<Operation>> Int8Exchange::advance(const GradientBucket& buc
     return std::optional<Operation>();
 }
 
-/// The gradients stay as they are, until decode() writes over them.
+/// Encodes all pieces. The gradients stay unchanged until decode() overwrites them.
 void Int8Exchange::encode(const GradientBucket& bucket, Staging& staging) {
     const auto* const gradients = static_cast<const float*>(bucket.gradients.data);
     const std::size_t count = bucket.gradients.count;
@@ -82,7 +82,7 @@ void Int8Exchange::encode(const GradientBucket& bucket, Staging& staging) {
         *piece.samples = bucket.samples;
         for (std::size_t b = 0; b < staging.piece_elements / int8_block; ++b) {
             const auto [begin, end] = block_range(p * staging.piece_elements, b, count);
-            // A rank that only keeps company sends nothing, and what it lost waits for a gradient that counts.
+            // A rank without samples sends zeros; its residuals wait for a step with samples.
             const std::size_t sent = bucket.samples > 0 ? end - begin : 0;
             auto* const codes = piece.codes + b * int8_block;
             piece.scales[b] = quantise(gradients + begin, 1, sent, residual.data() + begin, codes);

@@ -1,12 +1,12 @@
-// Gradients of f32 as 8-bit integers on the wire, with error feedback on both legs.
+// Sends gradients of f32 as 8-bit integers, with error feedback on both legs.
 //
-//   1. Each rank adds the rounding error of the step before, cuts the bucket into a piece for each rank, and sends
-//      every piece as codes and scales (all_to_all).
-//   2. Each rank sums the received pieces, in f32 and in rank order, weighted by samples; adds the error of its piece
-//      in the step before; and sends the average as codes and scales to all ranks (all_gather).
+//   1. Each rank adds the residual of the previous step, splits the bucket into a piece for each rank, and sends every
+//      piece as codes and scales (all_to_all).
+//   2. Each rank sums the received pieces, in f32 and in rank order, weighted by samples; adds the residual of its
+//      average in the previous step; and sends the average as codes and scales to all ranks (all_gather).
 //   3. Every rank decodes the same bytes, so all have the same gradients.
 //
-// A rank sends (world - 1) / world of a quarter of the bucket twice: a quarter of the bytes of the all-reduce of f32.
+// A rank sends (world - 1) / world of a quarter of the bucket, twice: a quarter of the bytes of an all-reduce of f32.
 #pragma once
 
 #include <vector>
@@ -28,13 +28,13 @@ class Int8Exchange final : public BucketExchange {
     bool restore(std::span<const std::byte> from) override;
 
   private:
-    /// A rank's piece of a bucket on the wire: samples, a scale for each block, the codes.
+    /// Buffers of a bucket in the wire format: per piece its samples, a scale for each block, and the codes.
     struct Staging {
-        std::size_t piece_elements = 0;  ///< a multiple of a block; the last pieces may reach beyond the bucket
+        std::size_t piece_elements = 0;  ///< a multiple of int8_block; the last pieces may extend beyond the bucket
         std::size_t piece_bytes = 0;
         Buffer outgoing{};  ///< a piece for each rank; in the second leg the averages of all pieces
         Buffer incoming{};
-        std::vector<float> lost_average;  ///< of this rank's piece
+        std::vector<float> lost_average;  ///< residual of the average of this rank's piece
     };
 
     void encode(const GradientBucket& bucket, Staging& staging);

@@ -40,8 +40,8 @@ Result<void> PowerExchange::prepare(const ExchangeTerms& terms, std::span<const 
     return memory.take(terms);
 }
 
-/// The next step of the power method starts where this one ended. A column that is zero (there was less to send than
-/// fits) would stay so for ever, and one that is no number too: those start anew.
+/// Keeps Q: the power method continues from it in the next step. A column of zeros (the gradient had a smaller rank)
+/// would stay zero for ever, and NaNs or infinities would stay too, so such columns are initialised anew.
 void PowerExchange::keep_for_next(const PowerMatrix& matrix, const float* q) {
     auto& kept = q_[static_cast<std::size_t>(matrix.slice.parameter)];
     for (std::size_t c = 0; c < settings_.columns; ++c) {
@@ -75,7 +75,7 @@ void PowerExchange::project(const GradientBucket& bucket, Staging& staging) {
     float* const gradients = floats(bucket.gradients);
     for (const auto& matrix : staging.plan.matrices) {
         float* const m = gradients + matrix.slice.offset;
-        // A rank that only keeps company has no say, and what it lost waits for a gradient that counts.
+        // A rank without samples adds nothing; its residuals wait for a step with samples.
         if (bucket.samples > 0) {
             for (std::size_t i = 0; i < matrix.slice.count; ++i) m[i] += residual[matrix.slice.offset + i];
         }

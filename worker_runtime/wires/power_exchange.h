@@ -1,15 +1,15 @@
 // PowerSGD: Vogels, Karimireddy, Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression", NeurIPS 2019, algorithm 1.
 //
-// A gradient M of n x m (the first dimension by the rest) is approximated by P Q', with r columns each, by one step of
-// the power method from the Q of the step before:
+// A gradient M of n x m (the first dimension by the product of the others) is approximated by P Q', each with r
+// columns. Each step makes one iteration of the power method, from the previous step's Q:
 //
-//   1. M += what was lost before.  P = M Q, averaged over ranks
-//   2. P's columns are made orthonormal.  Q = M' P, averaged
-//   3. M becomes P Q'; what differs is lost for now
+//   1. M += residual.  P = M Q, averaged over ranks
+//   2. The columns of P are made orthonormal.  Q = M' P, averaged
+//   3. M becomes P Q'; the difference is the new residual
 //
-// r (n + m) numbers travel instead of n m. Parameters that this would not make at least half as large (all vectors)
-// travel as they are, beside the P of the same bucket. All sums run in f32, but for those of step 2's lengths and
-// angles. Only gradients of f32 are compressed.
+// r (n + m) numbers are sent instead of n m. Parameters that this would not shrink to half or less (all vectors, for
+// example) are sent uncompressed, together with the P of the same bucket. Sums are in f32, except those for lengths and
+// angles in step 2. Only gradients of f32 are compressed.
 #pragma once
 
 #include <vector>
@@ -36,7 +36,7 @@ class PowerExchange final : public BucketExchange {
   private:
     struct Staging {
         PowerPlan plan;
-        Buffer first{};   ///< all P, then the others
+        Buffer first{};   ///< all P, then the uncompressed gradients
         Buffer second{};  ///< all Q
     };
 
@@ -52,7 +52,7 @@ class PowerExchange final : public BucketExchange {
     Memory memory_;
     Residuals residuals_;
     std::vector<Staging> staging_;
-    std::vector<std::vector<float>> q_;  ///< of each parameter, column by column; empty where it is not compressed
+    std::vector<std::vector<float>> q_;  ///< Q of each parameter, by columns; empty if not compressed
 };
 
 }  // namespace muster::runtime

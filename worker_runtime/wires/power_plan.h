@@ -1,4 +1,4 @@
-// The plan of PowerSGD for a bucket, on host or GPU: which gradients are compressed, and where everything is.
+// The plan of PowerSGD for a bucket, on host or GPU: which gradients are compressed, and the offsets of all parts.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace muster::runtime {
 
-/// A gradient as a matrix; its P and Q lie at offsets among those of the bucket.
+/// A gradient as a matrix, and the offsets of its P and Q among those of the bucket.
 struct PowerMatrix {
     BucketSlice slice;
     std::size_t rows = 0;
@@ -18,18 +18,18 @@ struct PowerMatrix {
     std::size_t q_offset = 0;
 };
 
-/// Of a bucket. The first leg carries all P and then the others, the second one all Q.
+/// The plan of one bucket. The first leg sends all P, then the uncompressed gradients; the second one sends all Q.
 struct PowerPlan {
     std::vector<PowerMatrix> matrices;
-    std::vector<BucketSlice> others;  ///< as they are
+    std::vector<BucketSlice> others;  ///< sent uncompressed
     std::size_t p_elements = 0;
     std::size_t q_elements = 0;
     std::size_t other_elements = 0;
 };
 
 struct PowerSettings {
-    std::size_t columns = 1;       ///< of P and Q: r
-    std::uint64_t start_step = 0;  ///< steps before travel as they are, while gradients change fast
+    std::size_t columns = 1;       ///< r, the number of columns of P and Q
+    std::uint64_t start_step = 0;  ///< earlier steps are not compressed, because gradients change fast at first
 
     [[nodiscard]] std::string name() const;
     [[nodiscard]] PowerPlan plan(std::span<const Parameter> parameters, const GradientBucket& bucket) const;

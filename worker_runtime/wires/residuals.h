@@ -1,5 +1,5 @@
-// The errors of compression, which are added to the next step's gradients (error feedback: Seide et al., Interspeech
-// 2014; Karimireddy et al., ICML 2019). Laid out as the buckets, and moved with the parameters to new buckets.
+// Compression errors, added to the next step's gradients (error feedback: Seide et al., Interspeech 2014; Karimireddy
+// et al., ICML 2019). They have the layout of the buckets, and move with the parameters to new buckets.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,13 @@
 
 namespace muster::runtime {
 
-/// For BucketExchange::keep().
+/// Appends values for BucketExchange::keep().
 inline void add_bytes(std::vector<std::byte>& to, std::span<const float> values) {
     const auto bytes = std::as_bytes(values);
     to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
-/// For restore(): the next values of `from`, which gets shorter. False: there are too few.
+/// Reads and removes the next values of `from`, for restore(). Returns false if there are too few.
 inline bool take_bytes(std::span<const std::byte>& from, std::span<float> values) {
     const auto bytes = std::as_writable_bytes(values);
     if (from.size() < bytes.size()) return false;
@@ -27,7 +27,7 @@ inline bool take_bytes(std::span<const std::byte>& from, std::span<float> values
 
 class Residuals {
   public:
-    /// Memory for the buckets of f32, with what is known of their parameters.
+    /// Lays out memory for the buckets of f32, and keeps the values of their parameters; new values are 0.
     void prepare(std::span<const Parameter> parameters, std::span<const GradientBucket> buckets) {
         std::vector<std::vector<float>> known(parameters.size());
         for (std::size_t i = 0; i < places_.size(); ++i) {

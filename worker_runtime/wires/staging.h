@@ -1,4 +1,4 @@
-// Working memory of an exchange beside the buckets.
+// Working memory of an exchange, in addition to the buckets.
 #pragma once
 
 #include <utility>
@@ -9,13 +9,13 @@
 
 namespace muster::runtime {
 
-/// Collects what is needed, takes it all at once, and says where each piece lies. Memory that is large enough already
-/// is used again, but not cleared.
+/// Collects the requests for memory, allocates all at once, and assigns the addresses. Memory that is large enough is
+/// reused without clearing it.
 class StagingPlan {
   public:
     explicit StagingPlan(Memory& memory) : memory_(memory) {}
 
-    /// `place` becomes `wish` with an address, each at a page, when take() returns; it must stay until then.
+    /// take() sets `place` to `wish` with a page-aligned address; `place` must stay valid until then.
     void add(Buffer& place, const Buffer& wish) {
         place = wish;
         pieces_.emplace_back(&place, total_bytes_);
@@ -23,7 +23,7 @@ class StagingPlan {
             (wish.size_bytes() + bucket_alignment_bytes - 1) / bucket_alignment_bytes * bucket_alignment_bytes;
     }
 
-    /// Every rank must have added the same.
+    /// Allocates the memory. Every rank must have added the same requests.
     Result<void> take(const ExchangeTerms& terms) {
         if (memory_.size_bytes() < total_bytes_) {
             memory_ = Memory();

@@ -83,4 +83,14 @@ std::string own_v1_cgroup_directory(std::string_view mountinfo, std::string_view
     return {};
 }
 
+std::vector<std::string> group_and_ancestors(std::string directory) {
+    std::vector<std::string> all;
+    while (!directory.empty()) {
+        all.push_back(directory);
+        const auto end = directory.rfind('/');
+        directory.resize(end == std::string::npos ? 0 : end);
+    }
+    return all;
+}
+
 }  // namespace muster

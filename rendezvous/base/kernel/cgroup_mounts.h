@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace muster {
 
@@ -14,5 +15,9 @@ std::string own_cgroup_directory(std::string_view mountinfo, std::string_view cg
 
 /// The same in the v1 hierarchy of that controller.
 std::string own_v1_cgroup_directory(std::string_view mountinfo, std::string_view cgroup, std::string_view controller);
+
+/// `directory` and those above it, up to a mount's root and beyond: not all of them need to be groups. Empty for an
+/// empty one.
+std::vector<std::string> group_and_ancestors(std::string directory);
 
 }  // namespace muster

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdint>
 
 #include "rendezvous/base/kernel/cgroup_mounts.h"
 #include "rendezvous/base/kernel/first_line.h"
@@ -24,29 +23,27 @@ std::size_t host_memory_bytes() {
 
 }  // namespace
 
-std::size_t lowest_memory_limit(std::string directory, const std::string& file) {
-    std::size_t lowest = 0;
-    for (; !directory.empty(); directory.resize(directory.rfind('/'))) {
-        std::uint64_t limit = 0;  // "max": no limit
-        if (parse_number(first_line(cat(directory, '/', file)), limit) && limit > 0)
-            lowest = lowest == 0 ? limit : std::min<std::size_t>(lowest, limit);
-        if (directory.rfind('/') == std::string::npos) break;
-    }
-    return lowest;
+std::vector<MemoryGroup> memory_groups(const std::string& root) {
+    const auto mounts = read_file(root + "/proc/self/mountinfo");
+    const auto own = read_file(root + "/proc/self/cgroup");
+    std::vector<MemoryGroup> groups;
+    for (const auto& directory : group_and_ancestors(own_cgroup_directory(mounts, own)))
+        groups.push_back({root + directory, "memory.max", "memory.current", "inactive_file", "active_file"});
+    for (const auto& directory : group_and_ancestors(own_v1_cgroup_directory(mounts, own, "memory")))
+        groups.push_back({root + directory, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file",
+                          "total_active_file"});
+    return groups;
 }
 
-std::size_t memory_budget_bytes() {
-    const auto mounts = read_file("/proc/self/mountinfo");
-    const auto own = read_file("/proc/self/cgroup");
+std::size_t memory_budget_bytes(const std::string& root) {
     const auto host = host_memory_bytes();
     auto limit = host == 0 ? 2 * unlimited_bytes_max : host;
     bool is_limited = false;
-    for (const auto group :
-         {lowest_memory_limit(own_cgroup_directory(mounts, own), "memory.max"),
-          lowest_memory_limit(own_v1_cgroup_directory(mounts, own, "memory"), "memory.limit_in_bytes")}) {
-        // Without a limit v1 shows a number that no host has.
-        if (group == 0 || group >= limit) continue;
-        limit = group;
+    for (const auto& group : memory_groups(root)) {
+        std::size_t bytes = 0;  // "max": no limit. Without one v1 shows a number that no host has.
+        if (!parse_number(first_line(cat(group.directory, '/', group.limit_file)), bytes) || bytes == 0) continue;
+        if (bytes >= limit) continue;
+        limit = bytes;
         is_limited = true;
     }
     return is_limited ? limit / 2 : std::min(limit / 2, unlimited_bytes_max);

@@ -22,13 +22,11 @@ std::optional<std::uint64_t> number_in(const std::string& path) {
     return number;
 }
 
-/// From `path` upwards, as far as there are groups.
-void add_groups(std::vector<Group>& groups, std::string path) {
-    for (; !path.empty(); path.resize(path.rfind('/'))) {
+void add_groups(std::vector<Group>& groups, std::string own) {
+    for (const auto& path : group_and_ancestors(std::move(own))) {
         const auto max = number_in(cat(path, "/pids.max"));
         const auto count = number_in(cat(path, "/pids.current"));
         if (max && count) groups.push_back({path, *max, *count});
-        if (path.rfind('/') == std::string::npos) return;
     }
 }
 

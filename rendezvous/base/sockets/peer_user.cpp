@@ -1,10 +1,14 @@
 #include "rendezvous/base/sockets/peer_user.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
+#include <linux/nsfs.h>
 #include <linux/sock_diag.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,6 +51,17 @@ Key key_of(const SocketAddress& address) {
 
 using Holder = PeerUsers::Holder;
 
+/// True if this process's user namespace owns its network namespace, as in a container with a network of its own: then
+/// no user from outside has a socket here.
+bool network_is_ours() {
+    const FileDescriptor network(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+    const FileDescriptor owner(network.valid() ? ::ioctl(network.get(), NS_GET_USERNS) : -1);
+    struct stat theirs {};
+    struct stat ours {};
+    return owner.valid() && ::fstat(owner.get(), &theirs) == 0 && ::stat("/proc/self/ns/user", &ours) == 0 &&
+           theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
+}
+
 /// TCP_LISTEN of <netinet/tcp.h>, which does not go together with the kernel's headers.
 constexpr unsigned char listening = 10;
 
@@ -55,7 +70,7 @@ constexpr Duration list_age_max = 5s;
 
 /// A socket whose descriptor is closed has no inode, and the kernel then reports user 0: it must not pass for root's.
 Holder holder(std::uint32_t inode, uid_t user) {
-    return {.is_here = true, .user = inode == 0 ? std::nullopt : std::optional(user)};
+    return {.is_here = true, .user = inode == 0 ? std::nullopt : one_user(user)};
 }
 
 struct Question {
@@ -148,7 +163,25 @@ std::optional<uid_t> peer_user(int socket) {
     ucred peer{};
     socklen_t size = sizeof peer;
     if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
-    return peer.uid;
+    return one_user(peer.uid);
+}
+
+std::optional<uid_t> one_user(uid_t number) {
+    static const uid_t overflow = [] {
+        uid_t set = 65'534;
+        parse_number(trim(read_file("/proc/sys/kernel/overflowuid")), set);
+        return set;
+    }();
+    if (number != overflow) return number;
+    // "         0       1000          1": inside, outside, count.
+    std::uint64_t known = 0;
+    const auto map = read_file("/proc/self/uid_map");
+    for (const auto line : split(map, '\n')) {
+        std::uint64_t count = 0;
+        if (parse_number(line.substr(line.rfind(' ') + 1), count)) known += count;
+    }
+    constexpr std::uint64_t all = 0xFFFF'FFFF;  // -1 is no user
+    return known >= all || network_is_ours() ? std::optional(number) : std::nullopt;
 }
 
 bool peer_is_our_user(int socket) {

@@ -15,8 +15,14 @@
 namespace muster {
 
 /// The effective user id that the peer of a Unix socket had when it called connect() or listen(), in this process's
-/// user namespace (65534 for a user who has no number there). Nothing where the kernel reports none.
+/// user namespace. Nothing where the kernel reports none, or one that may be any of several users (`one_user`).
 std::optional<uid_t> peer_user(int socket);
+
+/// The user of this number, as the kernel reports it. In a user namespace that does not map all users, the kernel
+/// reports each user without a number there as kernel.overflowuid (65534): nothing then, also where this process's own
+/// user has no number. So nobody passes for anybody else by having none. Where the namespace has a network of its own,
+/// no others are there, and the number counts.
+std::optional<uid_t> one_user(uid_t number);
 
 /// True if the peer's user is this process's effective one. Root is another user.
 bool peer_is_our_user(int socket);

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <net/if.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -104,6 +105,15 @@ std::string SocketAddress::numeric() const {
         ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(storage_).sin_addr, text.data(), text.size());
     }
     return text.data();
+}
+
+std::string source_of(const std::string& numeric) {
+    in6_addr address{};
+    if (::inet_pton(AF_INET6, numeric.c_str(), &address) != 1 || IN6_IS_ADDR_LINKLOCAL(&address)) return numeric;
+    constexpr std::size_t network_bytes = 8;
+    std::fill_n(address.s6_addr + network_bytes, sizeof address.s6_addr - network_bytes, std::uint8_t{0});
+    char text[INET6_ADDRSTRLEN];
+    return std::string(::inet_ntop(AF_INET6, &address, text, sizeof text)) + "/64";
 }
 
 }  // namespace muster

@@ -44,4 +44,9 @@ class SocketAddress {
     socklen_t size_ = sizeof(sockaddr_storage);
 };
 
+/// Whom a numeric address belongs to, for limits per source: the address itself, and of IPv6 the network of 64 bits
+/// ("2001:db8:0:7::/64"), because a host has as many addresses there as it likes. Link-local ones stay whole: all hosts
+/// of a link share that network.
+std::string source_of(const std::string& numeric);
+
 }  // namespace muster

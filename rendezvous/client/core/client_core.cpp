@@ -15,6 +15,7 @@ ClientCore::ClientCore(ClientConfig config)
     : config_(std::move(config)),
       backoff_(config_.backoff_min),
       fencing_({.job = config_.job, .lease = config_.lease, .lost_timeout = config_.lost_timeout}),
+      peer_proof_(config_.peers_secret, config_.secret_seed),
       lines_(config_.endpoint, config_.job, config_.leader_is_supplied, config_.endpoint_option) {}
 
 // ---- the supervisor's verbs ----
@@ -123,7 +124,8 @@ std::vector<ClientOutput> ClientCore::step(const ClientInput& input, Instant now
     return settle(now);
 }
 
-native::PeerAnswer ClientCore::answer(const native::PeerAsk& ask, Instant now) {
+std::optional<native::PeerAnswer> ClientCore::answer(const native::PeerAsk& ask, Instant now) {
+    if (!peer_proof_.accept(ask)) return std::nullopt;
     native::PeerAnswer answer;
     // A question for another node, which arrived here because two hosts share an address (a bridge's), gets no answer.
     if (ask.job != config_.job || !round_known() || ask.group_rank != assigned_->group_rank) return answer;
@@ -135,6 +137,7 @@ native::PeerAnswer ClientCore::answer(const native::PeerAsk& ask, Instant now) {
         promised_until_ = now + fencing_.promise();
     else if (has_choice() && link_ == Link::open && link_answered_)
         answer.leader = describe(endpoint());
+    peer_proof_.sign(ask, answer);
     return answer;
 }
 
@@ -209,6 +212,10 @@ void ClientCore::distrust(std::string why, Instant now) {
     retry_later(now);
 }
 
+static std::uint32_t saturated_ms(Duration duration) {
+    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(duration / 1ms, 0, UINT32_MAX));
+}
+
 /// Sends the whole state in one write, because the daemon may have missed any part of it.
 void ClientCore::introduce(Instant now) {
     reports_held_ = offset_.is_stale() && sends_times();
@@ -218,7 +225,9 @@ void ClientCore::introduce(Instant now) {
             break;
         case Membership::in_round:
         case Membership::drained:
-            if (assigned_) say(native::Resume{assigned_->round, succeeded_, as_joined_, *assigned_});
+            if (assigned_)
+                say(native::Resume{assigned_->round, succeeded_, as_joined_, *assigned_,
+                                   saturated_ms(config_.stop_grace)});
             if (!reports_held_) send_reports(now);
             break;
         case Membership::leaving:
@@ -371,13 +380,15 @@ void ClientCore::retry_later(Instant now) {
 // ---- answers of peers ----
 
 void ClientCore::on(const PeerAnswered& input, Instant now) {
-    fencing_.answered(input.group_rank, input.answer);
-    const bool peer_has_daemon =
-        input.answer && assigned_ && input.answer->round == assigned_->round && !input.answer->leader_lost;
+    // Whoever cannot prove its answer is not that peer, and has said nothing.
+    const auto answer =
+        input.answer && peer_proof_.is_genuine(input.group_rank, *input.answer) ? input.answer : std::nullopt;
+    fencing_.answered(input.group_rank, answer);
+    const bool peer_has_daemon = answer && assigned_ && answer->round == assigned_->round && !answer->leader_lost;
     if (!peer_has_daemon) return;
     // This peer has reached the next leader while this node waits for the lost one.
     const bool is_old = now >= attempted_at_ + config_.lease / 20;
-    auto leader = parse_endpoint(input.answer->leader, 0);
+    auto leader = parse_endpoint(answer->leader, 0);
     const bool is_useful = leader && leader->port != 0 && !config_.leader_is_supplied && !(*leader == endpoint()) &&
                            !is_silent(*leader, now);
     const bool in_vain = has_choice() && (link_ == Link::connecting || !link_answered_) && (is_old || is_useful);

@@ -19,6 +19,7 @@
 #include "rendezvous/base/time.h"
 #include "rendezvous/client/core/clock_offset.h"
 #include "rendezvous/client/core/fencing.h"
+#include "rendezvous/client/core/peer_proof.h"
 #include "rendezvous/client/core/waiting_lines.h"
 #include "rendezvous/wire/native/messages.h"
 #include "rendezvous/wire/native/secret.h"
@@ -42,8 +43,10 @@ struct ClientConfig {
     Duration backoff_max = 500ms;
     Duration lease = 5s;
     Duration lost_timeout = 60s;  ///< --rdzv-lost-timeout
+    Duration stop_grace = 30s;    ///< --shutdown-timeout: how long workers here may take to stop
     native::KeyedHash secret;     ///< the job's secret; empty: none
     std::string secret_seed;      ///< random bytes for this agent's challenges
+    RoundSecret peers_secret;     ///< proves the questions between agents; empty: no secret
 };
 
 // ---- inputs ----
@@ -146,8 +149,8 @@ class ClientCore {
     /// The target of Connect now.
     [[nodiscard]] const Endpoint& endpoint() const;
     /// The answer to PeerAsk. "Lost" is a promise: this node joins no other round while the asker relies on it
-    /// (fencing.h).
-    native::PeerAnswer answer(const native::PeerAsk& ask, Instant now);
+    /// (fencing.h). Empty: nobody of the round asks this, or has asked it before (peer_proof.h).
+    std::optional<native::PeerAnswer> answer(const native::PeerAsk& ask, Instant now);
     /// Whether the driver may feed the guardian now (Fencing::may_feed). Call it at least each lease/10.
     [[nodiscard]] bool may_feed(Instant now) const { return fencing_.may_feed(heard_until_, now); }
 
@@ -310,6 +313,7 @@ class ClientCore {
     Instant heard_until_;  ///< When the last message was sent that the daemon is known to have received.
     ClockOffset offset_;
     Fencing fencing_;
+    PeerProof peer_proof_;
     Instant promised_until_ = Instant::min();
     /// Since when the daemon holds back a decision for this node. The lost timeout applies.
     std::optional<Instant> held_back_since_;

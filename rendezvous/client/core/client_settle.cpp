@@ -51,8 +51,10 @@ void ClientCore::settle_ping(Instant now) {
 void ClientCore::settle_fencing(Instant now) {
     if (!fencing_.watching()) return;
     auto step = fencing_.step(heard_until_, now);
+    if (!step.ask.empty()) peer_proof_.next_question();
     for (auto& peer : step.ask) {
-        native::PeerAsk question{config_.job, assigned_->round, peer.group_rank};
+        native::PeerAsk question{.job = config_.job, .round = assigned_->round, .group_rank = peer.group_rank};
+        peer_proof_.sign(question);
         out_.push_back(QueryPeer{std::move(peer), std::move(question), fencing_.ask_timeout()});
     }
     if (step.fenced) out_.push_back(Fenced{*std::move(step.fenced)});

@@ -1,22 +1,24 @@
 #include "rendezvous/rounds/ledgers/gate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::rendezvous {
 
-std::string Gate::nonce() {
-    return hash_(cat("muster nonce ", ++nonce_count_, ' ', seed_));
+Gate::Question Gate::ask(std::string_view job) {
+    auto hashes = hashes_(job);
+    auto nonce = hashes.front()(cat("muster nonce ", ++nonce_count_, ' ', seed_));
+    return {std::move(nonce), std::move(hashes)};
 }
 
-bool Gate::is_right(const native::Hello& hello, std::string_view nonce, std::string_view proof) const {
-    return same_digest(native::proof_of(hash_, native::Prover::agent, hello, nonce), proof);
-}
-
-std::string Gate::proof(const native::Hello& hello, std::string_view nonce) const {
-    return native::proof_of(hash_, native::Prover::daemon, hello, nonce);
+std::optional<std::string> Gate::answer(const Question& asked, const native::Hello& hello, std::string_view proof) {
+    for (const auto& hash : asked.hashes)
+        if (same_digest(native::proof_of(hash, native::Prover::agent, hello, asked.nonce), proof))
+            return native::proof_of(hash, native::Prover::daemon, hello, asked.nonce);
+    return std::nullopt;
 }
 
 void Gate::note_wrong(const std::string& source, Instant now) {

@@ -1,10 +1,11 @@
-// Checks proofs of the job's secret, and limits wrong proofs per address. Pure.
+// Checks proofs of a job's secret, and limits wrong proofs per address. Pure.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/native/secret.h"
@@ -19,15 +20,21 @@ class Gate {
     /// Addresses that are remembered; beyond it the oldest is forgotten.
     static constexpr std::size_t sources_max = 1000;
 
-    /// `hash` empty: there is no secret, and everybody is let in. `seed`: bytes that nobody can guess.
-    Gate(native::KeyedHash hash, std::string seed) : hash_(std::move(hash)), seed_(std::move(seed)) {}
+    /// What a connection has to prove.
+    struct Question {
+        std::string nonce;
+        std::vector<native::KeyedHash> hashes;  ///< that are accepted
+    };
 
-    [[nodiscard]] bool is_locked() const { return static_cast<bool>(hash_); }
-    /// A challenge for a new connection; never the same twice.
-    std::string nonce();
-    [[nodiscard]] bool is_right(const native::Hello& hello, std::string_view nonce, std::string_view proof) const;
-    /// The daemon's own.
-    [[nodiscard]] std::string proof(const native::Hello& hello, std::string_view nonce) const;
+    /// `hashes` empty: there is no secret, and everybody is let in. `seed`: bytes that nobody can guess.
+    Gate(native::HashesOf hashes, std::string seed) : hashes_(std::move(hashes)), seed_(std::move(seed)) {}
+
+    [[nodiscard]] bool is_locked() const { return static_cast<bool>(hashes_); }
+    /// For a new connection; the nonce is never the same twice.
+    Question ask(std::string_view job);
+    /// The daemon's own proof, with the hash that the agent's has; nothing if the agent's is wrong.
+    [[nodiscard]] static std::optional<std::string> answer(const Question& asked, const native::Hello& hello,
+                                                           std::string_view proof);
 
     /// A wrong proof came from there.
     void note_wrong(const std::string& source, Instant now);
@@ -39,7 +46,7 @@ class Gate {
         Instant since;
     };
 
-    native::KeyedHash hash_;
+    native::HashesOf hashes_;
     std::string seed_;
     std::uint64_t nonce_count_ = 0;
     std::map<std::string, Source> sources_;

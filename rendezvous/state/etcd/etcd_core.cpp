@@ -284,7 +284,7 @@ void EtcdCore::step_down(std::string why, Instant now) {
     fence_ = 0;
     const auto role = std::exchange(role_, Role::follows);
     if (role == Role::leads && !resigned_) out_.push_back(LogNote{cat("this daemon is no longer the leader: ", why)});
-    // Also when another daemon was the leader: it may not be any more.
+    // The previous leader may not be the leader any more either.
     known_leader_.reset();
     follow({});
 }

@@ -26,7 +26,7 @@ struct EtcdConfig {
     std::string prefix = "muster/";
     std::string self;                ///< this daemon's endpoint for agents, "gpu07:29400"; no blanks
     bool is_of_one_job = false;      ///< remove the prefix at the end when nothing is kept below it
-    bool candidate = true;           ///< false: only follow who the leader is
+    bool candidate = true;           ///< false: only follows the leader
     std::string user;                ///< etcd user; empty: none
     std::string password;            ///< password of `user`
     std::size_t endpoint_count = 1;  ///< number of etcd members; a failure moves on to the next
@@ -86,7 +86,7 @@ class EtcdCore {
     [[nodiscard]] bool resigned() const { return resigned_; }
 
     [[nodiscard]] Instant deadline() const;
-    /// Until when this daemon may act as the leader, by its own clock; Instant::min() when it is not the leader.
+    /// The end of this daemon's leadership by its own clock; Instant::min() if it is not the leader.
     [[nodiscard]] Instant leads_until() const { return role_ == Role::leads ? lease_until_ : Instant::min(); }
 
   private:

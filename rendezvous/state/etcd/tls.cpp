@@ -26,7 +26,7 @@ Error unusable(std::string_view what, const std::string& path, const error_code&
     return {Errc::invalid_argument, cat(what, " ", path, ": ", failure.message())};
 }
 
-/// OpenSSL would wait for a pipe's writer for ever. OpenSSL itself reports a missing file.
+/// OpenSSL would wait for a pipe's writer for ever. A missing file is reported by OpenSSL itself.
 Result<void> check_kind(std::string_view what, const std::string& path) {
     error_code unknown;
     const auto kind = std::filesystem::status(path, unknown).type();
@@ -35,7 +35,7 @@ Result<void> check_kind(std::string_view what, const std::string& path) {
                  cat(what, " ", path, ": not a regular file; write the text to a file and name that file")};
 }
 
-/// Checks the client certificate here, because the server only reports that it is bad.
+/// Checks the client certificate here, because the server reports only that it is bad.
 Result<void> check_dates(SSL_CTX* context, const std::string& path) {
     const X509* own = ::SSL_CTX_get0_certificate(context);
     if (own == nullptr) return {};

@@ -137,7 +137,7 @@ class EtcdQuestion {
         call(member, Authenticate{place_.login.user, place_.login.password}, {},
              [this, member](const Result<EtcdAnswer>& answer) {
                  if (answer) return read(member, std::get<TokenReply>(*answer).token);
-                 if (answer.error().code == Errc::unsupported) return read(member, {});  // it has no users
+                 if (answer.error().code == Errc::unsupported) return read(member, {});  // etcd has no users
                  failures_[member] = answer.error();
              });
     }

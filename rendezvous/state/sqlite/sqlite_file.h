@@ -22,7 +22,7 @@ namespace muster::rendezvous {
 
 class SqliteFile {
   public:
-    /// "mstr"; distinguishes our files from other programs' databases.
+    /// "mstr"; distinguishes muster's files from other programs' databases.
     static constexpr std::int64_t application_id = 0x6d737472;
     /// The version of the tables. The records have their own version (rounds/job_record.h).
     static constexpr std::int64_t layout_version = 1;

@@ -16,6 +16,7 @@ enum class Type : std::uint8_t {
     round_ended = 65,
     notice = 66,
     offer = 67,
+    ranks_key = 68,
 };
 constexpr std::uint8_t first_agent_type = 64;
 
@@ -57,6 +58,10 @@ struct Encoder {
     void operator()(const Offer& m) const {
         put(out, Type::offer);
         put_handover(m);
+    }
+    void operator()(const RanksKey& m) const {
+        put(out, Type::ranks_key);
+        out.raw(m.key);
     }
     void put_handover(const auto& m) const {
         out.number(static_cast<std::uint8_t>(m.kind));
@@ -147,6 +152,7 @@ Result<Message> decode(std::string_view datagram, Sender sender) {
         case Type::round_ended: message = RoundEnded{take_text(in, sentence_bytes_max)}; break;
         case Type::notice: message = take_notice(in); break;
         case Type::offer: message = take_handover<Offer>(in); break;
+        case Type::ranks_key: message = RanksKey{std::string(in.raw(ranks_key_bytes))}; break;
         default: return Error{Errc::unsupported, cat("type ", type, " on the agent-worker channel is not known here")};
     }
     if (!in.finished()) return Error{Errc::bad_frame, cat("a damaged ", name(message), " on the agent-worker channel")};
@@ -161,6 +167,7 @@ std::string_view name(const Message& message) {
         std::string_view operator()(const Heartbeat&) const { return "Heartbeat"; }
         std::string_view operator()(const Give&) const { return "Give"; }
         std::string_view operator()(const Offer&) const { return "Offer"; }
+        std::string_view operator()(const RanksKey&) const { return "RanksKey"; }
         std::string_view operator()(const RoundEnded&) const { return "RoundEnded"; }
         std::string_view operator()(const Notice&) const { return "Notice"; }
     };

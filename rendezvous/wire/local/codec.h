@@ -12,6 +12,7 @@
 //   65    RoundEnded   text why (<= 1024)
 //   66    Notice       i64 step, text why (<= 1024)
 //   67    Offer        u8 kind, u64 size_bytes; one descriptor beside the bytes
+//   68    RanksKey     32 bytes
 //
 // Types below 64 are the worker's, the others the agent's.
 #pragma once
@@ -30,6 +31,7 @@ inline constexpr std::size_t datagram_bytes_max = 2048;
 inline constexpr std::size_t name_bytes_max = 255;
 inline constexpr std::size_t sentence_bytes_max = 1024;
 inline constexpr std::size_t path_bytes_max = 1024;
+inline constexpr std::size_t ranks_key_bytes = 32;
 
 enum class Sender { worker, agent };
 

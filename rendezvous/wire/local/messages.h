@@ -70,6 +70,13 @@ struct Offer {
     friend bool operator==(const Offer&, const Offer&) = default;
 };
 
+/// What the workers of this round share, and nobody else: they prove with it that they are ranks. Comes first on every
+/// connection, where MUSTER_RANKS_SECURITY announces it. It is derived from the job's key, which no worker learns.
+struct RanksKey {
+    std::string key;  ///< 32 bytes.
+    friend bool operator==(const RanksKey&, const RanksKey&) = default;
+};
+
 /// The round is over; a stop signal follows. Leave at once, and do not save together with peers that may be dead.
 struct RoundEnded {
     std::string why;
@@ -83,6 +90,6 @@ struct Notice {
     friend bool operator==(const Notice&, const Notice&) = default;
 };
 
-using Message = std::variant<Hello, Progress, Section, Heartbeat, Give, Offer, RoundEnded, Notice>;
+using Message = std::variant<Hello, Progress, Section, Heartbeat, Give, Offer, RanksKey, RoundEnded, Notice>;
 
 }  // namespace muster::local

@@ -40,6 +40,9 @@ constexpr std::array<Kind, std::variant_size_v<Message>> kinds{{
     {0x1F, Sender::daemon, "JobSeen"},        {0x20, Sender::daemon, "StateStalled"},
 }};
 
+/// A reader keeps no larger buffer between messages: nobody charges for it then.
+constexpr std::size_t kept_buffer_bytes = 1024;
+
 constexpr std::size_t frame_bytes_max(Sender sender) {
     switch (sender) {
         case Sender::agent: return agent_frame_bytes_max;
@@ -103,7 +106,10 @@ Result<std::optional<Message>> FrameReader::next() {
                           std::make_index_sequence<std::variant_size_v<Message>>{});
     if (!message) return refuse(Errc::bad_frame, cat("a damaged ", kind->name));
     taken_ += frame_header_bytes + length;
-    if (taken_ == buffer_.size() || taken_ >= agent_frame_bytes_max) {
+    if (taken_ == buffer_.size() && buffer_.capacity() > kept_buffer_bytes) {
+        std::string().swap(buffer_);
+        taken_ = 0;
+    } else if (taken_ == buffer_.size() || taken_ >= agent_frame_bytes_max) {
         buffer_.erase(0, taken_);
         taken_ = 0;
     }

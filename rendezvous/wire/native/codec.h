@@ -42,6 +42,8 @@ class FrameReader {
     void append(std::string_view bytes) { buffer_.append(bytes); }
     /// Bytes of a message that has not come whole.
     [[nodiscard]] std::size_t held_bytes() const { return buffer_.size() - taken_; }
+    /// The buffer's memory, with its unused room. Between messages at most 1 KiB.
+    [[nodiscard]] std::size_t heap_bytes() const { return buffer_.capacity(); }
 
     /// The next message, or nothing when more bytes are needed. An error (bad_frame, limit_exceeded; the context names
     /// the message and what is wrong) is final: the stream cannot be trusted again, and every later call repeats it.

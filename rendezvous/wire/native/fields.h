@@ -178,6 +178,7 @@ void fields(auto& v, Is<Resume> auto& m) {
     v.flag(m.succeeded);
     v.part(m.as_joined);
     v.part(m.as_assigned);
+    v.number(m.stop_grace_ms);
 }
 
 void fields(auto& v, Is<Ping> auto& m) {
@@ -341,12 +342,17 @@ void fields(auto& v, Is<PeerAsk> auto& m) {
     v.name(m.job);
     v.number(m.round);
     v.number(m.group_rank);
+    v.number(m.asker);
+    v.number(m.number);
+    v.bytes(m.nonce, challenge_bytes_max);
+    v.bytes(m.proof, challenge_bytes_max);
 }
 
 void fields(auto& v, Is<PeerAnswer> auto& m) {
     v.number(m.round);
     v.flag(m.leader_lost);
     v.sentence(m.leader);
+    v.bytes(m.proof, challenge_bytes_max);
 }
 
 }  // namespace muster::native

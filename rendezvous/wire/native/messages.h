@@ -21,7 +21,7 @@
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 4;
+inline constexpr std::uint32_t protocol_version = 5;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.
@@ -99,9 +99,10 @@ struct Assigned {
 /// not.
 struct Resume {
     Round round = no_round;
-    bool succeeded = false;  ///< All local workers have exited with 0.
-    Join as_joined;          ///< The join of this node ...
-    Assigned as_assigned;    ///< ... and its assignment: a restarted daemon learns the round from them.
+    bool succeeded = false;                ///< All local workers have exited with 0.
+    Join as_joined;                        ///< The join of this node ...
+    Assigned as_assigned;                  ///< ... and its assignment: a restarted daemon learns the round from them.
+    std::uint32_t stop_grace_ms = 30'000;  ///< --shutdown-timeout here: how long its workers may take to stop.
     friend bool operator==(const Resume&, const Resume&) = default;
 };
 
@@ -372,6 +373,11 @@ struct PeerAsk {
     std::string job;
     Round round = no_round;
     std::uint32_t group_rank = 0;  ///< The queried group rank: an address may lead to another node of the job.
+    // Where the job has a key (client/core/peer_proof.h):
+    std::uint32_t asker = 0;   ///< The asker's group rank.
+    std::uint64_t number = 0;  ///< Of the asker's questions, from 1. It only grows.
+    std::string nonce = {};    ///< The asker's own.
+    std::string proof = {};
     friend bool operator==(const PeerAsk&, const PeerAsk&) = default;
 };
 
@@ -381,6 +387,7 @@ struct PeerAnswer {
     bool leader_lost = false;
     /// HOST:PORT of the daemon that it hears, where there are several; empty: none, or the only one.
     std::string leader = {};
+    std::string proof = {};  ///< Where the job has a key: of this answer to that question.
     friend bool operator==(const PeerAnswer&, const PeerAnswer&) = default;
 };
 

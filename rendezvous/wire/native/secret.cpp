@@ -4,6 +4,22 @@
 
 namespace muster::native {
 
+namespace {
+
+std::string described(std::string_view what, const PeerAsk& ask) {
+    std::string text;
+    ByteWriter out(text);
+    out.blob<std::uint32_t>(what);
+    out.number(ask.round);
+    out.number(ask.group_rank);
+    out.number(ask.asker);
+    out.number(ask.number);
+    out.blob<std::uint32_t>(ask.nonce);
+    return text;
+}
+
+}  // namespace
+
 std::string proof_of(const KeyedHash& hash, Prover prover, const Hello& hello, std::string_view nonce) {
     std::string text;
     ByteWriter out(text);
@@ -15,6 +31,19 @@ std::string proof_of(const KeyedHash& hash, Prover prover, const Hello& hello, s
     out.number(hello.connection);
     out.blob<std::uint32_t>(hello.challenge);
     out.blob<std::uint32_t>(nonce);
+    return hash(text);
+}
+
+std::string proof_of(const KeyedHash& hash, const PeerAsk& ask) {
+    return hash(described("muster question", ask));
+}
+
+std::string proof_of(const KeyedHash& hash, const PeerAsk& ask, const PeerAnswer& answer) {
+    std::string text = described("muster answer", ask);
+    ByteWriter out(text);
+    out.number(answer.round);
+    out.number<std::uint8_t>(answer.leader_lost ? 1 : 0);
+    out.blob<std::uint32_t>(answer.leader);
     return hash(text);
 }
 

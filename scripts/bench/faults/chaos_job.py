@@ -100,7 +100,7 @@ class ChaosJob:
         return speaker
 
     def start_daemon(self, *options):
-        self.daemon = self.spawn("daemon", "musterd", "--port", self.port, "--state", f"sqlite:{self.folder}/state.db",
+        self.daemon = self.spawn("daemon", "musterd", "--bind", "127.0.0.1", "--port", self.port, "--state", f"sqlite:{self.folder}/state.db",
                                  "--allow-faults", *options)
         self.until("listening musterd", lambda: any("listening" in line for _, line in self.daemon.lines), 20)
 

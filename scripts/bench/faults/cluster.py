@@ -72,7 +72,7 @@ class Cluster:
             self.hosts.command(host, [self.build / "bin" / program, *arguments]), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.scratch.name,
             env={**kept, "FAULTS_TAG": f"{self.tag} {host}", "ELASTIC_LOG": str(self.log), "TMPDIR": self.scratch.name,
-                 "OMP_NUM_THREADS": "1", **self.environment, **environment})
+                 "OMP_NUM_THREADS": "1", "HOME": self.scratch.name, "MUSTER_KEY": "the key of this bench", **self.environment, **environment})
         speaker = Speaker(host, process)
         self.everybody.append(speaker)
         return speaker

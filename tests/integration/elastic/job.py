@@ -90,6 +90,8 @@ class Job:
     def spawn(self, program, *arguments, stdout=None, stderr=None, before=(), **extra):
         """Starts one of our programs in the background, by the words that go before it if there are any; its streams go to
         files in the job's directory, or to the given descriptors."""
+        if program == "musterd" and "--port" in arguments and "--bind" not in arguments:
+            arguments = ("--bind", "127.0.0.1", *arguments)  # beyond loopback it would ask for a key
         number = len(self.launchers)
         with open(self.directory / f"{number}.out", "wb") as out, open(self.directory / f"{number}.err", "wb") as err:
             process = subprocess.Popen([*self.as_user(), *before, str(BIN / program), *map(str, arguments)], stdin=subprocess.DEVNULL,

@@ -1,12 +1,15 @@
 """Who may take part, where the job has a secret."""
+import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import unittest
+import urllib.request
 
 from drain_test import drain, node_name
-from job import Job, wait_for
+from job import BIN, WORKERS, Job, wait_for
 from nodes_test import job_status
 
 FAST = ("--lease", 2)
@@ -19,7 +22,128 @@ def secret_file(job, name, content, mode=0o600):
     return {"MUSTER_SECRET_FILE": str(path)}
 
 
+def listeners(job):
+    """The addresses at which processes of the job listen."""
+    lines = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout.splitlines()
+    tagged = {f"pid={pid}," for pid in job.processes()}
+    return [line.split()[3] for line in lines if any(pid in line for pid in tagged)]
+
+
+def is_loopback(address):
+    return address.startswith(("127.", "[::1]"))
+
+
+def named(job):
+    """By its own name, the endpoint is where other hosts can reach it."""
+    return ("--rdzv-endpoint", f"{os.uname().nodename}:{job.port}")
+
+
+def auth_of(job):
+    return json.loads(status_text(job))["auth"]
+
+
+def status_text(job):
+    with urllib.request.urlopen(f"http://127.0.0.1:{job.port}/status", timeout=10) as page:
+        return page.read()
+
+
 class Secret(unittest.TestCase):
+    def test_a_job_of_one_node_listens_on_loopback_alone(self):
+        with Job() as job:
+            node = job.node(*named(job), "--report", job.directory / "report", nnodes="1", nproc=1)
+            worker = job.round(0, 1)[0]
+            found = listeners(job)
+            self.assertGreaterEqual(len(found), 2, "its daemon and its store")
+            self.assertEqual([address for address in found if not is_loopback(address)], [])
+            self.assertEqual(auth_of(job), "local users")
+            environment = pathlib.Path(f"/proc/{worker['pid']}/environ").read_bytes().split(b"\0")
+            self.assertIn(b"MASTER_ADDR=127.0.0.1", environment)
+            job.finish()
+            job.expect_exit(node, 0)
+            self.assertEqual(json.loads((job.directory / "report").read_text())["auth"], "local users")
+            self.assertFalse((job.directory / ".muster").exists())
+        with Job() as job:
+            node = job.spawn("muster", "--nnodes=1", "--master-addr", os.uname().nodename, "--master-port", job.port, "--no-python",
+                             WORKERS / "elastic", "--until", "done")
+            job.round(0, 1)
+            self.assertEqual([address for address in listeners(job) if not is_loopback(address)], [])
+            job.finish()
+            job.expect_exit(node, 0)
+
+    def test_nodes_with_one_home_directory_get_a_key_by_themselves(self):
+        with Job() as job:
+            nodes = [job.node(*named(job), "--report", job.directory / f"report{i}", nproc=1) for i in range(2)]
+            job.round(0, 2)
+            self.assertEqual(auth_of(job), "key")
+            self.assertTrue([address for address in listeners(job) if not is_loopback(address)])
+            key = (job.directory / ".muster/key").read_text().strip()
+            told = [node for node in nodes if "muster key show | ssh NODE muster key set" in node.err.read_text()]
+            self.assertEqual(len(told), 1)
+            job.finish()
+            for i, node in enumerate(nodes):
+                job.expect_exit(node, 0)
+                report = (job.directory / f"report{i}").read_text()
+                self.assertEqual(json.loads(report)["auth"], "key")
+                for text in (report, node.err.read_text(), node.out.read_text()):
+                    self.assertNotIn(key, text)
+
+    def test_nodes_with_keys_of_their_own_are_told_how_to_copy_one(self):
+        with Job() as job:
+            first = job.node(*named(job), nproc=1)
+            wait_for("the host's daemon", job.answers)
+            (job.directory / "elsewhere").mkdir()
+            other = {"HOME": str(job.directory / "elsewhere")}
+            second = job.node(*named(job), nproc=1, **other)
+            job.expect_exit(second, 78)
+            self.assertIn(f"muster key show | ssh {os.uname().nodename} muster key set", second.err.read_text())
+            with open(job.directory / "pipe", "w+") as pipe:  # as that line does
+                subprocess.run([BIN / "muster", "key", "show"], env=job.environment(), stdout=pipe, check=True)
+                pipe.seek(0)
+                done = subprocess.run([BIN / "muster", "key", "set"], env=job.environment(**other), stdin=pipe, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("the one before is kept as", done.stdout)
+            nodes = [first, job.node(*named(job), nproc=1, **other)]
+            job.round(0, 2)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+
+    def test_insecure_serves_everyone_and_says_so(self):
+        with Job() as job:
+            nodes = [job.node(*named(job), *words, "--report", job.directory / f"report{i}", nproc=1, **extra)
+                     for i, (words, extra) in enumerate(((["--insecure"], {}), ([], {"MUSTER_INSECURE": "1"})))]
+            job.round(0, 2)
+            self.assertEqual(auth_of(job), "none")
+            job.finish()
+            for i, node in enumerate(nodes):
+                job.expect_exit(node, 0)
+                self.assertEqual(node.err.read_text().count("every host that reaches this node's ports can join the job"), 1)
+                self.assertEqual(json.loads((job.directory / f"report{i}").read_text())["auth"], "none")
+            self.assertFalse((job.directory / ".muster").exists())
+        with Job() as job:  # no home directory to make a key in
+            node = job.node(*named(job), nproc=1, HOME="/proc/none")
+            job.expect_exit(node, 78)
+            for word in ("its nodes need a key", "MUSTER_KEY", "--insecure"):
+                self.assertIn(word, node.err.read_text())
+
+    def test_a_daemon_without_a_secret_serves_other_hosts_only_if_it_is_told_to(self):
+        with Job() as job:
+            words = ("--bind", "", "--port", job.port, "--first-start")
+            refused = job.spawn("musterd", *words)
+            job.expect_exit(refused, 78)
+            for word in ("muster key", "MUSTER_SECRET_FILE", "LoadCredential=muster.key:PATH", "--insecure", "--bind 127.0.0.1"):
+                self.assertIn(word, refused.err.read_text())
+            open_to_all = job.spawn("musterd", *words, MUSTER_INSECURE="1")
+            wait_for("listening musterd", job.answers)
+            self.assertEqual(auth_of(job), "none")
+            self.assertEqual(open_to_all.err.read_text().count("every host that reaches this port can join"), 1)
+            open_to_all.terminate()
+            job.expect_exit(open_to_all, 0)
+            keyed = job.spawn("musterd", *words, MUSTER_KEY="sixteen bytes 16")
+            wait_for("listening musterd", job.answers)
+            self.assertEqual(auth_of(job), "key")
+            self.assertIsNone(keyed.poll())
+
     def test_agents_with_the_secret_join_and_their_guardians_are_believed(self):
         with Job() as job:
             secret = secret_file(job, "secret", "a long and random text\n")
@@ -128,12 +252,65 @@ class Secret(unittest.TestCase):
             wait_for("listening musterd", job.answers)
             without = job.node(*FAST, nproc=1)
             job.expect_exit(without, 78)
-            self.assertIn("has no secret, and this rendezvous has one; set MUSTER_SECRET_FILE", without.err.read_text())
+            self.assertIn(f"has no secret, and this rendezvous has one; copy it from the host of the rendezvous (muster key show | ssh {os.uname().nodename} muster key set)", without.err.read_text())
             wrong = job.node(*FAST, nproc=1, **secret_file(job, "other", "a wrong secret of it\n"))
             job.expect_exit(wrong, 78)
             self.assertIn("has another secret than this rendezvous", wrong.err.read_text())
             wait_for("a line for each", lambda: len(re.findall(r"refused from \S*127\.0\.0\.1", daemon.err.read_text())) == 2)
             self.assertNotIn(job.id, job_status(job))
+
+    def test_the_key_of_a_job_joins_this_job_only(self):
+        with Job() as job:
+            secret = secret_file(job, "secret", "a long and random text\n")
+            job.spawn("musterd", "--port", job.port, "--first-start", **secret)
+            wait_for("listening musterd", job.answers)
+            printed = job.spawn("muster", "key", "--job", job.id, **secret)
+            job.expect_exit(printed, 0)
+            key = printed.out.read_text().strip()
+            self.assertRegex(key, r"^muster-job-key:[0-9a-f]{64}$")
+            nodes = [job.node(*FAST, nproc=1, **secret), job.node(*FAST, nproc=1, MUSTER_KEY=key)]
+            job.round(0, 2)
+            # The last --rdzv-id counts.
+            elsewhere = job.node(*FAST, "--rdzv-id", "another", nnodes="1", nproc=1, MUSTER_KEY=key)
+            job.expect_exit(elsewhere, 78)
+            self.assertIn("or a key of another job than 'another'", elsewhere.err.read_text())
+            self.assertEqual(drain(job, "nowhere", "--job", "another", "--rdzv-endpoint", f"127.0.0.1:{job.port}", MUSTER_KEY=key).returncode, 1)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+            other = job.spawn("muster", "key", "--job", "another", MUSTER_KEY=key)
+            job.expect_exit(other, 1)
+            self.assertIn("MUSTER_KEY is the key of one job already", other.err.read_text())
+
+    def test_a_secret_is_changed_under_running_jobs(self):
+        with Job() as job:
+            old = secret_file(job, "old", "the old secret of it\n")
+            path = job.directory / "secret"
+            path.write_text("the old secret of it\n")
+            path.chmod(0o600)
+            daemon = job.spawn("musterd", "--port", job.port, "--first-start", MUSTER_SECRET_FILE=str(path))
+            wait_for("listening musterd", job.answers)
+            first = job.node(*FAST, nnodes="1:3", nproc=1, **old)
+            path.rename(f"{path}.old")
+            path.write_text("the new secret of it\n")
+            path.chmod(0o600)
+            daemon.send_signal(signal.SIGHUP)
+            wait_for("line of the reload", lambda: f"read again from MUSTER_SECRET_FILE; accepted too: {path}.old" in daemon.err.read_text())
+            nodes = [first, job.node(*FAST, nnodes="1:3", nproc=1, MUSTER_SECRET_FILE=str(path)), job.node(*FAST, nnodes="1:3", nproc=1, **old)]
+            wait_for("round of three", lambda: job.starts(world=3) and len(job.starts(world=3)) >= 3)
+            pathlib.Path(f"{path}.old").unlink()
+            path.chmod(0o644)
+            daemon.send_signal(signal.SIGHUP)
+            wait_for("line about the mode", lambda: "the secret is not changed: MUSTER_SECRET_FILE" in daemon.err.read_text())
+            path.chmod(0o600)
+            daemon.send_signal(signal.SIGHUP)
+            wait_for("second reload", lambda: daemon.err.read_text().rstrip().endswith("read again from MUSTER_SECRET_FILE"))
+            late = job.node(*FAST, nnodes="1:3", nproc=1, **old)
+            job.expect_exit(late, 78)
+            self.assertIn("has another secret than this rendezvous", late.err.read_text())
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
 
     def test_a_daemon_without_the_secret_is_not_trusted(self):
         with Job() as job:
@@ -148,11 +325,11 @@ class Secret(unittest.TestCase):
                                 (secret_file(job, "empty", "\n"), "is empty"),
                                 ({"MUSTER_SECRET_FILE": str(job.directory / "none")}, "No such file")):
                 node = job.node(*FAST, **extra)
-                job.expect_exit(node, 2)
+                job.expect_exit(node, 78)
                 self.assertIn("MUSTER_SECRET_FILE: ", node.err.read_text())
                 self.assertIn(says, node.err.read_text())
                 daemon = job.spawn("musterd", "--port", "0", **extra)
-                job.expect_exit(daemon, 2)
+                job.expect_exit(daemon, 78)
                 self.assertIn(says, daemon.err.read_text())
 
     def test_a_secret_that_can_be_guessed_is_refused(self):

@@ -96,7 +96,7 @@ class Scratch:
         """Runs a shell script on so many nodes at once, beside a musterd on the port `daemon` where one is given, until
         its last background job accepts connections at the port `serves`. Returns the last exit code that is not 0, else 0,
         and all output."""
-        first = f"musterd --port={daemon} --first-start --log-level=error & {until_open(daemon)}" if daemon else ""
+        first = f"muster key >key.out; musterd --port={daemon} --first-start --log-level=error & {until_open(daemon)}" if daemon else ""
         # Each node is a process group of its own. What a node left running ends with the namespace's first process.
         if serves:
             script += until_open(serves)

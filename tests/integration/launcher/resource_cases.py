@@ -139,10 +139,10 @@ def private_files():
     for program, words in (("muster", [*RUN, "true"]), ("musterd", ["--port", "0"])):
         row = "secret" if program == "muster" else "daemon_secret"
         terms = {"program": program, "environment": secret}
-        yield Case(f"{row}.full", words, 2, ["MUSTER_SECRET_FILE", "more than 4096 bytes"], write("s", "x" * 5000, 0o600), **terms)
-        yield Case(f"{row}.missing", words, 2, ["MUSTER_SECRET_FILE", "No such file"], **terms)
-        yield Case(f"{row}.forbidden", words, 2, ["MUSTER_SECRET_FILE", "may be used by others"], write("s", "x" * 40, 0o644), **terms)
-        yield Case(f"{row}.slow", words, 2, ["MUSTER_SECRET_FILE", "is no file"], fifo("s"), **terms)
+        yield Case(f"{row}.full", words, 78, ["MUSTER_SECRET_FILE", "more than 4096 bytes"], write("s", "x" * 5000, 0o600), **terms)
+        yield Case(f"{row}.missing", words, 78, ["MUSTER_SECRET_FILE", "No such file"], **terms)
+        yield Case(f"{row}.forbidden", words, 78, ["MUSTER_SECRET_FILE", "may be used by others"], write("s", "x" * 40, 0o644), **terms)
+        yield Case(f"{row}.slow", words, 78, ["MUSTER_SECRET_FILE", "is no file"], fifo("s"), **terms)
     login = {"program": "musterd", "environment": {"MUSTER_ETCD_LOGIN_FILE": "{place}/s"}}
     yield Case("etcd_login.missing", ["--port", "0"], 2, ["MUSTER_ETCD_LOGIN_FILE", "No such file"], **login)
     yield Case("etcd_login.slow", ["--port", "0"], 2, ["MUSTER_ETCD_LOGIN_FILE", "is no file"], fifo("s"), **login)

@@ -9,7 +9,7 @@
 #include <future>
 
 #include "rendezvous/client/client.h"
-#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/servers/round_store.h"
 #include "tests/integration/net/running_daemon.h"
 
@@ -204,7 +204,7 @@ TEST_CASE("agents of a round that come upon a daemon of another secret go to the
     EventLoop loop;
     const auto with_secret = [](const std::string& key) {
         DaemonConfig config;
-        config.server.secret = keyed_hash(key);
+        config.keys = job_keys({.text = key, .origin = {}});
         config.server.secret_seed = key;
         return config;
     };
@@ -214,7 +214,7 @@ TEST_CASE("agents of a round that come upon a daemon of another secret go to the
     boost::asio::io_context io;
     ClientConfig known;
     known.known_addresses = "127.0.0.2,127.0.0.1";
-    known.secret = keyed_hash("ours");
+    known.secret = control_hash(job_key({.text = "ours", .origin = {}}, "job"));
     known.secret_seed = "seed";
     Agent first(io, {"no-such-host.invalid", port}, 1, 600s, known);
     Agent second(io, {"no-such-host.invalid", port}, 2, 600s, known);

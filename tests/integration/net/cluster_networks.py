@@ -68,7 +68,9 @@ class Node:
             ["ip", "netns", "exec", self.space, "unshare", "--uts", "--mount", "--propagation", "private", "sh", "-c", script,
              self.name, str(self.folder), *map(str, command)],
             stdin=subprocess.DEVNULL, stdout=open(self.folder / f"{number}.out", "wb"), cwd=self.folder, start_new_session=True,
-            stderr=open(self.folder / f"{number}.err", "wb"), env={**kept, "OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder), **environment})
+            stderr=open(self.folder / f"{number}.err", "wb"), env={
+                **kept, "OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder), "HOME": str(self.folder), "MUSTER_KEY": "the key of the test",
+                **environment})
         process.out, process.err = self.folder / f"{number}.out", self.folder / f"{number}.err"
         self.running.append(process)
         return process

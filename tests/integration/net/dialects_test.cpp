@@ -3,7 +3,7 @@
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/sockets/own_addresses.h"
-#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/running_daemon.h"
 
@@ -107,7 +107,8 @@ TEST_CASE("a web page of another name cannot read the status through a browser h
 TEST_CASE("with a secret, other hosts see the status with its token alone") {
     const auto own = own_addresses();
     DaemonConfig config;
-    config.server.secret = keyed_hash("a secret of 16 B");
+    const Secret secret{.text = "a secret of 16 B", .origin = {}};
+    config.keys = job_keys(secret);
     config.server.secret_seed = "seed";
     const RunningDaemon running(std::move(config));
     const auto get = [&](const std::string& address, const std::string& path, const std::string& header) {
@@ -123,7 +124,7 @@ TEST_CASE("with a secret, other hosts see the status with its token alone") {
     for (const auto* path : {"/status", "/metrics"}) {
         CHECK(get(*far, path, "").starts_with("HTTP/1.1 401 "));
         CHECK(get(*far, path, "Authorization: Bearer 00\r\n").starts_with("HTTP/1.1 401 "));
-        const auto token = status_token(keyed_hash("a secret of 16 B"));
+        const auto token = status_token(job_key(secret, {}));
         CHECK(get(*far, path, "Authorization: Bearer " + token + "\r\n").starts_with("HTTP/1.1 200 "));
     }
     CHECK(get(*far, "/healthz", "").starts_with("HTTP/1.1 200 "));

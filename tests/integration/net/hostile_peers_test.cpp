@@ -11,41 +11,17 @@
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/servers/round_store.h"
 #include "rendezvous/wire/native/codec.h"
-#include "tests/integration/net/running_daemon.h"
+#include "tests/integration/net/asking_peers.h"
 
 using namespace muster;
 using namespace muster::rendezvous;
 
 namespace {
 
-/// After the end of a connection: the daemon learns of it by itself, and until then it may refuse.
-bool serves_again(const RunningDaemon& running) {
-    for (const auto until = std::chrono::steady_clock::now() + 10s; std::chrono::steady_clock::now() < until;) {
-        const auto socket = running.connect();
-        socket.send(c10d_bytes::validate + c10d_bytes::ping());
-        if (socket.receive(4) == c10d_bytes::pong) return true;
-    }
-    return false;
-}
-
 DaemonConfig hasty() {
     DaemonConfig config;
     config.limits.handshake_timeout = 2s;  // far more than an honest peer of this test takes
     return config;
-}
-
-// An agent that joins a job of many nodes.
-std::string agent_bytes(std::uint64_t incarnation) {
-    native::Hello hello;
-    hello.job = "quota";
-    hello.node = {.host = "here", .pid = 1, .incarnation = incarnation};
-    native::Join join;
-    join.terms.nodes_min = join.terms.nodes_max = 100;
-    std::string bytes;
-    native::append_frame(bytes, hello);
-    native::append_frame(bytes, join);
-    native::append_frame(bytes, native::Ping{});
-    return bytes;
 }
 
 // One end of the agents' protocol.
@@ -185,23 +161,6 @@ TEST_CASE("a port scan with 1,000 connections of garbage delays nobody and leave
     CHECK(lines.find("closed: ") != std::string::npos);
 }
 
-TEST_CASE("connections beyond the quota are closed at once, whatever they speak, and a freed place can be taken") {
-    DaemonConfig config;
-    config.limits.connections_max = 8;
-    const RunningDaemon running(std::move(config));
-    std::vector<PlainSocket> taken;
-    for (std::uint64_t i = 0; i < 8; ++i) {
-        taken.push_back(running.connect());
-        taken.back().send(i % 2 == 0 ? c10d_bytes::validate + c10d_bytes::ping() : agent_bytes(i));
-        REQUIRE(taken.back().receive(1).size() == 1);
-    }
-    const auto start = std::chrono::steady_clock::now();
-    CHECK(running.connect().closed_by_peer());
-    CHECK(std::chrono::steady_clock::now() - start < 5s);  // not by the handshake deadline
-    taken.pop_back();
-    CHECK(serves_again(running));
-}
-
 TEST_CASE("who asks for much and reads nothing is not served further, and does not fill the memory") {
     const RunningDaemon running;
     constexpr std::size_t count = 20'000;
@@ -302,50 +261,6 @@ TEST_CASE(
     CHECK(writer.receive(8 + 5) == c10d_bytes::text("small"));
 }
 
-TEST_CASE("one source address cannot take the places of the others, and its agents do not count") {
-    DaemonConfig config;
-    config.listen.local_users = LocalUsers::all;  // else all of these are our own
-    config.limits.unproven_per_source_max = 4;
-    const RunningDaemon running(std::move(config));
-    std::vector<PlainSocket> taken;
-    for (std::uint64_t i = 0; i < 6; ++i) {
-        taken.push_back(running.connect());
-        taken.back().send(agent_bytes(i));
-        REQUIRE(taken.back().receive(1).size() == 1);
-    }
-    for (int i = 0; i < 4; ++i) {
-        taken.push_back(running.connect());
-        taken.back().send(c10d_bytes::validate + c10d_bytes::ping());
-        REQUIRE(taken.back().receive(4) == c10d_bytes::pong);
-    }
-    CHECK(running.connect().closed_by_peer());
-    const PlainSocket other("::1", running.port());
-    other.send(c10d_bytes::validate + c10d_bytes::ping());
-    CHECK(other.receive(4) == c10d_bytes::pong);
-    taken.pop_back();
-    CHECK(serves_again(running));
-}
-
-TEST_CASE("in a full table the oldest connection that has not joined gives way, and no agent or store client does") {
-    DaemonConfig config;
-    config.limits.connections_max = 4;
-    const RunningDaemon running(std::move(config));
-    const auto agent = running.connect();
-    agent.send(agent_bytes(1));
-    REQUIRE(agent.receive(1).size() == 1);
-    const auto client = running.connect();
-    client.send(c10d_bytes::validate + c10d_bytes::ping());
-    REQUIRE(client.receive(4) == c10d_bytes::pong);
-    const auto oldest = running.connect();
-    const auto newer = running.connect();
-    const auto late = running.connect();
-    late.send(agent_bytes(2));
-    CHECK(late.receive(1).size() == 1);
-    CHECK(oldest.closed_by_peer());
-    client.send(c10d_bytes::ping());
-    CHECK(client.receive(4) == c10d_bytes::pong);
-}
-
 TEST_CASE("who has not joined may not hold half a message") {
     DaemonConfig config;
     config.limits.unjoined_max = 1s;
@@ -364,6 +279,27 @@ TEST_CASE("who has not joined may not hold half a message") {
     native::append_frame(ping, native::Ping{});
     REQUIRE(patient.send(ping));
     CHECK(patient.receive(2 * 30).size() == 60);
+}
+
+TEST_CASE("half a message counts against the memory, with the room that it takes") {
+    const RunningDaemon running;
+    native::Hello hello;
+    hello.job = "half";
+    std::string half;
+    native::append_frame(half, hello);
+    native::append_frame(half, native::Ping{});
+    half += std::string("\xB5\x05\x00\x00\x03\x00", 6) + std::string(100'000, 'x');
+    const auto charged = [&](auto enough) {
+        for (const auto until = std::chrono::steady_clock::now() + 10s; std::chrono::steady_clock::now() < until;)
+            if (enough(running.metric("muster_memory_bytes"))) return true;
+        return false;
+    };
+    {
+        const auto holder = running.connect();
+        holder.send(half);
+        CHECK(charged([](double bytes) { return bytes >= 100'000; }));
+    }
+    CHECK(charged([](double bytes) { return bytes < 10'000; }));
 }
 
 TEST_CASE("an agent that reads nothing is closed when its limit is reached") {

@@ -30,7 +30,9 @@ class Musterd {
         ::posix_spawn_file_actions_init(&actions);
         ::posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
         ::posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
-        std::vector<char*> words{const_cast<char*>("musterd")};
+        // Beyond loopback it would ask for a key.
+        std::vector<char*> words{const_cast<char*>("musterd"), const_cast<char*>("--bind"),
+                                 const_cast<char*>("127.0.0.1")};
         for (auto& option : options) words.push_back(option.data());
         words.push_back(nullptr);
         REQUIRE(::posix_spawn(&pid_, MUSTERD, &actions, nullptr, words.data(), environ) == 0);

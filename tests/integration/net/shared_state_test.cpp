@@ -1,7 +1,7 @@
 // A daemon whose state is shared with others: it serves agents while it leads, and sends them on while it does not.
 #include <thread>
 
-#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/servers/daemon.h"
 #include "rendezvous/state/state_store.h"
 #include "rendezvous/wire/native/codec.h"
@@ -30,11 +30,12 @@ class ScriptedState final : public StateStore {
 };
 
 struct SharedDaemon {
-    explicit SharedDaemon(native::KeyedHash secret = {}) {
+    explicit SharedDaemon(JobKeys keys = {}, NetLimits limits = {}) {
         DaemonConfig config;
+        config.limits = limits;
         config.listen = {.address = "127.0.0.1", .ports = {0, 0}};
         config.server.keep_records = true;
-        config.server.secret = std::move(secret);
+        config.keys = std::move(keys);
         config.on_leading = [this] { told += "leads;"; };
         config.on_standing_by = [this](const std::string& leader) { told += "stands by, " + leader + ";"; };
         auto store = std::make_unique<ScriptedState>();
@@ -161,7 +162,7 @@ TEST_CASE("a leader whose lease is over says nothing, not even to a ping") {
 }
 
 TEST_CASE("each reign asks for the secret with nonces of its own") {
-    SharedDaemon shared(keyed_hash("secret"));
+    SharedDaemon shared(job_keys({.text = "secret", .origin = {}}));
     std::vector<std::string> nonces;
     for (int reign = 0; reign < 3; ++reign) {
         shared.lead();
@@ -174,6 +175,31 @@ TEST_CASE("each reign asks for the secret with nonces of its own") {
     CHECK(nonces[0] != nonces[1]);
     CHECK(nonces[1] != nonces[2]);
     CHECK(nonces[0] != nonces[2]);
+}
+
+TEST_CASE("steps that wait for the state weigh on the memory, and beyond their limit only pings are served") {
+    NetLimits limits;
+    limits.unpersisted_bytes_max = 500;
+    SharedDaemon shared({}, limits);
+    shared.lead();
+    shared.loop.invoke([&] { shared.state->keeps = false; });
+    Agent agent(shared);
+    agent.join();
+    for (int i = 0; i < 2; ++i) {
+        agent.say(native::Ping{});
+        const auto answer = agent.hear();
+        REQUIRE(answer.has_value());
+        CHECK(std::holds_alternative<native::Pong>(*answer));
+    }
+    const PlainSocket reader("127.0.0.1", shared.daemon->port());
+    reader.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    bool closed = false;
+    const auto page = reader.receive_all(closed);
+    const auto at = page.find("\nmuster_memory_bytes ");
+    REQUIRE(at != std::string::npos);
+    CHECK(std::stod(page.substr(at + 21)) >= 500);
+    agent.say(native::Leave{"it has enough"});
+    CHECK_FALSE(agent.hear().has_value());
 }
 
 }  // namespace muster

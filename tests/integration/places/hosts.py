@@ -79,7 +79,7 @@ class Hosts:
         """In the background; what it says can be read from its stdout."""
         kept = {key: value for key, value in os.environ.items()
                 if not key.startswith(("MUSTER_", "PET_", "SLURM_", "OMPI_", "PMI"))}
-        return subprocess.Popen(self.command(name, *words), env={**kept, **variables}, stdin=subprocess.DEVNULL, text=True,
+        return subprocess.Popen(self.command(name, *words), env={**kept, "HOME": str(self.folder), **variables}, stdin=subprocess.DEVNULL, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=end_with_the_test)
 
 

@@ -46,7 +46,7 @@ class KubernetesJob(unittest.TestCase):
         key.write_text("secret of the job\n")
         os.chown(key, 0, 1000)
         (mount / "key").symlink_to("..data/key")
-        for mode, said, code in ((0o440, "", 0), (0o444, "may be used by others than its owner", 2)):
+        for mode, said, code in ((0o440, "", 0), (0o444, "may be used by others than its owner", 78)):
             key.chmod(mode)
             done = subprocess.run(["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", MUSTER, "--no-python",
                                    "true"], env={"PATH": os.environ["PATH"], "TMPDIR": "/tmp",

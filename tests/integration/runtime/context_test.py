@@ -48,6 +48,24 @@ class Context(unittest.TestCase):
     def test_tcp_can_be_asked_for(self):
         self.check_lines(under_muster(3, MUSTER_TRANSPORT="tcp"), 3, "tcp")
 
+    def test_with_a_key_the_ranks_prove_themselves_with_what_their_agents_give_them(self):
+        for ranks, transport, name in ((2, "", "shared memory"), (3, "tcp", "tcp")):
+            done = under_muster(ranks, MUSTER_TRANSPORT=transport, MUSTER_KEY="a key of the test, 28 bytes")
+            self.check_lines(done, ranks, name)
+            done = under_muster(ranks, MUSTER_TRANSPORT=transport, MUSTER_WIRE_SECURITY="encrypt", MUSTER_KEY="a key of the test, 28 bytes")
+            self.check_lines(done, ranks, name)
+        unkeyed = under_muster(2, MUSTER_WIRE_SECURITY="encrypt")
+        self.assertEqual(unkeyed.returncode, 78)
+        self.assertIn("--wire-security encrypt needs a key", unkeyed.stderr)
+        # A worker without the channel has no key, and says so instead of joining without.
+        with tempfile.TemporaryDirectory() as scratch:
+            program = Path(scratch) / "without_channel.sh"
+            program.write_text(f"unset MUSTER_AGENT_SOCKET; exec {WORKER}")
+            done = run(BIN / "muster", "--standalone", "--nproc-per-node=2", "--no-python", "/bin/sh", program,
+                       MUSTER_KEY="a key of the test, 28 bytes")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("MUSTER_AGENT_SOCKET is not set: only the agent can give the key of this round's ranks", done.stderr)
+
     def test_two_nodes_are_hierarchical_when_that_is_asked_for(self):
         command = [str(BIN / "musterd"), "--bind", "127.0.0.1", "--port", "0", "--first-start"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as daemon:

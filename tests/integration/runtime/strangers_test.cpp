@@ -1,6 +1,7 @@
 // Processes that are no rank of a shared-memory group find its address in /proc/net/unix and connect, or listen there.
 #include <fcntl.h>
 #include <stddef.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -175,9 +176,11 @@ std::string hello_of_rank_1(const std::vector<std::string>& identities) {
     return "1 " + hmac_sha256(leader.key, cat("muster rank 1 ", rank.address, ' ', leader.address));
 }
 
-void form_among(std::vector<Stranger> strangers, test::Findings& findings) {
+/// Two ranks with this key form a group.
+void form_among(std::vector<Stranger> strangers, test::Findings& findings, const std::string& key = {}) {
     test::run_as_threads(2, [&](const GroupTerms& terms) {
         GroupTerms own = terms;
+        own.security.key = key;
         // Rank 1 comes last: all strangers have connected before.
         const auto gate = [&](const std::vector<std::string>& identities) {
             const auto address = visible_address(identities[0]);
@@ -239,6 +242,14 @@ TEST_CASE("a process of the same user that does not know the group's key becomes
     CHECK(findings.text() == "");
 }
 
+TEST_CASE("a process of the same user that has read the store becomes no rank where the ranks have a key") {
+    test::Findings findings;
+    std::vector<Stranger> strangers;
+    strangers.emplace_back(::geteuid(), [](int orders, int reports) { return intrude(rank_1s_own, orders, reports); });
+    form_among(std::move(strangers), findings, std::string(32, 'k'));
+    CHECK(findings.text() == "");
+}
+
 TEST_CASE("a rank tells nothing to another user who listens at rank 0's address") {
     if (!may_be_another_user()) return;
     Stranger squatter(nobody, squat);
@@ -262,6 +273,30 @@ TEST_CASE("ranks of different users do not meet over shared memory") {
     CHECK(decoded.key != identities[0].key);
     identities[1].user = "1";
     CHECK_FALSE(can_meet(identities[0], identities[1]));
+    for (auto& identity : identities) identity.user = "unknown";
+    CHECK_FALSE(can_meet(identities[0], identities[1]));
+}
+
+TEST_CASE("a leader without free descriptors says so at once, and does not ask again and again") {
+    auto door = LocalDoor::open(0).value();
+    const std::vector identities{door.identity, LocalIdentity::of_this_process(1)};
+    socklen_t size = 0;
+    const auto name = abstract_name(identities[0].address, size);
+    const FileDescriptor rank_1(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    REQUIRE(::connect(rank_1.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0);
+    rlimit files{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &files) == 0);
+    const int first_free = ::dup(rank_1.get());
+    ::close(first_free);
+    const rlimit none{.rlim_cur = static_cast<rlim_t>(first_free), .rlim_max = files.rlim_max};
+    const auto began = std::chrono::steady_clock::now();
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const auto meeting = LocalMeeting::hold(0, std::move(door), identities, began + 20s);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &files) == 0);
+    REQUIRE(meeting.has_error());
+    CHECK(meeting.error().code == Errc::limit_exceeded);
+    CHECK(meeting.error().context.find("ulimit -n") != std::string::npos);
+    CHECK(std::chrono::steady_clock::now() - began < 15s);
 }
 
 }  // namespace muster

@@ -88,7 +88,7 @@ class Cluster:
             os.mknod(self.folder / f"gpu{number}", 0o600 | stat.S_IFCHR, os.makedev(195, number))
         (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/gpu[0-1]\n")
         # Jobs have their submitter's TMPDIR, and one that is killed leaves what it had there.
-        self.environment = {**os.environ, "SLURM_CONF": str(self.conf), "TMPDIR": str(self.folder),
+        self.environment = {**os.environ, "SLURM_CONF": str(self.conf), "TMPDIR": str(self.folder), "HOME": str(self.folder),
                             "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"}
         for name in list(self.environment):
             if name.startswith(("SLURM_", "MUSTER_", "PET_", "TORCHELASTIC_")) and name != "SLURM_CONF":

@@ -113,7 +113,7 @@ class ConfigCheck(unittest.TestCase):
 
     def test_a_file_that_a_daemon_has_open_is_right(self):
         state = f"sqlite:{self.path.parent}/state.db"
-        daemon = subprocess.Popen([str(BUILD / "bin/musterd"), "--port=0", f"--state={state}"], text=True,
+        daemon = subprocess.Popen([str(BUILD / "bin/musterd"), "--bind=127.0.0.1", "--port=0", f"--state={state}"], text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.addCleanup(lambda: (daemon.kill(), daemon.wait(), daemon.stdout.close()))
         self.assertIn("listening", daemon.stdout.readline())

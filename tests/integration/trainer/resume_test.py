@@ -133,7 +133,7 @@ class OnTwoNodes(Training):
         port = free_port()
         self.terms = (["--nnodes=2", f"--nproc-per-node={world // 2}", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
                        f"--rdzv-id={self.mark[:8]}", "--rdzv-conf=last_call_timeout=1", "--lease=1"], until)
-        self.daemon = subprocess.Popen([BIN / "musterd", f"--port={port}", "--first-start"], stdout=subprocess.PIPE,
+        self.daemon = subprocess.Popen([BIN / "musterd", "--bind=127.0.0.1", f"--port={port}", "--first-start"], stdout=subprocess.PIPE,
                                        stderr=subprocess.DEVNULL)
         # Else one of the launchers might find nobody there, and be the daemon itself.
         self.assert_listening(self.daemon.stdout.readline())

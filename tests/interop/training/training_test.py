@@ -73,7 +73,7 @@ class Training(unittest.TestCase):
 
     def test_a_real_torchrun_meets_at_musterd(self):
         port = free_port()
-        daemon = self.start(BIN / "musterd", "--port", port)
+        daemon = self.start(BIN / "musterd", "--bind", "127.0.0.1", "--port", port)
         wait_for("listening musterd", lambda: f":{port}" in daemon.stdout.readline())
         nodes = [self.start(PYTHON, "-m", "torch.distributed.run", "--nnodes", 2, "--nproc-per-node", 1,
                             "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-conf", "is_host=0",

@@ -78,7 +78,7 @@ void AgentProcess::ask(const rendezvous::QueryPeer& request) {
     const StreamId stream = world_.network.connect(setting_.host, {host, request.peer.port}, request.timeout, this);
     Ask& ask = asks_[stream];
     ask.group_rank = rank;
-    native::append_frame(ask.question, request.ask);
+    ask.question = request.ask;
     world_.events.after(request.timeout, [this, stream] { post([this, stream] { answered(stream, std::nullopt); }); });
 }
 
@@ -86,9 +86,24 @@ void AgentProcess::answered(StreamId stream, std::optional<native::PeerAnswer> a
     const auto found = asks_.find(stream);
     if (found == asks_.end()) return;
     const std::uint32_t rank = found->second.group_rank;
+    const native::PeerAsk question = std::move(found->second.question);
     asks_.erase(found);
     world_.network.close(stream);
+    if (setting_.client.peers_secret) forge_answer(question, answer);
     give(rendezvous::PeerAnswered{rank, answer});
+}
+
+/// Somebody on the way says "lost" before the peer does: with the proof of an earlier answer, if there is one. A peer
+/// that is believed without proof has said it.
+void AgentProcess::forge_answer(const native::PeerAsk& ask, const std::optional<native::PeerAnswer>& answer) {
+    world_.chronicle.count(Happening::peer_forged);
+    native::PeerAnswer forged = recorded_[ask.group_rank];
+    forged.round = ask.round;
+    forged.leader_lost = true;
+    if (world_.plant == Plant::believes_any_peer)
+        forged.proof = native::proof_of(setting_.client.peers_secret(ask.round), ask, forged);
+    if (answer && answer->leader_lost) recorded_[ask.group_rank] = *answer;
+    give(rendezvous::PeerAnswered{ask.group_rank, std::move(forged)});
 }
 
 void AgentProcess::peer_bytes(StreamId stream, const std::string& bytes) {
@@ -106,9 +121,9 @@ void AgentProcess::asked_bytes(StreamId stream, const std::string& bytes) {
     auto next = reader.next();
     if (next.has_value() && !next.value()) return;
     const auto* question = next.has_value() ? std::get_if<native::PeerAsk>(&*next.value()) : nullptr;
-    if (question != nullptr) {
+    if (const auto answer = question != nullptr ? client_.answer(*question, now()) : std::nullopt) {
         std::string reply;
-        native::append_frame(reply, client_.answer(*question, now()));
+        native::append_frame(reply, *answer);
         world_.network.send(stream, std::move(reply));
     }
     askers_.erase(stream);
@@ -127,7 +142,10 @@ void AgentProcess::stream_opened(StreamId stream) {
             return give(rendezvous::ConnectionOpened{"daemon"});
         }
         const auto ask = asks_.find(stream);
-        if (ask != asks_.end()) world_.network.send(stream, ask->second.question);
+        if (ask == asks_.end()) return;
+        std::string question;
+        native::append_frame(question, ask->second.question);
+        world_.network.send(stream, std::move(question));
     });
 }
 

@@ -26,11 +26,11 @@ namespace muster::runtime {
 namespace {
 
 constexpr off_t life_byte = 0, commit_byte = 1;
-/// A commit takes milliseconds; who holds the byte longer has been stopped.
+/// A commit takes milliseconds; a process that holds the byte longer has been stopped.
 constexpr Duration commit_wait = 10s;
 constexpr std::size_t record_bytes_max = 4096;
 
-/// Who claimed the directory, as the file says.
+/// The last claimant of the directory, as recorded in LOCK.
 struct Record {
     std::string job, host, token;
     std::int64_t round = 0, pid = 0;
@@ -45,7 +45,7 @@ std::string encode(const Record& record) {
         .dump();
 }
 
-/// Nothing of what does not read: a file that was just made, or damaged.
+/// Returns an empty record if the text is malformed: a new or damaged file.
 Record decode(std::string_view text) {
     Record record;
     const auto json = parse_json(text);
@@ -62,7 +62,7 @@ std::string own_host() {
     return ::gethostname(name, sizeof name - 1) == 0 ? name : "this host";
 }
 
-/// It would be rewritten: what somebody else has put there is left alone.
+/// LOCK would be overwritten, so a file that another user may have put there is left alone.
 Error planted(const std::string& path, const std::string& what) {
     return {Errc::refused,
             cat(path, " is ", what, ", which muster did not make: another user of this directory may have ",
@@ -84,10 +84,10 @@ Locked lock_byte(int file, off_t byte, short kind) {
     return Locked::yes;
 }
 
-/// A file, and the process that has it open: a child of ours has our memory and none of our locks.
+/// An open file and the process that opened it: a forked child has a copy of our memory but none of our locks.
 using OpenFile = std::tuple<pid_t, dev_t, ino_t>;
 
-/// fcntl's locks are the process's, so it must itself know what it has.
+/// fcntl's locks belong to the process, so opening LOCK twice in one process must be detected here.
 class OwnClaims {
   public:
     void add(const OpenFile& file) {
@@ -131,11 +131,11 @@ struct DirectoryClaim::Body {
 
     Result<void> open(int flags);
     Result<void> claim(const Claimant& claimant);
-    /// While this holds the commit byte: `action`, unless the directory is another's, or in use.
+    /// Requires the commit byte. Runs `action`, unless the directory belongs to another claimant or is in use.
     Result<void> as_visitor(const std::function<Result<void>()>& action);
     Result<void> with_commit_byte(const std::function<Result<void>()>& action);
     [[nodiscard]] Record read_record() const;
-    /// LOCK is still the file that was claimed.
+    /// True if LOCK is still the file that was claimed.
     [[nodiscard]] bool is_in_place() const {
         struct stat facts {};
         return ::lstat((directory + "/LOCK").c_str(), &facts) == 0 &&
@@ -149,7 +149,7 @@ struct DirectoryClaim::Body {
 Result<void> DirectoryClaim::Body::open(int flags) {
     const auto path = directory + "/LOCK";
     struct stat facts {};
-    // Looked at by name first: closing a second descriptor of the file would give up the locks of the first.
+    // Checked by name, before opening: closing a second descriptor of the file would release the locks of the first.
     if (::lstat(path.c_str(), &facts) == 0 && own_claims().has({::getpid(), facts.st_dev, facts.st_ino})) {
         return Error{Errc::already_exists, cat("checkpoint directory ", directory, " is open in this process already")};
     }
@@ -158,7 +158,7 @@ Result<void> DirectoryClaim::Body::open(int flags) {
     if (!file.valid() || ::fstat(file.get(), &facts) != 0) return error_from_errno(errno, cat("open ", path));
     if (!S_ISREG(facts.st_mode)) return planted(path, "no regular file");
     if (!has_our_owner(facts, directory)) return planted(path, cat("a file of another user (uid ", facts.st_uid, ")"));
-    // A copy of the directory made of hard links has a LOCK of ours.
+    // A hard-linked copy of the directory is accepted: its LOCK has a valid record.
     if (facts.st_nlink > 1 && facts.st_size > 0 && read_record().token.empty())
         return planted(path, "a hard link to a file of another kind");
     identity = {::getpid(), facts.st_dev, facts.st_ino};
@@ -193,7 +193,8 @@ Result<void> DirectoryClaim::Body::claim(const Claimant& claimant) {
             ": its file system has no locks, so a second job that writes there would not be "
             "noticed before it commits");
     }
-    // On one host an agent has ended all of an earlier round before the next begins. On another it may not know yet.
+    // On one host an agent ends all workers of a round before the next begins. An agent on another host may not know
+    // yet.
     const bool our_past = before.job == claimant.job && before.host != host && before.round < claimant.round;
     if (alive == Locked::no && !our_past) {
         return Error{Errc::already_exists,
@@ -243,7 +244,8 @@ Result<void> DirectoryClaim::Body::as_visitor(const std::function<Result<void>()
         return Error{Errc::refused, cat("checkpoint directory ", directory, " belongs to round ", now.round, " of job ",
                                         now.job, " on ", now.host)};
     }
-    // Only for as long as this takes: a round that starts holds the commit byte when it tries this one.
+    // The byte is held only during `action`. A starting round cannot be disturbed, because it tries this byte only
+    // while it holds the commit byte.
     const auto free = lock_byte(file.get(), life_byte, F_WRLCK);
     if (free == Locked::no) {
         return Error{Errc::already_exists, cat("process ", now.pid, " on ", now.host, " still uses ", directory)};
@@ -257,7 +259,7 @@ Result<void> DirectoryClaim::exclusively(const std::function<Result<void>()>& ac
     return body_->with_commit_byte([&]() -> Result<void> {
         if (body_->visitor) return body_->as_visitor(action);
         const auto now = body_->read_record();
-        // Whoever took over from a rank 0 that still lived gets its byte when that has gone.
+        // A round that took over from a living rank 0 locks the life byte once that process has ended.
         (void)lock_byte(body_->file.get(), life_byte, F_WRLCK);
         if (now.token == body_->record.token && body_->is_in_place()) return action();
         return Error{Errc::refused,

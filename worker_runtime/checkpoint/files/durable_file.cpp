@@ -28,7 +28,7 @@ Error trouble(std::string_view what, const std::string& path) {
     return error_from_errno(errno, cat(what, ' ', path));
 }
 
-/// A descriptor of a new file.
+/// Opens a new file; without O_DIRECT if the file system does not support it.
 Result<FileDescriptor> create(const std::string& path, int flags) {
     FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | flags, file_mode));
     if (file.valid()) return file;
@@ -48,20 +48,20 @@ Result<void> write_all(int file, std::span<const std::byte> bytes, const std::st
         if (written < 0 && (errno == EINTR || (errno == EINVAL && give_up_direct(file)))) continue;
         if (written < 0) return trouble("write", path);
         at += static_cast<std::size_t>(written);
-        // A short write leaves an offset that direct writes cannot go on from.
+        // After a short write, the offset is not aligned for direct writes.
         if (at < bytes.size() && at % file_alignment != 0) give_up_direct(file);
     }
     return {};
 }
 
-/// The folder that `path` is in.
+/// Returns the folder that contains `path`.
 std::string parent_of(const std::string& path) {
     const auto slash = path.rfind('/', path.find_last_not_of('/'));
     if (slash == std::string::npos) return ".";
     return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// Some file systems (NFS) tell of a failed write only when the file is closed.
+/// Some file systems (NFS) report a failed write only when the file is closed.
 Result<void> flush_and_close(FileDescriptor file, const std::string& path) {
     if (::fsync(file.get()) != 0) return trouble("flush", path);
     if (::close(file.release()) != 0 && errno != EINTR) return trouble("close", path);
@@ -175,12 +175,12 @@ Result<void> make_folders(const std::string& path) {
     }
     if (auto made = make_folder(path); !made) return made;
     auto flushed = flush_folder(parent);
-    // The folder above need not be ours to read; then it is for others to have made this one safe.
+    // If the folder existed, its parent may not be readable for this user; then its creator must have flushed it.
     return made_now ? flushed : Result<void>();
 }
 
 std::string absolute_path(const std::string& path) {
-    std::error_code failure;  // the working directory is gone: then the path as it is
+    std::error_code failure;  // if the working directory was removed, the path is returned as it is
     const auto absolute = std::filesystem::absolute(path, failure);
     return failure ? path : absolute.lexically_normal().string();
 }

@@ -21,7 +21,7 @@ namespace muster::runtime {
 
 namespace {
 
-constexpr std::size_t alignment = 8;  // of the largest element
+constexpr std::size_t alignment = 8;  // size of the largest element
 constexpr std::size_t digits = 5;
 
 std::uint64_t bytes_of(const ManifestTensor& tensor) {
@@ -55,7 +55,7 @@ Result<void> write_model_file(const std::string& folder, const Manifest& manifes
                               const std::vector<ManifestTensor>& tensors, const std::string& path,
                               std::size_t prefix_size) {
     SafetensorsHeader header;
-    header.metadata = {{"format", "pt"}};  // without it Hugging Face's transformers refuses the file
+    header.metadata = {{"format", "pt"}};  // Hugging Face's transformers refuses files without it
     std::uint64_t at = 0;
     for (const auto& tensor : tensors) {
         const auto end = at + bytes_of(tensor);
@@ -81,7 +81,7 @@ Result<void> write_model_file(const std::string& folder, const Manifest& manifes
     return file->finish();
 }
 
-/// All files, in a folder that nobody knows yet.
+/// Writes all files to the draft folder.
 Result<Exported> write_draft(const std::string& folder, const Manifest& manifest, const std::string& draft,
                              const ExportOptions& options) {
     const auto plan = export_plan(manifest, options);
@@ -105,10 +105,10 @@ Result<Exported> write_draft(const std::string& folder, const Manifest& manifest
     return done;
 }
 
-/// The draft gets its name, unless somebody has taken that meanwhile.
+/// Renames the draft to its final name, unless that name exists by now.
 Result<void> put_in_place(const std::string& draft, const std::string& out) {
     if (::renameat2(AT_FDCWD, draft.c_str(), AT_FDCWD, out.c_str(), RENAME_NOREPLACE) != 0) {
-        // Some file systems (NFS) do not know the flag; a plain rename replaces nothing but an empty folder.
+        // Some file systems (NFS) do not support the flag; a plain rename replaces nothing but an empty folder.
         if (errno != EINVAL || ::rename(draft.c_str(), out.c_str()) != 0) {
             return error_from_errno(errno, cat("rename to ", out));
         }
@@ -143,7 +143,7 @@ std::vector<std::vector<ManifestTensor>> export_plan(const Manifest& manifest, c
 
 Result<Exported> export_checkpoint(const std::string& folder, const Manifest& manifest, const std::string& out_given,
                                    const ExportOptions& options) {
-    // Without a slash at its end, so that its parent is its parent.
+    // A trailing slash would make the folder its own parent.
     const auto out = out_given.substr(0, out_given.find_last_not_of('/') + 1);
     if (export_plan(manifest, options).empty()) {
         return Error{Errc::not_found, options.prefix.empty()
@@ -154,7 +154,7 @@ Result<Exported> export_checkpoint(const std::string& folder, const Manifest& ma
         return Error{Errc::already_exists, cat(out_given, " exists already; name a new folder")};
     }
     const auto draft = cat(out, ".tmp-", ::getpid());
-    std::error_code ignored;  // the draft is of no use to anybody, and the first failure is what matters
+    std::error_code ignored;  // the draft is useless, and the first failure is the one to report
     std::filesystem::remove_all(draft, ignored);
     if (auto made = make_folder(draft); !made) return made.error();
     auto done = write_draft(folder, manifest, draft, options);

@@ -1,4 +1,4 @@
-// A checkpoint put together for other programs: safetensors files with whole tensors, and the index that Hugging Face's
+// Exports a checkpoint for other programs: safetensors files with whole tensors, and the index that Hugging Face's
 // libraries read.
 //
 //   OUT/model-00001-of-00003.safetensors ...
@@ -15,12 +15,12 @@
 namespace muster::runtime {
 
 struct ExportOptions {
-    std::uint64_t file_bytes_max = std::uint64_t{5} << 30;  ///< of tensors; a larger tensor has a file of its own
-    std::string prefix = {};  ///< only tensors whose names begin so, and without it; empty: all
+    std::uint64_t file_bytes_max = std::uint64_t{5} << 30;  ///< per file; a larger tensor has its own file
+    std::string prefix = {};  ///< exports only tensors whose names begin with it, without it; empty: all
 };
 
-/// Which tensors go into which file: in the order of names, a new file where the next one would not fit. Inside a file
-/// those with larger elements come first, so that all are aligned. Pure.
+/// Decides which tensors go into which file, in order of names; a new file begins if the next tensor does not fit. In a
+/// file, tensors with larger elements come first, so that all are aligned. Pure.
 std::vector<std::vector<ManifestTensor>> export_plan(const Manifest& manifest, const ExportOptions& options);
 
 struct Exported {
@@ -28,9 +28,9 @@ struct Exported {
     std::uint64_t bytes = 0;
 };
 
-/// Writes the checkpoint in `folder` to the new folder `out`: all of it or nothing, there after a power cut. Each byte
-/// is compared with its checksum on the way, and memory is a few buffers. already_exists: `out`. not_found: no tensor
-/// begins with the prefix. bad_frame: a tensor is damaged. io: the system's words.
+/// Writes the checkpoint in `folder` to the new folder `out`, which appears complete or not at all and survives a power
+/// failure. Checks the checksum of every byte, and uses only a few buffers of memory. Errors: already_exists: `out`
+/// exists. not_found: no tensor begins with the prefix. bad_frame: a tensor is damaged. io: the system's message.
 Result<Exported> export_checkpoint(const std::string& folder, const Manifest& manifest, const std::string& out,
                                    const ExportOptions& options);
 

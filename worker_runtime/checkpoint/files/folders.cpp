@@ -20,7 +20,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// The first `size` bytes of a file, or fewer.
+/// Returns the first `size` bytes of a file, or fewer at its end.
 Result<std::string> read_start(int file, std::size_t size, const std::string& path) {
     std::string bytes(size, '\0');
     std::size_t at = 0;
@@ -41,7 +41,7 @@ Result<std::uint64_t> file_size(const std::string& path) {
     return static_cast<std::uint64_t>(facts.st_size);
 }
 
-/// The heads of all files of a draft.
+/// Reads the heads of all files of a draft.
 Result<std::vector<RankFile>> read_rank_files(const std::string& folder, int world) {
     std::vector<RankFile> files;
     for (int rank = 0; rank < world; ++rank) {
@@ -56,7 +56,7 @@ Result<std::vector<RankFile>> read_rank_files(const std::string& folder, int wor
     return files;
 }
 
-/// The first edition of this step that is not there yet.
+/// Returns the first edition of this step that does not exist yet.
 CheckpointName free_name(const std::string& directory, std::int64_t step) {
     CheckpointName name{.step = step};
     while (exists(cat(directory, '/', to_string(name)))) ++name.edition;
@@ -71,9 +71,9 @@ Result<void> has_none_as_new(const std::string& directory, std::int64_t step) {
                                            " already, and step ", step, " is not newer")};
 }
 
-/// It helps people, and no reader of ours: its failure takes nothing from the checkpoint. It is on the disk before an
-/// older checkpoint goes, so it never names one that has gone; rather than that, there is none. While nobody else can
-/// commit: of two who do, the later one has the last word.
+/// Updates LATEST, which is for people and scripts; muster only checks that it exists. So a failure does not affect the
+/// checkpoint. It is flushed before an older checkpoint is removed, so it never names a removed one; if it cannot be
+/// written it is deleted. Called under the commit lock, so of two committing processes the later one's name stays.
 void point_latest(const std::string& directory, const CheckpointName& name) {
     const auto latest = directory + "/LATEST";
     if (auto told = replace_text(latest, to_string(name) + "\n"); !told) {
@@ -180,14 +180,14 @@ Result<CheckpointName> finish_draft(const std::string& directory, const DraftNam
     for (int rank = 0; rank < head->world; ++rank) {
         if (auto go_on = interruption ? interruption() : Result<void>(); !go_on) return go_on.error();
         const auto path = cat(folder, '/', rank_file_name(rank));
-        // Who wrote it may have been killed before its flush: what can be read need not be on the disk.
+        // The writer may have been killed before its flush: data that can be read need not be on disk.
         if (auto flushed = flush_file(path); !flushed) return flushed.error();
         auto checksum = verify_rank_file(path);
         if (!checksum) return checksum.error();
         checksums.push_back(*checksum);
     }
     return commit_draft(directory, draft, claim, [&]() -> Result<void> {
-        // A manifest may be there already, and is as likely to be half as whole.
+        // A manifest may exist already, possibly a partial one.
         ::unlink(cat(folder, '/', manifest_name).c_str());
         return complete_draft(folder, checksums);
     });
@@ -196,11 +196,12 @@ Result<CheckpointName> finish_draft(const std::string& directory, const DraftNam
 Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, DirectoryClaim& claim) {
     auto listing = list_directory(directory);
     if (!listing) return listing.error();
-    // Who committed the newest may have been killed before its flush, and the job now goes on from there.
+    // The process that committed the newest may have been killed before its flush, and the job now continues from
+    // there.
     if (!listing->checkpoints.empty()) {
         if (auto flushed = flush_folder(directory); !flushed) return flushed.error();
     }
-    // First of all: a draft may need the room.
+    // Trash is removed first: a draft may need the space.
     for (const auto& name : listing->trash) {
         std::error_code failure;
         std::filesystem::remove_all(cat(directory, '/', name), failure);

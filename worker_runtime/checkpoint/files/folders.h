@@ -1,10 +1,10 @@
-// A checkpoint directory as it lies on the disk: what is in it, and the steps by which a draft becomes a checkpoint.
+// A checkpoint directory on disk: its content, and the steps by which a draft becomes a checkpoint.
 //
 //   LOCK                            directory_claim.h
-//   IDENTITY                        which directory it is (identity.h)
+//   IDENTITY                        the identity of the directory (identity.h)
 //   LATEST                          the newest checkpoint's name, for people and scripts
 //   step_00000120/                  a checkpoint: rank_00000.safetensors ..., manifest.json
-//   step_00000140.tmp-7-5eed1234/   a draft: being written, or what a round that ended left of it
+//   step_00000140.tmp-7-5eed1234/   a draft: being written, or left by an ended round
 //   .trash-step_00000080/           being removed
 #pragma once
 
@@ -28,35 +28,37 @@ struct DirectoryListing {
     std::vector<std::string> trash;  ///< names of folders
 };
 
-/// Folders of other names are nobody's business here.
+/// Lists the directory, and ignores folders with other names.
 Result<DirectoryListing> list_directory(const std::string& directory);
 
-/// The manifest of a checkpoint whose files are there with the sizes it names; their bytes are not looked at.
+/// Reads a checkpoint's manifest and checks that its files exist with the listed sizes, but not their content.
 Result<Manifest> read_manifest(const std::string& folder);
 
-/// The head of a rank's file.
+/// Reads the head of a rank file.
 Result<RankFile> read_rank_file(const std::string& path);
 
-/// Makes a draft whose rank files are all there and flushed a whole one: writes the manifest and flushes both. What it
-/// says of the files comes from the files and `checksums`. Errors name the rank whose file is missing or wrong.
+/// Completes a draft whose rank files all exist and are flushed: writes the manifest, and flushes it and the folder.
+/// The manifest's content comes from the files and from `checksums`. Errors name the rank whose file is missing or
+/// wrong.
 Result<void> complete_draft(const std::string& folder, const std::vector<std::uint32_t>& checksums);
 
-/// The draft becomes the checkpoint that is returned: one rename, the directory flushed, LATEST replaced, all of it
-/// while nobody else can commit. `first` comes before the rename; its error ends it. already_exists: a visitor's draft
-/// is not newer than every checkpoint; it never goes back behind what others have committed meanwhile.
+/// Makes the draft a checkpoint and returns its name: renames it, flushes the directory and replaces LATEST, while no
+/// other process can commit. `first` runs before the rename; its error ends the commit. already_exists: a visitor's
+/// draft is not newer than every checkpoint, for example because another process has committed meanwhile.
 Result<CheckpointName> commit_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim,
                                     const std::function<Result<void>()>& first = {});
 
-/// Commits what a round that ended has left in a draft, when all files are there and whole; their bytes are flushed,
-/// and then read. `interruption` is asked before each file. An error says what is missing, and the draft stays.
+/// Commits the draft of an ended round if all files exist and are undamaged: flushes the files, then reads them. Calls
+/// `interruption` before each file. After an error, which names what is missing, the draft stays.
 Result<CheckpointName> finish_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim,
                                     const Interruption& interruption = {});
 
-/// What rounds that ended left: a draft newer than every checkpoint whose files are all there and whole is committed
-/// (its name is returned), the others go, and so does trash. Checkpoints that are there stay there after a power cut.
+/// Cleans up after ended rounds: commits a draft that is newer than every checkpoint and whose files are complete
+/// (returns its name), and removes other drafts and trash. Flushes the directory, so that its checkpoints survive a
+/// power failure.
 Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, DirectoryClaim& claim);
 
-/// Out of the directory at once, off the disk when that is done. What cannot be removed is logged and left.
+/// Renames the folder to trash, then deletes it. A folder that cannot be removed is logged and left.
 void discard(const std::string& directory, const std::string& name);
 
 }  // namespace muster::runtime

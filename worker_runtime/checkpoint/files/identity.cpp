@@ -22,7 +22,7 @@ std::string place_of(const std::string& directory) {
     return directory + "/IDENTITY";
 }
 
-/// LATEST is written with the first checkpoint, and retention leaves one at least.
+/// LATEST is written with the first checkpoint, and retention keeps at least one.
 Result<bool> was_emptied(const std::string& directory) {
     if (!exists(directory + "/LATEST")) return false;
     auto listing = list_directory(directory);
@@ -30,7 +30,7 @@ Result<bool> was_emptied(const std::string& directory) {
     return listing->checkpoints.empty();
 }
 
-/// Whatever the next start finds of it, LATEST and the old word are not there together any more, or are so again.
+/// Removes LATEST after IDENTITY was replaced. If this is interrupted, the next start replaces IDENTITY once more.
 Result<void> forget_latest(const std::string& directory) {
     const auto latest = directory + "/LATEST";
     if (::unlink(latest.c_str()) != 0 && errno != ENOENT) return error_from_errno(errno, cat("remove ", latest));

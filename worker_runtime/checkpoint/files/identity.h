@@ -1,6 +1,6 @@
-// Which checkpoint directory it is: the file IDENTITY has a word that no other directory has. Parts that lie elsewhere,
-// in agents' memory and on hosts' own disks, carry it. So those of a directory that was emptied or replaced since then
-// are known not to be its own.
+// The identity of a checkpoint directory: the file IDENTITY has a unique word. Parts in agents' memory and on hosts'
+// own disks carry this word. So parts of a directory that has been emptied or replaced since are recognised and
+// ignored.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace muster::runtime {
 
-/// 16 hexadecimal digits; empty where there is no such file, or it does not read.
+/// Returns 16 hexadecimal digits, or an empty string if the file is missing or malformed.
 std::string identity_of(const std::string& directory);
 
-/// The same; where there is none a new one, which survives a power cut. A new one also where LATEST is there and no
-/// checkpoint is: somebody took them away to start over. refused: the directory is another's by now; io.
+/// As identity_of(), but creates and flushes a new identity if there is none. It also does so if LATEST exists but no
+/// checkpoint: a user has removed them to start over. Errors: refused (the directory has another claimant now), io.
 Result<std::string> keep_identity(const std::string& directory, DirectoryClaim& claim);
 
-/// What parts of its checkpoints carry: "4f1d2c3b-5eed1234cafe4321", a checksum of the path, for a copied directory has
-/// the identity of the first one, and the identity. Without one the checksum alone.
+/// Returns the word that parts of its checkpoints carry, for example "4f1d2c3b-5eed1234cafe4321": a checksum of the
+/// path, because a copied directory has the same identity, and the identity. Without an identity, the checksum alone.
 std::string directory_word(const std::string& directory, const std::string& identity);
 
 }  // namespace muster::runtime

@@ -21,13 +21,13 @@ std::string shape_text(TensorType type, const std::vector<std::int64_t>& shape) 
     return text + "]";
 }
 
-/// Elements of a piece that one of our tensors wants.
+/// A range of a piece that one of the tensors needs.
 struct Wish {
-    std::uint64_t begin = 0, end = 0;  ///< bytes, from the piece's begin
+    std::uint64_t begin = 0, end = 0;  ///< bytes, from the beginning of the piece
     std::byte* to = nullptr;
 };
 
-/// A piece that must be read, all of it, since its checksum is of all of it.
+/// A piece to read. All of it must be read, because its checksum covers all of it.
 struct WantedPiece {
     const ManifestTensor* tensor = nullptr;
     ManifestPiece piece;
@@ -42,7 +42,7 @@ const ManifestTensor* find(const Manifest& manifest, const std::string& name) {
     return at != manifest.tensors.end() && at->name == name ? &*at : nullptr;
 }
 
-/// The pieces to read, by file and then by place.
+/// Returns the pieces to read, by file and in order of their offsets.
 std::map<std::uint64_t, std::vector<WantedPiece>> wanted_pieces(const Manifest& manifest,
                                                                 const std::vector<StateTensor>& tensors) {
     std::map<std::pair<std::uint64_t, std::uint64_t>, WantedPiece> wanted;  // by file and offset
@@ -69,7 +69,7 @@ std::map<std::uint64_t, std::vector<WantedPiece>> wanted_pieces(const Manifest& 
     return by_file;
 }
 
-/// Takes the bytes of some pieces, one behind the other, and gives each to where it is wanted.
+/// Receives the bytes of some pieces, one after the other, and copies each to where it is needed.
 class PieceFiller {
   public:
     PieceFiller(std::string path, const std::vector<WantedPiece>& pieces) : path_(std::move(path)), pieces_(pieces) {}
@@ -102,12 +102,12 @@ class PieceFiller {
 
     std::string path_;
     const std::vector<WantedPiece>& pieces_;
-    std::size_t next_ = 0;  // the piece under way
-    std::uint64_t at_ = 0;  // bytes of it so far
+    std::size_t next_ = 0;  // index of the current piece
+    std::uint64_t at_ = 0;  // bytes received of it
     std::uint32_t sum_ = 0;
 };
 
-/// Neighbours become one range, so that the disk sees long reads.
+/// Joins adjacent pieces into one range, so that the disk gets long reads.
 std::vector<ByteRange> ranges_of(const std::vector<WantedPiece>& pieces) {
     std::vector<ByteRange> ranges;
     for (const auto& wanted : pieces) {

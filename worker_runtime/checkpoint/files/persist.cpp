@@ -25,14 +25,14 @@ namespace muster::runtime {
 
 namespace {
 
-/// Between two looks whether rank 0 of the round that ends has gone, on whatever host it is.
+/// The interval of checks for the end of rank 0 of the ended round, which may be on another host.
 constexpr Duration check_interval = 50ms;
 
 Instant now() {
     return std::chrono::steady_clock::now();
 }
 
-/// A copy, mapped as the file system wants to write it: in whole blocks.
+/// A mapped copy, readable in whole blocks as direct writes need it.
 class Mapping {
   public:
     static Result<Mapping> of(const KeptCopy& copy) {
@@ -63,9 +63,9 @@ struct Part {
     RankFile file;
 };
 
-/// The parts of one save that this node has, by rank.
+/// The parts of one save on this node, by rank.
 using Save = std::map<int, Part>;
-/// Step, round, number and opening: which save it is.
+/// Identifies a save: step, round, number, opening.
 using SaveKey = std::tuple<std::int64_t, std::int64_t, std::uint64_t, std::string>;
 
 std::map<SaveKey, Save> examine(const std::vector<KeptCopy>& copies) {
@@ -84,7 +84,7 @@ std::map<SaveKey, Save> examine(const std::vector<KeptCopy>& copies) {
     return saves;
 }
 
-/// Of the heads alone. Nothing where one cannot be read: it may be of any step.
+/// Returns the newest step in the heads of the copies; nothing if a head cannot be read, as it may be of any step.
 std::optional<std::int64_t> newest_step_of(const std::vector<KeptCopy>& copies) {
     std::int64_t newest = -1;
     for (const auto& copy : copies) {
@@ -98,26 +98,27 @@ std::optional<std::int64_t> newest_step_of(const std::vector<KeptCopy>& copies) 
     return newest;
 }
 
-/// -1: there is none.
+/// Returns the newest checkpoint's step, or -1 if there is none.
 Result<std::int64_t> newest_on_disk(const std::string& directory) {
     auto listing = list_directory(directory);
     if (!listing) return listing.error();
     return listing->checkpoints.empty() ? -1 : listing->checkpoints.front().step;
 }
 
-/// One save on its way to the disk.
+/// Writes one save to disk.
 class SnapshotWriter {
   public:
     SnapshotWriter(const PersistTerms& terms, DirectoryClaim& claim) : terms_(terms), claim_(claim) {}
 
-    /// Nothing: the disk has it already.
+    /// Writes the parts of `save`. The result has step -1 if the disk has the save already.
     Result<Persisted> bring(const Save& save);
 
   private:
     Result<void> make_draft(const std::string& folder);
     Result<void> write(const Part& part, const std::string& folder);
-    /// The deadline, and whether the directory is still this round's: a job that goes on must not wait for the disk.
+    /// Writes this node's parts of `save` into `folder` and flushes it.
     Result<void> write_all(const Save& save, const std::string& folder);
+    /// Errors: the deadline has passed, or another round has the directory, so that a job never waits for the disk.
     Result<void> go_on();
 
     const PersistTerms& terms_;
@@ -129,7 +130,7 @@ Result<void> SnapshotWriter::go_on() {
     return claim_.exclusively([] { return Result<void>(); });
 }
 
-/// Rank 0 may end a little later than the workers of this node, and until then it is its draft.
+/// Waits until rank 0 has ended, maybe a little later than the workers of this node: until then it owns the draft.
 Result<void> SnapshotWriter::make_draft(const std::string& folder) {
     while (true) {
         auto made = claim_.exclusively([&] { return make_folder(folder); });
@@ -143,13 +144,14 @@ Result<void> SnapshotWriter::write(const Part& part, const std::string& folder) 
     if (exists(path)) {
         const auto there = read_rank_file(path);
         if (there && *there == part.file && verify_rank_file(path)) return flush_file(path);
-        // The worker was ended in the middle of it.
+        // The file is partial: the worker ended while writing it.
         if (::unlink(path.c_str()) != 0) return error_from_errno(errno, cat("remove ", path));
     }
     return write_new_file(path, part.memory.bytes(), part.file.size_bytes, [this] { return go_on(); });
 }
 
-/// What another node's end means for this one, which lacks nothing then: the folder of the draft has its final name.
+/// If another node has finished the draft, its folder has its final name, and this node's write fails but lacks
+/// nothing.
 std::optional<Persisted> finished_by_another(const std::string& directory, std::int64_t step) {
     const auto newest = newest_on_disk(directory);
     if (!newest || *newest < step) return std::nullopt;
@@ -173,13 +175,13 @@ Result<Persisted> SnapshotWriter::bring(const Save& save) {
     const auto folder = cat(terms_.directory, '/', to_string(draft));
     if (auto made = make_draft(folder); !made) return made.error();
     if (auto written = write_all(save, folder); !written) {
-        // Where this node's parts were there before, another node may finish the draft while they are read again.
+        // If this node's parts existed before, another node may finish the draft while they are verified here.
         if (const auto done = finished_by_another(terms_.directory, file.step)) return *done;
         return written.error();
     }
     auto finished = finish_draft(terms_.directory, draft, claim_, [this] { return go_on(); });
     if (finished) return Persisted{.step = file.step, .checkpoint = *finished};
-    // Another node's parts are missing or half written, or it has just finished the draft.
+    // Parts of other nodes are missing or partial, or another node has just finished the draft.
     if (const auto done = finished_by_another(terms_.directory, file.step)) return *done;
     const auto code = finished.error().code;
     if (code == Errc::not_found || code == Errc::bad_frame) return Persisted{.step = file.step};
@@ -190,7 +192,7 @@ Result<Persisted> bring_newest(const PersistTerms& terms, std::vector<KeptCopy> 
     auto saves = examine(copies);
     copies.clear();
     if (saves.empty()) return Error{Errc::bad_frame, "no copy in memory is complete"};
-    // What is newer than one that is whole here has ranks that had not come so far.
+    // If a save is complete here, any newer save lacks ranks that had not reached its step.
     for (auto at = saves.rbegin(); at != saves.rend(); ++at) {
         if (at->second.size() != static_cast<std::size_t>(at->second.begin()->second.file.world)) continue;
         saves.erase(std::next(saves.find(at->first)), saves.end());
@@ -210,7 +212,7 @@ Result<Persisted> bring_newest(const PersistTerms& terms, std::vector<KeptCopy> 
     return best;
 }
 
-/// Until the nodes with the other parts have brought theirs; the last of them makes the checkpoint.
+/// Waits until the other nodes have written their parts; the last of them makes the checkpoint.
 Result<Persisted> wait_for_others(const PersistTerms& terms, const Persisted& own) {
     while (true) {
         const auto newest = newest_on_disk(terms.directory);

@@ -1,9 +1,9 @@
-// From an agent's memory to the disk: the copies of workers that have ended become parts of a checkpoint, and when the
-// parts of all ranks are there, a checkpoint.
+// Writes copies in an agent's memory to disk: the copies of ended workers become parts of a checkpoint, and a
+// checkpoint when the parts of all ranks exist.
 //
-// Every node of the job does this with the copies that it has, each for itself. They meet in the draft of the save that
-// the copies are of (names.h), the one in which those workers were writing themselves: a part that is there and whole
-// is taken as it is. Whoever finds all of them finishes the draft; if nobody comes to it, the next start does
+// Every node of the job does this with its own copies, without coordination. They write into the draft of the save
+// that the copies belong to (names.h), which is the one that the workers were writing. Parts that exist and are
+// undamaged are kept. The node that finds all parts completes the draft; if none does, the next start does
 // (tidy_up).
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace muster::runtime {
 
-/// A memory file that begins with a rank file of `size_bytes`. Nobody writes to it any more.
+/// A memory file that begins with a rank file of `size_bytes`. It is not written any more.
 struct KeptCopy {
     FileDescriptor memory;
     std::uint64_t size_bytes = 0;
@@ -27,22 +27,22 @@ struct KeptCopy {
 
 struct PersistTerms {
     std::string directory;
-    std::int64_t round = 0;  ///< the last one whose workers ended here: what later ones have claimed is theirs
+    std::int64_t round = 0;  ///< the last round whose workers ended here; the claim of a later round is respected
     Instant deadline{};
-    /// The job succeeded, so the other nodes bring their parts too: they are waited for until the deadline.
+    /// The job succeeded, so the other nodes write their parts too: wait for them until the deadline.
     bool wait_for_others = false;
 };
 
 struct Persisted {
-    std::int64_t step = -1;                      ///< -1: nothing was to be done, the disk has it all
-    std::optional<CheckpointName> checkpoint{};  ///< empty: this node's parts are there, other nodes' are not
+    std::int64_t step = -1;                      ///< -1: nothing to do, the disk has a checkpoint as new
+    std::optional<CheckpointName> checkpoint{};  ///< empty: this node's parts are on disk, others are missing
 };
 
-/// Brings the newest save to the disk that is newer than every checkpoint there. Of several saves those go first that
-/// are whole in `copies`, then the newest. Copies that are damaged are left out, with a warning. Errors: refused (the
-/// directory is another job's or a later round's by now), already_exists (who claimed it has not ended by the
-/// deadline), bad_frame (no copy is whole), timed_out, io. Whatever is left half done is a draft. Where the disk has a
-/// step as new as the heads of all copies name, nothing else of them is read.
+/// Writes the newest save to disk if it is newer than every checkpoint there. Saves that are complete in `copies` come
+/// first, then the newest. Damaged copies are skipped with a warning. Errors: refused (the directory now belongs to
+/// another job or a later round), already_exists (its claimant has not ended by the deadline), bad_frame (no copy is
+/// valid), timed_out, io. Unfinished work stays as a draft. If the disk has a step as new as the heads of all copies,
+/// only these heads are read.
 Result<Persisted> persist_copies(const PersistTerms& terms, std::vector<KeptCopy> copies);
 
 }  // namespace muster::runtime

@@ -1,11 +1,11 @@
-// muster-persist: what an agent runs when its memory would otherwise be the only place of the newest step.
+// muster-persist: the agent runs it when its memory would otherwise be the only place of the newest step.
 //
 //   muster-persist [--whole] DIRECTORY ROUND SECONDS DESCRIPTOR:BYTES...
 //
-// The descriptors are inherited, each the copy of one rank (persist.h). --whole: it also waits for the parts of other
-// nodes, and fails where they do not come. One line on stdout says what became of it.
-// Exit codes: 0 the line says what was done, no line: there was nothing to do; 1 it failed, and why; 2 the arguments
-// are wrong; 3 the directory is another job's or a later round's by now.
+// The descriptors are inherited; each is the copy of one rank (persist.h). With --whole it also waits for the parts of
+// other nodes, and fails if they are not written in time. It prints the result as one line on stdout.
+// Exit codes: 0 success (the line reports what was done; no line: nothing to do); 1 failed, with the reason; 2 wrong
+// arguments; 3 the directory now belongs to another job or a later round.
 #include <signal.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ using namespace muster::runtime;
 
 namespace {
 
-/// Beyond the deadline, for a file system that hangs in a call: then the signal ends this process.
+/// If the file system hangs in a call beyond the deadline, SIGALRM ends this process after this time.
 constexpr unsigned hang_seconds = 2;
 
 int say(int exit_code, const std::string& line) {
@@ -43,7 +43,7 @@ bool parse_copy(std::string_view text, KeptCopy& copy) {
     return true;
 }
 
-/// What there is to go on from.
+/// Describes the newest checkpoint that the job can continue from.
 std::string safe_in(const std::string& directory) {
     const auto listing = list_directory(directory);
     if (!listing) return cat("cannot list what is safe there: ", listing.error().context);
@@ -72,7 +72,8 @@ int run(const PersistTerms& terms, std::vector<KeptCopy> copies) {
 
 int main(int argc, char** argv) {
     survive_file_size_limit();
-    // Whoever stops the job, or gives it notice, signals its agent, and this is what the agent does about it.
+    // These signals stop the job or announce preemption. The agent receives them and runs this process as its response,
+    // so it must survive them.
     for (const int stop : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) ::signal(stop, SIG_IGN);
     std::vector<std::string_view> words(argv + 1, argv + argc);
     PersistTerms terms;

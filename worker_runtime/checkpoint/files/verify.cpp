@@ -29,15 +29,15 @@ struct FreeMemory {
     void operator()(std::byte* memory) const { std::free(memory); }
 };
 
-/// Some bytes of the file, or why there are no more.
+/// Some bytes of the file, or the reason why there are no more.
 struct Chunk {
     std::unique_ptr<std::byte, FreeMemory> memory;
-    std::size_t begin = 0, size = 0;  ///< of what was asked for, in `memory`
+    std::size_t begin = 0, size = 0;  ///< the requested bytes, in `memory`
     Result<void> outcome;
     bool last = false;
 };
 
-/// Chunks on their way from the thread that reads to the one that uses them, and the empty ones back.
+/// A queue of chunks between the reading thread and the consumer; a second one returns empty chunks.
 class Belt {
   public:
     void put(Chunk chunk) {
@@ -77,7 +77,7 @@ class RangeReader {
         return {};
     }
 
-    /// The reading thread: fills what comes back on `empty`.
+    /// The reading thread: takes chunks from `empty`, fills them, and puts them into `full`.
     void run(Belt& empty, Belt& full) {
         for (const auto& range : ranges_) {
             for (auto at = range.begin; at < range.end;) {
@@ -97,7 +97,7 @@ class RangeReader {
     }
 
   private:
-    /// Reads from the page that has `at` on; returns where the next chunk begins.
+    /// Reads from the start of the block that contains `at`. Returns where the next chunk begins.
     std::uint64_t fill(Chunk& chunk, std::uint64_t at, std::uint64_t end) {
         const auto start = at / file_alignment * file_alignment;
         const auto wanted = std::min<std::uint64_t>(end - start, read_ahead_bytes);
@@ -160,7 +160,7 @@ Result<std::uint32_t> verify_rank_file(const std::string& path) {
     if (!file) return file.error();
     std::uint32_t whole = 0, sum = 0;
     std::uint64_t at = 0;
-    std::size_t next = 0;  // the piece under way
+    std::size_t next = 0;  // index of the current piece
     const auto sink = [&](std::span<const std::byte> bytes) -> Result<void> {
         whole = crc32c(bytes, whole);
         while (next < file->pieces.size()) {

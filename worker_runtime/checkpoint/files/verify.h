@@ -1,4 +1,4 @@
-// Reading rank files past the page cache, and comparing every byte with the checksums.
+// Reads rank files past the page cache, and compares every byte with the checksums.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,16 @@ struct ByteRange {
     std::uint64_t begin = 0, end = 0;
 };
 
-/// Gets the bytes of the ranges in order, in parts of any size.
+/// Receives the bytes of the ranges in order, in parts of any size.
 using ByteSink = std::function<Result<void>(std::span<const std::byte> bytes)>;
 
-/// Reads the ranges (in ascending order, apart from each other) of a file; a second thread reads ahead while `sink`
-/// works. io: the system's words. bad_frame: the file ends before a range does. An error of `sink` ends it.
+/// Reads ranges of a file (in ascending order, not overlapping); a second thread reads ahead while `sink` works. io:
+/// the system's message. bad_frame: the file ends before a range does. An error of `sink` ends the read and is
+/// returned.
 Result<void> read_ranges(const std::string& path, const std::vector<ByteRange>& ranges, const ByteSink& sink);
 
-/// The checksum of the whole file, when each of its pieces has the one that its head says. bad_frame names the first
-/// tensor that has not.
+/// Returns the checksum of the whole file if each of its pieces has the checksum in its head. bad_frame names the first
+/// tensor that differs.
 Result<std::uint32_t> verify_rank_file(const std::string& path);
 
 }  // namespace muster::runtime

@@ -36,7 +36,7 @@ constexpr auto squares = [] {
     return powers;
 }();
 
-/// x^(8 bytes): what appending so many zero bytes multiplies a checksum's register with.
+/// Returns x^(8 * bytes): appending that many zero bytes multiplies the checksum's register by it.
 constexpr std::uint32_t shift_of(std::uint64_t bytes) {
     std::uint32_t power = 1U << 31;
     for (std::size_t i = 3; bytes != 0; bytes >>= 1, ++i) {
@@ -57,8 +57,8 @@ constexpr auto table = [] {
 
 #if defined(__x86_64__)
 
-/// The instruction takes three cycles and one can start in each, so three parts are summed side by side. Long parts,
-/// so that putting them together costs nothing.
+/// The instruction takes three cycles and one can start in each cycle, so three parts are summed in parallel. Long
+/// parts make the cost of combining them negligible.
 constexpr std::size_t part_bytes = 16u << 10;
 constexpr std::uint32_t one_part = shift_of(part_bytes), two_parts = shift_of(2 * part_bytes);
 
@@ -109,7 +109,7 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
 }
 
 std::uint32_t crc32c_combine(std::uint32_t a, std::uint32_t b, std::uint64_t b_bytes) {
-    // The inversions at begin and end cancel out.
+    // The inversions at the beginning and at the end cancel out.
     return multiply(a, shift_of(b_bytes)) ^ b;
 }
 

@@ -29,7 +29,7 @@ Error damaged(std::string why) {
     return {Errc::bad_frame, cat("manifest: ", why)};
 }
 
-/// The pieces lie inside their files and cover the tensor, each element once. Nothing: they do.
+/// Returns why the pieces do not cover the tensor exactly once inside their files; empty if they do.
 std::string trouble_with(const ManifestTensor& tensor, const std::vector<ManifestFile>& files) {
     const auto elements = element_count(tensor.shape);
     std::uint64_t bytes = 0;
@@ -64,7 +64,7 @@ bool read_piece(const Json& json, ManifestPiece& piece) {
            read_crc(object, piece.crc32c);
 }
 
-/// The elements of list `name`, each read by `read` into a T.
+/// Reads the elements of list `name`, each by `read` into a T.
 template <class T, class Read>
 bool read_list(const JsonObject& object, const char* name, std::vector<T>& all, Read read) {
     const auto* list = object.field(name);

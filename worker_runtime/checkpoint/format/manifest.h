@@ -1,4 +1,4 @@
-// What makes a folder of rank files a checkpoint: one JSON file, written last.
+// The manifest makes a folder of rank files a checkpoint: one JSON file, written last.
 //
 //   {"crc32c": "...", "format": "muster checkpoint", "version": 1, "step": 120, "round": 7, "job": "...",
 //    "files":   [{"name": "rank_00000.safetensors", "bytes": N, "crc32c": "..."}, ...],           one for each rank
@@ -6,8 +6,8 @@
 //                 "pieces": [{"file": 0, "begin": 0, "count": 9, "offset": 4096, "crc32c": "..."}, ...]}, ...],
 //    "values": {"key": "text", ...}, "rank_values": ["text", ...]}
 //
-// begin and count are elements of the tensor in row-major order, offset is the byte in the file where they lie. The
-// first checksum is of the manifest's own text, with zeros in its place.
+// begin and count are elements of the tensor in row-major order; offset is their byte position in the file. The first
+// checksum is that of the manifest's own text, with zeros in its place.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct ManifestFile {
 };
 
 struct ManifestPiece {
-    std::uint64_t file = 0;  ///< the rank that wrote it
+    std::uint64_t file = 0;  ///< index of the file: the rank that wrote it
     std::uint64_t begin = 0, count = 0, offset = 0;
     std::uint32_t crc32c = 0;
     friend bool operator==(const ManifestPiece&, const ManifestPiece&) = default;
@@ -43,7 +43,7 @@ struct ManifestTensor {
     std::string name;
     TensorType type = TensorType::f32;
     std::vector<std::int64_t> shape;
-    std::vector<ManifestPiece> pieces;  ///< in order, each element once
+    std::vector<ManifestPiece> pieces;  ///< in order of `begin`; each element occurs once
     friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
 };
 
@@ -51,22 +51,22 @@ struct Manifest {
     std::int64_t step = 0;
     std::int64_t round = 0;
     std::string job;
-    std::vector<ManifestFile> files;      ///< by rank
-    std::vector<ManifestTensor> tensors;  ///< by name
+    std::vector<ManifestFile> files;      ///< in rank order
+    std::vector<ManifestTensor> tensors;  ///< sorted by name
     std::map<std::string, std::string> values;
-    std::vector<std::string> rank_values;  ///< by rank
+    std::vector<std::string> rank_values;  ///< in rank order
     friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-/// From the files of all ranks and the checksum of each. invalid_argument: they do not make up one checkpoint: a rank
-/// is missing, two are of different saves, or the parts of a tensor leave something out, overlap or contradict each
-/// other.
+/// Builds the manifest from the files of all ranks and the checksum of each. invalid_argument: they are not one
+/// complete checkpoint: a rank is missing, files are of different saves, or the parts of a tensor have gaps, overlap or
+/// disagree.
 Result<Manifest> make_manifest(const std::vector<RankFile>& files, const std::vector<std::uint32_t>& checksums);
 
 std::string encode_manifest(const Manifest& manifest);
 
-/// bad_frame: damaged, or no manifest of ours, and why. Every number in the result has been checked: pieces lie inside
-/// their files and cover their tensors, names of files are ours.
+/// bad_frame: the text is damaged or not a manifest; the error has the reason. Every number in the result has been
+/// checked: pieces are inside their files and cover their tensors, and file names are those of rank_file_name().
 Result<Manifest> parse_manifest(std::string_view text);
 
 }  // namespace muster::runtime

@@ -23,7 +23,7 @@ bool all_digits(std::string_view text) {
     return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-/// The number that `digits` write, if they write it as we do.
+/// Returns the step of a name "step_DIGITS", if its digits are written as step_text() writes them.
 std::optional<std::int64_t> step_of(std::string_view text) {
     std::int64_t step = 0;
     if (!text.starts_with(prefix)) return std::nullopt;
@@ -94,7 +94,7 @@ std::optional<DraftName> parse_draft_name(std::string_view text) {
 std::vector<CheckpointName> expendable(std::vector<KeptCheckpoint> all, const Retention& retention) {
     std::sort(all.begin(), all.end(), [](const KeptCheckpoint& a, const KeptCheckpoint& b) { return b.name < a.name; });
     std::set<CheckpointName> kept;
-    std::set<std::int64_t> steps;  // of which a good one was seen: its other editions are no better
+    std::set<std::int64_t> steps;  // steps with an undamaged checkpoint; their older editions are not needed
     int last = retention.last;
     bool verified = false;
     for (const auto& each : all) {

@@ -1,4 +1,4 @@
-// The names of folders in a checkpoint directory, and which of them are kept. Pure.
+// The names of folders in a checkpoint directory, and the retention rule. Pure.
 #pragma once
 
 #include <compare>
@@ -11,11 +11,11 @@
 
 namespace muster::runtime {
 
-/// "00120" for 120 in five digits; a longer number as it is.
+/// Formats a number with leading zeros, such as "00120" for 120 and five digits. A longer number is not cut.
 std::string in_digits(std::uint64_t number, std::size_t digits);
 
-/// "step_00000120", or "step_00000120.2" for the second one of a step: after a checkpoint turned out to be damaged,
-/// training has come by its step again. Nothing is ever written in the place of another.
+/// "step_00000120", or "step_00000120.2" for a second checkpoint of that step: training can reach a step again after a
+/// checkpoint turned out to be damaged. No checkpoint is ever overwritten.
 struct CheckpointName {
     std::int64_t step = 0;
     int edition = 1;
@@ -24,7 +24,7 @@ struct CheckpointName {
 std::string to_string(const CheckpointName& name);
 std::optional<CheckpointName> parse_checkpoint_name(std::string_view text);
 
-/// "step_00000120.tmp-7-5eed1234": being written in round 7; the digits belong to one opening of the directory.
+/// "step_00000120.tmp-7-5eed1234": a draft of round 7; the last part is the token of one opening of the directory.
 struct DraftName {
     std::int64_t step = 0;
     std::int64_t round = 0;
@@ -34,31 +34,31 @@ struct DraftName {
 std::string to_string(const DraftName& name);
 std::optional<DraftName> parse_draft_name(std::string_view text);
 
-/// "step_00000120.rank_00003.safetensors": a rank's file on a disk of its host.
+/// "step_00000120.rank_00003.safetensors": a rank's file on its host's disk.
 struct LocalName {
     std::int64_t step = 0;
     int rank = 0;
 };
 std::string to_string(const LocalName& name);
-/// Nothing for a name of another kind, or of a file that was not finished.
+/// Returns nothing for other names and for unfinished files.
 std::optional<LocalName> parse_local_name(std::string_view text);
 
-/// A folder that is on its way out: ".trash-" and its former name.
+/// A folder that is being removed has this prefix before its former name.
 inline constexpr std::string_view trash_prefix = ".trash-";
 
 struct Retention {
     int last = 2;
-    std::int64_t every = 0;  ///< also the newest edition of each step that is a multiple; 0: none
+    std::int64_t every = 0;  ///< also keep the newest edition of each step that is a multiple of this; 0: none
 };
 
 struct KeptCheckpoint {
     CheckpointName name;
-    bool verified = false;  ///< written, or read and found whole, by this process
-    bool damaged = false;   ///< found not to be whole
+    bool verified = false;  ///< written, or read and found complete, by this process
+    bool damaged = false;   ///< found incomplete
 };
 
-/// Those of `all` that may go: neither among the newest `last` of those that are not damaged, nor due to `every`, nor
-/// the newest one that is verified. A damaged one is for a person to look at: it does not count, and does not go.
+/// Returns those of `all` that may be removed: not among the newest `last` undamaged ones, not kept by `every`, and not
+/// the newest verified one. Damaged ones are kept for inspection and do not count.
 std::vector<CheckpointName> expendable(std::vector<KeptCheckpoint> all, const Retention& retention);
 
 }  // namespace muster::runtime

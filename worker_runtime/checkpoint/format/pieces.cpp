@@ -41,7 +41,7 @@ bool is_utf8(const std::string& text) {
     }
 }
 
-/// Ends as the names of parts do in a rank's file.
+/// True if the name ends like those of parts in a rank's file.
 bool looks_cut(std::string_view name) {
     const auto bracket = name.rfind('[');
     if (bracket == std::string_view::npos || !name.ends_with(']')) return false;
@@ -82,14 +82,14 @@ bool is_spread(const StateTensor& tensor, Replicas replicas) {
            size_bytes(tensor) >= spread_bytes_min;
 }
 
-/// Which rank writes each replicated tensor, asked for one after the other. Those that are spread lie one behind the
-/// other, are divided into `world` equal parts, and belong to the rank in whose part their middle is.
+/// Returns the writer of each replicated tensor; call next() for all tensors in order. Spread tensors are concatenated
+/// and divided into `world` equal parts; the rank whose part has a tensor's middle writes it.
 class Writers {
   public:
     Writers(const std::vector<StateTensor>& tensors, Replicas replicas, int world) : replicas_(replicas) {
         std::uint64_t total = 0;
         for (const auto& tensor : tensors) total += is_spread(tensor, replicas) ? size_bytes(tensor) : 0;
-        part_ = total / static_cast<std::uint64_t>(world) + 1;  // so that the last middle is in the last part
+        part_ = total / static_cast<std::uint64_t>(world) + 1;  // + 1: the last middle is inside the last part
     }
     [[nodiscard]] int next(const StateTensor& tensor) {
         if (!is_spread(tensor, replicas_)) return 0;
@@ -118,7 +118,7 @@ std::vector<StateTensor> tensors_of(const CheckpointState& state, int rank) {
     auto tensors = state.tensors;
     const auto size = state.rank_bytes.size();
     if (size > 0) {
-        // Only read from.
+        // The data is only read.
         auto* const data = const_cast<std::byte*>(state.rank_bytes.data());
         tensors.push_back(StateTensor::shard(rank_bytes_name(rank), TensorType::u8, {static_cast<std::int64_t>(size)},
                                              data, 0, size));
@@ -152,7 +152,7 @@ Result<void> check_state(const CheckpointState& state) {
     std::set<std::string> names;
     for (const auto& tensor : state.tensors) {
         if (auto fine = check_tensor(tensor); !fine) return fine;
-        // One rank may have several shards of one tensor; anything else that comes twice is a mistake.
+        // One rank may have several shards of one tensor; any other repeated name is an error.
         const bool again = !names.insert(tensor.name).second;
         if (again && tensor.placement == Placement::replicated) return refuse(tensor, "occurs twice");
     }

@@ -1,4 +1,4 @@
-// Who writes which elements of a checkpoint. Pure.
+// Decides which rank writes which elements of a checkpoint. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,36 +10,36 @@
 
 namespace muster::runtime {
 
-/// Some neighbouring elements of one tensor, counted in row-major order.
+/// A range of elements of one tensor, in row-major order.
 struct Piece {
     std::string tensor;
     TensorType type = TensorType::f32;
-    std::vector<std::int64_t> shape;     ///< of the whole tensor
+    std::vector<std::int64_t> shape;     ///< shape of the whole tensor
     std::uint64_t begin = 0, count = 0;  ///< elements
 
     [[nodiscard]] std::uint64_t size_bytes() const { return count * size_of(type); }
-    /// It is all of its tensor.
+    /// True if the piece is its whole tensor.
     [[nodiscard]] bool whole() const;
     friend bool operator==(const Piece&, const Piece&) = default;
 };
 
-/// A replicated tensor below this size is always rank 0's.
+/// Rank 0 always writes replicated tensors below this size.
 inline constexpr std::uint64_t spread_bytes_min = 1u << 20;
 
-/// What `rank` writes: all of its sharded pieces, and the replicated tensors that are its own. Each replicated tensor
-/// is written by one rank, whole: by rank 0. With Replicas::spread the tensors of spread_bytes_min and more are divided
-/// among the ranks, in parts of about equal size.
+/// Returns the pieces that `rank` writes: its shards, and its replicated tensors. One rank writes each replicated
+/// tensor, whole: rank 0. With Replicas::spread, tensors of spread_bytes_min or more are divided among the ranks in
+/// parts of about equal size.
 std::vector<Piece> own_pieces(const std::vector<StateTensor>& tensors, Replicas replicas, int rank, int world);
 
-/// The tensor that holds a rank's own bytes; nobody's model has one of that name.
+/// The name of the tensor that holds a rank's own bytes. check_state() refuses it for other tensors.
 std::string rank_bytes_name(int rank);
 bool is_rank_bytes(std::string_view name);
 
-/// All that `rank` has of a state: its tensors, and its own bytes as one. Points into the state.
+/// Returns all tensors of `rank`: those of the state, and its own bytes as one more. They point into the state.
 std::vector<StateTensor> tensors_of(const CheckpointState& state, int rank);
 
-/// invalid_argument: a name that is empty, comes twice or is no UTF-8, a shape without a size, memory that is missing,
-/// or elements beyond the tensor's end; the text names the tensor.
+/// invalid_argument names the tensor: its name is empty, occurs twice or is not UTF-8, its shape has no size, its
+/// memory is missing, or its shard is beyond its end.
 Result<void> check_state(const CheckpointState& state);
 
 }  // namespace muster::runtime

@@ -62,7 +62,7 @@ Error bad_rank_file(std::string text) {
     return {Errc::bad_frame, std::move(text)};
 }
 
-/// The texts of a header's metadata, each of which must be there.
+/// The texts of a header's metadata. Each one that is read must exist.
 class Metadata {
   public:
     explicit Metadata(const std::map<std::string, std::string>& texts) : texts_(texts) {}
@@ -98,7 +98,7 @@ class Metadata {
     std::string trouble_;
 };
 
-/// What `stored` is a part of; it is the whole where nothing is said about it.
+/// Returns the piece that `stored` is; without an entry in `parts` it is a whole tensor.
 Result<Piece> piece_of(const TensorEntry& stored, const Json& parts) {
     Piece piece{.tensor = stored.name, .type = stored.type, .shape = stored.shape};
     piece.count = *element_count(stored.shape);
@@ -136,7 +136,7 @@ void lay_out(RankFile& file, std::vector<Piece> pieces) {
         }
     };
     place();
-    file.data_begin = encode_head(file).size();  // offsets in it count from there, so it does not change again
+    file.data_begin = encode_head(file).size();  // its offsets are relative, so its size is final now
     place();
 }
 
@@ -166,7 +166,7 @@ Result<RankFile> parse_rank_file(std::string_view head, std::uint64_t file_bytes
         !metadata.json("muster_pieces", parts) || !metadata.text("muster_crc32c", checksums)) {
         return bad_rank_file(metadata.trouble());
     }
-    // Files of the first days have not got these.
+    // Files of early versions lack these.
     (void)metadata.text("muster_opening", file.opening);
     (void)metadata.number<std::uint64_t>("muster_save", 0, file.save);
     (void)metadata.text("muster_directory", file.directory_word);

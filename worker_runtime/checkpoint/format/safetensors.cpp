@@ -45,7 +45,7 @@ std::string body_of(const SafetensorsHeader& header) {
     return body + "}";
 }
 
-/// Each tensor has as many bytes as its shape says, and they lie one behind the other up to the file's end.
+/// Checks that each tensor's size matches its shape, and that the tensors are adjacent and end at the file's end.
 Result<void> check_layout(const std::vector<TensorEntry>& tensors, std::uint64_t data_bytes) {
     std::uint64_t at = 0;
     for (const auto& tensor : tensors) {

@@ -1,11 +1,11 @@
-// The safetensors format, as its reference implementation (github.com/safetensors/safetensors) has it:
+// The safetensors format, as in its reference implementation (github.com/safetensors/safetensors):
 //
-//   u64 N, little-endian | N bytes of JSON, filled up with blanks | the tensors' bytes, one behind the other
-//   {"__metadata__": {"key": "text", ...}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [BEGIN, END]},
-//   ...}
+//   u64 N, little-endian | N bytes of JSON, padded with blanks | the tensors' bytes, without gaps
+//   {"__metadata__": {"key": "text", ...},
+//    "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [BEGIN, END]}, ...}
 //
-// Offsets count from behind the JSON. Nothing may lie between tensors, before or behind them, and no name may come
-// twice. What is read may come from anybody, so each of these is checked here, and no number is trusted.
+// Offsets count from the end of the JSON. There may be no other bytes before, between or after tensors, and no name may
+// occur twice. The input is untrusted, so each of these rules is checked, and no number is trusted.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@
 
 namespace muster::runtime {
 
-/// What the reference implementation accepts.
+/// The limit of the reference implementation.
 inline constexpr std::uint64_t safetensors_header_bytes_max = 100'000'000;
-/// The N in front.
+/// The size of N.
 inline constexpr std::size_t safetensors_length_bytes = 8;
 
 struct TensorEntry {
     std::string name;
     TensorType type = TensorType::f32;
-    std::vector<std::int64_t> shape;   ///< empty: one element
-    std::uint64_t begin = 0, end = 0;  ///< bytes, from behind the header
+    std::vector<std::int64_t> shape;   ///< empty: a scalar, one element
+    std::uint64_t begin = 0, end = 0;  ///< bytes from the end of the header
 
     friend bool operator==(const TensorEntry&, const TensorEntry&) = default;
 };
@@ -41,19 +41,19 @@ struct SafetensorsHeader {
     friend bool operator==(const SafetensorsHeader&, const SafetensorsHeader&) = default;
 };
 
-/// The number of elements, or nothing where that is no number that fits, or a dimension is negative.
+/// Returns the number of elements; nothing if it overflows or a dimension is negative.
 std::optional<std::uint64_t> element_count(const std::vector<std::int64_t>& shape);
 
-/// The first bytes of a file: N, the JSON and blanks, so many that the tensors begin at a multiple of `alignment`.
-/// Tensors must lie one behind the other. Names and texts must be UTF-8.
+/// Builds the first bytes of a file: N, the JSON, and padding so that the tensors begin at a multiple of `alignment`.
+/// The tensors must be adjacent. Names and texts must be UTF-8.
 std::string make_safetensors_header(const SafetensorsHeader& header, std::size_t alignment);
 
-/// N + 8 from the first 8 bytes of a file of `file_bytes`: how much parse_safetensors() wants to see. bad_frame where
-/// that cannot be.
+/// Returns N + 8, from the first 8 bytes of a file of `file_bytes`: the size of the head that parse_safetensors()
+/// needs. bad_frame: N is too large or missing.
 Result<std::uint64_t> safetensors_data_begin(std::string_view first_bytes, std::uint64_t file_bytes);
 
-/// `head`: that much of the file. bad_frame: what is wrong, and with which tensor. unsupported: a dtype that we do not
-/// know.
+/// Parses the head of a file. bad_frame has the reason and names the tensor. unsupported: a dtype is unknown to this
+/// version.
 Result<SafetensorsHeader> parse_safetensors(std::string_view head, std::uint64_t file_bytes);
 
 }  // namespace muster::runtime

@@ -8,7 +8,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// More dimensions than any tensor has.
+/// Larger than the number of dimensions of any real tensor.
 constexpr std::size_t dimensions_max = 64;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Reads the JSON of a safetensors header event by event: no tree of it is ever built, so depth and size of a hostile
-// header cost nothing, and names that come twice are seen.
+// Reads the JSON of a safetensors header event by event. No tree is built, so depth and size of a hostile header cost
+// nothing, and duplicate names are detected.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,10 +12,10 @@
 
 namespace muster::runtime {
 
-/// The one name in a header that is no tensor's.
+/// The only name in a header that is not a tensor's.
 inline constexpr std::string_view metadata_key = "__metadata__";
 
-/// nlohmann's interface for events; each returns false to stop, after which trouble() says why.
+/// nlohmann's SAX interface. A function returns false to stop; trouble() then has the reason.
 class SafetensorsEvents {
   public:
     using number_integer_t = nlohmann::json::number_integer_t;
@@ -39,7 +39,7 @@ class SafetensorsEvents {
     bool parse_error(std::size_t position, const std::string& token, const nlohmann::detail::exception& why);
 
     [[nodiscard]] const std::string& trouble() const { return trouble_; }
-    /// A sentence, where a tensor has a dtype that we do not know and all else was in order.
+    /// Has a message if a tensor has an unknown dtype and everything else is valid.
     [[nodiscard]] const std::optional<std::string>& unknown_type() const { return unknown_type_; }
     SafetensorsHeader take() { return std::move(header_); }
 
@@ -51,8 +51,8 @@ class SafetensorsEvents {
     [[nodiscard]] std::string where() const;
 
     Place place_ = Place::outside;
-    std::string name_;   ///< of the tensor under way
-    std::string field_;  ///< of it, or of the metadata
+    std::string name_;   ///< name of the current tensor
+    std::string field_;  ///< current field of the tensor or of the metadata
     TensorEntry tensor_;
     std::vector<std::uint64_t> offsets_;
     std::set<std::string> names_, fields_;

@@ -75,7 +75,11 @@ class Context {
     /// A collective of `members` (ranks of the world, this rank included): returns a communicator of these ranks, in
     /// this order, for host memory. It is meant for a thread that works beside training. Its operations are not in the
     /// flight record, so a wait there never explains a hang. All ranks must make the same number of host groups.
+    /// Where the job has a key, its connections are encrypted.
     [[nodiscard]] Result<std::unique_ptr<Communicator>> host_group(const std::vector<int>& members) const;
+    /// unsupported: this rank can make none, because there is no libcrypto to encrypt them. Then no rank may call
+    /// host_group().
+    [[nodiscard]] Result<void> can_make_host_groups() const;
 
     /// Used by Checkpointer. Null if there is no agent to keep snapshots.
     [[nodiscard]] std::shared_ptr<runtime::SnapshotLink> snapshots() const;

@@ -6,7 +6,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// The part of the time that telling the others may take: a store that does not answer must not keep the GPU busy.
+/// Publishing may use 1/8 of the time: a store that does not answer must not keep the GPU busy.
 constexpr int publishing_share = 8;
 
 NcclAbortAction action_of(NcclAbortPhase phase) {
@@ -60,7 +60,7 @@ NcclAbortAction NcclAbort::ended(NcclAbortPhase phase, Instant now) {
 
 NcclAbortAction NcclAbort::tick(Instant now) {
     if (!decided_by_time(phase_) || now < phase_end_) return NcclAbortAction::none;
-    // The others hear of it later, from their agents. But nothing is aborted under a thread that is inside NCCL.
+    // The other ranks learn of it later, from their agents. But nothing is aborted while a thread is inside NCCL.
     if (phase_ == NcclAbortPhase::publishing) return enter(NcclAbortPhase::settling, now);
     return enter(NcclAbortPhase::left, now);
 }

@@ -27,28 +27,28 @@ enum class NcclAbortPhase {
     settling,
     deregistering,
     aborting,
-    releasing,  ///< every communicator is gone; device memory is freed
+    releasing,  ///< all communicators are destroyed; device memory is freed
     over,
-    left,  ///< the process was told to leave
+    left,  ///< the process was told to exit
 };
 
 enum class NcclAbortAction { none, publish, settle, deregister, abort_all, release, leave };
 
 class NcclAbort {
   public:
-    /// `limit`: from the failure to the end of all steps.
+    /// `limit`: the time from the failure to the end of all steps.
     explicit NcclAbort(Duration limit) : limit_(limit) {}
 
-    /// A failure was found. Only the first counts.
+    /// Reports a failure. Only the first one counts.
     NcclAbortAction failed(std::string why, Instant now);
-    /// The action that `phase` stands for has ended. One that ends after its phase was given up changes nothing.
+    /// Reports that the action of `phase` has ended. After its phase was abandoned, this has no effect.
     NcclAbortAction ended(NcclAbortPhase phase, Instant now);
     NcclAbortAction tick(Instant now);
 
     [[nodiscard]] NcclAbortPhase phase() const { return phase_; }
     /// The first failure; empty while there is none.
     [[nodiscard]] const std::string& why() const { return why_; }
-    /// When tick() will do something; nothing when no time decides.
+    /// The time of the next tick(); nothing if no deadline is set.
     [[nodiscard]] std::optional<Instant> next_deadline() const;
 
   private:

@@ -11,18 +11,18 @@ namespace muster::runtime {
 
 namespace {
 
-/// More ranks than this in one sentence help nobody.
+/// The number of ranks that a message names at most.
 constexpr std::size_t named_max = 8;
 
 Error unreadable(std::string_view what, const std::string& text) {
     return {Errc::bad_frame, cat("the store holds no ", what, ": \"", text.substr(0, 80), "\"")};
 }
 
-/// One rank's place in a collective, compared with ours.
+/// Describes where another rank is in its collectives, compared with this rank.
 std::string difference(const NcclProgress& own, const NcclProgress& other) {
     if (other.left) return "has closed the communicator";
     if (other.number < own.number) {
-        // Ranks publish their progress now and then: one that stopped early may have run operations that nobody saw.
+        // Ranks publish progress only sometimes: one that stopped early may have run unpublished operations.
         if (other.number == 0) return "has not reached it (no operation seen)";
         return cat("has not reached it (last seen in operation ", other.number, ": ", other.what, ")");
     }

@@ -18,17 +18,17 @@ struct NcclRoots {
     int size = 1;   ///< ranks
     int count = 1;  ///< roots: 1 <= count <= size
 
-    /// As few as serve `size` ranks.
+    /// Returns the smallest number of roots that can serve `size` ranks.
     static NcclRoots for_world(int size, int ranks_per_root = nccl_ranks_per_root_max);
 
-    /// Which root `rank` has to make; -1 for none.
+    /// Returns the root that `rank` creates; -1 for none.
     [[nodiscard]] int held_by(int rank) const;
 };
 
-/// The store's key of a root's unique id, of communicator `group`. The store's own prefix has the round.
+/// Returns the store key of the unique id of a root of communicator `group`. The store's own prefix contains the round.
 std::string nccl_root_key(std::string_view group, int root);
 
-/// All of them, in the order in which NCCL wants the ids.
+/// Returns all keys, in the order in which NCCL expects the ids.
 std::vector<std::string> nccl_root_keys(std::string_view group, const NcclRoots& roots);
 
 }  // namespace muster::runtime

@@ -6,14 +6,14 @@ namespace muster::runtime {
 
 namespace {
 
-/// The first with non-blocking communicators (ncclConfig_t::blocking). Before it a rank that waits for a missing peer
-/// cannot be called back.
+/// The first version with non-blocking communicators (ncclConfig_t::blocking). Before it, a rank that waits for a
+/// missing peer cannot be aborted.
 constexpr int version_min = 21400;
 
 }  // namespace
 
 std::string nccl_version_text(int version) {
-    // Up to 2.8 the code had one digit less.
+    // Until 2.8 the code had one digit less.
     const int unit = version >= 10000 ? 10000 : 1000;
     return cat(version / unit, ".", version % unit / 100, ".", version % 100);
 }

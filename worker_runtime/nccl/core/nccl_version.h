@@ -20,17 +20,17 @@ struct NcclFeatures {
     bool shrink = false;         ///< ncclCommShrink, 2.27
 };
 
-/// "2.28.9".
+/// Returns a text such as "2.28.9".
 std::string nccl_version_text(int version);
 
-/// Functions without which nothing works: those of a non-blocking communicator, which alone can be given up.
+/// The required functions: those of a non-blocking communicator, which is the only kind that can be aborted.
 const std::vector<std::string_view>& nccl_functions_needed();
 
-/// unsupported says what is missing, and from which version on it is there. `has` tells whether the library has a
-/// function of that name.
+/// Returns the features. unsupported names what is missing, and the version that first has it. `has` returns true if
+/// the library has a function of that name.
 Result<NcclFeatures> nccl_features(int version, const std::function<bool(std::string_view)>& has);
 
-/// "split, registration, no scalable init", for the log.
+/// Returns a text for the log, such as "split, registration, no scalable init".
 std::string features_text(const NcclFeatures& features);
 
 }  // namespace muster::runtime

@@ -12,7 +12,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// Of any version that still has what is needed; the driver decides (suits_driver).
+/// The names of all supported versions; the driver's version decides (suits_driver).
 const std::vector<std::string> usual_names{"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"};
 
 class Finder {
@@ -39,7 +39,7 @@ std::string version_text(int code) {
     return cat(code / 1000, ".", code % 1000 / 10);
 }
 
-/// A runtime asks for a driver of its own major version, or a newer one. Without a driver any is as good as another.
+/// A runtime needs a driver of its own major version or newer. Without a driver, every runtime is accepted.
 bool suits_driver(const CudaTable& table) {
     int runtime = 0;
     int driver = 0;
@@ -47,7 +47,7 @@ bool suits_driver(const CudaTable& table) {
     return !known || driver == 0 || driver / 1000 >= runtime / 1000;
 }
 
-/// The driver has a library of its own, which the runtime loads too; a stand-in has both in one.
+/// Finds the driver's functions, in its own library, which the runtime loads too. A stand-in has both in one library.
 void find_driver(CudaTable& table, const SharedObject& runtime) {
     const auto look_in = [&table](const SharedObject& library) {
         const Finder find(library);
@@ -114,7 +114,7 @@ Result<CudaTable> CudaTable::load(const std::string& named) {
 }
 
 Result<CudaTable> CudaTable::load_first(const std::vector<std::string>& names) {
-    // What the process has already comes first: a trainer's libraries (libtorch) bring theirs, and use it.
+    // Libraries that are already loaded come first: those of the trainer (libtorch), which uses them.
     auto order = names;
     std::ranges::stable_partition(order, &SharedObject::is_loaded);
     std::optional<CudaTable> too_new;
@@ -141,12 +141,12 @@ Result<void> CudaTable::check(cudaError_t result, std::string_view what) const {
 }
 
 bool CudaTable::is_of_device(const void* memory) const {
-    // cudaPointerAttributes has 24 bytes up to CUDA 12, and 88 in CUDA 13: room for what later ones may add.
+    // cudaPointerAttributes has 24 bytes up to CUDA 12 and 88 in CUDA 13; the rest is for later versions.
     union {
         cudaPointerAttributes known;
         std::byte room[512];
     } facts{};
-    // Runtimes before 11 call memory that they do not know an invalid value.
+    // Runtimes before 11 report memory that is unknown to them as an invalid value.
     if (!check(pointer_attributes(&facts, memory), "ask whose memory it is")) return false;
     return facts.known.type == cudaMemoryTypeDevice || facts.known.type == cudaMemoryTypeManaged;
 }

@@ -27,40 +27,40 @@ struct CudaTable {
     decltype(&::cudaEventDestroy) event_destroy = nullptr;
     decltype(&::cudaEventRecord) event_record = nullptr;
     decltype(&::cudaEventQuery) event_query = nullptr;
-    cudaError_t (*allocate)(void**, std::size_t) = nullptr;  // cudaMalloc, which the header also has as a template
+    cudaError_t (*allocate)(void**, std::size_t) = nullptr;  // cudaMalloc; the header has a template of that name too
     decltype(&::cudaFree) free = nullptr;
     decltype(&::cudaMemcpyAsync) copy = nullptr;
     decltype(&::cudaMemsetAsync) fill = nullptr;
     decltype(&::cudaHostRegister) pin = nullptr;
     decltype(&::cudaHostUnregister) unpin = nullptr;
     decltype(&::cudaDeviceSynchronize) synchronize = nullptr;
-    /// cudaPointerGetAttributes, for is_of_device() alone: how much it writes depends on the library's version.
+    /// cudaPointerGetAttributes, for is_of_device() only: the size of its result depends on the library's version.
     cudaError_t (*pointer_attributes)(void* facts, const void* memory) = nullptr;
     decltype(&::cudaDeviceGetAttribute) attribute = nullptr;
     decltype(&::cudaLaunchKernel) launch = nullptr;
-    // Null in runtimes before 12.8. cudaLibraryLoadData and cudaLibraryGetKernel, whose handles older headers lack.
+    // cudaLibraryLoadData and cudaLibraryGetKernel, whose handles older headers lack; null in runtimes before 12.8.
     cudaError_t (*load_library)(void** library, const void* code, void* jit_options, void** jit_values,
                                 unsigned jit_count, void* options, void** values, unsigned count) = nullptr;
     cudaError_t (*get_kernel)(void** kernel, void* library, const char* name) = nullptr;
-    // The driver's cuCtxGetCurrent and cuCtxSetCurrent; null where there is no driver, and so no GPU.
+    // The driver's cuCtxGetCurrent and cuCtxSetCurrent; null without a driver, and so without a GPU.
     int (*current_context)(void** context) = nullptr;
     int (*set_current_context)(void* context) = nullptr;
     std::string path;
 
-    /// Loads the library: `named`, else libcudart of any version since 11. unsupported says what is missing.
+    /// Loads the library `named`, else libcudart of any version since 11. unsupported names what is missing.
     static Result<CudaTable> load(const std::string& named);
-    /// The first of these that can be loaded and that the driver is new enough for; where it is so for none, the first.
+    /// Loads the first of these for which the driver is new enough; if there is none, the first that can be loaded.
     static Result<CudaTable> load_first(const std::vector<std::string>& names);
 
-    /// Nothing, or "`what`: <CUDA's text>" as unsupported; then the thread's last error is cleared, which the caller's
-    /// own code would otherwise take for one of its own.
+    /// Returns an error "`what`: <CUDA's text>" (unsupported) if `result` is one. It then clears the thread's last
+    /// error, which the caller's own code would otherwise attribute to itself.
     [[nodiscard]] Result<void> check(cudaError_t result, std::string_view what) const;
 
-    /// Is it memory that only a GPU reaches, or both (managed)? The thread uses the device: CUDA makes a context for
-    /// this question too.
+    /// True for device memory and managed memory. The thread must use the device: CUDA creates a context for this query
+    /// too.
     [[nodiscard]] bool is_of_device(const void* memory) const;
 
-    /// "CUDA runtime 12.9, driver 13.0".
+    /// Returns a text such as "CUDA runtime 12.9, driver 13.0".
     [[nodiscard]] std::string versions() const;
 };
 

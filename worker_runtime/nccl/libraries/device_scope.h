@@ -15,7 +15,7 @@ namespace muster::runtime {
 
 class DeviceScope {
   public:
-    /// `cuda` outlives it.
+    /// `cuda` must outlive the result.
     static Result<DeviceScope> enter(const CudaTable& cuda, int device) {
         DeviceScope scope(cuda);
         auto used = cuda.check(cuda.set_device(device), cat("use GPU ", device));
@@ -34,7 +34,7 @@ class DeviceScope {
         if (known) cuda_ = &cuda;
     }
 
-    const CudaTable* cuda_ = nullptr;  ///< null: there is nothing to put back
+    const CudaTable* cuda_ = nullptr;  ///< null: nothing to restore
     void* before_ = nullptr;
 };
 

@@ -6,15 +6,15 @@
 namespace muster::runtime {
 
 struct KernelCode {
-    int major = 0;  ///< the compute capability that it is machine code for; 0: PTX, which the driver compiles
+    int major = 0;  ///< compute capability of the machine code; 0: PTX, which the driver compiles
     int minor = 0;
-    const void* data = nullptr;  ///< PTX ends with a zero
+    const void* data = nullptr;  ///< PTX is null-terminated
 };
 
-/// The PTX last. Empty where the build found no compiler for GPUs.
+/// All codes, PTX last. Empty if the build found no compiler for GPUs.
 std::span<const KernelCode> kernel_codes();
 
-/// The capability that the PTX asks for at least, as major x 10 + minor.
+/// The minimum compute capability of the PTX, as major x 10 + minor.
 int ptx_capability();
 
 }  // namespace muster::runtime

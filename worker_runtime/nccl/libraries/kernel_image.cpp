@@ -10,7 +10,7 @@ namespace muster::runtime {
 
 namespace {
 
-/// What a GPU of that compute capability can run, best first: machine code of its major number, then PTX.
+/// Returns the code for a GPU of that compute capability, best first: machine code of its major number, then PTX.
 std::vector<KernelCode> code_for(int major, int minor) {
     std::vector<KernelCode> fitting;
     for (const auto& code : kernel_codes()) {

@@ -13,11 +13,11 @@ namespace muster::runtime {
 
 class KernelImage {
   public:
-    /// For GPU `device`: the machine code of its kind, else the PTX. unsupported: the plugin has neither for it, or
-    /// CUDA's runtime is older than 12.8 and cannot load code. Never unloaded.
+    /// Loads the machine code for GPU `device`, else the PTX. unsupported: the plugin has neither for it, or CUDA's
+    /// runtime is older than 12.8 and cannot load code. The code is never unloaded.
     static Result<KernelImage> load(const CudaTable& cuda, int device);
 
-    /// Onto `stream`; the thread uses the device.
+    /// Launches a kernel on `stream`. The thread must use the device.
     [[nodiscard]] Result<void> launch(const CudaTable& cuda, const KernelCall& call, cudaStream_t stream) const;
 
   private:

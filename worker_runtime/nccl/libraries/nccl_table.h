@@ -31,7 +31,7 @@ struct NcclTable {
     decltype(&::ncclRedOpCreatePreMulSum) weighted_sum = nullptr;
     decltype(&::ncclRedOpDestroy) forget_reduction = nullptr;
 
-    // Only where `features` says so.
+    // Set only if `features` has the feature.
     decltype(&::ncclCommInitRankScalable) init_scalable = nullptr;
     decltype(&::ncclCommSplit) split = nullptr;
     decltype(&::ncclMemAlloc) allocate = nullptr;
@@ -42,10 +42,10 @@ struct NcclTable {
     NcclFeatures features;
     std::string path;
 
-    /// Loads the library: `named`, else libnccl.so.2. unsupported says what is missing or too old.
+    /// Loads the library `named`, else libnccl.so.2. unsupported names what is missing or too old.
     static Result<NcclTable> load(const std::string& named);
 
-    /// Nothing for success and for "in progress"; else "`what`: <NCCL's texts>".
+    /// Succeeds for success and for "in progress"; else the error is "`what`: <NCCL's texts>".
     [[nodiscard]] Result<void> check(ncclResult_t result, std::string_view what, ncclComm_t communicator) const;
 };
 

@@ -8,18 +8,18 @@
 
 namespace muster::runtime {
 
-/// Never unloaded: CUDA leaves threads behind.
+/// A loaded library. It is never unloaded, because CUDA's threads continue to run.
 class SharedObject {
   public:
-    /// unsupported tells what the loader said, which names the file.
+    /// Loads a library. unsupported has the loader's message, which names the file.
     static Result<SharedObject> open(const std::string& name);
 
-    /// Does this process have it already?
+    /// True if this process has loaded it already.
     static bool is_loaded(const std::string& name);
 
-    /// Null when it has no such function.
+    /// Returns null if the library lacks this function.
     [[nodiscard]] void* find(const char* symbol) const;
-    /// Where it was loaded from.
+    /// The file that was loaded.
     [[nodiscard]] const std::string& path() const { return path_; }
 
   private:
@@ -33,7 +33,7 @@ struct LibraryChoice {
     std::string_view named;     ///< Value of that variable. Empty: the usual names were tried.
 };
 
-/// For the person: there is no `what`; `said` tells of each name that was tried; and what can be done.
+/// Builds a message for users: `what` is missing, the loader's messages (`said`), and the remedy.
 Error no_library(std::string_view what, const LibraryChoice& choice, std::string_view said);
 
 }  // namespace muster::runtime

@@ -18,6 +18,14 @@ bool receive_more(const FileDescriptor& socket, std::span<std::byte> bytes, std:
     return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
+TcpStream stream_of(FileDescriptor socket, TcpEnd end, const TcpHelloBytes& hello, const TcpAnswerBytes& answer,
+                    const TcpPair& pair) {
+    if (pair.security.mode() != WireMode::encrypted) return TcpStream(std::move(socket));
+    const auto other = end == TcpEnd::caller ? TcpEnd::called : TcpEnd::caller;
+    return TcpStream(std::move(socket), std::make_unique<TcpRecords>(record_secret(end, hello, answer, pair),
+                                                                     record_secret(other, hello, answer, pair)));
+}
+
 Result<void> TcpCall::dial(Instant now) {
     int failure = 0;
     socket_ = begin_connect(to_, failure);
@@ -53,17 +61,16 @@ void TcpCall::give_up(std::string_view why) {
 void TcpCall::serve(Instant now) {
     if (state_ == State::connecting) {
         if (const int failure = connect_failure(socket_); failure != 0) return fail(failure, now);
-        const auto hello = encode(hello_);
-        const auto sent = ::send(socket_.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
+        const auto sent = ::send(socket_.get(), words_.data(), words_.size(), MSG_NOSIGNAL);
         // The first bytes of a connection always fit.
-        if (sent != static_cast<ssize_t>(hello.size())) return fail(ECONNRESET, now);
+        if (sent != static_cast<ssize_t>(words_.size())) return fail(ECONNRESET, now);
         state_ = State::greeted;
         trouble_ = "connected, but no answer to the greeting";
         return;
     }
     if (!receive_more(socket_, answer_, answer_size_)) return fail(ECONNRESET, now);
     if (answer_size_ < answer_.size()) return;
-    if (answer_ != own_token_) return give_up("another program answered");
+    if (!is_answer_to(words_, pair_, answer_)) return give_up("another program answered, which is not this rank");
     state_ = State::established;
 }
 

@@ -1,5 +1,4 @@
-// A connection to a listening rank, from the first attempt to the answer: the caller sends a hello and receives its own
-// token.
+// A connection to a listening rank, from the first attempt to the answer.
 #pragma once
 
 #include <span>
@@ -12,14 +11,19 @@
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/time.h"
 #include "worker_runtime/tcp/mesh/tcp_hello.h"
+#include "worker_runtime/tcp/records/tcp_stream.h"
 
 namespace muster::runtime {
 
+/// The connection after hello and answer, as this end goes on with it: in records where `pair` encrypts.
+TcpStream stream_of(FileDescriptor socket, TcpEnd end, const TcpHelloBytes& hello, const TcpAnswerBytes& answer,
+                    const TcpPair& pair);
+
 class TcpCall {
   public:
-    /// `own` is the caller's token. Begins at the first dial().
-    TcpCall(const TcpHello& hello, const SocketAddress& to, const TcpToken& own)
-        : hello_(hello), to_(to), own_token_(own) {}
+    /// Begins at the first dial().
+    TcpCall(const TcpHello& hello, const SocketAddress& to, const TcpPair& pair)
+        : hello_(hello), to_(to), pair_(pair), words_(encode(hello, pair)) {}
 
     [[nodiscard]] const TcpHello& hello() const { return hello_; }
     [[nodiscard]] bool established() const { return state_ == State::established; }
@@ -46,7 +50,7 @@ class TcpCall {
     void serve(Instant now);
 
     /// Once established.
-    FileDescriptor take() { return std::move(socket_); }
+    TcpStream take() { return stream_of(std::move(socket_), TcpEnd::caller, words_, answer_, pair_); }
 
   private:
     enum class State { waiting, connecting, greeted, established, hopeless };
@@ -55,11 +59,12 @@ class TcpCall {
 
     TcpHello hello_;
     SocketAddress to_;
-    TcpToken own_token_;
+    TcpPair pair_;
+    TcpHelloBytes words_;
     State state_ = State::waiting;
     FileDescriptor socket_;
     Instant due_{};
-    TcpToken answer_{};
+    TcpAnswerBytes answer_{};
     std::size_t answer_size_ = 0;
     std::string trouble_;
 };

@@ -56,6 +56,13 @@ std::string encode(const ControlFrame& frame) {
     return bytes;
 }
 
+void send_frame(const TcpStream& control, const ControlFrame& frame) {
+    if (!control.valid()) return;
+    auto bytes = encode(frame);
+    const iovec part{bytes.data(), bytes.size()};
+    static_cast<void>(control.send({&part, 1}));
+}
+
 std::optional<ControlFrame> take_frame(std::string& bytes) {
     ByteReader reader(bytes);
     const auto code = reader.number<std::uint8_t>();

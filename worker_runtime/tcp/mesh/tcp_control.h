@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
+#include "worker_runtime/tcp/records/tcp_stream.h"
 
 namespace muster::runtime {
 
@@ -28,6 +29,10 @@ struct ControlFrame {
 };
 
 std::string encode(const ControlFrame& frame);
+
+/// These connections carry little, so a frame fits; a peer that cannot be told any more needs no telling. Nothing
+/// happens without a connection.
+void send_frame(const TcpStream& control, const ControlFrame& frame);
 
 /// Takes the first frame off `bytes`; nothing while its rest is on its way. Bytes that are no frame are a failure with
 /// Errc::bad_frame.

@@ -1,11 +1,10 @@
 #include "worker_runtime/tcp/mesh/tcp_hello.h"
 
-#include <sys/random.h>
-
 #include <cstring>
 #include <utility>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/bytes.h"
 #include "rendezvous/base/text/text.h"
 
@@ -14,7 +13,7 @@ namespace muster::runtime {
 namespace {
 
 /// "MUSTERT" and the version of this file's formats.
-constexpr std::uint64_t magic = 0x0354524554'53554dull;
+constexpr std::uint64_t magic = 0x0454524554'53554dull;
 constexpr std::size_t places_max = 64;
 constexpr std::size_t address_size_max = 256;
 constexpr std::size_t host_size_max = 256;
@@ -23,21 +22,42 @@ std::string_view as_text(const std::byte* bytes, std::size_t size) {
     return {reinterpret_cast<const char*>(bytes), size};
 }
 
+template <std::size_t size>
+std::string_view as_text(const std::array<std::byte, size>& bytes) {
+    return as_text(bytes.data(), size);
+}
+
 void read_token(ByteReader& reader, TcpToken& token) {
     const auto bytes = reader.raw(token.size());
     if (reader.ok()) std::memcpy(token.data(), bytes.data(), token.size());
 }
 
+template <std::size_t size>
+std::array<std::byte, size> as_bytes(std::string_view text) {
+    std::array<std::byte, size> bytes;
+    MUSTER_CHECK(text.size() == size, text.size(), size);
+    std::memcpy(bytes.data(), text.data(), size);
+    return bytes;
+}
+
+/// The sides hash different words. `said` has a fixed size for each side, so no two inputs are one text.
+std::string proof_of(std::string_view side, const TcpPair& pair, const TcpToken& listener, std::string_view said) {
+    const auto key = pair.security.key.empty() ? as_text(listener) : std::string_view(pair.security.key);
+    return hmac_sha256(key, cat("muster tcp ", side, ' ', static_cast<int>(pair.security.mode()), ' ', pair.group, ' ',
+                                as_text(pair.caller), as_text(pair.called), said));
+}
+
+std::string_view unproven(const TcpHelloBytes& hello) {
+    return as_text(hello).substr(0, hello.size() - tcp_proof_bytes);
+}
+
 }  // namespace
 
 TcpToken random_token() {
-    TcpToken token;
-    const auto given = ::getrandom(token.data(), token.size(), 0);
-    MUSTER_CHECK(given == static_cast<ssize_t>(token.size()), given);
-    return token;
+    return as_bytes<sizeof(TcpToken)>(random_bytes(sizeof(TcpToken)));
 }
 
-TcpHelloBytes encode(const TcpHello& hello) {
+TcpHelloBytes encode(const TcpHello& hello, const TcpPair& pair) {
     std::string text;
     ByteWriter writer(text);
     writer.number(magic);
@@ -47,16 +67,13 @@ TcpHelloBytes encode(const TcpHello& hello) {
     writer.number(hello.lane);
     writer.number(hello.stripe);
     writer.number(std::uint8_t{0});
-    writer.number(std::uint32_t{0});
-    writer.raw(as_text(hello.token.data(), hello.token.size()));
-    TcpHelloBytes bytes;
-    MUSTER_CHECK(text.size() == bytes.size(), text.size());
-    std::memcpy(bytes.data(), text.data(), bytes.size());
-    return bytes;
+    writer.raw(as_text(hello.nonce));
+    text += proof_of("caller", pair, pair.called, text);
+    return as_bytes<sizeof(TcpHelloBytes)>(text);
 }
 
 std::optional<TcpHello> decode(const TcpHelloBytes& bytes) {
-    ByteReader reader(as_text(bytes.data(), bytes.size()));
+    ByteReader reader(unproven(bytes));
     if (reader.number<std::uint64_t>() != magic) return std::nullopt;
     TcpHello hello;
     hello.from = reader.number<std::uint32_t>();
@@ -65,11 +82,31 @@ std::optional<TcpHello> decode(const TcpHelloBytes& bytes) {
     hello.lane = reader.number<std::uint8_t>();
     hello.stripe = reader.number<std::uint8_t>();
     reader.number<std::uint8_t>();
-    reader.number<std::uint32_t>();
-    read_token(reader, hello.token);
+    read_token(reader, hello.nonce);
     if (!reader.finished() || purpose > static_cast<std::uint8_t>(TcpPurpose::lane)) return std::nullopt;
     hello.purpose = static_cast<TcpPurpose>(purpose);
     return hello;
+}
+
+bool is_proven(const TcpHelloBytes& bytes, const TcpPair& pair) {
+    return same_digest(as_text(bytes).substr(bytes.size() - tcp_proof_bytes),
+                       proof_of("caller", pair, pair.called, unproven(bytes)));
+}
+
+TcpAnswerBytes answer_to(const TcpHelloBytes& hello, const TcpPair& pair, const TcpToken& nonce) {
+    const auto said = cat(as_text(hello), as_text(nonce));
+    return as_bytes<sizeof(TcpAnswerBytes)>(cat(as_text(nonce), proof_of("called", pair, pair.caller, said)));
+}
+
+bool is_answer_to(const TcpHelloBytes& hello, const TcpPair& pair, const TcpAnswerBytes& answer) {
+    TcpToken nonce;
+    std::memcpy(nonce.data(), answer.data(), nonce.size());
+    return same_digest(as_text(answer), as_text(answer_to(hello, pair, nonce)));
+}
+
+std::string record_secret(TcpEnd end, const TcpHelloBytes& hello, const TcpAnswerBytes& answer, const TcpPair& pair) {
+    return proof_of(end == TcpEnd::caller ? "records of the caller" : "records of the called", pair, pair.called,
+                    cat(as_text(hello), as_text(answer)));
 }
 
 std::string describe(const TcpPlace& place) {
@@ -83,7 +120,8 @@ std::string encode(const TcpCard& card) {
     writer.number(magic);
     writer.number(card.stripes);
     writer.number(card.pid);
-    writer.raw(as_text(card.token.data(), card.token.size()));
+    writer.number(static_cast<std::uint8_t>(card.mode));
+    writer.raw(as_text(card.token));
     writer.blob<std::uint16_t>(card.host);
     writer.number(static_cast<std::uint16_t>(card.places.size()));
     for (const auto& place : card.places) {
@@ -99,6 +137,7 @@ Result<TcpCard> decode_card(std::string_view bytes) {
     TcpCard card;
     card.stripes = reader.number<std::uint16_t>();
     card.pid = reader.number<std::int32_t>();
+    card.mode = static_cast<WireMode>(reader.number<std::uint8_t>());
     read_token(reader, card.token);
     card.host = reader.blob<std::uint16_t>(host_size_max);
     const auto place_count = reader.number<std::uint16_t>();

@@ -1,7 +1,9 @@
-// The first message on every connection of a group. The connecting rank names the connection and sends the token of the
-// rank that it wants to reach; that rank answers with the caller's token. Both tokens come from the exchange, so each
-// side knows that the other belongs to this group. A stray connection is refused, and so is a port that another process
-// has now.
+// The first message on every connection of a group, and its answer. The connecting rank names the connection and proves
+// that it is a rank; the called one proves the same. Each proof is an HMAC over everything that was said before it, the
+// tokens that both ranks published, and a new nonce of the other side, so no proof serves a second time. Its key is
+// that of the round's ranks (WireSecurity), and then the store holds no secret. Without one it is the token of the rank
+// that the proof is for, which only the store shows. A stray connection is refused, and so is a port that another
+// process has now.
 #pragma once
 
 #include <array>
@@ -12,10 +14,11 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
+#include "worker_runtime/transport/wire_security.h"
 
 namespace muster::runtime {
 
-/// 128 random bits.
+/// 128 random bits, of a rank or of a connection.
 using TcpToken = std::array<std::byte, 16>;
 TcpToken random_token();
 
@@ -37,13 +40,34 @@ struct TcpHello {
     TcpPurpose purpose = TcpPurpose::control;
     std::uint8_t lane = 0;
     std::uint8_t stripe = 0;
-    TcpToken token{};  ///< Token of the called rank.
+    TcpToken nonce = random_token();  ///< Of this connection.
 };
 
-using TcpHelloBytes = std::array<std::byte, 40>;
-TcpHelloBytes encode(const TcpHello& hello);
-/// Nothing for bytes of another protocol or version.
+/// What the ends of a connection know of each other before it begins.
+struct TcpPair {
+    std::string group{};  ///< The communicator's id.
+    WireSecurity security{};
+    TcpToken caller{}, called{};  ///< What they published.
+};
+
+inline constexpr std::size_t tcp_proof_bytes = 32;
+/// A hello and its proof.
+using TcpHelloBytes = std::array<std::byte, 36 + tcp_proof_bytes>;
+TcpHelloBytes encode(const TcpHello& hello, const TcpPair& pair);
+/// Nothing for bytes of another protocol or version. The proof is not looked at.
 std::optional<TcpHello> decode(const TcpHelloBytes& bytes);
+/// True if the caller of this pair said it.
+bool is_proven(const TcpHelloBytes& bytes, const TcpPair& pair);
+
+/// A nonce of the called rank and its proof.
+using TcpAnswerBytes = std::array<std::byte, sizeof(TcpToken) + tcp_proof_bytes>;
+TcpAnswerBytes answer_to(const TcpHelloBytes& hello, const TcpPair& pair, const TcpToken& nonce = random_token());
+/// True if the called rank of this pair gave it to this hello.
+bool is_answer_to(const TcpHelloBytes& hello, const TcpPair& pair, const TcpAnswerBytes& answer);
+
+enum class TcpEnd { caller, called };
+/// 32 bytes that this end's records are made with (record_cipher.h), new for each connection and end.
+std::string record_secret(TcpEnd end, const TcpHelloBytes& hello, const TcpAnswerBytes& answer, const TcpPair& pair);
 
 /// Where a rank listens.
 struct TcpPlace {
@@ -59,7 +83,8 @@ struct TcpCard {
     std::uint16_t stripes = 1;     ///< Connections per lane. Rank 0's value applies.
     std::int32_t pid = 0;          ///< For messages.
     std::string host;              ///< For messages.
-    TcpToken token{};
+    WireMode mode = WireMode::tokens;
+    TcpToken token{};  ///< Keys the proofs towards this rank, unless the ranks have a key: then it is a nonce.
 };
 
 std::string encode(const TcpCard& card);

@@ -37,6 +37,20 @@ Result<std::vector<FileDescriptor>> listen_at_all(const std::vector<std::string>
     return listeners;
 }
 
+/// The proofs settle it; this only finds the words for it.
+Result<void> same_mode(const TcpMesh& mesh) {
+    const auto& first = mesh.peers.front().card;
+    for (std::size_t rank = 1; rank < mesh.peers.size(); ++rank) {
+        const auto& card = mesh.peers[rank].card;
+        if (card.mode == first.mode) continue;
+        return Error{Errc::invalid_argument,
+                     cat("ranks protect their connections in different ways: ", describe_rank(0, first), " has ",
+                         name_of(first.mode), ", ", describe_rank(static_cast<int>(rank), card), " has ",
+                         name_of(card.mode), "; start all nodes with one key and one --wire-security")};
+    }
+    return {};
+}
+
 }  // namespace
 
 std::string describe_rank(int rank, const TcpCard& card) {
@@ -46,6 +60,8 @@ std::string describe_rank(int rank, const TcpCard& card) {
 Result<TcpMesh> connect_mesh(const GroupTerms& terms, const std::vector<std::string>& addresses,
                              int connections_per_peer) {
     const auto wait = terms.meeting_wait();
+    if (terms.security.mode() == WireMode::encrypted)
+        if (auto found = find_cipher(); !found) return with_context(found.error(), cat("communicator ", terms.id));
     auto listeners = listen_at_all(addresses);
     if (!listeners) return listeners.error();
     std::vector<TcpPlace> places;
@@ -57,6 +73,7 @@ Result<TcpMesh> connect_mesh(const GroupTerms& terms, const std::vector<std::str
                       .stripes = static_cast<std::uint16_t>(std::clamp(connections_per_peer, 1, stripes_max)),
                       .pid = static_cast<std::int32_t>(::getpid()),
                       .host = host_name(),
+                      .mode = terms.security.mode(),
                       .token = random_token()};
     auto texts = exchange(terms, "tcp", encode(own), wait);
     if (!texts) return texts.error();
@@ -66,6 +83,7 @@ Result<TcpMesh> connect_mesh(const GroupTerms& terms, const std::vector<std::str
         if (!card) return card.error();
         mesh.peers.emplace_back().card = std::move(*card);
     }
+    if (auto alike = same_mode(mesh); !alike) return with_context(alike.error(), cat("communicator ", terms.id));
     mesh.stripes = std::clamp<int>(mesh.peers[0].card.stripes, 1, stripes_max);
     auto built = MeshBuilder(terms, std::move(mesh), std::move(*listeners)).build(wait);
     if (!built) return with_context(built.error(), cat("communicator ", terms.id, ", rank ", terms.rank));

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
-#include "rendezvous/base/file_descriptor.h"
 #include "worker_runtime/tcp/mesh/tcp_hello.h"
+#include "worker_runtime/tcp/records/tcp_stream.h"
 #include "worker_runtime/transport/meeting_place.h"
 
 namespace muster::runtime {
@@ -15,10 +15,10 @@ namespace muster::runtime {
 /// This rank's ends of the connections with one peer; all invalid for itself.
 struct TcpPeer {
     TcpCard card;
-    FileDescriptor control;
-    FileDescriptor outgoing;                                    ///< Messages that this rank sends, and their receipts.
-    FileDescriptor incoming;                                    ///< Messages that this rank receives.
-    std::array<std::vector<FileDescriptor>, lane_count> lanes;  ///< All lanes have the same number of stripes.
+    TcpStream control;
+    TcpStream outgoing;                                    ///< Messages that this rank sends, and their receipts.
+    TcpStream incoming;                                    ///< Messages that this rank receives.
+    std::array<std::vector<TcpStream>, lane_count> lanes;  ///< All lanes have the same number of stripes.
 };
 
 struct TcpMesh {

@@ -63,7 +63,7 @@ Result<void> MeshBuilder::expect_connections() {
         const auto addresses = addresses_of(peer);
         if (addresses.empty()) return Error{Errc::bad_frame, cat(who(peer), " has published an invalid address")};
         if (peer > terms_.rank)
-            searches_.emplace_back(hello_to(peer, TcpPurpose::control), addresses, card(terms_.rank).token);
+            searches_.emplace_back(hello_to(peer, TcpPurpose::control), addresses, pair(terms_.rank, peer));
         else
             probes_.emplace_back(addresses, clock_now() + probe_interval);
         auto& lanes = mesh_.peers[static_cast<std::size_t>(peer)].lanes;
@@ -74,16 +74,22 @@ Result<void> MeshBuilder::expect_connections() {
 }
 
 TcpHello MeshBuilder::hello_to(int rank, TcpPurpose purpose) const {
-    return {.from = static_cast<std::uint32_t>(terms_.rank),
-            .to = static_cast<std::uint32_t>(rank),
-            .purpose = purpose,
-            .token = card(rank).token};
+    return {
+        .from = static_cast<std::uint32_t>(terms_.rank), .to = static_cast<std::uint32_t>(rank), .purpose = purpose};
+}
+
+TcpPair MeshBuilder::pair(int caller, int called) const {
+    return {
+        .group = terms_.id, .security = terms_.security, .caller = card(caller).token, .called = card(called).token};
 }
 
 /// The rank is at the other end of `found`: all other connections go the same way.
 void MeshBuilder::follow(const TcpCall& found) {
     const int rank = static_cast<int>(found.hello().to);
-    const auto call = [&](const TcpHello& hello) { calls_.emplace_back(hello, found.to(), card(terms_.rank).token); };
+    const auto call = [&](TcpHello hello) {
+        hello.nonce = random_token();
+        calls_.emplace_back(hello, found.to(), pair(terms_.rank, rank));
+    };
     call(hello_to(rank, TcpPurpose::transfer_up));
     call(hello_to(rank, TcpPurpose::transfer_down));
     TcpHello hello = hello_to(rank, TcpPurpose::lane);
@@ -92,7 +98,7 @@ void MeshBuilder::follow(const TcpCall& found) {
 }
 
 /// Where the connection that `hello` speaks of belongs; null for one that is not expected.
-FileDescriptor* MeshBuilder::place_of(const TcpHello& hello, std::uint32_t other) {
+TcpStream* MeshBuilder::place_of(const TcpHello& hello, std::uint32_t other) {
     TcpPeer& peer = mesh_.peers[other];
     const bool is_lower = terms_.rank < static_cast<int>(other);
     switch (hello.purpose) {
@@ -106,12 +112,12 @@ FileDescriptor* MeshBuilder::place_of(const TcpHello& hello, std::uint32_t other
     return nullptr;
 }
 
-void MeshBuilder::settle(FileDescriptor& place, FileDescriptor socket, TcpPurpose purpose) {
+void MeshBuilder::settle(TcpStream& place, TcpStream connection, TcpPurpose purpose) {
     if (purpose == TcpPurpose::control)
-        tune_control_socket(socket);
+        tune_control_socket(connection.socket());
     else
-        tune_data_socket(socket);
-    place = std::move(socket);
+        tune_data_socket(connection.socket());
+    place = std::move(connection);
     --missing_;
 }
 
@@ -230,17 +236,25 @@ bool MeshBuilder::serve(Guest& guest) {
     if (!receive_more(guest.socket, guest.hello, guest.hello_size)) return false;
     if (guest.hello_size < guest.hello.size()) return true;
     const auto hello = decode(guest.hello);
-    const bool expected = hello && hello->token == card(terms_.rank).token && hello->from < hello->to &&
-                          hello->to == static_cast<std::uint32_t>(terms_.rank);
-    FileDescriptor* const place = expected ? place_of(*hello, hello->from) : nullptr;
+    const bool expected = hello && hello->from < hello->to && hello->to == static_cast<std::uint32_t>(terms_.rank);
+    const auto both = expected ? pair(static_cast<int>(hello->from), terms_.rank) : TcpPair{};
+    TcpStream* const place = expected && is_proven(guest.hello, both) ? place_of(*hello, hello->from) : nullptr;
     if (place && place->valid()) return false;  // the rank has found another of our addresses too
-    if (!place) {
-        log(LogLevel::info, "communicator ", terms_.id, ": refused a connection that is not of this group");
-        return false;
-    }
-    const auto& answer = card(static_cast<int>(hello->from)).token;
+    if (!place) return refuse(guest);
+    const auto answer = answer_to(guest.hello, both);
     const auto sent = ::send(guest.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
-    if (sent == static_cast<ssize_t>(answer.size())) settle(*place, std::move(guest.socket), hello->purpose);
+    if (sent != static_cast<ssize_t>(answer.size())) return false;
+    settle(*place, stream_of(std::move(guest.socket), TcpEnd::called, guest.hello, answer, both), hello->purpose);
+    return false;
+}
+
+/// Once aloud: a scan of all ports is no reason to fill a log.
+bool MeshBuilder::refuse(const Guest& guest) {
+    SocketAddress from;
+    if (::getpeername(guest.socket.get(), from.writable_data(), from.writable_size()) != 0) from = {};
+    log(std::exchange(told_of_strangers_, true) ? LogLevel::debug : LogLevel::warning, "communicator ", terms_.id,
+        ", rank ", terms_.rank, ": refused a connection from ", describe(TcpPlace{from.numeric(), from.port()}),
+        ", which has no proof that it is a rank of this group: another program, or a rank of another job or round");
     return false;
 }
 
@@ -254,10 +268,8 @@ Error MeshBuilder::give_up(Error error) const {
 }
 
 void MeshBuilder::tell(const Error& error) const {
-    const auto frame = encode(ControlFrame{.code = error.code, .text = error.context, .waits_for = {}});
-    for (const auto& peer : mesh_.peers)
-        if (peer.control.valid())
-            static_cast<void>(::send(peer.control.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+    const ControlFrame frame{.code = error.code, .text = error.context, .waits_for = {}};
+    for (const auto& peer : mesh_.peers) send_frame(peer.control, frame);
 }
 
 /// Whoever gives up because another has died is gone too, and may be seen first. So all that are gone are named.

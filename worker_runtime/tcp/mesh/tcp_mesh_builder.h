@@ -39,11 +39,13 @@ class MeshBuilder {
     void serve_searches(const pollfd*& next, Instant now);
     Result<void> serve_probes(const pollfd*& next, Instant now);
     bool serve(Guest& guest);
+    bool refuse(const Guest& guest);
     Result<void> admit(const FileDescriptor& listener);
     void follow(const TcpCall& found);
     [[nodiscard]] TcpHello hello_to(int rank, TcpPurpose purpose) const;
-    FileDescriptor* place_of(const TcpHello& hello, std::uint32_t other);
-    void settle(FileDescriptor& place, FileDescriptor socket, TcpPurpose purpose);
+    [[nodiscard]] TcpPair pair(int caller, int called) const;
+    TcpStream* place_of(const TcpHello& hello, std::uint32_t other);
+    void settle(TcpStream& place, TcpStream connection, TcpPurpose purpose);
 
     [[nodiscard]] const TcpCard& card(int rank) const { return mesh_.peers[static_cast<std::size_t>(rank)].card; }
     [[nodiscard]] Error give_up(Error error) const;
@@ -63,6 +65,7 @@ class MeshBuilder {
     std::vector<TcpCall> calls_;       ///< Calls to the found ranks.
     std::vector<TcpProbe> probes_;     ///< Probes of the lower ranks, indexed by rank.
     std::vector<Guest> guests_;
+    bool told_of_strangers_ = false;
 };
 
 }  // namespace muster::runtime

@@ -15,9 +15,9 @@ namespace muster::runtime {
 
 // ---- the way to a rank ----
 
-TcpSearch::TcpSearch(const TcpHello& hello, const std::vector<SocketAddress>& addresses, const TcpToken& own) {
+TcpSearch::TcpSearch(const TcpHello& hello, const std::vector<SocketAddress>& addresses, const TcpPair& pair) {
     MUSTER_CHECK(!addresses.empty(), hello.to);
-    for (const auto& address : addresses) tries_.emplace_back(hello, address, own);
+    for (const auto& address : addresses) tries_.emplace_back(hello, address, pair);
 }
 
 Instant TcpSearch::due() const {

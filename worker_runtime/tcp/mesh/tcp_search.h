@@ -21,8 +21,8 @@ namespace muster::runtime {
 /// Makes one connection with a rank.
 class TcpSearch {
   public:
-    /// `addresses` is not empty, best first; `own` is the caller's token. Begins at the first dial().
-    TcpSearch(const TcpHello& hello, const std::vector<SocketAddress>& addresses, const TcpToken& own);
+    /// `addresses` is not empty, best first. Begins at the first dial().
+    TcpSearch(const TcpHello& hello, const std::vector<SocketAddress>& addresses, const TcpPair& pair);
 
     [[nodiscard]] std::size_t address_count() const { return tries_.size(); }
     [[nodiscard]] int rank() const { return static_cast<int>(tries_.front().hello().to); }

@@ -37,9 +37,12 @@ std::vector<std::size_t> counts_for(int size, DataType type) {
     return {0, 1, 15, 16, 17, 4095, small + 1};
 }
 
-void run_cases(int size, const std::vector<test::CollectiveCase>& cases, const std::string& address, int stripes) {
+void run_cases(int size, const std::vector<test::CollectiveCase>& cases, const std::string& address, int stripes,
+               const WireSecurity& security = {}) {
     Findings findings;
-    run_as_threads(size, [&](const GroupTerms& terms) {
+    run_as_threads(size, [&](const GroupTerms& given) {
+        GroupTerms terms = given;
+        terms.security = security;
         const auto transport = join_over_tcp(terms, address, stripes);
         for (const auto& one : cases) {
             const auto fault = test::fault_in(
@@ -72,6 +75,15 @@ TEST_CASE("every collective over TCP equals the serial result, for each world, t
             }
             run_cases(size, cases, "127.0.0.1", 0);
         }
+    }
+}
+
+TEST_CASE("encrypted collectives equal the serial result, small and large, over one and several connections") {
+    for (const auto& [size, stripes] : {std::pair{2, 1}, {2, 2}, {3, 2}}) {
+        std::vector<test::CollectiveCase> cases;
+        for (const auto count : counts_for(size, DataType::f32))
+            for (auto& one : test::collective_cases(size, DataType::f32, count, 9)) cases.push_back(std::move(one));
+        run_cases(size, cases, "127.0.0.1", stripes, {.key = std::string(32, 'k'), .encrypts = true});
     }
 }
 

@@ -196,6 +196,22 @@ TEST_CASE("a gift outlives the worker, and the next of its kind replaces it") {
     CHECK(rig.channel->gift(local::HandoverKind::flight_record) == -1);
 }
 
+TEST_CASE("the key of the ranks comes first on every connection, also on one beside the worker's") {
+    ChannelRig rig;
+    const local::RanksKey given{std::string(32, 'k')};
+    rig.channel->set_ranks_key(given.key);
+    Worker worker(rig.channel->address());
+    REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
+    CHECK(worker.hear() == local::encode(given));
+    Worker child(rig.channel->address());
+    rig.loop.restart();
+    rig.loop.run_one_for(5s);
+    CHECK(child.hear() == local::encode(given));
+    CHECK(child.hear().empty());
+    worker.say(local::Hello{1, 43, "muster 0.1.0"});
+    CHECK(rig.run_until([&] { return rig.facts().runtime == "muster 0.1.0"; }));
+}
+
 TEST_CASE("of other ranks' snapshots the newest two of each are kept, and offered to the next round's worker") {
     ChannelRig rig;
     Worker worker(rig.channel->address());

@@ -52,8 +52,12 @@ TEST_CASE("a worker whose timer runs out gets its signal, and one that is no wor
         REQUIRE(fifo.open(environment, folder.string()).has_value());
         path = environment["TORCHELASTIC_TIMER_FILE"];
         CHECK(path.starts_with(folder.string()));
-        // Another user cannot take the name before: it is not the process's number alone.
-        CHECK(path.size() > (folder / ("watchdog_timer_" + std::to_string(::getpid()))).size() + 8);
+        // No other user can take the name before, or move it: the directory is this agent's.
+        const auto directory = std::filesystem::path(path).parent_path();
+        CHECK(directory != std::filesystem::path(folder.string()));
+        CHECK(std::filesystem::status(directory).permissions() == std::filesystem::perms::owner_all);
+        CHECK(std::filesystem::status(path).permissions() ==
+              (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
         fifo.worker_started(0, worker);
         write_request(path, stranger, 0.02);
         write_request(path, worker, 0.05);
@@ -69,6 +73,7 @@ TEST_CASE("a worker whose timer runs out gets its signal, and one that is no wor
         CHECK(::waitpid(stranger, &status, WNOHANG) == 0);
     }
     CHECK_FALSE(std::filesystem::exists(path));
+    CHECK(std::filesystem::is_empty(folder.string()));
     ::kill(stranger, SIGKILL);
     ::waitpid(stranger, nullptr, 0);
 }

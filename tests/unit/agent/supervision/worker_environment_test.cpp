@@ -84,6 +84,16 @@ TEST_CASE("workers do not learn where the secret and etcd's login are") {
     CHECK(value(given, "MUSTER_ETCD_LOGIN_FILE") == "(unset)");
 }
 
+TEST_CASE("workers learn that their channel gives a key of the ranks, and not from an outer muster") {
+    auto worker = spec();
+    worker.environment = {{"MUSTER_RANKS_SECURITY", "encrypt"}};
+    CHECK(value(worker_environment(worker, assignment(), 0, {}).value(), "MUSTER_RANKS_SECURITY") == "(unset)");
+    WorkerFiles files;
+    files.agent_socket = "@m/1";
+    files.has_ranks_key = true;
+    CHECK(value(worker_environment(worker, assignment(), 0, files).value(), "MUSTER_RANKS_SECURITY") == "auth");
+}
+
 TEST_CASE("an outer muster's channel is not handed on") {
     auto worker = spec();
     worker.environment = {{"MUSTER_AGENT_SOCKET", "outer"}};

@@ -126,6 +126,7 @@ TEST_CASE("numeric addresses resolve to themselves, and what has no name says so
 
 TEST_CASE("the advertised addresses are numeric and the best comes first") {
     LaunchConfig config;
+    config.nodes_max = 2;
     config.endpoint = {"localhost", 1};
     CHECK(advertised_addresses(config, {"127.0.0.1"}) == std::vector<std::string>{"127.0.0.1"});
     config.endpoint = {"::1", 1};
@@ -139,14 +140,17 @@ TEST_CASE("the advertised addresses are numeric and the best comes first") {
     if (outer.size() > 1) CHECK_FALSE(is_loopback(outer.front()));
 }
 
-TEST_CASE("a job of one node whose endpoint's name means loopback here uses loopback alone; of several it may not") {
+TEST_CASE("a job of one node uses loopback alone; of several it may not if a name means loopback here") {
     LaunchConfig config;
     config.endpoint = {"node7", 1};
-    config.nodes_max = 1;
     const std::vector<std::string> loopback{"127.0.0.1"};
     CHECK(advertised_addresses(config, {"127.0.1.1", "::1"}) == loopback);
-    const auto outer = advertised_addresses(config, {});
+    CHECK(advertised_addresses(config, {"192.0.2.1"}) == loopback);
+    config.local_address = "192.0.2.1";
+    CHECK(advertised_addresses(config, {}) == loopback);
+    config.local_address.clear();
     config.spares = 1;
+    const auto outer = advertised_addresses(config, {});
     CHECK(advertised_addresses(config, {"127.0.1.1"}) == outer);
     config.spares = 0;
     config.nodes_max = 2;

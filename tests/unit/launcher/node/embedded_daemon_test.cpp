@@ -6,6 +6,7 @@
 #include <array>
 #include <thread>
 
+#include "launcher/node/job_access.h"
 #include "launcher/scheduler/mpi_process.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/sockets/socket_address.h"
@@ -107,6 +108,7 @@ bool no_haste() {
 std::string part_at(std::uint16_t port, const std::vector<std::string>& addresses = {}) {
     LaunchConfig config;
     config.backend = Backend::c10d;
+    config.nodes_max = 2;
     config.job = std::string("j");
     config.endpoint = {"here", port};
     rendezvous::EventLoop loop;
@@ -117,7 +119,7 @@ std::string part_at(std::uint16_t port, const std::vector<std::string>& addresse
 
 }  // namespace
 
-TEST_CASE("an endpoint on loopback is served on loopback alone, under each of its names") {
+TEST_CASE("an endpoint on loopback is served on loopback alone, under each of its names, and so is a job of one node") {
     const auto reaches = [](const std::string& address, std::uint16_t port) {
         const FileDescriptor socket(
             ::socket(SocketAddress::from_numeric(address, 0)->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -140,11 +142,45 @@ TEST_CASE("an endpoint on loopback is served on loopback alone, under each of it
         if (host != std::string("localhost")) CHECK(reaches(host, config.endpoint.port));
         CHECK_FALSE(reaches(other, config.endpoint.port));
     }
-    config.endpoint = {"node1", 0};
-    rendezvous::EventLoop loop;
-    const auto opened = open_daemon(config, Hosting::told, {}, loop, no_haste, {});
-    REQUIRE(opened.has_value());
-    CHECK(reaches(other, config.endpoint.port));
+    for (const std::uint32_t nodes : {1U, 2U}) {
+        config.nodes_max = nodes;
+        config.endpoint = {"node1", 0};
+        rendezvous::EventLoop loop;
+        const auto opened = open_daemon(config, Hosting::told, {}, loop, no_haste, {});
+        REQUIRE(opened.has_value());
+        CHECK(reaches("127.0.0.1", config.endpoint.port));
+        CHECK(reaches(other, config.endpoint.port) == (nodes == 2));
+    }
+}
+
+TEST_CASE("a job's ports accept other hosts if it has several nodes and an endpoint that is not on loopback") {
+    LaunchConfig config;
+    config.endpoint = {"node1", 29400};
+    CHECK_FALSE(serves_other_hosts(config));
+    config.spares = 1;
+    CHECK(serves_other_hosts(config));
+    config.spares = 0;
+    config.nodes_max = 2;
+    CHECK(serves_other_hosts(config));
+    CHECK(authentication(config) == "none");
+    config.key = "k";
+    CHECK(authentication(config) == "key");
+    config.key.clear();
+    config.endpoint.host = "localhost";
+    CHECK_FALSE(serves_other_hosts(config));
+    CHECK(authentication(config) == "local users");
+    config.local_users = LocalUsers::all;
+    CHECK(authentication(config) == "none");
+    config.more_endpoints = {{"node2", 29400}};
+    CHECK(serves_other_hosts(config));
+    config.more_endpoints.clear();
+    config.local_address = "10.0.0.1";
+    CHECK(serves_other_hosts(config));
+    config.local_address.clear();
+    config.etcd.emplace().members = {{"127.0.0.1", 2379}, {"etcd1", 2379}};
+    CHECK(serves_other_hosts(config));
+    config.standalone = true;
+    CHECK_FALSE(serves_other_hosts(config));
 }
 
 TEST_CASE("who hosts: what is told, else static's rank 0, else whose address the endpoint has") {

@@ -11,6 +11,7 @@
 
 #include "launcher/node/agent_config.h"
 #include "launcher/node/death_notice.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/support/catch.h"
 
@@ -173,6 +174,11 @@ TEST_CASE("the agent and its client are told what the options said") {
     CHECK(agent.logs.redirects[2] == agent::StreamSet{});
     CHECK(agent.logs.tee[3] == agent::StreamSet{.out = true, .err = false});
     CHECK(agent.logs.stderr_is_terminal);
+    CHECK_FALSE(agent.ranks_key);
+    config.key = std::string(32, 'k');
+    const auto keyed = agent_config(config, {}, {}, node);
+    CHECK(keyed.ranks_key(3) == rendezvous::derived_key(config.key, "ranks/3"));
+    CHECK(keyed.ranks_key(3) != keyed.ranks_key(4));
 
     config.backend = Backend::c10d;
     config.standalone = true;

@@ -59,6 +59,7 @@ std::string sample_value(std::string_view name) {
                                                                  {"persist-timeout", "5"},
                                                                  {"log-dir", "d"},
                                                                  {"local-users", "all"},
+                                                                 {"wire-security", "encrypt"},
                                                                  {"redirects", "3"},
                                                                  {"tee", "3"},
                                                                  {"local-ranks-filter", "0"},

@@ -9,18 +9,28 @@
 using namespace muster;
 using muster::test::ScratchFolder;
 
-TEST_CASE("the memory limit is the lowest one of the control group and its ancestors") {
-    const ScratchFolder folder;
-    const auto inner = std::filesystem::path(folder.string()) / "a" / "b";
-    std::filesystem::create_directories(inner);
-    const auto write = [](const std::filesystem::path& path, const char* text) { std::ofstream(path) << text; };
-    CHECK(lowest_memory_limit({}, "memory.max") == 0);
-    write(inner / "memory.max", "max\n");
-    CHECK(lowest_memory_limit(inner.string(), "memory.max") == 0);
-    write(inner.parent_path() / "memory.max", "1000000\n");
-    CHECK(lowest_memory_limit(inner.string(), "memory.max") == 1'000'000);
-    write(inner / "memory.max", "4000\n");
-    CHECK(lowest_memory_limit(inner.string(), "memory.max") == 4'000);
+TEST_CASE("the memory limit is the lowest one of the control group and its ancestors, in either version") {
+    const ScratchFolder root;
+    const auto write = [&](const std::string& name, const char* text) {
+        const auto path = std::filesystem::path(root.string()) / name;
+        std::filesystem::create_directories(path.parent_path());
+        std::ofstream(path) << text;
+    };
+    const auto unlimited = memory_budget_bytes(root.string());
+    CHECK(unlimited > 8'000'000);
+    write("proc/self/mountinfo",
+          "30 20 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup rw\n"
+          "31 20 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
+    write("proc/self/cgroup", "4:memory:/c\n0::/a/b\n");
+    write("sys/fs/cgroup/unified/a/b/memory.max", "max\n");
+    write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    CHECK(memory_budget_bytes(root.string()) == unlimited);
+    write("sys/fs/cgroup/unified/a/memory.max", "8000000\n");
+    CHECK(memory_budget_bytes(root.string()) == 4'000'000);
+    write("sys/fs/cgroup/memory/c/memory.limit_in_bytes", "6000000\n");
+    CHECK(memory_budget_bytes(root.string()) == 3'000'000);
+    write("sys/fs/cgroup/unified/a/b/memory.max", "4000\n");
+    CHECK(memory_budget_bytes(root.string()) == 2'000);
     CHECK(memory_budget_bytes() > 0);
 }
 

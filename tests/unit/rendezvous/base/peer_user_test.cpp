@@ -1,10 +1,17 @@
 #include "rendezvous/base/sockets/peer_user.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <sys/fsuid.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <cstddef>
 
 #include "rendezvous/base/file_descriptor.h"
 #include "tests/support/catch.h"
@@ -129,4 +136,60 @@ TEST_CASE("a socket of another host is not here, and its user no matter") {
     const auto elsewhere = *SocketAddress::from_numeric("192.0.2.1", 4711);
     CHECK_FALSE(PeerUsers().find(elsewhere, SocketAddress::local_of(one.server.get())).is_here);
     CHECK(PeerUsers().judge(one.server.get(), elsewhere).objection.empty());
+}
+
+TEST_CASE("in a user namespace without numbers for all users, two users without one are not taken for the same") {
+    if (::geteuid() != 0) {
+        WARN("skipped: becoming another user needs root");
+        return;
+    }
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    const auto text = "muster-test-space-" + std::to_string(::getpid());
+    text.copy(name.sun_path + 1, sizeof name.sun_path - 2);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+    const FileDescriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0);
+    REQUIRE(::seteuid(another_user - 1) == 0);  // it is attested as it was at listen()
+    const bool listens = ::listen(listener.get(), 8) == 0;
+    REQUIRE(::seteuid(0) == 0);
+    REQUIRE(listens);
+    // `map` as /proc/self/uid_map takes it; empty: none. In a network of its own the child calls itself.
+    const auto seen_inside = [&](std::string_view map, int network = 0) {
+        const auto child = ::fork();
+        if (child == 0) {
+            const bool is_there = ::setresuid(2001, 2001, 2001) == 0 && ::prctl(PR_SET_DUMPABLE, 1) == 0 &&
+                                  ::unshare(CLONE_NEWUSER | network) == 0;
+            if (is_there && !map.empty()) {
+                const FileDescriptor file(::open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC));
+                if (::write(file.get(), map.data(), map.size()) != static_cast<ssize_t>(map.size())) ::_exit(1);
+            }
+            const FileDescriptor own(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+            if (network != 0 &&
+                (::bind(own.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0 || ::listen(own.get(), 1) != 0))
+                ::_exit(1);
+            const FileDescriptor caller(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+            const bool called = ::connect(caller.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0;
+            const char seen = !is_there || !called             ? '?'
+                              : peer_is_our_user(caller.get()) ? 'o'
+                              : peer_user(caller.get())        ? 'u'
+                                                               : '-';
+            ::_exit(::write(ends[1], &seen, 1) == 1 ? 0 : 1);
+        }
+        ::waitpid(child, nullptr, 0);
+        char seen = 0;
+        return ::read(ends[0], &seen, 1) == 1 ? seen : '!';
+    };
+    const char without_map = seen_inside("");
+    if (without_map == '?') {
+        WARN("skipped: this host permits no user namespaces");
+    } else {
+        CHECK(without_map == '-');                  // both are 65534 there
+        CHECK(seen_inside("0 2001 1") == '-');      // the caller has a number, the listener has none
+        CHECK(seen_inside("65534 2001 1") == '-');  // the caller's number is that of those without one
+        CHECK(seen_inside("65534 2001 1", CLONE_NEWNET) == 'o');
+    }
+    for (const int end : ends) ::close(end);
 }

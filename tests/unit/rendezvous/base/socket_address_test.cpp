@@ -35,3 +35,13 @@ TEST_CASE("what is no numeric address is none") {
 TEST_CASE("IPv4 that came in through IPv6 is shown as IPv4") {
     CHECK(SocketAddress::from_numeric("::ffff:10.1.2.3", 1)->numeric() == "10.1.2.3");
 }
+
+TEST_CASE("a source is an address, or the IPv6 network in which a host takes as many as it likes") {
+    CHECK(source_of("10.1.2.3") == "10.1.2.3");
+    CHECK(source_of("2001:db8:0:7:aaaa::1") == "2001:db8:0:7::/64");
+    CHECK(source_of("2001:db8:0:7::1") == source_of("2001:db8:0:7:ffff:ffff:ffff:ffff"));
+    CHECK(source_of("2001:db8:0:8::1") != source_of("2001:db8:0:7::1"));
+    CHECK(source_of("fe80::1%7") == "fe80::1%7");
+    CHECK(source_of("fe80::1") == "fe80::1");
+    CHECK(source_of("") == "");
+}

@@ -66,6 +66,20 @@ TEST_CASE("a connection lost while workers run harms nobody: the round is resume
     CHECK(talk.pass(30s, true) == Lines(120, "send Ping"));
 }
 
+TEST_CASE("who resumes a round says how long its workers may take to stop") {
+    Dialogue talk;
+    talk.config.stop_grace = 90s;
+    talk.core.emplace(talk.config);
+    talk.settle_in();
+    talk.broken();
+    talk.pass(20ms);
+    std::uint32_t told_ms = 0;
+    for (const auto& output : talk.core->step(ConnectionOpened{"10.0.0.1"}, talk.now))
+        if (const auto* send = std::get_if<Send>(&output))
+            if (const auto* resume = std::get_if<native::Resume>(&send->message)) told_ms = resume->stop_grace_ms;
+    CHECK(told_ms == 90'000);
+}
+
 TEST_CASE("every word that the daemon was not seen to act upon is said again, at each step of a round") {
     // The connection breaks after each step in turn.
     const auto after = [](int steps) {

@@ -91,6 +91,7 @@ class Dialogue {
     native::Ping last_ping;
     native::Hello hello;
     native::Message last_sent;
+    std::vector<native::PeerAsk> last_asked;  ///< since it was last taken
     native::Message last_delivered;
 
   private:
@@ -106,7 +107,10 @@ class Dialogue {
         if (const auto* said = std::get_if<native::Hello>(&send.message)) hello = *said;
         return cat("send ", native::name(send.message));
     }
-    std::string line(const QueryPeer& ask) { return cat("ask ", ask.peer.group_rank); }
+    std::string line(const QueryPeer& ask) {
+        last_asked.push_back(ask.ask);
+        return cat("ask ", ask.peer.group_rank);
+    }
     std::string line(const Deliver& deliver) {
         last_delivered = deliver.message;
         return cat("deliver ", native::name(deliver.message));

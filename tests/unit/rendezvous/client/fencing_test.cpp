@@ -1,4 +1,5 @@
 // When a node may keep its workers although the daemon is silent. The lease is 5 s.
+#include "rendezvous/base/hmac_sha256.h"
 #include "tests/support/catch.h"
 #include "tests/unit/rendezvous/client/dialogue.h"
 
@@ -199,10 +200,12 @@ TEST_CASE("a node says that it has lost the daemon from 0.4 lease on, and keeps 
     talk.pass(1999ms);
     CHECK(talk.core->answer(ask, talk.now) == native::PeerAnswer{0, false});
     talk.pass(1ms);
-    CHECK(talk.core->answer({"other", 0, 1}, talk.now) == native::PeerAnswer{no_round, false});
-    CHECK(talk.core->answer({"job", 1, 1}, talk.now) == native::PeerAnswer{0, false});
+    CHECK(talk.core->answer({.job = "other", .round = 0, .group_rank = 1}, talk.now) ==
+          native::PeerAnswer{no_round, false});
+    CHECK(talk.core->answer({.job = "job", .round = 1, .group_rank = 1}, talk.now) == native::PeerAnswer{0, false});
     // Meant for another node, whose address is one of ours as well: that one has not said so.
-    CHECK(talk.core->answer({"job", 0, 0}, talk.now) == native::PeerAnswer{no_round, false});
+    CHECK(talk.core->answer({.job = "job", .round = 0, .group_rank = 0}, talk.now) ==
+          native::PeerAnswer{no_round, false});
     CHECK(talk.core->answer(ask, talk.now) == native::PeerAnswer{0, true});
     // The daemon is there again and ends the round; the next join waits until nobody relies on that answer any more.
     talk.broken();
@@ -214,6 +217,107 @@ TEST_CASE("a node says that it has lost the daemon from 0.4 lease on, and keeps 
     CHECK(talk.lines(talk.core->workers_seen({.round = 0, .workers = {}}, talk.now)).empty());
     CHECK_FALSE(any_starts_with(talk.pass(5479ms, true), "send Join"));
     CHECK(any_starts_with(talk.pass(1ms, true), "send Join"));
+}
+
+namespace {
+
+/// The hash of a round: nobody can tell it from another round's.
+RoundSecret keyed(std::string key) {
+    return [key = std::move(key)](Round round) {
+        return [key = cat(key, round)](std::string_view text) { return hmac_sha256(key, text); };
+    };
+}
+
+/// Members of round 0, whose questions and answers are proved with `key`.
+struct Provers {
+    explicit Provers(std::uint32_t rank, const std::string& key = "the job's") : proof(keyed(key), cat("seed ", rank)) {
+        proof.begin(0, rank);
+    }
+    native::PeerAsk ask(std::uint32_t whom) {
+        native::PeerAsk made{.job = "job", .round = 0, .group_rank = whom};
+        proof.next_question();
+        proof.sign(made);
+        return made;
+    }
+    native::PeerAnswer answer(const native::PeerAsk& ask, bool lost = true) {
+        native::PeerAnswer made{.round = 0, .leader_lost = lost};
+        proof.sign(ask, made);
+        return made;
+    }
+    PeerProof proof;
+};
+
+/// Of a job with a key, in round 0 with rank 1 of 3, and without the daemon for 0.6 lease.
+struct Keyed : Dialogue {
+    Keyed() {
+        config.peers_secret = keyed("the job's");
+        core.emplace(config);
+        settle_in();
+        pass(3s);
+    }
+    /// It asks again half a second later, and both peers answer with what `answer` makes of the question.
+    Lines after_answers(const std::function<native::PeerAnswer(const native::PeerAsk&)>& answer) {
+        while (now < Instant(1010s)) {
+            for (const auto& ask : std::exchange(last_asked, {})) hears(PeerAnswered{ask.group_rank, answer(ask)});
+            if (const auto said = pass(500ms); any_starts_with(said, "fenced")) return said;
+        }
+        return {};
+    }
+};
+
+}  // namespace
+
+TEST_CASE("with a key, peers that prove that they have lost the daemon too keep the workers alive") {
+    Keyed talk;
+    CHECK(talk.after_answers([](const native::PeerAsk& ask) { return Provers(ask.group_rank).answer(ask); }).empty());
+}
+
+TEST_CASE("with a key, nobody else's word keeps the workers of a cut-off node alive") {
+    const auto fences = [](const std::function<native::PeerAnswer(const native::PeerAsk&)>& answer) {
+        return any_starts_with(Keyed().after_answers(answer), "fenced: no answer from the rendezvous for 4.4 s");
+    };
+    CHECK(fences([](const native::PeerAsk&) { return native::PeerAnswer{.round = 0, .leader_lost = true}; }));
+    CHECK(fences([](const native::PeerAsk& ask) { return Provers(ask.group_rank, "another").answer(ask); }));
+    // What another peer proved, or this one for "not lost", or for the question before.
+    CHECK(fences([](const native::PeerAsk& ask) {
+        auto of_other = ask;
+        of_other.group_rank = 2 - ask.group_rank;
+        return Provers(ask.group_rank).answer(of_other);
+    }));
+    CHECK(fences([](const native::PeerAsk& ask) {
+        auto answer = Provers(ask.group_rank).answer(ask, false);
+        answer.leader_lost = true;
+        return answer;
+    }));
+    CHECK(fences([](const native::PeerAsk& ask) {
+        auto before = ask;
+        --before.number;
+        return Provers(ask.group_rank).answer(before);
+    }));
+    // The question itself, sent back.
+    CHECK(fences([](const native::PeerAsk& ask) {
+        return native::PeerAnswer{.round = 0, .leader_lost = true, .leader = {}, .proof = ask.proof};
+    }));
+}
+
+TEST_CASE("with a key, a node answers an agent of its round once, and nobody else") {
+    Keyed talk;
+    Provers other(2);
+    const auto ask = other.ask(1);
+    const auto answer = talk.core->answer(ask, talk.now);
+    REQUIRE(answer);
+    CHECK(*answer == Provers(1).answer(ask));
+    CHECK(other.proof.is_genuine(1, *answer));
+    const auto is_ignored = [&](const native::PeerAsk& question) { return !talk.core->answer(question, talk.now); };
+    CHECK(is_ignored(ask));  // recorded, and sent again
+    const auto newer = other.ask(1);
+    auto changed = newer;
+    changed.asker = 0;
+    CHECK(is_ignored(changed));
+    CHECK(is_ignored(Provers(2, "another").ask(1)));
+    CHECK(is_ignored({.job = "job", .round = 0, .group_rank = 1}));
+    CHECK_FALSE(is_ignored(newer));  // what was ignored has used nothing up
+    CHECK_FALSE(is_ignored(Provers(0).ask(1)));
 }
 
 }  // namespace muster::test

@@ -17,6 +17,7 @@
 #include "rendezvous/base/system/private_file.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/find_secret.h"
+#include "rendezvous/secret/job_key.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
 
@@ -94,10 +95,6 @@ TEST_CASE("the hash is HMAC-SHA256, as RFC 4231 has it") {
           "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
-TEST_CASE("the token of the status pages is made of the secret") {
-    CHECK(status_token(keyed_hash("Jefe")) == hex(keyed_hash("Jefe")("status")));
-}
-
 TEST_CASE("nonces differ") {
     CHECK(random_nonce().size() == 32);
     CHECK(random_nonce() != random_nonce());
@@ -136,7 +133,6 @@ TEST_CASE("a secret's file is read without its line end, and only if no other us
     REQUIRE(found(path).has_value());
     CHECK(found(path)->text == long_enough);
     CHECK(found(path)->origin == "MUSTER_SECRET_FILE");
-    CHECK(hash_of(*found(path))("x") == keyed_hash(std::string(long_enough))("x"));
     for (const mode_t mode : {0640, 0604, 0660, 0601}) {
         write(path, cat(long_enough, "\n"), mode);
         CHECK(complaint(path).find("chmod 600") != std::string::npos);
@@ -161,7 +157,6 @@ TEST_CASE("the first source of a secret that is set decides, also when it is unu
     const std::string home(folder / "");
     std::map<std::string, std::string> all{{"HOME", home.substr(0, home.size() - 1)}};
     CHECK(find_secret(variables(all))->text.empty());
-    CHECK_FALSE(hash_of(*find_secret(variables(all))));
     const auto origin = [&] { return find_secret(variables(all))->origin; };
     const auto own = file(".muster/key");
     CHECK(origin() == own);
@@ -201,6 +196,76 @@ TEST_CASE("a user's own key is made once, private, and all that make it at once 
     CHECK(std::distance(std::filesystem::directory_iterator(home + "/.muster"), {}) == 1);
     CHECK(make_own_key(variables({})).error().context.find("HOME is not set") != std::string::npos);
     CHECK(make_own_key(variables({{"HOME", "/proc/1/nowhere"}})).has_error());
+}
+
+TEST_CASE("derived keys are HKDF-SHA256, as RFC 5869 has it") {
+    // Appendix A.1 and A.3: the first block of each output.
+    const auto salt = std::string("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c", 13);
+    const auto extracted = keyed_hash(salt)(std::string(22, '\x0b'));
+    CHECK(hex(extracted) == "077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5");
+    CHECK(hex(derived_key(extracted, "\xf0\xf1\xf2\xf3\xf4\xf5\xf6\xf7\xf8\xf9")) ==
+          "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf");
+    const auto unsalted = keyed_hash(std::string(32, '\0'))(std::string(22, '\x0b'));
+    CHECK(hex(derived_key(unsalted, "")) == "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d");
+    CHECK(derived_key("", "control").empty());
+}
+
+TEST_CASE("each job has a key of its own, and a secret that is a job key stays this key") {
+    const Secret secret{.text = std::string(long_enough), .origin = "MUSTER_KEY"};
+    const auto key = job_key(secret, "train");
+    // As openssl's: kdf -keylen 32 -kdfopt digest:SHA256 -kdfopt key:... -kdfopt salt:... -kdfopt info:train HKDF
+    CHECK(hex(key) == "b3458ed106c290f1817a1724a742f1c888175d3d2bc071945210a2f9743bf2fd");
+    CHECK(job_key(secret, "trai") != key);
+    CHECK(job_key(secret, "") != key);
+    CHECK(job_key({.text = "sixteen bytes 17", .origin = {}}, "train") != key);
+    CHECK(job_key({}, "train").empty());
+    const auto text = job_key_text(key);
+    CHECK(text == cat("muster-job-key:", hex(key)));
+    for (const auto* job : {"train", "another"}) CHECK(job_key({.text = text, .origin = {}}, job) == key);
+    const auto found = [](std::string value) { return find_secret(variables({{"MUSTER_KEY", std::move(value)}})); };
+    CHECK(found(text + "\n")->text == text);
+    for (const auto& cut : {text.substr(0, text.size() - 1), text + "0", cat(text.substr(0, text.size() - 1), "x")})
+        CHECK(found(cut).error().context.find("MUSTER_KEY is an incomplete job key") == 0);
+}
+
+TEST_CASE("a key from another node replaces the own one, which is kept beside it") {
+    const test::ScratchFolder folder;
+    const auto here = variables({{"HOME", folder / "home"}});
+    const auto path = folder / "home/.muster/key";
+    REQUIRE(::mkdir((folder / "home").c_str(), 0700) == 0);
+    const auto set = [&](std::string text) { return set_own_key(here, std::move(text)); };
+    CHECK(set(cat(long_enough, "\n"))->kept_as.empty());
+    CHECK(find_secret(here)->text == long_enough);
+    CHECK(set(cat(long_enough, "\r\n"))->kept_as.empty());  // the same one
+    CHECK(set("another key of the same user\n")->kept_as == path + ".old");
+    CHECK(find_secret(here)->text == "another key of the same user");
+    CHECK(find_secret(variables({{"MUSTER_SECRET_FILE", path + ".old"}}))->text == long_enough);
+    CHECK(set("short\n").error().context.find("stdin holds 5 bytes") == 0);
+    CHECK(set_own_key(variables({}), std::string(long_enough)).has_error());
+    CHECK(find_secret(here)->text == "another key of the same user");
+    // Drafts are gone.
+    CHECK(std::distance(std::filesystem::directory_iterator(folder / "home/.muster"), {}) == 2);
+}
+
+TEST_CASE("a daemon accepts the file beside the secret's, which is being replaced") {
+    const test::ScratchFolder folder;
+    const auto path = folder / "secret";
+    const auto accepted = [&] { return find_accepted_secrets(variables({{"MUSTER_SECRET_FILE", path}})); };
+    CHECK(find_accepted_secrets(variables({}))->empty());
+    write(path, "the new secret of it");
+    CHECK(accepted()->size() == 1);
+    write(path + ".old", "the old secret of it");
+    REQUIRE(accepted()->size() == 2);
+    CHECK((*accepted())[0].text == "the new secret of it");
+    CHECK((*accepted())[1].text == "the old secret of it");
+    write(path + ".old", "the old secret of it", 0644);
+    CHECK(accepted().error().context.starts_with(path + ".old"));
+    CHECK(find_accepted_secrets(variables({{"MUSTER_KEY", std::string(long_enough)}}))->size() == 1);
+}
+
+TEST_CASE("the token of the status pages is derived from the key") {
+    CHECK(status_token(std::string(32, 'k')) == hex(derived_key(std::string(32, 'k'), "status")));
+    CHECK(status_token("").empty());
 }
 
 TEST_CASE("a file of root's that a user reads by its group is private, as a mounted Secret of Kubernetes is") {

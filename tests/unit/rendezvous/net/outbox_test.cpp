@@ -88,3 +88,25 @@ TEST_CASE("a closed peer breaks the flush and raises no signal") {
     CHECK(box.flush(pair.ends[0]) == Outbox::Flush::broken);
     CHECK(errno == EPIPE);
 }
+
+TEST_CASE("an outbox counts the memory that it holds, and an empty one holds next to nothing") {
+    Pair pair;
+    Outbox box;
+    const auto shared = std::make_shared<const std::string>(300, 's');
+    for (int i = 0; i < 100'000; ++i) box.push(shared);
+    // Each reference is an entry of a list, whatever is charged for the bytes that they share.
+    CHECK(box.held_bytes() >= 100'000 * sizeof(std::string));
+    box.push(std::string(70'000, 'o'));
+    box.push("one more makes a block of its own");
+    CHECK(box.held_bytes() >= 100'000 * sizeof(std::string) + 70'000);
+    std::size_t received = 0;
+    for (std::size_t before = box.held_bytes(); !box.empty();) {
+        REQUIRE(box.flush(pair.ends[0]) != Outbox::Flush::broken);
+        received += pair.receive().size();
+        CHECK(box.held_bytes() <= std::exchange(before, box.held_bytes()));
+    }
+    CHECK(received == 100'000 * 300 + 70'000 + 33);
+    CHECK(box.held_bytes() == 0);
+    box.push("x");
+    CHECK(box.held_bytes() < 4'096);
+}

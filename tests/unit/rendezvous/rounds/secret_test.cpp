@@ -1,5 +1,6 @@
 // Dialogues with a daemon whose jobs have a secret.
 #include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/rounds/ledgers/gate.h"
 #include "rendezvous/rounds/server.h"
 #include "tests/support/catch.h"
@@ -29,7 +30,7 @@ struct Talk {
 
     static ServerConfig config(native::KeyedHash secret) {
         ServerConfig config;
-        config.secret = std::move(secret);
+        if (secret) config.secret = [secret = std::move(secret)](std::string_view) { return std::vector{secret}; };
         config.secret_seed = "random";
         return config;
     }
@@ -80,6 +81,35 @@ TEST_CASE("who proves to know the secret is let in, and gets the daemon's proof"
     REQUIRE(sent<native::Challenge>(answered) != nullptr);
     CHECK(sent<native::Challenge>(answered)->proof == native::proof_of(hash, native::Prover::daemon, hello, nonce));
     CHECK(sent<native::Assigned>(talk.say(connection, native::Join{})) != nullptr);
+}
+
+TEST_CASE("the key of one job opens no other job, and an old secret is accepted beside the new one") {
+    const auto of_job = [](const char* secret) {
+        return [secret](std::string_view job) { return hash_with(cat(secret, " of ", job)); };
+    };
+    ServerConfig config;
+    config.secret_seed = "random";
+    config.secret = [of_job](std::string_view job) { return std::vector{of_job("new")(job), of_job("old")(job)}; };
+    Talk talk({});
+    Server server(config, talk.now);
+    ConnectionId last = 0;
+    const auto answer_to = [&](const native::KeyedHash& hash) {
+        server.step(ConnectionAccepted{++last, "10.0.0.1"}, talk.now);
+        const auto hello = hello_from(7);
+        const auto challenged = server.step(Received{last, hello}, talk.now);
+        const auto nonce = sent<native::Challenge>(challenged)->nonce;
+        const auto answered = server.step(Received{last, proof_for(hash, hello, challenged)}, talk.now);
+        const auto* own = sent<native::Challenge>(answered);
+        if (own != nullptr) CHECK(own->proof == native::proof_of(hash, native::Prover::daemon, hello, nonce));
+        return answered;
+    };
+    for (const auto* secret : {"new", "old"})
+        CHECK(sent<native::Challenge>(answer_to(of_job(secret)("job"))) != nullptr);
+    for (const auto& wrong : {of_job("new")("another"), of_job("older")("job")}) {
+        const auto refused = answer_to(wrong);
+        REQUIRE(sent<native::Refused>(refused) != nullptr);
+        CHECK(sent<native::Refused>(refused)->why.find("a key of another job than 'job'") != std::string::npos);
+    }
 }
 
 TEST_CASE("a proof is good for one connection, one agent and one direction") {
@@ -205,6 +235,7 @@ TEST_CASE("an agent of another protocol version is refused with both numbers, be
     const auto* refused = sent<native::Refused>(answer);
     REQUIRE(refused != nullptr);
     CHECK(refused->reason == native::RefusalReason::version);
-    CHECK(refused->why.find("protocol version 4 and the agent version 1") != std::string::npos);
+    CHECK(refused->why.find(cat("protocol version ", native::protocol_version, " and the agent version 1")) !=
+          std::string::npos);
     CHECK(closes(answer));
 }

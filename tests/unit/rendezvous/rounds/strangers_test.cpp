@@ -1,9 +1,93 @@
 // Dialogues with strangers: what somebody who was in no round of this daemon cannot do, whatever it says of itself.
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/server.h"
 #include "tests/support/catch.h"
 #include "tests/transcripts/story.h"
 
 namespace muster::test {
+
+namespace {
+
+using namespace rendezvous;
+
+/// A daemon of few jobs, and agents that join one each.
+class FewJobs {
+  public:
+    explicit FewJobs(std::uint32_t jobs_max) : server_(config(jobs_max), now_) {}
+
+    /// Returns its connection. Alone it makes a round; else the job waits for a second node.
+    ConnectionId join(const std::string& job, bool alone) {
+        const auto connection = ++last_;
+        step(ConnectionAccepted{connection, "10.0.0.1"});
+        native::Hello hello;
+        hello.job = job;
+        hello.node = {job, 1, 1000 + connection};
+        step(Received{connection, hello});
+        native::Join join;
+        join.terms.nodes_min = join.terms.nodes_max = alone ? 1 : 2;
+        step(Received{connection, join});
+        return connection;
+    }
+    /// Its guardian says that its agent is dead.
+    void died(ConnectionId agent, const std::string& job) {
+        const auto connection = ++last_;
+        step(ConnectionAccepted{connection, "10.0.0.1"});
+        native::Hello hello;
+        hello.job = job;
+        hello.node = {job, 1, 1000 + agent};
+        step(Received{connection, hello});
+        step(Received{connection, native::AgentDied{"killed by signal 9"}});
+    }
+    /// Closed by the last step, without a refusal: it may try again.
+    [[nodiscard]] bool gave_way(ConnectionId connection) const {
+        bool closed = false;
+        for (const auto& action : last_step_.actions) {
+            const auto* send = std::get_if<SendTo>(&action);
+            if (send != nullptr && std::holds_alternative<native::Refused>(send->message)) return false;
+            const auto* close = std::get_if<CloseConnection>(&action);
+            closed = closed || (close != nullptr && close->connection == connection);
+        }
+        return closed;
+    }
+    [[nodiscard]] bool has(const std::string& job) const { return says(server_.status_json(now_), cat('"', job, '"')); }
+
+  private:
+    static ServerConfig config(std::uint32_t jobs_max) {
+        ServerConfig config;
+        config.jobs_max = jobs_max;
+        return config;
+    }
+    void step(const ServerEvent& event) { last_step_ = server_.step(event, now_); }
+
+    const Instant now_ = Instant(1000s);
+    Server server_;
+    ServerStep last_step_;
+    ConnectionId last_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("in a full daemon the oldest job without a round gives way, then one without agents, and none that runs") {
+    FewJobs daemon(3);
+    daemon.join("runs", true);
+    const auto gone = daemon.join("gone", true);
+    const auto first = daemon.join("first", false);
+    const auto second = daemon.join("second", false);
+    CHECK(daemon.gave_way(first));
+    CHECK_FALSE(daemon.has("first"));
+    CHECK(daemon.has("gone"));
+    daemon.join("third", false);
+    CHECK(daemon.gave_way(second));
+    daemon.join("another", true);
+    CHECK_FALSE(daemon.has("third"));
+    daemon.died(gone, "gone");
+    CHECK(daemon.has("gone"));
+    daemon.join("late", true);
+    CHECK_FALSE(daemon.has("gone"));
+    CHECK(daemon.has("late"));
+    CHECK(daemon.has("runs"));
+    CHECK(daemon.has("another"));
+}
 
 TEST_CASE("a refused join does not move the numbers of the rounds") {
     Story story("min=2 max=2 restarts=3");
@@ -73,6 +157,32 @@ TEST_CASE("one agent that says that the only node of the job is through does not
     CHECK_FALSE(says(story.answers("resume s round=9 of=1 done\nadvance 60s"), "JobEnded"));
 }
 
+TEST_CASE(
+    "one agent that says that the only node of the job is through ends it after a lease, if nobody contradicts it") {
+    Story honest("min=1 max=1 restarts=3 quiet_always lease=5s");
+    honest.answers("join n0\nadvance 6s\nrestart");
+    CHECK_FALSE(says(honest.answers("resume n0 done\nadvance 4s"), "JobEnded"));
+    CHECK(says(honest.answers("advance 2s"), "n0 <- JobEnded succeeded"));
+    // A stranger was first: the job's own agent contradicts it.
+    for (const auto* claim : {"resume s round=9 of=1 done", "resume s round=9 of=1 restarts=3"}) {
+        INFO(claim);
+        Story story("min=1 max=1 restarts=3 quiet_always lease=5s");
+        story.answers("join n0\nadvance 6s\nrestart");
+        story.answers(claim);
+        CHECK_FALSE(says(story.answers("advance 3s\nresume n0\nadvance 3s"), "JobEnded"));
+        const auto later = story.answers("rejoin n0\nadvance 60s");
+        CHECK(says(later, "sealed with 1 node, 0 of 3 restarts used"));
+        CHECK_FALSE(says(later, "JobEnded"));
+    }
+}
+
+TEST_CASE("a daemon that has been there for longer than agents look for it is taught no round") {
+    Story story("min=1 max=1 restarts=3 quiet_always lease=5s lost=60s");
+    CHECK(says(story.answers("advance 71s\nresume s round=9 of=1 done"), "s <- RoundEnded 9 node_lost"));
+    CHECK_FALSE(says(story.answers("advance 60s"), "JobEnded"));
+    CHECK(says(story.answers("join n0\nadvance 10s"), "n0 <- Assigned round"));
+}
+
 TEST_CASE("only former members hear the verdict of a job; who joins late or beside it hears the plain end") {
     Story story("min=1 max=2 restarts=0 last_call=1s");
     story.answers("join n0\njoin n1\njoin s");
@@ -112,6 +222,27 @@ TEST_CASE("a stranger's other round after a daemon's restart does not end the on
     CHECK_FALSE(says(answers, "n0"));
     CHECK_FALSE(says(story.answers("advance 60s"), "ended"));
     CHECK(says(story.answers("fail n0\nrejoin n0\nrejoin n1"), "1 of 3 restarts used"));
+}
+
+TEST_CASE(
+    "each member that only its own word makes one of a round is waited for as long as its workers may take to stop") {
+    const auto story_of = [](std::string_view terms) {
+        Story story(cat("min=1 max=3 restarts=3 quiet_always lease=5s last_call=1s ", terms));
+        story.answers(
+            "resume s round=9 of=3 group=0 grace=90s\nadvance 3s\nresume t round=9 of=3 group=1 restarts=1 grace=20s");
+        story.answers("join n0\nfail s");
+        return story;
+    };
+    Story story = story_of("lost=120s");
+    const auto early = story.answers("advance 26s");
+    CHECK(says(early, "t (pid 102) is not waited for"));
+    CHECK_FALSE(says(early, "s (pid 101) is not waited for"));
+    CHECK_FALSE(says(story.answers("advance 60s"), "sealed"));
+    const auto late = story.answers("advance 20s");
+    CHECK(says(late, "s (pid 101) is not waited for"));
+    CHECK(says(late, "sealed with 1 node"));
+    // Whatever it names, a stranger holds up nobody for longer than the lost timeout and a lease.
+    CHECK(says(story_of("lost=40s").answers("advance 50s"), "sealed with 1 node"));
 }
 
 TEST_CASE("who was given up and comes back with its workers blocks the seal, also at the next daemon") {

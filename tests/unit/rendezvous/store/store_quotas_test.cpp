@@ -1,4 +1,5 @@
 // Quotas, and the memory that a peer can make the store hold.
+#include "rendezvous/base/text/text.h"
 #include "store_fixture.h"
 #include "tests/support/catch.h"
 
@@ -128,9 +129,11 @@ TEST_CASE("Room for a large value grows with what has come of it, not with what 
     for (std::size_t sent = 20; sent < request.size();) {
         const auto room = store.server.landing(*peer.connection).size();
         CHECK(room <= std::max<std::size_t>(64 * 1024, 4 * sent));
+        // The room is charged before a byte has come.
+        CHECK(store.server.usage().bytes >= sent - 20 + room);
+        CHECK(store.server.usage().bytes <= std::max<std::size_t>(64 * 1024 + 20, 4 * sent) + 1'000);
         store.pour(peer, std::string_view(request).substr(sent, room));
         sent += room;
-        CHECK(store.server.usage().bytes < sent + 1'000);
     }
     CHECK(store.server.landing(*peer.connection).empty());
     CHECK(store.ask(peer, newer.get("/k")).size() == 8 + 8'000'000);
@@ -178,4 +181,60 @@ TEST_CASE("A value that replies hold is charged until the last of them is gone, 
         const auto left = store.server.usage().bytes;
         CHECK(left < (removal == newer.put(Operation::append, "/k", "x") ? 2 * big.size() : big.size()));
     }
+}
+
+TEST_CASE("What a parked wait holds counts against the bytes until it ends, however it ends") {
+    const std::string long_key(4'000, 'k');
+    std::vector<std::string> names;
+    for (int i = 0; i < 50; ++i) names.push_back(cat(i, long_key));
+    const auto wait_get = [&](std::string_view missing) {
+        c10d::Request request;
+        request.operation = Operation::wait_get;
+        request.keys.assign(names.begin(), names.end());
+        request.keys.push_back(missing);
+        return encoded(c10d::Family::newer, request);
+    };
+    StoreFixture store({.bytes_max = 900'000});
+    auto& writer = store.open_newer();
+    for (const auto& name : names) store.tell(writer, newer.set(name, "v"));
+    const auto before = store.server.usage().bytes;
+    auto& a = store.open_newer();
+    store.tell(a, wait_get("/missing"));
+    CHECK_FALSE(a.closed);
+    CHECK(store.server.usage().bytes >= before + 50 * 4'000);
+    auto& b = store.open_newer();
+    store.tell(b, wait_get("/missing"));
+    auto& c = store.open_newer();
+    store.tell(c, wait_get("/missing"));
+    auto& d = store.open_newer();
+    store.tell(d, wait_get("/missing"));
+    REQUIRE(d.closed);
+    CHECK(d.closed->starts_with("WAIT_GET: the store is full: "));
+    CHECK_FALSE(c.closed);
+    // One is cancelled, one goes, one is released.
+    CHECK(store.ask(a, newer.bare(Operation::cancel_wait)) == canceled);
+    store.end(b);
+    store.tell(writer, newer.set("/missing", "v"));
+    CHECK(c.take().size() == 1 + 51 * 9);
+    store.tell(writer, newer.key(Operation::delete_key, "/missing"));
+    CHECK(store.server.usage().bytes == before);
+    CHECK(store.server.usage().wait_count == 0);
+}
+
+TEST_CASE("A wait for many keys holds no memory after it was released") {
+    StoreFixture store;
+    auto& peer = store.open_newer();
+    std::vector<std::string> names;
+    for (int i = 0; i < 2'000; ++i) names.push_back(cat("/", i));
+    c10d::Request request;
+    request.operation = Operation::wait;
+    request.keys.assign(names.begin(), names.end());
+    store.tell(peer, encoded(c10d::Family::newer, request));
+    const auto parked = store.server.usage().bytes;
+    CHECK(parked >= 2'000 * (192 + 32));
+    auto& writer = store.open_newer();
+    for (const auto& name : names) store.tell(writer, newer.set(name, ""));
+    for (const auto& name : names) store.tell(writer, newer.key(Operation::delete_key, name));
+    CHECK(peer.take() == stop);
+    CHECK(store.server.usage().bytes == 0);
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,6 +39,16 @@ struct Agent {
     }
     boost::asio::io_context loop;
     std::unique_ptr<agent::AgentChannel> channel;
+};
+
+/// A child that lives no longer than its test, also where that fails.
+struct Child {
+    ~Child() {
+        if (pid <= 0) return;
+        ::kill(pid, SIGKILL);
+        ::waitpid(pid, nullptr, 0);
+    }
+    pid_t pid;
 };
 
 }  // namespace
@@ -99,12 +110,15 @@ TEST_CASE("a worker says nothing to another user who listens at its agent's addr
     const auto address = "@muster-test-" + std::to_string(::getpid());
     int listening[2];
     REQUIRE(::pipe2(listening, O_CLOEXEC) == 0);
-    const auto stranger = ::fork();
-    if (stranger == 0) {
+    const Child stranger{::fork()};
+    if (stranger.pid == 0) {
+        ::close(listening[0]);
         constexpr uid_t nobody = 65534;
         if (::setresuid(nobody, nobody, nobody) != 0) ::_exit(1);
         const auto listener = agent::listen_locally(address.substr(1), "a worker");
         (void)!::write(listening[1], listener ? "y" : "n", 1);
+        // Where the test's process is gone, Child ends nobody.
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;) ::pause();
     }
     char answer = 'n';
@@ -114,8 +128,6 @@ TEST_CASE("a worker says nothing to another user who listens at its agent's addr
     REQUIRE(reached.has_error());
     CHECK(reached.error().code == Errc::refused);
     CHECK(reached.error().context.find("another user's (uid 65534)") != std::string::npos);
-    ::kill(stranger, SIGKILL);
-    ::waitpid(stranger, nullptr, 0);
     for (const int end : listening) ::close(end);
 }
 

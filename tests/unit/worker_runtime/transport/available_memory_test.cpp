@@ -22,6 +22,9 @@ std::size_t left_with(const std::string& own_cgroup, const std::map<std::string,
     const muster::test::ScratchFolder root;
     auto files = cgroup_files;
     files["proc/self/cgroup"] = own_cgroup;
+    files.try_emplace("proc/self/mountinfo",
+                      "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n"
+                      "31 30 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
     files["proc/meminfo"] = "MemTotal:       16777216 kB\nMemFree:         1048576 kB\nMemAvailable:    8388608 kB\n";
     for (const auto& [name, text] : files) {
         std::filesystem::create_directories(std::filesystem::path(root / name).parent_path());
@@ -45,6 +48,14 @@ TEST_CASE("a container with a cgroup namespace of its own finds its limit at the
     CHECK(left_with("0::/\n", files) == 12 * mib);
     // Without the namespace, where the path is the host's, too.
     CHECK(left_with("0::/docker/4711\n", files) == 12 * mib);
+    // Where the mount shows the container's group alone, and another mount shows something else.
+    auto bound = files;
+    bound["proc/self/mountinfo"] =
+        "29 20 0:26 /other /mnt rw - cgroup2 cgroup rw\n30 20 0:26 /docker/4711 /sys/fs/cgroup rw - cgroup2 cgroup "
+        "rw\n";
+    bound["sys/fs/cgroup/inner/memory.max"] = number(8 * mib);
+    bound["sys/fs/cgroup/inner/memory.current"] = number(mib);
+    CHECK(left_with("0::/docker/4711/inner\n", bound) == 7 * mib);
 }
 
 TEST_CASE("the tightest limit on the way up counts") {

@@ -3,6 +3,7 @@
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
+#include "worker_runtime/transport/sealed_text.h"
 
 using namespace muster;
 using namespace muster::runtime;
@@ -54,4 +55,24 @@ TEST_CASE("an exchange passes on what else went wrong") {
     REQUIRE_FALSE(values.has_value());
     CHECK(values.error().code == Errc::peer_closed);
     CHECK(values.error().context == "communicator world, rank 1 of 2: the store has gone");
+}
+
+TEST_CASE("what ranks with a key publish for each other is read by them alone, and where they put it") {
+    const WireSecurity ours{.key = std::string(32, 'k')}, theirs{.key = std::string(32, 'x')};
+    for (const std::size_t size : {0, 1, 32, 128, 200}) {
+        const std::string text(size, 'u');
+        const auto sealed = seal_text(ours, "world/0", text);
+        CHECK(open_text(ours, "world/0", sealed).value() == text);
+        CHECK(seal_text(ours, "world/0", text) != sealed);
+        if (size > 8) CHECK(sealed.find("uuuu") == std::string::npos);
+        CHECK(open_text(theirs, "world/0", sealed).error().code == Errc::refused);
+        CHECK(open_text(ours, "world/1", sealed).error().code == Errc::refused);
+        for (std::size_t at = 0; at < sealed.size(); ++at) {
+            auto changed = sealed;
+            changed[at] = static_cast<char>(changed[at] ^ 1);
+            CHECK(open_text(ours, "world/0", changed).has_error());
+            CHECK(open_text(ours, "world/0", std::string_view(sealed).substr(0, at)).has_error());
+        }
+    }
+    CHECK(open_text({}, "world/0", seal_text({}, "world/0", "in the clear")).value() == "in the clear");
 }

@@ -9,7 +9,7 @@ namespace {
 
 Sender sender_of(const Message& message) {
     const bool of_agent = std::holds_alternative<RoundEnded>(message) || std::holds_alternative<Notice>(message) ||
-                          std::holds_alternative<Offer>(message);
+                          std::holds_alternative<Offer>(message) || std::holds_alternative<RanksKey>(message);
     return of_agent ? Sender::agent : Sender::worker;
 }
 
@@ -19,6 +19,7 @@ const std::vector<Message> one_of_each = {Hello{1, 4242, "muster 0.1.0"},
                                           Heartbeat{},
                                           Give{HandoverKind::flight_record, 1ULL << 40, 7, -1, "/ckpt"},
                                           Offer{HandoverKind::snapshot, 77},
+                                          RanksKey{std::string(32, 'k')},
                                           RoundEnded{"rank 3 on gpu07 failed"},
                                           Notice{-1, "preempted in 30 s"},
                                           Give{HandoverKind::copy, 1ULL << 33, 8, 3}};

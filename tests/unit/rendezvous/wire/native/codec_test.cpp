@@ -154,6 +154,23 @@ TEST_CASE("after an error the stream stays refused") {
     CHECK(reader.next().has_error());
 }
 
+TEST_CASE("a reader holds half a message with the room around it, and next to nothing between messages") {
+    Join join;
+    join.addresses.assign(32, std::string(200, 'a'));
+    const auto whole = frame(join);
+    FrameReader reader(Sender::agent);
+    for (int i = 0; i < 3; ++i) reader.append(whole);
+    reader.append(std::string_view(whole).substr(0, 100));
+    for (int i = 0; i < 3; ++i) REQUIRE(reader.next().value().has_value());
+    CHECK_FALSE(reader.next().value().has_value());
+    CHECK(reader.held_bytes() == 100);
+    CHECK(reader.heap_bytes() >= 3 * whole.size());
+    reader.append(std::string_view(whole).substr(100));
+    REQUIRE(reader.next().value().has_value());
+    CHECK(reader.held_bytes() == 0);
+    CHECK(reader.heap_bytes() <= 1'024);
+}
+
 TEST_CASE("a message of the wrong side is refused") {
     for (const auto& message : test::samples())
         for (const auto sender : {Sender::agent, Sender::daemon, Sender::peer})

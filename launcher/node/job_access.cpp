@@ -1,0 +1,63 @@
+#include "launcher/node/job_access.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "rendezvous/base/console_writer.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/find_secret.h"
+#include "rendezvous/secret/job_key.h"
+
+namespace muster::launcher {
+
+namespace {
+
+/// The sources of the secret. --insecure leaves ~/.muster/key aside, which is made without being asked for.
+Result<rendezvous::Secret> find_or_make(const LaunchConfig& config, const Environment& environment) {
+    const auto value = value_of(environment);
+    auto found = rendezvous::find_secret([&](const char* name) {
+        return config.insecure && std::string_view(name) == "HOME" ? std::string() : value(name);
+    });
+    if (!found || !found->text.empty() || config.insecure || !serves_other_hosts(config)) return found;
+    auto made = rendezvous::make_own_key(value);
+    if (!made)
+        return with_context(made.error(),
+                            "this job's ports accept other hosts, so its nodes need a key, and it cannot be made "
+                            "(MUSTER_KEY gives one, --insecure does without)");
+    if (made->is_new)
+        print_notice(cat("muster: made the key of your jobs, ", made->origin,
+                         ". Nodes with the same home directory use it. For others, once each: muster key show | ssh "
+                         "NODE muster key set\n"));
+    return made;
+}
+
+}  // namespace
+
+bool serves_other_hosts(const LaunchConfig& config) {
+    if (config.standalone || (config.nodes_max == 1 && config.spares == 0)) return false;
+    if (!config.local_address.empty() && !is_loopback(config.local_address)) return true;
+    const auto is_outer = [](const Endpoint& place) { return !is_loopback(place.host); };
+    if (config.etcd) return std::ranges::any_of(config.etcd->members, is_outer);
+    return is_outer(config.endpoint) || std::ranges::any_of(config.more_endpoints, is_outer);
+}
+
+Result<void> take_key(LaunchConfig& config, const Environment& environment) {
+    auto secret = find_or_make(config, environment);
+    if (!secret) return secret.error();
+    config.key = rendezvous::job_key(*secret, config.job);
+    config.keys = rendezvous::job_keys(*std::move(secret));
+    if (authentication(config) == "none" && serves_other_hosts(config))
+        log(LogLevel::warning,
+            "--insecure: every host that reaches this node's ports can join the job, and so run programs as its user; "
+            "without --insecure, a key (~/.muster/key) keeps strangers out");
+    return {};
+}
+
+std::string_view authentication(const LaunchConfig& config) {
+    if (!config.key.empty()) return "key";
+    return serves_other_hosts(config) || config.local_users == LocalUsers::all ? "none" : "local users";
+}
+
+}  // namespace muster::launcher
