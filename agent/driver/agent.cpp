@@ -149,6 +149,7 @@ void Agent::Driver::arm_deadline() {
 void Agent::Driver::on_daemon_message(native::Message message) {
     reach_.hurry();
     auto* assignment = std::get_if<native::Assigned>(&message);
+    if (assignment != nullptr) stores_.serve(*assignment);
     if (assignment != nullptr && assignment->group_world_size > 1) return find_store(std::move(*assignment));
     if (assignment != nullptr) config_.workers.interface.clear();  // nobody is there to be led to
     happen(DaemonMessage{std::move(message)});

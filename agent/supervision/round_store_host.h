@@ -17,6 +17,9 @@ class RoundStoreHost {
     /// Binds now, with an empty store. Called only while none is open. An error says what was tried, e.g.
     /// "bind store port 29500: Address already in use".
     virtual Result<RoundPorts> open() = 0;
+    /// The round is sealed, and `assigned` is this node's part: its store begins to serve the round's nodes, if it is
+    /// the round's. Nothing happens if none is open.
+    virtual void serve(const native::Assigned& assigned) = 0;
     /// Closes the listener and every connection to it, and forgets all keys. Nothing happens if none is open.
     virtual void close() = 0;
 };

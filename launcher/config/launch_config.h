@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "agent/supervision/placement.h"
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/address_set.h"
 #include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/state/etcd/etcd_place.h"
@@ -89,6 +91,8 @@ struct LaunchConfig {
     LocalUsers local_users = LocalUsers::own;  ///< --local-users, for each port of this node.
     std::string wire_security = "auth";        ///< --wire-security: auth or encrypt.
     bool insecure = false;                     ///< --insecure: ports accept other hosts without a key.
+    /// --allow-from, for each port of this node. Null: all addresses; the round's store serves its nodes.
+    std::shared_ptr<const AllowedSources> allow_from;
     /// The job's key (rendezvous/secret/job_key.h). Empty: every node that reaches the rendezvous may join.
     std::string key;
     /// The keys that this node's own daemon accepts for a job. Empty without a secret.

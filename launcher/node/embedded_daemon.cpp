@@ -142,8 +142,10 @@ Result<Listeners> open_listeners(const LaunchConfig& config) {
     Listeners listeners;
     auto port = config.endpoint.port;
     for (const auto& address : addresses_to_serve(config)) {
-        auto opened =
-            rendezvous::Listener::open({.address = address, .ports = {port, port}, .local_users = config.local_users});
+        auto opened = rendezvous::Listener::open({.address = address,
+                                                  .ports = {port, port},
+                                                  .local_users = config.local_users,
+                                                  .sources = config.allow_from});
         if (opened) {
             port = (*opened)->port();
             listeners.push_back(*std::move(opened));
@@ -172,6 +174,7 @@ rendezvous::DaemonConfig daemon_config(const LaunchConfig& config,
     daemon.server.embedded_for = config.job;
     daemon.server.to_wall_clock =
         std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
+    daemon.listen.sources = config.allow_from;
     daemon.server.allow_faults = config.allow_faults;
     daemon.keys = config.keys;
     daemon.server.authentication = authentication(config);

@@ -1,5 +1,6 @@
 #include "launcher/node/round_stores.h"
 
+#include "rendezvous/base/log.h"
 #include "rendezvous/net/listener.h"
 
 namespace muster::launcher {
@@ -13,6 +14,8 @@ RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing) : plumbi
     if (config.standalone || is_private) listen_.address = config.standalone ? "127.0.0.1" : addresses.front();
     if (serves_workers_) listen_.ports = config.store_ports;
     listen_.local_users = config.local_users;
+    listen_.sources = config.allow_from;
+    is_open_ = config.insecure;
 }
 
 Result<agent::RoundPorts> RoundStores::open() {
@@ -20,10 +23,14 @@ Result<agent::RoundPorts> RoundStores::open() {
     config.listen = listen_;
     config.answer = plumbing_.answer;
     config.post = plumbing_.post;
+    config.waits = !is_open_;
     auto opened = rendezvous::RoundStore::open(plumbing_.loop, std::move(config));
     if (!opened) return opened.error();
     store_ = std::move(*opened);
     agent::RoundPorts ports{.store = serves_workers_ ? store_->port() : std::uint16_t{0}, .peer = store_->port()};
+    // The port of a node without a store is for questions alone, also between rounds.
+    if (!serves_workers_)
+        if (auto serving = store_->serve({.store = false, .clients = {}}); !serving) return serving.error();
     if (probes_) {
         // The port is closed again at once. Another process may take it before the worker binds it; the default, the
         // agent's own store, avoids this race.
@@ -32,6 +39,13 @@ Result<agent::RoundPorts> RoundStores::open() {
         ports.store = (*probe)->port();
     }
     return ports;
+}
+
+void RoundStores::serve(const native::Assigned& assigned) {
+    if (!store_ || !serves_workers_) return;
+    const bool is_store = assigned.group_rank == 0;
+    if (const auto serving = store_->serve({.store = is_store, .clients = assigned.store_clients}); !serving)
+        log(LogLevel::error, serving.error().context);
 }
 
 void RoundStores::close() {

@@ -28,6 +28,7 @@ class RoundStores final : public agent::RoundStoreHost {
     /// returns a free port for worker rank 0 to bind. static: the daemon has the store. The last two still open a
     /// RoundStore as peer port.
     Result<agent::RoundPorts> open() override;
+    void serve(const native::Assigned& assigned) override;
     void close() override;
 
   private:
@@ -35,6 +36,7 @@ class RoundStores final : public agent::RoundStoreHost {
     rendezvous::ListenConfig listen_;
     bool serves_workers_ = true;
     bool probes_ = false;
+    bool is_open_ = false;  ///< --insecure: the store serves everybody.
     std::unique_ptr<rendezvous::RoundStore> store_;
 };
 

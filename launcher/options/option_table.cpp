@@ -222,6 +222,13 @@ Accepted accept_wire_security(std::string_view value, Settings& settings) {
     return std::nullopt;
 }
 
+Accepted accept_allow_from(std::string_view value, Settings& settings) {
+    auto sources = AddressSet::parse(value);
+    if (!sources) return "addresses and networks, e.g. 10.0.0.0/8,fd00::/8";
+    settings.config.allow_from = muster::allow_from(*std::move(sources));
+    return std::nullopt;
+}
+
 Accepted accept_report(std::string_view value, Settings& settings) {
     if (value.empty() || !report_path(value, {})) return "a file name; %h, %j, %p and %% in it are replaced";
     settings.config.report = value;
@@ -294,6 +301,9 @@ constexpr std::array rows{
     OptionRow{"wire-security", 0, Kind::value, Group::rendezvous, From::muster, true, "auth|encrypt",
               "How the runtime's TCP connections between ranks are protected in a job with a key. auth: each begins with proofs of both ends. encrypt: their data is encrypted, too.", "auth",
               accept_wire_security},
+    OptionRow{"allow-from", 0, Kind::value, Group::rendezvous, From::muster, true, "ADDRESS[/BITS],...",
+              "Other hosts whom this node's ports serve. The workers' store serves the nodes of its round in any case, and these as well, e.g. nodes behind NAT.", "all; the workers' store: the round's nodes",
+              accept_allow_from},
     OptionRow{"lease", 0, Kind::value, Group::rendezvous, From::muster, true, "SECONDS",
               "A node without a heartbeat for this time counts as lost.", "5",
               [](auto value, auto& to) -> Accepted { Duration lease{}; if (auto wrong = positive_seconds(value, lease)) return wrong;

@@ -261,7 +261,7 @@ void AgentDialect::carry_out(const ActionGate::Actions& actions) {
         } else if (const auto* close = std::get_if<CloseConnection>(&action)) {
             if (Connection* connection = station_->find(close->connection)) connection->finish(close->why);
         } else if (const auto* fresh = std::get_if<FreshStore>(&action)) {
-            hooks_.fresh_store(fresh->job);
+            hooks_.fresh_store(*fresh);
         } else if (const auto* forgotten = std::get_if<JobForgotten>(&action)) {
             hooks_.job_forgotten(forgotten->job);
         } else if (const auto* suffers = std::get_if<SufferFault>(&action)) {

@@ -25,7 +25,7 @@ namespace muster::rendezvous {
 class AgentDialect final : public Dialect {
   public:
     struct Hooks {
-        std::function<void(const std::string& job)> fresh_store;
+        std::function<void(const FreshStore& fresh)> fresh_store;
         std::function<void(const std::string& job)> job_forgotten;
         std::function<void()> leading;
         std::function<void(const std::string& leader)> standing_by;

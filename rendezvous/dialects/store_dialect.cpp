@@ -29,6 +29,11 @@ class StoreDialect::StoreSession final : public Session, public StorePeer {
 
     void received(std::string_view bytes, Instant now) override {
         now_ = now;
+        if (!heard_ && dialect_.is_served_ && !dialect_.is_served_(connection_))
+            return close(
+                "it is no address of a job's round here whose store this is; if a node of such a job has it "
+                "(NAT), name it in --allow-from");
+        heard_ = true;
         obey(dialect_.store_.receive(*handle_, bytes, now));
     }
     std::span<char> landing() override { return dialect_.store_.landing(*handle_); }
@@ -70,6 +75,7 @@ class StoreDialect::StoreSession final : public Session, public StorePeer {
     Connection& connection_;
     StoreConnection* handle_ = nullptr;
     Instant now_{};
+    bool heard_ = false;
 };
 
 std::unique_ptr<Session> StoreDialect::begin(Connection& connection, Instant now) {

@@ -1,6 +1,9 @@
 // PyTorch's TCPStore on a port: the pure StoreServer (rendezvous/store) over the station's connections.
 #pragma once
 
+#include <functional>
+#include <utility>
+
 #include "rendezvous/net/session.h"
 #include "rendezvous/net/station.h"
 #include "rendezvous/store/store_server.h"
@@ -20,6 +23,8 @@ class StoreDialect final : public Dialect {
     [[nodiscard]] std::string_view name() const override { return "store"; }
     std::unique_ptr<Session> begin(Connection& connection, Instant now) override;
 
+    /// From now on, connections for which `is_served` is false are closed at their first byte.
+    void serve_only(std::function<bool(const Connection&)> is_served) { is_served_ = std::move(is_served); }
     /// A new round of the static back end: empties the map and closes the old connections.
     void clear(std::string_view why) { store_.clear(why); }
     [[nodiscard]] StoreUsage usage() const { return store_.usage(); }
@@ -31,6 +36,7 @@ class StoreDialect final : public Dialect {
 
     StoreServer store_;
     const std::size_t output_bytes_pause_;
+    std::function<bool(const Connection&)> is_served_;  ///< empty: all
     Station* station_ = nullptr;
 };
 

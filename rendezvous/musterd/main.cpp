@@ -106,7 +106,7 @@ Result<Listeners> open_listeners(const rendezvous::ListenConfig& wanted,
     Listeners listeners;
     int fd = rendezvous::first_given_socket;
     for (const auto& name : service.listens) {
-        auto adopted = rendezvous::Listener::adopt(fd++, wanted.local_users);
+        auto adopted = rendezvous::Listener::adopt(fd++, wanted);
         if (!adopted) return with_context(adopted.error(), cat("the service manager's socket ", name));
         log(LogLevel::info, "the service manager passed the socket ",
             describe(Endpoint{(*adopted)->address(), (*adopted)->port()}), " (", name, ")");
@@ -296,6 +296,11 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
     if (!local_users.empty() && local_users != "own" && local_users != "all")
         return print_error(cat(named("local-users"), ": got '", local_users, "'; accepted is own or all"));
     if (local_users == "all" || (local_users.empty() && config.keys)) config.listen.local_users = LocalUsers::all;
+    if (given.count("allow-from") > 0) {
+        auto sources = AddressSet::parse(given["allow-from"].as<std::string>());
+        if (!sources) return print_error(cat(named("allow-from"), ": ", sources.error().context));
+        config.listen.sources = muster::allow_from(*std::move(sources));
+    }
     config.server.allow_faults = given.count("allow-faults") > 0;
     config.server.secret_seed = rendezvous::random_nonce();
     // A daemon that has just started does not know the running rounds yet: it waits one lease before it seals.

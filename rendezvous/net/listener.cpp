@@ -15,6 +15,7 @@
 #include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/sockets/tcp_options.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::rendezvous {
 
@@ -98,7 +99,7 @@ Result<std::unique_ptr<Listener>> Listener::open(const ListenConfig& config) {
         for (const SocketAddress& address : *addresses) {
             const Bound bound = bind_and_listen(address, static_cast<std::uint16_t>(port));
             if (bound.fd >= 0) {
-                return std::unique_ptr<Listener>(new Listener(bound.fd, config.local_users));
+                return std::unique_ptr<Listener>(new Listener(bound.fd, config));
             }
             number = bound.error_number;
             // IPv4 alone is tried where there is no IPv6, not where the port is taken: half a port serves nobody.
@@ -108,7 +109,7 @@ Result<std::unique_ptr<Listener>> Listener::open(const ListenConfig& config) {
     return listen_error(config, number);
 }
 
-Result<std::unique_ptr<Listener>> Listener::adopt(int fd, LocalUsers local_users) {
+Result<std::unique_ptr<Listener>> Listener::adopt(int fd, const ListenConfig& config) {
     int type = 0, listens = 0;
     socklen_t size = sizeof type;
     const bool is_socket = ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
@@ -121,14 +122,15 @@ Result<std::unique_ptr<Listener>> Listener::adopt(int fd, LocalUsers local_users
                                                  "ListenStream=PORT, with Accept=no")};
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-    return std::unique_ptr<Listener>(new Listener(fd, local_users));
+    return std::unique_ptr<Listener>(new Listener(fd, config));
 }
 
-Listener::Listener(int fd, LocalUsers local_users) : fd_(fd), spare_fd_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
+Listener::Listener(int fd, const ListenConfig& config)
+    : fd_(fd), spare_fd_(::open("/dev/null", O_RDONLY | O_CLOEXEC)), sources_(config.sources) {
     const SocketAddress local = SocketAddress::local_of(fd);
     port_ = local.port();
     address_ = local.numeric();
-    if (local_users == LocalUsers::own) peer_users_.emplace();
+    if (config.local_users == LocalUsers::own) peer_users_.emplace();
 }
 
 Listener::~Listener() {
@@ -153,6 +155,10 @@ void Listener::ready(std::uint32_t, Instant now) {
 bool Listener::accept_one(Instant now) {
     SocketAddress peer;
     const int fd = ::accept4(fd_, peer.writable_data(), peer.writable_size(), SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0 && !is_served(peer)) {
+        turn_away(fd, peer, now);
+        return true;
+    }
     if (fd >= 0) {
         on_accept_(AcceptedSocket{.fd = fd,
                                   .address = peer.numeric(),
@@ -168,6 +174,21 @@ bool Listener::accept_one(Instant now) {
         case ENOMEM: suspend(now, errno); return false;
         default: return true;  // this one connection is gone again (ECONNABORTED, EINTR, network errors): next
     }
+}
+
+bool Listener::is_served(const SocketAddress& peer) {
+    return sources_ == nullptr || sources_->addresses.contains(peer) || own_addresses_.contains(peer.numeric());
+}
+
+/// One line a second: a scan must not fill a disk.
+void Listener::turn_away(int fd, const SocketAddress& peer, Instant now) {
+    ::close(fd);
+    ++turned_away_count_;
+    if (now - told_at_ < 1s) return;
+    told_at_ = now;
+    const auto others = std::exchange(turned_away_count_, 0) - 1;
+    log(LogLevel::warning, "port ", port_, ": connection from ", peer.numeric(), " refused: ", sources_->advice,
+        others > 0 ? cat(" (and ", others, " more)") : std::string());
 }
 
 // True when a connection was turned away and there may be more.

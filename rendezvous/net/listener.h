@@ -6,10 +6,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/sockets/address_set.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/net/event_loop.h"
 
@@ -19,6 +22,7 @@ struct ListenConfig {
     std::string address;  ///< a numeric address or a name of this host; empty: all addresses, IPv6 and IPv4
     PortRange ports;      ///< the first free one of the range is taken
     LocalUsers local_users = LocalUsers::own;
+    std::shared_ptr<const AllowedSources> sources = nullptr;  ///< null: everybody
 };
 
 /// An accepted connection: the caller owns `fd` (non-blocking, close-on-exec).
@@ -39,12 +43,16 @@ class Listener final : public EventLoop::Handler {
     /// of the port where that can be known, permission_denied, invalid_argument for an address that is not ours.
     static Result<std::unique_ptr<Listener>> open(const ListenConfig& config);
     /// Takes over a socket that listens already (a service manager's), and closes it in the end; what waits in its
-    /// queue is accepted from `start` on. Errors: invalid_argument for what is no listening TCP socket; it stays open.
-    static Result<std::unique_ptr<Listener>> adopt(int fd, LocalUsers local_users = LocalUsers::own);
+    /// queue is accepted from `start` on. Of `config`, it takes who is served. Errors: invalid_argument for what is no
+    /// listening TCP socket; it stays open.
+    static Result<std::unique_ptr<Listener>> adopt(int fd, const ListenConfig& config = {});
     ~Listener() override;
 
     /// Call on the loop's thread. `on_accept` must not destroy this listener. Errors are EventLoop::add's.
     Result<void> start(EventLoop& loop, OnAccept on_accept);
+    /// From now on, other sources are closed as they are accepted, before anything is read. On the loop's thread once
+    /// started.
+    void serve_only(std::shared_ptr<const AllowedSources> sources) { sources_ = std::move(sources); }
     [[nodiscard]] std::uint16_t port() const { return port_; }
     /// For socket options, which accepted connections inherit.
     [[nodiscard]] int fd() const { return fd_; }
@@ -56,7 +64,9 @@ class Listener final : public EventLoop::Handler {
     void resume(Instant now);
 
   private:
-    Listener(int fd, LocalUsers local_users);
+    Listener(int fd, const ListenConfig& config);
+    bool is_served(const SocketAddress& peer);
+    void turn_away(int fd, const SocketAddress& peer, Instant now);
     bool accept_one(Instant now);
     bool shed_one(Instant now);
     void suspend(Instant now, int error_number);
@@ -70,6 +80,10 @@ class Listener final : public EventLoop::Handler {
     Instant resume_at_ = no_deadline;
     Instant complained_at_{};
     std::optional<PeerUsers> peer_users_;  // empty: all users are served
+    std::shared_ptr<const AllowedSources> sources_;
+    OwnAddresses own_addresses_;
+    std::uint64_t turned_away_count_ = 0;  // since the last line about it
+    Instant told_at_{};
 };
 
 /// The process that listens on TCP `port` of this host: "process 4242 (python3)"; empty if unknown (another user's

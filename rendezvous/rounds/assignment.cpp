@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/rounds/ledgers/launched.h"
 #include "rendezvous/wire/native/limits.h"
@@ -49,6 +51,7 @@ std::vector<native::Assigned> assignments(const std::vector<const Member*>& memb
                             .restart_count = restart_count,
                             .store_addresses = addresses_of(*members.front()),
                             .store_port = members.front()->join.store_port,
+                            .store_clients = {},
                             .notes = version_notes(members)};
     for (auto& line : argument_notes(members)) common.notes.push_back(std::move(line));
     common.notes.insert(common.notes.end(), notes.begin(), notes.end());
@@ -69,10 +72,25 @@ std::vector<native::Assigned> assignments(const std::vector<const Member*>& memb
         assigned.role_rank_base = role_base;
         assigned.role_world_size = role_sizes[member->join.role];
         MUSTER_CHECK(assigned.group_rank + 1 == all.size(), assigned.group_rank, all.size());
+        if (assigned.group_rank == 0) assigned.store_clients = store_clients(members);
         rank_base += member->join.slots;
         role_base += member->join.slots;
     }
     return all;
+}
+
+std::vector<std::string> store_clients(const std::vector<const Member*>& members) {
+    std::vector<std::string> clients;
+    if (members.size() < 2) return clients;
+    std::set<std::string_view> known;
+    const auto add = [&](const std::string& address) {
+        if (!is_loopback(address) && clients.size() < native::store_clients_max && known.insert(address).second)
+            clients.push_back(address);
+    };
+    for (const auto* member : members) add(member->peer);
+    for (const auto* member : members) std::ranges::for_each(member->join.addresses, add);
+    for (const auto* member : members) std::ranges::for_each(member->join.sources, add);
+    return clients;
 }
 
 std::vector<std::string> version_notes(const std::vector<const Member*>& members) {

@@ -9,10 +9,15 @@
 namespace muster::rendezvous {
 
 /// One Assigned for each of `members`, which stand in the order of their group ranks: rank bases are prefix sums of
-/// the slots, role bases the same within each role, the store is that of group rank 0. `notes` follow those about
+/// the slots, role bases the same within each role, the store is that of group rank 0, which alone gets the
+/// addresses of all nodes. `notes` follow those about
 /// versions and arguments.
 std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, Round round,
                                           std::uint32_t restart_count, const std::vector<std::string>& notes);
+
+/// From where the workers of these nodes may connect, as far as it is known: how the daemon sees each node, and what
+/// the node says of itself. The first ones of each node come first, because the list has a limit. Loopback is left out.
+std::vector<std::string> store_clients(const std::vector<const Member*>& members);
 
 /// One sentence for each component whose versions differ between `members`, with who has which.
 std::vector<std::string> version_notes(const std::vector<const Member*>& members);

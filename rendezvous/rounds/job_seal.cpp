@@ -92,7 +92,7 @@ void Job::seal(const Turn& turn) {
     const auto source = source_of(by_rank.front()->peer);
     round_.is_spread = std::ranges::any_of(by_rank, [&](const auto* one) { return source_of(one->peer) != source; });
     for (const auto* member : by_rank) note_known(*member, turn);
-    if (terms_.fixed_world) turn.step.actions.push_back(FreshStore{id_});
+    if (terms_.fixed_world) turn.step.actions.push_back(FreshStore{id_, store_clients(by_rank)});
     auto told = assignments(by_rank, round_.number, restarts_used_, round_.notes);
     SendTo shared{{}, peers(by_rank, round_.number)};
     for (std::size_t i = 0; i < by_rank.size(); ++i) {

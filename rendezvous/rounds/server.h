@@ -93,6 +93,7 @@ struct CloseConnection {
 /// The static back end: give the workers' store on the rendezvous port a fresh, empty map and drop its old connections.
 struct FreshStore {
     std::string job;
+    std::vector<std::string> clients;  ///< Assigned::store_clients of its new round
 };
 /// A job is over, and every agent has acknowledged it or timed out: an embedded daemon may stop.
 struct JobForgotten {

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <utility>
@@ -65,7 +66,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
           memory_(std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)),
           store_(store_config_of(config.limits)),
           agents_(with_secret(config.server, config.keys), std::move(state), std::move(config.kept),
-                  {.fresh_store = [this](const std::string& job) { store_.clear(cat("a new round of job ", job)); },
+                  {.fresh_store = [this](const FreshStore& fresh) { refresh(fresh); },
                    .job_forgotten = [this](const std::string& job) { forgotten(job); },
                    .leading =
                        [this] {
@@ -80,10 +81,12 @@ class Daemon::Implementation final : EventLoop::Ticker {
                  {.names = own_names(std::move(config.status_hosts)),
                   .tokens = config.keys ? [keys = config.keys] { return status_tokens(keys); }
                                         : HttpDialect::Access::Tokens{}}),
+          sources_(config.listen.sources),
           endpoint_{.host = listener->address(), .port = listener->port()},
           station_(loop, std::move(listener),
                    {.c10d = &store_, .http = &pages_, .native = &agents_, .tls = tls_with(config.keys)}, config.limits,
                    memory_) {
+        if (config.keys) store_.serve_only([this](const Connection& from) { return may_use_store(from); });
         store_.attach(station_);
         agents_.attach(station_);
         pages_.attach(station_);
@@ -125,7 +128,22 @@ class Daemon::Implementation final : EventLoop::Ticker {
         return config;
     }
 
+    /// The store on this port is the workers' of a static job.
+    void refresh(const FreshStore& fresh) {
+        AddressSet& clients = clients_of_[fresh.job] = {};
+        for (const auto& address : fresh.clients) clients.add(address);
+        store_.clear(cat("a new round of job ", fresh.job));
+    }
+
+    /// With a secret, nobody comes to the store who is no node of a job that uses it.
+    [[nodiscard]] bool may_use_store(const Connection& connection) {
+        const auto is_client = [&](const auto& one) { return one.second.contains(connection.peer()); };
+        return connection.is_own() || (sources_ && sources_->addresses.contains(connection.peer())) ||
+               std::ranges::any_of(clients_of_, is_client) || own_addresses_.contains(connection.peer());
+    }
+
     void forgotten(const std::string& job) {
+        clients_of_.erase(job);
         if (on_job_forgotten_) on_job_forgotten_(job);
     }
 
@@ -180,6 +198,9 @@ class Daemon::Implementation final : EventLoop::Ticker {
     StoreDialect store_;
     AgentDialect agents_;
     HttpDialect pages_;
+    const std::shared_ptr<const AllowedSources> sources_;
+    std::map<std::string, AddressSet> clients_of_;  ///< of the static jobs, whose workers use this port's store
+    OwnAddresses own_addresses_;
     const Endpoint endpoint_;
     Station station_;  // last: its destructor ends sessions of the above
 };

@@ -14,29 +14,55 @@ class RoundStore::Implementation final : EventLoop::Ticker {
   public:
     Implementation(EventLoop& loop, std::unique_ptr<Listener> listener, RoundStoreConfig config)
         : loop_(loop),
+          limits_(config.limits),
+          sources_(config.listen.sources),
           memory_(std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)),
           store_(store_config(config.limits, memory_)),
           peers_(loop, std::move(config.answer), std::move(config.post)),
           port_(listener->port()),
-          station_(loop, std::move(listener), {.c10d = &store_, .http = nullptr, .native = &peers_}, config.limits,
-                   memory_) {
-        store_.attach(station_);
-        peers_.attach(station_);
-        loop_.add(*this);
+          listener_(std::move(listener)) {}
+    Result<void> serve(const RoundService& service) {
+        if (listener_ && service.store) listener_->serve_only(clients_of(service));
+        return start(service.store ? &store_ : nullptr);
     }
-    Result<void> start() { return station_.start(); }
-    ~Implementation() override { loop_.remove(*this); }
+    /// Serves everybody whom the listener accepts.
+    Result<void> serve_all() { return start(&store_); }
+    ~Implementation() override {
+        if (station_) loop_.remove(*this);
+    }
 
     [[nodiscard]] std::uint16_t port() const { return port_; }
     Instant turn(Instant now) override { return store_.turn(now); }
 
   private:
+    [[nodiscard]] std::shared_ptr<const AllowedSources> clients_of(const RoundService& service) const {
+        auto allowed = std::make_shared<AllowedSources>();
+        allowed->advice =
+            "it is no address of a node of this round; if one of the job's nodes has it (NAT), name it in --allow-from";
+        if (sources_) allowed->addresses = sources_->addresses;
+        for (const auto& client : service.clients) allowed->addresses.add(client);
+        return allowed;
+    }
+
+    Result<void> start(StoreDialect* store) {
+        if (!listener_) return {};
+        station_.emplace(loop_, std::move(listener_), Dialects{.c10d = store, .http = nullptr, .native = &peers_},
+                         limits_, memory_);
+        store_.attach(*station_);
+        peers_.attach(*station_);
+        loop_.add(*this);
+        return station_->start();
+    }
+
     EventLoop& loop_;
+    const NetLimits limits_;
+    const std::shared_ptr<const AllowedSources> sources_;
     const std::shared_ptr<MemoryBudget> memory_;
     StoreDialect store_;
     PeerDialect peers_;
     const std::uint16_t port_;
-    Station station_;  // last: its destructor ends sessions of the above
+    std::unique_ptr<Listener> listener_;  ///< until it serves
+    std::optional<Station> station_;      ///< last: its destructor ends sessions of the above
 };
 
 RoundStore::RoundStore(EventLoop& loop) : loop_(loop) {}
@@ -45,10 +71,11 @@ Result<std::unique_ptr<RoundStore>> RoundStore::open(EventLoop& loop, RoundStore
     auto listener = Listener::open(config.listen);
     if (!listener) return listener.error();
     auto store = std::unique_ptr<RoundStore>(new RoundStore(loop));
+    const bool waits = config.waits;
     Result<void> serving;
     loop.invoke([&] {
         store->implementation_ = std::make_unique<Implementation>(loop, std::move(*listener), std::move(config));
-        serving = store->implementation_->start();
+        if (!waits) serving = store->implementation_->serve_all();
     });
     if (!serving) return with_context(serving.error(), "the round's store");
     return store;
@@ -56,6 +83,13 @@ Result<std::unique_ptr<RoundStore>> RoundStore::open(EventLoop& loop, RoundStore
 
 RoundStore::~RoundStore() {
     loop_.invoke([&] { implementation_.reset(); });
+}
+
+Result<void> RoundStore::serve(const RoundService& service) {
+    Result<void> serving;
+    loop_.invoke([&] { serving = implementation_->serve(service); });
+    if (!serving) return with_context(serving.error(), "the round's store");
+    return serving;
 }
 
 std::uint16_t RoundStore::port() const {

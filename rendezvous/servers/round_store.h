@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/net/event_loop.h"
@@ -21,6 +23,13 @@ namespace muster::rendezvous {
 /// Posts work to the owner's thread, e.g. [&io](auto work) { boost::asio::post(io, std::move(work)); }.
 using PostToOwner = std::function<void(std::function<void()>)>;
 
+/// What the port serves in a round.
+struct RoundService {
+    bool store = true;  ///< this node has the round's store. Else only PeerAsk is answered.
+    /// Addresses from which the round's nodes come. Those of this host and of ListenConfig::sources are served as well.
+    std::vector<std::string> clients;
+};
+
 struct RoundStoreConfig {
     ListenConfig listen;  ///< all addresses and an ephemeral port by default; --store-port gives a range
     NetLimits limits;
@@ -28,6 +37,9 @@ struct RoundStoreConfig {
     /// unanswered closes the connection, and so do all questions where this is empty.
     std::function<std::optional<native::PeerAnswer>(const native::PeerAsk&)> answer;
     PostToOwner post;
+    /// Connections wait in the kernel's queue until `serve`: before the round is sealed nobody knows its nodes. False:
+    /// the store and PeerAsk are served to all of ListenConfig::sources, at once.
+    bool waits = false;
 };
 
 class RoundStore {
@@ -38,6 +50,8 @@ class RoundStore {
     /// Closes the port and every connection before it returns; clients see the end of the stream at once.
     ~RoundStore();
 
+    /// Begins to serve, if it waits. Later calls do nothing. Errors: as EventLoop::add.
+    Result<void> serve(const RoundService& service);
     [[nodiscard]] std::uint16_t port() const;
 
   private:

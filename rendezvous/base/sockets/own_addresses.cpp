@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster {
@@ -50,6 +51,17 @@ std::vector<std::string> own_addresses() {
 std::string address_list(const std::vector<std::string>& addresses) {
     const auto count = std::min(addresses.size(), addresses_listed_max);
     return join({addresses.begin(), addresses.begin() + static_cast<std::ptrdiff_t>(count)}, ",");
+}
+
+bool OwnAddresses::contains(const std::string& numeric) {
+    constexpr Duration age_max = 5s;
+    if (is_loopback(numeric)) return true;
+    if (const auto now = std::chrono::steady_clock::now(); now - listed_at_ >= age_max) {
+        listed_at_ = now;
+        listed_ = {};
+        for (const auto& own : list_own_addresses()) listed_.add(own.address.numeric());
+    }
+    return listed_.contains(numeric);
 }
 
 }  // namespace muster

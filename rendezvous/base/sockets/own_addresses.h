@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/sockets/address_set.h"
 #include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/time.h"
 
 namespace muster {
 
@@ -24,5 +26,17 @@ std::vector<std::string> own_addresses();
 
 /// The best of `addresses`, as Endpoint::host lists them.
 std::string address_list(const std::vector<std::string>& addresses);
+
+/// Tells the addresses of this host from others. Not thread-safe. Reads the kernel's list again after 5 s: addresses
+/// change seldom, and a list costs more than a connection.
+class OwnAddresses {
+  public:
+    /// Also for loopback, and without regard to a zone: a client may have bound another interface than this end shows.
+    [[nodiscard]] bool contains(const std::string& numeric);
+
+  private:
+    AddressSet listed_;
+    Instant listed_at_{};
+};
 
 }  // namespace muster

@@ -18,19 +18,12 @@
 #include <cstring>
 #include <string_view>
 
-#include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/kernel/read_file.h"
-#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster {
 
 namespace {
-
-/// The numeric address without its zone: a client may have bound another interface than this end shows.
-std::string without_zone(const std::string& numeric) {
-    return numeric.substr(0, numeric.find('%'));
-}
 
 /// A TCP address as the kernel's table has it: IPv4 that came through an IPv6 socket is IPv4 there.
 struct Key {
@@ -41,7 +34,9 @@ struct Key {
 
 Key key_of(const SocketAddress& address) {
     Key key{.family = AF_UNSPEC, .address = {}, .port = address.port()};
-    const auto digits = without_zone(address.numeric());
+    const auto numeric = address.numeric();
+    // A client may have bound another interface than this end shows.
+    const auto digits = numeric.substr(0, numeric.find('%'));
     if (::inet_pton(AF_INET, digits.c_str(), key.address.data()) == 1)
         key.family = AF_INET;
     else if (::inet_pton(AF_INET6, digits.c_str(), key.address.data()) == 1)
@@ -64,9 +59,6 @@ bool network_is_ours() {
 
 /// TCP_LISTEN of <netinet/tcp.h>, which does not go together with the kernel's headers.
 constexpr unsigned char listening = 10;
-
-/// Addresses of a host change seldom, and a list costs more than a connection.
-constexpr Duration list_age_max = 5s;
 
 /// A socket whose descriptor is closed has no inode, and the kernel then reports user 0: it must not pass for root's.
 Holder holder(std::uint32_t inode, uid_t user) {
@@ -196,26 +188,15 @@ Holder PeerUsers::find(const SocketAddress& peer, const SocketAddress& local) {
     if (netlink_.valid()) {
         const auto answer = ask_netlink(netlink_.get(), from, to);
         // A client that is bound to an interface is not found, and without the kernel's module nobody is.
-        if (answer && (answer->is_here || !is_own_address(peer))) return *answer;
+        if (answer && (answer->is_here || !own_addresses_.contains(peer.numeric()))) return *answer;
     }
     return ask_proc(from, to);
-}
-
-bool PeerUsers::is_own_address(const SocketAddress& address) {
-    const auto numeric = without_zone(address.numeric());
-    if (is_loopback(numeric)) return true;
-    if (const auto now = std::chrono::steady_clock::now(); now - listed_at_ >= list_age_max) {
-        listed_at_ = now;
-        own_addresses_.clear();
-        for (const auto& own : list_own_addresses()) own_addresses_.push_back(without_zone(own.address.numeric()));
-    }
-    return std::ranges::find(own_addresses_, numeric) != own_addresses_.end();
 }
 
 PeerUsers::Judgement PeerUsers::judge(int fd, const SocketAddress& peer) {
     const auto [is_here, user] = find(peer, SocketAddress::local_of(fd));
     // One of this host's addresses without a socket: its process has reset the connection, and what it sent may wait.
-    if (!is_here && !is_own_address(peer)) return {};
+    if (!is_here && !own_addresses_.contains(peer.numeric())) return {};
     if (user && (*user == 0 || *user == ::geteuid() || *user == ::getuid())) return {.is_own = true, .objection = {}};
     const auto who = user ? cat("user ", *user) : std::string("a user that the kernel does not report");
     return {

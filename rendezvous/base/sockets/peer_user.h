@@ -6,11 +6,10 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/sockets/socket_address.h"
-#include "rendezvous/base/time.h"
 
 namespace muster {
 
@@ -54,11 +53,8 @@ class PeerUsers {
     [[nodiscard]] Judgement judge(int fd, const SocketAddress& peer);
 
   private:
-    bool is_own_address(const SocketAddress& address);
-
     FileDescriptor netlink_;
-    std::vector<std::string> own_addresses_;  ///< as they were at `listed_at_`
-    Instant listed_at_{};
+    OwnAddresses own_addresses_;
 };
 
 }  // namespace muster

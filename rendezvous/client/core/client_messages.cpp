@@ -88,6 +88,7 @@ void ClientCore::on_assigned(const native::Assigned& assigned, Instant now) {
     }
     membership_ = Membership::in_round;
     assigned_ = assigned;
+    assigned_->store_clients.clear();  // a Resume needs no such list
     as_joined_ = join_;
     report_.reset();
     succeeded_ = false;

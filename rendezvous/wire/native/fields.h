@@ -152,6 +152,7 @@ void fields(auto& v, Is<Join> auto& m) {
     v.number(m.node_rank);
     v.flag(m.hosts_endpoint);
     v.names(m.addresses, addresses_max);
+    v.names(m.sources, addresses_max);
     v.number(m.store_port);
     v.number(m.peer_port);
     v.line(m.entry);
@@ -170,6 +171,7 @@ void fields(auto& v, Is<Assigned> auto& m) {
     v.number(m.restart_count);
     v.names(m.store_addresses, addresses_max);
     v.number(m.store_port);
+    v.names(m.store_clients, store_clients_max);
     v.sentences(m.notes, notes_max);
 }
 

@@ -71,4 +71,7 @@ inline constexpr std::size_t notes_max = 64;
 /// Peers of one round; equals the daemon's own limit of nodes per job.
 inline constexpr std::size_t peers_max = 20'000;
 
+/// Addresses of one round's nodes: eight of each of 20,000 nodes, 8 MiB.
+inline constexpr std::size_t store_clients_max = 160'000;
+
 }  // namespace muster::native

@@ -71,10 +71,12 @@ struct Join {
     /// this node's own daemon is the rendezvous: it gets group rank 0 if nobody asks for it
     bool hosts_endpoint = false;
     std::vector<std::string> addresses;  ///< Addresses at which peers reach this node, best first; names or numeric.
-    std::uint16_t store_port = 0;        ///< Port of the listener for the next round's store. 0: none (probed port).
-    std::uint16_t peer_port = 0;         ///< Port on which this agent answers PeerAsk. 0: none.
-    std::string entry;                   ///< The program, for messages ("train.py").
-    std::string arguments;  ///< Its arguments, for messages: without secrets and control characters, truncated.
+    /// Addresses from which this node's workers may connect: numeric ones of its interfaces.
+    std::vector<std::string> sources;
+    std::uint16_t store_port = 0;  ///< Port of the listener for the next round's store. 0: none (probed port).
+    std::uint16_t peer_port = 0;   ///< Port on which this agent answers PeerAsk. 0: none.
+    std::string entry;             ///< The program, for messages ("train.py").
+    std::string arguments;         ///< Its arguments, for messages: without secrets and control characters, truncated.
     std::uint64_t arguments_hash = 0;  ///< Hash of the program and all arguments, without secrets. 0: not given.
     friend bool operator==(const Join&, const Join&) = default;
 };
@@ -91,7 +93,9 @@ struct Assigned {
     std::uint32_t restart_count = 0;           ///< Charged restarts. Equal on all nodes.
     std::vector<std::string> store_addresses;  ///< Addresses of group rank 0, best first.
     std::uint16_t store_port = 0;              ///< 0: group rank 0's worker binds a port probed by its agent.
-    std::vector<std::string> notes;            ///< Differences of versions between nodes, one sentence each.
+    /// For group rank 0 alone: addresses from which the round's nodes may come to its store.
+    std::vector<std::string> store_clients;
+    std::vector<std::string> notes;  ///< Differences of versions between nodes, one sentence each.
     friend bool operator==(const Assigned&, const Assigned&) = default;
 };
 

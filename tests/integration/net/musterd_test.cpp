@@ -163,7 +163,8 @@ TEST_CASE("a signal to a musterd that still reads its options ends it with a sen
 }
 
 TEST_CASE("an option that musterd does not understand is named, and ends it with 2; a port in use with 78") {
-    for (const char* wrong : {"--prot", "--port=x", "--state=paper", "--log-level=loud", "stray"}) {
+    for (const char* wrong :
+         {"--prot", "--port=x", "--state=paper", "--log-level=loud", "--allow-from=10.0.0/8", "stray"}) {
         Musterd daemon({wrong});
         const std::string said = daemon.read_until("\n");
         CHECK(said.find(std::string(wrong).substr(0, std::string(wrong).find('='))) != std::string::npos);

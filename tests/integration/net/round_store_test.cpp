@@ -143,3 +143,64 @@ TEST_CASE("what is no question is refused on the peer port") {
         CHECK(socket.closed_by_peer());
     }
 }
+
+TEST_CASE("before its round is known a store keeps its clients waiting, and then serves them all") {
+    EventLoop loop;
+    loop.start_thread();
+    RoundStoreConfig config;
+    config.waits = true;
+    const auto store = open_store(loop, std::move(config));
+    const PlainSocket worker("127.0.0.1", store->port());
+    REQUIRE(worker.connected());
+    worker.send(c10d_bytes::validate + c10d_bytes::ping());
+    loop.invoke([] {});
+    char byte = 0;
+    CHECK(::recv(worker.fd(), &byte, 1, MSG_DONTWAIT) == -1);  // neither answered nor closed
+    REQUIRE(store->serve({.store = true, .clients = {"203.0.113.9"}}).has_value());
+    // Of this host, whatever the round's addresses are.
+    CHECK(worker.receive(4) == c10d_bytes::pong);
+    REQUIRE(store->serve({.store = false, .clients = {}}).has_value());  // again: nothing changes
+    const PlainSocket late("127.0.0.1", store->port());
+    late.send(c10d_bytes::validate + c10d_bytes::ping());
+    CHECK(late.receive(4) == c10d_bytes::pong);
+}
+
+TEST_CASE("a node that has not the round's store answers peers and nobody else") {
+    EventLoop loop;
+    loop.start_thread();
+    boost::asio::io_context io;
+    RoundStoreConfig config;
+    config.waits = true;
+    config.answer = [](const native::PeerAsk& ask) { return native::PeerAnswer{.round = ask.round}; };
+    config.post = [&](std::function<void()> work) { boost::asio::post(io, std::move(work)); };
+    const auto store = open_store(loop, std::move(config));
+    REQUIRE(store->serve({.store = false, .clients = {}}).has_value());
+    const PlainSocket worker("127.0.0.1", store->port());
+    worker.send(c10d_bytes::validate + c10d_bytes::ping());
+    bool closed = false;
+    CHECK(worker.receive_all(closed).empty());
+    CHECK(closed);
+    const PlainSocket peer("127.0.0.1", store->port());
+    peer.send(question());
+    const auto work = boost::asio::make_work_guard(io);
+    CHECK(io.run_one_for(10s) == 1);
+    CHECK_FALSE(peer.receive_all(closed).empty());
+    CHECK(closed);
+}
+
+TEST_CASE("a question that nobody of the round can have asked is closed without an answer") {
+    EventLoop loop;
+    loop.start_thread();
+    boost::asio::io_context io;
+    RoundStoreConfig config;
+    config.answer = [](const native::PeerAsk&) { return std::nullopt; };
+    config.post = [&](std::function<void()> work) { boost::asio::post(io, std::move(work)); };
+    const auto store = open_store(loop, std::move(config));
+    const PlainSocket peer("127.0.0.1", store->port());
+    peer.send(question());
+    const auto work = boost::asio::make_work_guard(io);
+    CHECK(io.run_one_for(10s) == 1);
+    bool closed = false;
+    CHECK(peer.receive_all(closed).empty());
+    CHECK(closed);
+}

@@ -174,7 +174,7 @@ class Invariants {
     [[nodiscard]] bool job_trouble(std::size_t job, Moment since) const;
     [[nodiscard]] bool excused(const RoundTruth& round, const AgentTruth& agent, DoomCause cause,
                                const native::Message* said) const;
-    void on_assigned(Talk& talk, const native::Assigned& assigned);
+    void on_assigned(Talk& talk, native::Assigned assigned);
     void violated(std::string_view invariant, std::string what) {
         chronicle_.violated(std::string(invariant), std::move(what));
     }

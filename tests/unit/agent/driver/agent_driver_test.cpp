@@ -73,6 +73,7 @@ struct FakeStores : RoundStoreHost {
         diary.push_back("open store");
         return RoundPorts{4000, 4000};
     }
+    void serve(const native::Assigned& assigned) override { diary.push_back(cat("serve round ", assigned.round)); }
     void close() override { diary.push_back("close store"); }
     Diary& diary;
 };
@@ -153,7 +154,7 @@ TEST_CASE("a job that succeeds goes from the store to the acknowledged end") {
     rig.start();
     CHECK(rig.news() == "open store; join after -1");
     rig.start_workers();
-    CHECK(rig.news() == "start 2");
+    CHECK(rig.news() == "serve round 0; start 2");
     CHECK(rig.host.commands.at(1).argv == std::vector<std::string>{"/bin/true", "1"});
     CHECK(rig.host.commands.at(1).heading == "--- round 0 ---");
     rig.end_worker(0, Exited{0});

@@ -60,6 +60,7 @@ std::string sample_value(std::string_view name) {
                                                                  {"log-dir", "d"},
                                                                  {"local-users", "all"},
                                                                  {"wire-security", "encrypt"},
+                                                                 {"allow-from", "10.0.0.0/8,fd00::1"},
                                                                  {"redirects", "3"},
                                                                  {"tee", "3"},
                                                                  {"local-ranks-filter", "0"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "rendezvous/rounds/assignment.h"
 #include "tests/support/catch.h"
 
 namespace muster::rendezvous {
@@ -69,6 +70,22 @@ TEST_CASE("ranks are always 0 to size-1, and as few nodes change theirs as can b
         for (std::size_t i = 0; i < ranks.size(); ++i)
             if (candidates[i].held && *candidates[i].held < ranks.size()) REQUIRE(ranks[i] == *candidates[i].held);
     }
+}
+
+TEST_CASE("the node of the store alone is told from where the round's nodes may come") {
+    Member first, second;
+    first.peer = "127.0.0.1";
+    first.join.addresses = {"10.1.0.1", "10.2.0.1"};
+    first.join.sources = {"10.1.0.1", "10.2.0.1", "fe80::1"};
+    second.peer = "192.0.2.7";  // NAT
+    second.group_rank = 1;
+    second.join.addresses = {"gpu02"};  // --local-addr
+    second.join.sources = {"10.1.0.2"};
+    const auto told = assignments({&first, &second}, 7, 0, {});
+    CHECK(told[0].store_clients ==
+          std::vector<std::string>{"192.0.2.7", "10.1.0.1", "10.2.0.1", "gpu02", "fe80::1", "10.1.0.2"});
+    CHECK(told[1].store_clients.empty());
+    CHECK(assignments({&first}, 8, 0, {})[0].store_clients.empty());
 }
 
 }  // namespace muster::rendezvous

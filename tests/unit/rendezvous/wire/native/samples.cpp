@@ -17,6 +17,7 @@ Join join() {
     join.addresses = {"n1", "10.0.0.1"};
     join.store_port = 4660;
     join.peer_port = 22136;
+    join.sources = {"10.1.0.1"};
     join.entry = "a.py";
     join.arguments = "-x";
     join.arguments_hash = 0x0102030405060708;
@@ -35,6 +36,7 @@ Assigned assigned() {
     assigned.restart_count = 3;
     assigned.store_addresses = {"n0"};
     assigned.store_port = 4660;
+    assigned.store_clients = {"n1"};
     assigned.notes = {"hm"};
     return assigned;
 }

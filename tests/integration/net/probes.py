@@ -1,0 +1,79 @@
+"""What a stranger may say to a port, and whether the answer is a refusal. As a program, on the stranger's host:
+
+    probes.py ADDRESS PORT...      prints "PORT PROBE ANSWER" for each, the answer in hexadecimal, "" for none"""
+import pathlib
+import re
+import socket
+import ssl
+import sys
+
+PROTOCOL = pathlib.Path(__file__).resolve().parents[3] / "rendezvous/PROTOCOL.md"
+# PyTorch's client: VALIDATE with its magic number, then PING or SET of a key.
+VALIDATE = b"\x00\xCE\xF7\x85\x3C"
+PING, PONG = b"\x0d\x01\x02\x03\x04", b"\x01\x02\x03\x04"
+CHALLENGE, REFUSED, NOT_LEADER = 0x1A, 0x19, 0x1D
+
+
+def frame(name):
+    """The example of this message in PROTOCOL.md."""
+    block = PROTOCOL.read_text().split(f"### {name}\n")[1].split("\n### ")[0]
+    return bytes.fromhex("".join(re.findall(r"^    ([0-9a-f ]+)$", block, re.M)))
+
+
+def client_hello():
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(incoming, outgoing, server_hostname="stranger")
+    try:
+        tls.do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return outgoing.read()
+
+
+def page(path):
+    return lambda: f"GET {path} HTTP/1.1\r\nHost: 10.1.0.1\r\nConnection: close\r\n\r\n".encode()
+
+
+PROBES = {
+    "c10d ping": lambda: VALIDATE + PING,
+    "c10d set": lambda: VALIDATE + b"\x01" + (1).to_bytes(8, "little") + b"k" + (1).to_bytes(8, "little") + b"v" + PING,
+    "agent join": lambda: frame("Hello") + frame("Join") + frame("Ping"),
+    "agent question": lambda: frame("PeerAsk"),
+    "status": page("/status"),
+    "metrics": page("/metrics"),
+    "start page": page("/"),
+    "tls": client_hello,
+    "bytes": lambda: bytes(range(9, 19)) * 100,
+    "silence": lambda: b"",
+}
+
+
+def ask(address, port, words):
+    """The answer until the other end closes, or says nothing for a while: a silent port has answered nothing."""
+    answer = b""
+    try:
+        with socket.create_connection((address, port), 5) as talk:
+            talk.settimeout(1.5)
+            talk.sendall(words)
+            while piece := talk.recv(4096):
+                answer += piece
+    except OSError:
+        pass
+    return answer
+
+
+def is_refusal(answer):
+    """Nothing, a TLS alert, an HTTP error of the asker's, or frames of the daemon that say no or ask for the key."""
+    if not answer or answer[0] == 0x15 or re.match(rb"HTTP/1\.\d 4\d\d ", answer):
+        return True
+    while answer:
+        if answer[0] != 0xB5 or len(answer) < 6 or answer[1] not in (CHALLENGE, REFUSED, NOT_LEADER):
+            return False
+        answer = answer[6 + int.from_bytes(answer[2:6], "little"):]
+    return True
+
+
+if __name__ == "__main__":
+    for one in sys.argv[2:]:
+        for name, words in PROBES.items():
+            print(f"{one} {name}: {ask(sys.argv[1], int(one), words()).hex()}", flush=True)

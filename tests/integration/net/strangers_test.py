@@ -1,0 +1,196 @@
+"""Who may come to the ports of a job: hosts in network namespaces, one of which is a stranger's.
+
+    strangers_test.py [CASE...]      prints how long each took"""
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import probes  # noqa: E402
+from cluster_networks import BIN, PORT, WORKERS  # noqa: E402
+from hosts import ip, prepare, private  # noqa: E402
+from networks_test import main, plain, wait_for  # noqa: E402
+
+KEY = "a key that no stranger has"
+# Talks to the store as PyTorch's client does, and ends when its host has a file "go": 0 if the store has answered.
+WORKER = [sys.executable, "-c", f"""
+import os, pathlib, socket, sys, time
+answer = b""
+try:
+    with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 10) as store:
+        store.sendall({probes.VALIDATE + probes.PING!r})
+        answer = store.recv(4, socket.MSG_WAITALL)
+except OSError as failure:
+    print(failure, file=sys.stderr)
+print(f"store={{os.environ['MASTER_ADDR']}} {{os.environ['MASTER_PORT']}} answer={{answer.hex()}}", flush=True)
+while answer and not pathlib.Path("go").exists():
+    time.sleep(0.01)  # between two looks
+sys.exit(answer != {probes.PONG!r})
+"""]
+SERVED = f"answer={probes.PONG.hex()}\n"
+
+
+def served(launcher):
+    return SERVED in launcher.out.read_text()
+
+
+def store_of(launcher):
+    return re.search(r"store=(\S+) (\d+)", launcher.out.read_text()).groups()
+
+
+def probed(stranger, address, *ports):
+    """What the stranger's probes heard: a list of (port, probe, answer)."""
+    asked = stranger.start(sys.executable, probes.__file__, address, *ports)
+    asked.wait(300)
+    lines = [re.fullmatch(r"(\d+) (.*): ([0-9a-f]*)", line).groups() for line in asked.out.read_text().splitlines()]
+    if asked.returncode != 0 or len(lines) != len(ports) * len(probes.PROBES):
+        raise AssertionError(f"the probes failed: {asked.err.read_text()}")
+    return [(port, name, bytes.fromhex(answer)) for port, name, answer in lines]
+
+
+def expect_refusals(cluster, heard):
+    answered = [f"port {port}, {name}: {answer[:60]}" for port, name, answer in heard if not probes.is_refusal(answer)]
+    if answered:
+        raise AssertionError(f"{cluster.tag}: a stranger was answered:\n" + "\n".join(answered) + f"\n{cluster.story()}")
+
+
+def release(*nodes):
+    for node in nodes:
+        (node.folder / "go").touch()
+
+
+def store_is_for_its_nodes(cluster):
+    """The stranger hears nothing from the round's store, whatever it says; the nodes are served meanwhile."""
+    nodes = plain(cluster, 3)
+    began = time.monotonic()
+    launchers = [node.muster(f"10.1.0.1:{PORT}", worker=WORKER) for node in nodes[:2]]
+    wait_for(cluster, "answer of the store", lambda: all(map(served, launchers)))
+    address, port = store_of(launchers[1])
+    expect_refusals(cluster, probed(nodes[2], address, port))
+    again = dict((name, answer) for _, name, answer in probed(nodes[1], address, port))
+    if again["c10d ping"] != probes.PONG:
+        raise AssertionError(f"{cluster.tag}: a node of the round was not served\n{cluster.story()}")
+    if "it is no address of a node of this round" not in cluster.story():
+        raise AssertionError(f"{cluster.tag}: not told\n{cluster.story()}")
+    release(*nodes)
+    cluster.finish(launchers)
+    return time.monotonic() - began
+
+
+def spare_is_served_in_its_round(cluster):
+    """A surplus node is a stranger to the running round's store; when it takes a lost node's place it is a client."""
+    nodes = plain(cluster, 3)
+    began = time.monotonic()
+    launchers = [node.muster(f"10.1.0.1:{PORT}", worker=WORKER) for node in nodes[:2]]
+    wait_for(cluster, "answer of the store", lambda: all(map(served, launchers)))
+    launchers.append(nodes[2].muster(f"10.1.0.1:{PORT}", worker=WORKER))
+    wait_for(cluster, "spare", lambda: "spare" in launchers[2].err.read_text())
+    expect_refusals(cluster, probed(nodes[2], *store_of(launchers[1])))
+    launchers[1].kill()
+    wait_for(cluster, "answer to the spare", lambda: served(launchers[2]))
+    release(*nodes)
+    cluster.finish([launchers[0], launchers[2]])
+    return time.monotonic() - began
+
+
+def static_store_is_for_its_nodes(cluster):
+    """The store is at the daemon's port: with a key it serves the nodes of the round, and says nothing to the stranger."""
+    nodes = plain(cluster, 3)
+    began = time.monotonic()
+    launchers = [node.start(BIN / "muster", "--nnodes", 2, "--nproc-per-node", 1, "--node-rank", rank, "--master-addr", "10.1.0.1",
+                            "--master-port", PORT, "--no-python", *WORKER, MUSTER_KEY=KEY, HOME=str(node.folder))
+                 for rank, node in enumerate(nodes[:2])]
+    wait_for(cluster, "answer of the store", lambda: all(map(served, launchers)))
+    expect_refusals(cluster, probed(nodes[2], "10.1.0.1", PORT))
+    release(*nodes)
+    cluster.finish(launchers)
+    return time.monotonic() - began
+
+
+def behind_nat(cluster):
+    """node3 reaches musterd and the store through a router, under two addresses; nobody can know the second one."""
+    front, router, daemon, inside = (cluster.node(name) for name in ("node1", "router", "daemon", "node3"))
+    front.interface("front", "10.1.0.1/24")
+    router.interface("inside", "10.9.0.1/24")
+    for bridge, network in (("front", "10.1.0."), ("back", "10.2.0.")):
+        router.interface(bridge, f"{network}9/24")
+        daemon.interface(bridge, f"{network}5/24")
+    inside.interface("inside", "10.9.0.3/24")
+    ip("-n", inside.space, "route", "add", "default", "via", "10.9.0.1")
+    subprocess.run(["ip", "netns", "exec", router.space, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward && nft -f -"],
+                   check=True, text=True, input="table ip nat {\nchain out {\ntype nat hook postrouting priority 100;\n"
+                                                'iifname "eth0" masquerade\n}\n}\n')
+    daemon.start(BIN / "musterd", "--port", PORT, "--first-start")
+    began = time.monotonic()
+
+    def run(*options):
+        launchers = [front.muster(f"10.1.0.5:{PORT}", "--node-rank", 0, *options, worker=WORKER),
+                     inside.muster(f"10.2.0.5:{PORT}", "--node-rank", 1, worker=WORKER)]
+        wait_for(cluster, "word of the store", lambda: all("answer=" in one.out.read_text() for one in launchers))
+        return launchers
+
+    first, second = run()
+    if served(second) or first.wait(60) == 0 or second.wait(60) == 0:
+        raise AssertionError(f"{cluster.tag}: a client from an unknown address was served\n{cluster.story()}")
+    if not re.search(r"connection from 10\.1\.0\.9 refused: .*--allow-from", first.err.read_text()):
+        raise AssertionError(f"{cluster.tag}: not told what to do\n{cluster.story()}")
+    launchers = run("--allow-from", "10.1.0.9")
+    release(front, inside)
+    cluster.finish(launchers)
+    return time.monotonic() - began
+
+
+def allow_from_closes_every_port(cluster):
+    """--allow-from without the stranger's network: not even a refusal of musterd reaches it."""
+    nodes = plain(cluster, 2)
+    nodes[0].start(BIN / "musterd", "--port", PORT, "--allow-from", "10.1.0.128/25")
+    nodes[0].start(BIN / "musterd", "--port", PORT + 1, "--allow-from", "10.1.0.0/25")
+    began = time.monotonic()
+    wait_for(cluster, "musterd", lambda: listeners(nodes[0]) >= {PORT, PORT + 1})
+    heard = {(port, name): answer for port, name, answer in probed(nodes[1], "10.1.0.1", PORT, PORT + 1)}
+    if any(answer for (port, _), answer in heard.items() if port == str(PORT)):
+        raise AssertionError(f"{cluster.tag}: a stranger was answered: {heard}\n{cluster.story()}")
+    if not heard[str(PORT + 1), "status"].startswith(b"HTTP/1.1 "):
+        raise AssertionError(f"{cluster.tag}: one that may come was refused: {heard}\n{cluster.story()}")
+    return time.monotonic() - began
+
+
+def listeners(node):
+    """The TCP ports at which something listens on this host, but those of loopback."""
+    table = subprocess.run(["ip", "netns", "exec", node.space, "cat", "/proc/net/tcp", "/proc/net/tcp6"], capture_output=True,
+                           text=True, check=True).stdout
+    found = set()
+    for line in table.splitlines():
+        fields = line.split()
+        if fields[3] != "0A":
+            continue
+        address, port = fields[1].split(":")
+        if not address.endswith(("0100007F", "00000000000000000000000001000000")):
+            found.add(int(port, 16))
+    return found
+
+
+def no_listener_answers_a_stranger(cluster):
+    """Two nodes with a key and nothing else set, whose ranks talk over TCP. Each port is probed from a third host."""
+    nodes = plain(cluster, 3)
+    began = time.monotonic()
+    launchers = [node.muster(f"10.1.0.1:{PORT}", worker=[WORKERS / "context", "reduce"], MUSTER_KEY=KEY, HOME=str(node.folder))
+                 for node in nodes[:2]]
+    wait_for(cluster, "all_reduce", lambda: all("pid=" in one.out.read_text() for one in launchers))
+    for number, node in enumerate(nodes[:2], 1):
+        ports = listeners(node)
+        if not ports:
+            raise AssertionError(f"{cluster.tag}: no listeners on {node.name}\n{cluster.story()}")
+        expect_refusals(cluster, probed(nodes[2], f"10.1.0.{number}", *sorted(ports)))
+    if any(one.poll() is not None for one in launchers):
+        raise AssertionError(f"{cluster.tag}: the probes ended the job\n{cluster.story()}")
+    return time.monotonic() - began
+
+
+if __name__ == "__main__":
+    private()
+    prepare()
+    sys.exit(main((store_is_for_its_nodes, static_store_is_for_its_nodes, spare_is_served_in_its_round, behind_nat,
+                   allow_from_closes_every_port, no_listener_answers_a_stranger)))
