@@ -170,8 +170,6 @@ int launch(Launch launch, Environment environment) {
     const auto report_file = report_file_path(config);
     if (const auto trouble = report_problem(report_file); !trouble.empty())
         return refuse(exit_codes::usage, trouble, style);
-    if (const auto taken = take_key(config, environment); !taken)
-        return refuse(exit_codes::configuration, taken.error().context, style);
     if (config.etcd) {
         auto login = rendezvous::read_etcd_login(config.etcd_login_file);
         if (!login) return refuse(exit_codes::usage, cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context), style);
@@ -179,6 +177,8 @@ int launch(Launch launch, Environment environment) {
     }
     auto entry = resolve_entry(config, environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
+    if (const auto taken = take_key(config, environment); !taken)
+        return refuse(exit_codes::configuration, taken.error().context, style);
 
     const auto checked = check_configuration(unit, config);
     if (!checked) return refuse(exit_codes::configuration, checked.error().context, style);

@@ -160,9 +160,8 @@ std::optional<uid_t> peer_user(int socket) {
 
 std::optional<uid_t> one_user(uid_t number) {
     static const uid_t overflow = [] {
-        uid_t set = 65'534;
-        parse_number(trim(read_file("/proc/sys/kernel/overflowuid")), set);
-        return set;
+        uid_t set = 0;
+        return parse_number(trim(read_file("/proc/sys/kernel/overflowuid")), set) ? set : uid_t{65'534};
     }();
     if (number != overflow) return number;
     // "         0       1000          1": inside, outside, count.

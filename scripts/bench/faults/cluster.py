@@ -3,6 +3,7 @@
 All times are CLOCK_MONOTONIC in seconds, which all namespaces share: a worker writes it as its first act, and an agent's
 line counts from the moment at which it could be read here.
 """
+import functools
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 
 DEADLINE = 60.0
 PORT = 29400
+KEY = "the key of this bench"
 
 
 class Failed(Exception):
@@ -72,7 +74,7 @@ class Cluster:
             self.hosts.command(host, [self.build / "bin" / program, *arguments]), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.scratch.name,
             env={**kept, "FAULTS_TAG": f"{self.tag} {host}", "ELASTIC_LOG": str(self.log), "TMPDIR": self.scratch.name,
-                 "OMP_NUM_THREADS": "1", "HOME": self.scratch.name, "MUSTER_KEY": "the key of this bench", **self.environment, **environment})
+                 "OMP_NUM_THREADS": "1", "HOME": self.scratch.name, "MUSTER_KEY": KEY, **self.environment, **environment})
         speaker = Speaker(host, process)
         self.everybody.append(speaker)
         return speaker
@@ -156,13 +158,20 @@ class Cluster:
                 found.append(int(entry.name))
         return found
 
-    def status(self):
-        """What the daemon tells at /status; None where it does not answer."""
+    def status(self, host=None):
+        """What a daemon (default: the only one) tells at /status; None where it does not answer."""
+        request = urllib.request.Request(f"http://{self.hosts.address(host or self.daemon_host)}:{PORT}/status",
+                                         headers={"Authorization": f"Bearer {self.status_token}"})
         try:
-            with urllib.request.urlopen(f"http://{self.hosts.address(self.daemon_host)}:{PORT}/status", timeout=1) as answer:
+            with urllib.request.urlopen(request, timeout=2) as answer:
                 return json.load(answer)
-        except OSError:
+        except (OSError, ValueError):
             return None
+
+    @functools.cached_property
+    def status_token(self):
+        return subprocess.run([self.build / "bin/musterd", "--status-token"], env={**os.environ, "MUSTER_KEY": KEY}, text=True,
+                              capture_output=True, check=True).stdout.strip()
 
     def story(self):
         parts = [self.log.read_text()]

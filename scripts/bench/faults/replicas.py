@@ -80,12 +80,8 @@ class Replicas(Cluster):
     def leader(self, among=REPLICAS):
         """The host whose musterd leads."""
         for host in among:
-            try:
-                with urllib.request.urlopen(f"http://{self.hosts.address(host)}:{PORT}/status", timeout=2) as answer:
-                    told = json.load(answer)
-            except (OSError, ValueError):
-                continue
-            if not told.get("standby"):
+            told = self.status(host)
+            if told and not told.get("standby"):
                 self.told = told
                 return host
         return None

@@ -30,7 +30,7 @@ class FileSizeLimit(unittest.TestCase):
 
     def test_musterd_names_the_limit_and_goes_on_when_it_is_raised(self):
         limit = 64 << 10
-        musterd = self.job.spawn("musterd", "--port", self.job.port, "--first-start", "--state",
+        musterd = self.job.spawn("musterd", "--bind", "127.0.0.1", "--port", self.job.port, "--first-start", "--state",
                                  f"sqlite:{self.job.directory}/state.db", before=limited(limit))
         wait_for("listening musterd", self.job.answers)
         node = self.job.node("--max-restarts", 1000, nnodes=1, nproc=1)
@@ -78,7 +78,7 @@ class FileSizeLimit(unittest.TestCase):
         done = self.run_limited("muster", "--nproc-per-node", 1, "--no-python", "true")
         self.assertEqual(done.returncode, 70, done.stderr)  # the node's limit, not the program's fault
         self.assertIn(REMEDY, done.stderr)
-        done = self.run_limited("musterd", "--state", f"sqlite:{self.job.directory}/state.db", "--port", 0)
+        done = self.run_limited("musterd", "--bind", "127.0.0.1", "--state", f"sqlite:{self.job.directory}/state.db", "--port", 0)
         self.assertEqual(done.returncode, 78, done.stderr)
         self.assertIn(REMEDY, done.stderr)
 

@@ -31,8 +31,8 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 std::vector<std::string> environment_of(const MusterOptions& options, const std::string& temporary) {
     auto variables = options.environment;
     variables.emplace("TMPDIR", temporary);
-    for (const char* name : {"PATH", "HOME"})
-        if (const char* value = std::getenv(name); value != nullptr) variables.emplace(name, value);
+    variables.emplace("HOME", temporary);  // where a key is made
+    if (const char* path = std::getenv("PATH"); path != nullptr) variables.emplace("PATH", path);
     std::vector<std::string> list;
     for (const auto& [name, value] : variables) list.push_back(name + "=" + value);
     return list;

@@ -13,7 +13,7 @@
 namespace muster::test {
 
 struct MusterOptions {
-    std::map<std::string, std::string> environment = {};  ///< beside PATH, HOME and a TMPDIR of its own
+    std::map<std::string, std::string> environment = {};  ///< beside PATH, and a HOME and TMPDIR of its own
     std::string directory = {};                           ///< to start in; empty: the test's own
     bool close_streams = false;                           ///< start with descriptors 0, 1 and 2 closed
     bool close_stdout_reader = false;                     ///< stdout is a pipe that nobody reads

@@ -86,7 +86,7 @@ class DaemonUnits:
         self.systemd.systemctl("daemon-reload")
         self.systemd.systemctl("start", "--no-block", "musterd.service")
         writer = subprocess.Popen(self.systemd.inside("sh", "-c", "exec 3>/run/test/late.conf; echo met; read go; "
-                                                      "echo state = memory >&3"), text=True,
+                                                      "printf 'state = memory\\nbind = 127.0.0.1\\n' >&3"), text=True,
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.addCleanup(lambda: (writer.kill(), writer.communicate()))
         self.assertEqual(writer.stdout.readline(), "met\n")
