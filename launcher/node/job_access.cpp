@@ -4,8 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "rendezvous/base/console_writer.h"
-#include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/find_secret.h"
 #include "rendezvous/secret/job_key.h"
@@ -26,10 +24,6 @@ Result<rendezvous::Secret> find_or_make(const LaunchConfig& config, const Enviro
         return with_context(made.error(),
                             "this job's ports accept other hosts, so its nodes need a key, and it cannot be made "
                             "(MUSTER_KEY gives one, --insecure does without)");
-    if (made->is_new)
-        print_notice(cat("muster: made the key of your jobs, ", made->origin,
-                         ". Nodes with the same home directory use it. For others, once each: muster key show | ssh "
-                         "NODE muster key set\n"));
     return made;
 }
 
@@ -43,16 +37,21 @@ bool serves_other_hosts(const LaunchConfig& config) {
     return is_outer(config.endpoint) || std::ranges::any_of(config.more_endpoints, is_outer);
 }
 
-Result<void> take_key(LaunchConfig& config, const Environment& environment) {
+Result<std::vector<std::string>> take_key(LaunchConfig& config, const Environment& environment) {
     auto secret = find_or_make(config, environment);
     if (!secret) return secret.error();
+    std::vector<std::string> news;
+    if (secret->is_new)
+        news.push_back(cat("made the key of your jobs, ", secret->origin,
+                           ". Nodes with the same home directory use it. For others, once each: muster key show | ssh "
+                           "NODE muster key set"));
     config.key = rendezvous::job_key(*secret, config.job);
     config.keys = rendezvous::job_keys(*std::move(secret));
     if (authentication(config) == "none" && serves_other_hosts(config))
-        log(LogLevel::warning,
+        news.emplace_back(
             "--insecure: every host that reaches this node's ports can join the job, and so run programs as its user; "
             "without --insecure, a key (~/.muster/key) keeps strangers out");
-    return {};
+    return news;
 }
 
 std::string_view authentication(const LaunchConfig& config) {

@@ -1,7 +1,9 @@
 // Who may join the job of this launcher: the rule that nothing serves other hosts without a key, and the key itself.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "launcher/config/environment.h"
 #include "launcher/config/launch_config.h"
@@ -12,10 +14,10 @@ namespace muster::launcher {
 bool serves_other_hosts(const LaunchConfig& config);
 
 /// Sets config.key and config.keys. A job whose ports accept other hosts and that has no secret gets ~/.muster/key,
-/// which is made if it does not exist. With --insecure it gets no key, and ~/.muster/key is not read. Prints once, if
-/// this call made the key, how other nodes get it, and the warning of --insecure. Errors: a source that cannot be used,
-/// or no key where one is needed.
-Result<void> take_key(LaunchConfig& config, const Environment& environment);
+/// which is made if it does not exist. With --insecure it gets no key, and ~/.muster/key is not read. Returns warnings
+/// for the user: how other nodes get the key, if this call made it, and that of --insecure. Errors: a source that
+/// cannot be used, or no key where one is needed.
+Result<std::vector<std::string>> take_key(LaunchConfig& config, const Environment& environment);
 
 /// How peers are authenticated, for reports: "key", "local users" (the kernel reports them), or "none".
 std::string_view authentication(const LaunchConfig& config);

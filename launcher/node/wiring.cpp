@@ -177,8 +177,9 @@ int launch(Launch launch, Environment environment) {
     }
     auto entry = resolve_entry(config, environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
-    if (const auto taken = take_key(config, environment); !taken)
-        return refuse(exit_codes::configuration, taken.error().context, style);
+    const auto access = take_key(config, environment);
+    if (!access) return refuse(exit_codes::configuration, access.error().context, style);
+    launch.warnings.insert(launch.warnings.end(), access->begin(), access->end());
 
     const auto checked = check_configuration(unit, config);
     if (!checked) return refuse(exit_codes::configuration, checked.error().context, style);
