@@ -100,7 +100,9 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     }
 
     agent.workers.wire_security = config.wire_security;
-    if (!config.key.empty()) {
+    // The workers of one node prove themselves to each other by their user and the round's store.
+    const bool has_other_nodes = config.nodes_max > 1 || config.spares > 0;
+    if (!config.key.empty() && (has_other_nodes || config.wire_security == "encrypt")) {
         agent.ranks_key = [key = config.key](Round round) {
             return rendezvous::derived_key(key, cat("ranks/", round));
         };

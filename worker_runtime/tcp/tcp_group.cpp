@@ -115,6 +115,11 @@ void TcpGroup::send(int rank, const ControlFrame& frame) const {
 // ---- listening ----
 
 /// Takes what has come. Several threads may listen: what one reads, all find in the inbox, and a failure wakes them.
+std::string TcpGroup::changed_bytes(int rank) const {
+    return cat("bytes of the encrypted connection with ", who(rank),
+               " were changed on the way: the network is faulty, or a third party is in between");
+}
+
 void TcpGroup::read(int rank) {
     Inbox& box = inbox(rank);
     while (box.told == PeerState::nothing) {
@@ -123,6 +128,11 @@ void TcpGroup::read(int rank) {
         const auto got = peer(rank).control.receive({&part, 1});
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) return;
+        if (got < 0 && errno == EBADMSG) {
+            box.told = PeerState::ended;
+            fail_locked(Errc::bad_frame, changed_bytes(rank), 0);
+            return;
+        }
         if (got <= 0) {
             box.told = got < 0 && is_timeout(errno) ? PeerState::silent : PeerState::ended;
             if (got < 0) box.silence = std::strerror(errno);
@@ -220,11 +230,7 @@ Error TcpGroup::lost(int rank, int failure, const std::string& doing) {
         const std::string words = box.told == PeerState::silent ? box.silence : std::strerror(failure);
         return fail_locked(Errc::timed_out, cat(who(rank), " is unreachable in ", doing, ": ", words), 0);
     }
-    if (failure == EBADMSG)
-        return fail_locked(Errc::bad_frame,
-                           cat("bytes of the encrypted connection with ", who(rank), " were changed on the way, in ",
-                               doing, ": the network is faulty, or a third party is in between"),
-                           0);
+    if (failure == EBADMSG) return fail_locked(Errc::bad_frame, cat(changed_bytes(rank), " (in ", doing, ")"), 0);
     if (box.told == PeerState::ended) return fail_locked(Errc::peer_closed, cat(who(rank), " died in ", doing), 0);
     return fail_locked(Errc::peer_closed,
                        cat("the connection with ", who(rank), " broke in ", doing, ": ",

@@ -95,6 +95,7 @@ class TcpGroup {
 
   private:
     /// The last that a control connection will ever say.
+    [[nodiscard]] std::string changed_bytes(int rank) const;
     enum class PeerState { nothing, failed, left, silent, ended };
     struct Inbox {
         std::string bytes;

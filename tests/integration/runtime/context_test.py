@@ -62,7 +62,7 @@ class Context(unittest.TestCase):
             program = Path(scratch) / "without_channel.sh"
             program.write_text(f"unset MUSTER_AGENT_SOCKET; exec {WORKER}")
             done = run(BIN / "muster", "--standalone", "--nproc-per-node=2", "--no-python", "/bin/sh", program,
-                       MUSTER_KEY="a key of the test, 28 bytes")
+                       MUSTER_KEY="a key of the test, 28 bytes", MUSTER_WIRE_SECURITY="encrypt")
         self.assertEqual(done.returncode, 1)
         self.assertIn("MUSTER_AGENT_SOCKET is not set: only the agent can give the key of this round's ranks", done.stderr)
 

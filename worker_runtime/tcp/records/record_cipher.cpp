@@ -45,11 +45,19 @@ struct Libcrypto {
                 find(aes_256_gcm, "EVP_aes_256_gcm") && find(init, "EVP_CipherInit_ex") &&
                 find(update, "EVP_CipherUpdate") && find(final, "EVP_CipherFinal_ex") &&
                 find(control, "EVP_CIPHER_CTX_ctrl")) {
-                trouble.clear();
+                trouble =
+                    works() ? "" : cat(name, " offers no AES-256-GCM; its openssl.cnf may leave out the provider");
                 return;
             }
             trouble = cat(name, " lacks functions of OpenSSL 1.1");
         }
+    }
+
+    /// The providers that openssl.cnf activates decide which ciphers there are.
+    [[nodiscard]] bool works() const {
+        const std::unique_ptr<void, void (*)(void*)> context(context_new(), context_free);
+        constexpr std::array<unsigned char, 32> no_key{};
+        return context != nullptr && init(context.get(), aes_256_gcm(), nullptr, no_key.data(), nullptr, 1) == 1;
     }
 };
 

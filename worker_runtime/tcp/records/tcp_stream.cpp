@@ -111,12 +111,13 @@ ssize_t TcpRecords::receive(int socket, std::span<const iovec> parts) {
             opened_.take(size);
             to.advance(size);
         } else if (broken_) {
+            if (to.left() < all) break;  // what came whole is not lost with what comes after it
             errno = EBADMSG;
             return -1;
         } else if (!open_one(to) && !broken_) {
             const auto got = receive_more(socket, to.left());
             if (got > 0) continue;
-            if (to.left() < all && (got == 0 || errno == EAGAIN)) break;
+            if (to.left() < all) break;  // the next call meets the end, or the error, again
             return got;
         }
     }
