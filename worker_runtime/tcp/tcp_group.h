@@ -94,8 +94,9 @@ class TcpGroup {
     [[nodiscard]] std::string who(const std::vector<int>& ranks) const;
 
   private:
-    /// The last that a control connection will ever say.
+    /// What is wrong with an encrypted connection whose bytes fail authentication.
     [[nodiscard]] std::string changed_bytes(int rank) const;
+    /// The last that a control connection will ever say.
     enum class PeerState { nothing, failed, left, silent, ended };
     struct Inbox {
         std::string bytes;
