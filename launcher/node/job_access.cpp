@@ -12,12 +12,19 @@ namespace muster::launcher {
 
 namespace {
 
-/// The sources of the secret. --insecure leaves ~/.muster/key aside, which is made without being asked for.
+enum class OwnKey { used, ignored };
+
+Result<rendezvous::Secret> find(const Environment& environment, OwnKey own_key) {
+    const auto value = value_of(environment);
+    return rendezvous::find_secret([&](const char* name) {
+        return own_key == OwnKey::ignored && std::string_view(name) == "HOME" ? std::string() : value(name);
+    });
+}
+
+/// --insecure leaves ~/.muster/key aside, which is made without being asked for.
 Result<rendezvous::Secret> find_or_make(const LaunchConfig& config, const Environment& environment) {
     const auto value = value_of(environment);
-    auto found = rendezvous::find_secret([&](const char* name) {
-        return config.insecure && std::string_view(name) == "HOME" ? std::string() : value(name);
-    });
+    auto found = find(environment, config.insecure ? OwnKey::ignored : OwnKey::used);
     if (!found || !found->text.empty() || config.insecure || !serves_other_hosts(config)) return found;
     auto made = rendezvous::make_own_key(value);
     if (!made)
@@ -38,9 +45,14 @@ bool serves_other_hosts(const LaunchConfig& config) {
 }
 
 Result<std::vector<std::string>> take_key(LaunchConfig& config, const Environment& environment) {
-    auto secret = find_or_make(config, environment);
-    if (!secret) return secret.error();
     std::vector<std::string> news;
+    auto secret = find_or_make(config, environment);
+    if (!secret && !serves_other_hosts(config)) {
+        auto other = find(environment, OwnKey::ignored);
+        if (other) news.push_back(cat(secret.error().context, "; this job has one node and goes on without that key"));
+        if (other) secret = std::move(other);
+    }
+    if (!secret) return secret.error();
     if (secret->is_new)
         news.push_back(cat("made the key of your jobs, ", secret->origin,
                            ". Nodes with the same home directory use it. For others, once each: muster key show | ssh "

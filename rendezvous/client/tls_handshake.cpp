@@ -42,6 +42,7 @@ void TlsHandshake::write() {
     channel_->drop_output(writing_.size());
     asio::async_write(socket_, asio::buffer(writing_),
                       [self = shared_from_this()](const error_code& failure, std::size_t) {
+                          if (!self->handler_) return;  // the deadline came first
                           if (failure) return self->finish(failure.message());
                           if (self->channel_->state() == PskChannel::State::shaking) return self->read();
                           self->finish(self->channel_->why());

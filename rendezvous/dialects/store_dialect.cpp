@@ -31,8 +31,8 @@ class StoreDialect::StoreSession final : public Session, public StorePeer {
         now_ = now;
         if (!heard_ && dialect_.is_served_ && !dialect_.is_served_(connection_))
             return close(
-                "it is no address of a job's round here whose store this is; if a node of such a job has it "
-                "(NAT), name it in --allow-from");
+                "it is no address of a node whose round has its store here. If a node of such a job has it (NAT), or "
+                "torchrun runs there, give --allow-from the networks of all nodes");
         heard_ = true;
         obey(dialect_.store_.receive(*handle_, bytes, now));
     }

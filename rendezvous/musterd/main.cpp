@@ -258,6 +258,10 @@ std::optional<int> take_secret(const options::variables_map& given, rendezvous::
         const auto secrets = std::make_shared<Secrets>(*std::move(found));
         config.keys = rendezvous::job_keys(secrets);
         on_hang_up = [secrets] { read_again(*secrets); };
+    } else {
+        on_hang_up = [] {
+            log(LogLevel::warning, "SIGHUP: musterd was started without a secret; restart it to use one");
+        };
     }
     if (given.count("status-token") > 0) {
         if (config.keys) return answer(cat(rendezvous::status_token(config.keys({}).front()), "\n"));

@@ -139,7 +139,9 @@ Result<OwnKeySet> set_own_key(const ValueOf& value_of, std::string text) {
     const auto draft = write_draft(path, secret->text);
     if (!draft) return draft.error();
     const auto old = exists(path) ? cat(path, ".old") : std::string();
-    if ((!old.empty() && ::rename(path.c_str(), old.c_str()) != 0) || ::rename(draft->c_str(), path.c_str()) != 0) {
+    // At no moment is there none: a launch would make another one.
+    if (!old.empty()) ::unlink(old.c_str());
+    if ((!old.empty() && ::link(path.c_str(), old.c_str()) != 0) || ::rename(draft->c_str(), path.c_str()) != 0) {
         const int number = errno;
         ::unlink(draft->c_str());
         return error_from_errno(number, cat("replace ", path));

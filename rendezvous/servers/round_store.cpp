@@ -38,7 +38,8 @@ class RoundStore::Implementation final : EventLoop::Ticker {
     [[nodiscard]] std::shared_ptr<const AllowedSources> clients_of(const RoundService& service) const {
         auto allowed = std::make_shared<AllowedSources>();
         allowed->advice =
-            "it is no address of a node of this round; if one of the job's nodes has it (NAT), name it in --allow-from";
+            "it is no address of a node of this round; if one of the job's nodes has it (NAT), give --allow-from the "
+            "networks of all nodes";
         if (sources_) allowed->addresses = sources_->addresses;
         for (const auto& client : service.clients) allowed->addresses.add(client);
         return allowed;
