@@ -2,7 +2,7 @@
 # not here, or no longer a test, does no harm. `scripts/bench/test_costs` measures it.
 #
 # cost(SECONDS TENTHS NAME): so long it takes alone; so many tenths of one core it uses meanwhile. The longest start first. Of
-# CTest's jobs (CMakePresets.json: 28, the tenths of two cores and some more) a test takes its tenths, so that those which
+# CTest's jobs (CMakePresets.json: 22, the tenths of two cores and a few more) a test takes its tenths, so that those which
 # compute run two at a time, and beside them those which wait for a lease or a grace period. At least two are taken: who
 # waits computes at times. At most twelve: a larger one would wait for room until the end. A sanitizer at least doubles what a
 # test computes; then it is seven to ten: four tests at once and no more, and two under the thread sanitizer, which has 20 jobs.
@@ -38,7 +38,8 @@ cost(41 1 runtime_stopped_rank_test)
 cost(36 2 integration_launcher)
 cost(33 1 runtime_nccl_faults_test)
 cost(33 1 interop_store_conformance_test)
-cost(32 2 slurm)
+# More than it uses: muster waits for scontrol a short time only.
+cost(32 10 slurm)
 cost(29 4 checkpoint_power_cut_test)
 cost(28 4 runtime_hierarchical_test)
 cost(26 12 checkpoint_kill_test)
