@@ -256,7 +256,7 @@ TEST_CASE(
     }
     CHECK(charged_max >= double(value.size()));
     CHECK(running.metric("muster_memory_bytes") <= running.metric("muster_memory_bytes_max"));
-    CHECK(resident_bytes() < before + (128u << 20) + quarantine_bytes);
+    CHECK(resident_bytes() < before + (128u << 20) + sanitizer_bytes);
     writer.send(c10d_bytes::set("/k", "small") + c10d_bytes::get("/k"));
     CHECK(writer.receive(8 + 5) == c10d_bytes::text("small"));
 }

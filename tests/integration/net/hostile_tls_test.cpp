@@ -57,7 +57,7 @@ TEST_CASE("a flood of TLS handshakes stays within the memory budget, and the oth
     running.require_prompt_service();
     CHECK(running.metric("muster_memory_bytes") <= static_cast<double>(std::size_t{8} << 20));
     CHECK(running.metric("muster_connections_refused_total") > 300);
-    CHECK(resident_bytes() < before + (64u << 20) + quarantine_bytes);
+    CHECK(resident_bytes() < before + (64u << 20) + sanitizer_bytes);
 }
 
 TEST_CASE("where a table is full, who has finished the handshake keeps its place, and who has not gives way") {
@@ -86,7 +86,7 @@ TEST_CASE("who asks for much over TLS and reads nothing does not fill the memory
     greedy.send(gets);
     running.require_prompt_service();
     CHECK(running.metric("muster_unsent_bytes") > 0);
-    CHECK(resident_bytes() < before + (64u << 20) + quarantine_bytes);
+    CHECK(resident_bytes() < before + (64u << 20) + sanitizer_bytes);
     // And gets all of it when it reads.
     const auto all = greedy.receive(40 * ((std::size_t{8} << 20) + 8));
     CHECK(all.size() == 40 * ((std::size_t{8} << 20) + 8));

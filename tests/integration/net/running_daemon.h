@@ -12,11 +12,13 @@
 
 namespace muster {
 
-/// What an address sanitizer keeps of freed memory.
-#ifdef __SANITIZE_ADDRESS__
-inline constexpr std::size_t quarantine_bytes = std::size_t{256} << 20;
+/// What a sanitizer adds: the address sanitizer keeps freed memory, the thread sanitizer has a shadow of all of it.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr std::size_t sanitizer_bytes = std::size_t{256} << 20;
+#elif defined(__SANITIZE_THREAD__)
+inline constexpr std::size_t sanitizer_bytes = std::size_t{512} << 20;
 #else
-inline constexpr std::size_t quarantine_bytes = 0;
+inline constexpr std::size_t sanitizer_bytes = 0;
 #endif
 
 inline std::size_t resident_bytes() {
