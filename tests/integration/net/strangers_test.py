@@ -128,7 +128,8 @@ def behind_nat(cluster):
     def run(*options):
         launchers = [front.muster(f"10.1.0.5:{PORT}", "--node-rank", 0, *options, worker=WORKER),
                      inside.muster(f"10.2.0.5:{PORT}", "--node-rank", 1, worker=WORKER)]
-        wait_for(cluster, "word of the store", lambda: all("answer=" in one.out.read_text() for one in launchers))
+        # The first node's worker may be stopped before it has said a word: the other one's failure ends the round.
+        wait_for(cluster, "word of the store", lambda: "answer=" in launchers[1].out.read_text())
         return launchers
 
     first, second = run()
