@@ -84,10 +84,7 @@ std::unique_ptr<Daemon> open_daemon(EventLoop& loop, std::uint16_t port, DaemonC
 }
 
 DaemonConfig with_secret(const std::string& secret) {
-    DaemonConfig config;
-    config.keys = job_keys({.text = secret, .origin = {}});
-    config.server.secret_seed = secret;
-    return config;
+    return muster::with_secret({.text = secret, .origin = {}});
 }
 
 ClientConfig over_tls(const std::string& secret) {

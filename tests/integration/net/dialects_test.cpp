@@ -13,15 +13,6 @@ using namespace muster::rendezvous;
 
 namespace {
 
-const Secret secret{.text = "a secret of 16 B", .origin = {}};
-
-DaemonConfig with_secret() {
-    DaemonConfig config;
-    config.keys = job_keys(secret);
-    config.server.secret_seed = "seed";
-    return config;
-}
-
 /// An address of this host at which it meets itself as another host would; empty without a network.
 std::string far_address() {
     const auto own = own_addresses();
@@ -144,7 +135,7 @@ TEST_CASE("with a secret, other hosts see the status with its token alone") {
     for (const auto* path : {"/status", "/metrics"}) {
         CHECK(get(far, path, "").starts_with("HTTP/1.1 401 "));
         CHECK(get(far, path, "Authorization: Bearer 00\r\n").starts_with("HTTP/1.1 401 "));
-        const auto token = status_token(job_key(secret, {}));
+        const auto token = status_token(job_key(test_secret, {}));
         CHECK(get(far, path, "Authorization: Bearer " + token + "\r\n").starts_with("HTTP/1.1 200 "));
     }
     CHECK(get(far, "/healthz", "").starts_with("HTTP/1.1 200 "));
@@ -152,7 +143,7 @@ TEST_CASE("with a secret, other hosts see the status with its token alone") {
 
 TEST_CASE("each dialect is served inside TLS, however large what it says") {
     const RunningDaemon running(with_secret());
-    const auto connect = [&] { return TlsSocket(running.connect(), job_key(secret, "dialects"), "dialects"); };
+    const auto connect = [&] { return TlsSocket(running.connect(), job_key(test_secret, "dialects"), "dialects"); };
     auto store = connect();
     REQUIRE(store.is_open());
     const std::string large(5 << 20, 'v');
@@ -174,7 +165,7 @@ TEST_CASE("each dialect is served inside TLS, however large what it says") {
 
 TEST_CASE("the key of one job opens no other") {
     const RunningDaemon running(with_secret());
-    TlsSocket other(running.connect(), job_key(secret, "another"), "another");
+    TlsSocket other(running.connect(), job_key(test_secret, "another"), "another");
     REQUIRE(other.is_open());
     other.send(hello_and_ping());
     const auto refused = refusal_in(other.receive_all());
@@ -200,7 +191,7 @@ TEST_CASE("with a secret, agents of other hosts are heard inside TLS alone") {
         CHECK(refused.reason == native::RefusalReason::secret);
         CHECK(refused.why.find(challenge.empty() ? "has no secret" : "clear text") != std::string::npos);
     }
-    TlsSocket agent(running.connect(far), job_key(secret, "dialects"), "dialects");
+    TlsSocket agent(running.connect(far), job_key(test_secret, "dialects"), "dialects");
     agent.send(hello_and_ping());
     CHECK(agent.receive(1) == "\xB5");
 }

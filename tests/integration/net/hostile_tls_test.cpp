@@ -9,18 +9,14 @@ using namespace muster::rendezvous;
 
 namespace {
 
-const Secret secret{.text = "a secret of 16 B", .origin = {}};
-
 DaemonConfig keyed() {
-    DaemonConfig config;
-    config.keys = job_keys(secret);
-    config.server.secret_seed = "seed";
+    auto config = with_secret();
     config.limits.handshake_timeout = 2s;
     return config;
 }
 
 TlsSocket connect_tls(const RunningDaemon& running) {
-    return TlsSocket(running.connect(), job_key(secret, "job"), "job");
+    return TlsSocket(running.connect(), job_key(test_secret, "job"), "job");
 }
 
 /// A record that claims 16 KiB, and most of it.
@@ -94,7 +90,7 @@ TEST_CASE("who asks for much over TLS and reads nothing does not fill the memory
 
 TEST_CASE("a peer that cuts TLS anywhere harms nobody") {
     const RunningDaemon running(keyed());
-    const auto control = control_key(job_key(secret, "job"), "job");
+    const auto control = control_key(job_key(test_secret, "job"), "job");
     const PskChannel client(PskContext::client(control.identity, control.key));
     const std::string first(client.output());
     for (std::size_t size = 1; size <= first.size(); size += 7) {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/servers/daemon.h"
 #include "tests/integration/net/plain_socket.h"
 #include "tests/support/catch.h"
@@ -20,6 +21,15 @@ inline constexpr std::size_t sanitizer_bytes = std::size_t{512} << 20;
 #else
 inline constexpr std::size_t sanitizer_bytes = 0;
 #endif
+
+inline const rendezvous::Secret test_secret{.text = "a secret of 16 B", .origin = {}};
+
+inline rendezvous::DaemonConfig with_secret(const rendezvous::Secret& secret = test_secret) {
+    rendezvous::DaemonConfig config;
+    config.keys = rendezvous::job_keys(secret);
+    config.server.secret_seed = "seed";
+    return config;
+}
 
 inline std::size_t resident_bytes() {
     std::ifstream file("/proc/self/statm");

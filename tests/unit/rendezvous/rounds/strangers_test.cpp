@@ -17,12 +17,7 @@ class FewJobs {
 
     /// Returns its connection. Alone it makes a round; else the job waits for a second node.
     ConnectionId join(const std::string& job, bool alone) {
-        const auto connection = ++last_;
-        step(ConnectionAccepted{connection, "10.0.0.1"});
-        native::Hello hello;
-        hello.job = job;
-        hello.node = {job, 1, 1000 + connection};
-        step(Received{connection, hello});
+        const auto connection = connect(job, 1001 + last_);
         native::Join join;
         join.terms.nodes_min = join.terms.nodes_max = alone ? 1 : 2;
         step(Received{connection, join});
@@ -30,12 +25,7 @@ class FewJobs {
     }
     /// Its guardian says that its agent is dead.
     void died(ConnectionId agent, const std::string& job) {
-        const auto connection = ++last_;
-        step(ConnectionAccepted{connection, "10.0.0.1"});
-        native::Hello hello;
-        hello.job = job;
-        hello.node = {job, 1, 1000 + agent};
-        step(Received{connection, hello});
+        const auto connection = connect(job, 1000 + agent);
         step(Received{connection, native::AgentDied{"killed by signal 9"}});
     }
     /// Closed by the last step, without a refusal: it may try again.
@@ -52,6 +42,16 @@ class FewJobs {
     [[nodiscard]] bool has(const std::string& job) const { return says(server_.status_json(now_), cat('"', job, '"')); }
 
   private:
+    /// A connection that has introduced itself.
+    ConnectionId connect(const std::string& job, std::uint64_t incarnation) {
+        const auto connection = ++last_;
+        step(ConnectionAccepted{connection, "10.0.0.1"});
+        native::Hello hello;
+        hello.job = job;
+        hello.node = {job, 1, incarnation};
+        step(Received{connection, hello});
+        return connection;
+    }
     static ServerConfig config(std::uint32_t jobs_max) {
         ServerConfig config;
         config.jobs_max = jobs_max;
