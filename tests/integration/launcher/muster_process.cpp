@@ -51,6 +51,8 @@ MusterProcess::MusterProcess(const std::vector<std::string>& words, const Muster
     if (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
     pid_ = ::fork();
     if (pid_ == 0) {
+        // Catch2's handlers are kept until exec has named the process "muster", and would pass for the launcher's own.
+        for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
         if (options.close_streams) {
             for (int fd = 0; fd <= 2; ++fd) ::close(fd);
         } else {
