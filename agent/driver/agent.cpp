@@ -187,6 +187,9 @@ void Agent::Driver::happen(SupervisorEvent event) {
     while (!pending_.empty()) {
         const SupervisorEvent next = std::move(pending_.front());
         pending_.pop_front();
+        // There is no next round that they could serve, or this node must not be trusted to have one.
+        if (std::holds_alternative<StopRequested>(next) || std::holds_alternative<ClientFenced>(next))
+            host_.end_standbys();
         const SupervisorStep step = supervisor_.step(next, now());
         for (const auto& line : step.why) log(LogLevel::info, line);
         for (const auto& line : step.notices)

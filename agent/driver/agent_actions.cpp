@@ -124,6 +124,7 @@ void Agent::Driver::carry_out(const AcknowledgeEnd&) {
 }
 
 void Agent::Driver::carry_out(const Finish& action) {
+    host_.end_standbys();
     settle_flight_records(std::holds_alternative<JobSucceeded>(action.ending));
     reach_.cancel();
     commands_.forget_round();

@@ -76,6 +76,7 @@ void GuardianLoop::run() {
         now = std::chrono::steady_clock::now();
         read_messages(now);
         check_starts();
+        check_standbys();
         reap(now);
         check_groups();
         follow_up(now);
@@ -87,6 +88,7 @@ void GuardianLoop::run() {
         flush();
         if (agent_gone_ && (!killing_ || killing_->stuck)) break;
     }
+    if (cgroup_) remove_cgroup(standby_cgroup());
     if (cgroup_) remove_cgroup(cgroup_->path());
     if (quitting_ || role_ != GuardianRole::serving) return;
     report_agent_death();
@@ -98,6 +100,11 @@ void GuardianLoop::wait(Instant now) {
     if (!outbox_.empty()) fds[1].events |= POLLOUT;
     for (const auto& worker : workers_) {
         if (worker.report.valid()) fds.push_back({worker.report.get(), POLLIN, 0});
+    }
+    for (const auto& standby : standbys_) {
+        if (standby.report.valid()) fds.push_back({standby.report.get(), POLLIN, 0});
+        // Its end is not awaited here: a dead one would keep the loop awake until it is reaped.
+        if (!standby.ready && !standby.report.valid()) fds.push_back({standby.socket.get(), POLLIN, 0});
     }
     const auto deadline = next_deadline(now);
     timespec left{};
@@ -118,6 +125,8 @@ Instant GuardianLoop::next_deadline(Instant now) const {
         deadline = now + group_pause;
     if (follow_up_) deadline = std::min(deadline, follow_up_->next_look);
     if (killing_) deadline = killing_->next_pass;
+    for (const auto& worker : workers_)
+        if (worker.takeover) deadline = std::min(deadline, worker.takeover->until);
     const bool watchdog_runs = last_fed_ && config_.unfed_max > 0ns && children_left_;
     if (watchdog_runs && !killing_) deadline = std::min(deadline, *last_fed_ + config_.unfed_max);
     return deadline;
@@ -161,54 +170,58 @@ void GuardianLoop::handle(const wire::Message& message, std::vector<FileDescript
     else if (std::holds_alternative<wire::Kill>(message)) {
         empty_asked_ = true;
         begin_kill(Cause::asked, now);
-    }
+    } else if (const auto* standby = std::get_if<wire::EndStandby>(&message))
+        end_standby(standby->id);
 }
 
 void GuardianLoop::spawn(const wire::Spawn& spawn, std::vector<FileDescriptor>& fds) {
+    if (spawn.stands_by) return start_standby(spawn, fds);
+    if (spawn.standby != 0 && take_over(spawn, fds)) return;
+    start_worker(spawn, fds);
+}
+
+void GuardianLoop::start_worker(const wire::Spawn& spawn, std::vector<FileDescriptor>& fds) {
     auto result = try_spawn(spawn, fds);
     const auto now = std::chrono::steady_clock::now();
     if (result.pid == 0) {
         send(wire::Ended{.id = spawn.id, .end = std::move(result.failure), .at_ns = now.time_since_epoch().count()});
         return;
     }
-    workers_.push_back({spawn.id, result.pid, std::move(result.report), {}});
+    workers_.push_back({spawn.id, result.pid, std::move(result.report), {}, {}});
     children_left_ = true;
 }
 
 void GuardianLoop::check_starts() {
     for (auto& worker : workers_) check_start(worker);
+    std::erase_if(workers_, [](const Worker& worker) { return worker.pid == 0; });  // it could not be started
 }
 
 void GuardianLoop::check_start(Worker& worker) {
-    if (!worker.report.valid()) return;
-    NotStarted failure;
-    const auto state = read_spawn_report(worker.report.get(), failure);
-    if (state == SpawnState::starting) return;
-    worker.report.reset();
-    if (state == SpawnState::running)
-        send(wire::Spawned{worker.id, worker.pid});
-    else
-        worker.failure = std::move(failure);
+    if (worker.takeover) return check_takeover(worker, std::chrono::steady_clock::now());
+    if (read_start(worker)) send(wire::Spawned{worker.id, worker.pid});
 }
 
-SpawnResult GuardianLoop::try_spawn(const wire::Spawn& spawn, std::vector<FileDescriptor>& fds) {
+SpawnResult GuardianLoop::try_spawn(const wire::Spawn& spawn, std::vector<FileDescriptor>& fds, int standby_fd) {
     const auto refuse = [](int error_number, const char* stage) {
         return SpawnResult{.pid = 0, .report = {}, .failure = {.error_number = error_number, .stage = stage}};
     };
     if (killing_) return refuse(ECANCELED, "the workers are being killed");
-    const std::size_t expected = 1 + (spawn.has_stdout ? 1 : 0) + (spawn.has_stderr ? 1 : 0);
-    if (fds.size() != expected) return refuse(EMFILE, "receive descriptors");
+    if (fds.size() != spawn_descriptors(spawn)) return refuse(EMFILE, "receive descriptors");
     auto bytes = read_image(fds[0].get());
     const auto image = wire::parse_image(bytes);
     if (!image) return refuse(EINVAL, "read the command");
     // A group of its own, by which it can be found, weighed and limited; where there is none to be had, the common one.
-    const auto own = cgroup_ ? cgroup_->child(cat("worker-", spawn.id)) : std::nullopt;
+    // A standby process has one beside that of the workers, which is killed with a round.
+    auto own = cgroup_ && !spawn.stands_by ? cgroup_->child(cat("worker-", spawn.id)) : std::nullopt;
+    if (cgroup_ && spawn.stands_by) own = WorkerCgroup::create_at(cat(standby_cgroup(), '/', spawn.id));
+    if (cgroup_ && spawn.stands_by && !own) return refuse(EACCES, "make a control group for a standby process");
     const auto& group = own ? own : cgroup_;
     return spawn_worker({
         .image = *image,
         .stdout_fd = spawn.has_stdout ? fds[1].get() : -1,
         .stderr_fd = spawn.has_stderr ? fds.back().get() : -1,
         .cgroup_directory = group ? group->directory() : -1,
+        .standby_fd = standby_fd,
         .cgroup_procs = group ? group->procs() : -1,
     });
 }
@@ -226,6 +239,7 @@ void GuardianLoop::serve(const wire::Serve& serve) {
     role_ = GuardianRole::serving;
     name_process(role_);
     if (!serve.cgroup.empty()) cgroup_ = WorkerCgroup::create_at(serve.cgroup);
+    if (cgroup_) remove_cgroup(standby_cgroup());
 }
 
 void GuardianLoop::reap(Instant now) {
@@ -238,7 +252,10 @@ void GuardianLoop::reap(Instant now) {
             return;
         }
         children_left_ = true;
-        if (info.si_pid == 0) return;
+        if (info.si_pid == 0) {
+            children_left_ = standbys_.empty() || !workers_.empty() || has_other_children();
+            return;
+        }
         report_end(info.si_pid, end_of(info), now);
     }
 }
@@ -246,8 +263,16 @@ void GuardianLoop::reap(Instant now) {
 void GuardianLoop::report_end(pid_t pid, const WorkerEnd& end, Instant now) {
     const auto worker =
         std::find_if(workers_.begin(), workers_.end(), [&](const Worker& known) { return known.pid == pid; });
-    if (worker == workers_.end()) return;  // adopted
+    if (worker == workers_.end()) {
+        report_standby_end(pid, end, now);  // else adopted
+        return;
+    }
     check_start(*worker);
+    if (worker->takeover && !killing_) start_normally(*worker);
+    if (worker->pid != pid) {  // a standby process that a normal start has replaced, or was to replace
+        if (worker->pid == 0) workers_.erase(worker);
+        return;
+    }
     const auto at_ns = now.time_since_epoch().count();
     const auto* signaled = std::get_if<Signaled>(&end);
     const bool unfed = killing_ && killing_->cause == Cause::unfed && signaled && signaled->signal == SIGKILL;

@@ -35,11 +35,27 @@ class GuardianLoop {
     void run();
 
   private:
+    struct Takeover {
+        guardian_wire::Spawn spawn;
+        std::vector<FileDescriptor> fds;
+        Instant until;
+    };
+    /// A process that has imported what a worker imports, or is about to. It belongs to no round.
+    struct Standby {
+        std::uint64_t id = 0;
+        pid_t pid = 0;
+        FileDescriptor socket;
+        FileDescriptor report;              ///< As a worker's.
+        std::optional<NotStarted> failure;  ///< As a worker's.
+        bool ready = false;
+    };
     struct Worker {
         std::uint64_t id = 0;
         pid_t pid = 0;
         FileDescriptor report;              ///< Valid while the worker is being started.
         std::optional<NotStarted> failure;  ///< Set if the start failed. Its child is not reaped yet.
+        /// Set while a standby process is becoming this worker: what a normal start needs, should it not.
+        std::optional<Takeover> takeover;
     };
     /// What an ended worker has left in its process group. The group keeps its leader's number from being used again.
     struct Group {
@@ -66,9 +82,34 @@ class GuardianLoop {
     void read_messages(Instant now);
     void handle(const guardian_wire::Message& message, std::vector<FileDescriptor>& fds, Instant now);
     void spawn(const guardian_wire::Spawn& spawn, std::vector<FileDescriptor>& fds);
-    SpawnResult try_spawn(const guardian_wire::Spawn& spawn, std::vector<FileDescriptor>& fds);
+    SpawnResult try_spawn(const guardian_wire::Spawn& spawn, std::vector<FileDescriptor>& fds, int standby_fd = -1);
     void check_starts();
     void check_start(Worker& worker);
+    /// True when its program runs; false while it starts, or with `failure` set.
+    template <class Process>
+    static bool read_start(Process& process) {
+        if (!process.report.valid()) return false;
+        NotStarted failure;
+        const auto state = read_spawn_report(process.report.get(), failure);
+        if (state == SpawnState::starting) return false;
+        process.report.reset();
+        if (state == SpawnState::failed) process.failure = std::move(failure);
+        return state == SpawnState::running;
+    }
+    void start_worker(const guardian_wire::Spawn& spawn, std::vector<FileDescriptor>& fds);
+    void start_standby(const guardian_wire::Spawn& spawn, std::vector<FileDescriptor>& fds);
+    bool take_over(const guardian_wire::Spawn& spawn, std::vector<FileDescriptor>& fds);
+    void check_takeover(Worker& worker, Instant now);
+    void end_takeover(Worker& worker);
+    void start_normally(Worker& worker);
+    static std::size_t spawn_descriptors(const guardian_wire::Spawn& spawn) {
+        return 1 + (spawn.has_stdout ? 1U : 0U) + (spawn.has_stderr ? 1U : 0U);
+    }
+    void check_standbys();
+    void end_standby(std::uint64_t id);
+    void report_standby_end(pid_t pid, const WorkerEnd& end, Instant now);
+    [[nodiscard]] bool has_other_children() const;
+    [[nodiscard]] std::string standby_cgroup() const;
     void signal_leaders(int signal);
     void signal_group(const guardian_wire::SignalGroup& signal);
     void begin_follow_up(const guardian_wire::FollowUp& wanted);
@@ -94,6 +135,7 @@ class GuardianLoop {
     std::optional<WorkerCgroup> cgroup_;
     GuardianRole role_;
     std::vector<Worker> workers_;
+    std::vector<Standby> standbys_;
     std::vector<Group> groups_;
     std::deque<std::string> outbox_;
     std::string death_notice_;

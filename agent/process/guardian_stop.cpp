@@ -29,6 +29,9 @@ bool group_exists(pid_t number) {
 
 void GuardianLoop::signal_leaders(int signal) {
     signalled_ticks_ = ticks_since_boot();
+    // The signal is for the worker, whose standby process is about to become it.
+    for (auto& worker : workers_)
+        if (worker.takeover) end_takeover(worker);
     // A worker that has ended and is not reaped yet still owns its number, so this reaches nobody else.
     for (const auto& worker : workers_) {
         // Looked up before the shell hears of it: afterwards its program may have been told as part of its group as
@@ -82,6 +85,8 @@ bool GuardianLoop::unfed(Instant now) const {
 }
 
 void GuardianLoop::begin_kill(Cause cause, Instant now) {
+    // Those of a round that has ended in order stay for the next one.
+    if (cause != Cause::asked) end_standby(0);
     if (killing_) return;
     // Most trees are their leaders, or are all in the cgroup: give those a moment to be reaped before reading /proc.
     killing_ = Killing{.cause = cause, .since = now, .next_pass = now + first_pause};
@@ -107,7 +112,11 @@ void GuardianLoop::continue_kill(Instant now) {
 void GuardianLoop::kill_pass() {
     if (cgroup_) kill_cgroup(cgroup_->path());
     wire::Stuck stuck;
-    for (const auto& facts : descendants_of(::getpid(), all_processes())) {
+    auto all = all_processes();
+    std::erase_if(all, [this](const ProcessFacts& facts) {  // and with them what they have started
+        return std::any_of(standbys_.begin(), standbys_.end(), [&](const auto& one) { return one.pid == facts.pid; });
+    });
+    for (const auto& facts : descendants_of(::getpid(), std::move(all))) {
         if (!facts.alive()) continue;
         signal_process(facts, SIGKILL);
         stuck.pids.push_back(facts.pid);

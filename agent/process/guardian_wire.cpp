@@ -87,6 +87,8 @@ struct Write {
         out.number(spawn.id);
         out.number(static_cast<std::uint8_t>(spawn.has_stdout));
         out.number(static_cast<std::uint8_t>(spawn.has_stderr));
+        out.number(static_cast<std::uint8_t>(spawn.stands_by));
+        out.number(spawn.standby);
     }
     void operator()(const Signal& signal) const { out.number(signal.signal); }
     void operator()(const SignalGroup& signal) const {
@@ -102,6 +104,7 @@ struct Write {
     void operator()(const Spawned& spawned) const {
         out.number(spawned.id);
         out.number(spawned.pid);
+        out.number(static_cast<std::uint8_t>(spawned.from_standby));
     }
     void operator()(const Ended& ended) const {
         out.number(ended.id);
@@ -128,12 +131,16 @@ struct Write {
         out.number(follow_up.idle_ns);
         out.number(follow_up.busy_ns);
     }
+    void operator()(const EndStandby& end) const { out.number(end.id); }
+    void operator()(const StandbyReady& ready) const { out.number(ready.id); }
 };
 
 Message read_spawn(ByteReader& in) {
     Spawn spawn{.id = in.number<std::uint64_t>()};
     spawn.has_stdout = read_flag(in);
     spawn.has_stderr = read_flag(in);
+    spawn.stands_by = read_flag(in);
+    spawn.standby = in.number<std::uint64_t>();
     return spawn;
 }
 
@@ -157,6 +164,7 @@ Message read_ended(ByteReader& in) {
 Message read_spawned(ByteReader& in) {
     Spawned spawned{.id = in.number<std::uint64_t>()};
     spawned.pid = in.number<std::int32_t>();
+    spawned.from_standby = read_flag(in);
     return spawned;
 }
 
@@ -200,6 +208,8 @@ Message read(ByteReader& in) {
         case 14: return read_reserve_forked(in);
         case 15: return Folder{std::string(in.blob<std::uint32_t>(path_max_bytes))};
         case 16: return read_follow_up(in);
+        case 17: return EndStandby{in.number<std::uint64_t>()};
+        case 18: return StandbyReady{in.number<std::uint64_t>()};
         default: in.fail(); return Kill{};
     }
 }

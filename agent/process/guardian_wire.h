@@ -35,6 +35,12 @@ struct Spawn {
     std::uint64_t id = 0;  ///< Chosen by the agent, never reused. Every answer about this worker has it.
     bool has_stdout = false;
     bool has_stderr = false;
+    bool stands_by = false;     ///< A standby process (guardian_standby.cpp): no worker until a Spawn names it.
+    std::uint64_t standby = 0;  ///< The standby process that becomes this worker, where it can. 0: none.
+};
+/// SIGKILL for the standby process of this id. 0: for all.
+struct EndStandby {
+    std::uint64_t id = 0;
 };
 /// To every worker's leader.
 struct Signal {
@@ -73,6 +79,11 @@ struct FollowUp {
 struct Spawned {
     std::uint64_t id = 0;
     std::int32_t pid = 0;
+    bool from_standby = false;  ///< Its standby process became this worker.
+};
+/// The standby process has imported everything, and waits.
+struct StandbyReady {
+    std::uint64_t id = 0;
 };
 struct Ended {
     std::uint64_t id = 0;
@@ -96,7 +107,7 @@ struct ReserveForked {
 };
 
 using Message = std::variant<Spawn, Signal, SignalGroup, Kill, Feed, DeathNotice, Quit, ForkReserve, Serve, Spawned,
-                             Ended, GroupEmptied, Emptied, Stuck, ReserveForked, Folder, FollowUp>;
+                             Ended, GroupEmptied, Emptied, Stuck, ReserveForked, Folder, FollowUp, EndStandby, StandbyReady>;
 
 std::string encode(const Message& message);
 /// Empty for anything that encode() cannot have made.

@@ -52,7 +52,11 @@ class PosixProcessHost::Body : public std::enable_shared_from_this<PosixProcessH
 
     void begin();
     void end();
-    void start(WorkerCommand command);
+    void start_all(std::vector<WorkerCommand> commands);
+    void keep_standbys(StandbyPlan plan);
+    void end_standbys() {
+        if (standbys_) standbys_->end();
+    }
     void signal_group(std::uint32_t local_rank, int signal);
     void kill_tree();
     void kill_guardian();
@@ -62,11 +66,14 @@ class PosixProcessHost::Body : public std::enable_shared_from_this<PosixProcessH
     struct Worker {
         std::uint32_t local_rank = 0;
         std::int32_t pid = 0;
+        bool had_standby = false;  ///< Its standby process was to become it.
         /// Set when it has ended and only its output is waited for.
         std::optional<WorkerEnded> ended;
         std::unique_ptr<asio::steady_timer> settle_timer;
     };
 
+    void start(WorkerCommand command);
+    void send_spawn(wire::Spawn spawn, const WorkerCommand& command, std::vector<FileDescriptor> streams);
     void handle(const wire::Message& message);
     void ended(std::uint64_t id, WorkerEnded event);
     void group_emptied(std::uint64_t id);
@@ -83,6 +90,7 @@ class PosixProcessHost::Body : public std::enable_shared_from_this<PosixProcessH
     std::shared_ptr<GuardianPair> guardians_;
     std::optional<OutputPump> pump_;
     std::map<std::uint64_t, Worker> workers_;
+    std::optional<Standbys> standbys_;
     /// Keyed by local rank: an ended worker whose process group is not empty.
     std::map<std::uint32_t, std::uint64_t> groups_;
     std::uint64_t next_id_ = 1;
@@ -102,6 +110,7 @@ void PosixProcessHost::Body::begin() {
 
 void PosixProcessHost::Body::end() {
     owner_ = nullptr;
+    standbys_.reset();  // the guardian ends them
     for (auto& [id, worker] : workers_) worker.settle_timer.reset();
     guardians_->end();
     if (!pump_->flush(flush_max))
@@ -116,19 +125,50 @@ void PosixProcessHost::Body::start(WorkerCommand command) {
     const auto id = next_id_++;
     workers_[id].local_rank = command.local_rank;
     if (guardians_->state() == GuardianPair::State::none) return refuse(id, {EPIPE, "the guardian is gone"});
-    const auto image = wire::image_bytes(command);
-    if (image.empty()) return refuse(id, {E2BIG, "read argv and environment (16 MiB at most, no NUL bytes)"});
-    auto file = image_file(image);
-    if (!file.valid()) return refuse(id, {errno, "memfd_create"});
     auto streams = pump_->open(id, command);
     if (streams.has_error()) return refuse(id, streams.error());
-    const wire::Spawn spawn{
-        .id = id, .has_stdout = streams->stdout_fd.valid(), .has_stderr = streams->stderr_fd.valid()};
+    wire::Spawn spawn{.id = id, .has_stdout = streams->stdout_fd.valid(), .has_stderr = streams->stderr_fd.valid()};
+    if (standbys_) spawn.standby = standbys_->choose(command);
+    workers_[id].had_standby = spawn.standby != 0;
     std::vector<FileDescriptor> fds;
-    fds.push_back(std::move(file));
     if (spawn.has_stdout) fds.push_back(std::move(streams->stdout_fd));
     if (spawn.has_stderr) fds.push_back(std::move(streams->stderr_fd));
-    guardians_->send(spawn, std::move(fds));
+    send_spawn(spawn, command, std::move(fds));
+}
+
+void PosixProcessHost::Body::start_all(std::vector<WorkerCommand> commands) {
+    guardians_->ask_for_reserve();
+    for (auto& command : commands) start(std::move(command));
+    if (standbys_) standbys_->round_begun();
+}
+
+void PosixProcessHost::Body::send_spawn(wire::Spawn spawn, const WorkerCommand& command,
+                                        std::vector<FileDescriptor> streams) {
+    const auto image = wire::image_bytes(command);
+    if (image.empty()) return refuse(spawn.id, {E2BIG, "read argv and environment (16 MiB at most, no NUL bytes)"});
+    auto file = image_file(image);
+    if (!file.valid()) return refuse(spawn.id, {errno, "memfd_create"});
+    streams.insert(streams.begin(), std::move(file));
+    guardians_->send(spawn, std::move(streams));
+}
+
+void PosixProcessHost::Body::keep_standbys(StandbyPlan plan) {
+    if (plan.count_max == 0) return;
+    standbys_.emplace(
+        context_, std::move(plan),
+        Standbys::Owner{
+            .next_id = [this] { return next_id_++; },
+            .spawn =
+                [this](std::uint64_t id, const WorkerCommand& command, std::vector<FileDescriptor> streams) {
+                    send_spawn({.id = id, .has_stdout = true, .has_stderr = true, .stands_by = true}, command,
+                               std::move(streams));
+                },
+            .end = [this](std::uint64_t id) { guardians_->send(wire::EndStandby{id}); },
+            .notice =
+                [this](std::string line) {
+                    if (owner_ != nullptr && owner_->on_notice) owner_->on_notice(std::move(line));
+                },
+        });
 }
 
 void PosixProcessHost::Body::signal_group(std::uint32_t local_rank, int signal) {
@@ -139,6 +179,7 @@ void PosixProcessHost::Body::signal_group(std::uint32_t local_rank, int signal) 
 void PosixProcessHost::Body::kill_tree() {
     if (guardians_->state() == GuardianPair::State::none) return post(TreeEmpty{});
     kill_asked_ = true;
+    if (standbys_) standbys_->rest();
     guardians_->send(wire::Kill{});
 }
 
@@ -159,10 +200,13 @@ void PosixProcessHost::Body::refuse(std::uint64_t id, NotStarted why) {
 }
 
 void PosixProcessHost::Body::handle(const wire::Message& message) {
+    if (standbys_ && standbys_->handle(message)) return;
     if (const auto* spawned = std::get_if<wire::Spawned>(&message)) {
         const auto worker = workers_.find(spawned->id);
         if (worker == workers_.end()) return;
         worker->second.pid = spawned->pid;
+        if (standbys_ && worker->second.had_standby && !spawned->from_standby)
+            standbys_->refused(worker->second.local_rank);
         deliver(WorkerStarted{.local_rank = worker->second.local_rank, .pid = spawned->pid});
     } else if (const auto* end = std::get_if<wire::Ended>(&message)) {
         WorkerEnded event;
@@ -264,9 +308,11 @@ void PosixProcessHost::Body::guardian_lost(GuardianLost lost) {
         ended(id, std::move(event));
     }
     groups_.clear();
+    if (standbys_) standbys_->forget();
     waiting_.emplace_back(std::move(lost));
     if (std::exchange(kill_asked_, false)) waiting_.emplace_back(TreeEmpty{});
     for (auto& command : std::exchange(held_back_, {})) start(std::move(command));
+    if (standbys_) standbys_->round_begun();
     deliver_waiting();
 }
 
@@ -280,8 +326,7 @@ PosixProcessHost::~PosixProcessHost() {
 }
 
 void PosixProcessHost::start(std::vector<WorkerCommand> commands) {
-    body_->guardians().ask_for_reserve();
-    for (auto& command : commands) body_->start(std::move(command));
+    body_->start_all(std::move(commands));
 }
 
 void PosixProcessHost::signal_leaders(int signal) {
@@ -311,6 +356,14 @@ void PosixProcessHost::feed() {
 
 void PosixProcessHost::remove_after_death(std::string folder) {
     if (folder.size() <= wire::path_max_bytes) body_->guardians().remove_after_death(std::move(folder));
+}
+
+void PosixProcessHost::end_standbys() {
+    body_->end_standbys();
+}
+
+void PosixProcessHost::keep_standbys(StandbyPlan plan) {
+    body_->keep_standbys(std::move(plan));
 }
 
 void PosixProcessHost::set_death_notice(std::string bytes) {

@@ -6,6 +6,7 @@
 
 #include "agent/output/output_pump.h"
 #include "agent/process/guardian.h"
+#include "agent/process/standbys.h"
 #include "agent/supervision/process_host.h"
 
 namespace boost::asio {
@@ -34,6 +35,12 @@ class PosixProcessHost final : public ProcessHost {
     void kill_guardian() override;
     void feed() override;
     void remove_after_death(std::string folder) override;
+
+    void end_standbys() override;
+    /// From the next start() on; call it at most once, before that.
+    void keep_standbys(StandbyPlan plan);
+    /// Lines for the user. May be empty.
+    std::function<void(std::string)> on_notice;
 
     /// What the guardian's on_agent_death is to be given, at most 64 KiB; each call replaces the last.
     void set_death_notice(std::string bytes);

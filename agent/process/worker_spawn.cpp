@@ -47,12 +47,21 @@ class Child {
         (void)::prctl(PR_SET_PTRACER, grandparent_, 0, 0, 0);
         if (request_.stdout_fd >= 0 && ::dup2(request_.stdout_fd, 1) < 0) fail("dup2 to stdout");
         if (request_.stderr_fd >= 0 && ::dup2(request_.stderr_fd, 2) < 0) fail("dup2 to stderr");
+        if (request_.standby_fd >= 0) keep_standby_fd();
         bind();
         reset_signals();
         exec();
     }
 
   private:
+    /// dup2 of a descriptor to itself would leave it close-on-exec. The pipe of the report may have the number.
+    void keep_standby_fd() {
+        constexpr int kept = 3;
+        if (report_ == kept && (report_ = ::fcntl(report_, F_DUPFD_CLOEXEC, kept + 1)) < 0) ::_exit(1);
+        if (request_.standby_fd == kept ? ::fcntl(kept, F_SETFD, 0) < 0 : ::dup2(request_.standby_fd, kept) < 0)
+            fail("dup2 to a standby's socket");
+    }
+
     /// Inherited over exec and by every thread and child. Memory is preferred to be near, not confined: a node that is
     /// full would otherwise end the worker while others have room. (That is what hwloc's binding means, too.) Who may
     /// not set a policy, in a container perhaps, has been told by the launcher; the CPUs alone serve by first touch.

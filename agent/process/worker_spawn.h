@@ -17,6 +17,7 @@ struct SpawnRequest {
     int stdout_fd = -1;  ///< -1: the caller's own stdout.
     int stderr_fd = -1;
     int cgroup_directory = -1;  ///< The worker's cgroup. -1: the caller's.
+    int standby_fd = -1;        ///< Becomes the child's descriptor 3. -1: it has none.
     int cgroup_procs = -1;      ///< cgroup.procs of the same cgroup, for kernels without CLONE_INTO_CGROUP.
 };
 
@@ -29,7 +30,7 @@ struct SpawnResult {
 
 /// Forks and returns at once: an exec can take long (a program on a network disk), and the guardian must be able to
 /// kill meanwhile. The worker gets a session and a process group of its own, an empty signal mask, every signal
-/// at its default but the image's ignored one, no descriptors but 0, 1 and 2, and is killed when the caller dies. A
+/// at its default but the image's ignored one, no descriptors but 0, 1 and 2 (and a standby process 3), and is killed when the caller dies. A
 /// name without '/' is searched in PATH of the *worker's* environment, as Python's subprocess does for torchrun; a file
 /// without a known format is refused (ENOEXEC), not given to a shell.
 SpawnResult spawn_worker(const SpawnRequest& request);

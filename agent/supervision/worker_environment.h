@@ -71,6 +71,10 @@ struct WorkerFiles {
 Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, const native::Assigned& assignment,
                                                     std::uint32_t local_rank, const WorkerFiles& files);
 
+/// The names of those that differ between two rounds although nothing in the launcher's environment or options does.
+/// Programs read them when they run, and no import does (standby processes rely on it).
+const std::vector<std::string>& variables_of_a_round();
+
 /// argv of one worker: macros are replaced in everything but argv[0].
 std::vector<std::string> worker_argv(const WorkerSpec& spec, std::uint32_t local_rank);
 

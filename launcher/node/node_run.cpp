@@ -75,6 +75,15 @@ class NodeRun::Body {
             return NotLaunched{exit_codes::internal, started.error().context};
 
         agent::PosixProcessHost host(io_, std::move(guardian));
+        host.on_notice = [](const std::string& line) { print_notice(cat("muster: ", line, "\n")); };
+        if (config_.warm_workers > 0 && entry_.may_be_warm)
+            host.keep_standbys({.count_max = std::min(config_.warm_workers, config_.workers_per_node),
+                                .by_memory = config_.warm_by_memory,
+                                .imports = config_.warm_imports});
+        else if (config_.warm_workers > 0)
+            log(LogLevel::warning,
+                "--warm-workers has no effect: only a Python script or module without --no-python, --run-path and "
+                "--local-rank can be warm");
         auto client = client_config(config_, facts_);
         client.secret_seed = rendezvous::random_nonce();
         agent::ClientLink link(io_, std::move(client));

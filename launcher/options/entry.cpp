@@ -237,7 +237,13 @@ std::variant<Entry, NotRunnable> python_entry(const LaunchConfig& config, std::v
     std::vector<std::string> words = {std::get<std::string>(python), "-u"};
     words.insert(words.end(), flags.begin(), flags.end());
     words.push_back(config.script);
-    return entry_of(words, config);
+    auto entry = entry_of(words, config);
+    // A compiled file, an archive and a directory are left to the interpreter, as is what a shell starts.
+    const bool is_text = !is_directory(config.script) && !config.script.ends_with(".pyc") &&
+                         start_of(config.script).find('\0') == std::string::npos;
+    entry.may_be_warm = !config.local_rank_argument && (config.entry == EntryKind::module ||
+                                                        (config.entry == EntryKind::by_content && is_text));
+    return entry;
 }
 
 }  // namespace

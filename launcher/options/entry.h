@@ -13,6 +13,8 @@
 namespace muster::launcher {
 
 struct Entry {
+    /// True for PYTHON -u SCRIPT and PYTHON -u -m MODULE: a process that Python has started already can run it too.
+    bool may_be_warm = false;
     std::vector<std::string> argv;  ///< argv[0] without '/' is looked up in PATH when a worker starts.
 };
 

@@ -109,6 +109,25 @@ Accepted accept_event_handler(std::string_view value, Settings& settings) {
     return std::nullopt;
 }
 
+Accepted accept_warm_workers(std::string_view value, Settings& settings) {
+    auto& config = settings.config;
+    config.warm_by_memory = value == "auto";
+    config.warm_workers = config.warm_by_memory ? native::slots_max : 0;
+    if (config.warm_by_memory) return std::nullopt;
+    const auto number = whole_number(value, 0, native::slots_max);
+    if (!number) return cat("a number from 0 to ", native::slots_max, ", or auto", nearest_in_brackets(value, {"auto"}));
+    config.warm_workers = static_cast<std::uint32_t>(*number);
+    return std::nullopt;
+}
+
+Accepted accept_warm_imports(std::string_view value, Settings& settings) {
+    constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
+    for (const auto name : split(value, ','))
+        if (name.empty() || name.find_first_not_of(letters) != std::string_view::npos) return "names of modules, e.g. torch or torch,transformers";
+    settings.config.warm_imports = value;
+    return std::nullopt;
+}
+
 Accepted accept_log_dir(std::string_view value, Settings& settings) {
     settings.config.log_dir_null = value == "/dev/null";
     settings.config.log_dir = settings.config.log_dir_null || value.empty() ? "" : absolute_path(value);
@@ -358,6 +377,12 @@ constexpr std::array rows{
               [](auto value, auto& to) -> Accepted { const auto wait = seconds(value);
                   if (!wait || *wait < Duration::zero()) return "seconds, e.g. 10, or 0 to turn it off";
                   to.config.hang_timeout = *wait; return std::nullopt; }},
+    OptionRow{"warm-workers", 0, Kind::value, Group::restarts, From::muster, true, "N|auto",
+              "Standby processes on this node that have imported torch and become the workers of the next restart, so that it does not wait for imports. auto: one per worker while memory allows. Python scripts and modules only. Each takes the memory of an imported torch.", "0",
+              accept_warm_workers},
+    OptionRow{"warm-imports", 0, Kind::value, Group::restarts, From::muster, true, "MODULES",
+              "With --warm-workers: modules that a standby process imports, separated by commas. Never the script itself.", "torch",
+              accept_warm_imports},
     OptionRow{"signals-to-handle", 0, Kind::value, Group::restarts, From::torchrun, true, "NAMES",
               "Signals that stop the job and are forwarded to the workers.", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", accept_signals},
     OptionRow{"preemption-signal", 0, Kind::value, Group::restarts, From::muster, true, "SIGNAL",

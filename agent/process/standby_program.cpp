@@ -1,0 +1,151 @@
+#include "agent/process/standby_program.h"
+
+#include "agent/process/standby_table.h"
+#include "agent/supervision/worker_environment.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+constexpr std::string_view standby_source = R"(
+def stand_by():
+    import _socket
+    import os
+    import sys
+
+    def be_idle():
+        """Where the way back is open: without CAP_SYS_NICE nobody may raise a priority again."""
+        with open("/proc/self/status") as status:
+            may = [int(line.split()[1], 16) >> 23 & 1 for line in status if line.startswith("CapEff:")]
+        if not any(may) or os.sched_getscheduler(0) != os.SCHED_OTHER:
+            return lambda: None
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+        def be_normal():
+            for thread in os.listdir("/proc/self/task"):
+                os.sched_setscheduler(int(thread), os.SCHED_OTHER, os.sched_param(0))
+        return be_normal
+
+    def receive(connection):
+        """The worker's variables, stdout and stderr."""
+        data, ancillary, _, _ = connection.recvmsg(1, _socket.CMSG_SPACE(12))
+        if data != b"t" or not ancillary:
+            os._exit(0)
+        raw = ancillary[0][2]
+        image, out, err = (int.from_bytes(raw[at:at + 4], sys.byteorder) for at in (0, 4, 8))
+        size = os.fstat(image).st_size
+        content = b""
+        while len(content) < size:
+            content += os.pread(image, size - len(content), len(content))
+        os.close(image)
+        numbers = [int.from_bytes(content[at:at + 4], "little") for at in (0, 4)]
+        at = 8
+        for _ in range(2):
+            at += 4 + 8 * int.from_bytes(content[at:at + 4], "little")
+        texts = content[at + 1:].split(b"\0")[numbers[0]:numbers[0] + numbers[1]]
+        return dict(os.fsdecode(text).split("=", 1) for text in texts), out, err
+
+    def take_stream(stream, descriptor):
+        """What the imports have printed comes first, as in a normal start. Returns it."""
+        kept = os.pread(stream, os.fstat(stream).st_size, 0)
+        os.dup2(descriptor, stream)
+        os.close(descriptor)
+        return kept
+
+    def write(stream, kept):
+        while kept:
+            kept = kept[os.write(stream, kept):]
+
+    def run_script(path, space):
+        if sys.version_info >= (3, 9) and not os.path.isabs(path):
+            path = os.getcwd() + "/" + path
+        loader = sys.modules["_frozen_importlib_external"].SourceFileLoader
+        space.update(__file__=path, __cached__=None, __loader__=loader("__main__", path))
+        with open_code(path) as file:
+            source = file.read()
+        exec(compile(source, path, "exec", dont_inherit=True), space)
+
+    def run_module(name):
+        import runpy
+        runpy._run_module_as_main(name)
+
+    def without_us(trace):
+        while trace is not None and trace.tb_frame.f_code.co_filename == "<string>":
+            trace = trace.tb_next
+        return trace
+
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, 3)
+    os.set_inheritable(3, False)
+    imports, command = sys.argv[1], sys.argv[2:]
+    is_module = command[2] == "-m"
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv = list(command)
+    sys.argv = ["-m"] + command[4:] if is_module else command[2:]
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(command[2]))
+    space = sys.modules["__main__"].__dict__
+    from io import open_code
+    be_normal = be_idle()
+    for name in filter(None, imports.split(",")):
+        __import__(name)
+    be_normal()
+    connection.send(b"r")
+
+    variables, out, err = receive(connection)
+    for name in @VARIABLES@:
+        if name in variables:
+            os.environ[name] = variables[name]
+        else:
+            os.environ.pop(name, None)
+    if not is_module and not os.access(command[2], os.R_OK):
+        os._exit(1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = take_stream(1, out), take_stream(2, err)
+    connection.send(b"g")
+    connection.close()
+    write(1, kept[0])
+    write(2, kept[1])
+    del kept, variables, connection, space["stand_by"]
+    try:
+        if is_module:
+            run_module(command[3])
+        else:
+            run_script(command[2], space)
+    except SystemExit:
+        raise
+    except BaseException:
+        shown = sys.excepthook
+
+        def hook(kind, value, trace):
+            trace = without_us(trace)
+            sys.excepthook = shown
+            sys.last_traceback = trace
+            shown(kind, value.with_traceback(trace), trace)
+        sys.excepthook = hook
+        raise
+
+
+stand_by()
+)";
+
+std::string program_text() {
+    std::string names = "(";
+    for (const auto& name : variables_of_a_round()) names += cat('"', name, "\", ");
+    constexpr std::string_view place = "@VARIABLES@";
+    std::string text(standby_source);
+    return text.replace(text.find(place), place.size(), names + ")");
+}
+
+}  // namespace
+
+WorkerCommand standby_command(const WorkerCommand& worker, const std::string& imports) {
+    auto standby = worker;
+    standby.environment = lasting_environment(worker);
+    standby.argv = {worker.argv[0], "-u", "-c", program_text(), imports};
+    standby.argv.insert(standby.argv.end(), worker.argv.begin(), worker.argv.end());
+    return standby;
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,24 @@
+// The Python program of a standby process: imports, waits, and becomes the worker. It needs the standard library only,
+// because muster's own package may not be installed for the user's interpreter.
+//
+// The worker's program must not notice: __main__, sys.argv, sys.path, os.environ, streams and tracebacks are those of a
+// normal start. What differs: two outer frames ("<string>") in a dump of stacks and in inspect.stack(), modules that are
+// imported already, the age of the process, /proc/PID/cmdline and /proc/PID/environ.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agent/supervision/process_host.h"
+
+namespace muster::agent {
+
+/// Imported before the worker is known, names separated by commas.
+inline constexpr const char* standby_imports = "torch";
+
+/// The command of the standby process for `worker`, whose argv is PYTHON -u SCRIPT ... or PYTHON -u -m MODULE ... Its
+/// descriptor 3 is a seqpacket socket: it sends "r" when it is ready, receives "t" with a worker's image
+/// (guardian_wire.h), stdout and stderr, and sends "g" when it is the worker.
+WorkerCommand standby_command(const WorkerCommand& worker, const std::string& imports);
+
+}  // namespace muster::agent

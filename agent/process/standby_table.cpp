@@ -1,0 +1,112 @@
+#include "agent/process/standby_table.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "agent/supervision/worker_environment.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+std::string name_of(const std::string& variable) {
+    return variable.substr(0, variable.find('='));
+}
+
+/// The first difference that an import may have seen. Empty: none.
+std::string difference(const WorkerCommand& standby, const WorkerCommand& worker) {
+    if (standby.argv != worker.argv) return "its command differs";
+    if (standby.cpus != worker.cpus || standby.memory_nodes != worker.memory_nodes) return "its CPUs differ";
+    if (standby.ignored_signal != worker.ignored_signal) return "its ignored signal differs";
+    const auto before = lasting_environment(standby);
+    const auto after = lasting_environment(worker);
+    std::vector<std::string> changed;
+    std::set_symmetric_difference(before.begin(), before.end(), after.begin(), after.end(),
+                                  std::back_inserter(changed));
+    return changed.empty() ? std::string() : cat("its environment differs in ", name_of(changed.front()));
+}
+
+}  // namespace
+
+std::vector<std::string> lasting_environment(const WorkerCommand& command) {
+    auto variables = command.environment;
+    const auto& passing = variables_of_a_round();
+    std::erase_if(variables, [&](const std::string& variable) {
+        return std::find(passing.begin(), passing.end(), name_of(variable)) != passing.end();
+    });
+    std::sort(variables.begin(), variables.end());
+    return variables;
+}
+
+StandbyTable::Choice StandbyTable::take(const WorkerCommand& command, Instant now) {
+    Choice choice;
+    if (command.local_rank >= count_) return choice;
+    auto& slot = slots_[command.local_rank];
+    const bool expected = slot.is_next;
+    slot.worker = command;
+    slot.is_next = true;
+    const auto forget = [&slot] {
+        slot.state = State::none;
+        return std::exchange(slot.id, 0);
+    };
+    switch (slot.state) {
+        case State::none:
+            if (expected) choice.why_not = "its standby process was not started yet";
+            break;
+        case State::failed:
+            choice.why_not = slot.why;
+            forget();
+            break;
+        case State::importing: {
+            const auto age = now - slot.since;
+            choice.why_not = cat("its standby process is still importing after ",
+                                 std::chrono::duration_cast<std::chrono::seconds>(age).count(), " s");
+            if (age >= standby_import_max || !difference(slot.standby, command).empty()) choice.discarded = forget();
+            break;
+        }
+        case State::ready:
+            choice.why_not = difference(slot.standby, command);
+            (choice.why_not.empty() ? choice.id : choice.discarded) = forget();
+            break;
+    }
+    return choice;
+}
+
+std::optional<WorkerCommand> StandbyTable::next(Instant now) const {
+    for (const auto& [local_rank, slot] : slots_)
+        if (slot.state == State::importing && now - slot.since < standby_import_max) return std::nullopt;
+    for (const auto& [local_rank, slot] : slots_)
+        if (slot.is_next && slot.state == State::none) return slot.worker;
+    return std::nullopt;
+}
+
+void StandbyTable::started(std::uint32_t local_rank, std::uint64_t id, Instant now) {
+    auto& slot = slots_[local_rank];
+    slot.state = State::importing;
+    slot.id = id;
+    slot.since = now;
+    slot.standby = slot.worker;
+}
+
+void StandbyTable::ready(std::uint64_t id) {
+    for (auto& [local_rank, slot] : slots_)
+        if (slot.state == State::importing && slot.id == id) slot.state = State::ready;
+}
+
+bool StandbyTable::ended(std::uint64_t id, std::string why) {
+    for (auto& [local_rank, slot] : slots_) {
+        if (slot.id != id) continue;
+        slot.state = State::failed;
+        slot.id = 0;
+        slot.why = std::move(why);
+        return true;
+    }
+    return false;
+}
+
+void StandbyTable::clear() {
+    slots_.clear();
+}
+
+}  // namespace muster::agent

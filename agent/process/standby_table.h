@@ -1,0 +1,62 @@
+// Which standby process fits which worker, and when another one is to be started. Pure.
+//
+// There is at most one standby process for each local rank, because it starts with that rank's final environment and
+// placement. One is started at a time, so that the imports take at most one core from the training.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/supervision/process_host.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::agent {
+
+/// A standby process that has not become ready within this time counts as hung: it is ended at the next restart, and
+/// others are started meanwhile.
+inline constexpr Duration standby_import_max = 60s;
+
+class StandbyTable {
+  public:
+    /// For local ranks below `count`.
+    explicit StandbyTable(std::uint32_t count) : count_(count) {}
+
+    struct Choice {
+        std::uint64_t id = 0;        ///< The standby process that becomes the worker. 0: none.
+        std::uint64_t discarded = 0; ///< One that is of no use any more: to be ended. 0: none.
+        std::string why_not;         ///< Set if id is 0 and one was expected.
+    };
+    /// A worker is to be started now with this command, which is remembered for the next standby process.
+    Choice take(const WorkerCommand& command, Instant now);
+
+    /// The command of the worker whose standby process is to be started now, if any: workers run, none is importing.
+    [[nodiscard]] std::optional<WorkerCommand> next(Instant now) const;
+    void started(std::uint32_t local_rank, std::uint64_t id, Instant now);
+    void ready(std::uint64_t id);
+    /// False: no standby process has this id. A failed one is tried again only after the next restart.
+    bool ended(std::uint64_t id, std::string why);
+    /// The standby processes are gone, or will be; none is started until the next take().
+    void clear();
+
+  private:
+    enum class State { none, importing, ready, failed };
+    struct Slot {
+        State state = State::none;
+        std::uint64_t id = 0;
+        Instant since = {};
+        std::string why;         ///< Of `failed`.
+        WorkerCommand standby;   ///< What it was started for.
+        WorkerCommand worker;    ///< The last worker.
+        bool is_next = false;    ///< False until a worker of this round has been started.
+    };
+    std::uint32_t count_;
+    std::map<std::uint32_t, Slot> slots_;
+};
+
+/// `command` as its standby process is to see it: without the variables that each round sets anew, sorted.
+std::vector<std::string> lasting_environment(const WorkerCommand& command);
+
+}  // namespace muster::agent

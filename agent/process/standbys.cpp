@@ -1,0 +1,184 @@
+#include "agent/process/standbys.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <limits>
+#include <string_view>
+
+#include "agent/process/standby_program.h"
+#include "rendezvous/base/kernel/first_line.h"
+#include "rendezvous/base/kernel/memory_limit.h"
+#include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace wire = guardian_wire;
+
+namespace {
+
+/// Until one has been measured. torch alone takes 200 to 400 MiB.
+constexpr std::size_t assumed_bytes = std::size_t{512} << 20;
+/// Between two looks at the free memory, and between two at an import that takes long.
+constexpr Duration look_again = 30s;
+
+std::size_t resident_bytes(std::int32_t pid) {
+    const auto text = read_file(cat("/proc/", pid, "/statm"));
+    const auto fields = split(text, ' ');
+    std::size_t pages = 0;
+    if (fields.size() < 2 || !parse_number(fields[1], pages)) return 0;
+    return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::size_t available_bytes() {
+    auto available = std::numeric_limits<std::size_t>::max();
+    const auto meminfo = read_file("/proc/meminfo");
+    constexpr std::string_view name = "MemAvailable:";
+    if (const auto at = meminfo.find(name); at != std::string::npos) {
+        auto text = trim(std::string_view(meminfo).substr(at + name.size(), meminfo.find('\n', at) - at - name.size()));
+        std::size_t kib = 0;
+        if (parse_number(text.substr(0, text.find(' ')), kib)) available = kib << 10;
+    }
+    for (const auto& group : memory_groups()) {
+        std::size_t limit = 0, used = 0;
+        if (!parse_number(first_line(cat(group.directory, '/', group.limit_file)), limit)) continue;
+        if (!parse_number(first_line(cat(group.directory, '/', group.used_file)), used)) continue;
+        available = std::min(available, limit > used ? limit - used : 0);
+    }
+    return available;
+}
+
+/// The last line that is not empty, of at most 200 bytes.
+std::string last_line(const FileDescriptor& file) {
+    struct stat facts {};
+    if (!file.valid() || ::fstat(file.get(), &facts) != 0) return {};
+    std::string text(std::min<std::size_t>(static_cast<std::size_t>(facts.st_size), 4096), '\0');
+    const auto size = ::pread(file.get(), text.data(), text.size(), facts.st_size - static_cast<off_t>(text.size()));
+    text.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+    const auto lines = trim(text);
+    return std::string(lines.substr(lines.rfind('\n') + 1).substr(0, 200));
+}
+
+}  // namespace
+
+Standbys::Standbys(boost::asio::io_context& context, StandbyPlan plan, Owner owner)
+    : timer_(context),
+      plan_(std::move(plan)),
+      owner_(std::move(owner)),
+      table_(plan_.count_max),
+      measured_bytes_(assumed_bytes) {}
+
+std::uint64_t Standbys::choose(const WorkerCommand& command) {
+    const auto choice = table_.take(command, std::chrono::steady_clock::now());
+    if (choice.discarded != 0) owner_.end(choice.discarded);
+    facts_.erase(choice.id != 0 ? choice.id : choice.discarded);
+    if (!choice.why_not.empty()) {
+        if (normal_starts_.empty()) why_not_ = choice.why_not;
+        normal_starts_.push_back(cat(command.local_rank));
+    }
+    return choice.id;
+}
+
+void Standbys::round_begun() {
+    if (!normal_starts_.empty())
+        owner_.notice(cat("warm workers: local rank ", join(normal_starts_, ", "), " starts normally: ", why_not_));
+    normal_starts_.clear();
+    has_workers_ = plan_.count_max > 0;
+    if (has_workers_) arm(plan_.start_after);
+}
+
+void Standbys::rest() {
+    has_workers_ = false;
+    timer_.cancel();
+}
+
+void Standbys::refused(std::uint32_t local_rank) {
+    owner_.notice(cat("warm workers: local rank ", local_rank,
+                      " was started normally: its standby process did not answer and was killed"));
+}
+
+void Standbys::arm(Duration wait) {
+    timer_.expires_after(wait);
+    timer_.async_wait([this](boost::system::error_code cancelled) {
+        if (!cancelled) start_next();
+    });
+}
+
+void Standbys::start_next() {
+    if (!has_workers_) return;
+    const auto now = std::chrono::steady_clock::now();
+    const auto worker = table_.next(now);
+    arm(look_again);
+    if (!worker) return;
+    if (!has_memory()) {
+        log(LogLevel::info, "no standby process for local rank ", worker->local_rank, ": less than ",
+            2 * measured_bytes_ >> 20, " MiB of memory are free");
+        return;
+    }
+    std::vector<FileDescriptor> streams;
+    for (const char* name : {"muster-standby-stdout", "muster-standby-stderr"})
+        streams.emplace_back(::memfd_create(name, MFD_CLOEXEC));
+    if (!streams[0].valid() || !streams[1].valid()) return;
+    const auto id = owner_.next_id();
+    facts_[id] = {.pid = 0, .local_rank = worker->local_rank, .stderr_file = FileDescriptor(::dup(streams[1].get()))};
+    table_.started(worker->local_rank, id, now);
+    owner_.spawn(id, standby_command(*worker, plan_.imports), std::move(streams));
+}
+
+bool Standbys::has_memory() const {
+    return !plan_.by_memory || available_bytes() >= 2 * measured_bytes_;
+}
+
+bool Standbys::handle(const wire::Message& message) {
+    if (const auto* spawned = std::get_if<wire::Spawned>(&message)) {
+        const auto known = facts_.find(spawned->id);
+        if (known == facts_.end()) return false;
+        known->second.pid = spawned->pid;
+        return true;
+    }
+    if (const auto* ready = std::get_if<wire::StandbyReady>(&message)) {
+        became_ready(ready->id);
+        return true;
+    }
+    const auto* end = std::get_if<wire::Ended>(&message);
+    if (end == nullptr || !facts_.contains(end->id)) return false;
+    ended(end->id, end->end);
+    return true;
+}
+
+void Standbys::became_ready(std::uint64_t id) {
+    const auto known = facts_.find(id);
+    if (known == facts_.end()) return;
+    table_.ready(id);
+    if (const auto bytes = resident_bytes(known->second.pid); bytes > 0) measured_bytes_ = bytes;
+    log(LogLevel::info, "the standby process of local rank ", known->second.local_rank, " (pid ", known->second.pid,
+        ") is ready; it has ", measured_bytes_ >> 20, " MiB of memory");
+    arm(Duration::zero());
+}
+
+void Standbys::ended(std::uint64_t id, const WorkerEnd& how) {
+    const auto& facts = facts_[id];
+    const auto line = last_line(facts.stderr_file);
+    const auto why = cat("its standby process ended: ", describe(how), line.empty() ? "" : cat(" (", line, ")"));
+    log(LogLevel::info, "local rank ", facts.local_rank, ": ", why);
+    facts_.erase(id);
+    if (table_.ended(id, why)) arm(Duration::zero());
+}
+
+void Standbys::end() {
+    if (!facts_.empty()) owner_.end(0);
+    forget();
+}
+
+void Standbys::forget() {
+    rest();
+    table_.clear();
+    facts_.clear();
+}
+
+}  // namespace muster::agent

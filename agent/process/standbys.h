@@ -1,0 +1,81 @@
+// Keeps standby processes (guardian_standby.cpp) for the workers of the next round. standby_table.h decides.
+#pragma once
+
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "agent/process/guardian_wire.h"
+#include "agent/process/standby_table.h"
+#include "rendezvous/base/file_descriptor.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace muster::agent {
+
+struct StandbyPlan {
+    std::uint32_t count_max = 0;  ///< For local ranks below this. 0: none.
+    bool by_memory = false;       ///< Start another one only if twice the memory that one needs is free.
+    std::string imports;          ///< Names of modules, separated by commas.
+    /// From the start of a round's workers to that of the first standby process: the workers import too, and their
+    /// first steps are not to be disturbed.
+    Duration start_after = 5s;
+};
+
+class Standbys {
+  public:
+    /// What it needs of its owner. Called from the loop.
+    struct Owner {
+        std::function<std::uint64_t()> next_id;
+        /// Spawns a standby process, with these streams.
+        std::function<void(std::uint64_t id, const WorkerCommand&, std::vector<FileDescriptor> streams)> spawn;
+        std::function<void(std::uint64_t id)> end;  ///< 0: all.
+        std::function<void(std::string)> notice;    ///< A line for the user.
+    };
+    Standbys(boost::asio::io_context& context, StandbyPlan plan, Owner owner);
+
+    /// The standby process that becomes this worker. 0: it is started normally.
+    std::uint64_t choose(const WorkerCommand& command);
+    /// All workers of a round were ordered: reports in one line which of them start normally though standby processes
+    /// were expected, and begins to replace what was used.
+    void round_begun();
+    /// The round's processes are to be killed. None is started until the next round; those that are there stay.
+    void rest();
+    /// True if the message is about a standby process.
+    bool handle(const guardian_wire::Message& message);
+    /// A chosen standby process did not become the worker. The guardian has started it normally.
+    void refused(std::uint32_t local_rank);
+    /// Ends all. None is started until the next round.
+    void end();
+    /// The guardian is gone, and they with it.
+    void forget();
+
+  private:
+    struct Facts {
+        std::int32_t pid = 0;
+        std::uint32_t local_rank = 0;
+        FileDescriptor stderr_file;
+    };
+    void arm(Duration wait);
+    void start_next();
+    [[nodiscard]] bool has_memory() const;
+    void became_ready(std::uint64_t id);
+    void ended(std::uint64_t id, const WorkerEnd& how);
+
+    boost::asio::steady_timer timer_;
+    StandbyPlan plan_;
+    Owner owner_;
+    StandbyTable table_;
+    std::map<std::uint64_t, Facts> facts_;
+    bool has_workers_ = false;
+    std::vector<std::string> normal_starts_;  ///< Local ranks of this round.
+    std::string why_not_;                     ///< Of the first of them.
+    std::size_t measured_bytes_;              ///< Resident memory of one.
+};
+
+}  // namespace muster::agent
