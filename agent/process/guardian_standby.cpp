@@ -67,12 +67,10 @@ void GuardianLoop::check_standbys() {
         const auto answer = receive_datagram(standby.socket.get(), answer_max_bytes, 0);
         if (!answer && errno == EAGAIN) continue;
         standby.ready = answer && answer->bytes == "r";
-        if (standby.ready) {
+        if (standby.ready)
             send(wire::StandbyReady{standby.id});
-        } else {  // it has ended, or closed the socket; its end is reported when it is reaped
+        else  // it ends, which is reported when it is reaped
             standby.socket.reset();
-            ::kill(standby.pid, SIGKILL);
-        }
     }
 }
 

@@ -87,8 +87,12 @@ def stand_by():
     space = sys.modules["__main__"].__dict__
     from io import open_code
     be_normal = be_idle()
-    for name in filter(None, imports.split(",")):
-        __import__(name)
+    for name in imports.split(",") if imports else ("torch", "torch._dynamo"):
+        try:
+            __import__(name)
+        except ModuleNotFoundError:
+            if imports:
+                raise
     be_normal()
     connection.send(b"r")
 

@@ -13,9 +13,9 @@
 
 namespace muster::agent {
 
-/// Imported before the worker is known, names separated by commas.
-inline constexpr const char* standby_imports = "torch";
-
+/// `imports` are names of modules, separated by commas. Empty: torch and torch._dynamo, which the first DDP model or
+/// optimizer imports, if they are installed.
+///
 /// The command of the standby process for `worker`, whose argv is PYTHON -u SCRIPT ... or PYTHON -u -m MODULE ... Its
 /// descriptor 3 is a seqpacket socket: it sends "r" when it is ready, receives "t" with a worker's image
 /// (guardian_wire.h), stdout and stderr, and sends "g" when it is the worker.

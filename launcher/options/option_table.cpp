@@ -381,7 +381,7 @@ constexpr std::array rows{
               "Standby processes on this node that have imported torch and become the workers of the next restart, so that it does not wait for imports. auto: one per worker while memory allows. Python scripts and modules only. Each takes the memory of an imported torch.", "0",
               accept_warm_workers},
     OptionRow{"warm-imports", 0, Kind::value, Group::restarts, From::muster, true, "MODULES",
-              "With --warm-workers: modules that a standby process imports, separated by commas. Never the script itself.", "torch",
+              "With --warm-workers: modules that a standby process imports, separated by commas. The script itself is never imported.", "torch,torch._dynamo",
               accept_warm_imports},
     OptionRow{"signals-to-handle", 0, Kind::value, Group::restarts, From::torchrun, true, "NAMES",
               "Signals that stop the job and are forwarded to the workers.", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", accept_signals},

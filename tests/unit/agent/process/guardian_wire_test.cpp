@@ -34,7 +34,10 @@ std::vector<Message> one_of_each() {
             Stuck{{1, 2, 3}},
             ReserveForked{.pid = 5, .error_number = 11},
             Folder{"/tmp/torchelastic_x"},
-            FollowUp{.signal = 15, .idle_ns = 3, .busy_ns = 10}};
+            FollowUp{.signal = 15, .idle_ns = 3, .busy_ns = 10},
+            Spawn{.id = 9, .has_stderr = true, .stands_by = true, .standby = 8},
+            EndStandby{8},
+            StandbyReady{8}};
 }
 
 }  // namespace

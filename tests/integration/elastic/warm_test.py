@@ -1,0 +1,228 @@
+"""Warm workers: what a standby process has become equals a worker that was started normally, and one that fails delays
+nothing."""
+import json
+import os
+import pathlib
+import signal
+import sys
+import unittest
+
+from job import Job, wait_for
+
+# Writes what a script can see of its process, waits, and ends as WARM_END says in the last round.
+FACTS = """
+import json, multiprocessing, os, pickle, sys, threading, time
+class Thing: pass
+def facts():
+    main = sys.modules["__main__"]
+    status = [line for line in open("/proc/self/status") if line.startswith(("SigBlk", "SigIgn", "SigCgt", "Threads"))]
+    return {
+        "argv": sys.argv, "path": sys.path, "flags": str(sys.flags), "orig_argv": getattr(sys, "orig_argv", None),
+        "main": {name: "" if name in ("__builtins__", "__loader__") else repr(value).split(" at 0x")[0]
+                 for name, value in vars(main).items() if name.startswith("__")},
+        "names": sorted(vars(main)), "loader": type(vars(main)["__loader__"]).__name__,
+        "environ": dict(os.environ), "cwd": os.getcwd(), "leads": os.getpgrp() == os.getsid(0) == os.getpid(),
+        "ppid": os.getppid(), "policy": os.sched_getscheduler(0), "cpus": sorted(os.sched_getaffinity(0)),
+        "descriptors": sorted(os.listdir("/proc/self/fd")), "status": status,
+        "streams": [[s.name, s.encoding, s.errors, s.line_buffering, s.write_through, s.isatty(), type(s.buffer).__name__]
+                    for s in (sys.stdin, sys.stdout, sys.stderr)],
+        "kinds": [os.readlink(f"/proc/self/fd/{number}").split(":")[0] for number in (0, 1, 2)],
+        "hook": sys.excepthook is sys.__excepthook__, "threads": [t.name for t in threading.enumerate()],
+        "modules": sorted(set(sys.modules) - {"_socket", "warm_import"}), "warnings": sys.warnoptions, "x": sys._xoptions,
+        "pickled": type(pickle.loads(pickle.dumps(Thing()))) is Thing,
+    }
+def child(pipe):
+    pipe.send(pickle.dumps(Thing()).hex())
+if __name__ == "__main__":
+    found = facts()
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=child, args=(theirs,))
+    process.start()
+    found["spawned"] = ours.recv()
+    process.join()
+    path = f"facts.{os.environ['RANK']}.{os.environ['MUSTER_ROUND']}"
+    open(path + ".new", "w").write(json.dumps(found))
+    os.rename(path + ".new", path)
+    print("out", os.environ["RANK"])
+    while os.environ["MUSTER_ROUND"] == "0" or os.environ["WARM_END"] == "wait":
+        time.sleep(0.05)
+    if os.environ["WARM_END"] == "exit":
+        sys.exit(7)
+    def inner():
+        raise ValueError("planned")
+    inner()
+"""
+# Names that a round sets anew, whose values differ between two rounds as between two normal starts.
+PASSING = {"MASTER_PORT", "MUSTER_AGENT_SOCKET", "MUSTER_ROUND", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT"}
+
+
+def start(job, *entry, end="wait", imports="json", restarts=1, warm=("--warm-workers", "auto"), **extra):
+    (job.directory / "facts.py").write_text(FACTS)
+    (job.directory / "sub").mkdir(exist_ok=True)
+    return job.spawn("muster", "--nproc-per-node", 2, "--max-restarts", restarts, "--log-level", "info", *warm,
+                     "--warm-imports", imports, *(entry or ("facts.py", "a", "b c")), WARM_END=end,
+                     PYTHON_EXEC=sys.executable, PYTHONDONTWRITEBYTECODE="1", **extra)
+
+
+def err(launcher):
+    return launcher.err.read_text()
+
+
+def facts(job, rank, number):
+    path = job.directory / f"facts.{rank}.{number}"
+    return json.loads(wait_for(f"{path.name}", lambda: path.exists() and path.read_text()))
+
+
+def worker_pids(job, rank):
+    """Those that carry RANK; a standby process does not."""
+    return [pid for pid in job.processes() if f"RANK={rank}".encode() in environment(pid)
+            and job.parent(pid) in guardians(job)]
+
+
+def environment(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def name_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def guardians(job):
+    return [pid for pid in job.processes() if name_of(pid) == "muster-guardian"]
+
+
+def standbys(launcher):
+    return [int(line.split("(pid ")[1].split(")")[0]) for line in err(launcher).splitlines() if "is ready; it has" in line]
+
+
+def wait_ready(job, launcher, count):
+    try:
+        wait_for(f"{count} standby processes", lambda: len(standbys(launcher)) >= count)
+    except AssertionError as failure:
+        raise AssertionError(f"{failure}\n{job.story()}") from None
+    return standbys(launcher)
+
+
+def differences(before, after):
+    found = {key: (before[key], after[key]) for key in before if before[key] != after[key] and key != "environ"}
+    for name in before["environ"].keys() | after["environ"].keys():
+        values = before["environ"].get(name), after["environ"].get(name)
+        if values[0] != values[1] and name not in PASSING:
+            found[name] = values
+    return found
+
+
+class WarmWorkers(unittest.TestCase):
+    def restart(self, job, launcher):
+        """Kills a worker when the standby processes are ready; the pids of these."""
+        for rank in (0, 1):
+            facts(job, rank, 0)
+        ready = wait_ready(job, launcher, 2)
+        os.kill(wait_for("rank 0", lambda: worker_pids(job, 0))[0], signal.SIGKILL)
+        return ready
+
+    def test_a_warm_worker_sees_what_a_normal_one_sees(self):
+        for entry in (("./facts.py", "a", "b c"), ("sub/../facts.py",), ("-m", "facts", "a")):
+            with self.subTest(entry=entry), Job() as job:
+                launcher = start(job, *entry)
+                ready = self.restart(job, launcher)
+                for rank in (0, 1):
+                    self.assertEqual(differences(facts(job, rank, 0), facts(job, rank, 1)), {}, job.story())
+                self.assertTrue(set(ready) <= set(job.processes()), job.story())
+                self.assertNotIn("starts normally", err(launcher))
+                launcher.terminate()
+                job.expect_exit(launcher, 143)
+                job.expect_gone()
+
+    def test_tracebacks_and_exit_codes_are_those_of_a_normal_worker(self):
+        texts = []
+        for warm in (("--warm-workers", "2"), ()):
+            with Job() as job:
+                launcher = start(job, "facts.py", end="raise", warm=warm)
+                if warm:
+                    self.restart(job, launcher)
+                else:
+                    facts(job, 0, 0)
+                    facts(job, 1, 0)
+                    os.kill(wait_for("rank 0", lambda: worker_pids(job, 0))[0], signal.SIGKILL)
+                job.expect_exit(launcher, 1)
+                text = err(launcher).replace(str(job.directory), "DIR")
+                texts.append(text[text.index("Traceback"):text.index("ValueError: planned")].splitlines()[:7])
+                job.expect_gone()
+        self.assertEqual(texts[0][:4], texts[1][:4])
+        with Job() as job:
+            launcher = start(job, end="exit")
+            self.restart(job, launcher)
+            job.expect_exit(launcher, 7)
+            job.expect_gone()
+
+    def test_what_imports_print_comes_out_of_the_worker(self):
+        with Job() as job:
+            (job.directory / "warm_import.py").write_text("import sys\nprint('imported')\nprint('noisy', file=sys.stderr)\n")
+            launcher = start(job, "--log-dir", "logs", "-r", "3", "facts.py", imports="warm_import", end="exit")
+            self.restart(job, launcher)
+            job.expect_exit(launcher, 7)
+            for rank in (0, 1):
+                for name, first in (("stdout.log", "imported"), ("stderr.log", "noisy")):
+                    text = next((job.directory / "logs").rglob(f"attempt_1/{rank}/{name}")).read_text()
+                    self.assertIn(first, text.splitlines())
+
+    def test_a_standby_process_that_fails_delays_nothing_and_is_reported(self):
+        with self.subTest("stopped"), Job() as job:
+            launcher = start(job)
+            for rank in (0, 1):
+                facts(job, rank, 0)
+            ready = wait_ready(job, launcher, 2)
+            os.kill(ready[0], signal.SIGSTOP)
+            os.kill(ready[1], signal.SIGKILL)
+            wait_for("report of the end", lambda: "its standby process ended: signal 9" in err(launcher))
+            os.kill(worker_pids(job, 0)[0], signal.SIGKILL)
+            for rank in (0, 1):
+                self.assertEqual(differences(facts(job, rank, 0), facts(job, rank, 1)), {})
+            self.assertIn("local rank 1 starts normally: its standby process ended: signal 9", err(launcher))
+            wait_for("line", lambda: "local rank 0 was started normally: its standby process did not answer" in err(launcher))
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
+        with self.subTest("no such module"), Job() as job:
+            launcher = start(job, imports="no_such_module")
+            for rank in (0, 1):
+                facts(job, rank, 0)
+            wait_for("two ends", lambda: err(launcher).count("its standby process ended: exit code 1") >= 2)
+            os.kill(worker_pids(job, 0)[0], signal.SIGKILL)
+            facts(job, 0, 1)
+            line = "local rank 0, 1 starts normally: its standby process ended: exit code 1 (ModuleNotFoundError"
+            self.assertEqual(err(launcher).count(line), 1, err(launcher))
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+
+    def test_nothing_is_left_when_the_launcher_or_the_guardian_dies(self):
+        for victim in ("launcher", "guardian"):
+            with self.subTest(victim=victim), Job() as job:
+                launcher = start(job)
+                facts(job, 0, 0)
+                ready = wait_ready(job, launcher, 2)
+                pid = launcher.pid if victim == "launcher" else guardians(job)[0]
+                os.kill(pid, signal.SIGKILL)
+                wait_for("end of the standby processes", lambda: not set(ready) & set(job.processes()))
+                if victim == "guardian":
+                    facts(job, 0, 1)
+                    launcher.terminate()
+                    job.expect_exit(launcher, 143)
+                job.expect_gone()
+
+    def test_a_program_that_is_not_python_has_none(self):
+        with Job() as job:
+            launcher = job.spawn("muster", "--warm-workers", "auto", "--no-python", "true")
+            job.expect_exit(launcher, 0)
+            self.assertIn("--warm-workers has no effect", err(launcher))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

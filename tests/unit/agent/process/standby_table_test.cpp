@@ -1,0 +1,96 @@
+#include "agent/process/standby_table.h"
+
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::agent;
+
+namespace {
+
+WorkerCommand worker(std::uint32_t local_rank, std::vector<std::string> environment = {"OMP_NUM_THREADS=1", "RANK=0"}) {
+    WorkerCommand made;
+    made.local_rank = local_rank;
+    made.argv = {"python3", "-u", "train.py"};
+    made.environment = std::move(environment);
+    return made;
+}
+
+/// A table whose standby process 7, for local rank 0, is ready.
+StandbyTable ready_table() {
+    StandbyTable table(1);
+    CHECK(table.take(worker(0), Instant{}).id == 0);
+    table.started(0, 7, Instant{});
+    table.ready(7);
+    return table;
+}
+
+}  // namespace
+
+TEST_CASE("nothing is expected of a standby process at the first start of a worker") {
+    StandbyTable table(1);
+    const auto choice = table.take(worker(0), Instant{});
+    CHECK(choice.id == 0);
+    CHECK(choice.why_not.empty());
+    CHECK(table.next(Instant{}));
+}
+
+TEST_CASE("a ready standby process becomes the worker of another round, once") {
+    auto table = ready_table();
+    CHECK(table.take(worker(0, {"OMP_NUM_THREADS=1", "RANK=3"}), Instant{}).id == 7);
+    const auto again = table.take(worker(0), Instant{});
+    CHECK(again.id == 0);
+    CHECK(again.why_not == "its standby process was not started yet");
+}
+
+TEST_CASE("a variable that an import may have read discards the standby process") {
+    auto table = ready_table();
+    const auto choice = table.take(worker(0, {"OMP_NUM_THREADS=2", "RANK=0"}), Instant{});
+    CHECK(choice.id == 0);
+    CHECK(choice.discarded == 7);
+    CHECK(choice.why_not == "its environment differs in OMP_NUM_THREADS");
+}
+
+TEST_CASE("a variable that is new or gone, another command and other CPUs discard it too") {
+    auto other = worker(0);
+    SECTION("new") { other.environment.emplace_back("CUDA_VISIBLE_DEVICES=0"); }
+    SECTION("gone") { other.environment = {"RANK=0"}; }
+    SECTION("command") { other.argv.emplace_back("--fast"); }
+    SECTION("CPUs") { other.cpus = {1}; }
+    SECTION("signal") { other.ignored_signal = 10; }
+    auto table = ready_table();
+    CHECK(table.take(other, Instant{}).discarded == 7);
+}
+
+TEST_CASE("one that imports is left alone until it counts as hung") {
+    StandbyTable table(2);
+    table.take(worker(0), Instant{});
+    table.take(worker(1), Instant{});
+    table.started(0, 7, Instant{});
+    CHECK_FALSE(table.next(Instant{} + standby_import_max - 1s));
+    REQUIRE(table.next(Instant{} + standby_import_max));
+    CHECK(table.next(Instant{} + standby_import_max)->local_rank == 1);
+
+    const auto early = table.take(worker(0), Instant{} + 5s);
+    CHECK(early.id == 0);
+    CHECK(early.discarded == 0);
+    CHECK(early.why_not == "its standby process is still importing after 5 s");
+    CHECK(table.take(worker(0), Instant{} + standby_import_max).discarded == 7);
+}
+
+TEST_CASE("one that failed is not tried again before the next restart, whose line has the reason") {
+    auto table = ready_table();
+    CHECK(table.ended(7, "its standby process ended: exit code 1"));
+    CHECK_FALSE(table.ended(8, "it is not known"));
+    CHECK_FALSE(table.next(Instant{}));
+    CHECK(table.take(worker(0), Instant{}).why_not == "its standby process ended: exit code 1");
+    CHECK(table.next(Instant{}));
+}
+
+TEST_CASE("only local ranks below the count have one, and none after clear") {
+    StandbyTable table(1);
+    table.take(worker(1), Instant{});
+    CHECK_FALSE(table.next(Instant{}));
+    table.take(worker(0), Instant{});
+    table.clear();
+    CHECK_FALSE(table.next(Instant{}));
+}
