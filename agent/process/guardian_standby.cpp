@@ -44,8 +44,7 @@ void GuardianLoop::start_standby(const wire::Spawn& spawn, std::vector<FileDescr
     int ends[2] = {-1, -1};
     SpawnResult result;
     if (cgroup_) ::mkdir(standby_cgroup().c_str(), 0755);  // may be there
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-        result.failure = {errno, "socketpair"};
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) result.failure = {errno, "socketpair"};
     FileDescriptor own(ends[0]);
     const FileDescriptor childs(ends[1]);
     if (own.valid()) result = try_spawn(spawn, fds, childs.get());
@@ -78,6 +77,7 @@ void GuardianLoop::end_standby(std::uint64_t id) {
     const auto at = std::chrono::steady_clock::now().time_since_epoch().count();
     std::erase_if(standbys_, [&](const Standby& standby) {
         if (id != 0 && standby.id != id) return false;
+        children_left_ = true;  // until it has been reaped, and what it has started
         ::kill(standby.pid, SIGKILL);
         if (cgroup_) kill_cgroup(cat(standby_cgroup(), '/', standby.id));
         send(wire::Ended{.id = standby.id, .pid = standby.pid, .end = Signaled{.signal = SIGKILL}, .at_ns = at});
@@ -157,9 +157,8 @@ bool GuardianLoop::has_other_children() const {
         });
     }
     const auto all = all_processes();  // not every kernel has that file
-    return std::any_of(all.begin(), all.end(), [&](const ProcessFacts& facts) {
-        return facts.parent == ::getpid() && !is_standby(facts.pid);
-    });
+    return std::any_of(all.begin(), all.end(),
+                       [&](const ProcessFacts& facts) { return facts.parent == ::getpid() && !is_standby(facts.pid); });
 }
 
 }  // namespace muster::agent

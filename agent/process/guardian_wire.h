@@ -106,8 +106,9 @@ struct ReserveForked {
     std::int32_t error_number = 0;
 };
 
-using Message = std::variant<Spawn, Signal, SignalGroup, Kill, Feed, DeathNotice, Quit, ForkReserve, Serve, Spawned,
-                             Ended, GroupEmptied, Emptied, Stuck, ReserveForked, Folder, FollowUp, EndStandby, StandbyReady>;
+using Message =
+    std::variant<Spawn, Signal, SignalGroup, Kill, Feed, DeathNotice, Quit, ForkReserve, Serve, Spawned, Ended,
+                 GroupEmptied, Emptied, Stuck, ReserveForked, Folder, FollowUp, EndStandby, StandbyReady>;
 
 std::string encode(const Message& message);
 /// Empty for anything that encode() cannot have made.

@@ -2,8 +2,8 @@
 // because muster's own package may not be installed for the user's interpreter.
 //
 // The worker's program must not notice: __main__, sys.argv, sys.path, os.environ, streams and tracebacks are those of a
-// normal start. What differs: two outer frames ("<string>") in a dump of stacks and in inspect.stack(), modules that are
-// imported already, the age of the process, /proc/PID/cmdline and /proc/PID/environ.
+// normal start. What differs: two outer frames ("<string>") in a dump of stacks and in inspect.stack(), modules that
+// are imported already, the age of the process, /proc/PID/cmdline and /proc/PID/environ.
 #pragma once
 
 #include <string>

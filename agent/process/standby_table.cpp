@@ -42,6 +42,10 @@ std::vector<std::string> lasting_environment(const WorkerCommand& command) {
 StandbyTable::Choice StandbyTable::take(const WorkerCommand& command, Instant now) {
     Choice choice;
     if (command.local_rank >= count_) return choice;
+    // Its socket is served from the end of `import torch` on, and belongs to a round.
+    if (std::ranges::any_of(command.environment,
+                            [](const auto& one) { return one.starts_with("MUSTER_TORCH_SOCKET="); }))
+        return choice;
     auto& slot = slots_[command.local_rank];
     const bool expected = slot.is_next;
     slot.worker = command;

@@ -25,9 +25,9 @@ class StandbyTable {
     explicit StandbyTable(std::uint32_t count) : count_(count) {}
 
     struct Choice {
-        std::uint64_t id = 0;        ///< The standby process that becomes the worker. 0: none.
-        std::uint64_t discarded = 0; ///< One that is of no use any more: to be ended. 0: none.
-        std::string why_not;         ///< Set if id is 0 and one was expected.
+        std::uint64_t id = 0;         ///< The standby process that becomes the worker. 0: none.
+        std::uint64_t discarded = 0;  ///< One that is of no use any more: to be ended. 0: none.
+        std::string why_not;          ///< Set if id is 0 and one was expected.
     };
     /// A worker is to be started now with this command, which is remembered for the next standby process.
     Choice take(const WorkerCommand& command, Instant now);
@@ -47,10 +47,10 @@ class StandbyTable {
         State state = State::none;
         std::uint64_t id = 0;
         Instant since = {};
-        std::string why;         ///< Of `failed`.
-        WorkerCommand standby;   ///< What it was started for.
-        WorkerCommand worker;    ///< The last worker.
-        bool is_next = false;    ///< False until a worker of this round has been started.
+        std::string why;        ///< Of `failed`.
+        WorkerCommand standby;  ///< What it was started for.
+        WorkerCommand worker;   ///< The last worker.
+        bool is_next = false;   ///< False until a worker of this round has been started.
     };
     std::uint32_t count_;
     std::map<std::uint32_t, Slot> slots_;

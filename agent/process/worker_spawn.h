@@ -30,9 +30,9 @@ struct SpawnResult {
 
 /// Forks and returns at once: an exec can take long (a program on a network disk), and the guardian must be able to
 /// kill meanwhile. The worker gets a session and a process group of its own, an empty signal mask, every signal
-/// at its default but the image's ignored one, no descriptors but 0, 1 and 2 (and a standby process 3), and is killed when the caller dies. A
-/// name without '/' is searched in PATH of the *worker's* environment, as Python's subprocess does for torchrun; a file
-/// without a known format is refused (ENOEXEC), not given to a shell.
+/// at its default but the image's ignored one, no descriptors but 0, 1 and 2 (and a standby process 3), and is killed
+/// when the caller dies. A name without '/' is searched in PATH of the *worker's* environment, as Python's subprocess
+/// does for torchrun; a file without a known format is refused (ENOEXEC), not given to a shell.
 SpawnResult spawn_worker(const SpawnRequest& request);
 
 enum class SpawnState {

@@ -131,10 +131,19 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
 }
 
 const std::vector<std::string>& variables_of_a_round() {
-    static const std::vector<std::string> names{
-        "RANK",        "WORLD_SIZE",  "GROUP_RANK",   "ROLE_RANK",        "GROUP_WORLD_SIZE",
-        "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MUSTER_ROUND", "MUSTER_AGENT_SOCKET",
-        "MUSTER_SNAPSHOTS", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE"};
+    static const std::vector<std::string> names{"RANK",
+                                                "WORLD_SIZE",
+                                                "GROUP_RANK",
+                                                "ROLE_RANK",
+                                                "GROUP_WORLD_SIZE",
+                                                "ROLE_WORLD_SIZE",
+                                                "MASTER_ADDR",
+                                                "MASTER_PORT",
+                                                "MUSTER_ROUND",
+                                                "MUSTER_AGENT_SOCKET",
+                                                "MUSTER_SNAPSHOTS",
+                                                "TORCHELASTIC_RESTART_COUNT",
+                                                "TORCHELASTIC_ERROR_FILE"};
     return names;
 }
 

@@ -129,10 +129,10 @@ struct LaunchConfig {
                                    ///< 0: never. Longer than the pauses of a normal step.
     std::vector<int> handled_signals;                                    ///< Default: SIGTERM, SIGINT, SIGHUP, SIGQUIT.
     std::string handled_signal_names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< As exported to the workers.
-    std::uint32_t warm_workers = 0;      ///< --warm-workers: standby processes of this node. 0: none.
-    bool warm_by_memory = false;         ///< --warm-workers auto: one for each worker, as far as memory allows.
-    std::string warm_imports;            ///< --warm-imports, separated by commas. Empty: torch, if it is installed.
-    int preemption_signal = 0;  ///< Sent to any agent, it gives a notice to all workers of the job. 0: none.
+    std::uint32_t warm_workers = 0;  ///< --warm-workers: standby processes of this node. 0: none.
+    bool warm_by_memory = false;     ///< --warm-workers auto: one for each worker, as far as memory allows.
+    std::string warm_imports;        ///< --warm-imports, separated by commas. Empty: torch, if it is installed.
+    int preemption_signal = 0;       ///< Sent to any agent, it gives a notice to all workers of the job. 0: none.
     /// --allow-faults: muster fault may kill this node's workers, its agent and its daemon.
     bool allow_faults = false;
     ExitCodeStyle exit_codes = ExitCodeStyle::muster;

@@ -241,8 +241,8 @@ std::variant<Entry, NotRunnable> python_entry(const LaunchConfig& config, std::v
     // A compiled file, an archive and a directory are left to the interpreter, as is what a shell starts.
     const bool is_text = !is_directory(config.script) && !config.script.ends_with(".pyc") &&
                          start_of(config.script).find('\0') == std::string::npos;
-    entry.may_be_warm = !config.local_rank_argument && (config.entry == EntryKind::module ||
-                                                        (config.entry == EntryKind::by_content && is_text));
+    entry.may_be_warm = !config.local_rank_argument &&
+                        (config.entry == EntryKind::module || (config.entry == EntryKind::by_content && is_text));
     return entry;
 }
 

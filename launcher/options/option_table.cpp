@@ -115,7 +115,8 @@ Accepted accept_warm_workers(std::string_view value, Settings& settings) {
     config.warm_workers = config.warm_by_memory ? native::slots_max : 0;
     if (config.warm_by_memory) return std::nullopt;
     const auto number = whole_number(value, 0, native::slots_max);
-    if (!number) return cat("a number from 0 to ", native::slots_max, ", or auto", nearest_in_brackets(value, {"auto"}));
+    if (!number)
+        return cat("a number from 0 to ", native::slots_max, ", or auto", nearest_in_brackets(value, {"auto"}));
     config.warm_workers = static_cast<std::uint32_t>(*number);
     return std::nullopt;
 }
@@ -123,7 +124,8 @@ Accepted accept_warm_workers(std::string_view value, Settings& settings) {
 Accepted accept_warm_imports(std::string_view value, Settings& settings) {
     constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
     for (const auto name : split(value, ','))
-        if (name.empty() || name.find_first_not_of(letters) != std::string_view::npos) return "names of modules, e.g. torch or torch,transformers";
+        if (name.empty() || name.find_first_not_of(letters) != std::string_view::npos)
+            return "names of modules, e.g. torch or torch,transformers";
     settings.config.warm_imports = value;
     return std::nullopt;
 }

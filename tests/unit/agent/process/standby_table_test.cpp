@@ -52,11 +52,21 @@ TEST_CASE("a variable that an import may have read discards the standby process"
 
 TEST_CASE("a variable that is new or gone, another command and other CPUs discard it too") {
     auto other = worker(0);
-    SECTION("new") { other.environment.emplace_back("CUDA_VISIBLE_DEVICES=0"); }
-    SECTION("gone") { other.environment = {"RANK=0"}; }
-    SECTION("command") { other.argv.emplace_back("--fast"); }
-    SECTION("CPUs") { other.cpus = {1}; }
-    SECTION("signal") { other.ignored_signal = 10; }
+    SECTION("new") {
+        other.environment.emplace_back("CUDA_VISIBLE_DEVICES=0");
+    }
+    SECTION("gone") {
+        other.environment = {"RANK=0"};
+    }
+    SECTION("command") {
+        other.argv.emplace_back("--fast");
+    }
+    SECTION("CPUs") {
+        other.cpus = {1};
+    }
+    SECTION("signal") {
+        other.ignored_signal = 10;
+    }
     auto table = ready_table();
     CHECK(table.take(other, Instant{}).discarded == 7);
 }

@@ -49,6 +49,8 @@ std::string sample_value(std::string_view name) {
                                                                  {"preemption-signal", "SIGUSR1"},
                                                                  {"shutdown-timeout", "7"},
                                                                  {"hang-timeout", "5"},
+                                                                 {"warm-workers", "2"},
+                                                                 {"warm-imports", "torch,a.b"},
                                                                  {"signals-to-handle", "SIGTERM"},
                                                                  {"config", "muster.conf"},
                                                                  {"from", "none"},
