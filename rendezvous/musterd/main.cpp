@@ -90,8 +90,9 @@ struct StateOptions {
 /// Opens the state and loads what an earlier daemon kept there.
 Result<std::unique_ptr<rendezvous::StateStore>> open_state(const StateOptions& where, rendezvous::EventLoop& loop,
                                                            rendezvous::DaemonConfig& config) {
-    auto opened = rendezvous::open_state(where.place, where.tls, where.login, where.self,
-                                         [&loop](std::function<void()> work) { loop.post(std::move(work)); });
+    auto opened =
+        rendezvous::open_state(where.place, where.tls, where.login, rendezvous::record_keys(config.keys, {}),
+                               where.self, [&loop](std::function<void()> work) { loop.post(std::move(work)); });
     if (!opened) return opened.error();
     config.server.keep_records = opened->keeps_records;
     config.server.to_wall_clock =
