@@ -20,7 +20,7 @@ constexpr std::size_t tail_bytes_min = 16 * 1024;
 constexpr std::size_t tail_growth = 4;
 constexpr std::size_t tail_growth_bytes_min = 64 * 1024;
 
-// What a connection's buffer may keep between requests. It is not charged, and there are 65,536 connections.
+// What a connection's buffer may keep between requests. It is not charged, and there may be 80,000 connections.
 constexpr std::size_t kept_buffer_bytes = 256;
 
 void shrink(std::string& buffer) {
