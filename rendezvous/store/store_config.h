@@ -32,8 +32,11 @@ struct StoreConfig {
     /// what their limit of open files allows.
     std::size_t connection_count_max = 1'000'000;
 
-    /// (connection, missing key) pairs parked at one time. 80,000 ranks that wait for 625 NCCL ids are 50,000,000. Their
-    /// memory, 32 bytes each, is charged.
+    /// Clients of relays: these have no descriptor. 20,000 nodes with 16 workers and two connections each fit.
+    std::size_t relayed_count_max = 1'000'000;
+
+    /// (connection, missing key) pairs parked at one time. 80,000 ranks that wait for 625 NCCL ids are 50,000,000.
+    /// Their memory, 32 bytes each, is charged.
     std::size_t wait_count_max = 64'000'000;
 
     /// A connection with more unwritten replies than this is not served further until they have gone out, so that a
