@@ -54,6 +54,8 @@ void set_store(Variables& variables, const WorkerSpec& spec, const native::Assig
     set(variables, "MASTER_ADDR", fixed ? spec.master_address : assignment.store_addresses.front());
     set_number(variables, "MASTER_PORT", fixed ? spec.master_port : assignment.store_port);
     set(variables, "TORCHELASTIC_USE_AGENT_STORE", spec.agent_store ? "True" : "False");
+    variables.erase("MUSTER_STORE_ADDR");
+    if (!spec.relayed_store.empty()) set(variables, "MUSTER_STORE_ADDR", spec.relayed_store);
 }
 
 void set_torch_hook(Variables& variables, const WorkerFiles& files) {
@@ -75,10 +77,10 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
                          ": the node of group rank 0 has no address for its store; set one with "
                          "--local-addr")};
     Variables variables = spec.environment;
-    // These files are the agent's: workers run code of many authors under the same user.
-    variables.erase("MUSTER_SECRET_FILE");
-    variables.erase("MUSTER_KEY");
-    variables.erase("MUSTER_ETCD_LOGIN_FILE");
+    // These are the agent's: workers run code of many authors under the same user.
+    for (const char* name :
+         {"MUSTER_SECRET_FILE", "MUSTER_KEY", "MUSTER_KEY_OLD", "MUSTER_ETCD_LOGIN_FILE", "CREDENTIALS_DIRECTORY"})
+        variables.erase(name);
     if (spec.virtual_local_rank) {
         auto device = visible_device(variables, local_rank);
         if (device.has_error()) return device.error();
@@ -116,7 +118,7 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
     set_number(variables, "MUSTER_ROUND", assignment.round);
     variables.erase("MUSTER_SNAPSHOTS");
     if (files.snapshot_count > 0 && !files.agent_socket.empty())
-        set_number(variables, "MUSTER_SNAPSHOTS", files.snapshot_count);
+        set_number(variables, "MUSTER_SNAPSHOTS", "MUSTER_STORE_ADDR", files.snapshot_count);
     variables.erase("MUSTER_RANKS_SECURITY");
     if (files.has_ranks_key) set(variables, "MUSTER_RANKS_SECURITY", spec.wire_security);
     if (files.agent_socket.empty())

@@ -1,6 +1,7 @@
 #include "launcher/node/round_stores.h"
 
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/net/listener.h"
 
 namespace muster::launcher {
@@ -16,6 +17,7 @@ RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing) : plumbi
     listen_.local_users = config.local_users;
     listen_.sources = config.allow_from;
     is_open_ = config.insecure;
+    relays_ = config.store_relay;
 }
 
 Result<agent::RoundPorts> RoundStores::open() {
@@ -28,6 +30,9 @@ Result<agent::RoundPorts> RoundStores::open() {
     if (!opened) return opened.error();
     store_ = std::move(*opened);
     agent::RoundPorts ports{.store = serves_workers_ ? store_->port() : std::uint16_t{0}, .peer = store_->port()};
+    // Anew for each round: an interface may have come or got another address.
+    for (const auto& own : known_elsewhere(list_own_addresses()))
+        if (!own.is_loopback) ports.sources.push_back(own.address.numeric());
     // The port of a node without a store is for questions alone, also between rounds.
     if (!serves_workers_)
         if (auto serving = store_->serve({.store = false, .clients = {}}); !serving) return serving.error();
@@ -48,7 +53,22 @@ void RoundStores::serve(const native::Assigned& assigned) {
         log(LogLevel::error, serving.error().context);
 }
 
+std::optional<Endpoint> RoundStores::relay(const Endpoint& store) {
+    if (!relays_) return std::nullopt;
+    rendezvous::StoreRelayConfig config;
+    config.store = store;
+    config.local_users = listen_.local_users;
+    auto opened = rendezvous::StoreRelay::open(plumbing_.loop, config);
+    if (!opened) {
+        log(LogLevel::warning, "--store-relay: ", opened.error().context, "; the workers connect to the store itself");
+        return std::nullopt;
+    }
+    relay_ = std::move(*opened);
+    return Endpoint{"127.0.0.1", relay_->port()};
+}
+
 void RoundStores::close() {
+    relay_.reset();
     store_.reset();
 }
 

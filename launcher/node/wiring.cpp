@@ -196,7 +196,7 @@ int launch(Launch launch, Environment environment) {
         return refuse(exit_codes::usage, devices.error().context, style);
     if (const auto placed = resolve_placement(config, environment); !placed)
         return refuse(exit_codes::usage, placed.error().context, style);
-    if (const auto enough = check_open_files(config.workers_per_node); !enough)
+    if (const auto enough = check_open_files(config); !enough)
         return refuse(exit_codes::internal, enough.error().context, style);
     if (const auto trouble = checkpoint_trouble(config); !trouble.empty())
         return refuse(exit_codes::configuration, trouble, style);
@@ -210,7 +210,7 @@ int launch(Launch launch, Environment environment) {
                                        .unsaved = run.unsaved(),
                                        .job_is_named = config.named_job != "none",
                                        .entry = std::string(base_name(config.script)),
-                                       .authentication = std::string(authentication(config))};
+                                       .authentication = run.authentication()};
     if (const auto* not_launched = std::get_if<NotLaunched>(&result)) {
         const int code = refuse(not_launched->exit_code, not_launched->why, style);
         leave_report(report_file, agent::report_file(context, code, not_launched->why));
