@@ -118,7 +118,7 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
     set_number(variables, "MUSTER_ROUND", assignment.round);
     variables.erase("MUSTER_SNAPSHOTS");
     if (files.snapshot_count > 0 && !files.agent_socket.empty())
-        set_number(variables, "MUSTER_SNAPSHOTS", "MUSTER_STORE_ADDR", files.snapshot_count);
+        set_number(variables, "MUSTER_SNAPSHOTS", files.snapshot_count);
     variables.erase("MUSTER_RANKS_SECURITY");
     if (files.has_ranks_key) set(variables, "MUSTER_RANKS_SECURITY", spec.wire_security);
     if (files.agent_socket.empty())
@@ -143,6 +143,7 @@ const std::vector<std::string>& variables_of_a_round() {
                                                 "MASTER_PORT",
                                                 "MUSTER_ROUND",
                                                 "MUSTER_AGENT_SOCKET",
+                                                "MUSTER_STORE_ADDR",
                                                 "MUSTER_SNAPSHOTS",
                                                 "TORCHELASTIC_RESTART_COUNT",
                                                 "TORCHELASTIC_ERROR_FILE"};
