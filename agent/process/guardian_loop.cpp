@@ -267,6 +267,7 @@ void GuardianLoop::report_end(pid_t pid, const WorkerEnd& end, Instant now) {
         report_standby_end(pid, end, now);  // else adopted
         return;
     }
+    if (worker->takeover) worker->takeover->reaped = true;
     check_start(*worker);
     if (worker->takeover && !killing_) start_normally(*worker);
     if (worker->pid != pid) {  // a standby process that a normal start has replaced, or was to replace

@@ -39,6 +39,7 @@ class GuardianLoop {
         guardian_wire::Spawn spawn;
         std::vector<FileDescriptor> fds;
         Instant until;
+        bool reaped = false;  ///< The standby process is gone, and its number may be another's.
     };
     /// A process that has imported what a worker imports, or is about to. It belongs to no round.
     struct Standby {

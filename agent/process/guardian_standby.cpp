@@ -111,7 +111,7 @@ bool GuardianLoop::take_over(const wire::Spawn& spawn, std::vector<FileDescripto
         return false;
     }
     if (cgroup_) remove_cgroup(cat(standby_cgroup(), '/', standby->id));
-    Takeover takeover{spawn, std::move(fds), std::chrono::steady_clock::now() + takeover_max};
+    Takeover takeover{spawn, std::move(fds), std::chrono::steady_clock::now() + takeover_max, false};
     workers_.push_back({spawn.id, standby->pid, std::move(standby->socket), {}, std::move(takeover)});
     standbys_.erase(standby);
     children_left_ = true;
@@ -133,7 +133,7 @@ void GuardianLoop::end_takeover(Worker& worker) {
 }
 
 void GuardianLoop::start_normally(Worker& worker) {
-    ::kill(worker.pid, SIGKILL);  // reaped as a process that is not known
+    if (!worker.takeover->reaped) ::kill(worker.pid, SIGKILL);  // reaped as a process that is not known
     auto takeover = std::move(*worker.takeover);
     worker.takeover.reset();
     auto result = try_spawn(takeover.spawn, takeover.fds);
