@@ -143,6 +143,7 @@ const std::vector<std::string>& variables_of_a_round() {
                                                 "MASTER_PORT",
                                                 "MUSTER_ROUND",
                                                 "MUSTER_AGENT_SOCKET",
+                                                "MUSTER_AGENT_TOKEN",
                                                 "MUSTER_STORE_ADDR",
                                                 "MUSTER_SNAPSHOTS",
                                                 "TORCHELASTIC_RESTART_COUNT",

@@ -53,7 +53,7 @@ if __name__ == "__main__":
     inner()
 """
 # Names that a round sets anew, whose values differ between two rounds as between two normal starts.
-PASSING = {"MASTER_PORT", "MUSTER_AGENT_SOCKET", "MUSTER_ROUND", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT"}
+PASSING = {"MASTER_PORT", "MUSTER_AGENT_SOCKET", "MUSTER_AGENT_TOKEN", "MUSTER_ROUND", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT"}
 
 
 def start(job, *entry, end="wait", imports="json", restarts=1, warm=("--warm-workers", "auto"), **extra):
