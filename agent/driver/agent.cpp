@@ -151,7 +151,10 @@ void Agent::Driver::on_daemon_message(native::Message message) {
     auto* assignment = std::get_if<native::Assigned>(&message);
     if (assignment != nullptr) stores_.serve(*assignment);
     if (assignment != nullptr && assignment->group_world_size > 1) return find_store(std::move(*assignment));
-    if (assignment != nullptr) config_.workers.interface.clear();  // nobody is there to be led to
+    if (assignment != nullptr) {  // nobody is there to be led to
+        config_.workers.interface.clear();
+        config_.workers.relayed_store.clear();
+    }
     happen(DaemonMessage{std::move(message)});
 }
 
@@ -174,10 +177,23 @@ void Agent::Driver::find_store(native::Assigned assignment) {
         const bool is_name = !is_loopback(asked_master_) && !SocketAddress::from_numeric(asked_master_, 0);
         if (!found.address.empty() && fixed && is_name) spec.master_address = found.address;
         if (!found.address.empty() && !fixed) assignment.store_addresses = {found.address};
+        if (!fixed) relay_store(assignment);
         spec.interface = found.interface;
         if (!found.trouble.empty() && agent_.on_progress) agent_.on_progress(found.trouble);
         happen(DaemonMessage{std::move(assignment)});
     });
+}
+
+/// Sends this node's workers to its relay, if it has one.
+void Agent::Driver::relay_store(native::Assigned& assignment) {
+    config_.workers.relayed_store.clear();
+    if (assignment.group_rank == 0 || assignment.store_addresses.empty()) return;
+    const Endpoint store{assignment.store_addresses.front(), assignment.store_port};
+    const auto relay = stores_.relay(store);
+    if (!relay) return;
+    config_.workers.relayed_store = store.host;
+    assignment.store_addresses = {relay->host};
+    assignment.store_port = relay->port;
 }
 
 void Agent::Driver::happen(SupervisorEvent event) {

@@ -53,6 +53,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
 
     void on_daemon_message(native::Message message);
     void find_store(native::Assigned assignment);
+    void relay_store(native::Assigned& assignment);
     void happen(SupervisorEvent event);
     void host_said(ProcessEvent event);
     static Instant now() { return std::chrono::steady_clock::now(); }

@@ -1,7 +1,10 @@
 // The agent's interface to the workers' store of one round: opened before a join, closed after the round.
 #pragma once
 
+#include <optional>
+
 #include "agent/supervision/supervisor.h"
+#include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
 
 namespace muster::agent {
@@ -20,6 +23,9 @@ class RoundStoreHost {
     /// The round is sealed, and `assigned` is this node's part: its store begins to serve the round's nodes, if it is
     /// the round's. Nothing happens if none is open.
     virtual void serve(const native::Assigned& assigned) = 0;
+    /// The round's store is at `store`, on another node. Where this node's workers shall connect instead: a relay of
+    /// this node (--store-relay), until close(). Empty: to the store itself.
+    virtual std::optional<Endpoint> relay(const Endpoint& store) = 0;
     /// Closes the listener and every connection to it, and forgets all keys. Nothing happens if none is open.
     virtual void close() = 0;
 };

@@ -54,6 +54,8 @@ void set_store(Variables& variables, const WorkerSpec& spec, const native::Assig
     set(variables, "MASTER_ADDR", fixed ? spec.master_address : assignment.store_addresses.front());
     set_number(variables, "MASTER_PORT", fixed ? spec.master_port : assignment.store_port);
     set(variables, "TORCHELASTIC_USE_AGENT_STORE", spec.agent_store ? "True" : "False");
+    variables.erase("MUSTER_STORE_ADDR");
+    if (!spec.relayed_store.empty()) set(variables, "MUSTER_STORE_ADDR", spec.relayed_store);
 }
 
 void set_torch_hook(Variables& variables, const WorkerFiles& files) {

@@ -10,6 +10,7 @@
 //   MUSTER_SNAPSHOTS      how many snapshots the channel will offer, which a worker in this place has given; else not
 //                         set
 //   MUSTER_AGENT_SOCKET   the agent-worker channel (rendezvous/wire/local), where there is one
+//   MUSTER_STORE_ADDR     the address of the round's store, where MASTER_ADDR is this node's relay; else not set
 //   MUSTER_RANKS_SECURITY "auth" or "encrypt" (--wire-security), where the job has a key: the channel gives the workers
 //                         theirs, and they meet nobody without it; else not set
 #pragma once
@@ -50,6 +51,9 @@ struct WorkerSpec {
     /// would take the address of the host's name, which may be 127.0.1.1, or none, or a slow name service's. Empty: not
     /// known.
     std::string interface;
+    /// MUSTER_STORE_ADDR: the numeric address of the round's store, where MASTER_ADDR is that of this node's relay
+    /// (--store-relay). Empty: there is none.
+    std::string relayed_store;
     std::string wire_security = "auth";  ///< MUSTER_RANKS_SECURITY where workers have a key.
     int preemption_signal = 0;           ///< MUSTER_PREEMPTION_SIGNAL: the runtime handles it. 0: none.
     std::string handled_signal_names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";

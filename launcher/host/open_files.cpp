@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/kernel/open_files.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/servers/service.h"
 
 namespace muster::launcher {
 
@@ -18,10 +18,18 @@ namespace {
 constexpr std::size_t kept = 32;        // event loops, ports, the guardian, the first connections of a daemon
 constexpr std::size_t per_worker = 10;  // both ends of pipes during the start, log files, the channel, the store client
 
+/// Connections that this node's store has, if it gets the round's: one of each worker, or of each other node's relay.
+std::size_t store_clients(const LaunchConfig& config) {
+    const bool may_have_store = config.backend == Backend::c10d ? config.share_store : config.node_rank == 0;
+    if (may_have_store && config.store_relay) return std::size_t{config.nodes_min} - 1 + config.workers_per_node;
+    return may_have_store ? std::size_t{config.nodes_min} * config.workers_per_node : 0;
+}
+
 }  // namespace
 
-Result<void> check_open_files(std::uint32_t worker_count) {
-    const auto limit = rendezvous::raise_open_files_limit();
+Result<void> check_open_files(const LaunchConfig& config) {
+    const auto worker_count = config.workers_per_node;
+    const auto limit = raise_open_files_limit();
     const auto needed = kept + per_worker * worker_count;
     std::vector<FileDescriptor> taken;
     taken.reserve(needed);
@@ -33,7 +41,17 @@ Result<void> check_open_files(std::uint32_t worker_count) {
                          worker_count == 1 ? " worker needs " : " workers need ", needed, " descriptors, but ",
                          taken.size() - 1, " are available; raise the limit of ", limit, " (ulimit -n)")};
     }
-    return {};
+    const auto clients = store_clients(config);
+    if (clients + descriptors_kept <= limit) return {};
+    const auto enough = clients + config.nodes_min + needed;
+    const bool may_relay = config.backend == Backend::c10d && !config.store_relay;
+    return Error{Errc::limit_exceeded,
+                 cat("cannot open enough files: the workers' store needs ", clients, " connections (", config.nodes_min,
+                     " nodes with ", worker_count, worker_count == 1 ? " worker" : " workers",
+                     " each), but the limit of open files is ", limit,
+                     " (RLIMIT_NOFILE, hard). Raise it on every node: run `ulimit -n ", enough,
+                     "` as root in the shell that starts muster, or write LimitNOFILE=", enough, " into its unit",
+                     may_relay ? "; or let the workers of a node share a connection (--store-relay)" : "")};
 }
 
 }  // namespace muster::launcher

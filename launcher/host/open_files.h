@@ -1,16 +1,17 @@
 // Checks before a run that enough file descriptors are available.
 #pragma once
 
-#include <cstdint>
-
+#include "launcher/config/launch_config.h"
 #include "rendezvous/base/error.h"
 
 namespace muster::launcher {
 
-/// Raises this process's limit of open files as far as the host allows, and checks that a run with this number of
-/// workers has enough descriptors. Without one for its connection an agent would retry until the join timeout. The
-/// error has the available number and how to raise it. Call it after the fork of the guardian, so that workers keep the
-/// user's limit.
-Result<void> check_open_files(std::uint32_t worker_count);
+/// Raises this process's limit of open files as far as the host allows, and checks that this node's workers have enough
+/// descriptors, and that the workers' store has one for each worker of the job's minimum of nodes. Without one for its
+/// connection an agent or a worker would retry until its timeout. Each node checks the second, because each may get the
+/// store in a later round; with the static back end the node with rank 0 does. The error has the numbers and how to
+/// raise the limit. Call it after the fork of the guardian, so that workers keep the user's limit, and after
+/// resolve_worker_count().
+Result<void> check_open_files(const LaunchConfig& config);
 
 }  // namespace muster::launcher

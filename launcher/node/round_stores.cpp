@@ -17,6 +17,7 @@ RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing) : plumbi
     listen_.local_users = config.local_users;
     listen_.sources = config.allow_from;
     is_open_ = config.insecure;
+    relays_ = config.store_relay;
 }
 
 Result<agent::RoundPorts> RoundStores::open() {
@@ -52,7 +53,22 @@ void RoundStores::serve(const native::Assigned& assigned) {
         log(LogLevel::error, serving.error().context);
 }
 
+std::optional<Endpoint> RoundStores::relay(const Endpoint& store) {
+    if (!relays_) return std::nullopt;
+    rendezvous::StoreRelayConfig config;
+    config.store = store;
+    config.local_users = listen_.local_users;
+    auto opened = rendezvous::StoreRelay::open(plumbing_.loop, config);
+    if (!opened) {
+        log(LogLevel::warning, "--store-relay: ", opened.error().context, "; the workers connect to the store itself");
+        return std::nullopt;
+    }
+    relay_ = std::move(*opened);
+    return Endpoint{"127.0.0.1", relay_->port()};
+}
+
 void RoundStores::close() {
+    relay_.reset();
     store_.reset();
 }
 

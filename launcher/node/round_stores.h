@@ -10,6 +10,7 @@
 #include "agent/supervision/round_store_host.h"
 #include "launcher/config/launch_config.h"
 #include "rendezvous/servers/round_store.h"
+#include "rendezvous/servers/store_relay.h"
 
 namespace muster::launcher {
 
@@ -29,6 +30,7 @@ class RoundStores final : public agent::RoundStoreHost {
     /// RoundStore as peer port.
     Result<agent::RoundPorts> open() override;
     void serve(const native::Assigned& assigned) override;
+    std::optional<Endpoint> relay(const Endpoint& store) override;
     void close() override;
 
   private:
@@ -37,7 +39,9 @@ class RoundStores final : public agent::RoundStoreHost {
     bool serves_workers_ = true;
     bool probes_ = false;
     bool is_open_ = false;  ///< --insecure: the store serves everybody.
+    bool relays_ = false;   ///< --store-relay
     std::unique_ptr<rendezvous::RoundStore> store_;
+    std::unique_ptr<rendezvous::StoreRelay> relay_;
 };
 
 }  // namespace muster::launcher

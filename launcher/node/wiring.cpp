@@ -196,7 +196,7 @@ int launch(Launch launch, Environment environment) {
         return refuse(exit_codes::usage, devices.error().context, style);
     if (const auto placed = resolve_placement(config, environment); !placed)
         return refuse(exit_codes::usage, placed.error().context, style);
-    if (const auto enough = check_open_files(config.workers_per_node); !enough)
+    if (const auto enough = check_open_files(config); !enough)
         return refuse(exit_codes::internal, enough.error().context, style);
     if (const auto trouble = checkpoint_trouble(config); !trouble.empty())
         return refuse(exit_codes::configuration, trouble, style);

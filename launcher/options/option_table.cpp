@@ -292,6 +292,10 @@ constexpr std::array rows{
     OptionRow{"store-port", 0, Kind::value, Group::rendezvous, From::muster, true, "P[-Q]",
               "Port or port range of the workers' store on this node, e.g. for a firewall. Default: any free port.", "",
               accept_store_port},
+    OptionRow{"store-relay", 0, Kind::flag, Group::rendezvous, From::muster, true, "",
+              "The workers of each node share one connection to the workers' store. Their MASTER_ADDR is then 127.0.0.1, and MUSTER_STORE_ADDR the store's address. "
+              "For jobs with more workers than the store's host may open files; not for scripts that open ports of their own at MASTER_ADDR.", "",
+              [](auto value, auto& to) { return flag(value, to.config.store_relay); }},
     OptionRow{"local-users", 0, Kind::value, Group::rendezvous, From::muster, true, "own|all",
               "The users of this host whom this node's ports serve. own: root and the user of muster. all: everyone; for workers that run as another user.", "own",
               accept_local_users},

@@ -57,6 +57,10 @@ class StoreDialect::StoreSession final : public Session, public StorePeer {
                                        now_);
         connection_.finish(std::move(why));
     }
+    void client_closed(const std::string& why) override {
+        dialect_.station_->log_limited(
+            cat("store client behind the relay ", connection_.describe_peer(), " closed: ", why), now_);
+    }
 
   private:
     void obey(StoreFlow flow) {

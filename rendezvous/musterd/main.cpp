@@ -21,6 +21,7 @@
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
+#include "rendezvous/base/kernel/open_files.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/system/build_facts.h"
@@ -46,9 +47,6 @@ using namespace muster;
 constexpr int exit_usage = 2;
 constexpr int exit_internal = 70;
 constexpr int exit_unavailable = 78;  // configuration: the port, the address or the state is not available
-
-// Descriptors that are not connections: epoll, log, spare, standard streams, and some room.
-constexpr std::size_t descriptors_kept = 64;
 
 bool is_any_address(std::string_view numeric) {
     return numeric == "::" || numeric == "0.0.0.0";
@@ -205,10 +203,8 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
     // A reader of the log that stalls or exits must not stop the daemon.
     write_log_on_thread();
     std::signal(SIGPIPE, SIG_IGN);
-    const std::size_t files = rendezvous::raise_open_files_limit();
-    if (files > 2 * descriptors_kept) {
-        config.limits.connections_max = std::min(config.limits.connections_max, files - descriptors_kept);
-    }
+    raise_open_files_limit();
+    config.limits.connections_max = connections_allowed();
     rendezvous::EventLoop loop;
     auto listeners = open_listeners(config.listen, service);
     if (!listeners) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "rendezvous/base/kernel/memory_limit.h"
+#include "rendezvous/base/kernel/open_files.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::rendezvous {
@@ -13,8 +14,9 @@ struct NetLimits {
     /// From the accept until the first request is whole: of the store's handshake, a Hello, a HTTP request. A healthy
     /// client can be late by retransmitted segments and a swapped-out host, hence not shorter.
     Duration handshake_timeout = 10s;
-    /// Connections of one port. 10,000 workers with two each and as many agents fit; a leak of descriptors does not.
-    std::size_t connections_max = 65'536;
+    /// Connections of one port: what the limit of open files (RLIMIT_NOFILE) and the memory allow. Two ports of one
+    /// process share its files; the listener turns connections away when they are used up.
+    std::size_t connections_max = connections_allowed();
     /// Bytes waiting for one reader of the store. The core stops serving who has 1 MiB unread; what may come on top is
     /// one answer (a MULTI_GET of large values) and what others' requests release.
     std::size_t store_unsent_bytes_max = std::size_t{512} << 20;
@@ -31,8 +33,8 @@ struct NetLimits {
     std::size_t unpersisted_bytes_max = std::size_t{256} << 20;
     /// Everything that peers can make this port hold: the store, unsent answers, half a message, unpersisted steps.
     std::size_t memory_bytes_max = memory_budget_bytes();
-    /// Open connections of one source (an address, or an IPv6 network of 64 bits) that are not proven: an eighth of
-    /// all, so that one host cannot take the places of the others.
+    /// Open connections of one source (an address, or an IPv6 network of 64 bits) that are not proven. One host cannot
+    /// take the places of the others where the limit of open files is 16,384 or more.
     std::size_t unproven_per_source_max = 8'192;
     /// So many more for each proven agent of the source: the store's clients of a cluster behind one address. A node
     /// has about 16 workers with two connections each.

@@ -2,7 +2,6 @@
 
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -137,14 +136,6 @@ Result<void> notify_service_manager(std::string_view socket_path, std::string_vi
     return error_from_errno(
         number, cat("cannot send ", lines.substr(0, lines.find('\n')), " to the service manager at ", socket_path,
                     " (NOTIFY_SOCKET); it may stop a service that does not notify"));
-}
-
-std::size_t raise_open_files_limit() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
-    limit.rlim_cur = limit.rlim_max;
-    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) ::getrlimit(RLIMIT_NOFILE, &limit);
-    return static_cast<std::size_t>(limit.rlim_cur);
 }
 
 }  // namespace muster::rendezvous

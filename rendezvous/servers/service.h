@@ -70,8 +70,4 @@ class ServiceReport final : public EventLoop::Ticker {
 /// that does not notify.
 Result<void> notify_service_manager(std::string_view socket_path, std::string_view lines, Duration patience);
 
-/// Raises the soft limit of open files to the hard limit and returns it. For daemons only: the workers of a launcher
-/// would inherit the raised limit.
-std::size_t raise_open_files_limit();
-
 }  // namespace muster::rendezvous

@@ -28,11 +28,16 @@ struct StoreConfig {
     /// Keys and queues together. Jobs use 10^2 to 10^5.
     std::size_t key_count_max = 4'000'000;
 
-    /// Connections, the silent second ones of torch <= 2.0 and those still in their handshake included.
-    std::size_t connection_count_max = 65'536;
+    /// Connections, the silent second ones of torch <= 2.0 and those still in their handshake included. Drivers give
+    /// what their limit of open files allows.
+    std::size_t connection_count_max = 1'000'000;
 
-    /// (connection, missing key) pairs parked at one time. 10,000 ranks that wait for 80 NCCL ids are 800,000.
-    std::size_t wait_count_max = 4'000'000;
+    /// Clients of relays: these have no descriptor. 20,000 nodes with 16 workers and two connections each fit.
+    std::size_t relayed_count_max = 1'000'000;
+
+    /// (connection, missing key) pairs parked at one time. 80,000 ranks that wait for 625 NCCL ids are 50,000,000.
+    /// Their memory, 32 bytes each, is charged.
+    std::size_t wait_count_max = 64'000'000;
 
     /// A connection with more unwritten replies than this is not served further until they have gone out, so that a
     /// peer that asks and never reads cannot fill the memory.

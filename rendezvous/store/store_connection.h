@@ -2,10 +2,12 @@
 #pragma once
 
 #include <list>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "rendezvous/store/key_value.h"
+#include "rendezvous/store/store_relayed.h"
 #include "rendezvous/store/store_server.h"
 #include "rendezvous/wire/c10d/request.h"
 
@@ -18,7 +20,8 @@ class StoreConnection {
     enum class Phase : std::uint8_t {
         greeting,  ///< the family is not known yet
         serving,
-        closed,  ///< peer->close() was called
+        relaying,  ///< `relayed` has its clients
+        closed,    ///< peer->close() was called
     };
 
     StorePeer* peer;
@@ -37,6 +40,8 @@ class StoreConnection {
 
     std::string held;  ///< input that came while paused
     bool paused = false;
+
+    std::unique_ptr<RelayedClients> relayed;  ///< of a relay
 
     WaitSet waits;
     std::vector<std::string> wait_get_keys;  ///< not empty: the parked wait is a WAIT_GET of these

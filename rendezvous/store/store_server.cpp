@@ -20,7 +20,7 @@ constexpr std::size_t tail_bytes_min = 16 * 1024;
 constexpr std::size_t tail_growth = 4;
 constexpr std::size_t tail_growth_bytes_min = 64 * 1024;
 
-// What a connection's buffer may keep between requests. It is not charged, and there are 65,536 connections.
+// What a connection's buffer may keep between requests. It is not charged, and there may be 80,000 connections.
 constexpr std::size_t kept_buffer_bytes = 256;
 
 void shrink(std::string& buffer) {
@@ -45,12 +45,12 @@ StoreServer::~StoreServer() {
 }
 
 StoreConnection* StoreServer::accept(StorePeer& peer, std::string_view source, Instant now) {
-    if (impl_->connections.size() >= impl_->config.connection_count_max) {
-        peer.close(cat("the store serves ", impl_->connections.size(), " connections, its maximum"));
+    const auto count = impl_->connections.size() - impl_->relayed_count;
+    if (count >= impl_->config.connection_count_max) {
+        peer.close(cat("the store serves ", count, " connections, its maximum"));
         return nullptr;
     }
-    StoreConnection& connection = impl_->connections.emplace_back(peer, source);
-    connection.in_all = std::prev(impl_->connections.end());
+    StoreConnection& connection = impl_->add(peer, source);
     connection.handshake_deadline = now + impl_->config.handshake_timeout;
     connection.in_greeting = impl_->greeting.insert(impl_->greeting.end(), &connection);
     return &connection;
@@ -82,10 +82,7 @@ StoreFlow StoreServer::landed(StoreConnection& connection, std::size_t size, Ins
 }
 
 StoreFlow StoreServer::resume(StoreConnection& connection, Instant) {
-    connection.paused = false;
-    const std::string held = std::exchange(connection.held, {});
-    impl_->map.give_bytes(std::exchange(connection.charged_bytes, 0));
-    return impl_->serve(connection, held);
+    return impl_->resume(connection);
 }
 
 std::size_t StoreServer::missing_bytes(const StoreConnection& connection) const {
@@ -96,19 +93,14 @@ std::size_t StoreServer::missing_bytes(const StoreConnection& connection) const 
 }
 
 void StoreServer::ended(StoreConnection& connection) {
-    impl_->end_wait(connection);
-    impl_->end_handshake(connection);
-    impl_->map.give_bytes(connection.charged_bytes);
-    if (connection.counted_as_older) {
-        const auto count = impl_->older_sources.find(connection.source);
-        if (--count->second == 0) impl_->older_sources.erase(count);
-    }
-    impl_->connections.erase(connection.in_all);
+    impl_->end_all_relayed(connection);
+    impl_->forget(connection);
 }
 
 void StoreServer::clear(std::string_view why) {
     for (StoreConnection& connection : impl_->connections) {
-        const bool has_spoken = connection.phase == StoreConnection::Phase::serving || !connection.partial.empty();
+        const bool has_spoken = connection.phase == StoreConnection::Phase::serving ||
+                                connection.phase == StoreConnection::Phase::relaying || !connection.partial.empty();
         if (has_spoken || connection.silent_companion) impl_->close(connection, std::string(why));
     }
     impl_->map.clear();
@@ -140,17 +132,45 @@ StoreUsage StoreServer::usage() const {
             .wait_count = impl_->map.wait_count()};
 }
 
+StoreConnection& StoreServer::Impl::add(StorePeer& peer, std::string_view source) {
+    StoreConnection& connection = connections.emplace_back(peer, source);
+    connection.in_all = std::prev(connections.end());
+    return connection;
+}
+
+void StoreServer::Impl::forget(StoreConnection& connection) {
+    end_wait(connection);
+    end_handshake(connection);
+    map.give_bytes(connection.charged_bytes);
+    if (connection.counted_as_older) {
+        const auto count = older_sources.find(connection.source);
+        if (--count->second == 0) older_sources.erase(count);
+    }
+    connections.erase(connection.in_all);
+}
+
+StoreFlow StoreServer::Impl::resume(StoreConnection& connection) {
+    connection.paused = false;
+    const std::string held = std::exchange(connection.held, {});
+    map.give_bytes(std::exchange(connection.charged_bytes, 0));
+    if (connection.relayed) resume_relayed(connection);
+    return serve(connection, held);
+}
+
 StoreFlow StoreServer::Impl::serve(StoreConnection& connection, std::string_view bytes) {
     if (connection.phase == StoreConnection::Phase::closed) return StoreFlow::closed;
-    ReplyWriter replies(reply_buffer);
-    replies.begin(*connection.peer);
-    serve_all(connection, bytes, replies);
-    if (connection.phase == StoreConnection::Phase::closed) return StoreFlow::closed;
-    replies.flush();
+    if (connection.phase != StoreConnection::Phase::relaying) {
+        ReplyWriter replies(reply_buffer);
+        replies.begin(*connection.peer);
+        serve_all(connection, bytes, replies);
+        if (connection.phase == StoreConnection::Phase::closed) return StoreFlow::closed;
+        replies.flush();
+    }
+    if (connection.phase == StoreConnection::Phase::relaying) return serve_relayed(connection, bytes);
     return connection.paused ? StoreFlow::paused : StoreFlow::read;
 }
 
-void StoreServer::Impl::serve_all(StoreConnection& connection, std::string_view bytes, ReplyWriter& replies) {
+void StoreServer::Impl::serve_all(StoreConnection& connection, std::string_view& bytes, ReplyWriter& replies) {
     if (connection.phase == StoreConnection::Phase::greeting && !greet(connection, bytes)) return;
     while (!bytes.empty() && connection.phase == StoreConnection::Phase::serving) {
         if (replies.total() >= config.output_bytes_pause) {
@@ -207,6 +227,12 @@ bool StoreServer::Impl::greet(StoreConnection& connection, std::string_view& byt
         if (seen.size() < 5) return false;
         ByteReader reader(std::string_view(seen).substr(1));
         const auto word = reader.number<std::uint32_t>();
+        if (word == c10d::relay_magic) {
+            seen.clear();
+            end_handshake(connection);
+            begin_relay(connection);
+            return true;
+        }
         older = word != c10d::handshake_magic;
         if (older && word > c10d::key_bytes_max) {
             close(connection, "neither the handshake of c10d nor a request of its older family");
@@ -322,6 +348,7 @@ void StoreServer::Impl::end_handshake(StoreConnection& connection) {
 void StoreServer::Impl::close(StoreConnection& connection, std::string why) {
     if (connection.phase == StoreConnection::Phase::closed) return;
     connection.phase = StoreConnection::Phase::closed;
+    end_all_relayed(connection);
     end_handshake(connection);
     end_wait(connection);
     drop_partial(connection);

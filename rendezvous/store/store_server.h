@@ -13,6 +13,9 @@
 // in one write. One receive() may send to any number of other connections (released waiters): keep a list of the
 // peers with new output and go through it once.
 //
+// A connection may be an agent's relay (wire/c10d/relay.h). Its clients are then connections of their own, with all
+// that is theirs; the driver knows the relay alone.
+//
 // A port that serves other dialects as well accepts every connection here first, which puts the silent ones under the
 // handshake deadline; when the first byte is not c10d's (c10d::is_first_byte), call ended() and give the connection to
 // the other dialect.
@@ -40,6 +43,8 @@ class StorePeer {
     /// Close after what was sent has gone out; `why` is for the log. Called at most once, and nothing is sent after it.
     /// The connection stays known until the driver calls ended().
     virtual void close(std::string why) = 0;
+    /// The store closed a client behind this relay; `why` is for the log. The relay is told in a frame.
+    virtual void client_closed(const std::string&) {}
 
   protected:
     ~StorePeer() = default;

@@ -20,7 +20,11 @@ struct StoreServer::Impl {
     // ---- store_server.cpp: connections and their bytes ----
     /// Serves whole requests from the partial one and `bytes` on; keeps what is left.
     StoreFlow serve(StoreConnection& connection, std::string_view bytes);
-    void serve_all(StoreConnection& connection, std::string_view bytes, ReplyWriter& replies);
+    /// Leaves in `bytes` what is a relay's.
+    void serve_all(StoreConnection& connection, std::string_view& bytes, ReplyWriter& replies);
+    StoreFlow resume(StoreConnection& connection);
+    StoreConnection& add(StorePeer& peer, std::string_view source);
+    void forget(StoreConnection& connection);
     /// Takes the first bytes; true when the family is known (or the connection was closed).
     bool greet(StoreConnection& connection, std::string_view& bytes);
     /// Takes bytes until the scanner can go on; true when it can.
@@ -39,6 +43,14 @@ struct StoreServer::Impl {
     void end_handshake(StoreConnection& connection);
     void close(StoreConnection& connection, std::string why);
 
+    // ---- store_relayed.cpp: clients behind a relay ----
+    static void begin_relay(StoreConnection& relay);
+    StoreFlow serve_relayed(StoreConnection& relay, std::string_view bytes);
+    void serve_client(StoreConnection& relay, const c10d::RelayReader::Piece& piece);
+    void end_relayed(StoreConnection& relay, std::uint32_t id);
+    void end_all_relayed(StoreConnection& relay);
+    void resume_relayed(StoreConnection& relay);
+
     // ---- store_requests.cpp: what a request does ----
     void act(StoreConnection& connection, std::string_view head, const std::string* tail, ReplyWriter& replies);
     /// Empty, or why the connection must be closed.
@@ -50,7 +62,8 @@ struct StoreServer::Impl {
 
     const StoreConfig config;
     KeyValue map;
-    std::list<StoreConnection> connections;
+    std::list<StoreConnection> connections;            ///< clients of relays included
+    std::size_t relayed_count = 0;                     ///< of them, clients of relays
     std::list<StoreConnection*> greeting;              ///< by handshake deadline, the next one first
     std::map<std::string, std::size_t> older_sources;  ///< live connections of the older family by source address
     c10d::Request request;                             ///< the one being served; kept for its memory

@@ -5,6 +5,7 @@
 //   store_load PORT SERVER_PID large COUNT           SETs of 1 MiB in writes of 4 KiB
 //   store_load PORT SERVER_PID waiters CONNECTIONS KEYS   released by one MULTI_SET, parked again, closed at once
 //   store_load PORT SERVER_PID get SECONDS           our client's get()
+//   store_load PORT SERVER_PID crowd CLIENTS         all connect, wait for one key, read it, and leave (store_crowd.cpp)
 //
 // SET has no answer, so each is followed by a PING, whose echo is waited for; the pair counts as one request. CPU is
 // that of all of the server's threads (schedstat, ns).
@@ -26,78 +27,16 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "rendezvous/base/text/text.h"
-#include "rendezvous/base/time.h"
 #include "rendezvous/store_client/store_client.h"
-#include "rendezvous/wire/c10d/request.h"
+#include "scripts/bench/store_load.h"
 
 using namespace muster;
-using c10d::Operation;
-using c10d::Request;
-using std::chrono::steady_clock;
+using namespace muster::bench;
 
 namespace {
-
-[[noreturn]] void fail(const std::string& what) {
-    std::fprintf(stderr, "store_load: %s\n", what.c_str());
-    std::exit(1);
-}
-
-double seconds_since(Instant start) {
-    return std::chrono::duration<double>(steady_clock::now() - start).count();
-}
-
-/// For epoll_wait: the load and the server share a core only where there is one.
-int patience_ms() {
-    return std::thread::hardware_concurrency() > 1 ? 0 : 1000;
-}
-
-struct Server {
-    std::uint16_t port;
-    pid_t pid;
-    std::string process = cat("/proc/", pid);
-
-    /// CPU time of all threads so far, in seconds.
-    [[nodiscard]] double cpu() const {
-        double sum = 0;
-        for (const auto& thread : std::filesystem::directory_iterator(process + "/task")) {
-            double nanoseconds = 0;
-            std::ifstream(thread.path() / "schedstat") >> nanoseconds;
-            sum += nanoseconds * 1e-9;
-        }
-        return sum;
-    }
-    [[nodiscard]] std::size_t descriptor_count() const {
-        const std::filesystem::directory_iterator entries(process + "/fd");
-        return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
-    }
-};
-
-std::string encoded(const Request& request) {
-    std::string out;
-    encode_request(c10d::Family::newer, request, out);
-    return out;
-}
-
-std::string ping() {
-    Request request;
-    request.operation = Operation::ping;
-    return encoded(request);
-}
-
-std::string set_of(std::string_view key, std::string_view value) {
-    Request request;
-    request.operation = Operation::set;
-    request.key = key;
-    request.value = value;
-    return encoded(request);
-}
 
 class Socket {
   public:
@@ -109,9 +48,7 @@ class Socket {
         if (::connect(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) fail("cannot connect");
         const int yes = 1;
         ::setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-        Request hello;
-        hello.nonce = c10d::handshake_magic;
-        send(encoded(hello) + ping());
+        send(handshake());
         receive(4);
     }
     Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -328,11 +265,12 @@ int main(int argc, char** argv) {
     const std::vector<std::string> words(argv + 1, argv + argc);
     const auto number = [&](std::size_t i) { return words.size() > i ? std::atof(words[i].c_str()) : 0.0; };
     const auto count = [&](std::size_t i) { return static_cast<std::size_t>(number(i)); };
-    if (words.size() < 4) fail("usage: store_load PORT SERVER_PID rate|large|waiters|get ...");
+    if (words.size() < 4) fail("usage: store_load PORT SERVER_PID rate|large|waiters|get|crowd ...");
     const Server server{static_cast<std::uint16_t>(number(0)), static_cast<pid_t>(number(1))};
     if (words[2] == "rate") rate(server, words[3], count(4), count(5), number(6));
     if (words[2] == "large") large(server, count(3));
     if (words[2] == "waiters") waiters(server, count(3), std::max<std::size_t>(1, count(4)));
     if (words[2] == "get") get(server, number(3));
+    if (words[2] == "crowd") crowd(server, count(3));
     return 0;
 }

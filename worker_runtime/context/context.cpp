@@ -85,7 +85,8 @@ Result<TcpAlgorithm> chosen_algorithm() {
 /// several, one may be on a network that not all of them share.
 Result<std::vector<std::string>> own_addresses_for(const Environment& environment, const std::string& store_address) {
     AddressChoice choice;
-    const auto towards = address_towards(store_address);
+    // A relay of the agent's is at loopback, which leads nowhere.
+    const auto towards = address_towards(variable("MUSTER_STORE_ADDR").value_or(store_address));
     if (towards) choice.towards = *towards;
     choice.agents = variable("MUSTER_AGENT_IFNAME").value_or(std::string());
     std::string chosen_by;

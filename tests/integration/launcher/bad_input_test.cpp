@@ -115,6 +115,21 @@ TEST_CASE("too few descriptors for a run are one sentence, at once, however few 
     CHECK(enough.wait() == 0);
 }
 
+TEST_CASE("more workers in the job than descriptors for their store are one sentence, before any worker starts") {
+    const auto with = [](Words words, const char* says) {
+        words.insert(words.end(), {"--nproc-per-node=8", "--no-python", "false"});
+        check_refused({std::move(words), 70, says, {.open_files_max = 200}});
+    };
+    with({"--nnodes=20:30", "--rdzv-backend=c10d", nowhere},
+         "needs 160 connections (20 nodes with 8 workers each), but the limit of open files is 200 (RLIMIT_NOFILE, "
+         "hard). Raise it on every node: run `ulimit -n 292` as root");
+    with({"--nnodes=20", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=1"}, "LimitNOFILE=292");
+    with({"--nnodes=200", "--store-relay", "--rdzv-backend=c10d", nowhere}, "needs 207 connections");
+    check_refused({{"--nnodes=2", "--store-relay", "--rdzv-backend=static", "--master-addr=h", "--no-python", "false"},
+                   2,
+                   "--store-relay needs a store that the agents serve, but --rdzv-backend is static"});
+}
+
 TEST_CASE("a program that cannot be started is refused before any rendezvous") {
     ScratchFolder folder;
     const Words join{"--nnodes=2", "--rdzv-backend=c10d", nowhere};

@@ -71,6 +71,9 @@ class Conformance(unittest.TestCase):
     def test_ours_answers_as_legacy_but_for_the_listed_differences(self):
         self.compare("legacy")
 
+    def test_a_relay_to_ours_answers_as_ours(self):
+        self.assertEqual(by_case(answers_of("relay")), self.ours)
+
     def test_the_golden_is_what_the_libuv_server_answers(self):
         self.assertEqual(by_case(answers_of("libuv")), by_case(golden("libuv").read_text()))
 

@@ -25,8 +25,9 @@ def require_torch(test):
 
 @contextlib.contextmanager
 def running(kind):
-    """A fresh server of kind "ours", "libuv" or "legacy"; yields its port on 127.0.0.1."""
-    command = [os.environ["MUSTER_STORE_SERVER"]] if kind == "ours" else [PYTHON, HERE / "torch_server.py", kind]
+    """A fresh server of kind "ours", "relay" (a relay to ours), "libuv" or "legacy"; yields its port on 127.0.0.1."""
+    ours = {"ours": [], "relay": ["--relay"]}
+    command = [os.environ["MUSTER_STORE_SERVER"], *ours[kind]] if kind in ours else [PYTHON, HERE / "torch_server.py", kind]
     # PyTorch's servers ask DNS for the name of every client that connects: 5 s, now and then, unless told.
     environment = os.environ | {"RES_OPTIONS": "timeout:1 attempts:1"}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

@@ -1,5 +1,6 @@
 // The driver against a scripted link, host and store: that actions reach them, that facts about a failure are gathered,
 // that signals, timers and feeding work. The decisions are tested with the supervisor.
+#include <boost/asio/ip/tcp.hpp>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -74,8 +75,14 @@ struct FakeStores : RoundStoreHost {
         return RoundPorts{4000, 4000};
     }
     void serve(const native::Assigned& assigned) override { diary.push_back(cat("serve round ", assigned.round)); }
+    std::optional<Endpoint> relay(const Endpoint& store) override {
+        if (relay_port == 0) return std::nullopt;
+        diary.push_back(cat("relay to ", describe(store)));
+        return Endpoint{"127.0.0.1", relay_port};
+    }
     void close() override { diary.push_back("close store"); }
     Diary& diary;
+    std::uint16_t relay_port = 0;
 };
 
 /// An agent with two workers and a temporary log directory.
@@ -166,6 +173,29 @@ TEST_CASE("a job that succeeds goes from the store to the acknowledged end") {
     CHECK(rig.news() == "acknowledge; close store; close link");
     REQUIRE(rig.run_until([&] { return rig.ending.has_value(); }));
     CHECK(std::holds_alternative<JobSucceeded>(*rig.ending));
+}
+
+TEST_CASE("with a relay of the node its workers reach the store there, and know the store's own address") {
+    Rig rig;
+    using boost::asio::ip::tcp;
+    tcp::acceptor store(rig.loop, {boost::asio::ip::make_address("127.0.0.9"), 0});
+    rig.stores.relay_port = 4711;
+    rig.start();
+    native::Assigned assigned;
+    assigned.round = 0;
+    assigned.group_rank = 1;
+    assigned.group_world_size = 2;
+    assigned.store_addresses = {"127.0.0.9"};
+    assigned.store_port = store.local_endpoint().port();
+    rig.link.on_message(assigned);
+    const auto done = rig.run_until([&] { return !rig.host.commands.empty(); });
+    const auto news = rig.news();
+    INFO(news);
+    REQUIRE(done);
+    CHECK(news.find(cat("relay to 127.0.0.9:", assigned.store_port)) != std::string::npos);
+    CHECK(rig.variable(0, "MASTER_ADDR") == "127.0.0.1");
+    CHECK(rig.variable(0, "MASTER_PORT") == "4711");
+    CHECK(rig.variable(0, "MUSTER_STORE_ADDR") == "127.0.0.9");
 }
 
 TEST_CASE("a failure carries the error file, its time and the last lines of stderr") {

@@ -87,7 +87,8 @@ TEST_CASE("workers do not learn where the secret and etcd's login are") {
 
 TEST_CASE("workers learn that their channel gives a key of the ranks, and not from an outer muster") {
     auto worker = spec();
-    worker.environment = {{"MUSTER_RANKS_SECURITY", "encrypt"}};
+    worker.environment = {{"MUSTER_RANKS_SECURITY", "encrypt"}, {"MUSTER_STORE_ADDR", "an outer one"}};
+    CHECK(value(worker_environment(worker, assignment(), 0, {}).value(), "MUSTER_STORE_ADDR") == "(unset)");
     CHECK(value(worker_environment(worker, assignment(), 0, {}).value(), "MUSTER_RANKS_SECURITY") == "(unset)");
     WorkerFiles files;
     files.agent_socket = "@m/1";

@@ -64,6 +64,30 @@ TEST_CASE("Keys, waits and connections have their quotas, each with its reason")
     CHECK(store.open().connection != nullptr);
 }
 
+TEST_CASE("80,000 clients of one store count themselves, wait for one key and for many, and leave") {
+    constexpr std::size_t clients = 80'000;
+    StoreFixture store;
+    std::vector<TestPeer*> peers;
+    for (std::size_t i = 0; i < clients; ++i) peers.push_back(&store.open_newer());
+    std::int64_t count = 0;
+    for (TestPeer* peer : peers) REQUIRE(store.ask(*peer, newer.add("init/", 1)) == i64(++count));
+    c10d::Request many;  // the ids of NCCL, one for 128 ranks, as far as a test can afford it
+    many.operation = Operation::wait;
+    std::vector<std::string> ids;
+    for (int i = 0; i < 51; ++i) ids.push_back(cat("/UniqueNCCLID:", i));
+    many.keys.assign(ids.begin(), ids.end());
+    const auto waits = encoded(c10d::Family::newer, many);
+    for (TestPeer* peer : peers) store.tell(*peer, waits);
+    CHECK(store.server.usage().wait_count == clients * ids.size());
+    CHECK(store.server.usage().bytes < clients * ids.size() * 40);
+    for (const auto& id : ids) store.tell(*peers[0], newer.set(id, "id"));
+    for (TestPeer* peer : peers) REQUIRE(peer->take() == stop);
+    for (TestPeer* peer : peers) store.tell(*peer, newer.wait({"/never"}));
+    for (TestPeer* peer : peers) store.end(*peer);
+    CHECK(store.server.usage().wait_count == 0);
+    CHECK(store.server.usage().connection_count == 0);
+}
+
 TEST_CASE("A WAIT that breaks the quota half-way leaves nothing parked") {
     StoreFixture store({.wait_count_max = 2});
     auto& peer = store.open_newer();

@@ -1,0 +1,95 @@
+#include "rendezvous/servers/relay_upstream.h"
+
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/sockets/tcp_options.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+constexpr std::size_t read_buffer_bytes = 256 * 1024;
+
+}  // namespace
+
+RelayUpstream::RelayUpstream(EventLoop& loop, Duration unread_max, Events events)
+    : loop_(loop), unread_max_(unread_max), events_(std::move(events)), buffer_(read_buffer_bytes) {}
+
+RelayUpstream::~RelayUpstream() {
+    close();
+}
+
+Result<void> RelayUpstream::dial(const SocketAddress& store) {
+    FileDescriptor socket(::socket(store.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+    if (!socket.valid()) return error_from_errno(errno, "open a socket");
+    tune_stream(socket.get(), unread_max_);
+    if (::connect(socket.get(), store.data(), store.size()) != 0 && errno != EINPROGRESS)
+        return error_from_errno(errno, "connect");
+    watched_ = EPOLLIN | EPOLLOUT;
+    if (auto watching = loop_.add(socket.get(), watched_, *this); !watching) return watching;
+    socket_ = std::move(socket);
+    outbox_.push(c10d::relay_handshake());
+    return {};
+}
+
+void RelayUpstream::send(std::uint32_t client, std::string_view bytes) {
+    std::string header;
+    c10d::append_relay_header(header, client, static_cast<std::uint32_t>(bytes.size()));
+    outbox_.push(std::string_view(header));
+    outbox_.push(bytes);
+}
+
+void RelayUpstream::flush() {
+    if (!socket_.valid() || !is_connected_ || outbox_.empty()) return;
+    if (outbox_.flush(socket_.get()) == Outbox::Flush::broken) return end(std::strerror(errno));
+    watch();
+    if (outbox_.empty()) events_.drained();
+}
+
+void RelayUpstream::close() {
+    if (!socket_.valid()) return;
+    loop_.remove(socket_.get(), *this);
+    socket_.reset();
+}
+
+void RelayUpstream::ready(std::uint32_t events, Instant) {
+    if (!is_connected_) {
+        int failure = 0;
+        socklen_t size = sizeof failure;
+        ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &failure, &size);
+        if (failure != 0) return end(std::strerror(failure));
+        is_connected_ = true;
+    }
+    if ((events & EPOLLOUT) != 0) flush();
+    if (socket_.valid() && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) receive();
+}
+
+void RelayUpstream::receive() {
+    const auto count = ::recv(socket_.get(), buffer_.data(), buffer_.size(), 0);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (count <= 0) return end(count == 0 ? "the store closed it" : std::strerror(errno));
+    std::string_view bytes(buffer_.data(), static_cast<std::size_t>(count));
+    while (const auto piece = reader_.next(bytes)) events_.piece(*piece);
+}
+
+void RelayUpstream::end(const std::string& why) {
+    close();
+    events_.ended(why);
+}
+
+void RelayUpstream::watch() {
+    const std::uint32_t wanted = EPOLLIN | (outbox_.empty() ? 0U : EPOLLOUT);
+    if (wanted == watched_) return;
+    watched_ = wanted;
+    if (auto watching = loop_.change(socket_.get(), wanted, *this); !watching) end(watching.error().context);
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,119 @@
+// Clients of a node's relay against a real store: what they see is what the store's own clients see.
+#include "rendezvous/servers/store_relay.h"
+
+#include <thread>
+
+#include "rendezvous/servers/round_store.h"
+#include "rendezvous/store_client/store_client.h"
+#include "tests/integration/net/plain_socket.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::rendezvous;
+
+namespace {
+
+struct RelayedStore {
+    RelayedStore() { loop.start_thread(); }
+    ~RelayedStore() {
+        relay.reset();
+        store.reset();
+    }
+    [[nodiscard]] static StoreClient client_of(std::uint16_t port) {
+        return StoreClient::connect({"127.0.0.1", port}, {.connect_timeout = 10s, .timeout = 10s}).value();
+    }
+    [[nodiscard]] StoreClient client() const { return client_of(relay->port()); }
+    /// A client of the relay that waits: the answer to the PING behind shows that the store knows it.
+    [[nodiscard]] PlainSocket waiting(const std::string& key) const {
+        PlainSocket socket("127.0.0.1", relay->port());
+        socket.send(c10d_bytes::validate + c10d_bytes::wait(key) + c10d_bytes::ping());
+        REQUIRE(socket.receive(4) == c10d_bytes::pong);
+        return socket;
+    }
+
+    EventLoop loop;
+    std::unique_ptr<RoundStore> store = RoundStore::open(loop, {}).value();
+    std::unique_ptr<StoreRelay> relay =
+        StoreRelay::open(loop, {.store = {"127.0.0.1", store->port()}, .limits = {}}).value();
+};
+
+}  // namespace
+
+TEST_CASE("Through a relay clients meet those of the store, and a wait that is late leaves its client usable") {
+    RelayedStore node;
+    auto a = node.client();
+    auto b = node.client();
+    auto direct = RelayedStore::client_of(node.store->port());
+    CHECK(a.server_is_ours());
+    CHECK(a.wait({"never"}, 50ms).error().code == Errc::timed_out);
+    const auto parked = node.waiting("/key");
+    std::thread setter([&] { CHECK(direct.set("key", "value").has_value()); });
+    CHECK(a.get("key").value() == "value");
+    setter.join();
+    CHECK(parked.receive(1) == std::string(1, '\0'));
+    CHECK(b.add("n", 2).value() == 2);
+    CHECK(direct.add("n", 3).value() == 5);
+    CHECK(a.get("n").value() == "5");
+}
+
+TEST_CASE("Large values go through a relay both ways, of several clients at once") {
+    RelayedStore node;
+    std::vector<std::thread> clients;
+    for (int i = 0; i < 4; ++i)
+        clients.emplace_back([&node, i] {
+            auto client = node.client();
+            const auto key = "large" + std::to_string(i);
+            const std::string value(8 * 1024 * 1024, static_cast<char>('a' + i));
+            CHECK(client.set(key, value).has_value());
+            CHECK(client.get(key).value() == value);
+        });
+    for (auto& client : clients) client.join();
+}
+
+TEST_CASE("A client that dies behind its relay waits no more: it takes no wake-up from others") {
+    RelayedStore node;
+    { const auto dead = node.waiting("/queue"); }
+    auto alive = node.waiting("/queue");  // the relay has seen the end before: it came first
+    CHECK(node.client().queue_push("queue", "x").has_value());
+    CHECK(alive.receive(1) == std::string(1, '\0'));
+}
+
+TEST_CASE("The store's end is the end of every client of a relay; a later store is reached again") {
+    RelayedStore node;
+    auto before = node.client();
+    const auto parked = node.waiting("/never");
+    const PlainSocket silent("127.0.0.1", node.relay->port());
+    const auto port = node.store->port();
+    node.store.reset();
+    CHECK(parked.closed_by_peer());
+    CHECK(before.add("n", 1).has_error());
+    RoundStoreConfig config;
+    config.listen.ports = {port, port};
+    node.store = RoundStore::open(node.loop, std::move(config)).value();
+    CHECK(node.client().add("n", 1).value() == 1);
+    silent.send(c10d_bytes::validate + c10d_bytes::ping());
+    CHECK(silent.receive(4) == c10d_bytes::pong);
+}
+
+TEST_CASE("Where the store cannot be reached, a relay closes its clients at once") {
+    RelayedStore node;
+    node.store.reset();
+    const PlainSocket client("127.0.0.1", node.relay->port());
+    client.send(c10d_bytes::validate + c10d_bytes::ping());
+    CHECK(client.closed_by_peer());
+    CHECK(StoreRelay::open(node.loop, {.store = {"no-address", 1}, .limits = {}}).error().code ==
+          Errc::invalid_argument);
+}
+
+TEST_CASE("A relay that ends closes its clients, and the store forgets them") {
+    RelayedStore node;
+    const auto parked = node.waiting("/queue");
+    node.relay.reset();
+    CHECK(parked.closed_by_peer());
+    auto direct = RelayedStore::client_of(node.store->port());
+    const PlainSocket waiter("127.0.0.1", node.store->port());
+    waiter.send(c10d_bytes::validate + c10d_bytes::wait("/queue") + c10d_bytes::ping());
+    REQUIRE(waiter.receive(4) == c10d_bytes::pong);
+    CHECK(direct.queue_push("queue", "x").has_value());
+    CHECK(waiter.receive(1) == std::string(1, '\0'));
+}
