@@ -8,15 +8,15 @@
 
 namespace muster::rendezvous {
 
-PeerProof::PeerProof(RoundSecret secret, const std::string& seed) : secret_(std::move(secret)) {
-    if (secret_) nonce_ = hmac_sha256(seed, "muster asker");
+PeerProof::PeerProof(PeersHash hash_of, const std::string& seed) : hash_of_(std::move(hash_of)) {
+    if (hash_of_) nonce_ = hmac_sha256(seed, "muster asker");
 }
 
-void PeerProof::begin(Round round, std::uint32_t group_rank) {
-    group_rank_ = group_rank;
-    if (round == round_ || !secret_) return;
-    round_ = round;
-    hash_ = secret_(round);
+void PeerProof::begin(const native::Assigned& assigned) {
+    group_rank_ = assigned.group_rank;
+    if (assigned.round == round_ || !hash_of_) return;
+    round_ = assigned.round;
+    hash_ = assigned.secret.empty() ? native::KeyedHash() : hash_of_(assigned.secret);
     heard_.clear();
 }
 
@@ -29,7 +29,7 @@ void PeerProof::sign(native::PeerAsk& ask) const {
 }
 
 bool PeerProof::is_genuine(std::uint32_t group_rank, const native::PeerAnswer& answer) const {
-    if (!secret_) return true;
+    if (!hash_of_) return true;
     if (!hash_) return false;
     // The question as it was asked: the job's name is part of the key.
     const native::PeerAsk ask{.job = {},
@@ -43,7 +43,7 @@ bool PeerProof::is_genuine(std::uint32_t group_rank, const native::PeerAnswer& a
 }
 
 bool PeerProof::accept(const native::PeerAsk& ask) {
-    if (!secret_) return true;
+    if (!hash_of_) return true;
     if (!hash_ || ask.round != round_ || !same_digest(native::proof_of(hash_, ask), ask.proof)) return false;
     auto& newest = heard_[cat(ask.asker, ' ', ask.nonce)];
     if (ask.number <= newest) return false;

@@ -2,10 +2,10 @@
 //
 // Without it, whoever answers "I have lost it too" in a peer's place keeps the workers of a node alive that is cut off,
 // beside the next round. Each proof covers both group ranks and the question's number, so it serves no other question.
-// The key is the round's: nothing said in one round counts in another one.
+// The key is the round's: nothing said in one round counts in another one, nor in another launch.
 //
-// The number of an asker's questions only grows, so a recorded question is not answered again. `nonce` tells the runs
-// of a job apart: with the same key, the rounds of a job that starts anew have the same numbers.
+// The number of an asker's questions only grows, so a recorded question is not answered again. `nonce` tells askers of
+// one group rank apart.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,17 @@
 
 namespace muster::rendezvous {
 
-/// The hash that is keyed for the questions of a round. Empty: the job has no key.
-using RoundSecret = std::function<native::KeyedHash(Round round)>;
+/// The hash for the questions of a round, from what its nodes share (Assigned::secret). Empty: the job has no key.
+using PeersHash = std::function<native::KeyedHash(const std::string& round_secret)>;
 
 class PeerProof {
   public:
     /// `seed`: random bytes of this agent.
-    PeerProof(RoundSecret secret, const std::string& seed);
+    PeerProof(PeersHash hash_of, const std::string& seed);
 
-    /// From now on, questions are those of this round, and this node has `group_rank` in it.
-    void begin(Round round, std::uint32_t group_rank);
+    /// From now on, questions are those of this round, and this node has its group rank. Where the job has a key and
+    /// the assignment no secret, nothing is believed.
+    void begin(const native::Assigned& assigned);
     /// The next questions are new ones.
     void next_question() { ++number_; }
     /// Completes a question to the node of ask.group_rank. Without a key it stays as it is.
@@ -41,7 +42,7 @@ class PeerProof {
     void sign(const native::PeerAsk& ask, native::PeerAnswer& answer) const;
 
   private:
-    RoundSecret secret_;
+    PeersHash hash_of_;
     native::KeyedHash hash_;  ///< keyed for the round
     std::string nonce_;
     Round round_ = no_round;

@@ -21,7 +21,7 @@
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 5;
+inline constexpr std::uint32_t protocol_version = 6;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.
@@ -96,6 +96,9 @@ struct Assigned {
     /// For group rank 0 alone: addresses from which the round's nodes may come to its store.
     std::vector<std::string> store_clients;
     std::vector<std::string> notes;  ///< Differences of versions between nodes, one sentence each.
+    /// Random bytes that this round's nodes share, from which the keys of its workers and of its agents' questions are
+    /// derived. Empty: the job has no key.
+    std::string secret;
     friend bool operator==(const Assigned&, const Assigned&) = default;
 };
 

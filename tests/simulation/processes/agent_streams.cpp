@@ -89,7 +89,7 @@ void AgentProcess::answered(StreamId stream, std::optional<native::PeerAnswer> a
     const native::PeerAsk question = std::move(found->second.question);
     asks_.erase(found);
     world_.network.close(stream);
-    if (setting_.client.peers_secret) forge_answer(question, answer);
+    if (setting_.client.peers_hash) forge_answer(question, answer);
     give(rendezvous::PeerAnswered{rank, answer});
 }
 
@@ -101,7 +101,7 @@ void AgentProcess::forge_answer(const native::PeerAsk& ask, const std::optional<
     forged.round = ask.round;
     forged.leader_lost = true;
     if (world_.plant == Plant::believes_any_peer)
-        forged.proof = native::proof_of(setting_.client.peers_secret(ask.round), ask, forged);
+        forged.proof = native::proof_of(setting_.client.peers_hash(round_secret_), ask, forged);
     if (answer && answer->leader_lost) recorded_[ask.group_rank] = *answer;
     give(rendezvous::PeerAnswered{ask.group_rank, std::move(forged)});
 }

@@ -69,11 +69,13 @@ class Dialogue {
         return made;
     }
     /// Joined, connected, and in round 0 of three nodes.
-    void settle_in(std::uint32_t world = 3) {
+    void settle_in(std::uint32_t world = 3, std::string round_secret = {}) {
         join();
         open();
         pong();
-        daemon(assigned(0, world));
+        auto made = assigned(0, world);
+        made.secret = std::move(round_secret);
+        daemon(std::move(made));
         native::Peers peers{0, {}};
         for (std::uint32_t rank = 0; rank < world; ++rank) peers.peers.push_back({rank, cat("p", rank), 6000});
         daemon(peers);

@@ -222,16 +222,19 @@ TEST_CASE("a node says that it has lost the daemon from 0.4 lease on, and keeps 
 namespace {
 
 /// The hash of a round: nobody can tell it from another round's.
-RoundSecret keyed(std::string key) {
-    return [key = std::move(key)](Round round) {
-        return [key = cat(key, round)](std::string_view text) { return hmac_sha256(key, text); };
-    };
+native::KeyedHash keyed(const std::string& round_secret) {
+    return [round_secret](std::string_view text) { return hmac_sha256(round_secret, text); };
 }
 
-/// Members of round 0, whose questions and answers are proved with `key`.
+/// Members of round 0, whose questions and answers are proved with its secret.
 struct Provers {
-    explicit Provers(std::uint32_t rank, const std::string& key = "the job's") : proof(keyed(key), cat("seed ", rank)) {
-        proof.begin(0, rank);
+    explicit Provers(std::uint32_t rank, const std::string& round_secret = "the round's")
+        : proof(keyed, cat("seed ", rank)) {
+        native::Assigned assigned;
+        assigned.round = 0;
+        assigned.group_rank = rank;
+        assigned.secret = round_secret;
+        proof.begin(assigned);
     }
     native::PeerAsk ask(std::uint32_t whom) {
         native::PeerAsk made{.job = "job", .round = 0, .group_rank = whom};
@@ -249,10 +252,10 @@ struct Provers {
 
 /// Of a job with a key, in round 0 with rank 1 of 3, and without the daemon for 0.6 lease.
 struct Keyed : Dialogue {
-    Keyed() {
-        config.peers_secret = keyed("the job's");
+    explicit Keyed(std::string round_secret = "the round's") {
+        config.peers_hash = keyed;
         core.emplace(config);
-        settle_in();
+        settle_in(3, std::move(round_secret));
         pass(3s);
     }
     /// It asks again half a second later, and both peers answer with what `answer` makes of the question.
@@ -294,6 +297,14 @@ TEST_CASE("with a key, nobody else's word keeps the workers of a cut-off node al
         --before.number;
         return Provers(ask.group_rank).answer(before);
     }));
+    // Of another launch of the job, whose rounds have the same numbers; and what anybody can compute.
+    CHECK(fences([](const native::PeerAsk& ask) { return Provers(ask.group_rank, "of another launch").answer(ask); }));
+    CHECK(any_starts_with(Keyed("").after_answers([](const native::PeerAsk& ask) {
+        native::PeerAnswer made{.round = 0, .leader_lost = true};
+        made.proof = native::proof_of(keyed(""), ask, made);
+        return made;
+    }),
+                          "fenced"));
     // The question itself, sent back.
     CHECK(fences([](const native::PeerAsk& ask) {
         return native::PeerAnswer{.round = 0, .leader_lost = true, .leader = {}, .proof = ask.proof};
