@@ -96,7 +96,7 @@ void ClientCore::on_assigned(const native::Assigned& assigned, Instant now) {
     backoff_ = config_.backoff_min;
     lines_.end();
     fencing_.watch(assigned);
-    peer_proof_.begin(assigned.round, assigned.group_rank);
+    peer_proof_.begin(assigned.round);
     out_.push_back(Deliver{assigned});
 }
 
