@@ -139,11 +139,13 @@ std::vector<std::string> argument_notes(const std::vector<const Member*>& member
     return notes;
 }
 
-native::Peers peers(const std::vector<const Member*>& members, Round round) {
-    native::Peers list{.round = round, .peers = {}};
-    list.peers.reserve(members.size());
-    for (const auto* member : members)
-        list.peers.push_back({member->group_rank, peer_address(addresses_of(*member)), member->join.peer_port});
+native::Peers peers(const std::vector<const Member*>& members, Round round, native::TreePlace place) {
+    native::Peers list{.round = round, .place = place, .above = {}};
+    for (auto at = place.position; at > 0 && list.above.size() < native::peers_above_max;) {
+        at = place.parent_of(at);
+        const auto& member = *members[at];
+        list.above.push_back({member.group_rank, peer_address(addresses_of(member)), member.join.peer_port});
+    }
     return list;
 }
 

@@ -27,7 +27,8 @@ std::vector<std::string> version_notes(const std::vector<const Member*>& members
 /// because a script may take its node's number.
 std::vector<std::string> argument_notes(const std::vector<const Member*>& members);
 
-/// Where each member may be asked. A node without a peer port is listed with port 0: it cannot be asked.
-native::Peers peers(const std::vector<const Member*>& members, Round round);
+/// For the one of `members` at `place`: whom it asks. They stand in the order of their group ranks. A node without a
+/// peer port is named with port 0: it cannot be asked.
+native::Peers peers(const std::vector<const Member*>& members, Round round, native::TreePlace place);
 
 }  // namespace muster::rendezvous

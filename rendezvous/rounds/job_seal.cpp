@@ -61,6 +61,7 @@ void Job::seal(const Turn& turn) {
     for (auto& line : notes_on_changes(members, ranks)) notes.push_back(std::move(line));
     for (auto& line : notes_on_last_round()) notes.push_back(std::move(line));
     const auto size = static_cast<std::uint32_t>(members.size());
+    if (auto line = note_on_lease(size); !line.empty()) notes.push_back(std::move(line));
     round_ = SealedRound{};
     seen_ = SeenLedger{};
     last_refusal_.clear();
@@ -98,15 +99,24 @@ void Job::seal(const Turn& turn) {
     for (const auto* member : by_rank) note_known(*member, turn);
     if (terms_.fixed_world) turn.step.actions.push_back(FreshStore{id_, store_clients(by_rank)});
     auto told = assignments(by_rank, round_, restarts_used_);
-    SendTo shared{{}, peers(by_rank, round_.number)};
     for (std::size_t i = 0; i < by_rank.size(); ++i) {
         members[i]->rank_base = told[i].rank_base;
         turn.send(by_rank[i]->connection, std::move(told[i]));
-        shared.connections.push_back(by_rank[i]->connection);
     }
-    turn.step.actions.push_back(std::move(shared));
+    send_peers(turn);
     turn.step.why.push_back(cat("job '", id_, "': round ", round_.number, " sealed with ", size,
                                 size == 1 ? " node" : " nodes", ", ", restarts_text()));
+}
+
+/// Twenty heartbeats a lease from each node, of 12.5 us each: beyond 1,000 nodes for each second of the lease they take
+/// more than a quarter of the daemon's one thread.
+std::string Job::note_on_lease(std::uint32_t size) const {
+    const auto enough_s = (size + 999) / 1000;
+    if (std::uint64_t{size} <= terms_.lease_ms) return {};
+    return cat("the lease of ", describe(Duration{1ms} * terms_.lease_ms), " is short for ", size,
+               " nodes: their heartbeats may keep the daemon too busy to hear all of them in time; start the job with "
+               "--lease ",
+               enough_s, " or more");
 }
 
 /// For every node's log, also a newcomer's: a round that is followed by another one has no verdict that tells of it.
@@ -187,7 +197,7 @@ void Job::send_assignment_again(const Member& member, const Turn& turn) {
             cat("the daemon was started with another key of the job before ", label(member.node), " was told its rank"),
             turn);
     turn.send(member.connection, assignments(by_rank, round_, restarts_used_)[member.group_rank]);
-    turn.send(member.connection, peers(by_rank, round_.number));
+    send_peers(turn, &member);
 }
 
 }  // namespace muster::rendezvous
