@@ -19,7 +19,7 @@
 namespace muster::agent {
 
 struct SupervisorConfig {
-    native::Join join;  ///< Template of each join. last_round and store_port are filled in for each.
+    native::Join join;  ///< Template of each join. last_round, ports and sources are filled in for each.
     std::string host;
     Duration grace = 30s;  ///< --shutdown-timeout: from the stop signal to SIGKILL, on every path but fencing.
     /// From SIGKILL to doing without a guardian that does not answer (one that works says TreeStuck before), and from
@@ -52,6 +52,7 @@ struct WorkerNotes {
 struct RoundPorts {
     std::uint16_t store = 0;  ///< 0: none. The static back end's store is the daemon's.
     std::uint16_t peer = 0;   ///< 0: peers cannot query this agent.
+    std::vector<std::string> sources{};
 };
 
 /// What this node did of a job that is over.

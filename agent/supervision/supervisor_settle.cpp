@@ -165,6 +165,7 @@ void Supervisor::settle_join() {
         join.last_round = last_round_;
         join.store_port = ports_.store;
         join.peer_port = ports_.peer;
+        join.sources = ports_.sources;
         act(SendJoin{std::move(join)});
     }
 }

@@ -8,7 +8,6 @@
 #include "launcher/node/job_access.h"
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/journal.h"
-#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/control_key.h"
 #include "rendezvous/secret/job_key.h"
@@ -57,8 +56,6 @@ native::Join join_message(const LaunchConfig& config, const NodeFacts& node) {
     join.node_rank = config.node_rank;
     join.hosts_endpoint = node.hosts_endpoint;
     join.addresses = node.addresses;
-    for (const auto& own : list_own_addresses())
-        if (!own.is_loopback) join.sources.push_back(own.address.numeric());
     join.entry = std::string(base_name(config.script));
     auto shown = shown_arguments(join.entry, config.arguments);
     join.arguments = std::move(shown.text);

@@ -89,9 +89,13 @@ std::optional<std::string> request_status(const SocketAddress& address, const Wa
 Served read_status(std::string_view answer, const std::string& job) {
     const auto body = answer.find("\r\n\r\n");
     const Served other{.is_silent = answer.empty()};
-    // Another user's muster on this host.
-    if (answer.starts_with("HTTP/1.1 403") && answer.find(server_line) != std::string_view::npos)
-        return {.is_silent = false, .is_muster = true, .other_jobs = true};
+    if (answer.find(server_line) != std::string_view::npos) {
+        // Another user's muster on this host.
+        if (answer.starts_with("HTTP/1.1 403")) return {.is_silent = false, .is_muster = true, .other_jobs = true};
+        // A musterd at one address, to which this node comes as other hosts do: it asks for a token. A muster serves
+        // loopback, too, and answers there.
+        if (answer.starts_with("HTTP/1.1 401")) return {.is_silent = false, .is_muster = true, .this_job = true};
+    }
     if (!answer.starts_with(status_begin) || body == std::string_view::npos) return other;
     const auto status = nlohmann::json::parse(answer.substr(body), nullptr, false);
     if (!status.is_object() || !status.contains("jobs") || !status["jobs"].is_array()) return other;

@@ -5,6 +5,7 @@
 
 #include "launcher/node/job_access.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/secret/job_secret.h"
 #include "rendezvous/state/etcd/etcd_state.h"
 
@@ -53,7 +54,10 @@ class EtcdRendezvous::Body {
 
   private:
     Result<std::unique_ptr<EtcdState>> open_state(const LaunchConfig& config, std::string self) {
-        auto state = EtcdState::open(*config.etcd, std::move(self),
+        auto place = *config.etcd;
+        // Of the job, and not of the secret: some nodes may have the key of this job only.
+        place.record_keys = rendezvous::record_keys(config.keys, config.job);
+        auto state = EtcdState::open(std::move(place), std::move(self),
                                      [this](std::function<void()> work) { loop_.post(std::move(work)); });
         if (!state) return with_context(state.error(), "etcd (--rdzv-conf)");
         (*state)->remarks = [this](std::string line) { callbacks_.leader({}, std::move(line)); };

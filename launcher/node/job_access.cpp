@@ -1,6 +1,7 @@
 #include "launcher/node/job_access.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -12,26 +13,26 @@ namespace muster::launcher {
 
 namespace {
 
-enum class OwnKey { used, ignored };
+using Secrets = std::vector<rendezvous::Secret>;
 
-Result<rendezvous::Secret> find(const Environment& environment, OwnKey own_key) {
-    const auto value = value_of(environment);
-    return rendezvous::find_secret([&](const char* name) {
-        return own_key == OwnKey::ignored && std::string_view(name) == "HOME" ? std::string() : value(name);
-    });
+/// The variables without HOME, and so without ~/.muster/key.
+rendezvous::ValueOf without_home(const Environment& environment) {
+    return [value = value_of(environment)](const char* name) {
+        return std::string_view(name) == "HOME" ? std::string() : value(name);
+    };
 }
 
 /// --insecure leaves ~/.muster/key aside, which is made without being asked for.
-Result<rendezvous::Secret> find_or_make(const LaunchConfig& config, const Environment& environment) {
-    const auto value = value_of(environment);
-    auto found = find(environment, config.insecure ? OwnKey::ignored : OwnKey::used);
-    if (!found || !found->text.empty() || config.insecure || !serves_other_hosts(config)) return found;
+Result<Secrets> find_or_make(const LaunchConfig& config, const Environment& environment) {
+    const auto value = config.insecure ? without_home(environment) : value_of(environment);
+    auto found = rendezvous::find_accepted_secrets(value);
+    if (!found || !found->empty() || config.insecure || !serves_other_hosts(config)) return found;
     auto made = rendezvous::make_own_key(value);
     if (!made)
         return with_context(made.error(),
                             "this job's ports accept other hosts, so its nodes need a key, and it cannot be made "
                             "(MUSTER_KEY gives one, --insecure does without)");
-    return made;
+    return rendezvous::accepted_with(*std::move(made), value);
 }
 
 }  // namespace
@@ -46,19 +47,22 @@ bool serves_other_hosts(const LaunchConfig& config) {
 
 Result<std::vector<std::string>> take_key(LaunchConfig& config, const Environment& environment) {
     std::vector<std::string> news;
-    auto secret = find_or_make(config, environment);
-    if (!secret && !serves_other_hosts(config)) {
-        auto other = find(environment, OwnKey::ignored);
-        if (other) news.push_back(cat(secret.error().context, "; this job has one node and goes on without that key"));
-        if (other) secret = std::move(other);
+    auto secrets = find_or_make(config, environment);
+    if (!secrets && !serves_other_hosts(config)) {
+        auto other = rendezvous::find_accepted_secrets(without_home(environment));
+        if (other) news.push_back(cat(secrets.error().context, "; this job has one node and goes on without that key"));
+        if (other) secrets = std::move(other);
     }
-    if (!secret) return secret.error();
-    if (secret->is_new)
-        news.push_back(cat("made the key of your jobs, ", secret->origin,
-                           ". Nodes with the same home directory use it. For others, once each: muster key show | ssh "
-                           "NODE muster key set"));
-    config.key = rendezvous::job_key(*secret, config.job);
-    config.keys = rendezvous::job_keys(*std::move(secret));
+    if (!secrets) return secrets.error();
+    if (!secrets->empty()) {
+        const auto& in_use = secrets->front();
+        if (in_use.is_new)
+            news.push_back(cat("made the key of your jobs, ", in_use.origin,
+                               ". Nodes with the same home directory use it. For others, once each: muster key show | "
+                               "ssh NODE muster key set"));
+        config.key = rendezvous::job_key(in_use, config.job);
+        config.keys = rendezvous::job_keys(std::make_shared<const Secrets>(*std::move(secrets)));
+    }
     if (authentication(config) == "none" && serves_other_hosts(config))
         news.emplace_back(
             "--insecure: every host that reaches this node's ports can join the job, and so run programs as its user; "
@@ -66,9 +70,11 @@ Result<std::vector<std::string>> take_key(LaunchConfig& config, const Environmen
     return news;
 }
 
-std::string_view authentication(const LaunchConfig& config) {
+std::string_view authentication(const LaunchConfig& config, DaemonPlace daemon) {
     if (!config.key.empty()) return "key";
-    return serves_other_hosts(config) || config.local_users == LocalUsers::all ? "none" : "local users";
+    return daemon == DaemonPlace::elsewhere || serves_other_hosts(config) || config.local_users == LocalUsers::all
+               ? "none"
+               : "local users";
 }
 
 }  // namespace muster::launcher

@@ -19,7 +19,11 @@ bool serves_other_hosts(const LaunchConfig& config);
 /// cannot be used, or no key where one is needed.
 Result<std::vector<std::string>> take_key(LaunchConfig& config, const Environment& environment);
 
-/// How peers are authenticated, for reports: "key", "local users" (the kernel reports them), or "none".
-std::string_view authentication(const LaunchConfig& config);
+/// Where the daemon of a job is, for `authentication`.
+enum class DaemonPlace { here, elsewhere };
+
+/// How peers are authenticated, for reports: "key", "local users" (the kernel reports them), or "none". A daemon
+/// elsewhere serves other hosts, also where this job's own ports do not.
+std::string_view authentication(const LaunchConfig& config, DaemonPlace daemon = DaemonPlace::here);
 
 }  // namespace muster::launcher

@@ -23,6 +23,7 @@
 #include "launcher/node/death_notice.h"
 #include "launcher/node/embedded_daemon.h"
 #include "launcher/node/etcd_rendezvous.h"
+#include "launcher/node/job_access.h"
 #include "launcher/node/round_stores.h"
 #include "launcher/node/signal_reason.h"
 #include "launcher/report/exit_code.h"
@@ -116,6 +117,10 @@ class NodeRun::Body {
     }
 
     [[nodiscard]] const std::string& host() const { return facts_.identity.host; }
+    [[nodiscard]] std::string authentication() const {
+        const bool is_here = daemon_address_.empty() || is_loopback(daemon_address_);
+        return std::string(launcher::authentication(config_, is_here ? DaemonPlace::here : DaemonPlace::elsewhere));
+    }
     [[nodiscard]] const std::string& signal_reason() const { return reason_.text(); }
     [[nodiscard]] const std::string& unsaved() const { return unsaved_; }
 
@@ -241,8 +246,8 @@ class NodeRun::Body {
         daemon_ = embedded_.get();
         // By loopback, because a name may lead elsewhere. This node's daemon listens at all of its addresses.
         if (!config_.standalone) facts_.known_addresses = "127.0.0.1,::1";
-        for (const auto& address : facts_.addresses)
-            if (daemon_ == nullptr && SocketAddress::from_numeric(address, 0))
+        for (const auto& address : asked)
+            if (daemon_ == nullptr && !is_loopback(address) && SocketAddress::from_numeric(address, 0))
                 facts_.known_addresses += cat(',', address);
         facts_.hosts_endpoint = daemon_ != nullptr;
         return std::nullopt;
@@ -328,6 +333,10 @@ std::variant<agent::Ending, NotLaunched> NodeRun::run(agent::GuardianHandle guar
 
 const std::string& NodeRun::host() const {
     return body_->host();
+}
+
+std::string NodeRun::authentication() const {
+    return body_->authentication();
 }
 
 const std::string& NodeRun::signal_reason() const {

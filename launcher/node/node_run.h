@@ -33,6 +33,8 @@ class NodeRun {
     std::variant<agent::Ending, NotLaunched> run(agent::GuardianHandle guardian);
 
     [[nodiscard]] const std::string& host() const;
+    /// How peers were authenticated, for reports (job_access.h).
+    [[nodiscard]] std::string authentication() const;
     /// Why the scheduler sent a signal. Empty: it sent none, or the reason is unknown.
     [[nodiscard]] const std::string& signal_reason() const;
     /// A step that was saved but not written to disk (agent.h: on_unsaved). Empty: none.

@@ -1,6 +1,7 @@
 #include "launcher/node/round_stores.h"
 
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/net/listener.h"
 
 namespace muster::launcher {
@@ -29,6 +30,9 @@ Result<agent::RoundPorts> RoundStores::open() {
     if (!opened) return opened.error();
     store_ = std::move(*opened);
     agent::RoundPorts ports{.store = serves_workers_ ? store_->port() : std::uint16_t{0}, .peer = store_->port()};
+    // Anew for each round: an interface may have come or got another address.
+    for (const auto& own : known_elsewhere(list_own_addresses()))
+        if (!own.is_loopback) ports.sources.push_back(own.address.numeric());
     // The port of a node without a store is for questions alone, also between rounds.
     if (!serves_workers_)
         if (auto serving = store_->serve({.store = false, .clients = {}}); !serving) return serving.error();

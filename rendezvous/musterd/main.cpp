@@ -34,6 +34,7 @@
 #include "rendezvous/secret/job_key.h"
 #include "rendezvous/secret/job_secret.h"
 #include "rendezvous/servers/daemon.h"
+#include "rendezvous/servers/secret_reload.h"
 #include "rendezvous/servers/service.h"
 #include "rendezvous/state/kept/check_state.h"
 #include "rendezvous/state/kept/open_state.h"
@@ -47,9 +48,13 @@ constexpr int exit_usage = 2;
 constexpr int exit_internal = 70;
 constexpr int exit_unavailable = 78;  // configuration: the port, the address or the state is not available
 
+bool is_any_address(std::string_view numeric) {
+    return numeric == "::" || numeric == "0.0.0.0";
+}
+
 /// The endpoint that agents are sent to. Numeric addresses, because other hosts may not resolve this host's name.
 Endpoint own_place(const std::string& bound, std::uint16_t port) {
-    if (bound != "::" && bound != "0.0.0.0") return {bound, port};
+    if (!is_any_address(bound)) return {bound, port};
     auto addresses = own_addresses();
     const bool has_outer = !is_loopback(addresses.front());
     std::erase_if(addresses, [&](const auto& one) { return has_outer && is_loopback(one); });
@@ -83,8 +88,9 @@ struct StateOptions {
 /// Opens the state and loads what an earlier daemon kept there.
 Result<std::unique_ptr<rendezvous::StateStore>> open_state(const StateOptions& where, rendezvous::EventLoop& loop,
                                                            rendezvous::DaemonConfig& config) {
-    auto opened = rendezvous::open_state(where.place, where.tls, where.login, where.self,
-                                         [&loop](std::function<void()> work) { loop.post(std::move(work)); });
+    auto opened =
+        rendezvous::open_state(where.place, where.tls, where.login, rendezvous::record_keys(config.keys, {}),
+                               where.self, [&loop](std::function<void()> work) { loop.post(std::move(work)); });
     if (!opened) return opened.error();
     config.server.keep_records = opened->keeps_records;
     config.server.to_wall_clock =
@@ -146,16 +152,29 @@ int check(const StateOptions& where, const std::function<std::string(const char*
     return answer("musterd: the options are valid\n");
 }
 
-/// Why these ports must not be served without a key; empty: they may.
+/// Why these listeners must not serve without a key; empty: they may.
 std::string open_to_strangers(const Listeners& listeners) {
     for (const auto& listener : listeners)
         if (!is_loopback(listener->address()))
-            return cat(
-                "it would serve other hosts at ", describe(Endpoint{listener->address(), listener->port()}),
-                " without a secret, and whoever reaches that port could run programs in the jobs. Make a secret "
-                "with muster key, or name one (MUSTER_SECRET_FILE; under systemd LoadCredential=muster.key:PATH). "
-                "--bind 127.0.0.1 serves this host alone; --insecure serves everyone");
+            return cat("it would serve other hosts at ",
+                       is_any_address(listener->address()) ? std::string("all addresses") : listener->address(),
+                       " without a secret, and whoever reaches its port could run programs in the jobs. Make a secret "
+                       "with muster key, or name one (MUSTER_SECRET_FILE; under systemd "
+                       "LoadCredential=muster.key:PATH). --bind 127.0.0.1 serves this host alone; --insecure "
+                       "(MUSTER_INSECURE=1) serves everyone");
     return {};
+}
+
+/// Of --check: where it would listen, at a port that is free.
+int check_access(rendezvous::DaemonConfig& config, const rendezvous::ServiceEnvironment& service, bool insecure) {
+    config.listen.ports = {};
+    const auto listeners = open_listeners(config.listen, service);
+    const auto why = listeners ? open_to_strangers(*listeners) : listeners.error().context;
+    if (listeners && (config.keys || insecure || why.empty())) return 0;
+    print_error(cat(why, listeners && service.listens.empty()
+                             ? ". Where systemd holds the port, ListenStream= of musterd.socket counts instead"
+                             : ""));
+    return exit_unavailable;
 }
 
 std::string_view authentication(const rendezvous::DaemonConfig& config, const Listeners& listeners) {
@@ -164,10 +183,19 @@ std::string_view authentication(const rendezvous::DaemonConfig& config, const Li
                                                                                                 : "none";
 }
 
+using Secrets = std::vector<rendezvous::Secret>;
+
+Result<Secrets> find_secrets() {
+    return rendezvous::find_accepted_secrets([](const char* name) {
+        const char* const value = std::getenv(name);
+        return std::string(value == nullptr ? "" : value);
+    });
+}
+
 struct Serving {
     StateOptions state;
-    bool insecure = false;  ///< --insecure
-    std::function<void()> on_hang_up;
+    bool insecure = false;             ///< --insecure
+    std::shared_ptr<Secrets> secrets;  ///< empty: there is none
 };
 
 int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::ServiceEnvironment& service) {
@@ -202,7 +230,8 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
         return exit_code_of(state.error());
     }
     // Not sooner: a name service or a disk that does not answer must not hold up the end.
-    rendezvous::StopOnSignal signals(loop, std::move(options.on_hang_up));
+    rendezvous::SecretReload reload(loop, std::move(options.secrets), find_secrets);
+    rendezvous::StopOnSignal signals(loop, [&reload] { reload.start(); });
     end_start_up_signals();
     const auto daemon =
         rendezvous::Daemon::open(loop, std::move(config), *std::move(state), std::move(first), *std::move(listeners));
@@ -219,45 +248,17 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
     return 0;
 }
 
-using Secrets = std::vector<rendezvous::Secret>;
-
-Result<Secrets> find_secrets() {
-    return rendezvous::find_accepted_secrets([](const char* name) {
-        const char* const value = std::getenv(name);
-        return std::string(value == nullptr ? "" : value);
-    });
-}
-
-/// On SIGHUP. Agents that are connected stay so; others have to have one of the secrets that are found now.
-void read_again(Secrets& secrets) {
-    auto found = find_secrets();
-    if (!found || found->empty()) {
-        log(LogLevel::error, "SIGHUP: the secret is not changed: ",
-            found ? std::string("it is set nowhere any more; see muster key --help") : found.error().context);
-        return;
-    }
-    std::vector<std::string> origins;
-    for (const auto& secret : *found) origins.push_back(secret.origin);
-    secrets = *std::move(found);
-    log(LogLevel::info, "SIGHUP: the secret was read again from ", join(origins, "; accepted too: "));
-}
-
 /// The secret, and who may see the status pages. An exit code where the program ends here.
 std::optional<int> take_secret(const options::variables_map& given, rendezvous::DaemonConfig& config,
-                               std::function<void()>& on_hang_up) {
+                               std::shared_ptr<Secrets>& secrets) {
     auto found = find_secrets();
     if (!found) {
         print_error(found.error().context);
         return exit_unavailable;
     }
     if (!found->empty()) {
-        const auto secrets = std::make_shared<Secrets>(*std::move(found));
+        secrets = std::make_shared<Secrets>(*std::move(found));
         config.keys = rendezvous::job_keys(secrets);
-        on_hang_up = [secrets] { read_again(*secrets); };
-    } else {
-        on_hang_up = [] {
-            log(LogLevel::warning, "SIGHUP: musterd was started without a secret; restart it to use one");
-        };
     }
     if (given.count("status-token") > 0) {
         if (config.keys) return answer(cat(rendezvous::status_token(config.keys({}).front()), "\n"));
@@ -290,8 +291,8 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
     set_log_name("musterd");
     const char* journal = std::getenv("JOURNAL_STREAM");
     if (journal != nullptr && given.count("check") == 0) open_journal("musterd", journal);
-    std::function<void()> on_hang_up;
-    if (const auto over = take_secret(given, config, on_hang_up)) return *over;
+    std::shared_ptr<Secrets> secrets;
+    if (const auto over = take_secret(given, config, secrets)) return *over;
     const auto local_users = given.count("local-users") > 0 ? given["local-users"].as<std::string>() : "";
     if (!local_users.empty() && local_users != "own" && local_users != "all")
         return print_error(cat(named("local-users"), ": got '", local_users, "'; accepted is own or all"));
@@ -323,7 +324,12 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
     auto login = rendezvous::read_etcd_login(login_file == nullptr ? "" : login_file);
     if (!login) return print_error(cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context));
     state.login = *std::move(login);
-    if (given.count("check") > 0) return check(state, named);
+    const char* insecure = std::getenv("MUSTER_INSECURE");
+    const bool is_insecure = given.count("insecure") > 0 || (insecure != nullptr && insecure == std::string_view("1"));
+    if (given.count("check") > 0) {
+        if (const int wrong = check_access(config, *service, is_insecure); wrong != 0) return wrong;
+        return check(state, named);
+    }
     std::vector<std::string> idle;
     for (const char* option : {"bind", "port"})
         if (!service->listens.empty() && !given[option].defaulted()) idle.push_back(named(option));
@@ -331,9 +337,7 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
         log(LogLevel::warning, join(idle, " and "),
             ": ignored, because the service manager passes the sockets; set ListenStream= in a drop-in of "
             "musterd.socket instead");
-    const char* insecure = std::getenv("MUSTER_INSECURE");
-    const bool is_insecure = given.count("insecure") > 0 || (insecure != nullptr && insecure == std::string_view("1"));
-    return serve(std::move(config), {std::move(state), is_insecure, std::move(on_hang_up)}, *service);
+    return serve(std::move(config), {std::move(state), is_insecure, std::move(secrets)}, *service);
 }
 
 constexpr StartUpAnswer start_up_answer{
@@ -382,7 +386,8 @@ int main(int argc, char** argv) {
         std::ostringstream text;
         text << "musterd: the rendezvous daemon of muster. Serves agents, PyTorch's TCPStore clients (torchrun with\n"
                 "--rdzv-endpoint HOST:PORT --rdzv-conf is_host=0) and GET /healthz, /status and /metrics on one "
-                "port.\n\n"
+                "port.\nWith a secret, torchrun on other hosts needs --allow-from: PyTorch's client cannot show a "
+                "secret.\n\n"
              << known;
         return answer(text.str());
     }

@@ -30,7 +30,8 @@ options::options_description describe_options() {
         "serve other hosts without a secret: whoever reaches the port can join the jobs. Also MUSTER_INSECURE=1. "
         "Default: without a secret (muster key --help) only a port on loopback is served");
     add("allow-from", text("ADDRESS[/BITS],..."),
-        "the other hosts that this daemon serves, e.g. 10.0.0.0/8,fd00::/8. Default: all");
+        "the other hosts that this daemon serves, e.g. 10.0.0.0/8,fd00::/8. With a secret, PyTorch's clients of these "
+        "hosts, too. Default: all, and with a secret PyTorch's clients of this host and of the jobs' nodes");
     add("port", text("P[-Q]")->default_value("29400"), "port; P-Q: the first free port of the range; 0: any free port");
     add("state", text("PLACE")->default_value("memory", "memory, or a file in $STATE_DIRECTORY"),
         "where the jobs' state is kept. memory: not kept; after a restart, the agents send it again. sqlite:PATH: in "

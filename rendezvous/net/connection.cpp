@@ -159,7 +159,7 @@ void Connection::take_encrypted(std::string_view wire, Instant now) {
         station_.choose_dialect(*this, static_cast<unsigned char>(plain[0]), now);
     if (!plain.empty() && !closing() && session_) session_->received(plain, now);
     if (closing()) return;
-    if (tls_->channel().state() == PskChannel::State::ended) return station_.end(*this, "the peer closed it", now);
+    if (tls_->channel().state() == PskChannel::State::ended) return finish("the peer closed it");  // with our own word
     if (tls_->channel().state() == PskChannel::State::failed) station_.tls_failed(*this, now);
 }
 

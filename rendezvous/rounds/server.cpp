@@ -288,12 +288,12 @@ void Server::Implementation::command(Connections::iterator from, const native::C
                       "from a node of the job",
                       turn);
     if (entry == nullptr) {
-        std::vector<std::string> names;
-        for (const auto& [id, job] : jobs_) names.push_back(id);
+        // Names no other job: the key of one job is proved here, and those of the others are not.
         turn.send(from->first,
                   native::CommandAnswer{command.number, false,
-                                        cat("this daemon has no job '", from->second.hello->job, "'; it has ",
-                                            names.empty() ? "none" : muster::join(names, ", "))});
+                                        cat("this daemon has no job '", from->second.hello->job,
+                                            "'; GET /status lists its jobs, on its host or with the token that musterd "
+                                            "--status-token prints")});
         return;
     }
     entry->job.on_command(from->first, command, turn);

@@ -44,6 +44,15 @@ Result<Secret> from_file(const std::string& path, const std::string& origin) {
     return secret;
 }
 
+/// Empty: the variable is not set.
+Result<Secret> from_variable(const char* name, const ValueOf& value_of) {
+    auto text = value_of(name);
+    if (text.empty()) return Secret{};
+    ::prctl(PR_SET_DUMPABLE, 0);  // as read_private_file does
+    drop_line_end(text);          // as a file's
+    return checked(std::move(text), name);
+}
+
 /// A file that cannot be looked at counts as one that is there: its reader then says what is wrong.
 bool exists(const std::string& path) {
     struct stat facts {};
@@ -81,11 +90,7 @@ Result<std::string> write_draft(const std::string& path, std::string_view text) 
 
 Result<Secret> find_secret(const ValueOf& value_of) {
     if (const auto path = value_of("MUSTER_SECRET_FILE"); !path.empty()) return from_file(path, "MUSTER_SECRET_FILE");
-    if (auto key = value_of("MUSTER_KEY"); !key.empty()) {
-        ::prctl(PR_SET_DUMPABLE, 0);  // as read_private_file does
-        drop_line_end(key);           // as a file's
-        return checked(std::move(key), "MUSTER_KEY");
-    }
+    if (auto secret = from_variable("MUSTER_KEY", value_of); !secret || !secret->text.empty()) return secret;
     if (const auto folder = value_of("CREDENTIALS_DIRECTORY"); !folder.empty()) {
         const auto path = cat(folder, "/muster.key");
         if (exists(path)) return from_file(path, path);
@@ -95,17 +100,20 @@ Result<Secret> find_secret(const ValueOf& value_of) {
 }
 
 Result<std::vector<Secret>> find_accepted_secrets(const ValueOf& value_of) {
-    std::vector<Secret> accepted;
     auto in_use = find_secret(value_of);
     if (!in_use) return in_use.error();
-    if (in_use->text.empty()) return accepted;
-    const auto old_path = cat(in_use->path, ".old");
-    const bool has_old = !in_use->path.empty() && exists(old_path);
-    accepted.push_back(*std::move(in_use));
-    if (!has_old) return accepted;
-    auto old = from_file(old_path, old_path);
+    return accepted_with(*std::move(in_use), value_of);
+}
+
+Result<std::vector<Secret>> accepted_with(Secret in_use, const ValueOf& value_of) {
+    std::vector<Secret> accepted;
+    if (in_use.text.empty()) return accepted;
+    const auto old_path = in_use.path.empty() ? std::string() : cat(in_use.path, ".old");
+    accepted.push_back(std::move(in_use));
+    auto old = from_variable("MUSTER_KEY_OLD", value_of);
+    if (old && old->text.empty() && !old_path.empty() && exists(old_path)) old = from_file(old_path, old_path);
     if (!old) return old.error();
-    accepted.push_back(*std::move(old));
+    if (!old->text.empty()) accepted.push_back(*std::move(old));
     return accepted;
 }
 

@@ -15,7 +15,7 @@ inline constexpr std::size_t secret_bytes_min = 16;
 struct Secret {
     std::string text;     ///< empty: no source is set, and jobs have no secret
     std::string origin;   ///< for messages: "MUSTER_KEY", or the path of a file
-    std::string path{};   ///< of the file; empty: it comes from MUSTER_KEY
+    std::string path{};   ///< of the file; empty: it comes from the environment
     bool is_new = false;  ///< make_own_key has just made it
 };
 
@@ -31,9 +31,13 @@ using ValueOf = std::function<std::string(const char* name)>;
 /// read_private_file, it keeps other processes of this user from reading this one.
 Result<Secret> find_secret(const ValueOf& value_of);
 
-/// For daemons, while a secret is being changed: the one in use, and after it the one that it replaces, which is in a
-/// file beside the file in use, with ".old" behind its name. Empty: no source is set. Errors as find_secret.
+/// For daemons, while a secret is being changed: the one in use, and after it the one that it replaces. That one is
+/// MUSTER_KEY_OLD, else a file beside the file in use, with ".old" behind its name. Empty: no source of a secret in use
+/// is set. Errors as find_secret.
 Result<std::vector<Secret>> find_accepted_secrets(const ValueOf& value_of);
+
+/// The same where the secret in use is known.
+Result<std::vector<Secret>> accepted_with(Secret in_use, const ValueOf& value_of);
 
 /// Makes ~/.muster/key with 32 random bytes as 64 hexadecimal digits, mode 0600, in a directory of mode 0700, unless it
 /// exists. Of several nodes that make it at once in one home directory, all get the key of the first one. Errors: no

@@ -80,6 +80,15 @@ JobKeys job_keys(std::shared_ptr<const std::vector<Secret>> accepted) {
     };
 }
 
+std::function<std::vector<std::string>()> record_keys(JobKeys keys, std::string job) {
+    if (!keys) return {};
+    return [keys = std::move(keys), job = std::move(job)] {
+        auto all = keys(job);
+        for (auto& key : all) key = derived_key(key, "state");
+        return all;
+    };
+}
+
 native::KeyedHash control_hash(const JobKey& key) {
     return key.empty() ? native::KeyedHash{} : keyed_hash(derived_key(key, "control"));
 }

@@ -33,7 +33,7 @@ std::string wrong_with_job_key(std::string_view text);
 /// 32 bytes for one purpose: the first block of HKDF-Expand (RFC 5869, 2.3) with `label` as info. Nobody can tell the
 /// key, nor the bytes of another label, from them. Labels in use: "control" (the proofs of a connection), "control tls"
 /// and "control tls identity" (control_key.h), "status" (the status pages), "ranks/ROUND" (a round's workers),
-/// "peers/ROUND" (questions between agents), "snapshots". Empty for an empty key.
+/// "peers/ROUND" (questions between agents), "snapshots", "state" (the records in etcd). Empty for an empty key.
 std::string derived_key(const JobKey& key, std::string_view label);
 
 /// The keys that a daemon accepts for a job, at least one; the first is the one in use, others are being replaced. An
@@ -45,6 +45,9 @@ JobKeys job_keys(Secret secret);
 
 /// Of each of these secrets, at least one, as they are at each call.
 JobKeys job_keys(std::shared_ptr<const std::vector<Secret>> accepted);
+
+/// The "state" key of each key of `job`, as they are at each call. The empty name: of the daemon itself.
+std::function<std::vector<std::string>()> record_keys(JobKeys keys, std::string job);
 
 /// What the proofs of a connection are made with: HMAC-SHA256, keyed with the "control" key. Empty for no key.
 native::KeyedHash control_hash(const JobKey& key);

@@ -33,9 +33,16 @@ std::vector<OwnAddress> list_own_addresses() {
     return found;
 }
 
-std::vector<std::string> own_addresses() {
-    auto all = list_own_addresses();
+std::vector<OwnAddress> known_elsewhere(std::vector<OwnAddress> all) {
     std::erase_if(all, [](const auto& one) { return one.address.is_link_local(); });
+    const auto is_local_v4 = [](const OwnAddress& one) { return one.address.numeric().starts_with("169.254."); };
+    if (std::ranges::any_of(all, [&](const auto& one) { return !one.is_loopback && !is_local_v4(one); }))
+        std::erase_if(all, is_local_v4);
+    return all;
+}
+
+std::vector<std::string> own_addresses() {
+    auto all = known_elsewhere(list_own_addresses());
     const auto place = [](const OwnAddress& one) { return one.is_loopback ? 2 : one.is_running ? 0 : 1; };
     std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });
     std::vector<std::string> addresses;

@@ -20,8 +20,11 @@ struct OwnAddress {
 /// Those of interfaces that are up. Empty when the kernel does not say.
 std::vector<OwnAddress> list_own_addresses();
 
-/// The numeric ones that other hosts may know, link-local IPv6 left out (it means nothing without the reader's own
-/// interface): those whose link is up first, loopback last; 127.0.0.1 if there is none.
+/// Of `all`, those that mean something on other hosts, and loopback. Link-local IPv6 does not without the reader's own
+/// interface. Link-local IPv4 (169.254.0.0/16) does where a host has no other address.
+std::vector<OwnAddress> known_elsewhere(std::vector<OwnAddress> all);
+
+/// The numeric ones of known_elsewhere: those whose link is up first, loopback last; 127.0.0.1 if there is none.
 std::vector<std::string> own_addresses();
 
 /// The best of `addresses`, as Endpoint::host lists them.

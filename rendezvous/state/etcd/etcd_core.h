@@ -72,10 +72,12 @@ class EtcdCore {
     Outputs start(Instant now) { return settle(now); }
     /// Writes a step of the leader. Ignored when this daemon is no longer the leader.
     Outputs write(std::uint64_t sequence, std::vector<Record> records, Instant now);
-    /// The records of Lead are unusable: moves them below aside_key(), for inspection, before any other write.
+    /// These records of Lead are unusable: moves them below aside_key(), for inspection, before any other write.
     Outputs set_aside(const std::vector<Record>& records, Instant now);
     /// `PREFIX/aside/<fence>/`, different for each leader.
     [[nodiscard]] std::string aside_key() const;
+    /// The key in etcd of a record.
+    [[nodiscard]] std::string state_key(std::string_view record) const;
     Outputs answered(std::uint64_t id, const Result<EtcdAnswer>& answer, Instant now);
     Outputs tick(Instant now) { return settle(now); }
     /// An orderly stop: writes the queued steps, then gives up the leadership so that another daemon can take over.
@@ -141,7 +143,6 @@ class EtcdCore {
     void plan_end_of_batch();
     void plan_pieces(const std::map<std::string, std::string>& changes, const std::string& below);
     [[nodiscard]] std::string key(std::string_view name) const { return config_.prefix + std::string(name); }
-    [[nodiscard]] std::string state_key(std::string_view record) const;
     [[nodiscard]] std::string batch_key(std::size_t part) const;
     [[nodiscard]] std::string leader_value() const;
     [[nodiscard]] std::string serial_value(std::uint64_t number) const;

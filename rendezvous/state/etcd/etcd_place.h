@@ -1,6 +1,7 @@
 // The address of an etcd and its credentials, parsed from the options.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,10 @@ struct EtcdLogin {
     std::string password;
 };
 
+/// The keys that authenticate the records (record_seal.h). The first one is in use, others are being replaced. Empty,
+/// or none: the daemon has no secret.
+using RecordKeys = std::function<std::vector<std::string>()>;
+
 struct EtcdPlace {
     std::vector<Endpoint> members;
     std::vector<std::string> known_addresses;  ///< by member, in the format of Endpoint::host; may be shorter
@@ -32,6 +37,7 @@ struct EtcdPlace {
     bool is_of_one_job = false;   ///< the keys below the prefix are deleted with the job
     std::optional<TlsFiles> tls;  ///< empty: plain HTTP
     EtcdLogin login;
+    RecordKeys record_keys = nullptr;  ///< called on the daemon's thread
 };
 
 /// Parses "a:2379,b:2379/PREFIX", the part after "etcd://". Error: invalid_argument.

@@ -12,6 +12,7 @@
 #include "rendezvous/base/thread_start.h"
 #include "rendezvous/rounds/job_record.h"
 #include "rendezvous/state/etcd/http_caller.h"
+#include "rendezvous/state/etcd/record_seal.h"
 
 namespace muster::rendezvous {
 
@@ -61,6 +62,9 @@ class EtcdState::Implementation {
     }
 
     void write(std::uint64_t sequence, std::vector<Record> records) {
+        const auto keys = record_keys();
+        for (auto& record : records)
+            if (!record.value.empty()) record.value = seal(keys, core_.state_key(record.key), record.value);
         // A step of an earlier term of leadership does not belong to the current one.
         asio::post(io_, [this, sequence, term = served_, records = std::move(records)]() mutable {
             if (term == term_) carry_out(core_.write(sequence, std::move(records), now()));
@@ -114,22 +118,65 @@ class EtcdState::Implementation {
         if (!answer) return with_context(answer.error(), describe(place_.members[ask.endpoint]));
         return answer;
     }
-    void carry_out(const Lead& lead) {
-        auto kept = std::make_shared<KeptState>();
-        if (auto found = decode_state(lead.records)) {
-            *kept = *std::move(found);
-        } else {
-            log(LogLevel::error, "the state below ", place_.prefix, " in etcd: ", found.error().context, "; moved to ",
-                core_.aside_key(),
-                "; this daemon starts with an empty state, and the agents of running jobs send theirs again");
-            asio::post(io_, [this, records = lead.records] { carry_out(core_.set_aside(records, now())); });
-        }
-        log(LogLevel::info, "this daemon is the leader; ", kept->jobs.size(),
-            kept->jobs.size() == 1 ? " job resumed" : " jobs resumed");
-        tell([this, kept, term = ++term_](EtcdState& state) {
+    void carry_out(Lead& lead) {
+        tell([this, records = std::move(lead.records), aside = core_.aside_key(), term = ++term_](EtcdState& state) {
+            auto kept = take_over(records, aside, term);
+            log(LogLevel::info, "this daemon is the leader; ", kept.jobs.size(),
+                kept.jobs.size() == 1 ? " job resumed" : " jobs resumed");
             served_ = term;
-            if (state.leads) state.leads(std::move(*kept));
+            if (state.leads) state.leads(std::move(kept));
         });
+    }
+
+    /// What a leader finds in etcd.
+    struct Found {
+        std::vector<Record> good;      ///< as they were before they were sealed
+        std::vector<Record> resealed;  ///< of them, those that another secret was used for, with the one in use
+        std::vector<Record> refused;   ///< as they are in etcd
+        std::string why;
+    };
+    [[nodiscard]] Found unseal_all(const std::vector<Record>& records) const {
+        Found found;
+        const auto keys = record_keys();
+        for (const auto& record : records) {
+            const auto key = core_.state_key(record.key);
+            auto value = unseal(keys, key, record.value);
+            if (!value) {
+                found.why = value.error().context;
+                found.refused.push_back(record);
+                continue;
+            }
+            if (auto anew = seal(keys, key, *value); anew != record.value)
+                found.resealed.push_back({record.key, std::move(anew)});
+            found.good.push_back({record.key, *std::move(value)});
+        }
+        return found;
+    }
+
+    /// On the daemon's thread, as all that asks for the keys.
+    KeptState take_over(const std::vector<Record>& records, const std::string& aside, std::uint64_t term) {
+        auto found = unseal_all(records);
+        if (!found.refused.empty())
+            log(LogLevel::error, found.refused.size(), " of ", records.size(), " records below ", place_.prefix,
+                " in etcd are refused: ", found.why, "; moved to ", aside);
+        auto kept = decode_state(found.good);
+        if (!kept) {
+            log(LogLevel::error, "the state below ", place_.prefix, " in etcd: ", kept.error().context, "; moved to ",
+                aside, "; this daemon starts with an empty state, and the agents of running jobs send theirs again");
+            found.refused = records;
+            found.resealed.clear();
+        }
+        // Before any write of this daemon.
+        asio::post(io_, [this, term, found = std::move(found)]() mutable {
+            if (term != term_) return;
+            if (!found.refused.empty()) carry_out(core_.set_aside(found.refused, now()));
+            if (!found.resealed.empty()) carry_out(core_.write(0, std::move(found.resealed), now()));
+        });
+        return kept ? *std::move(kept) : KeptState{};
+    }
+
+    [[nodiscard]] std::vector<std::string> record_keys() const {
+        return place_.record_keys ? place_.record_keys() : std::vector<std::string>{};
     }
     void carry_out(const StandBy& stand_by) {
         if (!stand_by.leader.empty()) log(LogLevel::info, "this daemon is a follower; the leader is ", stand_by.leader);

@@ -109,13 +109,21 @@ std::string EtcdCore::aside_key() const {
 }
 
 EtcdCore::Outputs EtcdCore::set_aside(const std::vector<Record>& records, Instant now) {
-    if (role_ == Role::leads) {
-        Changes copies;
-        for (const auto& record : records) copies[record.key] = record.value;
-        plan_pieces(copies, aside_key());
-        due_.push_back({{Erase{state_key({}), range_end(state_key({}))}}, 0});
+    const bool are_all = records.size() == kept_.size();
+    for (const auto& record : records) kept_.erase(record.key);
+    if (role_ != Role::leads) return settle(now);
+    Changes copies;
+    Changes erased;
+    for (const auto& record : records) {
+        copies[record.key] = record.value;
+        erased[record.key] = {};
     }
-    kept_.clear();
+    plan_pieces(copies, aside_key());
+    // All at once, if no record is left: a part of a damaged state may look whole.
+    if (are_all)
+        due_.push_back({{Erase{state_key({}), range_end(state_key({}))}}, 0});
+    else
+        plan_pieces(erased, state_key({}));
     return settle(now);
 }
 

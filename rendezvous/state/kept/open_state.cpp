@@ -25,7 +25,7 @@ Result<StatePlace> parse_state(const std::string& where, const std::optional<Tls
 }
 
 Result<OpenedState> open_state(const std::string& where, const std::optional<TlsFiles>& tls, const EtcdLogin& login,
-                               const std::string& self, PostToDaemon post) {
+                               RecordKeys keys, const std::string& self, PostToDaemon post) {
     auto place = parse_state(where, tls, login);
     if (!place) return place.error();
     if (const auto* path = std::get_if<std::filesystem::path>(&*place)) {
@@ -34,6 +34,7 @@ Result<OpenedState> open_state(const std::string& where, const std::optional<Tls
         return OpenedState{std::move(opened->state), true, std::move(opened->kept)};
     }
     if (auto* etcd = std::get_if<EtcdPlace>(&*place)) {
+        etcd->record_keys = std::move(keys);
         auto opened = EtcdState::open(std::move(*etcd), self, std::move(post));
         if (!opened) return opened.error();
         return OpenedState{*std::move(opened), true, {}};

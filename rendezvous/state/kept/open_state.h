@@ -26,9 +26,10 @@ struct OpenedState {
     KeptState kept;
 };
 
-/// Opens what parse_state reads. `self` is the endpoint of this daemon for agents, published to the daemons that share
-/// the state. `post` must outlive the store. Errors: as parse_state and the store's `open`.
+/// Opens what parse_state reads. In etcd, `keys` authenticate the records. `self` is the endpoint of this daemon for
+/// agents, published to the daemons that share the state. `post` must outlive the store. Errors: as parse_state and the
+/// store's `open`.
 Result<OpenedState> open_state(const std::string& where, const std::optional<TlsFiles>& tls, const EtcdLogin& login,
-                               const std::string& self, PostToDaemon post);
+                               RecordKeys keys, const std::string& self, PostToDaemon post);
 
 }  // namespace muster::rendezvous

@@ -1,4 +1,5 @@
 """etcd with TLS and users: who gets in, and one sentence each for who does not."""
+import base64
 import contextlib
 import json
 import os
@@ -6,7 +7,7 @@ import signal
 import unittest
 import urllib.request
 
-from etcd_server import Certificates, Etcd, needs_etcd
+from etcd_server import Certificates, Etcd, b64, needs_etcd
 from job import WORKERS, Job, free_port, wait_for
 
 
@@ -130,6 +131,52 @@ class Tls(unittest.TestCase):
             daemon = access.daemon(protocol="http", login="daemons:right")
             wait_for("leader", lambda: leads(daemon.port))
             wait_for("line about the user", lambda: "etcd has authentication disabled; the user daemons is ignored" in daemon.err.read_text())
+
+
+@needs_etcd
+class Records(unittest.TestCase):
+    def test_a_record_that_somebody_without_the_secret_wrote_is_refused_and_the_others_outlive_a_change_of_secrets(self):
+        with Job() as job:
+            etcd = Etcd(job)
+            etcd.wait_until_healthy()
+            old, new = "the old secret of it", "the new secret of it"
+
+            def daemon(**secrets):
+                started = job.spawn("musterd", "--port", job.port, "--state", f"etcd://127.0.0.1:{etcd.port}/of/test", **secrets)
+                wait_for("leading musterd", lambda: leads(job.port))
+                return started
+
+            def records():
+                return {key: value for key, value in etcd.kept("of/test/").items() if "/state/" in key}
+            first = daemon(MUSTER_KEY=old)
+            node = job.node(nnodes="1", nproc=1, conf="is_host=0", MUSTER_KEY=old)
+            job.round(0, 1)
+            own = next(key for key in records() if key.endswith(f"/state/job/{job.id}"))
+            for value in records().values():
+                self.assertTrue(value.startswith(b"hmac-sha256:"), value)
+            first.terminate()
+            job.expect_exit(first, 0)
+            for key in (own.replace(job.id, "forged"), own.replace("job/", "job/moved-")):
+                value = records()[own] if "moved" in key else records()[own].split(b"hmac-sha256:")[1][32:]
+                etcd.ask("kv/put", key=b64(key), value=base64.b64encode(value).decode())
+            second = daemon(MUSTER_KEY=new, MUSTER_KEY_OLD=old)
+            said = second.err.read_text()
+            self.assertRegex(said, r"2 of \d+ records below of/test/ in etcd are refused: they were not written with .*; moved to of/test/aside/")
+            self.assertIn("this daemon is the leader; 1 job resumed", said)
+            wait_for("records set aside", lambda: sum("/aside/" in key for key in etcd.kept("of/test/")) == 2)
+            self.assertEqual([key for key in records() if "forged" in key or "moved" in key], [])
+            # The second daemon has written all records anew, so the old secret may go.
+            second.terminate()
+            job.expect_exit(second, 0)
+            third = daemon(MUSTER_KEY=new)
+            self.assertIn("this daemon is the leader; 1 job resumed", third.err.read_text())
+            self.assertNotIn("refused", third.err.read_text())
+            third.terminate()
+            job.expect_exit(third, 0)
+            daemon(MUSTER_KEY=old)
+            job.finish()
+            job.expect_exit(node, 0)
+            self.assertEqual(len(job.starts()), 1)
 
 
 if __name__ == "__main__":

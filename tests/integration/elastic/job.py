@@ -108,9 +108,9 @@ class Job:
         wait_for("listening musterd", self.answers)
         return process
 
-    def answers(self):
+    def answers(self, address="127.0.0.1"):
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            socket.create_connection((address, self.port), timeout=1).close()
             return True
         except OSError:
             return False

@@ -13,6 +13,9 @@ from job import BIN, WORKERS, Job, wait_for
 from nodes_test import job_status
 
 FAST = ("--lease", 2)
+# An address of this host that is not loopback; empty: it has none.
+OUTER = next((address for address in subprocess.run(["hostname", "-I"], capture_output=True, text=True).stdout.split()
+              if ":" not in address), "")
 
 
 def secret_file(job, name, content, mode=0o600):
@@ -208,7 +211,8 @@ class Secret(unittest.TestCase):
             self.assertEqual(drain(job, *words, job.id).returncode, 2)
             nowhere = drain(job, *words, "nosuchjob", **secret)
             self.assertEqual(nowhere.returncode, 1)
-            self.assertIn(f"this daemon has no job 'nosuchjob'; it has {job.id}", nowhere.stderr)
+            self.assertIn("this daemon has no job 'nosuchjob'; GET /status lists its jobs", nowhere.stderr)
+            self.assertNotIn(job.id, nowhere.stderr)  # who has the key of one job need not know the others
             done = drain(job, *words, job.id, **secret)
             self.assertEqual(done.returncode, 0, done.stderr)
             job.expect_exit(leaves, 76)
@@ -315,6 +319,64 @@ class Secret(unittest.TestCase):
             job.finish()
             for node in nodes:
                 job.expect_exit(node, 0)
+
+    def test_the_key_of_the_environment_is_changed_without_musterd(self):
+        with Job() as job:
+            old, new = "the old secret of it", "the new secret of it"
+            nodes = [job.node(*FAST, nproc=1, MUSTER_KEY=new, MUSTER_KEY_OLD=old)]
+            wait_for("the host's daemon", job.answers)
+            nodes.append(job.node(*FAST, nproc=1, MUSTER_KEY=old))
+            for worker in job.round(0, 2).values():
+                self.assertNotIn(b"the old secret", pathlib.Path(f"/proc/{worker['pid']}/environ").read_bytes())
+            late = job.node(*FAST, nproc=1, MUSTER_KEY="neither secret of it")
+            job.expect_exit(late, 78)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+
+    def test_a_pipe_in_the_place_of_the_secret_does_not_stop_a_daemon(self):
+        with Job() as job:
+            secret = secret_file(job, "secret", "the right secret of it\n")
+            path = pathlib.Path(secret["MUSTER_SECRET_FILE"])
+            daemon = job.spawn("musterd", "--port", job.port, "--first-start", **secret)
+            wait_for("listening musterd", job.answers)
+            path.rename(job.directory / "aside")
+            os.mkfifo(path, 0o600)
+            daemon.send_signal(signal.SIGHUP)
+            wait_for("line about the pipe", lambda: "is no file" in daemon.err.read_text())
+            path.unlink()
+            (job.directory / "aside").rename(path)
+            node = job.node(*FAST, nnodes="1", nproc=1, **secret)
+            job.round(0, 1)
+            job.finish()
+            job.expect_exit(node, 0)
+            daemon.terminate()
+            job.expect_exit(daemon, 0)
+
+    @unittest.skipUnless(OUTER, "this host has no address but loopback")
+    def test_a_daemon_at_one_address_of_this_host_is_joined_with_a_key(self):
+        with Job() as job:
+            secret = secret_file(job, "secret", "the right secret of it\n")
+            job.spawn("musterd", "--bind", OUTER, "--port", job.port, "--first-start", **secret)
+            wait_for("listening musterd", lambda: job.answers(OUTER))
+            nodes = [job.node(*FAST, "--rdzv-endpoint", f"{OUTER}:{job.port}", nnodes=number, nproc=1, **secret) for number in ("2", "2")]
+            job.round(0, 2)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+                self.assertNotIn("not muster", node.err.read_text())
+
+    @unittest.skipUnless(OUTER, "this host has no address but loopback")
+    def test_a_job_of_one_node_at_a_daemon_that_serves_everyone_says_so(self):
+        with Job() as job:
+            job.spawn("musterd", "--bind", OUTER, "--port", job.port, "--first-start", "--insecure")
+            wait_for("listening musterd", lambda: job.answers(OUTER))
+            node = job.node("--rdzv-endpoint", f"{OUTER}:{job.port}", "--report", job.directory / "report", nnodes="1", nproc=1,
+                            conf="is_host=0")
+            job.round(0, 1)
+            job.finish()
+            job.expect_exit(node, 0)
+            self.assertEqual(json.loads((job.directory / "report").read_text())["auth"], "none")
 
     def test_a_daemon_without_the_secret_is_not_trusted(self):
         with Job() as job:

@@ -101,3 +101,13 @@ TEST_CASE("a peer that cuts TLS anywhere harms nobody") {
     }
     running.require_prompt_service();
 }
+
+TEST_CASE("who ends TLS hears the daemon's end, and so knows that its last message was read") {
+    const RunningDaemon running(keyed());
+    auto peer = connect_tls(running);
+    peer.send(c10d_bytes::validate + c10d_bytes::ping());
+    REQUIRE(peer.receive(4) == c10d_bytes::pong);
+    peer.channel().close();
+    CHECK(peer.receive_all().empty());
+    CHECK(peer.channel().state() == PskChannel::State::ended);
+}

@@ -68,7 +68,7 @@ class ConfigCheck(unittest.TestCase):
 
     def test_the_daemons_file_is_checked_as_well(self):
         daemon = (BUILD / "bin/musterd", "--check", "--config")
-        self.assertEqual(self.check("port = 0\nfirst-start = yes\nallow-faults = no\n", *daemon)[0], 0)
+        self.assertEqual(self.check("bind = 127.0.0.1\nport = 0\nfirst-start = yes\nallow-faults = no\n", *daemon)[0], 0)
         for text, words in (("prt = 1\n", "FILE:1: unknown key 'prt'; the nearest known key is port"),
                             ("# x\nport = many\n", "FILE:2: port: "), ("first-start = x\n", "FILE:1: first-start: got 'x'"),
                             ("port = 1\nport = 2\n", "FILE:2: port is set twice"), ("check = yes\n", "FILE:1: unknown")):
@@ -76,12 +76,28 @@ class ConfigCheck(unittest.TestCase):
             self.assertEqual((code, len(err)), (2, 1), err)
             self.assertIn(f"musterd: {words}", err[0])
 
+    def test_a_daemon_that_would_refuse_to_serve_is_told_before(self):
+        home = {"HOME": str(self.path.parent)}
+        for text in ("port = 0\n", "port = 0\nbind = 0.0.0.0\n"):
+            code, said = self.check_state(text, MUSTER_KEY="", **home)
+            served = subprocess.run([str(BUILD / "bin/musterd"), "--config", str(self.path)], stdin=subprocess.DEVNULL, text=True,
+                                    capture_output=True, timeout=30, env={**os.environ, "MUSTER_KEY": "", **home})
+            self.assertEqual((code, served.returncode), (78, 78), said + served.stderr)
+            self.assertIn("it would serve other hosts at all addresses without a secret", said)
+            self.assertIn(served.stderr.split(" ", 1)[1].rstrip("\n"), said)  # but for the time
+        for text, variables in (("bind = 127.0.0.1\n", {}), ("bind = localhost\n", {}), ("insecure = yes\n", {}), ("", {"MUSTER_INSECURE": "1"}),
+                                ("", {"MUSTER_KEY": "sixteen bytes 16"})):
+            self.assertEqual(self.check_state(text, **{"MUSTER_KEY": "", **home, **variables}), (0, "musterd: the options are valid\n"))
+        code, said = self.check_state("bind = 203.0.113.1\n")
+        self.assertEqual(code, 78, said)
+        self.assertIn("the address must be one of this host's", said)
+
     def check_state(self, text, *before, **variables):
         """musterd --check of these lines: exit code, and what it says in the end."""
         self.path.write_text(text)
         done = subprocess.run([*map(str, before), str(BUILD / "bin/musterd"), "--check", "--config", str(self.path)],
                               stdin=subprocess.DEVNULL, text=True, capture_output=True, timeout=30,
-                              env={**os.environ, **variables})
+                              env={**os.environ, "MUSTER_KEY": "the key of the test", **variables})
         return done.returncode, done.stdout + done.stderr.replace(str(self.path), "FILE")
 
     def test_the_daemons_state_in_a_file_is_looked_at_and_not_touched(self):

@@ -138,8 +138,6 @@ void Invariants::check_outcome(JobTruth& job, const native::JobEnded& ended) {
 }
 
 void Invariants::on_assigned(Talk& talk, native::Assigned assigned) {
-    // Where its nodes come from is seen anew with each connection, so it may differ when a round is told again.
-    assigned.store_clients.clear();
     JobTruth& job = jobs_[talk.job];
     const auto known = job.rounds.find({job.life, assigned.round});
     if (known == job.rounds.end()) {

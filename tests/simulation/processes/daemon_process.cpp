@@ -103,7 +103,7 @@ void DaemonProcess::stand_by(std::string leader) {
 void DaemonProcess::turn_away(StreamId stream) {
     std::string frame;
     native::append_frame(frame, native::NotLeader{leader_});
-    readers_.erase(stream);
+    callers_.erase(stream);
     world_.invariants.connection_over(stream);
     world_.network.send(stream, frame);
     world_.network.close(stream);
@@ -123,7 +123,7 @@ void DaemonProcess::kill() {
     known_.clear();
     if (disk_ != nullptr) disk_->writer_killed(world_.plant);
     posted_.clear();
-    readers_.clear();
+    callers_.clear();
     armed_deadline_ = no_deadline;
     alarm_.set(never);
     world_.network.process_gone(this);
@@ -132,7 +132,7 @@ void DaemonProcess::kill() {
 void DaemonProcess::drain(Incarnation agent, std::string node) {
     post([this, agent, node = std::move(node)] {
         const auto newest = newest_.find(agent);
-        if (!server_ || newest == newest_.end() || !readers_.contains(newest->second)) return;
+        if (!server_ || newest == newest_.end() || !callers_.contains(newest->second)) return;
         give(rendezvous::Received{newest->second,
                                   native::Command{1, native::CommandVerb::drain_node, node, "maintenance"}});
     });
@@ -230,7 +230,7 @@ void DaemonProcess::carry_out(const rendezvous::ServerAction& action) {
     if (const auto* said = std::get_if<rendezvous::SendTo>(&action)) send(*said);
     if (const auto* close = std::get_if<rendezvous::CloseConnection>(&action)) {
         if (world_.plant == Plant::keeps_old_connection) return;
-        readers_.erase(close->connection);
+        callers_.erase(close->connection);
         world_.invariants.connection_over(close->connection);
         world_.network.close(close->connection);
     }
@@ -302,11 +302,12 @@ void DaemonProcess::corrupt(native::Message& message) const {
 // ---- the network ----
 
 void DaemonProcess::stream_accepted(StreamId stream, std::uint16_t) {
-    post([this, stream] {
-        readers_.emplace(stream, native::FrameReader(native::Sender::agent));
+    // Asked now: of a connection that is over when its bytes are read, the network knows nothing any more.
+    post([this, stream, address = cat("10.0.0.", world_.network.peer_host(stream))] {
+        callers_.emplace(stream, Caller{.address = address});
         if (!server_) return;
         known_.insert(stream);
-        give(rendezvous::ConnectionAccepted{stream, cat("10.0.0.", world_.network.peer_host(stream))});
+        give(rendezvous::ConnectionAccepted{stream, address});
     });
 }
 
@@ -330,20 +331,19 @@ void DaemonProcess::mend_proof(StreamId stream, native::Message& message) {
 }
 
 void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {
-    auto found = readers_.find(stream);
-    if (found == readers_.end()) return;
-    found->second.append(bytes);
+    auto found = callers_.find(stream);
+    if (found == callers_.end()) return;
+    found->second.reader.append(bytes);
     // A message may make the server close this connection.
-    while (running_ && (found = readers_.find(stream)) != readers_.end()) {
-        auto next = found->second.next();
+    while (running_ && (found = callers_.find(stream)) != callers_.end()) {
+        auto next = found->second.reader.next();
         if (next.has_error()) {
             world_.chronicle.violated("codec", describe(next.error()));
             return drop(stream, describe(next.error()));
         }
         if (!next.value()) return;
         if (!server_) return turn_away(stream);
-        if (known_.insert(stream).second)
-            give(rendezvous::ConnectionAccepted{stream, cat("10.0.0.", world_.network.peer_host(stream))});
+        if (known_.insert(stream).second) give(rendezvous::ConnectionAccepted{stream, found->second.address});
         native::Message message = std::move(*next.value());
         if (auto* join = std::get_if<native::Join>(&message); join && world_.plant == Plant::seals_beyond_max) {
             ++join->terms.nodes_max;
@@ -367,7 +367,7 @@ void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {
 }
 
 void DaemonProcess::drop(StreamId stream, std::string why) {
-    readers_.erase(stream);
+    callers_.erase(stream);
     world_.network.close(stream);
     world_.invariants.connection_over(stream);
     if (server_ && known_.erase(stream) > 0) give(rendezvous::ConnectionEnded{stream, std::move(why)});
@@ -375,7 +375,7 @@ void DaemonProcess::drop(StreamId stream, std::string why) {
 
 void DaemonProcess::stream_closed(StreamId stream, std::string why) {
     post([this, stream, why = std::move(why)] {
-        if (readers_.erase(stream) == 0) return;
+        if (callers_.erase(stream) == 0) return;
         world_.invariants.connection_over(stream);
         if (server_ && known_.erase(stream) > 0) give(rendezvous::ConnectionEnded{stream, why});
     });

@@ -87,7 +87,12 @@ class DaemonProcess final : public StreamHandler {
     bool in_loop_ = false;
     Alarm alarm_;
     Instant armed_deadline_ = no_deadline;
-    std::map<StreamId, native::FrameReader> readers_;
+    /// The other end of a connection, with the address that it had when it was accepted.
+    struct Caller {
+        std::string address;
+        native::FrameReader reader{native::Sender::agent};
+    };
+    std::map<StreamId, Caller> callers_;
     std::map<Incarnation, StreamId> newest_;    ///< for the plants and for drain()
     std::map<StreamId, native::Hello> hellos_;  // this and the next for the plants only
     std::map<StreamId, std::string> nonces_;

@@ -78,10 +78,11 @@ TEST_CASE("a worker's environment is torchrun's table on top of the agent's") {
 
 TEST_CASE("workers do not learn where the secret and etcd's login are") {
     auto worker = spec();
-    worker.environment = {{"MUSTER_SECRET_FILE", "/secret"}, {"MUSTER_ETCD_LOGIN_FILE", "/login"}};
+    const auto secrets = {"MUSTER_SECRET_FILE", "MUSTER_KEY", "MUSTER_KEY_OLD", "MUSTER_ETCD_LOGIN_FILE",
+                          "CREDENTIALS_DIRECTORY"};
+    for (const char* name : secrets) worker.environment[name] = "/secret";
     const auto given = worker_environment(worker, assignment(), 0, {}).value();
-    CHECK(value(given, "MUSTER_SECRET_FILE") == "(unset)");
-    CHECK(value(given, "MUSTER_ETCD_LOGIN_FILE") == "(unset)");
+    for (const char* name : secrets) CHECK(value(given, name) == "(unset)");
 }
 
 TEST_CASE("workers learn that their channel gives a key of the ranks, and not from an outer muster") {

@@ -220,6 +220,14 @@ TEST_CASE("a daemon that serves another of the host's addresses is found there")
     CHECK(part_at(holder.port(), {"127.0.0.2"}) == "joins");
 }
 
+TEST_CASE("a musterd at one address that asks for a token is no stranger") {
+    const std::string asks = "HTTP/1.1 401 Unauthorized\r\n";
+    const Holder musterd("127.0.0.2", asks + "Server: muster\r\nConnection: close\r\n\r\n", 1);
+    CHECK(part_at(musterd.port(), {"127.0.0.2"}) == "joins");
+    const Holder stranger("127.0.0.1", asks + "Server: another\r\n\r\n", 1000);
+    CHECK(port_owner({{}, stranger.port(), "j", no_haste}, Clock::now() + patience) == PortOwner::stranger);
+}
+
 TEST_CASE("a muster that ends while it is asked for its jobs leaves the port to this node") {
     const Holder holder("127.0.0.1", status(""), 1);
     CHECK(part_at(holder.port()) == "hosts");

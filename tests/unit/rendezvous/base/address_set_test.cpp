@@ -56,6 +56,24 @@ TEST_CASE("what is no list of networks is refused with its wrong part") {
     CHECK_FALSE(AddressSet::parse("10.0.0.1,").has_value());
 }
 
+TEST_CASE("link-local addresses are not named to other hosts, unless a host has no others") {
+    const auto named = [](const std::vector<std::string>& all) {
+        std::vector<OwnAddress> own;
+        for (const auto& text : all) {
+            OwnAddress one{.address = *SocketAddress::from_numeric(text, 0), .interface = "x"};
+            one.is_loopback = text == "127.0.0.1";
+            own.push_back(std::move(one));
+        }
+        std::vector<std::string> left;
+        for (const auto& one : known_elsewhere(own)) left.push_back(one.address.numeric());
+        return left;
+    };
+    using All = std::vector<std::string>;
+    CHECK(named({"127.0.0.1", "10.0.0.1", "169.254.3.4", "fe80::1", "fd00::1"}) ==
+          All{"127.0.0.1", "10.0.0.1", "fd00::1"});
+    CHECK(named({"127.0.0.1", "169.254.3.4", "fe80::1"}) == All{"127.0.0.1", "169.254.3.4"});
+}
+
 TEST_CASE("this host's own addresses are told from others") {
     OwnAddresses own;
     CHECK(own.contains("127.3.2.1"));

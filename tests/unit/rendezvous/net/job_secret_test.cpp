@@ -263,6 +263,19 @@ TEST_CASE("a daemon accepts the file beside the secret's, which is being replace
     CHECK(find_accepted_secrets(variables({{"MUSTER_KEY", std::string(long_enough)}}))->size() == 1);
 }
 
+TEST_CASE("a daemon whose secret comes from the environment accepts MUSTER_KEY_OLD, too") {
+    std::map<std::string, std::string> all{{"MUSTER_KEY_OLD", "the old secret of it\n"}};
+    const auto accepted = [&] { return find_accepted_secrets(variables(all)); };
+    CHECK(accepted()->empty());  // it replaces none
+    all["MUSTER_KEY"] = long_enough;
+    REQUIRE(accepted()->size() == 2);
+    CHECK((*accepted())[0].text == long_enough);
+    CHECK((*accepted())[1].text == "the old secret of it");
+    CHECK((*accepted())[1].origin == "MUSTER_KEY_OLD");
+    all["MUSTER_KEY_OLD"] = "short";
+    CHECK(accepted().error().context.starts_with("MUSTER_KEY_OLD holds 5 bytes"));
+}
+
 TEST_CASE("the token of the status pages is derived from the key") {
     CHECK(status_token(std::string(32, 'k')) == hex(derived_key(std::string(32, 'k'), "status")));
     CHECK(status_token("").empty());

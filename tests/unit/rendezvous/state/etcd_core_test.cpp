@@ -489,12 +489,14 @@ TEST_CASE("a state that is of no use is set aside for people, and no leader read
     test::SimulatedEtcd etcd;
     Talk talk(candidate("a:1"), &etcd);
     talk.pass(1s);
-    talk.take(talk.core.write(1, {{"job/x", "damaged"}}, talk.now));
+    talk.take(talk.core.write(1, {{"job/x", "damaged"}, {"job/y", "good"}}, talk.now));
     talk.take(talk.core.set_aside({{"job/x", "damaged"}}, talk.now));
     CHECK(etcd.value(cat(talk.core.aside_key(), "job/x")) == "damaged");
+    CHECK((etcd.value(talk.core.state_key("job/x")).empty() && etcd.value(talk.core.state_key("job/y")) == "good"));
+    talk.take(talk.core.set_aside({{"job/y", "good"}}, talk.now));
     Talk next(candidate("b:1"), &etcd);
     for (int second = 0; second < 5; ++second) next.pass(1s);
     next.core.sweep_at_end();  // the job's end takes all keys but these
     next.take(next.core.resign(next.now));
-    CHECK((next.led == 1 && next.records.empty() && etcd.key_count() == 1));
+    CHECK((next.led == 1 && next.records.empty() && etcd.key_count() == 2));
 }

@@ -79,5 +79,5 @@ TEST_CASE("what is no answer to the question is refused") {
 
 TEST_CASE("a place for the state that is none is refused") {
     for (const auto* place : {"paper", "sqlite:", "etcd:"})
-        CHECK(open_state(place, {}, {}, "", {}).error().code == Errc::invalid_argument);
+        CHECK(open_state(place, {}, {}, {}, "", {}).error().code == Errc::invalid_argument);
 }
