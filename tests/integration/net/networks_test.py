@@ -21,7 +21,7 @@ PYTHON = pathlib.Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".ven
 HERE = pathlib.Path(__file__).resolve().parent
 GLOO = ("import torch, torch.distributed as d; d.init_process_group('gloo'); t = torch.ones(1) * (d.get_rank() + 1); "
         "d.all_reduce(t); print('gloo', t.item(), flush=True); d.barrier(); d.destroy_process_group()")
-SHOW = ["sh", "-c", 'echo "master=$MASTER_ADDR gloo=$GLOO_SOCKET_IFNAME store=$MUSTER_STORE_ADDR"']
+SHOW = ["sh", "-c", 'echo "master=$MASTER_ADDR gloo=$GLOO_SOCKET_IFNAME"; echo "store=$MUSTER_STORE_ADDR"']
 ASK_THREE_TIMES = """
 import sys, time, urllib.request
 answers = 0
@@ -132,7 +132,7 @@ def store_relay_gloo(cluster):
     took, _ = run(cluster, nodes, f"10.1.0.1:{PORT}", "--store-relay", limit=5)
     run(cluster, nodes, f"10.1.0.1:{PORT}", "--store-relay", limit=50, worker=[PYTHON, "-c", GLOO])
     _, shown = run(cluster, nodes, f"10.1.0.1:{PORT}", "--store-relay", limit=4, worker=SHOW)
-    told = ["10.1.0.1 gloo=eth0 store=\n", *["127.0.0.1 gloo=eth0 store=10.1.0.1\n"] * 2]
+    told = ["10.1.0.1 gloo=eth0\nstore=\n", *["127.0.0.1 gloo=eth0\nstore=10.1.0.1\n"] * 2]
     if any("master=" + line not in launcher.out.read_text() for launcher, line in zip(shown, told)):
         raise AssertionError(f"{cluster.tag}: MASTER_ADDR\n{cluster.story()}")
     return took
