@@ -42,19 +42,20 @@ std::string some_hosts(const std::vector<std::string>& hosts) {
 
 }  // namespace
 
-std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, Round round,
-                                          std::uint32_t restart_count, const std::vector<std::string>& notes) {
+std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, const SealedRound& round,
+                                          std::uint32_t restart_count) {
     MUSTER_CHECK(!members.empty());
-    native::Assigned common{.round = round,
+    native::Assigned common{.round = round.number,
                             .group_world_size = static_cast<std::uint32_t>(members.size()),
                             .world_size = 0,
                             .restart_count = restart_count,
                             .store_addresses = addresses_of(*members.front()),
                             .store_port = members.front()->join.store_port,
                             .store_clients = {},
-                            .notes = version_notes(members)};
+                            .notes = version_notes(members),
+                            .secret = round.secret.bytes};
     for (auto& line : argument_notes(members)) common.notes.push_back(std::move(line));
-    common.notes.insert(common.notes.end(), notes.begin(), notes.end());
+    common.notes.insert(common.notes.end(), round.notes.begin(), round.notes.end());
     std::map<std::string, std::uint32_t> role_sizes;
     for (const auto* member : members) {
         common.world_size += member->join.slots;

@@ -69,6 +69,10 @@ void Job::seal(const Turn& turn) {
     round_.number = next_round_++;
     round_.node_count = round_.unfinished = size;
     round_.notes = std::move(notes);
+    if (config_.secret)
+        round_.secret = RoundSecret::draw(
+            config_.secret(id_),
+            cat(round_.number, ' ', turn.now.time_since_epoch().count(), ' ', config_.secret_seed, ' ', id_));
     for (std::size_t i = 0; i < members.size(); ++i) {
         auto& member = *members[i];
         set_place(member, Place::running);
@@ -94,7 +98,7 @@ void Job::seal(const Turn& turn) {
     round_.is_spread = std::ranges::any_of(by_rank, [&](const auto* one) { return source_of(one->peer) != source; });
     for (const auto* member : by_rank) note_known(*member, turn);
     if (terms_.fixed_world) turn.step.actions.push_back(FreshStore{id_, store_clients(by_rank)});
-    auto told = assignments(by_rank, round_.number, restarts_used_, round_.notes);
+    auto told = assignments(by_rank, round_, restarts_used_);
     for (std::size_t i = 0; i < by_rank.size(); ++i) {
         members[i]->rank_base = told[i].rank_base;
         turn.send(by_rank[i]->connection, std::move(told[i]));
@@ -186,7 +190,13 @@ void Job::send_assignment_again(const Member& member, const Turn& turn) {
     // A member that had succeeded and is gone is missed here; nobody can start a round without it, so it is ended.
     if (by_rank.size() != round_.node_count)
         return end_round(native::RoundEndReason::node_lost, cat(label(member.node), " joined too late"), turn);
-    turn.send(member.connection, assignments(by_rank, round_.number, restarts_used_, round_.notes)[member.group_rank]);
+    // The others have keys that this daemon cannot name: it was started with other keys of the job.
+    if (config_.secret && round_.secret.bytes.empty())
+        return end_round(
+            native::RoundEndReason::daemon_restarted,
+            cat("the daemon was started with another key of the job before ", label(member.node), " was told its rank"),
+            turn);
+    turn.send(member.connection, assignments(by_rank, round_, restarts_used_)[member.group_rank]);
     send_peers(turn, &member);
 }
 

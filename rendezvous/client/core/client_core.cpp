@@ -15,7 +15,7 @@ ClientCore::ClientCore(ClientConfig config)
     : config_(std::move(config)),
       backoff_(config_.backoff_min),
       fencing_({.lease = config_.lease, .lost_timeout = config_.lost_timeout}),
-      peer_proof_(config_.peers_secret, config_.secret_seed),
+      peer_proof_(config_.peers_hash, config_.secret_seed),
       lines_(config_.endpoint, config_.job, config_.leader_is_supplied, config_.endpoint_option) {}
 
 // ---- the supervisor's verbs ----

@@ -47,7 +47,7 @@ struct ClientConfig {
     Duration stop_grace = 30s;    ///< --shutdown-timeout: how long workers here may take to stop
     native::KeyedHash secret;     ///< the job's secret; empty: none
     std::string secret_seed;      ///< random bytes for this agent's challenges
-    RoundSecret peers_secret;     ///< proves the questions between agents; empty: no secret
+    PeersHash peers_hash;         ///< proves the questions between agents; empty: no secret
     /// Of the job's key, for TLS to other hosts (secret/control_key.h); empty: there is no key.
     std::string tls_identity;
     std::string tls_key;

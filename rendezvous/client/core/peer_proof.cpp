@@ -8,14 +8,14 @@
 
 namespace muster::rendezvous {
 
-PeerProof::PeerProof(RoundSecret secret, const std::string& seed) : secret_(std::move(secret)) {
-    if (secret_) nonce_ = hmac_sha256(seed, "muster asker");
+PeerProof::PeerProof(PeersHash hash_of, const std::string& seed) : hash_of_(std::move(hash_of)) {
+    if (hash_of_) nonce_ = hmac_sha256(seed, "muster asker");
 }
 
-void PeerProof::begin(Round round) {
-    if (round == round_ || !secret_) return;
-    round_ = round;
-    hash_ = secret_(round);
+void PeerProof::begin(const native::Assigned& assigned) {
+    if (assigned.round == round_ || !hash_of_) return;
+    round_ = assigned.round;
+    hash_ = assigned.secret.empty() ? native::KeyedHash() : hash_of_(assigned.secret);
     heard_.clear();
 }
 
@@ -26,12 +26,12 @@ void PeerProof::sign(native::PeerAsk& ask, std::string_view answered_nonce) cons
 }
 
 bool PeerProof::is_genuine(const native::PeerAsk& ask, const native::PeerAnswer& answer) const {
-    if (!secret_) return true;
+    if (!hash_of_) return true;
     return hash_ && same_digest(native::proof_of(hash_, ask, answer), answer.proof);
 }
 
 bool PeerProof::accept(const native::PeerAsk& ask) {
-    if (!secret_) return true;
+    if (!hash_of_) return true;
     const auto answered = ask.echo == 0 ? std::string_view() : std::string_view(nonce_);
     if (!hash_ || ask.round != round_ || !same_digest(native::proof_of(hash_, ask, answered), ask.proof)) return false;
     auto& newest = heard_[cat(ask.asker, ' ', ask.nonce)];

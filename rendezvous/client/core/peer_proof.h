@@ -2,12 +2,10 @@
 //
 // Without it, whoever says "I have lost it too" in a peer's place keeps the workers of a node alive that is cut off,
 // beside the next round. Each proof covers all that is said, so it serves no other question. The key is the round's:
-// nothing said in one round counts in another one.
+// nothing said in one round counts in another one, nor in another launch.
 //
-// The number of an asker's questions only grows, so a recorded question does not count again. Nonces tell the runs of a
-// job apart: with the same key, the rounds of a job that starts anew have the same numbers. A question counts as news
-// only if it echoes an answer of this node, whose nonce its proof covers; so a recorded question of an earlier run is
-// none.
+// The number of an asker's questions only grows, so a recorded question does not count again. `nonce` tells askers of
+// one position apart. The proof of a question also covers the nonce of the answer that it echoes.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +18,17 @@
 
 namespace muster::rendezvous {
 
-/// The hash that is keyed for the questions of a round. Empty: the job has no key.
-using RoundSecret = std::function<native::KeyedHash(Round round)>;
+/// The hash for the questions of a round, from what its nodes share (Assigned::secret). Empty: the job has no key.
+using PeersHash = std::function<native::KeyedHash(const std::string& round_secret)>;
 
 class PeerProof {
   public:
     /// `seed`: random bytes of this agent.
-    PeerProof(RoundSecret secret, const std::string& seed);
+    PeerProof(PeersHash hash_of, const std::string& seed);
 
-    /// From now on, questions are those of this round.
-    void begin(Round round);
+    /// From now on, questions are those of this round. Where the job has a key and the assignment no secret, nothing is
+    /// believed.
+    void begin(const native::Assigned& assigned);
     /// Completes a question. `answered_nonce`: of the answer that it echoes; empty: none. Without a key it stays as it
     /// is.
     void sign(native::PeerAsk& ask, std::string_view answered_nonce) const;
@@ -42,7 +41,7 @@ class PeerProof {
     void sign(const native::PeerAsk& ask, native::PeerAnswer& answer) const;
 
   private:
-    RoundSecret secret_;
+    PeersHash hash_of_;
     native::KeyedHash hash_;  ///< keyed for the round
     std::string nonce_;
     Round round_ = no_round;

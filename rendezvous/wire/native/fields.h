@@ -179,6 +179,7 @@ void fields(auto& v, Is<Assigned> auto& m) {
     v.number(m.store_port);
     v.names(m.store_clients, store_clients_max);
     v.sentences(m.notes, notes_max);
+    v.bytes(m.secret, challenge_bytes_max);
 }
 
 void fields(auto& v, Is<Resume> auto& m) {

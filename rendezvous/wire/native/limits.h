@@ -38,7 +38,7 @@ inline constexpr std::size_t failure_message_bytes_max = 16 * 1024;
 /// The kept end of a worker's stderr.
 inline constexpr std::size_t stderr_tail_bytes_max = 64 * 1024;
 
-/// A challenge or its answer: a keyed hash and a nonce fit.
+/// A challenge or its answer, or a round's secret: a keyed hash and a nonce fit.
 inline constexpr std::size_t challenge_bytes_max = 256;
 
 /// Components whose versions are compared: muster, driver, cuda, nccl, and room for more.

@@ -97,6 +97,9 @@ struct Assigned {
     /// For group rank 0 alone: addresses from which the round's nodes may come to its store.
     std::vector<std::string> store_clients;
     std::vector<std::string> notes;  ///< Differences of versions between nodes, one sentence each.
+    /// Random bytes that this round's nodes share, from which the keys of its workers and of its agents' questions are
+    /// derived. Empty: the job has no key.
+    std::string secret;
     friend bool operator==(const Assigned&, const Assigned&) = default;
 };
 

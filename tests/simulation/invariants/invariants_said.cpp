@@ -182,7 +182,9 @@ void Invariants::on_assigned(Talk& talk, native::Assigned assigned) {
 
 void Invariants::daemon_step_over() {
     for (const auto& [job, number] : sealed_in_step_) {
-        check_ranks(jobs_[job], number, jobs_[job].rounds.at({jobs_[job].life, number}));
+        const RoundTruth& round = jobs_[job].rounds.at({jobs_[job].life, number});
+        check_ranks(jobs_[job], number, round);
+        check_secret(job, number, round);
     }
     sealed_in_step_.clear();
 }
@@ -279,6 +281,19 @@ void Invariants::check_ranks(const JobTruth& job, Round number, const RoundTruth
     if (std::find(taken.begin(), taken.end(), false) != taken.end()) wrong("a rank is missing");
     for (const auto& [role, ranks] : role_taken) {
         if (std::find(ranks.begin(), ranks.end(), false) != ranks.end()) wrong("a role rank is missing");
+    }
+}
+
+/// The nodes of a round share one secret, and no other round of any job has it.
+void Invariants::check_secret(std::size_t job, Round number, const RoundTruth& round) {
+    const auto& secret = round.told.begin()->second.secret;
+    if (std::ranges::any_of(round.told, [&](const auto& told) { return told.second.secret != secret; })) {
+        return violated("keys", cat(jobs_[job].name, ": the nodes of round ", number, " have different secrets"));
+    }
+    if (secret.empty()) return;
+    const std::tuple here(job, jobs_[job].life, number);
+    if (secrets_.emplace(secret, here).first->second != here) {
+        violated("keys", cat(jobs_[job].name, ": round ", number, " has the secret of another round"));
     }
 }
 

@@ -142,8 +142,9 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     std::vector<StreamId> older_;      ///< fell silent; closed when the daemon is heard on stream_
     native::FrameReader reader_{native::Sender::daemon};
     std::string outbox_;
-    native::Peers peers_;                                   ///< the last that the daemon sent
-    std::map<StreamId, Ask> asks_;                          ///< our questions to peers
+    native::Peers peers_;           ///< the last that the daemon sent
+    std::map<StreamId, Ask> asks_;  ///< our questions to peers
+    std::string round_secret_;
     std::map<std::uint32_t, native::PeerAnswer> recorded_;  ///< the last "lost" of each peer
     std::map<StreamId, native::FrameReader> askers_;        ///< peers' questions to us
     std::uint16_t port_ = 0;

@@ -87,7 +87,7 @@ void AgentProcess::answered(StreamId stream, std::optional<native::PeerAnswer> a
     const native::PeerAsk question = std::move(found->second.question);
     asks_.erase(found);
     world_.network.close(stream);
-    if (setting_.client.peers_secret) forge_answer(question, answer);
+    if (setting_.client.peers_hash) forge_answer(question, answer);
     give(rendezvous::PeerAnswered{question.number, std::move(answer)});
 }
 
@@ -105,7 +105,7 @@ void AgentProcess::forge_answer(const native::PeerAsk& ask, std::optional<native
     answer->leader_lost = true;
     answer->all_age_ns = 0;
     if (world_.plant == Plant::believes_any_peer)
-        answer->proof = native::proof_of(setting_.client.peers_secret(ask.round), ask, *answer);
+        answer->proof = native::proof_of(setting_.client.peers_hash(round_secret_), ask, *answer);
 }
 
 void AgentProcess::peer_bytes(StreamId stream, const std::string& bytes) {

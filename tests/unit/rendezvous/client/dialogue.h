@@ -99,14 +99,16 @@ class Dialogue {
         return list;
     }
     /// Joined, connected, and in round 0 of three nodes, with rank 1: its parent has rank 0.
-    void settle_in(std::uint32_t world = 3) { settle_in({.position = world == 1 ? 0U : 1U, .size = world}); }
-    void settle_in(native::TreePlace place) {
+    void settle_in(std::uint32_t world = 3) { settle_in({.position = world == 1 ? 0U : 1U, .size = world}, {}); }
+    void settle_in(native::TreePlace place, std::string round_secret = {}) {
         tree = place;
         rank = place.position;
         join();
         open();
         pong();
-        daemon(assigned(0, place.size, rank));
+        auto made = assigned(0, place.size, rank);
+        made.secret = std::move(round_secret);
+        daemon(std::move(made));
         daemon(peers());
     }
 

@@ -350,17 +350,19 @@ TEST_CASE("a question is a promise too") {
 namespace {
 
 /// The hash of a round: nobody can tell it from another round's.
-RoundSecret keyed(std::string key) {
-    return [key = std::move(key)](Round round) {
-        return [key = cat(key, round)](std::string_view text) { return hmac_sha256(key, text); };
-    };
+native::KeyedHash keyed(const std::string& round_secret) {
+    return [round_secret](std::string_view text) { return hmac_sha256(round_secret, text); };
 }
 
-/// Members of round 0, whose questions and answers are proved with `key`.
+/// Members of round 0, whose questions and answers are proved with its secret.
 struct Provers {
-    explicit Provers(std::uint32_t position, const std::string& key = "the job's", const std::string& run = "")
-        : proof(keyed(key), cat("seed ", run, position)), rank(position) {
-        proof.begin(0);
+    explicit Provers(std::uint32_t position, const std::string& round_secret = "the round's",
+                     const std::string& run = "")
+        : proof(keyed, cat("seed ", run, position)), rank(position) {
+        native::Assigned assigned;
+        assigned.round = 0;
+        assigned.secret = round_secret;
+        proof.begin(assigned);
     }
     native::PeerAsk ask(std::uint32_t whom, std::uint64_t echo = 0, const std::string& answered_nonce = {}) {
         native::PeerAsk made{.job = "job", .round = 0, .group_rank = whom, .asker = rank, .tree_size = 3, .lost = true};
@@ -381,10 +383,10 @@ struct Provers {
 
 /// Of a job with a key, in round 0 of 3, and without the daemon for 0.45 lease.
 struct Keyed : Dialogue {
-    explicit Keyed(std::uint32_t position = 1) {
-        config.peers_secret = keyed("the job's");
+    explicit Keyed(std::uint32_t position = 1, std::string round_secret = "the round's") {
+        config.peers_hash = keyed;
         core.emplace(config);
-        settle_in({.position = position, .size = 3});
+        settle_in({.position = position, .size = 3}, std::move(round_secret));
         pass(2250ms);
     }
     /// The parent answers with what `answer` makes of each question.
@@ -428,6 +430,14 @@ TEST_CASE("with a key, nobody else's word keeps the workers of a cut-off node al
         --before.number;
         return Provers(ask.group_rank).answer(before);
     }));
+    // Of another launch of the job, whose rounds have the same numbers; and what anybody can compute.
+    CHECK(fences([](const native::PeerAsk& ask) { return Provers(ask.group_rank, "of another launch").answer(ask); }));
+    CHECK(any_starts_with(Keyed(1, "").after_answers([](const native::PeerAsk& ask) {
+        native::PeerAnswer made{.round = 0, .leader_lost = true, .all_age_ns = 0};
+        made.proof = native::proof_of(keyed(""), ask, made);
+        return made;
+    }),
+                          "fenced"));
     // The question itself, sent back.
     CHECK(fences([&](const native::PeerAsk& ask) {
         auto answer = all;
@@ -465,7 +475,7 @@ TEST_CASE("with a key, a question counts that echoes an answer of this run, and 
     Keyed root(0);
     const auto counts = [&](const std::string& answered_nonce, const std::string& run) {
         for (const std::uint32_t child : {1U, 2U}) {
-            Provers prover(child, "the job's", run);
+            Provers prover(child, "the round's", run);
             const auto answer = root.core->answer(prover.ask(0), root.now);
             REQUIRE(answer);
             const auto nonce = answered_nonce.empty() ? answer->nonce : answered_nonce;

@@ -38,6 +38,7 @@ Assigned assigned() {
     assigned.store_port = 4660;
     assigned.store_clients = {"n1"};
     assigned.notes = {"hm"};
+    assigned.secret = "s";
     return assigned;
 }
 
