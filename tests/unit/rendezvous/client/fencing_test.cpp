@@ -356,7 +356,8 @@ native::KeyedHash keyed(const std::string& round_secret) {
 
 /// Members of round 0, whose questions and answers are proved with its secret.
 struct Provers {
-    explicit Provers(std::uint32_t position, const std::string& round_secret = "the round's", const std::string& run = "")
+    explicit Provers(std::uint32_t position, const std::string& round_secret = "the round's",
+                     const std::string& run = "")
         : proof(keyed, cat("seed ", run, position)), rank(position) {
         native::Assigned assigned;
         assigned.round = 0;
