@@ -4,14 +4,8 @@
 // beside the next round. Each proof covers all that is said, so it serves no other question. The key is the round's:
 // nothing said in one round counts in another one, nor in another launch.
 //
-<<<<<<< HEAD
-// The number of an asker's questions only grows, so a recorded question does not count again. Nonces tell the agents of
-// one place apart. A question counts as news only if it echoes an answer of this node, whose nonce its proof covers; so
-// a recorded question to another agent is none.
-=======
 // The number of an asker's questions only grows, so a recorded question does not count again. `nonce` tells askers of
 // one position apart. The proof of a question also covers the nonce of the answer that it echoes.
->>>>>>> tree
 #pragma once
 
 #include <cstdint>

@@ -99,11 +99,7 @@ class Dialogue {
         return list;
     }
     /// Joined, connected, and in round 0 of three nodes, with rank 1: its parent has rank 0.
-<<<<<<< HEAD
-    void settle_in(std::uint32_t world = 3) { settle_in({.position = world == 1 ? 0U : 1U, .size = world}); }
-=======
     void settle_in(std::uint32_t world = 3) { settle_in({.position = world == 1 ? 0U : 1U, .size = world}, {}); }
->>>>>>> tree
     void settle_in(native::TreePlace place, std::string round_secret = {}) {
         tree = place;
         rank = place.position;
