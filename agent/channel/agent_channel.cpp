@@ -1,5 +1,6 @@
 #include "agent/channel/agent_channel.h"
 
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 
 #include "agent/channel/local_listener.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/base/sockets/peer_user.h"
@@ -40,6 +42,10 @@ constexpr std::size_t copies_kept_in_all = 24;
 
 /// Between two looks at a connection that cannot be taken because descriptors have run out.
 constexpr Duration accept_pause = 200ms;
+
+/// Connections beside the worker's that may ask for the key of the ranks at one time, and how long each may take.
+constexpr std::size_t askers_max = 8;
+constexpr Duration asker_limit = 5s;
 
 /// Of one rank and one directory.
 bool alike(const MemoryHandover& a, const MemoryHandover& b) {
@@ -70,7 +76,14 @@ void keep_newest(std::vector<MemoryHandover>& handovers, const MemoryHandover& m
 class AgentChannel::Body : public std::enable_shared_from_this<Body> {
   public:
     Body(asio::io_context& loop, std::string address, FileDescriptor socket)
-        : address_(std::move(address)), listener_(loop, socket.release()), worker_(loop), accept_timer_(loop) {}
+        : address_(std::move(address)),
+          listener_(loop, socket.release()),
+          worker_(loop),
+          accept_timer_(loop),
+          loop_(loop) {}
+    ~Body() { ::explicit_bzero(ranks_key_.data(), ranks_key_.size()); }
+    Body(const Body&) = delete;
+    Body& operator=(const Body&) = delete;
 
     void wait_for_worker();
     void hang_up();
@@ -81,6 +94,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     bool closed = false;
     std::string address_;
     std::string ranks_key_;
+    std::string key_token_;
     WorkerFacts facts_;
     std::map<local::HandoverKind, std::vector<MemoryHandover>> handovers_;  // the newest last
     asio::posix::stream_descriptor listener_;
@@ -88,6 +102,17 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     asio::steady_timer accept_timer_;
 
   private:
+    struct Asker {
+        explicit Asker(asio::io_context& loop, FileDescriptor connected)
+            : socket(loop, connected.release()), timer(loop) {}
+        asio::posix::stream_descriptor socket;
+        asio::steady_timer timer;
+    };
+    void hear_asker(FileDescriptor socket);
+    void answer(int asker);
+    /// False: what it asked with is not the token of this channel.
+    bool give_key(int socket, const local::AskRanksKey& ask);
+
     void accept();
     void wait_for_message();
     void read();
@@ -98,6 +123,10 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     void note_section(const local::Section& section);
     void keep(const local::Give& give, FileDescriptor memory);
     void offer(local::HandoverKind kind);
+
+    asio::io_context& loop_;
+    std::size_t asker_count_ = 0;
+    bool refused_ = false;  // a wrong token was logged
 };
 
 void AgentChannel::Body::wait_for_worker() {
@@ -124,9 +153,7 @@ void AgentChannel::Body::accept() {
     if (socket.valid() && worker_.is_open()) read_some();
     // Strangers get nothing. One worker, one connection: a second one (a forked data loader) is closed at once.
     if (!socket.valid() || !peer_is_our_user(socket.get())) return;
-    if (!ranks_key_.empty() && send_datagram(socket.get(), local::encode(local::RanksKey{ranks_key_})) != 0)
-        log(LogLevel::info, "the key of the ranks did not reach the worker at ", address_);
-    if (worker_.is_open()) return;
+    if (worker_.is_open()) return hear_asker(std::move(socket));
     boost::system::error_code failure;
     worker_.assign(socket.get(), failure);
     if (failure) return;
@@ -134,6 +161,47 @@ void AgentChannel::Body::accept() {
     facts_ = {};
     facts_.connected = true;
     wait_for_message();
+}
+
+void AgentChannel::Body::hear_asker(FileDescriptor socket) {
+    if (ranks_key_.empty() || asker_count_ == askers_max) return;
+    auto asker = std::make_shared<Asker>(loop_, std::move(socket));
+    ++asker_count_;
+    asker->timer.expires_after(asker_limit);
+    asker->timer.async_wait([asker](boost::system::error_code stopped) {
+        boost::system::error_code ignored;
+        if (!stopped) asker->socket.close(ignored);
+    });
+    asker->socket.async_wait(asio::posix::stream_descriptor::wait_read,
+                             [self = shared_from_this(), asker](boost::system::error_code failure) {
+                                 --self->asker_count_;
+                                 asker->timer.cancel();
+                                 if (!failure && !self->closed) self->answer(asker->socket.native_handle());
+                                 boost::system::error_code ignored;
+                                 asker->socket.close(ignored);
+                             });
+}
+
+void AgentChannel::Body::answer(int asker) {
+    const auto datagram = receive_datagram(asker, local::datagram_bytes_max, 1);
+    if (!datagram || datagram->cut) return;
+    const auto message = local::decode(datagram->bytes, local::Sender::worker);
+    if (message.has_error()) return;
+    if (const auto* ask = std::get_if<local::AskRanksKey>(&*message)) give_key(asker, *ask);
+}
+
+bool AgentChannel::Body::give_key(int socket, const local::AskRanksKey& ask) {
+    if (!same_digest(ask.token, key_token_)) {
+        // Once: it may ask for ever.
+        if (!std::exchange(refused_, true))
+            log(LogLevel::warning, "a process of this user asked at ", address_,
+                " for the key of the ranks without the token of its worker, and got none; if it is the worker's own "
+                "program, start it with MUSTER_AGENT_TOKEN as the worker has it");
+        return false;
+    }
+    if (send_datagram(socket, local::encode(local::RanksKey{ranks_key_})) != 0)
+        log(LogLevel::info, "the key of the ranks did not reach the worker at ", address_);
+    return true;
 }
 
 void AgentChannel::Body::wait_for_message() {
@@ -154,7 +222,7 @@ void AgentChannel::Body::read_the_rest() {
 
 void AgentChannel::Body::read_some() {
     // A worker that never stops talking must not keep the loop: some datagrams, then everybody else's turn.
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < 64 && worker_.is_open(); ++i) {
         auto datagram = receive_datagram(worker_.native_handle(), local::datagram_bytes_max, 1);
         if (!datagram && errno == EAGAIN) return;
         if (!datagram || datagram->bytes.empty()) return hang_up();
@@ -172,6 +240,10 @@ bool AgentChannel::Body::take(Datagram datagram) {
     if (const auto* give = std::get_if<local::Give>(&message.value())) {
         if (datagram.descriptors.empty()) return false;
         keep(*give, std::move(datagram.descriptors.front()));
+    }
+    if (const auto* ask = std::get_if<local::AskRanksKey>(&message.value())) {
+        if (!give_key(worker_.native_handle(), *ask)) hang_up();
+        return true;
     }
     if (std::holds_alternative<local::Hello>(message.value())) {
         offer(local::HandoverKind::snapshot);
@@ -276,6 +348,11 @@ AgentChannel::~AgentChannel() {
 
 void AgentChannel::set_ranks_key(std::string key) {
     body_->ranks_key_ = std::move(key);
+    if (!body_->ranks_key_.empty()) body_->key_token_ = hexadecimal(random_bytes(16));
+}
+
+const std::string& AgentChannel::key_token() const {
+    return body_->key_token_;
 }
 
 const std::string& AgentChannel::address() const {

@@ -21,9 +21,9 @@ struct NetworkFacts {
 struct AgentConfig {
     SupervisorConfig supervisor;  ///< The join, this host's name, the grace.
     WorkerSpec workers;
-    /// The key that this round's workers share, 32 bytes, given to each on its channel. Empty function: the job has no
-    /// key, and workers get none.
-    std::function<std::string(Round)> ranks_key;
+    /// The key that a round's workers share, 32 bytes, given to each on its channel; from Assigned::secret. Empty
+    /// function: the workers get none.
+    std::function<std::string(const std::string& round_secret)> ranks_key;
     std::string shown_job = "none";  ///< Job id as users know it. Part of the command socket's address.
     LogChoices logs;
     NetworkFacts network;

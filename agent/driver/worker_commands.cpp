@@ -21,7 +21,11 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
     if (run.has_error()) return run.error();
     attempt_ = attempt_directory(run.value(), assignment.restart_count);
     rank_base_ = assignment.rank_base;
-    const auto ranks_key = config_.ranks_key ? config_.ranks_key(assignment.round) : std::string();
+    const auto ranks_key = config_.ranks_key ? config_.ranks_key(assignment.secret) : std::string();
+    if (config_.ranks_key && ranks_key.empty())
+        return Error{Errc::refused, cat("the rendezvous gave no secret for round ", assignment.round,
+                                        ", although the job has a key: its daemon probably runs without one. Start the "
+                                        "daemon with the job's key (MUSTER_SECRET_FILE)")};
     std::vector<WorkerCommand> commands;
     workers_.clear();
     forget_round();
@@ -43,6 +47,7 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
                                               {.error_file = logs.error_file,
                                                .agent_socket = open_channel(local_rank, ranks_key),
                                                .has_ranks_key = !ranks_key.empty(),
+                                               .agent_token = channels_.back() ? channels_.back()->key_token() : "",
                                                .snapshot_count = snapshot_count,
                                                .torch_hook = torch_.directory(),
                                                .torch_socket = torch_.socket(local_rank)});
@@ -104,12 +109,20 @@ std::int64_t WorkerCommands::checkpoint_step() {
     return std::max({newest ? newest->step : -1, snapshot_step(), local_step()});
 }
 
-/// Its address; empty when there is none, which no worker depends on.
+/// Its address; empty when there is none. Then a worker runs as usual, unless it uses the runtime and the round's ranks
+/// have a key.
 std::string WorkerCommands::open_channel(std::uint32_t local_rank, const std::string& ranks_key) {
     auto channel = AgentChannel::open(loop_, local_rank, std::exchange(snapshots_[local_rank], {}),
                                       std::exchange(copies_[local_rank], {}));
     if (channel.has_error()) {
-        log(LogLevel::warning, muster::describe(channel.error()));
+        log(LogLevel::warning, "local rank ", local_rank,
+            " starts without a channel to its agent: ", muster::describe(channel.error()),
+            ", most likely because this host has no free descriptors or memory",
+            ranks_key.empty()
+                ? "; it runs without snapshots and progress reports"
+                : "; it cannot get the key of this round's ranks, so a program that uses muster's runtime "
+                  "fails",
+            "; raise the limit (ulimit -n) or free memory, and start the node again");
         channels_.emplace_back();
         return {};
     }

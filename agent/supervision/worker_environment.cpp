@@ -119,6 +119,8 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
     variables.erase("MUSTER_SNAPSHOTS");
     if (files.snapshot_count > 0 && !files.agent_socket.empty())
         set_number(variables, "MUSTER_SNAPSHOTS", files.snapshot_count);
+    variables.erase("MUSTER_AGENT_TOKEN");
+    if (!files.agent_token.empty()) set(variables, "MUSTER_AGENT_TOKEN", files.agent_token);
     variables.erase("MUSTER_RANKS_SECURITY");
     if (files.has_ranks_key) set(variables, "MUSTER_RANKS_SECURITY", spec.wire_security);
     if (files.agent_socket.empty())

@@ -84,7 +84,7 @@ struct LaunchConfig {
     Duration last_call = 30s;
     Duration lease = 5s;  ///< A node that sends nothing for this time is lost.
     Duration lost_timeout = 60s;
-    PortRange store_ports;    ///< --store-port. {0, 0}: any free port.
+    PortRange store_ports;  ///< --store-port. {0, 0}: any free port.
     /// --store-relay: the workers of each node but rank 0's reach the store through their agent, at 127.0.0.1.
     bool store_relay = false;
     bool share_store = true;  ///< False: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, worker rank 0 binds a probed port.

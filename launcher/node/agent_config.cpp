@@ -7,6 +7,7 @@
 #include "launcher/config/shown_arguments.h"
 #include "launcher/node/job_access.h"
 #include "launcher/scheduler/slurm_task.h"
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/control_key.h"
@@ -99,9 +100,11 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.workers.wire_security = config.wire_security;
     // The workers of one node prove themselves to each other by their user and the round's store.
     const bool has_other_nodes = config.nodes_max > 1 || config.spares > 0;
-    if (!config.key.empty() && (has_other_nodes || config.wire_security == "encrypt")) {
-        agent.ranks_key = [key = config.key](Round round) {
-            return rendezvous::derived_key(key, cat("ranks/", round));
+    if (has_other_nodes ? !config.key.empty() : config.wire_security == "encrypt") {
+        agent.ranks_key = [has_other_nodes](const std::string& round_secret) {
+            // No other node needs the same one.
+            const bool draws = round_secret.empty() && !has_other_nodes;
+            return rendezvous::derived_key(draws ? random_bytes(32) : round_secret, "ranks");
         };
     }
     agent.network = node.network;
@@ -149,8 +152,8 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
         auto control = rendezvous::control_key(config.key, config.job);
         client.tls_identity = std::move(control.identity);
         client.tls_key = std::move(control.key);
-        client.peers_secret = [key = config.key](Round round) {
-            return rendezvous::keyed_hash(rendezvous::derived_key(key, cat("peers/", round)));
+        client.peers_hash = [](const std::string& round_secret) {
+            return rendezvous::keyed_hash(rendezvous::derived_key(round_secret, "peers"));
         };
     }
     return client;

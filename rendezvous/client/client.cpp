@@ -31,8 +31,6 @@ namespace {
 // A look-up that is given up begins anew: so it has the time that the C library takes where several name servers are
 // dead.
 constexpr Duration resolve_timeout = 30s;
-// Questions to peers at a time, each a descriptor; the rest of a large round waits.
-constexpr std::size_t questions_max = 128;
 // Of a flush's limit, where another daemon may have to be found first: etcd's lease is given up at once by a daemon
 // that ends in order, and the next one asks five times a second.
 constexpr int takeover_limits = 5;
@@ -144,8 +142,11 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         asio::post(io_, [self = shared_from_this(), link = socket_] { self->write(link); });
     }
     void carry_out(QueryPeer& ask) {
-        waiting_queries_.push_back({.ask = std::move(ask), .until = now() + ask.timeout});
-        ask_next();
+        if (is_cut_off()) return leave_unanswered(ask);
+        query_peer(io_, resolver_, ask,
+                   [self = shared_from_this(), number = ask.ask.number](std::optional<native::PeerAnswer> answer) {
+                       self->step(PeerAnswered{.number = number, .answer = std::move(answer)});
+                   });
     }
     void carry_out(Deliver& deliver) { tell(callbacks_.on_message, std::move(deliver.message)); }
     void carry_out(Fenced& fenced) { tell(callbacks_.on_fenced, std::move(fenced.why)); }
@@ -366,37 +367,11 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         writing_ = false;
     }
 
-    struct WaitingQuery {
-        QueryPeer ask;
-        Instant until;
-    };
-
-    void ask_next() {
-        while (!waiting_queries_.empty() && open_queries_ < questions_max) {
-            WaitingQuery next = std::move(waiting_queries_.front());
-            waiting_queries_.pop_front();
-            next.ask.timeout = std::max<Duration>(next.until - now(), 0ns);
-            if (is_cut_off()) {
-                leave_unanswered(next.ask);
-                continue;
-            }
-            ++open_queries_;
-            query_peer(
-                io_, resolver_, next.ask,
-                [self = shared_from_this(), rank = next.ask.peer.group_rank](std::optional<native::PeerAnswer> answer) {
-                    --self->open_queries_;
-                    if (self->stopped_) return;
-                    self->step(PeerAnswered{.group_rank = rank, .answer = answer});
-                    self->ask_next();
-                });
-        }
-    }
-
     /// As a silent network does: nothing comes until the time is up.
     void leave_unanswered(const QueryPeer& ask) {
         const auto timer = std::make_shared<asio::steady_timer>(io_, ask.timeout);
-        timer->async_wait([self = shared_from_this(), timer, rank = ask.peer.group_rank](const auto&) {
-            if (!self->stopped_) self->step(PeerAnswered{.group_rank = rank, .answer = std::nullopt});
+        timer->async_wait([self = shared_from_this(), timer, number = ask.ask.number](const auto&) {
+            if (!self->stopped_) self->step(PeerAnswered{.number = number, .answer = std::nullopt});
         });
     }
 
@@ -439,8 +414,6 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     bool writing_ = false;
     bool stopped_ = false;
     std::function<void()> flushed_;
-    std::deque<WaitingQuery> waiting_queries_;
-    std::size_t open_queries_ = 0;
 };
 
 Client::Client(asio::io_context& io, ClientConfig config, ClientCallbacks callbacks)
@@ -486,7 +459,9 @@ void Client::end_acknowledged() {
 
 std::optional<native::PeerAnswer> Client::answer(const native::PeerAsk& ask) const {
     if (implementation_->is_cut_off()) return std::nullopt;
-    return implementation_->core().answer(ask, now());
+    auto answer = implementation_->core().answer(ask, now());
+    implementation_->carry_out(implementation_->core().step(TimePassed{}, now()));
+    return answer;
 }
 
 bool Client::may_feed() const {

@@ -42,19 +42,20 @@ std::string some_hosts(const std::vector<std::string>& hosts) {
 
 }  // namespace
 
-std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, Round round,
-                                          std::uint32_t restart_count, const std::vector<std::string>& notes) {
+std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, const SealedRound& round,
+                                          std::uint32_t restart_count) {
     MUSTER_CHECK(!members.empty());
-    native::Assigned common{.round = round,
+    native::Assigned common{.round = round.number,
                             .group_world_size = static_cast<std::uint32_t>(members.size()),
                             .world_size = 0,
                             .restart_count = restart_count,
                             .store_addresses = addresses_of(*members.front()),
                             .store_port = members.front()->join.store_port,
                             .store_clients = {},
-                            .notes = version_notes(members)};
+                            .notes = version_notes(members),
+                            .secret = round.secret.bytes};
     for (auto& line : argument_notes(members)) common.notes.push_back(std::move(line));
-    common.notes.insert(common.notes.end(), notes.begin(), notes.end());
+    common.notes.insert(common.notes.end(), round.notes.begin(), round.notes.end());
     std::map<std::string, std::uint32_t> role_sizes;
     for (const auto* member : members) {
         common.world_size += member->join.slots;
@@ -138,11 +139,13 @@ std::vector<std::string> argument_notes(const std::vector<const Member*>& member
     return notes;
 }
 
-native::Peers peers(const std::vector<const Member*>& members, Round round) {
-    native::Peers list{.round = round, .peers = {}};
-    list.peers.reserve(members.size());
-    for (const auto* member : members)
-        list.peers.push_back({member->group_rank, peer_address(addresses_of(*member)), member->join.peer_port});
+native::Peers peers(const std::vector<const Member*>& members, Round round, native::TreePlace place) {
+    native::Peers list{.round = round, .place = place, .above = {}};
+    for (auto at = place.position; at > 0 && list.above.size() < native::peers_above_max;) {
+        at = place.parent_of(at);
+        const auto& member = *members[at];
+        list.above.push_back({member.group_rank, peer_address(addresses_of(member)), member.join.peer_port});
+    }
     return list;
 }
 

@@ -5,15 +5,16 @@
 #include <vector>
 
 #include "rendezvous/rounds/member.h"
+#include "rendezvous/rounds/sealed_round.h"
 
 namespace muster::rendezvous {
 
 /// One Assigned for each of `members`, which stand in the order of their group ranks: rank bases are prefix sums of
 /// the slots, role bases the same within each role, the store is that of group rank 0, which alone gets the
-/// addresses of all nodes. `notes` follow those about
+/// addresses of all nodes. The notes of `round` follow those about
 /// versions and arguments.
-std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, Round round,
-                                          std::uint32_t restart_count, const std::vector<std::string>& notes);
+std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, const SealedRound& round,
+                                          std::uint32_t restart_count);
 
 /// From where the workers of these nodes may connect, as far as it is known: how the daemon sees each node, and what
 /// the node says of itself. The first ones of each node come first, because the list has a limit. Loopback is left out.
@@ -26,7 +27,8 @@ std::vector<std::string> version_notes(const std::vector<const Member*>& members
 /// because a script may take its node's number.
 std::vector<std::string> argument_notes(const std::vector<const Member*>& members);
 
-/// Where each member may be asked. A node without a peer port is listed with port 0: it cannot be asked.
-native::Peers peers(const std::vector<const Member*>& members, Round round);
+/// For the one of `members` at `place`: whom it asks. They stand in the order of their group ranks. A node without a
+/// peer port is named with port 0: it cannot be asked.
+native::Peers peers(const std::vector<const Member*>& members, Round round, native::TreePlace place);
 
 }  // namespace muster::rendezvous

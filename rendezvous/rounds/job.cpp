@@ -89,11 +89,7 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
     if (!member.record.empty()) gone_.push_back(member.node.incarnation);
     members_.erase(gone);
     if (members_.empty()) empty_since_ = turn.now;
-    if (!was_through || !round_.running()) return;
-    std::vector<ConnectionId> told;
-    for (const auto* other : there_by_rank())
-        if (other->connected()) told.push_back(other->connection);
-    send_peers(std::move(told), turn);
+    if (was_through && round_.running()) send_peers(turn);
 }
 
 std::vector<const Member*> Job::there_by_rank() const {
@@ -104,10 +100,18 @@ std::vector<const Member*> Job::there_by_rank() const {
     return there;
 }
 
-/// Sends the remaining members of the round their new list of peers to ask if this daemon is lost. A gone node cannot
-/// answer, and has no workers left.
-void Job::send_peers(std::vector<ConnectionId> told, const Turn& turn) const {
-    if (!told.empty()) turn.step.actions.push_back(SendTo{std::move(told), peers(there_by_rank(), round_.number)});
+/// Sends the members of the round, or only one of them, their places in the tree in which they ask each other if this
+/// daemon is lost. A node that has succeeded and left cannot answer, and has no workers left. While members are still
+/// to come back to this daemon it does not know the tree: the one that they know holds.
+void Job::send_peers(const Turn& turn, const Member* only) const {
+    const auto there = there_by_rank();
+    if (there.size() + round_.through_gone.size() != round_.node_count) return;
+    native::TreePlace place{.size = static_cast<std::uint32_t>(there.size()), .fan_out = config_.fan_out};
+    for (; place.position < place.size; ++place.position) {
+        const auto* member = there[place.position];
+        if (member->connected() && (only == nullptr || member == only))
+            turn.send(member->connection, peers(there, round_.number, place));
+    }
 }
 
 Member& Job::add_member(const Arrival& arrival, const native::Join& join, const Turn& turn) {

@@ -218,6 +218,7 @@ class Job {
     [[nodiscard]] std::vector<Member*> chosen();
     [[nodiscard]] bool is_host(const Member& member) const;
     [[nodiscard]] std::vector<std::string> notes_on_last_round() const;
+    [[nodiscard]] std::string note_on_lease(std::uint32_t size) const;
     [[nodiscard]] std::string why_next_round() const;
     [[nodiscard]] std::vector<std::string> notes_on_changes(const std::vector<Member*>& sealed,
                                                             const std::vector<std::uint32_t>& ranks) const;
@@ -277,7 +278,7 @@ class Job {
     void erase(Members::iterator gone, const Turn& turn);
     /// The members of the running round, with running or successful workers.
     [[nodiscard]] std::vector<const Member*> there_by_rank() const;
-    void send_peers(std::vector<ConnectionId> told, const Turn& turn) const;
+    void send_peers(const Turn& turn, const Member* only = nullptr) const;
     void set_place(Member& member, Place place);
     void set_connection(Member& member, ConnectionId connection, std::uint32_t number);
     void count(const Member& member, int by);

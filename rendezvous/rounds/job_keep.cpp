@@ -73,6 +73,7 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
         check_again_at(member.judged_at);
         count(members_.emplace(member.node.incarnation, std::move(member)).first->second, +1);
     }
+    if (config_.secret) round_.secret.find_again(config_.secret(id_));
     record_ = encode_job(facts(), round_);
 }
 

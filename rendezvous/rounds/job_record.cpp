@@ -75,6 +75,8 @@ struct RoundRow {
     std::int64_t checkpoint_step = -1;
     std::vector<std::string> notes;
     std::string final_why;
+    std::string secret_salt;
+    std::string secret_mark;
 };
 
 struct PastFailure {
@@ -146,6 +148,8 @@ void fields(auto& v, Is<RoundRow> auto& m) {
     v.number(m.checkpoint_step);
     v.sentences(m.notes, native::notes_max);
     v.sentence(m.final_why);
+    v.bytes(m.secret_salt, native::challenge_bytes_max);
+    v.bytes(m.secret_mark, native::challenge_bytes_max);
 }
 
 void fields(auto& v, Is<JobRow> auto& m) {
@@ -250,6 +254,8 @@ SealedRound from_row(RoundRow row, std::vector<Failure> failures, GroupsRow grou
     round.checkpoint_step = row.checkpoint_step;
     round.notes = std::move(row.notes);
     round.final_why = std::move(row.final_why);
+    round.secret.salt = std::move(row.secret_salt);
+    round.secret.mark = std::move(row.secret_mark);
     return round;
 }
 
@@ -382,7 +388,9 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
                 .stopped_count = round.stopped_count,
                 .checkpoint_step = round.checkpoint_step,
                 .notes = round.notes,
-                .final_why = round.final_why}};
+                .final_why = round.final_why,
+                .secret_salt = round.secret.salt,
+                .secret_mark = round.secret.mark}};
     const auto& charges = facts.charges_at_ns;
     for (auto at = charges.size() > charges_max ? charges.size() - charges_max : 0; at < charges.size(); ++at)
         row.charges_at_ns.push_back({charges[at]});

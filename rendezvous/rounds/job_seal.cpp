@@ -61,6 +61,7 @@ void Job::seal(const Turn& turn) {
     for (auto& line : notes_on_changes(members, ranks)) notes.push_back(std::move(line));
     for (auto& line : notes_on_last_round()) notes.push_back(std::move(line));
     const auto size = static_cast<std::uint32_t>(members.size());
+    if (auto line = note_on_lease(size); !line.empty()) notes.push_back(std::move(line));
     round_ = SealedRound{};
     seen_ = SeenLedger{};
     last_refusal_.clear();
@@ -68,6 +69,10 @@ void Job::seal(const Turn& turn) {
     round_.number = next_round_++;
     round_.node_count = round_.unfinished = size;
     round_.notes = std::move(notes);
+    if (config_.secret)
+        round_.secret = RoundSecret::draw(
+            config_.secret(id_),
+            cat(round_.number, ' ', turn.now.time_since_epoch().count(), ' ', config_.secret_seed, ' ', id_));
     for (std::size_t i = 0; i < members.size(); ++i) {
         auto& member = *members[i];
         set_place(member, Place::running);
@@ -93,16 +98,25 @@ void Job::seal(const Turn& turn) {
     round_.is_spread = std::ranges::any_of(by_rank, [&](const auto* one) { return source_of(one->peer) != source; });
     for (const auto* member : by_rank) note_known(*member, turn);
     if (terms_.fixed_world) turn.step.actions.push_back(FreshStore{id_, store_clients(by_rank)});
-    auto told = assignments(by_rank, round_.number, restarts_used_, round_.notes);
-    SendTo shared{{}, peers(by_rank, round_.number)};
+    auto told = assignments(by_rank, round_, restarts_used_);
     for (std::size_t i = 0; i < by_rank.size(); ++i) {
         members[i]->rank_base = told[i].rank_base;
         turn.send(by_rank[i]->connection, std::move(told[i]));
-        shared.connections.push_back(by_rank[i]->connection);
     }
-    turn.step.actions.push_back(std::move(shared));
+    send_peers(turn);
     turn.step.why.push_back(cat("job '", id_, "': round ", round_.number, " sealed with ", size,
                                 size == 1 ? " node" : " nodes", ", ", restarts_text()));
+}
+
+/// Twenty heartbeats a lease from each node, of 12.5 us each: beyond 1,000 nodes for each second of the lease they take
+/// more than a quarter of the daemon's one thread.
+std::string Job::note_on_lease(std::uint32_t size) const {
+    const auto enough_s = (size + 999) / 1000;
+    if (std::uint64_t{size} <= terms_.lease_ms) return {};
+    return cat("the lease of ", describe(Duration{1ms} * terms_.lease_ms), " is short for ", size,
+               " nodes: their heartbeats may keep the daemon too busy to hear all of them in time; start the job with "
+               "--lease ",
+               enough_s, " or more");
 }
 
 /// For every node's log, also a newcomer's: a round that is followed by another one has no verdict that tells of it.
@@ -176,8 +190,14 @@ void Job::send_assignment_again(const Member& member, const Turn& turn) {
     // A member that had succeeded and is gone is missed here; nobody can start a round without it, so it is ended.
     if (by_rank.size() != round_.node_count)
         return end_round(native::RoundEndReason::node_lost, cat(label(member.node), " joined too late"), turn);
-    turn.send(member.connection, assignments(by_rank, round_.number, restarts_used_, round_.notes)[member.group_rank]);
-    turn.send(member.connection, peers(by_rank, round_.number));
+    // The others have keys that this daemon cannot name: it was started with other keys of the job.
+    if (config_.secret && round_.secret.bytes.empty())
+        return end_round(
+            native::RoundEndReason::daemon_restarted,
+            cat("the daemon was started with another key of the job before ", label(member.node), " was told its rank"),
+            turn);
+    turn.send(member.connection, assignments(by_rank, round_, restarts_used_)[member.group_rank]);
+    send_peers(turn, &member);
 }
 
 }  // namespace muster::rendezvous

@@ -10,6 +10,7 @@
 #include "rendezvous/base/time.h"
 #include "rendezvous/rounds/ledgers/activity_ledger.h"
 #include "rendezvous/rounds/ledgers/failure_ledger.h"
+#include "rendezvous/rounds/ledgers/round_secret.h"
 #include "rendezvous/wire/native/messages.h"
 
 namespace muster::rendezvous {
@@ -34,6 +35,7 @@ struct SealedRound {
     std::uint32_t unfinished = 0;            ///< of them, nodes whose workers have not all exited 0
     std::vector<std::string> notes;          ///< part of every assignment, also of a repeated one
     std::map<std::uint32_t, LostNode> gone;  ///< group ranks whose nodes are no more, and who they were
+    RoundSecret secret;
     TaughtRound taught;
     bool is_spread = false;           ///< This daemon sealed it, with nodes of at least two addresses.
     std::set<std::uint32_t> through;  ///< group ranks of the others: one that is given up and comes back counts once

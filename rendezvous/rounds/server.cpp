@@ -214,8 +214,8 @@ void Server::Implementation::hello(Connections::iterator from, const native::Hel
             from, cat(label(hello.node), " has shown the key of job '", connection.accepted.proven_job, "' only"),
             turn);
     connection.proven = !connection.accepted.proven_job.empty();
-    if (connection.proven && hello.challenge.empty()) return;
-    if (gate_.is_locked() || !hello.challenge.empty()) challenge(from, turn);
+    if (connection.proven) turn.step.known.push_back({from->first, true});
+    if (!hello.challenge.empty() || (gate_.is_locked() && !connection.proven)) challenge(from, turn);
 }
 
 void Server::Implementation::challenge(Connections::iterator from, const Turn& turn) {

@@ -45,6 +45,7 @@ struct ServerConfig {
     /// without agents for longest.
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
+    std::uint32_t fan_out = 16;        ///< of the tree in which a round's members ask each other; 1 to fan_out_max
     bool allow_faults = false;         ///< muster fault may be aimed at this daemon itself
     bool keep_records = false;         ///< steps carry records: there is somewhere to keep them
     /// The host's wall clock minus its monotonic clock. Records use it so that the next daemon, possibly on another

@@ -32,8 +32,9 @@ std::string wrong_with_job_key(std::string_view text);
 
 /// 32 bytes for one purpose: the first block of HKDF-Expand (RFC 5869, 2.3) with `label` as info. Nobody can tell the
 /// key, nor the bytes of another label, from them. Labels in use: "control" (the proofs of a connection), "control tls"
-/// and "control tls identity" (control_key.h), "status" (the status pages), "ranks/ROUND" (a round's workers),
-/// "peers/ROUND" (questions between agents), "snapshots", "state" (the records in etcd). Empty for an empty key.
+/// and "control tls identity" (control_key.h), "status" (the status pages), "snapshots", "state" (the records in
+/// etcd); of a round's secret
+/// (Assigned::secret): "ranks" (its workers) and "peers" (questions between its agents). Empty for an empty key.
 std::string derived_key(const JobKey& key, std::string_view label);
 
 /// The keys that a daemon accepts for a job, at least one; the first is the one in use, others are being replaced. An

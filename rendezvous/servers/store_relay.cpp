@@ -107,9 +107,10 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
     }
 
     void lost(const std::string& why) {
-        station_.log_limited(cat("relay to the store at ", store_name_, ": the connection ended (", why,
-                                 "); this node's workers lose the store"),
-                             std::chrono::steady_clock::now());
+        if (!clients_.empty())  // else the round is over
+            station_.log_limited(cat("relay to the store at ", store_name_, ": the connection ended (", why,
+                                     "); this node's workers lose the store"),
+                                 std::chrono::steady_clock::now());
         loop_.retire(std::exchange(upstream_, nullptr));
         for (const auto& [id, client] : std::exchange(clients_, {}))
             client->connection_.finish("the connection to the store ended");

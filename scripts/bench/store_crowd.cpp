@@ -12,6 +12,7 @@
 #include <csignal>
 #include <vector>
 
+#include "rendezvous/wire/c10d/relay.h"
 #include "scripts/bench/store_load.h"
 
 namespace muster::bench {
@@ -138,6 +139,26 @@ class Crowd {
     std::size_t done_ = 0;
 };
 
+/// What one connection carries for its client, or as a relay for each of its clients.
+class Traffic {
+  public:
+    explicit Traffic(std::size_t behind) : behind_(behind) {}
+    [[nodiscard]] std::string greeting() const { return behind_ > 0 ? c10d::relay_handshake() : std::string(); }
+    [[nodiscard]] std::string request(const std::string& bytes) const {
+        if (behind_ == 0) return bytes;
+        std::string out;
+        for (std::uint32_t client = 1; client <= behind_; ++client) {
+            c10d::append_relay_header(out, client, static_cast<std::uint32_t>(bytes.size()));
+            out += bytes;
+        }
+        return out;
+    }
+    [[nodiscard]] std::size_t reply(std::size_t bytes) const { return behind_ > 0 ? behind_ * (8 + bytes) : bytes; }
+
+  private:
+    const std::size_t behind_;
+};
+
 /// Prints members `NAME_ms` and `NAME_cpu_ms` of the time since the last one.
 class Phases {
   public:
@@ -163,8 +184,9 @@ class Phases {
 
 }  // namespace
 
-void crowd(const Server& server, std::size_t count) {
-    Crowd clients(server, count);
+void crowd(const Server& server, std::size_t count, std::size_t behind) {
+    const Traffic traffic(behind);
+    Crowd clients(server, behind > 0 ? count / behind : count);
     Crowd first(server, 1);
     first.connect(handshake(), ping_reply_bytes);
     const auto erase = request_of(Operation::delete_key, id_key);
@@ -175,24 +197,26 @@ void crowd(const Server& server, std::size_t count) {
     Phases phases(server);
     std::printf("{");
     phases.begin();
-    clients.connect(handshake() + request_of(Operation::add, "init/"), ping_reply_bytes + add_reply_bytes);
+    clients.connect(traffic.greeting() + traffic.request(handshake() + request_of(Operation::add, "init/")),
+                    traffic.reply(ping_reply_bytes + add_reply_bytes));
     phases.end("connect");
     phases.begin();
-    clients.ask(request_of(Operation::wait, id_key) + ping(), ping_reply_bytes);  // the answer behind: it is parked
+    // The answer to the PING behind it shows that the WAIT is parked.
+    clients.ask(traffic.request(request_of(Operation::wait, id_key) + ping()), traffic.reply(ping_reply_bytes));
     clients.await_all();
     phases.end("park");
     const double parked = server.resident_bytes();
-    clients.expect(1);
+    clients.expect(traffic.reply(1));
     phases.begin();
     first.ask(set_of(id_key, std::string(id_bytes, 'n')) + ping(), ping_reply_bytes);
     clients.await_all();
     phases.end("release");
     phases.begin();
-    clients.ask(request_of(Operation::get, id_key), sizeof(std::uint64_t) + id_bytes);
+    clients.ask(traffic.request(request_of(Operation::get, id_key)), traffic.reply(sizeof(std::uint64_t) + id_bytes));
     clients.await_all();
     phases.end("get");
     const double init = phases.total_ms();
-    clients.ask(request_of(Operation::wait, "/never") + ping(), ping_reply_bytes);
+    clients.ask(traffic.request(request_of(Operation::wait, "/never") + ping()), traffic.reply(ping_reply_bytes));
     clients.await_all();
     // The ends lie ready when the server finds them (store_load.cpp).
     first.await_all();

@@ -5,7 +5,8 @@
 //   store_load PORT SERVER_PID large COUNT           SETs of 1 MiB in writes of 4 KiB
 //   store_load PORT SERVER_PID waiters CONNECTIONS KEYS   released by one MULTI_SET, parked again, closed at once
 //   store_load PORT SERVER_PID get SECONDS           our client's get()
-//   store_load PORT SERVER_PID crowd CLIENTS         all connect, wait for one key, read it, and leave (store_crowd.cpp)
+//   store_load PORT SERVER_PID crowd CLIENTS         all connect, wait for one key, read it, and leave
+//   (store_crowd.cpp)
 //
 // SET has no answer, so each is followed by a PING, whose echo is waited for; the pair counts as one request. CPU is
 // that of all of the server's threads (schedstat, ns).
@@ -271,6 +272,6 @@ int main(int argc, char** argv) {
     if (words[2] == "large") large(server, count(3));
     if (words[2] == "waiters") waiters(server, count(3), std::max<std::size_t>(1, count(4)));
     if (words[2] == "get") get(server, number(3));
-    if (words[2] == "crowd") crowd(server, count(3));
+    if (words[2] == "crowd") crowd(server, count(3), count(4));
     return 0;
 }

@@ -89,6 +89,7 @@ inline std::string set_of(std::string_view key, std::string_view value) {
 }
 
 /// Measures `count` clients that come at once, meet as `env://` has it, and leave at once. Prints a line of JSON.
-void crowd(const Server& server, std::size_t count);
+/// `behind`: so many are behind each relay, which is one connection. 0: there are no relays.
+void crowd(const Server& server, std::size_t count, std::size_t behind);
 
 }  // namespace muster::bench

@@ -27,8 +27,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::uint32_t workers = 8;
-constexpr auto ping_pause = seconds(1);   // that of a lease of 5 s
-constexpr auto seen_pause = seconds(10);  // agent/evidence/hang_watcher.cpp
+constexpr auto ping_pause = milliseconds(250);  // a twentieth of a lease of 5 s (ClientCore::ping_due)
+constexpr auto seen_pause = seconds(10);        // agent/evidence/hang_watcher.cpp
 
 /// Processor time so far, user's and system's, in seconds.
 double cpu_of(const char* pid) {

@@ -157,6 +157,10 @@ class Tidy(unittest.TestCase):
         self.assertEqual(len(findings("messages", header | {"rendezvous/PROTOCOL.md": "Hello is first."})), 1)
         self.assertEqual(findings("messages", header | {"rendezvous/PROTOCOL.md": "Hello, then `Join`."}), [])
 
+    def test_conflicts_of_a_merge_are_found(self):
+        self.expect("conflicts", {"a.md": ("a\n<<<<<<< HEAD\nb\n=======\nc\n>>>>>>> other\n", [2, 6])},
+                    {"b.md": "Title\n=======\n\n    $ cat <<<<<<< word\n"})
+
     def test_paths_of_one_machine_are_found(self):
         home = "/".join(("", "home", "somebody", "muster"))
         self.expect("machine_paths", {"scripts/a": (f"cd {home}\n", [1]), "README.md": (f"\nIn {home}.\n", [2])},

@@ -47,6 +47,7 @@ std::string_view name(Happening happening) {
                                                                             "spare_took_over",
                                                                             "node_left_out",
                                                                             "peer_asked",
+                                                                            "parent_stepped_over",
                                                                             "agent_fenced",
                                                                             "guardian_killed_unfed",
                                                                             "agent_died_reported",

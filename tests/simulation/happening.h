@@ -59,6 +59,7 @@ enum class Happening : std::uint8_t {
     spare_took_over,
     node_left_out,
     peer_asked,
+    parent_stepped_over,
     agent_fenced,
     guardian_killed_unfed,
     agent_died_reported,

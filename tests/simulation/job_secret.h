@@ -22,8 +22,8 @@ inline native::KeyedHash hash_with(std::string key) {
 }
 
 /// For the questions between agents.
-inline std::function<native::KeyedHash(Round)> round_secret(std::string key) {
-    return [key = std::move(key)](Round round) { return hash_with(cat(key, " peers/", round)); };
+inline native::KeyedHash peers_hash(const std::string& round_secret) {
+    return hash_with(cat("peers ", round_secret));
 }
 
 }  // namespace muster::simulation

@@ -104,13 +104,21 @@ FaultScenario draw_faults(Random& random) {
 NetworkTemper draw_temper(Random& random, Duration lease) {
     NetworkTemper temper;
     temper.latency_min = 20us;
-    // A question between peers takes two round trips and has 0.08 lease (rendezvous/client/core/fencing.h).
     temper.latency_max = random.chance(200) ? lease / 100 : std::min<Duration>(3ms, lease / 500);
     temper.split_permille = random.chance(500) ? 0 : small(random, 10, 400);
     if (random.chance(150)) temper.refuse_permille = small(random, 10, 300);
     if (random.chance(150)) temper.lose_syn_permille = small(random, 10, 200);
     if (random.chance(500)) temper.user_timeout = lease;
     return temper;
+}
+
+/// The members of a round agree in time where a way through their tree takes 0.01 lease (rendezvous/STATES.md).
+void limit_latency(Scenario& scenario) {
+    for (const auto& job : scenario.jobs) {
+        const native::TreePlace tree{.size = job.terms.nodes_max, .fan_out = scenario.fan_out};
+        const auto depth = std::max<std::uint32_t>(tree.depth(), 1);
+        scenario.temper.latency_max = std::min<Duration>(scenario.temper.latency_max, scenario.lease / 100 / depth);
+    }
 }
 
 std::string mean(std::string_view what, Duration value) {
@@ -149,6 +157,9 @@ Scenario draw_scenario(Random& random) {
     if (scenario.secret) scenario.faults.twin = never;
     if (scenario.secret && aside.chance(500)) scenario.jobs.back().odd_one_out = true;
     for (auto& job : scenario.jobs) job.numbered = aside.chance(300);
+    // Small rounds are deep trees where members have few children.
+    if (aside.chance(500)) scenario.fan_out = small(aside, 1, 2);
+    limit_latency(scenario);
     return scenario;
 }
 
@@ -157,7 +168,8 @@ std::string story_of(const Scenario& scenario) {
                           : scenario.replicated ? "three daemons, "
                                                 : "",
                           scenario.keeps_state ? "state kept, " : "", scenario.secret ? "with a secret, " : "",
-                          "lease ", describe(scenario.lease), ", faults for ", describe(scenario.faults_last), ';');
+                          "lease ", describe(scenario.lease), ", fan-out ", scenario.fan_out, ", faults for ",
+                          describe(scenario.faults_last), ';');
     const FaultScenario& faults = scenario.faults;
     out += cat(mean("reset", faults.reset), mean("stall", faults.stall), mean("partition", faults.partition),
                mean("agent kill", faults.agent_kill), mean("agent stop", faults.agent_stop),

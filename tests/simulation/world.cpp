@@ -80,7 +80,7 @@ rendezvous::ClientConfig World::client_config(const Node& node) {
     if (scenario_.secret && !(node.odd && incarnation_count_ % 2 == 0)) {
         config.secret = hash_with(node.odd ? other_secret : job_secret);
         config.secret_seed = cat(incarnation_count_);
-        config.peers_secret = round_secret(node.odd ? other_secret : job_secret);
+        config.peers_hash = peers_hash;
     }
     return config;
 }

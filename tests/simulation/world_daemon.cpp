@@ -10,6 +10,7 @@ namespace muster::simulation {
 rendezvous::ServerConfig World::daemon_config() const {
     using rendezvous::StartHold;
     rendezvous::ServerConfig config;
+    config.fan_out = scenario_.fan_out;
     if (scenario_.embedded) config.embedded_for = scenario_.jobs[0].name;
     config.start_hold = scenario_.embedded || events_.now() <= 1s ? StartHold::until_full : StartHold::always;
     if (scenario_.secret) {

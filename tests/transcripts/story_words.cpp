@@ -65,8 +65,9 @@ struct Words {
     std::string operator()(const native::Refused& m) const { return cat(" ", word(m.reason), ": ", m.why); }
     std::string operator()(const native::NotLeader& m) const { return cat(" ", m.leader); }
     std::string operator()(const native::Peers& m) const {
-        auto text = cat(" round ", m.round, ":");
-        for (const auto& peer : m.peers) text += cat(" ", peer.group_rank, "=", peer.address, ":", peer.port);
+        auto text =
+            cat(" round ", m.round, ": ", m.place.position, " of ", m.place.size, m.above.empty() ? "" : " asks");
+        for (const auto& peer : m.above) text += cat(" ", peer.group_rank, "=", peer.address, ":", peer.port);
         return text;
     }
     std::string operator()(const native::NoticeGiven& m) const { return cat(": ", m.why); }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -40,24 +41,45 @@ Result<FileDescriptor> AgentLink::reach(const std::string& address) {
     return socket;
 }
 
-Result<std::string> AgentLink::receive_ranks_key(const std::string& address, Instant deadline) {
+Result<std::string> AgentLink::receive_ranks_key(const std::string& address, const std::string& token,
+                                                 Instant deadline) {
     auto socket = reach(address);
-    if (!socket) return socket.error();
-    const auto trouble = [&](Errc code, std::string_view what) {
-        return Error{code, cat("the agent at ", address, " ", what,
-                               " the key of this round's ranks, which MUSTER_RANKS_SECURITY announces")};
+    if (!socket) {
+        auto error = socket.error();
+        error.context = cat("this worker cannot get the key of this round's ranks: ", error.context);
+        if (error.code == Errc::unreachable)
+            error.context +=
+                ". The agent has ended, or this program runs in another network namespace than its agent, "
+                "as in a container of its own; give the container the host's network, or start muster "
+                "inside of it";
+        return error;
+    }
+    const auto trouble = [&](Errc code, std::string_view what, std::string_view advice) {
+        return Error{code, cat("the agent at ", address, " ", what, " the key of this round's ranks", advice)};
     };
+    const auto closed = [&] {
+        return trouble(Errc::peer_closed, "closed the connection without sending",
+                       token.empty()
+                           ? ": MUSTER_AGENT_TOKEN is not set. Leave all MUSTER_ variables as muster set them "
+                             "for this worker"
+                           : ": it has ended, or MUSTER_AGENT_TOKEN is another worker's. Start the program "
+                             "with the environment of its own worker");
+    };
+    if (send_datagram(socket->get(), local::encode(local::AskRanksKey{token})) != 0) return closed();
     for (;;) {
         pollfd ready{socket->get(), POLLIN, 0};
         const int count = ::poll(&ready, 1, poll_timeout_ms(deadline, std::chrono::steady_clock::now()));
-        if (count == 0) return trouble(Errc::timed_out, "did not send in time");
+        if (count == 0)
+            return trouble(Errc::timed_out, "did not send in time",
+                           ": it is probably stopped or starved. Look at the muster process on this node");
         if (count < 0 && errno == EINTR) continue;
-        const auto datagram = receive_datagram(socket->get(), local::datagram_bytes_max, 1);
+        auto datagram = receive_datagram(socket->get(), local::datagram_bytes_max, 1);
         if (!datagram && errno == EAGAIN) continue;
-        if (!datagram || datagram->bytes.empty()) return trouble(Errc::peer_closed, "closed the connection without");
-        const auto message = local::decode(datagram->bytes, local::Sender::agent);
+        if (!datagram || datagram->bytes.empty()) return closed();
+        auto message = local::decode(datagram->bytes, local::Sender::agent);
+        ::explicit_bzero(datagram->bytes.data(), datagram->bytes.size());
         if (message.has_error()) continue;
-        if (const auto* given = std::get_if<local::RanksKey>(&message.value())) return given->key;
+        if (auto* given = std::get_if<local::RanksKey>(&message.value())) return std::move(given->key);
     }
 }
 

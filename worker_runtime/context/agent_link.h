@@ -24,9 +24,10 @@ class AgentLink {
     /// unreachable, refused: a process of another user listens there.
     static Result<FileDescriptor> reach(const std::string& address);
 
-    /// The key of this round's ranks, which the agent sends first on every connection. Errors: those of reach();
+    /// The key of this round's ranks, for the token in MUSTER_AGENT_TOKEN. Errors, with what to do: those of reach();
     /// timed_out, peer_closed: the agent sends none.
-    static Result<std::string> receive_ranks_key(const std::string& address, Instant deadline);
+    static Result<std::string> receive_ranks_key(const std::string& address, const std::string& token,
+                                                 Instant deadline);
 
     /// `heard` receives the agent's messages in the watch's thread. unreachable: no process listens at `address`.
     static Result<std::unique_ptr<AgentLink>> connect(const std::string& address, std::shared_ptr<FdWatch> watch,

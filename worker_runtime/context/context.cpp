@@ -227,12 +227,14 @@ Result<void> ContextBody::receive_key() {
     if (environment.ranks_security.empty() || environment.world_size == 1) return {};
     if (environment.agent_socket.empty()) {
         return Error{Errc::unsupported,
-                     cat("MUSTER_RANKS_SECURITY=", environment.ranks_security,
-                         ", but MUSTER_AGENT_SOCKET is not set: only the agent can give the key of this round's ranks. "
-                         "Start the program as a worker of muster, and leave both variables as they are")};
+                     cat("this worker cannot get the key of this round's ranks (MUSTER_RANKS_SECURITY=",
+                         environment.ranks_security,
+                         "): MUSTER_AGENT_SOCKET is not set. Either the agent could not open its channel, and warns of "
+                         "it in its log on this node, or something removed the variable between muster and this "
+                         "program; then leave all MUSTER_ variables as they are")};
     }
-    auto key =
-        AgentLink::receive_ranks_key(environment.agent_socket, std::chrono::steady_clock::now() + meeting_timeout);
+    auto key = AgentLink::receive_ranks_key(environment.agent_socket, environment.agent_token,
+                                            std::chrono::steady_clock::now() + meeting_timeout);
     if (!key) return key.error();
     security = {.key = std::move(*key), .encrypts = environment.ranks_security == "encrypt"};
     return {};

@@ -58,6 +58,7 @@ Result<Environment> read_environment(const Lookup& lookup) {
     const auto text = [&](const char* name) { return lookup(name).value_or(std::string()); };
     out.job = text("TORCHELASTIC_RUN_ID");
     out.agent_socket = text("MUSTER_AGENT_SOCKET");
+    out.agent_token = text("MUSTER_AGENT_TOKEN");
     // Outside muster it may hold what a user writes there for muster: a name.
     if (!parse_number(text("MUSTER_PREEMPTION_SIGNAL"), out.preemption_signal)) out.preemption_signal = 0;
     // MASTER_ADDR and MASTER_PORT alone stand in many a shell's start-up file.

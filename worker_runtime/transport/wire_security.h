@@ -1,6 +1,8 @@
 // How the ranks of a round know each other, and who can read what they send.
 #pragma once
 
+#include <string.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,6 +18,8 @@ enum class WireMode : std::uint8_t {
 struct WireSecurity {
     std::string key{};  ///< 32 bytes that the agents gave the ranks of this round and nobody else. Empty: none.
     bool encrypts = false;
+
+    ~WireSecurity() { ::explicit_bzero(key.data(), key.size()); }
 
     [[nodiscard]] WireMode mode() const {
         if (key.empty()) return WireMode::tokens;

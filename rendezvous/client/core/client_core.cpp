@@ -14,8 +14,8 @@ namespace muster::rendezvous {
 ClientCore::ClientCore(ClientConfig config)
     : config_(std::move(config)),
       backoff_(config_.backoff_min),
-      fencing_({.job = config_.job, .lease = config_.lease, .lost_timeout = config_.lost_timeout}),
-      peer_proof_(config_.peers_secret, config_.secret_seed),
+      fencing_({.lease = config_.lease, .lost_timeout = config_.lost_timeout}),
+      peer_proof_(config_.peers_hash, config_.secret_seed),
       lines_(config_.endpoint, config_.job, config_.leader_is_supplied, config_.endpoint_option) {}
 
 // ---- the supervisor's verbs ----
@@ -131,14 +131,23 @@ std::optional<native::PeerAnswer> ClientCore::answer(const native::PeerAsk& ask,
     if (ask.job != config_.job || !round_known() || ask.group_rank != assigned_->group_rank) return answer;
     answer.round = assigned_->round;
     // Only the time since the last answer counts, because a connection that just broke proves nothing.
-    answer.leader_lost =
-        fencing_.watching() && ask.round == answer.round && now >= heard_until_ + fencing_.lost_after();
+    const bool is_lost = now >= heard_until_ + fencing_.lost_after();
+    if (fencing_.watching() && ask.round == answer.round) {
+        answer.leader_lost = is_lost;
+        answer.all_age_ns = fencing_.asked(ask, is_lost, now);
+        if (is_lost && !ask.lost) look_for_daemon(ask.leader, now);
+    }
     if (answer.leader_lost)
         promised_until_ = now + fencing_.promise();
-    else if (has_choice() && link_ == Link::open && link_answered_)
-        answer.leader = describe(endpoint());
+    else
+        answer.leader = answering_daemon();
     peer_proof_.sign(ask, answer);
     return answer;
+}
+
+/// For peers that look for it; empty where there is only one.
+std::string ClientCore::answering_daemon() const {
+    return has_choice() && link_ == Link::open && link_answered_ ? describe(endpoint()) : std::string();
 }
 
 // ---- the connection ----
@@ -387,15 +396,22 @@ void ClientCore::retry_later(Instant now) {
 // ---- answers of peers ----
 
 void ClientCore::on(const PeerAnswered& input, Instant now) {
+    const auto asked = asked_.find(input.number);
+    if (asked == asked_.end()) return;
     // Whoever cannot prove its answer is not that peer, and has said nothing.
     const auto answer =
-        input.answer && peer_proof_.is_genuine(input.group_rank, *input.answer) ? input.answer : std::nullopt;
-    fencing_.answered(input.group_rank, answer);
-    const bool peer_has_daemon = answer && assigned_ && answer->round == assigned_->round && !answer->leader_lost;
-    if (!peer_has_daemon) return;
+        input.answer && peer_proof_.is_genuine(asked->second, *input.answer) ? input.answer : std::nullopt;
+    asked_.erase(asked);
+    fencing_.answered(input.number, answer, now);
+    if (answer && assigned_ && answer->round == assigned_->round && !answer->leader_lost)
+        look_for_daemon(answer->leader, now);
+}
+
+/// A peer has it. `named`: where, if there are several.
+void ClientCore::look_for_daemon(std::string_view named, Instant now) {
     // This peer has reached the next leader while this node waits for the lost one.
     const bool is_old = now >= attempted_at_ + config_.lease / 20;
-    auto leader = parse_endpoint(answer->leader, 0);
+    auto leader = parse_endpoint(named, 0);
     const bool is_useful = leader && leader->port != 0 && !config_.leader_is_supplied && !(*leader == endpoint()) &&
                            !is_silent(*leader, now);
     const bool in_vain = has_choice() && (link_ == Link::connecting || !link_answered_) && (is_old || is_useful);

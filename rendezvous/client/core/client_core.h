@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -46,7 +47,7 @@ struct ClientConfig {
     Duration stop_grace = 30s;    ///< --shutdown-timeout: how long workers here may take to stop
     native::KeyedHash secret;     ///< the job's secret; empty: none
     std::string secret_seed;      ///< random bytes for this agent's challenges
-    RoundSecret peers_secret;     ///< proves the questions between agents; empty: no secret
+    PeersHash peers_hash;         ///< proves the questions between agents; empty: no secret
     /// Of the job's key, for TLS to other hosts (secret/control_key.h); empty: there is no key.
     std::string tls_identity;
     std::string tls_key;
@@ -74,8 +75,9 @@ struct ConnectionClosed {
 struct MessageReceived {
     native::Message message;
 };
+/// The outcome of QueryPeer; each has exactly one.
 struct PeerAnswered {
-    std::uint32_t group_rank = 0;
+    std::uint64_t number = 0;                  ///< of the question
     std::optional<native::PeerAnswer> answer;  ///< empty: could not be reached, or no answer in time
 };
 /// The peer that closed our connection without an answer is PyTorch's store.
@@ -159,8 +161,8 @@ class ClientCore {
     [[nodiscard]] Instant deadline() const;
     /// The target of Connect now.
     [[nodiscard]] const Endpoint& endpoint() const;
-    /// The answer to PeerAsk. "Lost" is a promise: this node joins no other round while the asker relies on it
-    /// (fencing.h). Empty: nobody of the round asks this, or has asked it before (peer_proof.h).
+    /// The answer to PeerAsk. "Lost" is a promise: this node joins no other round while others rely on it (fencing.h).
+    /// Empty: nobody of the round asks this, or has asked it before (peer_proof.h). Afterwards step(TimePassed) is due.
     std::optional<native::PeerAnswer> answer(const native::PeerAsk& ask, Instant now);
     /// Whether the driver may feed the guardian now (Fencing::may_feed). Call it at least each lease/10.
     [[nodiscard]] bool may_feed(Instant now) const { return fencing_.may_feed(heard_until_, now); }
@@ -220,6 +222,8 @@ class ClientCore {
     }
     void give_up(std::string why);
     void retry_later(Instant now);
+    void look_for_daemon(std::string_view named, Instant now);
+    [[nodiscard]] std::string answering_daemon() const;
     void try_next_endpoint(Instant now);
     void leave_stale_link(Instant now);
     void resume_receiving();
@@ -325,6 +329,7 @@ class ClientCore {
     ClockOffset offset_;
     Fencing fencing_;
     PeerProof peer_proof_;
+    std::map<std::uint64_t, native::PeerAsk> asked_;  ///< Questions under way, by their numbers.
     Instant promised_until_ = Instant::min();
     /// Since when the daemon holds back a decision for this node. The lost timeout applies.
     std::optional<Instant> held_back_since_;

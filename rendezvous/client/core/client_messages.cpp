@@ -88,7 +88,8 @@ void ClientCore::on_assigned(const native::Assigned& assigned, Instant now) {
     }
     membership_ = Membership::in_round;
     assigned_ = assigned;
-    assigned_->store_clients.clear();  // a Resume needs no such list
+    assigned_->store_clients.clear();  // a Resume needs no such list, and no secret
+    assigned_->secret.clear();
     as_joined_ = join_;
     report_.reset();
     succeeded_ = false;
@@ -96,7 +97,7 @@ void ClientCore::on_assigned(const native::Assigned& assigned, Instant now) {
     backoff_ = config_.backoff_min;
     lines_.end();
     fencing_.watch(assigned);
-    peer_proof_.begin(assigned.round, assigned.group_rank);
+    peer_proof_.begin(assigned);
     out_.push_back(Deliver{assigned});
 }
 

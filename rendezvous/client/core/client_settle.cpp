@@ -51,11 +51,17 @@ void ClientCore::settle_ping(Instant now) {
 void ClientCore::settle_fencing(Instant now) {
     if (!fencing_.watching()) return;
     auto step = fencing_.step(heard_until_, now);
-    if (!step.ask.empty()) peer_proof_.next_question();
-    for (auto& peer : step.ask) {
-        native::PeerAsk question{.job = config_.job, .round = assigned_->round, .group_rank = peer.group_rank};
-        peer_proof_.sign(question);
-        out_.push_back(QueryPeer{std::move(peer), std::move(question), fencing_.ask_timeout()});
+    for (auto& question : step.ask) {
+        auto& ask = question.ask;
+        ask.job = config_.job;
+        ask.round = assigned_->round;
+        if (ask.lost)
+            promised_until_ = now + fencing_.promise();
+        else
+            ask.leader = answering_daemon();
+        peer_proof_.sign(ask, question.answered_nonce);
+        asked_[ask.number] = ask;
+        out_.push_back(QueryPeer{std::move(question.peer), std::move(ask), fencing_.ask_timeout()});
     }
     if (step.fenced) out_.push_back(Fenced{*std::move(step.fenced)});
     if (step.lost)

@@ -3,56 +3,75 @@
 // The daemon may seal a round without a member 1.1 lease after that member's last message. So an unreachable member
 // must kill its workers before that. It counts from the *sending* of its last answered message, which is never later
 // than the daemon's receipt, and kills by 0.9 lease. But if the daemon itself is lost, no round is sealed, and no
-// worker may die. The other members distinguish the two cases:
+// worker may die. The members find out which of the two it is, in a tree (native::TreePlace) so that each of them talks
+// to few others:
 //
-//   0.6 lease    ask every other member whether it has lost the daemon too, and again every 0.1 lease
-//   0.88 lease   kill, unless all of them answered yes to one of these questions within the last 0.25 lease
+//   0.4 lease    a member that has heard nothing for this time says that it has lost the daemon: its promise
+//   0.45 lease   it asks its parent, again and again (pace()). Each question tells which subtrees have promised and how
+//                old the oldest promise is (loss_below.h). Each answer tells whether all members have, and how old the
+//                oldest promise of all is: the root knows it first, and each member passes it on
+//   0.88 lease   kill, unless all members have promised and the oldest promise is not older than 0.25 lease
 //   lost timeout   kill and end, just before the daemon would seal without the whole round
 //
-// A member whose workers have all exited 0 and that has left is not asked: the daemon sends a shorter list. The daemon
-// does not count it either.
+// A parent that refuses the connection or is silent for 0.05 lease is not waited for: its children ask their
+// grandparent as well, until the parent answers again. The parent's own promise still has to come by some way: a member
+// that nobody reaches makes "all" impossible. A member whose workers have all exited 0 and that has left is no part of
+// the tree: the daemon sends new places. Members whose trees differ in size do not count each other's words.
 //
-// A "yes" is also a promise: that member joins no other round for 1.1 lease (ClientCore::join). So a member that
-// reaches the daemon again cannot be in the next round while the asker relies on its answer. The asker relies on it for
-// 0.25 lease; if it is suspended (SIGSTOP) at the end of that time, its guardian kills 0.8 lease later. A later "no"
-// does not kill at once: the daemon is back, and the asker uses the rest of the 0.25 lease to reach it too.
+// The promise: that member joins no other round for 1.1 lease (ClientCore::join). So a member that reaches the daemon
+// again cannot be in the next round while another relies on its word. The other relies on it until it is 0.25 lease
+// old. If it is suspended (SIGSTOP) at the end of that time, its guardian kills 0.8 lease later. A later "no" does not
+// kill at once: the daemon is back, and the member uses the rest of the 0.25 lease to reach it too. STATES.md proves
+// it.
 #pragma once
 
-#include <map>
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "rendezvous/base/time.h"
+#include "rendezvous/client/core/loss_below.h"
+#include "rendezvous/wire/native/limits.h"
 #include "rendezvous/wire/native/messages.h"
 
 namespace muster::rendezvous {
 
 struct FencingConfig {
-    std::string job;
     Duration lease = 5s;
     Duration lost_timeout = 60s;
 };
 
+/// A question without what ClientCore adds: the job, the round, and the proof.
+struct PeerQuestion {
+    native::Peer peer;
+    native::PeerAsk ask;
+    std::string answered_nonce;  ///< Of the answer that it echoes.
+};
+
 struct FencingStep {
-    std::vector<native::Peer> ask;      ///< peers to ask now, with the timeout ask_timeout()
+    std::vector<PeerQuestion> ask;      ///< to be asked now, with the timeout ask_timeout()
     std::optional<std::string> fenced;  ///< kill the workers now, for this reason; set once per round
     bool lost = false;                  ///< the lost timeout has passed
 };
 
 class Fencing {
   public:
-    explicit Fencing(FencingConfig config) : config_(std::move(config)) {}
+    explicit Fencing(FencingConfig config) : config_(config) {}
 
     /// From now on, workers of this round may run here.
     void watch(const native::Assigned& assigned);
-    /// The current members of the round.
+    /// This node's place in the tree of the round. Invalid ones are ignored.
     void set_peers(const native::Peers& peers);
     /// The workers have ended.
     void stop() { watched_.reset(); }
     [[nodiscard]] bool watching() const { return watched_.has_value(); }
 
-    void answered(std::uint32_t group_rank, const std::optional<native::PeerAnswer>& answer);
+    /// The outcome of the question of that number; each has exactly one. Empty: unreachable, or no answer in time.
+    void answered(std::uint64_t number, const std::optional<native::PeerAnswer>& answer, Instant now);
+    /// A question of another member. Returns the age of the oldest promise of all members, or -1. `lost`: this node has
+    /// lost the daemon too, so its answer is a promise.
+    std::int64_t asked(const native::PeerAsk& ask, bool lost, Instant now);
     /// `heard_until`: when the last answered message was sent.
     FencingStep step(Instant heard_until, Instant now);
     [[nodiscard]] Instant deadline(Instant heard_until) const;
@@ -60,30 +79,53 @@ class Fencing {
     /// it is cut off. So the last feed must be early enough that this kill precedes the daemon's next seal.
     [[nodiscard]] bool may_feed(Instant heard_until, Instant now) const;
 
-    /// Shorter than the time between two questions, so that an answer always belongs to the latest one.
-    [[nodiscard]] Duration ask_timeout() const { return config_.lease * 8 / 100; }
-    /// How long a "yes" binds its sender.
+    /// Silence of a parent after which it is stepped over.
+    [[nodiscard]] Duration ask_timeout() const { return config_.lease / 20; }
+    /// How long a promise binds its sender.
     [[nodiscard]] Duration promise() const { return config_.lease * 11 / 10; }
-    /// Silence from which on this node says "yes".
+    /// Silence from which on this node says that it has lost the daemon.
     [[nodiscard]] Duration lost_after() const { return config_.lease * 4 / 10; }
 
   private:
+    struct Asked {
+        std::uint64_t number = 0;
+        Instant at;
+    };
+    /// To the parent, or to the grandparent. The next question does not wait for the last answer: one that is lost
+    /// costs a pace, and not a timeout.
+    struct Way {
+        Instant asked_at = Instant::min();
+        std::vector<Asked> under_way;
+        std::uint64_t answered = 0;  ///< The newest question that was answered; 0: none.
+        Instant answered_at;
+        std::string nonce;  ///< Of that answer.
+    };
     struct Watched {
         Round round = no_round;
-        std::uint32_t group_rank = 0;
         std::uint32_t world = 1;
-        std::vector<native::Peer> others;
-        std::map<std::uint32_t, bool> lost_leader_too;  ///< Answers to the current query, keyed by group rank.
-        Instant asked_at = Instant::min();
-        Instant agreed_at = Instant::min();  ///< Time of the last query that all peers answered with yes.
-        bool contradicted = false;  ///< A peer answered no, and not all have answered yes since. For the message.
+        std::optional<native::TreePlace> place;  ///< Empty: not heard yet.
+        std::vector<native::Peer> above;         ///< One for each of `ways`, nearest first.
+        std::array<Way, native::peers_above_max> ways;
+        std::optional<LossBelow> below;
+        bool is_parent_silent = false;
+        bool has_asked = false;              ///< In this silence of the daemon.
+        Instant agreed_at = Instant::min();  ///< All members have promised, none earlier than this.
+        bool contradicted =
+            false;  ///< The parent still had the daemon, and not all have lost it since. For the message.
         bool fenced = false;
     };
 
-    void ask(FencingStep& step, Instant now);
+    void ask(FencingStep& step, bool lost, Instant now);
+    void note_root_agreement(Instant now);
+    [[nodiscard]] bool is_open(std::size_t way) const;
+    [[nodiscard]] Instant next_question(const Way& way) const;
+    [[nodiscard]] Duration agreement_lasts() const { return config_.lease / 4; }
+    [[nodiscard]] Duration ask_after() const { return config_.lease * 45 / 100; }
+    [[nodiscard]] Duration pace(const native::TreePlace& place) const;
     [[nodiscard]] Instant fence_at(Instant heard_until) const;
 
     FencingConfig config_;
+    std::uint64_t number_ = 0;  ///< Of the last question.
     std::optional<Watched> watched_;
 };
 

@@ -8,43 +8,32 @@
 
 namespace muster::rendezvous {
 
-PeerProof::PeerProof(RoundSecret secret, const std::string& seed) : secret_(std::move(secret)) {
-    if (secret_) nonce_ = hmac_sha256(seed, "muster asker");
+PeerProof::PeerProof(PeersHash hash_of, const std::string& seed) : hash_of_(std::move(hash_of)) {
+    if (hash_of_) nonce_ = hmac_sha256(seed, "muster asker");
 }
 
-void PeerProof::begin(Round round, std::uint32_t group_rank) {
-    group_rank_ = group_rank;
-    if (round == round_ || !secret_) return;
-    round_ = round;
-    hash_ = secret_(round);
+void PeerProof::begin(const native::Assigned& assigned) {
+    if (assigned.round == round_ || !hash_of_) return;
+    round_ = assigned.round;
+    hash_ = assigned.secret.empty() ? native::KeyedHash() : hash_of_(assigned.secret);
     heard_.clear();
 }
 
-void PeerProof::sign(native::PeerAsk& ask) const {
+void PeerProof::sign(native::PeerAsk& ask, std::string_view answered_nonce) const {
     if (!hash_) return;
-    ask.asker = group_rank_;
-    ask.number = number_;
     ask.nonce = nonce_;
-    ask.proof = native::proof_of(hash_, ask);
+    ask.proof = native::proof_of(hash_, ask, answered_nonce);
 }
 
-bool PeerProof::is_genuine(std::uint32_t group_rank, const native::PeerAnswer& answer) const {
-    if (!secret_) return true;
-    if (!hash_) return false;
-    // The question as it was asked: the job's name is part of the key.
-    const native::PeerAsk ask{.job = {},
-                              .round = round_,
-                              .group_rank = group_rank,
-                              .asker = group_rank_,
-                              .number = number_,
-                              .nonce = nonce_,
-                              .proof = {}};
-    return same_digest(native::proof_of(hash_, ask, answer), answer.proof);
+bool PeerProof::is_genuine(const native::PeerAsk& ask, const native::PeerAnswer& answer) const {
+    if (!hash_of_) return true;
+    return hash_ && same_digest(native::proof_of(hash_, ask, answer), answer.proof);
 }
 
 bool PeerProof::accept(const native::PeerAsk& ask) {
-    if (!secret_) return true;
-    if (!hash_ || ask.round != round_ || !same_digest(native::proof_of(hash_, ask), ask.proof)) return false;
+    if (!hash_of_) return true;
+    const auto answered = ask.echo == 0 ? std::string_view() : std::string_view(nonce_);
+    if (!hash_ || ask.round != round_ || !same_digest(native::proof_of(hash_, ask, answered), ask.proof)) return false;
     auto& newest = heard_[cat(ask.asker, ' ', ask.nonce)];
     if (ask.number <= newest) return false;
     newest = ask.number;
@@ -54,7 +43,9 @@ bool PeerProof::accept(const native::PeerAsk& ask) {
 }
 
 void PeerProof::sign(const native::PeerAsk& ask, native::PeerAnswer& answer) const {
-    if (hash_) answer.proof = native::proof_of(hash_, ask, answer);
+    if (!hash_) return;
+    answer.nonce = nonce_;
+    answer.proof = native::proof_of(hash_, ask, answer);
 }
 
 }  // namespace muster::rendezvous

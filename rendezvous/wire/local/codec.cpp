@@ -13,6 +13,7 @@ enum class Type : std::uint8_t {
     section = 3,
     heartbeat = 4,
     give = 5,
+    ask_ranks_key = 6,
     round_ended = 65,
     notice = 66,
     offer = 67,
@@ -54,6 +55,10 @@ struct Encoder {
         if (m.kind == HandoverKind::copy) out.number(m.rank);
         // Half a path would be another one.
         put_text(out, m.directory.size() <= path_bytes_max ? m.directory : std::string(), path_bytes_max);
+    }
+    void operator()(const AskRanksKey& m) const {
+        put(out, Type::ask_ranks_key);
+        put_text(out, m.token, name_bytes_max);
     }
     void operator()(const Offer& m) const {
         put(out, Type::offer);
@@ -149,6 +154,7 @@ Result<Message> decode(std::string_view datagram, Sender sender) {
         case Type::section: message = take_section(in); break;
         case Type::heartbeat: message = Heartbeat{}; break;
         case Type::give: message = take_give(in); break;
+        case Type::ask_ranks_key: message = AskRanksKey{take_text(in, name_bytes_max)}; break;
         case Type::round_ended: message = RoundEnded{take_text(in, sentence_bytes_max)}; break;
         case Type::notice: message = take_notice(in); break;
         case Type::offer: message = take_handover<Offer>(in); break;
@@ -166,6 +172,7 @@ std::string_view name(const Message& message) {
         std::string_view operator()(const Section&) const { return "Section"; }
         std::string_view operator()(const Heartbeat&) const { return "Heartbeat"; }
         std::string_view operator()(const Give&) const { return "Give"; }
+        std::string_view operator()(const AskRanksKey&) const { return "AskRanksKey"; }
         std::string_view operator()(const Offer&) const { return "Offer"; }
         std::string_view operator()(const RanksKey&) const { return "RanksKey"; }
         std::string_view operator()(const RoundEnded&) const { return "RoundEnded"; }

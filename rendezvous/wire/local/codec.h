@@ -9,6 +9,7 @@
 //    4    Heartbeat    -
 //    5    Give         u8 kind, u64 size_bytes, i64 step, i32 rank if the kind is 2 (a copy),
 //                      text directory (<= 1024); one descriptor beside the bytes
+//    6    AskRanksKey  text token (<= 255)
 //   65    RoundEnded   text why (<= 1024)
 //   66    Notice       i64 step, text why (<= 1024)
 //   67    Offer        u8 kind, u64 size_bytes; one descriptor beside the bytes

@@ -60,6 +60,12 @@ struct Give {
     friend bool operator==(const Give&, const Give&) = default;
 };
 
+/// Asks for RanksKey, also on a connection beside the worker's: its child may be the program that needs the key.
+struct AskRanksKey {
+    std::string token;  ///< MUSTER_AGENT_TOKEN. Without the right one the agent closes the connection.
+    friend bool operator==(const AskRanksKey&, const AskRanksKey&) = default;
+};
+
 // ---- agent -> worker ----
 
 /// What a worker in this one's place gave before it ended, snapshots and copies. The datagram carries exactly one
@@ -70,8 +76,8 @@ struct Offer {
     friend bool operator==(const Offer&, const Offer&) = default;
 };
 
-/// What the workers of this round share, and nobody else: they prove with it that they are ranks. Comes first on every
-/// connection, where MUSTER_RANKS_SECURITY announces it. It is derived from the job's key, which no worker learns.
+/// What the workers of this round share, and nobody else: they prove with it that they are ranks. The answer to
+/// AskRanksKey, where MUSTER_RANKS_SECURITY announces it.
 struct RanksKey {
     std::string key;  ///< 32 bytes.
     friend bool operator==(const RanksKey&, const RanksKey&) = default;
@@ -90,6 +96,7 @@ struct Notice {
     friend bool operator==(const Notice&, const Notice&) = default;
 };
 
-using Message = std::variant<Hello, Progress, Section, Heartbeat, Give, Offer, RanksKey, RoundEnded, Notice>;
+using Message =
+    std::variant<Hello, Progress, Section, Heartbeat, Give, AskRanksKey, Offer, RanksKey, RoundEnded, Notice>;
 
 }  // namespace muster::local

@@ -126,6 +126,12 @@ void fields(auto& v, Is<Verdict> auto& m) {
     v.list(m.activities, groups_max);
 }
 
+void fields(auto& v, Is<TreePlace> auto& m) {
+    v.number(m.position);
+    v.number(m.size);
+    v.number(m.fan_out);
+}
+
 void fields(auto& v, Is<Peer> auto& m) {
     v.number(m.group_rank);
     v.name(m.address);
@@ -173,6 +179,7 @@ void fields(auto& v, Is<Assigned> auto& m) {
     v.number(m.store_port);
     v.names(m.store_clients, store_clients_max);
     v.sentences(m.notes, notes_max);
+    v.bytes(m.secret, challenge_bytes_max);
 }
 
 void fields(auto& v, Is<Resume> auto& m) {
@@ -264,7 +271,8 @@ void fields(auto& v, Is<Parked> auto& m) {
 
 void fields(auto& v, Is<Peers> auto& m) {
     v.number(m.round);
-    v.list(m.peers, peers_max);
+    v.part(m.place);
+    v.list(m.above, peers_above_max);
 }
 
 void fields(auto& v, Is<RoundEnded> auto& m) {
@@ -345,6 +353,13 @@ void fields(auto& v, Is<PeerAsk> auto& m) {
     v.number(m.round);
     v.number(m.group_rank);
     v.number(m.asker);
+    v.number(m.tree_size);
+    v.flag(m.lost);
+    v.number(m.covered);
+    v.number(m.age_ns);
+    v.number(m.echo);
+    v.number(m.held_ns);
+    v.sentence(m.leader);
     v.number(m.number);
     v.bytes(m.nonce, challenge_bytes_max);
     v.bytes(m.proof, challenge_bytes_max);
@@ -353,7 +368,9 @@ void fields(auto& v, Is<PeerAsk> auto& m) {
 void fields(auto& v, Is<PeerAnswer> auto& m) {
     v.number(m.round);
     v.flag(m.leader_lost);
+    v.number(m.all_age_ns);
     v.sentence(m.leader);
+    v.bytes(m.nonce, challenge_bytes_max);
     v.bytes(m.proof, challenge_bytes_max);
 }
 

@@ -11,7 +11,7 @@ namespace muster::native {
 /// other failures of a node of 200 workers. fit_report() makes any report fit.
 inline constexpr std::size_t agent_frame_bytes_max = 256 * 1024;
 
-/// A daemon's frame. The largest is Peers: 20,000 nodes x an address of up to 255 bytes, 5 MiB; rounded up.
+/// A daemon's frame. The largest is group rank 0's Assigned: 160,000 store_clients, 8 MiB; rounded up.
 inline constexpr std::size_t daemon_frame_bytes_max = 16 * 1024 * 1024;
 
 /// A frame on the peer port: a job's name and a round. Anybody may connect there, so nothing more is buffered.
@@ -38,7 +38,7 @@ inline constexpr std::size_t failure_message_bytes_max = 16 * 1024;
 /// The kept end of a worker's stderr.
 inline constexpr std::size_t stderr_tail_bytes_max = 64 * 1024;
 
-/// A challenge or its answer: a keyed hash and a nonce fit.
+/// A challenge or its answer, or a round's secret: a keyed hash and a nonce fit.
 inline constexpr std::size_t challenge_bytes_max = 256;
 
 /// Components whose versions are compared: muster, driver, cuda, nccl, and room for more.
@@ -68,8 +68,11 @@ inline constexpr std::size_t activity_place_max = 320;
 /// Notes of an Assigned: one per component that differs, and warnings.
 inline constexpr std::size_t notes_max = 64;
 
-/// Peers of one round; equals the daemon's own limit of nodes per job.
+/// Nodes of one round; equals the daemon's own limit of nodes per job.
 inline constexpr std::size_t peers_max = 20'000;
+
+/// A node's ancestors in the tree of its round that it may ask: the parent, and the grandparent around it.
+inline constexpr std::size_t peers_above_max = 2;
 
 /// Addresses of one round's nodes: eight of each of 20,000 nodes, 8 MiB.
 inline constexpr std::size_t store_clients_max = 160'000;

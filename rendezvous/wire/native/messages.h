@@ -18,10 +18,11 @@
 #include "rendezvous/base/ids.h"
 #include "rendezvous/wire/native/failure.h"
 #include "rendezvous/wire/native/fault.h"
+#include "rendezvous/wire/native/tree_place.h"
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 5;
+inline constexpr std::uint32_t protocol_version = 6;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.
@@ -96,6 +97,9 @@ struct Assigned {
     /// For group rank 0 alone: addresses from which the round's nodes may come to its store.
     std::vector<std::string> store_clients;
     std::vector<std::string> notes;  ///< Differences of versions between nodes, one sentence each.
+    /// Random bytes that this round's nodes share, from which the keys of its workers and of its agents' questions are
+    /// derived. Empty: the job has no key.
+    std::string secret;
     friend bool operator==(const Assigned&, const Assigned&) = default;
 };
 
@@ -244,10 +248,11 @@ struct Peer {
     friend bool operator==(const Peer&, const Peer&) = default;
 };
 
-/// Sent after Assigned: where to ask when the daemon falls silent (fencing).
+/// Sent after Assigned: whom this node asks when the daemon falls silent (client/core/fencing.h).
 struct Peers {
     Round round = no_round;
-    std::vector<Peer> peers;
+    TreePlace place;          ///< This node's place among the members of the round that have not left.
+    std::vector<Peer> above;  ///< Its parent and its grandparent, as far as it has them.
     friend bool operator==(const Peers&, const Peers&) = default;
 };
 
@@ -372,15 +377,23 @@ struct StateStalled {
 
 // ---- agent <-> agent, on the peer port ----
 
-/// "Have you lost the daemon too?"
+/// To the parent in the tree of the round (TreePlace), or around it to the grandparent: "These members have lost the
+/// daemon. Have all?" Durations are on the asker's clock (client/core/loss_below.h).
 struct PeerAsk {
     std::string job;
     Round round = no_round;
     std::uint32_t group_rank = 0;  ///< The queried group rank: an address may lead to another node of the job.
+    std::uint32_t asker = 0;       ///< The asker's position.
+    std::uint32_t tree_size = 0;   ///< Two nodes with trees of different sizes do not understand each other.
+    bool lost = false;             ///< The asker has lost the daemon. If not, the next three fields mean nothing.
+    std::uint32_t covered = 0;     ///< Bit i: so has the whole subtree of its child i.
+    std::int64_t age_ns = 0;       ///< Age of the oldest promise of those that are covered.
+    std::uint64_t echo = 0;        ///< Number of its question that this node answered last. 0: none.
+    std::int64_t held_ns = 0;      ///< Time since that answer arrived.
+    std::string leader = {};       ///< As in PeerAnswer.
+    std::uint64_t number = 0;      ///< Of the asker's questions, from 1. It only grows.
     // Where the job has a key (client/core/peer_proof.h):
-    std::uint32_t asker = 0;   ///< The asker's group rank.
-    std::uint64_t number = 0;  ///< Of the asker's questions, from 1. It only grows.
-    std::string nonce = {};    ///< The asker's own.
+    std::string nonce = {};  ///< The asker's own.
     std::string proof = {};
     friend bool operator==(const PeerAsk&, const PeerAsk&) = default;
 };
@@ -388,10 +401,13 @@ struct PeerAsk {
 struct PeerAnswer {
     /// The round running at the answering agent. If it differs, the answer must not be relied on.
     Round round = no_round;
-    bool leader_lost = false;
+    bool leader_lost = false;      ///< The answering agent has lost the daemon.
+    std::int64_t all_age_ns = -1;  ///< All members have: age of the oldest promise. -1: not known.
     /// HOST:PORT of the daemon that it hears, where there are several; empty: none, or the only one.
     std::string leader = {};
-    std::string proof = {};  ///< Where the job has a key: of this answer to that question.
+    // Where the job has a key:
+    std::string nonce = {};  ///< Of the answering agent. The next question's proof covers it.
+    std::string proof = {};  ///< Of this answer to that question.
     friend bool operator==(const PeerAnswer&, const PeerAnswer&) = default;
 };
 

@@ -13,6 +13,13 @@ std::string described(std::string_view what, const PeerAsk& ask) {
     out.number(ask.round);
     out.number(ask.group_rank);
     out.number(ask.asker);
+    out.number(ask.tree_size);
+    out.number<std::uint8_t>(ask.lost ? 1 : 0);
+    out.number(ask.covered);
+    out.number(ask.age_ns);
+    out.number(ask.echo);
+    out.number(ask.held_ns);
+    out.blob<std::uint32_t>(ask.leader);
     out.number(ask.number);
     out.blob<std::uint32_t>(ask.nonce);
     return text;
@@ -34,8 +41,11 @@ std::string proof_of(const KeyedHash& hash, Prover prover, const Hello& hello, s
     return hash(text);
 }
 
-std::string proof_of(const KeyedHash& hash, const PeerAsk& ask) {
-    return hash(described("muster question", ask));
+std::string proof_of(const KeyedHash& hash, const PeerAsk& ask, std::string_view answered_nonce) {
+    std::string text = described("muster question", ask);
+    ByteWriter out(text);
+    out.blob<std::uint32_t>(answered_nonce);
+    return hash(text);
 }
 
 std::string proof_of(const KeyedHash& hash, const PeerAsk& ask, const PeerAnswer& answer) {
@@ -43,7 +53,9 @@ std::string proof_of(const KeyedHash& hash, const PeerAsk& ask, const PeerAnswer
     ByteWriter out(text);
     out.number(answer.round);
     out.number<std::uint8_t>(answer.leader_lost ? 1 : 0);
+    out.number(answer.all_age_ns);
     out.blob<std::uint32_t>(answer.leader);
+    out.blob<std::uint32_t>(answer.nonce);
     return hash(text);
 }
 

@@ -36,8 +36,8 @@ enum class Prover { agent, daemon };
 std::string proof_of(const KeyedHash& hash, Prover prover, const Hello& hello, std::string_view nonce);
 
 /// The proof of a question between agents, and of the answer to it: of all fields but `proof` and the job, which is
-/// part of the key.
-std::string proof_of(const KeyedHash& hash, const PeerAsk& ask);
+/// part of the key. A question with an echo also covers the nonce of the answer that it echoes.
+std::string proof_of(const KeyedHash& hash, const PeerAsk& ask, std::string_view answered_nonce);
 std::string proof_of(const KeyedHash& hash, const PeerAsk& ask, const PeerAnswer& answer);
 
 }  // namespace muster::native

@@ -1,14 +1,7 @@
-"""A daemon that stands still for longer than the lease beside a job of 120 nodes (known failure).
+"""A daemon that stands still for longer than the lease beside a job of many nodes.
 
-All nodes lose the daemon together, so none may stop its workers: each asks all others at 0.6 lease, and goes on while all of
-them have lost it too. These are 119 questions of 120 nodes within a fraction of a lease. Where one stays without an answer its
-node stops its workers, and the round ends for all.
-
-The default suite leaves this test out, until nodes need not ask all others. To run it:
-
-    ctest --test-dir build/release -C known_failure -L known_failure --output-on-failure
-
-What happened is printed in any case. MUSTER_TEST_NODES, MUSTER_TEST_PAUSE and MUSTER_TEST_LEASE (seconds) set the size.
+All nodes lose the daemon together, so none may stop its workers: they agree in a tree that all of them have lost it. What happened is printed in
+any case. MUSTER_TEST_NODES, MUSTER_TEST_PAUSE and MUSTER_TEST_LEASE (seconds) set the size; scripts/bench/scale runs it with 200 nodes.
 """
 import collections
 import json
@@ -22,7 +15,7 @@ import urllib.request
 from job import Job, wait_for
 
 NODES = int(os.environ.get("MUSTER_TEST_NODES", 120))
-PAUSE = float(os.environ.get("MUSTER_TEST_PAUSE", 8))
+PAUSE = float(os.environ.get("MUSTER_TEST_PAUSE", 10))
 LEASE = float(os.environ.get("MUSTER_TEST_LEASE", 5))
 RUNS = ("running", 0)
 START = 300  # seconds for all launchers to meet, on a slow machine

@@ -1,4 +1,5 @@
 // Peers that begin TLS and mean no good: limits hold, and everybody else is served.
+#include <deque>
 #include <vector>
 
 #include "tests/integration/net/running_daemon.h"
@@ -69,6 +70,23 @@ TEST_CASE("where a table is full, who has finished the handshake keeps its place
     CHECK(half.closed_by_peer());
     member.send("GET /healthz HTTP/1.0\r\n\r\n");
     CHECK(member.receive_all().ends_with("ok\n"));
+}
+
+TEST_CASE("who has finished the handshake and says no more takes nobody's place in a full table") {
+    auto config = keyed();
+    config.limits.connections_max = 4;
+    config.limits.handshake_timeout = 60s;
+    const RunningDaemon running(std::move(config));
+    std::deque<TlsSocket> idle;
+    for (int i = 0; i < 4; ++i) {
+        idle.emplace_back(running.connect(), job_key(test_secret, "job"), "job");
+        REQUIRE(idle.back().is_open());
+    }
+    auto later = connect_tls(running);
+    CHECK(later.is_open());
+    CHECK(idle.front().receive_all().empty());  // the oldest has given way
+    later.send("GET /healthz HTTP/1.0\r\n\r\n");
+    CHECK(later.receive_all().ends_with("ok\n"));
 }
 
 TEST_CASE("who asks for much over TLS and reads nothing does not fill the memory") {

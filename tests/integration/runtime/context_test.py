@@ -54,35 +54,59 @@ class Context(unittest.TestCase):
             self.check_lines(done, ranks, name)
             done = under_muster(ranks, MUSTER_TRANSPORT=transport, MUSTER_WIRE_SECURITY="encrypt", MUSTER_KEY="a key of the test, 28 bytes")
             self.check_lines(done, ranks, name)
-        unkeyed = under_muster(2, MUSTER_WIRE_SECURITY="encrypt")
+        # One node makes a key for its ranks where the job has none; two cannot.
+        self.check_lines(under_muster(2, MUSTER_TRANSPORT="tcp", MUSTER_WIRE_SECURITY="encrypt"), 2, "tcp")
+        unkeyed = run(BIN / "muster", "--nnodes=2", "--insecure", "--rdzv-backend=c10d", "--rdzv-id=x", "--rdzv-endpoint=127.0.0.1:1",
+                      "--no-python", WORKER, MUSTER_WIRE_SECURITY="encrypt")
         self.assertEqual(unkeyed.returncode, 78)
         self.assertIn("--wire-security encrypt needs a key", unkeyed.stderr)
-        # A worker without the channel has no key, and says so instead of joining without.
-        with tempfile.TemporaryDirectory() as scratch:
-            program = Path(scratch) / "without_channel.sh"
-            program.write_text(f"unset MUSTER_AGENT_SOCKET; exec {WORKER}")
-            done = run(BIN / "muster", "--standalone", "--nproc-per-node=2", "--no-python", "/bin/sh", program,
-                       MUSTER_KEY="a key of the test, 28 bytes", MUSTER_WIRE_SECURITY="encrypt")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("MUSTER_AGENT_SOCKET is not set: only the agent can give the key of this round's ranks", done.stderr)
 
-    def test_two_nodes_are_hierarchical_when_that_is_asked_for(self):
+    def test_a_worker_that_gets_no_key_says_why_instead_of_joining_without(self):
+        cases = [("unset MUSTER_AGENT_SOCKET", "MUSTER_AGENT_SOCKET is not set. Either the agent could not open its channel"),
+                 ("unset MUSTER_AGENT_TOKEN", "MUSTER_AGENT_TOKEN is not set. Leave all MUSTER_ variables"),
+                 ("export MUSTER_AGENT_TOKEN=0123", "MUSTER_AGENT_TOKEN is another worker's"),
+                 ("export MUSTER_AGENT_SOCKET=@muster/nobody", "runs in another network namespace than its agent")]
+        for change, told in cases:
+            with tempfile.TemporaryDirectory() as scratch, self.subTest(change):
+                program = Path(scratch) / "changed.sh"
+                program.write_text(f"{change}; exec {WORKER}")
+                done = run(BIN / "muster", "--standalone", "--nproc-per-node=2", "--no-python", "/bin/sh", program,
+                           MUSTER_KEY="a key of the test, 28 bytes", MUSTER_WIRE_SECURITY="encrypt")
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("the key of this round's ranks", done.stderr)
+                self.assertIn(told, done.stderr)
+
+    def check_two_nodes(self, transport, daemon_environment, *environments):
+        """Two nodes at one musterd, with these environments."""
         command = [str(BIN / "musterd"), "--bind", "127.0.0.1", "--port", "0", "--first-start"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as daemon:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env=clean_environment(**daemon_environment)) as daemon:
             try:
                 port = re.search(r"(\d+)\D*$", daemon.stdout.readline())[1]
                 node = [BIN / "muster", "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=two",
                         f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=is_host=0", "--no-python", WORKER]
                 with tempfile.TemporaryDirectory() as scratch:
-                    environment = clean_environment(TMPDIR=scratch, MUSTER_TRANSPORT="hierarchical")
-                    nodes = [subprocess.Popen(list(map(str, node)), stdout=subprocess.PIPE, text=True, env=environment)
-                             for _ in range(2)]
+                    nodes = [subprocess.Popen(list(map(str, node)), stdout=subprocess.PIPE, text=True,
+                                              env=clean_environment(TMPDIR=scratch, MUSTER_TRANSPORT=transport, **environment))
+                             for environment in environments]
                     lines = [line for one in nodes for line in one.communicate(timeout=DEADLINE_S)[0].splitlines()]
                 self.assertEqual([one.returncode for one in nodes], [0, 0])
                 self.assertEqual(sorted(lines), [f"rank={rank} world=4 local={rank % 2} round=0 device={rank % 2} sum=10 "
-                                                 "transport=hierarchical" for rank in range(4)])
+                                                 f"transport={transport}" for rank in range(4)])
             finally:
                 daemon.terminate()
+
+    def test_two_nodes_are_hierarchical_when_that_is_asked_for(self):
+        self.check_two_nodes("hierarchical", {}, {}, {})
+
+    def test_ranks_meet_while_one_node_has_the_old_key_and_one_the_new_one(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            new, old = Path(scratch) / "key", Path(scratch) / "key.old"
+            for file in (new, old):
+                file.write_text(f"the {file.name} of the test, long enough")
+                file.chmod(0o600)
+            self.check_two_nodes("tcp", {"MUSTER_SECRET_FILE": str(new)}, {"MUSTER_SECRET_FILE": str(new)},
+                                 {"MUSTER_SECRET_FILE": str(old)})
 
     def test_the_page_s_program_prints_what_the_page_says(self):
         page = (Path(__file__).resolve().parents[3] / "worker_runtime/RUNTIME.md").read_text()

@@ -2,8 +2,11 @@
 """A whole node is lost, with its agent and all that this kept, and the training goes on from the copies on the next node:
 at most one step is taken again, and the result has the bits of a training that nobody disturbed."""
 
+import os
 import re
+import socket
 import sys
+import threading
 import unittest
 from pathlib import Path
 
@@ -33,6 +36,38 @@ class Loss(Job):
         for node in nodes:
             self.expect_exit(node, 0)
         return self.said(r"sum (\w{16})")[-1][1]
+
+
+class Listener:
+    """Somebody on the way: reads what passes through loopback, and looks for `words`."""
+
+    def __init__(self, words):
+        self.words = words
+        self.heard_bytes = 0
+        self.heard_words = False
+
+    def __enter__(self):
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))  # ETH_P_ALL
+        self.socket.bind(("lo", 0))
+        self.socket.settimeout(0.1)  # between two looks at whether the job is over
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.listen)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+        self.socket.close()
+
+    def listen(self):
+        while not self.over.is_set():
+            try:
+                packet = self.socket.recv(1 << 17)
+            except TimeoutError:
+                continue
+            self.heard_bytes += len(packet)
+            self.heard_words = self.heard_words or self.words in packet
 
 
 class NodeLoss(unittest.TestCase):
@@ -84,6 +119,19 @@ class NodeLoss(unittest.TestCase):
         self.assertEqual(weights, self.undisturbed())
         self.assertEqual([where for _, where in starts], ["nothing", "nothing"])
         self.assertGreaterEqual(again, 100)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may listen on the way")
+    def test_with_a_key_the_copies_are_encrypted_on_their_way(self):
+        for key in ({}, {"MUSTER_KEY": "the key of the test"}):
+            with self.subTest(key=key), Loss() as job, Listener(f'"muster_job":"{job.id}"'.encode()) as listener:
+                job.spawn("musterd", "--port", job.port, "--first-start", **key)
+                wait_for("listening musterd", job.answers)
+                nodes = [job.training("2", **key) for _ in range(2)]
+                wait_for("100 steps", lambda: len(job.steps()) >= 100)
+                job.result(nodes)
+                self.assertGreater(listener.heard_bytes, 1 << 20)
+                # The head of a snapshot, which without a key anybody on the way can read.
+                self.assertEqual(listener.heard_words, not key)
 
 
 if __name__ == "__main__":

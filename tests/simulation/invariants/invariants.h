@@ -175,6 +175,7 @@ class Invariants {
     [[nodiscard]] bool excused(const RoundTruth& round, const AgentTruth& agent, DoomCause cause,
                                const native::Message* said) const;
     void on_assigned(Talk& talk, native::Assigned assigned);
+    void check_secret(std::size_t job, Round number, const RoundTruth& round);
     void violated(std::string_view invariant, std::string what) {
         chronicle_.violated(std::string(invariant), std::move(what));
     }
@@ -184,6 +185,8 @@ class Invariants {
     Duration lease_;
     bool calm_connects_;  ///< connects are neither refused nor lost in this world
     std::vector<JobTruth> jobs_;
+    /// What the nodes of a round share, and of which job, life and round it is.
+    std::map<std::string, std::tuple<std::size_t, std::uint64_t, Round>> secrets_;
     std::map<Incarnation, AgentTruth> agents_;
     std::map<rendezvous::ConnectionId, Talk> connections_;
     std::map<std::int32_t, ProcessTruth> processes_;

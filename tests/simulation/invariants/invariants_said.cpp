@@ -87,7 +87,10 @@ void Invariants::check_left_out(const JobTruth& job, Incarnation incarnation) {
     for (const auto& [key, round] : job.rounds) {
         const bool over = key.second < *job.last_sealed || (key.second == *job.last_sealed && round.ended);
         const bool counts = over && key.second >= *job.last_sealed - job.terms.node_failures_of;
-        const bool member = std::any_of(round.members.begin(), round.members.end(), [&](const auto& entry) {
+        // A member that went before it was told of the round is not known here.
+        const bool all_known =
+            !round.told.empty() && round.members.size() == round.told.begin()->second.group_world_size;
+        const bool member = !all_known || std::ranges::any_of(round.members, [&](const auto& entry) {
             return agents_.at(entry.second).host == agents_.at(incarnation).host;
         });
         if (counts && member) ++ends;
@@ -179,7 +182,9 @@ void Invariants::on_assigned(Talk& talk, native::Assigned assigned) {
 
 void Invariants::daemon_step_over() {
     for (const auto& [job, number] : sealed_in_step_) {
-        check_ranks(jobs_[job], number, jobs_[job].rounds.at({jobs_[job].life, number}));
+        const RoundTruth& round = jobs_[job].rounds.at({jobs_[job].life, number});
+        check_ranks(jobs_[job], number, round);
+        check_secret(job, number, round);
     }
     sealed_in_step_.clear();
 }
@@ -276,6 +281,19 @@ void Invariants::check_ranks(const JobTruth& job, Round number, const RoundTruth
     if (std::find(taken.begin(), taken.end(), false) != taken.end()) wrong("a rank is missing");
     for (const auto& [role, ranks] : role_taken) {
         if (std::find(ranks.begin(), ranks.end(), false) != ranks.end()) wrong("a role rank is missing");
+    }
+}
+
+/// The nodes of a round share one secret, and no other round of any job has it.
+void Invariants::check_secret(std::size_t job, Round number, const RoundTruth& round) {
+    const auto& secret = round.told.begin()->second.secret;
+    if (std::ranges::any_of(round.told, [&](const auto& told) { return told.second.secret != secret; })) {
+        return violated("keys", cat(jobs_[job].name, ": the nodes of round ", number, " have different secrets"));
+    }
+    if (secret.empty()) return;
+    const std::tuple here(job, jobs_[job].life, number);
+    if (secrets_.emplace(secret, here).first->second != here) {
+        violated("keys", cat(jobs_[job].name, ": round ", number, " has the secret of another round"));
     }
 }
 

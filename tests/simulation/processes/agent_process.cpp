@@ -257,6 +257,7 @@ void AgentProcess::act(agent::SupervisorAction& action) {
 void AgentProcess::start_workers(const native::Assigned& assignment) {
     world_.invariants.assigned(incarnation(), assignment);
     round_ = assignment.round;
+    round_secret_ = assignment.secret;
     doom_.reset();
     doom_judged_ = false;
     doom_said_ = native::Hello{};

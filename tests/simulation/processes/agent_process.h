@@ -86,7 +86,6 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
 
   private:
     struct Ask {
-        std::uint32_t group_rank = 0;
         native::FrameReader reader{native::Sender::peer};
         native::PeerAsk question;
     };
@@ -112,7 +111,7 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     void finish(agent::Ending ending);
     void ask(const rendezvous::QueryPeer& request);
     void answered(StreamId stream, std::optional<native::PeerAnswer> answer);
-    void forge_answer(const native::PeerAsk& ask, const std::optional<native::PeerAnswer>& answer);
+    void forge_answer(const native::PeerAsk& ask, std::optional<native::PeerAnswer>& answer);
     void daemon_bytes(const std::string& bytes);
     void peer_bytes(StreamId stream, const std::string& bytes);
     void asked_bytes(StreamId stream, const std::string& bytes);
@@ -143,7 +142,9 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     std::vector<StreamId> older_;      ///< fell silent; closed when the daemon is heard on stream_
     native::FrameReader reader_{native::Sender::daemon};
     std::string outbox_;
-    std::map<StreamId, Ask> asks_;                          ///< our questions to peers
+    native::Peers peers_;           ///< the last that the daemon sent
+    std::map<StreamId, Ask> asks_;  ///< our questions to peers
+    std::string round_secret_;
     std::map<std::uint32_t, native::PeerAnswer> recorded_;  ///< the last "lost" of each peer
     std::map<StreamId, native::FrameReader> askers_;        ///< peers' questions to us
     std::uint16_t port_ = 0;

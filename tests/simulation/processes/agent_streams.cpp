@@ -68,42 +68,44 @@ void AgentProcess::flush() {
 
 void AgentProcess::ask(const rendezvous::QueryPeer& request) {
     world_.chronicle.count(Happening::peer_asked);
+    if (peers_.above.empty() || request.ask.group_rank != peers_.above.front().group_rank)
+        world_.chronicle.count(Happening::parent_stepped_over);
     HostIndex host = 0;
     const bool known = request.peer.address.starts_with("host") &&
                        parse_number(std::string_view(request.peer.address).substr(4), host);
-    const std::uint32_t rank = request.peer.group_rank;
     if (!known || request.peer.port == 0) {
-        return post([this, rank] { give(rendezvous::PeerAnswered{rank, std::nullopt}); });
+        return post([this, number = request.ask.number] { give(rendezvous::PeerAnswered{number, std::nullopt}); });
     }
     const StreamId stream = world_.network.connect(setting_.host, {host, request.peer.port}, request.timeout, this);
-    Ask& ask = asks_[stream];
-    ask.group_rank = rank;
-    ask.question = request.ask;
+    asks_[stream].question = request.ask;
     world_.events.after(request.timeout, [this, stream] { post([this, stream] { answered(stream, std::nullopt); }); });
 }
 
 void AgentProcess::answered(StreamId stream, std::optional<native::PeerAnswer> answer) {
     const auto found = asks_.find(stream);
     if (found == asks_.end()) return;
-    const std::uint32_t rank = found->second.group_rank;
     const native::PeerAsk question = std::move(found->second.question);
     asks_.erase(found);
     world_.network.close(stream);
-    if (setting_.client.peers_secret) forge_answer(question, answer);
-    give(rendezvous::PeerAnswered{rank, answer});
+    if (setting_.client.peers_hash) forge_answer(question, answer);
+    give(rendezvous::PeerAnswered{question.number, std::move(answer)});
 }
 
-/// Somebody on the way says "lost" before the peer does: with the proof of an earlier answer, if there is one. A peer
-/// that is believed without proof has said it.
-void AgentProcess::forge_answer(const native::PeerAsk& ask, const std::optional<native::PeerAnswer>& answer) {
+/// Somebody on the way replaces silence and a "no" by "all have lost it": with the proof of an earlier answer, if there
+/// is one. A peer that is believed without proof has said it.
+void AgentProcess::forge_answer(const native::PeerAsk& ask, std::optional<native::PeerAnswer>& answer) {
+    auto& recorded = recorded_[ask.group_rank];
+    if (answer && answer->leader_lost) {
+        recorded = *answer;
+        return;
+    }
     world_.chronicle.count(Happening::peer_forged);
-    native::PeerAnswer forged = recorded_[ask.group_rank];
-    forged.round = ask.round;
-    forged.leader_lost = true;
+    answer = recorded;
+    answer->round = ask.round;
+    answer->leader_lost = true;
+    answer->all_age_ns = 0;
     if (world_.plant == Plant::believes_any_peer)
-        forged.proof = native::proof_of(setting_.client.peers_secret(ask.round), ask, forged);
-    if (answer && answer->leader_lost) recorded_[ask.group_rank] = *answer;
-    give(rendezvous::PeerAnswered{ask.group_rank, std::move(forged)});
+        answer->proof = native::proof_of(setting_.client.peers_hash(round_secret_), ask, *answer);
 }
 
 void AgentProcess::peer_bytes(StreamId stream, const std::string& bytes) {
@@ -128,6 +130,7 @@ void AgentProcess::asked_bytes(StreamId stream, const std::string& bytes) {
     }
     askers_.erase(stream);
     world_.network.close(stream);
+    give(rendezvous::TimePassed{});
 }
 
 // ---- the network ----
@@ -184,6 +187,7 @@ void AgentProcess::daemon_bytes(const std::string& bytes) {
         if (world_.chronicle.tracing() && !std::holds_alternative<native::Pong>(*next.value())) {
             world_.chronicle.tell(setting_.name, " gets ", native::name(*next.value()));
         }
+        if (const auto* peers = std::get_if<native::Peers>(&*next.value())) peers_ = *peers;
         give(rendezvous::MessageReceived{std::move(*next.value())});
     }
 }

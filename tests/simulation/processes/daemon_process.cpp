@@ -295,6 +295,12 @@ void DaemonProcess::corrupt(native::Message& message) const {
         case Plant::believes_boasters:
             if (believes_) assigned->round += rendezvous::round_max;
             break;
+        case Plant::repeats_secret:
+            if (!assigned->secret.empty()) assigned->secret = "of every round";
+            break;
+        case Plant::splits_secret:
+            if (!assigned->secret.empty()) assigned->secret += cat(assigned->group_rank);
+            break;
         default: break;
     }
 }

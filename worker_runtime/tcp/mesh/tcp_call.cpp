@@ -18,6 +18,13 @@ bool receive_more(const FileDescriptor& socket, std::span<std::byte> bytes, std:
     return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
+TcpPair at_place(TcpPair pair, const SocketAddress& at) {
+    // Which of its interfaces leads there is each host's own matter.
+    const auto address = at.numeric();
+    pair.at = {address.substr(0, address.find('%')), at.port()};
+    return pair;
+}
+
 TcpStream stream_of(FileDescriptor socket, TcpEnd end, const TcpHelloBytes& hello, const TcpAnswerBytes& answer,
                     const TcpPair& pair) {
     if (pair.security.mode() != WireMode::encrypted) return TcpStream(std::move(socket));

@@ -15,6 +15,9 @@
 
 namespace muster::runtime {
 
+/// `pair` for a connection to this address.
+TcpPair at_place(TcpPair pair, const SocketAddress& at);
+
 /// The connection after hello and answer, as this end goes on with it: in records where `pair` encrypts.
 TcpStream stream_of(FileDescriptor socket, TcpEnd end, const TcpHelloBytes& hello, const TcpAnswerBytes& answer,
                     const TcpPair& pair);
@@ -23,7 +26,7 @@ class TcpCall {
   public:
     /// Begins at the first dial().
     TcpCall(const TcpHello& hello, const SocketAddress& to, const TcpPair& pair)
-        : hello_(hello), to_(to), pair_(pair), words_(encode(hello, pair)) {}
+        : hello_(hello), to_(to), pair_(at_place(pair, to)), words_(encode(hello, pair_)) {}
 
     [[nodiscard]] const TcpHello& hello() const { return hello_; }
     [[nodiscard]] bool established() const { return state_ == State::established; }

@@ -1,13 +1,22 @@
 #include "worker_runtime/tcp/mesh/tcp_control.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <chrono>
 
 #include "rendezvous/base/text/bytes.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
+#include "worker_runtime/transport/poll_timeout.h"
 
 namespace muster::runtime {
 
 namespace {
+
+/// For a peer's kernel that takes no more; its process may be stopped.
+constexpr Duration frame_send_limit = 1s;
 
 constexpr std::uint8_t leaving = 0xff;
 constexpr std::uint8_t asking = 0xfe;
@@ -59,8 +68,18 @@ std::string encode(const ControlFrame& frame) {
 void send_frame(const TcpStream& control, const ControlFrame& frame) {
     if (!control.valid()) return;
     auto bytes = encode(frame);
-    const iovec part{bytes.data(), bytes.size()};
-    static_cast<void>(control.send({&part, 1}));
+    const auto deadline = std::chrono::steady_clock::now() + frame_send_limit;
+    for (std::size_t sent = 0; sent < bytes.size();) {
+        const iovec part{bytes.data() + sent, bytes.size() - sent};
+        const auto more = control.send({&part, 1});
+        if (more > 0) sent += static_cast<std::size_t>(more);
+        if (more > 0 || errno == EINTR) continue;
+        if (errno != EAGAIN) return;
+        pollfd room{control.get(), POLLOUT, 0};
+        if (::poll(&room, 1, poll_timeout_ms(deadline, std::chrono::steady_clock::now())) != 0) continue;
+        ::shutdown(control.get(), SHUT_WR);
+        return;
+    }
 }
 
 std::optional<ControlFrame> take_frame(std::string& bytes) {

@@ -30,8 +30,9 @@ struct ControlFrame {
 
 std::string encode(const ControlFrame& frame);
 
-/// These connections carry little, so a frame fits; a peer that cannot be told any more needs no telling. Nothing
-/// happens without a connection.
+/// These connections carry little, so a frame nearly always fits at once. It waits up to 1 s for room; then it ends its
+/// direction of the connection, because nothing may follow a part of a frame. Nothing happens without a connection. One
+/// thread at a time.
 void send_frame(const TcpStream& control, const ControlFrame& frame);
 
 /// Takes the first frame off `bytes`; nothing while its rest is on its way. Bytes that are no frame are a failure with

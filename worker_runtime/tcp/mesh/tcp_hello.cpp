@@ -13,7 +13,7 @@ namespace muster::runtime {
 namespace {
 
 /// "MUSTERT" and the version of this file's formats.
-constexpr std::uint64_t magic = 0x0454524554'53554dull;
+constexpr std::uint64_t magic = 0x0554524554'53554dull;
 constexpr std::size_t places_max = 64;
 constexpr std::size_t address_size_max = 256;
 constexpr std::size_t host_size_max = 256;
@@ -43,8 +43,10 @@ std::array<std::byte, size> as_bytes(std::string_view text) {
 /// The sides hash different words. `said` has a fixed size for each side, so no two inputs are one text.
 std::string proof_of(std::string_view side, const TcpPair& pair, const TcpToken& listener, std::string_view said) {
     const auto key = pair.security.key.empty() ? as_text(listener) : std::string_view(pair.security.key);
+    // Who passes an encrypted connection on reads and changes nothing, so there the network may translate addresses.
+    const auto at = pair.security.mode() == WireMode::key ? describe(pair.at) : std::string();
     return hmac_sha256(key, cat("muster tcp ", side, ' ', static_cast<int>(pair.security.mode()), ' ', pair.group, ' ',
-                                as_text(pair.caller), as_text(pair.called), said));
+                                at.size(), ' ', at, as_text(pair.caller), as_text(pair.called), said));
 }
 
 std::string_view unproven(const TcpHelloBytes& hello) {

@@ -43,11 +43,23 @@ struct TcpHello {
     TcpToken nonce = random_token();  ///< Of this connection.
 };
 
+/// Where a rank listens.
+struct TcpPlace {
+    std::string address;  ///< Numeric.
+    std::uint16_t port = 0;
+};
+/// "10.0.0.1 port 4711".
+std::string describe(const TcpPlace& place);
+
 /// What the ends of a connection know of each other before it begins.
 struct TcpPair {
     std::string group{};  ///< The communicator's id.
     WireSecurity security{};
     TcpToken caller{}, called{};  ///< What they published.
+    /// Where the called rank listens: what the caller dialled, and what the called rank's end of the connection is.
+    /// Part of the proofs where the ranks have a key and do not encrypt, so that nobody who has another address passes
+    /// the connection on.
+    TcpPlace at{};
 };
 
 inline constexpr std::size_t tcp_proof_bytes = 32;
@@ -68,14 +80,6 @@ bool is_answer_to(const TcpHelloBytes& hello, const TcpPair& pair, const TcpAnsw
 enum class TcpEnd { caller, called };
 /// 32 bytes that this end's records are made with (record_cipher.h), new for each connection and end.
 std::string record_secret(TcpEnd end, const TcpHelloBytes& hello, const TcpAnswerBytes& answer, const TcpPair& pair);
-
-/// Where a rank listens.
-struct TcpPlace {
-    std::string address;  ///< Numeric.
-    std::uint16_t port = 0;
-};
-/// "10.0.0.1 port 4711".
-std::string describe(const TcpPlace& place);
 
 /// What a rank publishes for the others.
 struct TcpCard {

@@ -237,7 +237,9 @@ bool MeshBuilder::serve(Guest& guest) {
     if (guest.hello_size < guest.hello.size()) return true;
     const auto hello = decode(guest.hello);
     const bool expected = hello && hello->from < hello->to && hello->to == static_cast<std::uint32_t>(terms_.rank);
-    const auto both = expected ? pair(static_cast<int>(hello->from), terms_.rank) : TcpPair{};
+    const auto both = expected ? at_place(pair(static_cast<int>(hello->from), terms_.rank),
+                                          SocketAddress::local_of(guest.socket.get()))
+                               : TcpPair{};
     TcpStream* const place = expected && is_proven(guest.hello, both) ? place_of(*hello, hello->from) : nullptr;
     if (place && place->valid()) return false;  // the rank has found another of our addresses too
     if (!place) return refuse(guest);
@@ -254,7 +256,10 @@ bool MeshBuilder::refuse(const Guest& guest) {
     if (::getpeername(guest.socket.get(), from.writable_data(), from.writable_size()) != 0) from = {};
     log(std::exchange(told_of_strangers_, true) ? LogLevel::debug : LogLevel::warning, "communicator ", terms_.id,
         ", rank ", terms_.rank, ": refused a connection from ", describe(TcpPlace{from.numeric(), from.port()}),
-        ", which has no proof that it is a rank of this group: another program, or a rank of another job or round");
+        ", which has no proof that it is a rank of this group and called this rank at ",
+        describe(at_place({}, SocketAddress::local_of(guest.socket.get())).at),
+        ": another program, or a rank of another job or round, or one whose connection was passed on by a third party "
+        "(a network that translates addresses needs --wire-security encrypt)");
     return false;
 }
 

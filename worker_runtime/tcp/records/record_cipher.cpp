@@ -99,6 +99,7 @@ RecordCipher::RecordCipher(Use use, std::string secret, std::uint64_t records_ea
 
 RecordCipher::~RecordCipher() {
     ::explicit_bzero(secret_.data(), secret_.size());
+    ::explicit_bzero(start_.data(), start_.size());
 }
 
 void RecordCipher::set_key() {
@@ -112,7 +113,9 @@ void RecordCipher::set_key() {
 
 std::array<unsigned char, 12> RecordCipher::next_nonce() {
     if (number_ == records_each_) {
-        secret_ = hmac_sha256(secret_, "next");
+        auto next = hmac_sha256(secret_, "next");
+        secret_.swap(next);
+        ::explicit_bzero(next.data(), next.size());
         set_key();
     }
     auto nonce = start_;

@@ -14,6 +14,8 @@ namespace {
 
 /// Records that go in one call.
 constexpr std::size_t records_at_once = 8;
+/// Of the caller's, that go into one record.
+constexpr std::size_t parts_per_record = 8;
 constexpr std::size_t record_bytes_max = record_data_bytes_max + record_overhead_bytes;
 constexpr std::size_t buffer_bytes = records_at_once * record_bytes_max;
 
@@ -86,17 +88,18 @@ ssize_t TcpRecords::send(int socket, std::span<const iovec> parts) {
 void TcpRecords::seal_some(Cursor& from) {
     const auto whole = std::min(from.left(), records_at_once * record_data_bytes_max);
     sealed_.memory = std::make_unique_for_overwrite<std::byte[]>(whole + records_at_once * record_overhead_bytes);
-    while (sealed_data_ < whole) {
-        std::array<std::span<const std::byte>, 2> data;
-        auto room = record_data_bytes_max;
-        for (auto& part : data) {
-            part = from.piece();
-            part = part.first(std::min(part.size(), room));
-            room -= part.size();
-            sealed_data_ += part.size();
-            from.advance(part.size());
+    // Parts that are many and small make smaller records, for which there may not be room: the next call has them.
+    for (std::size_t records = 0; sealed_data_ < whole && records < records_at_once; ++records) {
+        std::array<std::span<const std::byte>, parts_per_record> data;
+        std::size_t count = 0;
+        for (auto room = record_data_bytes_max; room > 0 && count < data.size() && from.left() > 0; ++count) {
+            const auto part = from.piece();
+            data[count] = part.first(std::min(part.size(), room));
+            room -= data[count].size();
+            sealed_data_ += data[count].size();
+            from.advance(data[count].size());
         }
-        sealed_.end += sealer_.seal(data, sealed_.memory.get() + sealed_.end);
+        sealed_.end += sealer_.seal(std::span(data).first(count), sealed_.memory.get() + sealed_.end);
     }
 }
 

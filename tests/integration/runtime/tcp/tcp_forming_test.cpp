@@ -271,8 +271,11 @@ TEST_CASE("a stranger who has read the whole store becomes no rank of a group wh
               pair.security.key = std::string(16, '\0') + std::string(16, 'k');
               const auto by_own_key = text_of(encode({.from = 0, .to = 2}, pair));
               pair.security.key = std::string(32, 'k');
+              pair.at = {"127.0.0.1", 1};  // as it calls another address
+              const auto at_another_place = text_of(encode({.from = 0, .to = 2}, pair));
+              pair.at = cards[2].places[0];
               pair.called = cards[1].token;
-              return std::vector{by_tokens, by_own_key, text_of(encode({.from = 0, .to = 2}, pair))};
+              return std::vector{by_tokens, by_own_key, at_another_place, text_of(encode({.from = 0, .to = 2}, pair))};
           }) == "");
 }
 
@@ -386,7 +389,8 @@ struct Relayed {
     std::string findings, error;
     bool was_read = false;
 };
-Relayed exchange_over_relay(const WireSecurity& security, std::size_t changes_at) {
+/// `beside`: rank 1's own place is behind the relay's.
+Relayed exchange_over_relay(const WireSecurity& security, std::size_t changes_at, bool beside = false) {
     Findings findings;
     Relayed relayed;
     const std::string text = "the gradients of rank 0, which nobody else is to read";
@@ -402,7 +406,8 @@ Relayed exchange_over_relay(const WireSecurity& security, std::size_t changes_at
             if (terms.rank != 0) return;
             auto card = decode_card(values[1]).value();
             relay = std::make_unique<Relay>(card.places[0], changes_at);
-            card.places = {relay->place()};
+            if (!beside) card.places.clear();
+            card.places.insert(card.places.begin(), relay->place());
             values[1] = encode(card);
         };
         const auto world = join_over_tcp(terms);
@@ -427,13 +432,17 @@ Relayed exchange_over_relay(const WireSecurity& security, std::size_t changes_at
 TEST_CASE("a third party between two ranks reads nothing of an encrypted group, and changes nothing unnoticed") {
     constexpr std::size_t never = ~std::size_t{0};
     const WireSecurity clear{.key = std::string(32, 'k')}, encrypted{.key = std::string(32, 'k'), .encrypts = true};
-    CHECK(exchange_over_relay(clear, never).was_read);
     const auto unread = exchange_over_relay(encrypted, never);
     CHECK((unread.findings == "" && unread.error == ""));
     CHECK_FALSE(unread.was_read);
     const auto changed = exchange_over_relay(encrypted, 500);
     CHECK(changed.findings == "");
     CHECK(changed.error.find("were changed on the way") != std::string::npos);
+    // In clear text it is refused: the ranks agree on where one called the other. Without a key it is not known.
+    const auto passed_on = exchange_over_relay(clear, never, true);
+    CHECK((passed_on.findings == "" && passed_on.error == ""));
+    CHECK_FALSE(passed_on.was_read);
+    CHECK(exchange_over_relay({}, never).was_read);
 }
 
 }  // namespace muster

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"
@@ -58,6 +59,13 @@ class Worker {
     std::string hear() {
         char bytes[4096];
         const auto size = ::recv(socket_.get(), bytes, sizeof bytes, 0);
+        return size <= 0 ? std::string() : std::string(bytes, static_cast<std::size_t>(size));
+    }
+    /// The same without waiting; nullopt: nothing yet.
+    std::optional<std::string> heard() {
+        char bytes[4096];
+        const auto size = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+        if (size < 0 && errno == EAGAIN) return std::nullopt;
         return size <= 0 ? std::string() : std::string(bytes, static_cast<std::size_t>(size));
     }
     void go() { socket_.reset(); }
@@ -196,18 +204,42 @@ TEST_CASE("a gift outlives the worker, and the next of its kind replaces it") {
     CHECK(rig.channel->gift(local::HandoverKind::flight_record) == -1);
 }
 
-TEST_CASE("the key of the ranks comes first on every connection, also on one beside the worker's") {
+TEST_CASE("the key of the ranks is given for the token alone, also on a connection beside the worker's") {
     ChannelRig rig;
     const local::RanksKey given{std::string(32, 'k')};
+    CHECK(rig.channel->key_token().empty());
     rig.channel->set_ranks_key(given.key);
+    const auto token = rig.channel->key_token();
+    CHECK(token.size() == 32);
+    CHECK(rig.channel->address().find(token) == std::string::npos);
+    const auto answer_to = [&](Worker& asker, const std::string& asked_with) {
+        asker.say(local::AskRanksKey{asked_with});
+        std::optional<std::string> heard;
+        REQUIRE(rig.run_until([&] {
+            if (!heard) heard = asker.heard();
+            return heard.has_value();
+        }));
+        return *heard;
+    };
+    // Beside no worker, and beside one. Who is refused is hung up on.
+    for (const auto& wrong : {std::string(), std::string(32, '0'), token.substr(1)}) {
+        Worker stranger(rig.channel->address());
+        CHECK(answer_to(stranger, wrong).empty());
+    }
     Worker worker(rig.channel->address());
-    REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
-    CHECK(worker.hear() == local::encode(given));
+    CHECK(answer_to(worker, token) == local::encode(given));
+    CHECK(rig.facts().connected);
+    for (const auto& wrong : {std::string(), std::string(32, '0')}) {
+        Worker stranger(rig.channel->address());
+        CHECK(answer_to(stranger, wrong).empty());
+    }
     Worker child(rig.channel->address());
-    rig.loop.restart();
-    rig.loop.run_one_for(5s);
-    CHECK(child.hear() == local::encode(given));
+    CHECK(answer_to(child, token) == local::encode(given));
     CHECK(child.hear().empty());
+    // Who only listens gets nothing.
+    Worker silent(rig.channel->address());
+    rig.run_until([&] { return rig.loop.poll() == 0; });
+    CHECK_FALSE(silent.heard());
     worker.say(local::Hello{1, 43, "muster 0.1.0"});
     CHECK(rig.run_until([&] { return rig.facts().runtime == "muster 0.1.0"; }));
 }

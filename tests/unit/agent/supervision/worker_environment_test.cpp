@@ -87,12 +87,16 @@ TEST_CASE("workers do not learn where the secret and etcd's login are") {
 
 TEST_CASE("workers learn that their channel gives a key of the ranks, and not from an outer muster") {
     auto worker = spec();
-    worker.environment = {{"MUSTER_RANKS_SECURITY", "encrypt"}, {"MUSTER_STORE_ADDR", "an outer one"}};
+    worker.environment = {
+        {"MUSTER_RANKS_SECURITY", "encrypt"}, {"MUSTER_AGENT_TOKEN", "outer"}, {"MUSTER_STORE_ADDR", "an outer one"}};
     CHECK(value(worker_environment(worker, assignment(), 0, {}).value(), "MUSTER_STORE_ADDR") == "(unset)");
     CHECK(value(worker_environment(worker, assignment(), 0, {}).value(), "MUSTER_RANKS_SECURITY") == "(unset)");
+    CHECK(value(worker_environment(worker, assignment(), 0, {}).value(), "MUSTER_AGENT_TOKEN") == "(unset)");
     WorkerFiles files;
     files.agent_socket = "@m/1";
+    files.agent_token = "t";
     files.has_ranks_key = true;
+    CHECK(value(worker_environment(worker, assignment(), 0, files).value(), "MUSTER_AGENT_TOKEN") == "t");
     CHECK(value(worker_environment(worker, assignment(), 0, files).value(), "MUSTER_RANKS_SECURITY") == "auth");
 }
 

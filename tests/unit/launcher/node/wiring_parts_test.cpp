@@ -177,8 +177,22 @@ TEST_CASE("the agent and its client are told what the options said") {
     CHECK_FALSE(agent.ranks_key);
     config.key = std::string(32, 'k');
     const auto keyed = agent_config(config, {}, {}, node);
-    CHECK(keyed.ranks_key(3) == rendezvous::derived_key(config.key, "ranks/3"));
-    CHECK(keyed.ranks_key(3) != keyed.ranks_key(4));
+    CHECK(keyed.ranks_key("of round 3") == rendezvous::derived_key("of round 3", "ranks"));
+    CHECK(keyed.ranks_key("of round 3") != keyed.ranks_key("of round 4"));
+    CHECK(keyed.ranks_key({}).empty());  // the daemon has to give one
+    const auto proofs = [&](const std::string& round_secret, const char* text) {
+        return client_config(config, node).peers_hash(round_secret)(text);
+    };
+    CHECK(proofs("of round 3", "x") == proofs("of round 3", "x"));
+    CHECK(proofs("of round 3", "x") != proofs("of round 4", "x"));
+    // One node may encrypt without a key of the job: nobody else needs the same bytes.
+    config.key.clear();
+    config.nodes_max = 1;
+    config.wire_security = "encrypt";
+    const auto alone = agent_config(config, {}, {}, node);
+    REQUIRE(alone.ranks_key);
+    CHECK(alone.ranks_key({}).size() == 32);
+    CHECK(alone.ranks_key({}) != alone.ranks_key({}));
 
     config.backend = Backend::c10d;
     config.standalone = true;

@@ -349,7 +349,7 @@ TEST_CASE("a lost rendezvous is told with what would have saved the job") {
             for (const auto& output : talk.core->step(TimePassed{}, talk.now)) {
                 if (std::holds_alternative<Connect>(output)) talk.core->step(ConnectionFailed{"refused"}, talk.now);
                 if (const auto* ask = std::get_if<QueryPeer>(&output))
-                    talk.core->step(PeerAnswered{ask->peer.group_rank, native::PeerAnswer{0, true}}, talk.now);
+                    talk.core->step(PeerAnswered{ask->ask.number, native::PeerAnswer{0, true, 0}}, talk.now);
                 if (const auto* said = std::get_if<RendezvousLost>(&output)) lost = said->why;
             }
         }

@@ -54,6 +54,7 @@ TEST_CASE("each connection is proved anew, and after the first one no stranger's
     talk.join();
     native::Hello hello;
     native::Proof proof;
+    native::Resume resumed;
     /// Up to the daemon's proof, by somebody who has that key.
     const auto shake_hands = [&](const native::KeyedHash& theirs, const char* nonce) {
         talk.open();
@@ -61,12 +62,23 @@ TEST_CASE("each connection is proved anew, and after the first one no stranger's
         for (const auto& output : talk.core->step(MessageReceived{native::Challenge{nonce, ""}}, talk.now))
             if (const auto* send = std::get_if<Send>(&output))
                 if (const auto* said = std::get_if<native::Proof>(&send->message)) proof = *said;
-        return talk.daemon(native::Challenge{"", native::proof_of(theirs, native::Prover::daemon, hello, nonce)});
+        Lines lines;
+        for (const auto& output : talk.core->step(
+                 MessageReceived{native::Challenge{"", native::proof_of(theirs, native::Prover::daemon, hello, nonce)}},
+                 talk.now)) {
+            if (const auto* send = std::get_if<Send>(&output))
+                if (const auto* said = std::get_if<native::Resume>(&send->message)) resumed = *said;
+            for (auto& line : talk.lines({output})) lines.push_back(std::move(line));
+        }
+        return lines;
     };
     CHECK(shake_hands(hash, "one").front() == "send Join");
     CHECK(proof.proof == native::proof_of(hash, native::Prover::agent, hello, "one"));
     const auto first_hello = hello;
-    CHECK(talk.daemon(Dialogue::assigned()) == Lines{"deliver Assigned"});
+    auto told = Dialogue::assigned();
+    told.secret = "the round's";
+    CHECK(talk.daemon(told) == Lines{"deliver Assigned"});
+    CHECK(std::get<native::Assigned>(talk.last_delivered).secret == "the round's");
     // Somebody else answers at that address: he has another secret, or begins with what only the daemon may say.
     talk.broken();
     talk.pass(20ms);
@@ -84,6 +96,8 @@ TEST_CASE("each connection is proved anew, and after the first one no stranger's
     // The daemon is back.
     talk.pass(1s);
     CHECK(shake_hands(hash, "three").front() == "send Resume");
+    CHECK(resumed.round == 0);
+    CHECK(resumed.as_assigned.secret.empty());  // the workers have their keys, and no daemon needs it
     CHECK(talk.daemon(native::Drain{"go"}) == Lines{"deliver Drain"});
 }
 

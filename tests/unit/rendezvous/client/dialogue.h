@@ -40,8 +40,30 @@ class Dialogue {
     Lines broken() { return hears(ConnectionClosed{"reset"}); }
     Lines daemon(native::Message message) { return hears(MessageReceived{std::move(message)}); }
     Lines pong() { return daemon(native::Pong{last_ping.sequence, last_ping.sent_ns, 5'000'000}); }
-    Lines peer(std::uint32_t rank, bool lost, Round round = 0) {
-        return hears(PeerAnswered{rank, native::PeerAnswer{round, lost}});
+    /// The newest question to `rank` is answered so.
+    Lines peer(std::uint32_t rank, const std::optional<native::PeerAnswer>& answer) {
+        for (auto ask = last_asked.rbegin(); ask != last_asked.rend(); ++ask)
+            if (ask->group_rank == rank) return hears(PeerAnswered{ask->number, answer});
+        return {"nobody was asked"};
+    }
+    /// The parent says how old the oldest promise of all members is.
+    Lines parent_agrees(Duration age = 0ns) {
+        return peer(0, native::PeerAnswer{.round = 0, .leader_lost = true, .all_age_ns = age.count()});
+    }
+    /// Another member asks.
+    std::optional<native::PeerAnswer> asks(std::uint32_t position, bool lost, std::uint64_t number,
+                                           std::uint64_t echo = 0, std::uint32_t covered = 0, Duration age = 0ns) {
+        return core->answer({.job = "job",
+                             .round = 0,
+                             .group_rank = rank,
+                             .asker = position,
+                             .tree_size = tree.size,
+                             .lost = lost,
+                             .covered = covered,
+                             .age_ns = age.count(),
+                             .echo = echo,
+                             .number = number},
+                            now);
     }
     Lines hears(const ClientInput& input) { return lines(core->step(input, now)); }
 
@@ -61,22 +83,33 @@ class Dialogue {
         return all;
     }
 
-    static native::Assigned assigned(Round round = 0, std::uint32_t world = 3) {
+    static native::Assigned assigned(Round round = 0, std::uint32_t world = 3, std::uint32_t rank = 1) {
         native::Assigned made;
         made.round = round;
-        made.group_rank = 1;
+        made.group_rank = rank;
         made.group_world_size = world;
         return made;
     }
-    /// Joined, connected, and in round 0 of three nodes.
-    void settle_in(std::uint32_t world = 3) {
+    native::Peers peers() const {
+        native::Peers list{.round = 0, .place = tree, .above = {}};
+        for (auto at = tree.position; at > 0 && list.above.size() < 2;) {
+            at = tree.parent_of(at);
+            list.above.push_back({at, cat("p", at), 6000});
+        }
+        return list;
+    }
+    /// Joined, connected, and in round 0 of three nodes, with rank 1: its parent has rank 0.
+    void settle_in(std::uint32_t world = 3) { settle_in({.position = world == 1 ? 0U : 1U, .size = world}, {}); }
+    void settle_in(native::TreePlace place, std::string round_secret = {}) {
+        tree = place;
+        rank = place.position;
         join();
         open();
         pong();
-        daemon(assigned(0, world));
-        native::Peers peers{0, {}};
-        for (std::uint32_t rank = 0; rank < world; ++rank) peers.peers.push_back({rank, cat("p", rank), 6000});
-        daemon(peers);
+        auto made = assigned(0, place.size, rank);
+        made.secret = std::move(round_secret);
+        daemon(std::move(made));
+        daemon(peers());
     }
 
     Lines lines(const std::vector<ClientOutput>& outputs) {
@@ -87,6 +120,8 @@ class Dialogue {
 
     ClientConfig config;
     std::optional<ClientCore> core;
+    native::TreePlace tree;
+    std::uint32_t rank = 1;
     Instant now = Instant(1000s);
     native::Ping last_ping;
     native::Hello hello;

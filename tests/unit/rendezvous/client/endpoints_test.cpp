@@ -63,15 +63,15 @@ TEST_CASE("an agent that looks for the leader goes where a peer hears it") {
     talk.knows_several();
     talk.settle_in();
     talk.broken();
-    REQUIRE(talk.pass(20ms) == Lines{"connect a"});
-    CHECK(talk.hears(PeerAnswered{0, native::PeerAnswer{0, false, "c:1"}}) == Lines{"disconnect", "connect c"});
-    // What it is about to try anyway, it tries.
-    CHECK(talk.hears(PeerAnswered{2, native::PeerAnswer{0, false, "c:1"}}).empty());
-    CHECK(talk.hears(PeerAnswered{2, native::PeerAnswer{0, false, "nowhere"}}).empty());
+    talk.pass(2250ms);
+    const auto says = [](const char* leader) {
+        return native::PeerAnswer{.round = 0, .leader_lost = false, .all_age_ns = -1, .leader = leader};
+    };
+    talk.peer(0, says("c:1"));
+    CHECK(talk.core->endpoint().host == "c");
     talk.open();
     talk.pong();
-    const native::PeerAsk question{"job", 0, 1};
-    CHECK(talk.core->answer(question, talk.now) == native::PeerAnswer{0, false, "c:1"});
+    CHECK(talk.asks(2, true, 1) == says("c:1"));
 }
 
 TEST_CASE("an agent that was only sent elsewhere comes to the leader on its first connection") {

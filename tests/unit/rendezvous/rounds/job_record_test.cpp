@@ -133,16 +133,24 @@ namespace {
 
 /// A daemon and one agent's words to it; the records that it has written.
 struct Conversation {
-    explicit Conversation(Duration to_wall_clock, KeptState kept = {})
-        : server(config(to_wall_clock), now, std::move(kept)) {}
-    static ServerConfig config(Duration to_wall_clock) {
+    explicit Conversation(Duration to_wall_clock, KeptState kept = {}, const std::vector<std::string>& keys = {})
+        : server(config(to_wall_clock, keys), now, std::move(kept)) {}
+    static ServerConfig config(Duration to_wall_clock, const std::vector<std::string>& keys) {
         ServerConfig config;
+        if (!keys.empty()) config.secret = [keys](std::string_view) { return hashes(keys); };
         config.keep_records = true;
         config.to_wall_clock = to_wall_clock;
         return config;
     }
+    static std::vector<native::KeyedHash> hashes(const std::vector<std::string>& keys) {
+        std::vector<native::KeyedHash> all;
+        for (const auto& key : keys)
+            all.push_back([key](std::string_view text) { return cat(std::hash<std::string>{}(cat(key, text))); });
+        return all;
+    }
+    /// As one that has proved the job's key, where there is one.
     void connect(ConnectionId connection, const char* host, std::uint32_t number) {
-        take(server.step(ConnectionAccepted{connection, "10.0.0.1"}, now));
+        take(server.step(ConnectionAccepted{connection, "10.0.0.1", "j"}, now));
         native::Hello hello;
         hello.job = "j";
         hello.node = {host, 7, 40 + connection % 10};
@@ -193,6 +201,37 @@ native::Join join_of(std::uint32_t nodes, std::uint32_t restarts) {
 }
 
 }  // namespace
+
+TEST_CASE("a node that asks again after the daemon's restart is told the secret of its round again") {
+    Conversation first(500s, {}, {"new", "old"});
+    const auto join = join_of(2, 3);
+    for (const ConnectionId connection : {1, 2}) {
+        first.connect(connection, connection == 1 ? "n1" : "n2", 1);
+        first.say(connection, join);
+    }
+    const auto told = [](const Conversation& talk) {
+        const auto* assigned = talk.heard<native::Assigned>();
+        return assigned == nullptr ? std::string() : assigned->secret;
+    };
+    REQUIRE_FALSE(told(first).empty());
+    for (const auto& [key, value] : first.records) CHECK(value.find(told(first)) == std::string::npos);
+    // The keys may have changed places, and the old one may be the only one left or the first.
+    for (const auto& keys : {std::vector<std::string>{"new", "old"}, {"old", "new"}, {"newer", "new"}}) {
+        Conversation next(500s, first.kept(), keys);
+        next.connect(2, "n2", 2);
+        next.say(2, join);
+        CHECK(told(next) == told(first));
+    }
+    // Nobody can tell it any more, so nobody waits for ranks with other keys: the round ends, and is not charged.
+    Conversation other(500s, first.kept(), {"newest"});
+    for (const ConnectionId connection : {1, 2}) other.connect(connection, connection == 1 ? "n1" : "n2", 2);
+    other.say(1, native::Resume{0, false, join, *first.heard<native::Assigned>()});
+    other.say(2, join);
+    CHECK(told(other).empty());
+    const auto* ended = other.heard<native::RoundEnded>();
+    REQUIRE(ended != nullptr);
+    CHECK(ended->reason == native::RoundEndReason::daemon_restarted);
+}
 
 TEST_CASE("a failure's time is the same moment on the next daemon's clock") {
     Conversation first(500s);
@@ -323,8 +362,8 @@ TEST_CASE("the layout of records is that of their version") {
     Member member;
     FailureLedger failures;
     failures.add({});
-    CHECK(record_version == 7);
-    CHECK(encode_job(facts, SealedRound{}).size() == 327);
+    CHECK(record_version == 8);
+    CHECK(encode_job(facts, SealedRound{}).size() == 335);
     CHECK(encode_member("j", member).size() == 181);
     CHECK(encode_failures("j", failures).size() == 91);
     SealedRound round;

@@ -168,14 +168,27 @@ TEST_CASE("workers that saved and left end the job also where one node has left 
 TEST_CASE("when a node that was through goes, the rest of its round hears whom to ask from then on") {
     Story story("min=3 max=3 lease=5s");
     story.answers("join n0\njoin n1\njoin n2\nsucceed n1");
-    CHECK(says(story.answers("leave n1"), "n0 n2 <- Peers"));
+    const auto left = story.answers("leave n1");
+    CHECK(says(left, "n0 <- Peers round 0: 0 of 2"));
+    CHECK(says(left, "n2 <- Peers round 0: 1 of 2 asks 0=n0"));
     Story lost("min=3 max=3 lease=5s");
     lost.answers("join n0\njoin n1\njoin n2\nsucceed n1\nsilence n1");
-    CHECK(says(lost.answers("advance 8s"), "n0 n2 <- Peers"));
+    CHECK(says(lost.answers("advance 8s"), "n2 <- Peers round 0: 1 of 2 asks 0=n0"));
     // Of a node that was not through the round ends.
     Story running("min=3 max=3 lease=5s");
     running.answers("join n0\njoin n1\njoin n2");
     CHECK_FALSE(says(running.answers("leave n1"), "Peers"));
+}
+
+TEST_CASE("nodes are told of a lease that is too short for so many") {
+    const auto sealed = [](const char* terms) {
+        Story story(terms);
+        std::string joins;
+        for (int i = 0; i < 51; ++i) joins += cat("join n", i, "\n");
+        return story.answers(joins);
+    };
+    CHECK(says(sealed("min=51 max=51 lease=50ms"), "the lease of 50 ms is short for 51 nodes: "));
+    CHECK_FALSE(says(sealed("min=51 max=51 lease=51ms"), "is short for"));
 }
 
 TEST_CASE("an agent that never acknowledges the end is waited for 10 s") {

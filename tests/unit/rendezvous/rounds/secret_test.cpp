@@ -112,6 +112,48 @@ TEST_CASE("the key of one job opens no other job, and an old secret is accepted 
     }
 }
 
+TEST_CASE("a round has bytes of its own, and they are the same for all of its nodes, whichever key each has") {
+    Talk talk({});
+    const auto launch = [&](std::string seed) {
+        ServerConfig config;
+        config.secret_seed = std::move(seed);
+        config.secret = [](std::string_view) { return std::vector{hash_with("new"), hash_with("old")}; };
+        Server server(config, talk.now);
+        std::vector<std::string> told;
+        const auto take = [&](const ServerStep& step) {
+            for (const auto& action : step.actions)
+                if (const auto* send = std::get_if<SendTo>(&action))
+                    if (const auto* assigned = std::get_if<native::Assigned>(&send->message))
+                        told.push_back(assigned->secret);
+        };
+        native::Join join;
+        join.terms.nodes_min = join.terms.nodes_max = 2;
+        join.terms.restarts_max = 1;
+        for (const ConnectionId id : {1, 2}) {
+            const auto hash = hash_with(id == 1 ? "new" : "old");
+            server.step(ConnectionAccepted{id, "10.0.0.1"}, talk.now);
+            const auto hello = hello_from(id);
+            const auto challenged = server.step(Received{id, hello}, talk.now);
+            server.step(Received{id, proof_for(hash, hello, challenged)}, talk.now);
+            take(server.step(Received{id, join}, talk.now));
+        }
+        join.last_round = 0;
+        server.step(Received{1, native::WorkersFailed{0, {}}}, talk.now);
+        for (const ConnectionId id : {1, 2}) take(server.step(Received{id, join}, talk.now));
+        return told;
+    };
+    const auto first = launch("random");
+    REQUIRE(first.size() == 4);  // two rounds of two nodes
+    CHECK_FALSE(first[0].empty());
+    CHECK(first[0] == first[1]);
+    CHECK(first[2] == first[3]);
+    CHECK(first[0] != first[2]);
+    const auto second = launch("more of it");
+    REQUIRE(second.size() == 4);
+    CHECK(first[0] != second[0]);  // of another launch
+    CHECK(first[2] != second[2]);
+}
+
 TEST_CASE("a proof is good for one connection, one agent and one direction") {
     const auto hash = hash_with("key");
     Talk talk(hash);
@@ -217,7 +259,7 @@ TEST_CASE("commands are taken with the secret or from the job's agents, and from
     locked.say(person, proof_for(hash, hello, locked.say(person, hello)));
     const auto answer = locked.say(person, drain);
     REQUIRE(sent<native::CommandAnswer>(answer) != nullptr);
-    CHECK(sent<native::CommandAnswer>(answer)->text == "this daemon has no job 'job'; it has none");
+    CHECK(sent<native::CommandAnswer>(answer)->text.starts_with("this daemon has no job 'job'; GET /status"));
 }
 
 TEST_CASE("proofs are compared whole, and an empty one is never right") {

@@ -28,8 +28,8 @@ std::string copied(Checkpointer& checkpointer, std::int64_t step) {
     return {};
 }
 
-/// Saves step 10 and takes snapshots of 11 to `last`. Each begins when all ranks' copies of the one before have come and
-/// their threads are idle; else it would be skipped.
+/// Saves step 10 and takes snapshots of 11 to `last`. Each begins when all ranks' copies of the one before have come
+/// and their threads are idle; else it would be skipped.
 std::string train(Checkpointer& checkpointer, SavedModel& model, std::int64_t last, std::barrier<>& all) {
     model.train_to(10);
     auto done = checkpointer.save(10, model.state());

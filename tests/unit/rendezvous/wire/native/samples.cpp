@@ -38,6 +38,7 @@ Assigned assigned() {
     assigned.store_port = 4660;
     assigned.store_clients = {"n1"};
     assigned.notes = {"hm"};
+    assigned.secret = "s";
     return assigned;
 }
 
@@ -95,13 +96,13 @@ std::vector<Message> samples() {
             Gathering{1, 2, 4, 29'000, "1 more node"},
             assigned(),
             Parked{1, "fails"},
-            Peers{7, {{0, "n0", 22136}, {1, "n1", 22137}}},
+            Peers{7, {17, 40, 16}, {{1, "n1", 22136}, {0, "n0", 22137}}},
             RoundEnded{7, RoundEndReason::node_lost, true, "n1"},
             Drain{"maintenance"},
             ended,
             Refused{RefusalReason::terms_differ, "max"},
-            PeerAsk{"j", 7, 3, 1, 2, "n", "p"},
-            PeerAnswer{7, false, "h:1", "p"},
+            PeerAsk{"j", 7, 1, 17, 40, true, 5, 1'000, 1, 2'000, "h:1", 2, "n", "p"},
+            PeerAnswer{7, false, 3'000, "h:1", "n", "p"},
             Proof{"p"},
             Command{1, CommandVerb::drain_node, "n1", "fan"},
             FaultAnswer{1, true, "ok"},

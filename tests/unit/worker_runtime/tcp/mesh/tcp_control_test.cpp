@@ -1,5 +1,14 @@
 // The frames of a control connection, as they come in pieces, and bytes that are none.
 #include "worker_runtime/tcp/mesh/tcp_control.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <memory>
+#include <thread>
+
 #include "tests/support/catch.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 
@@ -27,6 +36,44 @@ TEST_CASE("control frames come out as they went in, however the bytes arrive") {
     CHECK((taken[2].unfinished == 7 && taken[2].text == "rank 3 did not join"));
     CHECK((taken[3].kind == ControlFrame::Kind::gives_up && taken[3].unfinished == 9));
     CHECK(taken[4].kind == ControlFrame::Kind::left);
+}
+
+TEST_CASE("every frame arrives whole over a connection that is full, encrypted or not") {
+    REQUIRE(find_cipher().has_value());
+    const std::string one(32, '1'), other(32, '2');
+    for (const bool encrypted : {false, true}) {
+        int sockets[2];
+        REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets) == 0);
+        const int small = 4096;
+        REQUIRE(::setsockopt(sockets[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small) == 0);
+        const auto records = [&](const std::string& own, const std::string& peers) {
+            return encrypted ? std::make_unique<TcpRecords>(own, peers) : nullptr;
+        };
+        const TcpStream from(FileDescriptor(sockets[0]), records(one, other));
+        const TcpStream to(FileDescriptor(sockets[1]), records(other, one));
+        constexpr std::uint64_t count = 500;
+        std::uint64_t taken = 0;
+        std::thread slow_reader([&] {
+            std::string bytes;
+            for (std::array<char, 97> piece{}; taken < count;) {
+                pollfd ready{to.get(), POLLIN, 0};
+                const iovec place{piece.data(), piece.size()};
+                const auto got = to.receive({&place, 1});
+                if (got < 0 && errno == EAGAIN && ::poll(&ready, 1, 10'000) == 1) continue;
+                if (got <= 0) return;
+                bytes.append(piece.data(), static_cast<std::size_t>(got));
+                while (auto frame = take_frame(bytes)) {
+                    if (frame->unfinished != taken || frame->text.size() != failure_text_max) return;
+                    ++taken;
+                }
+            }
+        });
+        for (std::uint64_t i = 0; i < count; ++i)
+            send_frame(from, {.unfinished = i, .text = std::string(failure_text_max, 'x'), .waits_for = {}});
+        ::shutdown(from.get(), SHUT_WR);
+        slow_reader.join();
+        CHECK(taken == count);
+    }
 }
 
 TEST_CASE("a text or a list that is too long for a frame is cut off") {

@@ -124,6 +124,20 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("any number of parts goes in one call, however small they are") {
+    for (const std::size_t size : {1, 3, 4096}) {
+        Ends ends;
+        auto sent = some_bytes(40 * size, 5);
+        Bytes received(sent.size());
+        std::vector<iovec> parts;
+        for (std::size_t at = 0; at < sent.size(); at += size) parts.push_back({sent.data() + at, size});
+        CHECK(ends.one.send(parts) == static_cast<ssize_t>(sent.size()));
+        const iovec all{received.data(), received.size()};
+        CHECK(ends.other.receive({&all, 1}) == static_cast<ssize_t>(sent.size()));
+        CHECK(received == sent);
+    }
+}
+
 TEST_CASE("the end of a stream is its end, and bytes that the peer did not send break it for good") {
     Ends ends;
     Bytes data = some_bytes(1000, 1), got(2000);

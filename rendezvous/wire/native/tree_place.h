@@ -1,0 +1,37 @@
+// The tree of a round's members, in which they agree that the daemon is lost (client/core/fencing.h).
+//
+// The members that have not left stand in the order of their group ranks, at positions 0 to size - 1. The node at
+// position p > 0 has its parent at (p - 1) / fan_out, so the tree is as flat as it can be, and all follows from three
+// numbers.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace muster::native {
+
+struct TreePlace {
+    std::uint32_t position = 0;
+    std::uint32_t size = 1;
+    std::uint32_t fan_out = 16;
+
+    /// Of any position but 0.
+    [[nodiscard]] std::uint32_t parent_of(std::uint32_t of) const { return (of - 1) / fan_out; }
+    [[nodiscard]] std::uint64_t first_child_of(std::uint32_t of) const { return std::uint64_t{of} * fan_out + 1; }
+    [[nodiscard]] std::uint32_t child_count_of(std::uint32_t of) const {
+        const auto first = first_child_of(of);
+        return first >= size ? 0 : static_cast<std::uint32_t>(std::min<std::uint64_t>(fan_out, size - first));
+    }
+    /// Steps from the last position to the root.
+    [[nodiscard]] std::uint32_t depth() const {
+        std::uint32_t steps = 0;
+        for (auto at = size - 1; at > 0; at = parent_of(at)) ++steps;
+        return steps;
+    }
+    friend bool operator==(const TreePlace&, const TreePlace&) = default;
+};
+
+/// Children of one node: a bit for each in PeerAsk::covered.
+inline constexpr std::uint32_t fan_out_max = 32;
+
+}  // namespace muster::native
