@@ -223,7 +223,7 @@ class Job {
     [[nodiscard]] std::vector<std::string> notes_on_changes(const std::vector<Member*>& sealed,
                                                             const std::vector<std::uint32_t>& ranks) const;
     [[nodiscard]] std::string holder_of(std::uint32_t group_rank) const;
-    void send_assignment_again(const Member& member, const Turn& turn);
+    void send_assignment_again(Member& member, const Turn& turn);
 
     // job_keep.cpp
     [[nodiscard]] JobFacts facts() const;
@@ -237,7 +237,9 @@ class Job {
     bool refuse_late(const Arrival& arrival, const native::Join& join, const Turn& turn);
     [[nodiscard]] std::string why_other(std::string_view what, const Member& here, const NodeIdentity& node,
                                         const native::Join& join) const;
+    [[nodiscard]] bool takes_surplus() const;
     [[nodiscard]] bool was_here(const Member& member) const;
+    [[nodiscard]] bool follows_former(const NodeIdentity& node) const;
 
     // job_seen.cpp
     void send_job_seen(const Turn& turn);

@@ -5,7 +5,8 @@
 // A surplus node is refused if the job has a fixed number of nodes and no --spares, if its program or arguments equal
 // those of no present node, and if its host has never been in a round. Below the maximum no node is refused for that: a
 // script may take its node's number. Judged while a round runs, whenever a node joins or resumes, so that the order of
-// messages after a daemon's restart does not matter.
+// messages after a daemon's restart does not matter. After the job's end the same conditions hold: a node that would
+// have waited as a spare a moment earlier receives the end.
 #include <algorithm>
 
 #include "rendezvous/base/text/text.h"
@@ -26,8 +27,7 @@ const Member* another_job(const std::vector<const Member*>& members, const nativ
 }  // namespace
 
 void Job::refuse_others(const Turn& turn) {
-    if (!round_.running() || !waiting_changed_ || tally_.gathered == 0) return;
-    if (nodes_needed() != terms_.nodes_max || terms_.spares > 0) return;
+    if (!round_.running() || !waiting_changed_ || tally_.gathered == 0 || takes_surplus()) return;
     const auto there = there_by_rank();
     // After a restart of the daemon the newcomer may be the next agent of a node that is still to come back.
     if (there.size() + round_.through_gone.size() < round_.node_count) return;
@@ -48,6 +48,7 @@ void Job::refuse_others(const Turn& turn) {
 /// A node of another job that comes when this one is over would be told the end of it, and leave with 0.
 bool Job::refuse_late(const Arrival& arrival, const native::Join& join, const Turn& turn) {
     if (join.last_round != no_round || members_.contains(arrival.node.incarnation)) return false;
+    if (takes_surplus() || follows_former(arrival.node)) return false;
     std::vector<const Member*> all;
     for (const auto& [incarnation, member] : members_) all.push_back(&member);
     const auto* other = another_job(all, join);
@@ -65,15 +66,22 @@ std::string Job::why_other(std::string_view what, const Member& here, const Node
                "; if this is another job, give it its own --rdzv-id or port");
 }
 
-/// Or an earlier agent of its host, which is gone. A second agent beside a live one is none of these.
+/// An elastic job, or one with --spares: each surplus node waits as a spare, whatever it runs.
+bool Job::takes_surplus() const {
+    return nodes_needed() != terms_.nodes_max || terms_.spares > 0;
+}
+
 bool Job::was_here(const Member& member) const {
-    if (member.round != no_round || member.join.last_round != no_round) return true;
-    const auto& host = member.node.host;
+    return member.round != no_round || member.join.last_round != no_round || follows_former(member.node);
+}
+
+/// An earlier agent of its host was in a round and is gone. A second agent beside a live one follows nobody.
+bool Job::follows_former(const NodeIdentity& node) const {
     const bool beside = std::ranges::any_of(members_, [&](const auto& entry) {
         const auto& other = entry.second;
-        return &other != &member && other.connected() && other.node.host == host;
+        return other.node.incarnation != node.incarnation && other.connected() && other.node.host == node.host;
     });
-    return !beside && std::ranges::find(former_hosts_, host) != former_hosts_.end();
+    return !beside && std::ranges::find(former_hosts_, node.host) != former_hosts_.end();
 }
 
 }  // namespace muster::rendezvous

@@ -128,13 +128,15 @@ void Job::note_claim(Member& member) {
         if (one.round == round_.number) believe(one);
 }
 
-/// A round of one node has nobody who could confirm it. So its word counts when nobody has contradicted it for the
-/// lease in which the job's real agent comes back. With the secret it counts at once.
+/// A round of one node has nobody who could confirm it. With the secret its word counts at once. Without it, its word
+/// counts when for the lease in which the job's real agent comes back nobody has contradicted it, and no other agent is
+/// there, who would hear of an end that a stranger invents.
 void Job::believe_alone(const Turn& turn) {
     auto& taught = round_.taught;
-    const bool is_alone = round_.node_count == 1 && taught.claim_count == 1 && members_.size() == 1;
-    if (taught.agreed || !is_alone || taught.dissent_count > 0) return;
-    if (turn.now < no_seal_before_ && !members_.begin()->second.proven) return;
+    if (taught.agreed || round_.node_count != 1 || taught.claim_count != 1 || taught.dissent_count > 0) return;
+    const auto there = there_by_rank();
+    const bool is_proven = !there.empty() && there.front()->proven;
+    if (!is_proven && (turn.now < no_seal_before_ || members_.size() != 1)) return;
     taught.agreed = true;
     restarts_used_ = std::max(restarts_used_, taught.restarts_used);
 }

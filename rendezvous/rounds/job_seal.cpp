@@ -184,18 +184,22 @@ std::vector<std::string> Job::notes_on_last_round() const {
     return lines;
 }
 
-/// The connection broke between the seal and the answer: the same words again.
-void Job::send_assignment_again(const Member& member, const Turn& turn) {
+/// The connection broke between the seal and the answer: the same words again. Where that is impossible the round ends,
+/// and the member waits for the next one: it has no workers to stop, and reports no end of a round that it never knew.
+void Job::send_assignment_again(Member& member, const Turn& turn) {
     const auto by_rank = there_by_rank();
+    const auto end = [&](native::RoundEndReason reason, std::string why) {
+        set_place(member, Place::waiting);
+        end_round(reason, std::move(why), turn);
+    };
     // A member that had succeeded and is gone is missed here; nobody can start a round without it, so it is ended.
     if (by_rank.size() != round_.node_count)
-        return end_round(native::RoundEndReason::node_lost, cat(label(member.node), " joined too late"), turn);
+        return end(native::RoundEndReason::node_lost, cat(label(member.node), " joined too late"));
     // The others have keys that this daemon cannot name: it was started with other keys of the job.
     if (config_.secret && round_.secret.bytes.empty())
-        return end_round(
-            native::RoundEndReason::daemon_restarted,
-            cat("the daemon was started with another key of the job before ", label(member.node), " was told its rank"),
-            turn);
+        return end(native::RoundEndReason::daemon_restarted,
+                   cat("the daemon was started with another key of the job before ", label(member.node),
+                       " was told its rank"));
     turn.send(member.connection, assignments(by_rank, round_, restarts_used_)[member.group_rank]);
     send_peers(turn, &member);
 }

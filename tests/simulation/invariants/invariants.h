@@ -46,8 +46,9 @@ struct RoundTruth {
     std::uint32_t worker_count = 0;  ///< of these, workers
     std::uint32_t failed_count = 0;  ///< workers that ended badly by themselves
     std::optional<native::RoundEndReason> ended;
-    bool failed_early = false;  ///< somebody told of a failure that a restart only repeats
-    bool half_told = false;     ///< the daemon died before every member knew of it
+    bool failed_early = false;    ///< somebody told of a failure that a restart only repeats
+    bool failed_finally = false;  ///< somebody told of a worker that requested no restart
+    bool half_told = false;       ///< the daemon died before every member knew of it
 };
 
 struct JobTruth {
@@ -172,6 +173,7 @@ class Invariants {
     [[nodiscard]] bool member_trouble(const RoundTruth& round, Moment since) const;
     [[nodiscard]] bool gave_up(const AgentTruth& agent) const;
     [[nodiscard]] bool job_trouble(std::size_t job, Moment since) const;
+    [[nodiscard]] bool unconfirmed(const RoundTruth& round, const AgentTruth& agent) const;
     [[nodiscard]] bool excused(const RoundTruth& round, const AgentTruth& agent, DoomCause cause,
                                const native::Message* said) const;
     void on_assigned(Talk& talk, native::Assigned assigned);

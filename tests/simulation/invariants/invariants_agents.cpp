@@ -82,6 +82,17 @@ bool Invariants::job_trouble(std::size_t job, Moment since) const {
     });
 }
 
+/// Without a secret a stranger could invent the end of a round of one node. So beside another agent the success of one
+/// that a daemon without state learned does not count (rendezvous/STATES.md, Agreement). No worker may run any more.
+bool Invariants::unconfirmed(const RoundTruth& round, const AgentTruth& agent) const {
+    const auto& told = round.told.begin()->second;
+    if (state_kept_ || told.group_world_size != 1 || !told.secret.empty() || round.worker_count > 0) return false;
+    return std::ranges::any_of(agents_, [&](const auto& entry) {
+        const AgentTruth& other = entry.second;
+        return &other != &agent && other.job == agent.job && other.heard_daemon >= daemon_started_;
+    });
+}
+
 /// Whether something other than the daemon's own end explains that workers were stopped.
 bool Invariants::excused(const RoundTruth& round, const AgentTruth& agent, DoomCause cause,
                          const native::Message* said) const {
@@ -111,7 +122,7 @@ bool Invariants::excused(const RoundTruth& round, const AgentTruth& agent, DoomC
     if (ended->reason == native::RoundEndReason::node_joined) return job.last_newcomer >= round.sealed;
     // A node of another round may have been away for long.
     const bool strangers = ended->reason == native::RoundEndReason::daemon_restarted;
-    if (strangers && job_trouble(agent.job, some_time_ago)) return true;
+    if (strangers && (job_trouble(agent.job, some_time_ago) || unconfirmed(round, agent))) return true;
     return relapsed || !calm_connects_ || member_trouble(round, some_time_ago);
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/rounds/ledgers/verdict.h"
+
 namespace muster::simulation {
 
 void Invariants::daemon_started(bool goes_on) {
@@ -126,9 +128,11 @@ void Invariants::daemon_heard(rendezvous::ConnectionId connection, const native:
     }
     if (const auto* failed = std::get_if<native::WorkersFailed>(&message)) {
         const auto round = job.rounds.find({job.life, failed->round});
-        const bool early = std::any_of(failed->failures.begin(), failed->failures.end(),
-                                       [](const Failure& failure) { return failure.early; });
-        if (early && round != job.rounds.end()) round->second.failed_early = true;
+        for (const Failure& failure : failed->failures) {
+            if (round == job.rounds.end()) break;
+            round->second.failed_early |= failure.early;
+            round->second.failed_finally |= rendezvous::is_final(failure);
+        }
     }
     if (std::holds_alternative<native::AgentDied>(message)) chronicle_.count(Happening::agent_died_reported);
     if (mentioned != no_round && talk->second.counts) {

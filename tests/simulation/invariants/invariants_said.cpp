@@ -129,7 +129,9 @@ void Invariants::check_outcome(JobTruth& job, const native::JobEnded& ended) {
     const bool early = last != job.rounds.end() && last->second.failed_early;
     const bool in_vain = ((cause && cause->early) || early) && !job.terms.restart_early_failures;
     if (!good && in_vain) chronicle_.count(Happening::early_failure);
-    const bool is_final_failure = cause && rendezvous::is_final(*cause);
+    // A new agent that has proved no secret receives the end without its cause; it may be the only one that is left.
+    const bool is_final_failure =
+        cause ? rendezvous::is_final(*cause) : last != job.rounds.end() && last->second.failed_finally;
     if (!good && !is_final_failure && !in_vain && used < job.terms.restarts_max) {
         violated("budget", cat(job.name, " gives up after ", used, " of ", job.terms.restarts_max));
     }

@@ -105,6 +105,28 @@ TEST_CASE("a node of another job that comes after the end is refused, and no lat
     CHECK(says(story.answers("join n2 entry=a.py arguments=--lr=1"), "n2 <- JobEnded"));
 }
 
+TEST_CASE("after the end of a job that takes surplus nodes a late one receives the end, whatever it runs") {
+    for (const auto* terms : {"min=1 max=2", "min=2 max=2 spares=1 last_call=1s"}) {
+        INFO(terms);
+        Story story(terms);
+        story.answers(two_run);
+        story.answers("succeed n0\nsucceed n1");
+        CHECK(says(story.answers(other), "n9 <- JobEnded succeeded"));
+    }
+    // It stood by, and the daemon restarted just before the end.
+    Story spare("min=1 max=2 quiet_always");
+    spare.answers(two_run + "advance 6s\n" + other);
+    spare.answers("restart\nresume n0 done\nresume n1 done");
+    CHECK(says(spare.answers("join n9 entry=a.py arguments=--lr=2"), "n9 <- JobEnded succeeded"));
+}
+
+TEST_CASE("the next agent of a host that was in a round is not refused after the end either") {
+    Story story("min=2 max=2");
+    story.answers("join n0 entry=a.py arguments=--id=0\njoin n1 entry=a.py arguments=--id=1");
+    story.answers("succeed n1\nkill n1\nsucceed n0");
+    CHECK(says(story.answers("join m1 host=n1 entry=a.py arguments=--id=1"), "m1 <- JobEnded succeeded"));
+}
+
 TEST_CASE("long arguments are shown where they differ") {
     native::Join one;
     one.entry = "train.py";

@@ -11,6 +11,16 @@ TEST_CASE("an agent that lost the answer to its join gets it again") {
     CHECK(says(story.answers("lose n1\njoin n1"), "n1 <- Assigned round 0: group rank 1 of 2"));
 }
 
+TEST_CASE(
+    "a node that missed its assignment, and whose peer is through and gone, takes part in the next round at once") {
+    Story story("min=2 max=2");
+    story.answers("join n0\njoin n1\nlose n0\nsucceed n1\nkill n1\nclose n0");
+    const auto again = story.answers("join n0");
+    CHECK(says(again, "round 0 ended: n0 (pid 101) joined too late"));
+    CHECK_FALSE(says(again, "n0 <- RoundEnded"));
+    CHECK(says(story.answers("join n2\nadvance 30s"), "round 1 sealed with 2 nodes"));
+}
+
 TEST_CASE("those who wait for more nodes are told why one that came was refused, until another one joins") {
     Story story("min=3 max=3");
     story.answers("join n0\nadvance 1s");

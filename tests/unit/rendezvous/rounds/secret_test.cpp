@@ -26,10 +26,12 @@ native::Hello hello_from(Incarnation incarnation, std::string challenge = "agent
 }
 
 struct Talk {
-    explicit Talk(native::KeyedHash secret) : server(config(std::move(secret)), now) {}
+    explicit Talk(native::KeyedHash secret, StartHold hold = StartHold::none)
+        : server(config(std::move(secret), hold), now) {}
 
-    static ServerConfig config(native::KeyedHash secret) {
+    static ServerConfig config(native::KeyedHash secret, StartHold hold = StartHold::none) {
         ServerConfig config;
+        config.start_hold = hold;
         if (secret) config.secret = [secret = std::move(secret)](std::string_view) { return std::vector{secret}; };
         config.secret_seed = "random";
         return config;
@@ -299,6 +301,30 @@ TEST_CASE("who has proved the job's key by TLS is let in at once, and for this j
     CHECK(sent<native::Refused>(stranger)->reason == native::RefusalReason::secret);
     CHECK(sent<native::Refused>(stranger)->why.find("'another'") != std::string::npos);
     CHECK(closes(stranger));
+}
+
+TEST_CASE("the word of a round's only node counts at once with the secret, also where spares stand by") {
+    for (const bool spare_first : {true, false}) {
+        INFO(spare_first);
+        Talk talk(hash_with("key"), StartHold::always);
+        const auto connect = [&](Incarnation incarnation) {
+            talk.server.step(ConnectionAccepted{.connection = ++talk.last, .peer = "10.0.0.1", .proven_job = "job"},
+                             talk.now);
+            talk.say(talk.last, hello_from(incarnation, ""));
+            return talk.last;
+        };
+        const auto spare = connect(8);
+        if (spare_first) talk.say(spare, native::Join{});
+        const auto member = connect(7);
+        native::Resume resume;
+        resume.round = resume.as_assigned.round = 0;
+        resume.as_assigned.group_world_size = 1;
+        talk.say(member, std::move(resume));
+        if (!spare_first) talk.say(spare, native::Join{});
+        const auto ended = talk.say(member, native::WorkersSucceeded{.round = 0});
+        REQUIRE(sent<native::JobEnded>(ended) != nullptr);
+        CHECK(sent<native::JobEnded>(ended)->outcome == native::JobOutcome::succeeded);
+    }
 }
 
 TEST_CASE("agents of other hosts are heard in clear text only where there is no secret") {
