@@ -59,9 +59,8 @@ bool Job::settle_over(const Turn& turn) {
     const bool lingered = ending_ && turn.now >= ended_at_ + config_.end_linger;
     // No member is left that another run under this name could disturb.
     const bool anew = any_new_start();
-    const bool abandoned =
-        !ending_ && turn.now >= given_up_have_stopped_at() &&
-        (anew || round_.number == no_round || left_ || turn.now >= empty_since_ + lost_timeout());
+    const bool abandoned = !ending_ && turn.now >= given_up_have_stopped_at() &&
+                           (anew || round_.number == no_round || left_ || turn.now >= empty_since_ + lost_timeout());
     if (ending_ && !announced_ && (members_.empty() || lingered)) {
         announced_ = true;
         turn.step.actions.push_back(JobForgotten{id_});
