@@ -365,6 +365,7 @@ void Job::departed(Members::iterator gone, RoundEndReason reason, const std::str
     if (lost && workers_ran) blame_node(member, why, turn.now);
     // Its workers had stopped, by a signal to its agent, before or while the round ended.
     if (reason == RoundEndReason::node_left && member.round == round_.number) round_.left = true;
+    note_parting(member, turn.now);
     erase(gone, turn);
     left_ = reason == RoundEndReason::node_left;
     turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), left_ ? " left: " : " died: ", why));

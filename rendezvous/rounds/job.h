@@ -251,6 +251,9 @@ class Job {
 
     // job_silence.cpp: leases
     void judge_timeouts(const Turn& turn);
+    [[nodiscard]] bool may_have_promised(const Member& member) const;
+    [[nodiscard]] Instant given_up_have_stopped_at() const;
+    void note_parting(const Member& member, Instant now);
     [[nodiscard]] Instant due_at(const Member& member) const;
     [[nodiscard]] bool is_spared(const Member& member, const Reachability& reachability, Instant now) const;
     [[nodiscard]] Instant given_up_at(const Reachability& reachability) const;

@@ -48,6 +48,9 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
         return std::min(now, Instant(std::chrono::nanoseconds(at) - config_.to_wall_clock));
     };
     for (const auto at : kept.facts.charges_at_ns) charged_at_.push_back(here(at));
+    // Why they went is not kept.
+    round_.gave_up = !round_.gone.empty();
+    if (round_.gone.size() > 1) round_.parted_at = now;
     if (round_.ended) round_.ended_at = here(kept.facts.round_ended_at_ns);
     // An end of long ago is nobody's any more, and is no news either. Not earlier: nobody is late for what is past.
     ended_at_ = std::max(here(kept.facts.ended_at_ns), now - config_.end_linger);

@@ -59,8 +59,8 @@ bool Job::settle_over(const Turn& turn) {
     const bool lingered = ending_ && turn.now >= ended_at_ + config_.end_linger;
     // No member is left that another run under this name could disturb.
     const bool anew = any_new_start();
-    const bool abandoned =
-        !ending_ && (anew || round_.number == no_round || left_ || turn.now >= empty_since_ + lost_timeout());
+    const bool abandoned = !ending_ && turn.now >= given_up_have_stopped_at() &&
+                           (anew || round_.number == no_round || left_ || turn.now >= empty_since_ + lost_timeout());
     if (ending_ && !announced_ && (members_.empty() || lingered)) {
         announced_ = true;
         turn.step.actions.push_back(JobForgotten{id_});
@@ -156,6 +156,7 @@ bool Job::may_seal(const Turn& turn) {
 /// A restarted daemon may not know of a running round yet. A full set of new agents shows that there is none, unless
 /// they were started while the daemon was down.
 bool Job::is_holding_back(Instant now) const {
+    if (now < given_up_have_stopped_at()) return true;
     const bool full = config_.start_hold == StartHold::until_full && tally_.fresh >= terms_.nodes_max;
     return now < no_seal_before_ && !full;
 }
@@ -256,11 +257,12 @@ Instant Job::deadline() const {
         consider(ended_at_ + config_.end_linger);
         return first;
     }
+    consider(given_up_have_stopped_at());
     if (members_.empty()) {
         consider(empty_since_ + lost_timeout());
         return first;
     }
-    first = next_check_;
+    first = std::min(first, next_check_);
     consider(call_ends_);
     consider(no_seal_before_);
     consider(doubt_ends_);

@@ -28,7 +28,7 @@ constexpr Duration silence_check_min = 5ms;
 }  // namespace
 
 void Job::heard(Member& member, Instant now) {
-    if (all_silent_ && member.round == round_.number) {
+    if (all_silent_ && may_have_promised(member)) {
         // The silence was ours: everybody gets a whole lease to be heard again.
         all_silent_ = false;
         rearm_leases(now);
@@ -49,10 +49,18 @@ void Job::check_again_at(Instant when) {
     next_check_ = std::min(next_check_, when);
 }
 
+/// The others of the round keep their workers only while this one too has lost the daemon. One that had succeeded and
+/// gone is asked no more, also when it comes back. Of a round that this daemon learned it does not know who had gone.
+bool Job::may_have_promised(const Member& member) const {
+    if (member.round == no_round || member.round != round_.number) return false;
+    const auto& without = round_.taught.claim_count > 0 ? round_.through : round_.through_gone;
+    return !without.contains(member.group_rank);
+}
+
 Job::Reachability Job::reachability(Instant now) const {
     Reachability reachability;
     for (const auto& [incarnation, member] : members_) {
-        if (member.round != round_.number) continue;
+        if (!may_have_promised(member)) continue;
         reachability.last_received = std::max(reachability.last_received, member.last_received);
         reachability.anybody = reachability.anybody || (member.connected() && now - member.last_received < lease() / 2);
     }
@@ -72,6 +80,22 @@ bool Job::is_spared(const Member& member, const Reachability& reachability, Inst
 
 Instant Job::given_up_at(const Reachability& reachability) const {
     return reachability.last_received + lost_timeout() + lease() / 10;
+}
+
+void Job::note_parting(const Member& member, Instant now) {
+    if (member.round == round_.number && member.place != Place::waiting) round_.parted_at = now;
+}
+
+/// From when on a member that was given up, or was never heard by this daemon, has no workers, whoever else went: it
+/// may rely for a lease on the promise of one that went. A member that has joined again had waited until then.
+Instant Job::given_up_have_stopped_at() const {
+    const auto& taught = round_.taught;
+    const bool is_one_missing = round_.gave_up || (taught.claim_count > 0 && taught.claim_count < round_.node_count);
+    if (!is_one_missing || round_.parted_at == Instant::min()) return Instant::min();
+    const bool has_waited = std::ranges::any_of(members_, [this](const auto& entry) {
+        return entry.second.place == Place::waiting && may_have_promised(entry.second);
+    });
+    return has_waited ? Instant::min() : round_.parted_at + lease() + lease() / 10;
 }
 
 void Job::judge_timeouts(const Turn& turn) {
@@ -110,6 +134,10 @@ void Job::lose(Members::iterator lost, const Turn& turn) {
         if (member.place != Place::succeeded || round_.running())
             turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), " is gone: ", how));
         left_ = false;
+        if (member.place != Place::lost)
+            note_parting(member, turn.now);
+        else if (member.round == round_.number)
+            round_.gave_up = true;
         erase(lost, turn);
         return;
     }

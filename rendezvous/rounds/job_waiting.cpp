@@ -49,6 +49,7 @@ std::string Job::waiting_for(Instant now) const {
                 " waits here for a job with this name, but muster and torchrun cannot form one job: start all nodes "
                 "with muster, or all with torchrun");
     if (tally_.gathered < nodes_needed()) return cat(more_nodes(nodes_needed() - tally_.gathered), refused);
+    if (now < given_up_have_stopped_at()) return "confirmation that the workers of lost nodes have stopped";
     if (tally_.gathered < wanted())
         return cat("up to ", more_nodes(wanted() - tally_.gathered), ", until the last call ends", refused);
     if (lacks_host()) return "the node whose muster serves this rendezvous; it has not joined, or has left";

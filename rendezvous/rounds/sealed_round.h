@@ -40,6 +40,8 @@ struct SealedRound {
     bool is_spread = false;           ///< This daemon sealed it, with nodes of at least two addresses.
     std::set<std::uint32_t> through;  ///< group ranks of the others: one that is given up and comes back counts once
     std::set<std::uint32_t> through_gone;  ///< of them, those whose members are gone: the others' places tell
+    bool gave_up = false;  ///< one of its nodes is no more, by its silence alone: nobody said that its workers are gone
+    Instant parted_at = Instant::min();  ///< one of its nodes went last, without having joined again, in another way
     bool ended = false;
     native::RoundEndReason reason = native::RoundEndReason::worker_failed;
     bool final = false;           ///< announced as the last one: its members wait for JobEnded

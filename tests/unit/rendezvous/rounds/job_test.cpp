@@ -21,6 +21,67 @@ TEST_CASE(
     CHECK(says(story.answers("join n2\nadvance 30s"), "round 1 sealed with 2 nodes"));
 }
 
+namespace {
+
+/// n0 had lost the daemon like n1, and is heard again just before n1 is given up.
+constexpr const char* one_is_heard_again =
+    "join n0\njoin n1\njoin n2\nadvance 5s\nsilence n0\nsilence n1\nadvance 4900ms\nspeak n0";
+constexpr const char* spares = "min=1 max=2 spares=1 restarts=1 last_call=1s lease=5s lost=60s";
+
+}  // namespace
+
+TEST_CASE("a node that goes without having joined delays the seal beside one that was given up") {
+    for (const auto* how : {"leave n0", "died n0", "report n0\nclose n0\nadvance 500ms"}) {
+        INFO(how);
+        Story story(spares);
+        story.answers(one_is_heard_again + std::string("\nadvance 650ms"));
+        CHECK_FALSE(says(story.answers(how), "round 1 sealed"));
+        CHECK_FALSE(says(story.answers("advance 5499ms"), "round 1 sealed"));
+        CHECK(says(story.answers("advance 1ms"), "round 1 sealed"));
+    }
+    Story earlier(spares);  // the other one is given up later: here nobody of the round is heard then
+    earlier.answers(one_is_heard_again);
+    earlier.answers("leave n0");
+    CHECK_FALSE(says(earlier.answers("advance 10s"), "round 1 sealed"));
+    Story lost(std::string(spares) + " kept");  // the next daemon does not know how they went
+    lost.answers(one_is_heard_again + std::string("\nadvance 650ms\nleave n0\nrestart 1s"));
+    CHECK_FALSE(says(lost.answers("join n2\nadvance 5499ms"), "round 1 sealed"));
+    CHECK(says(lost.answers("advance 1ms"), "round 1 sealed"));
+}
+
+TEST_CASE("a job whose last node leaves beside one that was given up begins anew no sooner than it would seal") {
+    Story story("min=1 max=2 last_call=1s lease=5s lost=60s");
+    story.answers(
+        "join n0\njoin n1\nadvance 5s\nsilence n0\nsilence n1\nadvance 4900ms\nspeak n0\nadvance 650ms\nleave n0");
+    CHECK_FALSE(says(story.answers("join n2\nadvance 5499ms"), "sealed"));
+    CHECK(says(story.answers("advance 1ms"), "round 1 sealed"));
+}
+
+TEST_CASE("no seal is delayed where nobody was given up, or a node of the round has joined again") {
+    Story crash(spares);
+    crash.answers("join n0\njoin n1\njoin n2\nadvance 5s\nsilence n1\nadvance 5s\nrejoin n0");
+    CHECK(says(crash.answers("advance 500ms"), "round 1 sealed"));
+    for (const auto* how : {"leave n1", "died n1"}) {
+        INFO(how);
+        Story one(spares);
+        one.answers("join n0\njoin n1\njoin n2\nadvance 5s");
+        CHECK(says(one.answers(how + std::string("\nrejoin n0")), "round 1 sealed"));
+        Story both(spares);
+        both.answers("join n0\njoin n1\njoin n2\nadvance 5s");
+        CHECK(says(both.answers(how + std::string("\nleave n0")), "round 1 sealed"));
+    }
+    Story three("min=1 max=3 spares=1 restarts=1 last_call=1s lease=5s lost=60s");
+    three.answers("join n0\njoin n1\njoin n2\njoin n3\nadvance 5s\nsilence n1\nadvance 5s\nrejoin n0\nadvance 1s");
+    CHECK(says(three.answers("leave n2"), "round 1 sealed"));
+}
+
+TEST_CASE("a new daemon does not take a succeeded node for one whose word the others' workers need") {
+    Story story("min=1 max=3 spares=1 restarts=1 last_call=1s lease=5s lost=60s quiet_always");
+    story.answers("join n0\njoin n1\njoin n2\nadvance 5s\nsucceed n2\nrestart\nresume n0\nresume n1\nresume n2 done");
+    CHECK_FALSE(says(story.answers("silence n0\nsilence n1\nadvance 50s"), "was lost"));
+    CHECK(says(story.answers("advance 11s"), "n0 (pid 101) was lost"));
+}
+
 TEST_CASE("those who wait for more nodes are told why one that came was refused, until another one joins") {
     Story story("min=3 max=3");
     story.answers("join n0\nadvance 1s");
