@@ -12,6 +12,7 @@ StoreConfig store_config(const NetLimits& limits, std::shared_ptr<MemoryBudget> 
     StoreConfig config;
     config.memory = std::move(memory);
     config.connection_count_max = limits.connections_max;
+    config.relayed_per_relay_max = limits.unproven_per_source_max;
     config.handshake_timeout = limits.handshake_timeout;
     config.hash_seed = std::random_device{}();
     return config;

@@ -27,7 +27,8 @@ RelayUpstream::~RelayUpstream() {
     close();
 }
 
-Result<void> RelayUpstream::dial(const SocketAddress& store) {
+Result<void> RelayUpstream::dial(const SocketAddress& store, Instant deadline) {
+    dial_deadline_ = deadline;
     FileDescriptor socket(::socket(store.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
     if (!socket.valid()) return error_from_errno(errno, "open a socket");
     tune_stream(socket.get(), unread_max_);
@@ -38,6 +39,13 @@ Result<void> RelayUpstream::dial(const SocketAddress& store) {
     socket_ = std::move(socket);
     outbox_.push(c10d::relay_handshake());
     return {};
+}
+
+Instant RelayUpstream::elapsed(Instant now) {
+    if (is_connected_) return no_deadline;
+    if (dial_deadline_ > now) return dial_deadline_;
+    end("the host did not answer");
+    return no_deadline;
 }
 
 void RelayUpstream::send(std::uint32_t client, std::string_view bytes) {

@@ -29,7 +29,9 @@ class RelayUpstream final : public EventLoop::Handler {
     ~RelayUpstream() override;
 
     /// Begins to connect. Errors: from the system; the connection's own failure comes as `ended`.
-    Result<void> dial(const SocketAddress& store);
+    Result<void> dial(const SocketAddress& store, Instant deadline);
+    /// Ends the connection if it is not made by its deadline. Returns when to call next.
+    Instant elapsed(Instant now);
     /// Queues a frame; flush() writes.
     void send(std::uint32_t client, std::string_view bytes);
     void flush();
@@ -48,6 +50,7 @@ class RelayUpstream final : public EventLoop::Handler {
     const Events events_;
     FileDescriptor socket_;
     bool is_connected_ = false;
+    Instant dial_deadline_ = no_deadline;
     std::uint32_t watched_ = 0;
     Outbox outbox_;
     c10d::RelayReader reader_;

@@ -1,5 +1,6 @@
 #include "rendezvous/servers/store_relay.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -17,6 +18,15 @@ namespace {
 // Unwritten bytes towards the store from which on clients are not read, and until which they are not read again.
 constexpr std::size_t unsent_bytes_max = std::size_t{4} << 20;
 
+// Unwritten bytes towards a client from which on it is not read, as the store would not serve it.
+constexpr std::size_t client_unsent_bytes_max = std::size_t{1} << 20;
+
+// The store would close the whole relay for one client too many (StoreConfig::relayed_per_relay_max).
+NetLimits relay_limits(NetLimits limits) {
+    limits.connections_max = std::min(limits.connections_max, limits.unproven_per_source_max);
+    return limits;
+}
+
 }  // namespace
 
 class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
@@ -27,7 +37,9 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
           store_(store),
           store_name_(describe(config.store)),
           limits_(config.limits),
-          station_(loop, std::move(listener), Dialects{.c10d = this}, config.limits,
+          dial_timeout_(config.dial_timeout),
+          client_id_max_(config.client_id_max),
+          station_(loop, std::move(listener), Dialects{.c10d = this}, relay_limits(config.limits),
                    std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)) {}
     ~Implementation() override {
         loop_.remove(*this);
@@ -41,13 +53,16 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
     [[nodiscard]] std::uint16_t port() const { return station_.port(); }
 
     [[nodiscard]] std::string_view name() const override { return "store relay"; }
-    std::unique_ptr<Session> begin(Connection& connection, Instant) override {
-        return std::make_unique<Client>(*this, connection);
+    std::unique_ptr<Session> begin(Connection& connection, Instant now) override {
+        auto client = std::make_unique<Client>(*this, connection);
+        silent_.emplace(connection.id(), Silent{connection, now + limits_.handshake_timeout});
+        return client;
     }
     /// What this turn's clients have sent goes out in one write.
-    Instant turn(Instant) override {
+    Instant turn(Instant now) override {
         if (upstream_) upstream_->flush();
-        return no_deadline;
+        const Instant next = close_silent(now);
+        return upstream_ ? std::min(next, upstream_->elapsed(now)) : next;
     }
 
   private:
@@ -57,26 +72,55 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
         void received(std::string_view bytes, Instant now) override {
             if (id_ == 0 && !relay_.admit(*this, now)) return;
             relay_.upstream_->send(id_, bytes);
-            if (relay_.upstream_->unsent_bytes() <= unsent_bytes_max) return;
-            connection_.pause_reading();
-            relay_.has_paused_ = true;
+            if (!relay_.may_read(*this)) connection_.pause_reading();
         }
-        void ended(std::string_view, Instant) override { relay_.leave(id_); }
+        void drained(Instant) override {
+            if (relay_.may_read(*this)) connection_.resume_reading();
+        }
+        void ended(std::string_view, Instant) override {
+            relay_.silent_.erase(connection_.id());
+            relay_.leave(id_);
+        }
 
         Implementation& relay_;
         Connection& connection_;
         std::uint32_t id_ = 0;  ///< 0: the store has not been told of it.
     };
 
+    struct Silent {
+        Connection& connection;
+        Instant deadline;
+    };
+
+    /// Beside a live client a silent one stays: torch <= 2.0 opens a second connection that never sends.
+    Instant close_silent(Instant now) {
+        while (!silent_.empty() && silent_.begin()->second.deadline <= now) {
+            Connection& connection = silent_.begin()->second.connection;
+            silent_.erase(silent_.begin());
+            if (clients_.empty()) connection.finish("no request within the handshake timeout");
+        }
+        return silent_.empty() ? no_deadline : silent_.begin()->second.deadline;
+    }
+
+    /// False: too much waits for the store (read_again() comes) or for the client (drained() comes).
+    bool may_read(const Client& client) {
+        const bool store_is_behind = upstream_ && upstream_->unsent_bytes() > unsent_bytes_max;
+        has_paused_ |= store_is_behind;
+        return !store_is_behind && client.connection_.unsent_bytes() <= client_unsent_bytes_max;
+    }
+
     /// Gives the client its number. False: there is no way to the store.
     bool admit(Client& client, Instant now) {
+        silent_.erase(client.connection_.id());
+        if (upstream_ && last_id_ >= client_id_max_) lost("its client numbers are used up");
         if (!upstream_) {
+            last_id_ = 0;
             upstream_ = std::make_unique<RelayUpstream>(
                 loop_, limits_.unread_max,
                 RelayUpstream::Events{.piece = [this](const auto& piece) { deliver(piece); },
                                       .drained = [this] { read_again(); },
                                       .ended = [this](const std::string& why) { lost(why); }});
-            if (const auto dialed = upstream_->dial(store_); !dialed) {
+            if (const auto dialed = upstream_->dial(store_, now + dial_timeout_); !dialed) {
                 upstream_.reset();
                 client.connection_.finish("no way to the store");
                 station_.log_limited(cat("relay to the store at ", store_name_, ": ", dialed.error().context), now);
@@ -103,25 +147,34 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
 
     void read_again() {
         if (!std::exchange(has_paused_, false)) return;
-        for (const auto& [id, client] : clients_) client->connection_.resume_reading();
+        for (const auto& [id, client] : clients_)
+            if (may_read(*client)) client->connection_.resume_reading();
     }
 
     void lost(const std::string& why) {
         if (!clients_.empty())  // else the round is over
-            station_.log_limited(cat("relay to the store at ", store_name_, ": the connection ended (", why,
-                                     "); this node's workers lose the store"),
-                                 std::chrono::steady_clock::now());
+            station_.log_limited(
+                cat("relay to the store at ", store_name_, ": the connection ended (", why,
+                    "); this node's workers lose the store. Look at the node of rank 0; without --store-relay ",
+                    "each worker connects by itself"),
+                std::chrono::steady_clock::now());
+        upstream_->close();
         loop_.retire(std::exchange(upstream_, nullptr));
-        for (const auto& [id, client] : std::exchange(clients_, {}))
+        for (const auto& [id, client] : std::exchange(clients_, {})) {
+            client->id_ = 0;  // the next connection counts anew
             client->connection_.finish("the connection to the store ended");
+        }
     }
 
     EventLoop& loop_;
     const SocketAddress store_;
     const std::string store_name_;
     const NetLimits limits_;
+    const Duration dial_timeout_;
+    const std::uint32_t client_id_max_;
     std::unique_ptr<RelayUpstream> upstream_;
     std::map<std::uint32_t, Client*> clients_;  ///< those that the store knows
+    std::map<ConnectionId, Silent> silent_;     ///< those that have sent nothing, by deadline, as ids ascend
     std::uint32_t last_id_ = 0;
     bool has_paused_ = false;
     Station station_;  ///< last: its destructor ends sessions of the above

@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/net/limits.h"
 #include "rendezvous/net/listener.h"
@@ -21,6 +22,8 @@ struct StoreRelayConfig {
     Endpoint store;  ///< Numeric. The store must be ours.
     LocalUsers local_users = LocalUsers::own;
     NetLimits limits;
+    Duration dial_timeout = 30s;               ///< From the first client's bytes until the store accepts.
+    std::uint32_t client_id_max = UINT32_MAX;  ///< The relay connects anew after so many clients; ids are never reused.
 };
 
 class StoreRelay {

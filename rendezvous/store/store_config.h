@@ -35,6 +35,10 @@ struct StoreConfig {
     /// Clients of relays: these have no descriptor. 20,000 nodes with 16 workers and two connections each fit.
     std::size_t relayed_count_max = 1'000'000;
 
+    /// Clients of one relay, which is closed beyond it. A node has a few hundred workers at most, with several stores
+    /// each. Drivers give what one source may connect without a relay (NetLimits::unproven_per_source_max).
+    std::size_t relayed_per_relay_max = 8'192;
+
     /// (connection, missing key) pairs parked at one time. 80,000 ranks that wait for 625 NCCL ids are 50,000,000.
     /// Their memory, 32 bytes each, is charged.
     std::size_t wait_count_max = 64'000'000;

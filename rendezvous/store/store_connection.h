@@ -28,6 +28,7 @@ class StoreConnection {
     std::string source;
     Phase phase = Phase::greeting;
     bool counted_as_older = false;  ///< in StoreServer::Impl::older_sources
+    bool is_relayed = false;        ///< a relay's client, which cannot be a relay itself
     bool silent_companion = false;  ///< past the handshake deadline, tolerated beside an old-family connection
     c10d::RequestScanner scanner;
 

@@ -15,7 +15,9 @@ namespace muster::rendezvous {
 
 class RelayedClient final : public StorePeer {
   public:
-    RelayedClient(StorePeer& relay, std::uint32_t id) : relay_(relay), id_(id) {}
+    /// Adds to `sent_bytes` what it sends. Both references outlive it.
+    RelayedClient(StorePeer& relay, std::size_t& sent_bytes, std::uint32_t id)
+        : relay_(relay), sent_bytes_(sent_bytes), id_(id) {}
 
     void send(std::string_view bytes) override {
         if (bytes.empty()) return;
@@ -32,16 +34,18 @@ class RelayedClient final : public StorePeer {
         relay_.client_closed(why);
     }
 
-    StoreConnection* connection = nullptr;  ///< Null: refused. The relay has been told, and will forget it.
+    StoreConnection* connection = nullptr;
 
   private:
     void begin_frame(std::size_t size) {
         std::string header;
         c10d::append_relay_header(header, id_, static_cast<std::uint32_t>(size));
+        sent_bytes_ += header.size() + size;
         relay_.send(std::string_view(header));
     }
 
     StorePeer& relay_;
+    std::size_t& sent_bytes_;
     const std::uint32_t id_;
 };
 
@@ -49,6 +53,7 @@ struct RelayedClients {
     c10d::RelayReader reader;
     std::map<std::uint32_t, RelayedClient> clients;
     std::vector<std::uint32_t> paused;  ///< Those that wait for StoreServer::resume() of the relay.
+    std::size_t sent_bytes = 0;         ///< To all clients since the relay was last served.
 };
 
 }  // namespace muster::rendezvous

@@ -93,7 +93,6 @@ std::size_t StoreServer::missing_bytes(const StoreConnection& connection) const 
 }
 
 void StoreServer::ended(StoreConnection& connection) {
-    impl_->end_all_relayed(connection);
     impl_->forget(connection);
 }
 
@@ -139,6 +138,7 @@ StoreConnection& StoreServer::Impl::add(StorePeer& peer, std::string_view source
 }
 
 void StoreServer::Impl::forget(StoreConnection& connection) {
+    end_all_relayed(connection);
     end_wait(connection);
     end_handshake(connection);
     map.give_bytes(connection.charged_bytes);
@@ -153,7 +153,6 @@ StoreFlow StoreServer::Impl::resume(StoreConnection& connection) {
     connection.paused = false;
     const std::string held = std::exchange(connection.held, {});
     map.give_bytes(std::exchange(connection.charged_bytes, 0));
-    if (connection.relayed) resume_relayed(connection);
     return serve(connection, held);
 }
 
@@ -227,7 +226,7 @@ bool StoreServer::Impl::greet(StoreConnection& connection, std::string_view& byt
         if (seen.size() < 5) return false;
         ByteReader reader(std::string_view(seen).substr(1));
         const auto word = reader.number<std::uint32_t>();
-        if (word == c10d::relay_magic) {
+        if (word == c10d::relay_magic && !connection.is_relayed) {
             seen.clear();
             end_handshake(connection);
             begin_relay(connection);

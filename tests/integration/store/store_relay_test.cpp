@@ -1,6 +1,8 @@
 // Clients of a node's relay against a real store: what they see is what the store's own clients see.
 #include "rendezvous/servers/store_relay.h"
 
+#include <poll.h>
+
 #include <thread>
 
 #include "rendezvous/servers/round_store.h"
@@ -14,7 +16,11 @@ using namespace muster::rendezvous;
 namespace {
 
 struct RelayedStore {
-    RelayedStore() { loop.start_thread(); }
+    explicit RelayedStore(StoreRelayConfig config_ = {}) : config(std::move(config_)) {
+        config.store = {"127.0.0.1", store->port()};
+        relay = StoreRelay::open(loop, config).value();
+        loop.start_thread();
+    }
     ~RelayedStore() {
         relay.reset();
         store.reset();
@@ -33,8 +39,8 @@ struct RelayedStore {
 
     EventLoop loop;
     std::unique_ptr<RoundStore> store = RoundStore::open(loop, {}).value();
-    std::unique_ptr<StoreRelay> relay =
-        StoreRelay::open(loop, {.store = {"127.0.0.1", store->port()}, .limits = {}}).value();
+    StoreRelayConfig config;
+    std::unique_ptr<StoreRelay> relay;
 };
 
 }  // namespace
@@ -116,4 +122,78 @@ TEST_CASE("A relay that ends closes its clients, and the store forgets them") {
     REQUIRE(waiter.receive(4) == c10d_bytes::pong);
     CHECK(direct.queue_push("queue", "x").has_value());
     CHECK(waiter.receive(1) == std::string(1, '\0'));
+}
+
+TEST_CASE("A relay closes a client that sends nothing, except beside a live one") {
+    StoreRelayConfig config;
+    config.limits.handshake_timeout = 100ms;
+    RelayedStore node(config);
+    CHECK(PlainSocket("127.0.0.1", node.relay->port()).closed_by_peer());
+    auto live = node.client();
+    const PlainSocket companion("127.0.0.1", node.relay->port());
+    const auto deadline = std::chrono::steady_clock::now() + 200ms;
+    while (std::chrono::steady_clock::now() < deadline) CHECK(live.add("n", 1).has_value());
+    companion.send(c10d_bytes::validate + c10d_bytes::ping());
+    CHECK(companion.receive(4) == c10d_bytes::pong);
+}
+
+TEST_CASE("A relay whose store's host does not answer closes its clients at its own deadline") {
+    EventLoop loop;
+    loop.start_thread();
+    const int full = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    REQUIRE(::bind(full, reinterpret_cast<sockaddr*>(&address), size) == 0);
+    REQUIRE(::listen(full, 0) == 0);
+    REQUIRE(::getsockname(full, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    const PlainSocket fills("127.0.0.1", ntohs(address.sin_port));
+    StoreRelayConfig config;
+    config.store = {"127.0.0.1", ntohs(address.sin_port)};
+    config.dial_timeout = 100ms;
+    auto relay = StoreRelay::open(loop, config).value();
+    const PlainSocket client("127.0.0.1", relay->port());
+    client.send(c10d_bytes::validate + c10d_bytes::ping());
+    CHECK(client.closed_by_peer());
+    relay.reset();
+    ::close(full);
+}
+
+TEST_CASE("A relay that has used up its client numbers connects to the store anew") {
+    StoreRelayConfig config;
+    config.client_id_max = 2;
+    RelayedStore node(config);
+    const auto first = node.waiting("/never");
+    const auto second = node.waiting("/never");
+    auto third = node.client();
+    CHECK(third.add("n", 1).value() == 1);
+    CHECK(first.closed_by_peer());
+    CHECK(second.closed_by_peer());
+}
+
+TEST_CASE("A client that reads no answers is not read either") {
+    RelayedStore node;
+    auto setter = node.client();
+    CHECK(setter.set("v", std::string(8 * 1024 * 1024, 'v')).has_value());
+    CHECK(setter.wait({"v"}, 10s).has_value());  // the store has it
+    const PlainSocket client("127.0.0.1", node.relay->port(), 4096);
+    std::string requests = c10d_bytes::validate;
+    for (int i = 0; i < 8; ++i) requests += c10d_bytes::get("/v");
+    client.send(requests);
+    const auto more = c10d_bytes::set("/k", std::string(64 * 1024, 'k'));
+    bool is_blocked = false;
+    std::string rest;
+    for (std::size_t sent = 0; !is_blocked && sent < (64U << 20);) {
+        if (rest.empty()) rest = more;
+        pollfd writable{.fd = client.fd(), .events = POLLOUT, .revents = 0};
+        is_blocked = ::poll(&writable, 1, 1'000) == 0;
+        if (is_blocked) break;
+        const auto count = ::send(client.fd(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (count < 0 && errno == EAGAIN) continue;
+        REQUIRE(count > 0);
+        rest.erase(0, static_cast<std::size_t>(count));
+        sent += static_cast<std::size_t>(count);
+    }
+    CHECK(is_blocked);
 }

@@ -143,18 +143,83 @@ TEST_CASE("A client with too many unwritten answers pauses its relay until they 
     CHECK(store.ask(store.open_newer(), newer.get("/n")) == blob("1"));
 }
 
-TEST_CASE("Clients of relays have a quota of their own, and the one that exceeds it alone is refused") {
-    StoreFixture store({.connection_count_max = 1, .relayed_count_max = 2});
+TEST_CASE("Many answers of one read pause a relay as those of one client do") {
+    StoreFixture store({.output_bytes_pause = 10'000});
     Relay relay(store);
-    for (const std::uint32_t client : {1U, 2U, 3U}) relay.greet(client);
-    CHECK(relay.heard(3) == "END");
-    relay.say(3, newer.add("/n", 1));
-    CHECK(relay.heard(3).empty());
-    relay.leave(3);
+    store.tell(store.open_newer(), newer.set("/v", std::string(4'000, 'v')));
+    std::string all;
+    for (std::uint32_t client = 1; client <= 10; ++client) all += frame(client, handshake + newer.get("/v"));
+    store.tell(relay.peer(), all);
+    std::map<std::uint32_t, std::string> answers;
+    for (int turns = 0; relay.peer().flow == StoreFlow::paused; ++turns) {
+        REQUIRE(turns < 10);
+        CHECK(relay.peer().output.size() < 15'000);
+        for (std::uint32_t client = 1; client <= 10; ++client) answers[client] += relay.heard(client);
+        relay.peer().flow = store.server.resume(*relay.peer().connection, store.now);
+    }
+    CHECK(relay.peer().output.size() < 15'000);
+    for (std::uint32_t client = 1; client <= 10; ++client)
+        CHECK(answers[client] + relay.heard(client) == blob(std::string(4'000, 'v')));
+}
+
+TEST_CASE("A relay with too many clients is closed, be they too many for one relay or for the store") {
+    StoreFixture store({.connection_count_max = 2, .relayed_count_max = 3, .relayed_per_relay_max = 2});
+    Relay greedy(store);
+    Relay modest(store);
+    modest.greet(1);
+    for (const std::uint32_t client : {1U, 2U, 3U}) greedy.greet(client);
+    CHECK(greedy.peer().closed.value_or("").find("it has 2 clients") != std::string::npos);
+    CHECK(store.server.usage().connection_count == 3);
+    store.end(greedy.peer());
+    modest.greet(2);
+    modest.leave(2);
+    modest.greet(3);
+    modest.say(3, newer.add("/n", 1));
+    CHECK(modest.heard(3) == i64(1));
+    Relay third(store);
+    third.greet(1);
+    third.greet(2);
+    CHECK(third.peer().closed.value_or("").find("serves 3 clients of relays") != std::string::npos);
+    CHECK_FALSE(modest.peer().closed);
+}
+
+TEST_CASE("Clients of relays are charged, and a store without room for one closes its relay") {
+    StoreFixture store({.bytes_max = 100'000});
+    Relay relay(store);
+    for (std::uint32_t client = 1; client <= 50; ++client) relay.greet(client);
+    CHECK(store.server.usage().bytes > 50 * 400);
+    for (std::uint32_t client = 1; client <= 50; ++client) relay.leave(client);
+    CHECK(store.server.usage().bytes == 0);
+    for (std::uint32_t client = 1; client <= 1'000 && !relay.peer().closed; ++client) relay.greet(client);
+    CHECK(relay.peer().closed.value_or("").find("the store is full") != std::string::npos);
+    CHECK(store.server.usage().bytes == 0);
+}
+
+TEST_CASE("A client of a relay cannot be a relay") {
+    StoreFixture store;
+    Relay relay(store);
+    relay.say(1, c10d::relay_handshake() + frame(1, handshake + newer.wait({"/k"})));
+    CHECK(relay.heard(1) == "END");
+    CHECK(store.server.usage().wait_count == 0);
     relay.leave(1);
-    relay.greet(4);
-    relay.say(4, newer.add("/n", 1));
-    CHECK(relay.heard(4) == i64(1));
+    store.tell(store.open_newer(), newer.set("/k", "v"));
+    CHECK(relay.peer().take().empty());
+}
+
+TEST_CASE("Relays in relays do not use up the stack") {
+    constexpr std::size_t depth = 200'000;
+    const auto magic = c10d::relay_handshake();
+    const auto level_bytes = magic.size() + frame(1, {}).size();
+    std::string all;
+    for (std::size_t inside = depth; inside-- > 0;) {
+        all += magic;
+        c10d::append_relay_header(all, 1, static_cast<std::uint32_t>(inside * level_bytes + magic.size()));
+    }
+    StoreFixture store;
+    auto& peer = store.open();
+    store.tell(peer, all + magic);
+    CHECK(peer.take() == frame(1, {}));
+    CHECK(store.server.usage().connection_count == 2);
 }
 
 TEST_CASE("A new round of the static back end closes relays, too") {
