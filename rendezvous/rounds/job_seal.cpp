@@ -193,11 +193,10 @@ void Job::send_assignment_again(const Member& member, const Turn& turn) {
     // The others have keys that this daemon cannot name: it was started with other keys of the job. Without a salt the
     // daemon that sealed the round had none.
     if (config_.secret && round_.secret.bytes.empty())
-        return end_round(
-            native::RoundEndReason::daemon_restarted,
-            cat("the daemon was started with ", round_.secret.salt.empty() ? "a" : "another", " key of the job before ",
-                label(member.node), " was told its rank"),
-            turn);
+        return end_round(native::RoundEndReason::daemon_restarted,
+                         cat("the daemon was started with ", round_.secret.salt.empty() ? "a" : "another",
+                             " key of the job before ", label(member.node), " was told its rank"),
+                         turn);
     turn.send(member.connection, assignments(by_rank, round_, restarts_used_)[member.group_rank]);
     send_peers(turn, &member);
 }
