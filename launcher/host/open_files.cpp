@@ -18,11 +18,22 @@ namespace {
 constexpr std::size_t kept = 32;        // event loops, ports, the guardian, the first connections of a daemon
 constexpr std::size_t per_worker = 10;  // both ends of pipes during the start, log files, the channel, the store client
 
-/// Connections that this node's store has, if it gets the round's: one of each worker, or of each other node's relay.
-std::size_t store_clients(const LaunchConfig& config) {
+/// PyTorch up to 2.0 opens a second, silent connection to the store for each worker.
+constexpr std::size_t per_store_client = 2;
+
+/// Connections that this node's store has, if it gets the round's: those of all workers, or one of each other node's
+/// relay and those of the workers here.
+std::size_t store_connections(const LaunchConfig& config) {
     const bool may_have_store = config.backend == Backend::c10d ? config.share_store : config.node_rank == 0;
-    if (may_have_store && config.store_relay) return std::size_t{config.nodes_min} - 1 + config.workers_per_node;
-    return may_have_store ? std::size_t{config.nodes_min} * config.workers_per_node : 0;
+    if (!may_have_store) return 0;
+    const auto here = per_store_client * config.workers_per_node;
+    return config.store_relay ? std::size_t{config.nodes_min} - 1 + here : config.nodes_min * here;
+}
+
+/// Connections of the agents, if the daemon may be here.
+std::size_t daemon_connections(const LaunchConfig& config) {
+    const bool may_host = config.is_host.value_or(config.backend != Backend::fixed || config.node_rank == 0);
+    return may_host && (config.standalone || config.more_endpoints.empty()) ? config.nodes_min : 0;
 }
 
 }  // namespace
@@ -41,14 +52,14 @@ Result<void> check_open_files(const LaunchConfig& config) {
                          worker_count == 1 ? " worker needs " : " workers need ", needed, " descriptors, but ",
                          taken.size() - 1, " are available; raise the limit of ", limit, " (ulimit -n)")};
     }
-    const auto clients = store_clients(config);
-    if (clients + descriptors_kept <= limit) return {};
-    const auto enough = clients + config.nodes_min + needed;
+    const auto connections = store_connections(config) + daemon_connections(config);
+    const auto enough = connections + needed;
+    if (enough <= limit) return {};
     const bool may_relay = config.backend == Backend::c10d && !config.store_relay;
     return Error{Errc::limit_exceeded,
-                 cat("cannot open enough files: the workers' store needs ", clients, " connections (", config.nodes_min,
-                     " nodes with ", worker_count, worker_count == 1 ? " worker" : " workers",
-                     " each), but the limit of open files is ", limit,
+                 cat("cannot open enough files: the workers' store and the rendezvous need ", connections,
+                     " connections (", config.nodes_min, " nodes with ", worker_count,
+                     worker_count == 1 ? " worker" : " workers", " each), but the limit of open files is ", limit,
                      " (RLIMIT_NOFILE, hard). Raise it on every node: run `ulimit -n ", enough,
                      "` as root in the shell that starts muster, or write LimitNOFILE=", enough, " into its unit",
                      may_relay ? "; or let the workers of a node share a connection (--store-relay)" : "")};

@@ -143,7 +143,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     }
     void carry_out(QueryPeer& ask) {
         if (is_cut_off()) return leave_unanswered(ask);
-        query_peer(io_, resolver_, ask,
+        query_peer(io_, resolver_, answering_, ask,
                    [self = shared_from_this(), number = ask.ask.number](std::optional<native::PeerAnswer> answer) {
                        self->step(PeerAnswered{.number = number, .answer = std::move(answer)});
                    });
@@ -396,6 +396,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     bool heard_ = false;  // the daemon has spoken; until then a stranger may sit in its place
     Instant wrong_peer_asked_at_{};
     Resolver resolver_;
+    AnsweringAddresses answering_;
     std::map<std::string, std::string> known_;  ///< Addresses by the endpoint's host. Each name is resolved once ...
     std::set<std::string> asked_again_;         ///< ... except these, whose addresses have failed.
     std::set<std::pair<std::string, std::uint16_t>> wrong_peers_;  ///< Addresses at which another server answered.

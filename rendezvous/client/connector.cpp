@@ -1,5 +1,6 @@
 #include "rendezvous/client/connector.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
@@ -39,11 +40,15 @@ void Connector::resolved(Result<Resolver::Addresses> found) {
     resolved_ = true;
     timer_.cancel();
     if (!found) return finish(found.error());
+    std::stable_partition(found->begin(), found->end(),
+                          [this](const tcp::endpoint& one) { return one.address() == limits_.first; });
     race_ = ConnectRace::start(
-        io_, std::move(*found), limits_.attempt, [self = shared_from_this()](ConnectRace::Outcome outcome) {
+        io_, std::move(*found), limits_.attempt,
+        [self = shared_from_this()](ConnectRace::Outcome outcome) {
             if (outcome.socket) return self->finish(std::move(*outcome.socket));
             self->finish(Error{Errc::unreachable, what_was_tried(outcome.failures, self->limits_.attempt)});
-        });
+        },
+        limits_.stagger);
 }
 
 void Connector::finish(Result<tcp::socket> outcome) {

@@ -6,6 +6,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
@@ -20,6 +21,8 @@ class Connector : public std::enable_shared_from_this<Connector> {
     struct Limits {
         Duration resolve;  ///< for the name
         Duration attempt;  ///< for each address
+        Duration stagger = connect_stagger;
+        std::optional<boost::asio::ip::address> first{};  ///< tried before the others, if it is one of them
     };
     /// The connected socket, or unreachable with what was tried: "10.0.0.1: Connection refused, fe80::1: no answer
     /// within 2 s".

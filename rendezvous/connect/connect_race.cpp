@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "rendezvous/base/check.h"
-#include "rendezvous/base/sockets/connect_limits.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::rendezvous {
@@ -12,14 +11,20 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-ConnectRace::ConnectRace(asio::io_context& io, std::vector<tcp::endpoint> addresses, Duration attempt, Handler handler)
-    : io_(io), addresses_(std::move(addresses)), attempt_(attempt), handler_(std::move(handler)), stagger_(io) {
+ConnectRace::ConnectRace(asio::io_context& io, std::vector<tcp::endpoint> addresses, Duration attempt, Handler handler,
+                         Duration stagger)
+    : io_(io),
+      addresses_(std::move(addresses)),
+      attempt_(attempt),
+      stagger_time_(stagger),
+      handler_(std::move(handler)),
+      stagger_(io) {
     MUSTER_CHECK(!addresses_.empty());
 }
 
 std::shared_ptr<ConnectRace> ConnectRace::start(asio::io_context& io, std::vector<tcp::endpoint> addresses,
-                                                Duration attempt, Handler handler) {
-    auto race = std::make_shared<ConnectRace>(io, std::move(addresses), attempt, std::move(handler));
+                                                Duration attempt, Handler handler, Duration stagger) {
+    auto race = std::make_shared<ConnectRace>(io, std::move(addresses), attempt, std::move(handler), stagger);
     race->begin_next();
     return race;
 }
@@ -50,7 +55,7 @@ void ConnectRace::begin_next() {
         self->ended(number, failure);
     });
     // The previous attempt may have failed early, so the stagger of the next attempt counts from now.
-    stagger_.expires_after(connect_stagger);
+    stagger_.expires_after(stagger_time_);
     stagger_.async_wait([self = shared_from_this()](const error_code& stopped) {
         if (!stopped && self->handler_) self->begin_next();
     });

@@ -1,5 +1,6 @@
-// Connects to a host with several addresses, some of which may not answer. Attempts start connect_stagger apart, or as
-// soon as one has failed, and run in parallel. The first that answers wins (RFC 8305).
+// Connects to a host with several addresses, some of which may not answer. Attempts start connect_stagger apart (less
+// where the caller has less time), or as soon as one has failed, and run in parallel. The first that answers wins
+// (RFC 8305).
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/sockets/connect_limits.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::rendezvous {
@@ -31,9 +33,9 @@ class ConnectRace : public std::enable_shared_from_this<ConnectRace> {
     /// cancel(). `addresses` is not empty and sorted from best to worst. `io` must outlive the race.
     static std::shared_ptr<ConnectRace> start(boost::asio::io_context& io,
                                               std::vector<boost::asio::ip::tcp::endpoint> addresses, Duration attempt,
-                                              Handler handler);
+                                              Handler handler, Duration stagger = connect_stagger);
     ConnectRace(boost::asio::io_context& io, std::vector<boost::asio::ip::tcp::endpoint> addresses, Duration attempt,
-                Handler handler);
+                Handler handler, Duration stagger);
 
     /// Cancels the race: the handler is not called.
     void cancel();
@@ -55,6 +57,7 @@ class ConnectRace : public std::enable_shared_from_this<ConnectRace> {
     boost::asio::io_context& io_;
     const std::vector<boost::asio::ip::tcp::endpoint> addresses_;
     const Duration attempt_;
+    const Duration stagger_time_;
     Handler handler_;
     boost::asio::steady_timer stagger_;
     std::vector<std::unique_ptr<Try>> tries_;  ///< Attempts for the first addresses, in their order.

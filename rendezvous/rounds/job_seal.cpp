@@ -195,11 +195,12 @@ void Job::send_assignment_again(Member& member, const Turn& turn) {
     // A member that had succeeded and is gone is missed here; nobody can start a round without it, so it is ended.
     if (by_rank.size() != round_.node_count)
         return end(native::RoundEndReason::node_lost, cat(label(member.node), " joined too late"));
-    // The others have keys that this daemon cannot name: it was started with other keys of the job.
+    // The others have keys that this daemon cannot name: it was started with other keys of the job. Without a salt the
+    // daemon that sealed the round had none.
     if (config_.secret && round_.secret.bytes.empty())
         return end(native::RoundEndReason::daemon_restarted,
-                   cat("the daemon was started with another key of the job before ", label(member.node),
-                       " was told its rank"));
+                   cat("the daemon was started with ", round_.secret.salt.empty() ? "a" : "another",
+                       " key of the job before ", label(member.node), " was told its rank"));
     turn.send(member.connection, assignments(by_rank, round_, restarts_used_)[member.group_rank]);
     send_peers(turn, &member);
 }

@@ -2,7 +2,7 @@
 //
 //   0            the node's last message
 //   0.45 lease   it has received no answer for this time: it asks whether all of its round have lost the daemon too
-//   0.9 lease    it has killed its workers, unless every peer answered yes
+//   0.9 lease    it has killed its workers, unless all of its round have promised
 //   1.0 lease    this daemon declares it lost: its round ends
 //   1.1 lease    a round may be sealed without it
 //

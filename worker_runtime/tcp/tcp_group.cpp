@@ -60,8 +60,7 @@ TcpGroup::~TcpGroup() {
     if (terms_.waits && !terms_.is_part()) terms_.waits->trace_with(nullptr);
     const std::lock_guard lock(mutex_);
     if (failure_) return;
-    for (int peer = 0; peer < size(); ++peer)
-        send(peer, {.kind = ControlFrame::Kind::left, .text = {}, .waits_for = {}});
+    send_all({.kind = ControlFrame::Kind::left, .text = {}, .waits_for = {}});
 }
 
 Duration TcpGroup::spin(WaitMode patience) const {
@@ -90,10 +89,9 @@ Error TcpGroup::fail_locked(Errc code, const std::string& text, std::uint64_t un
     if (failure_) return *failure_;
     failure_ = Error{code, text};
     given_up_ = std::max(given_up_, unfinished);
-    for (int peer = 0; peer < size(); ++peer)
-        send(peer, {.code = code, .unfinished = unfinished, .text = text, .waits_for = {}});
     const std::uint64_t one = 1;
     (void)!::write(wake_.get(), &one, sizeof one);
+    send_all({.code = code, .unfinished = unfinished, .text = text, .waits_for = {}});
     return *failure_;
 }
 
@@ -110,6 +108,12 @@ bool TcpGroup::gave_up(std::uint64_t number) const {
 
 void TcpGroup::send(int rank, const ControlFrame& frame) const {
     send_frame(peer(rank).control, frame);
+}
+
+/// Peers that are stopped cost their time together, not one after another.
+void TcpGroup::send_all(const ControlFrame& frame) const {
+    const auto deadline = frame_deadline();
+    for (int rank = 0; rank < size(); ++rank) send_frame(peer(rank).control, frame, deadline);
 }
 
 // ---- listening ----

@@ -116,6 +116,7 @@ class TcpGroup {
     void read(int rank);
     void take(int rank, ControlFrame frame);
     void send(int rank, const ControlFrame& frame) const;
+    void send_all(const ControlFrame& frame) const;
     [[nodiscard]] std::vector<int> waited_for() const;
     std::optional<std::vector<int>> pursue(int rank, Question& question, Instant began);
     Error fail_locked(Errc code, const std::string& text, std::uint64_t unfinished);

@@ -48,7 +48,7 @@ bool Fencing::is_open(std::size_t way) const {
 
 /// no_deadline: an outcome comes before.
 Instant Fencing::next_question(const Way& way) const {
-    if (way.under_way.size() == under_way_max) return no_deadline;
+    if (way.under_way.size() >= under_way_max) return no_deadline;
     return way.asked_at == Instant::min() ? way.asked_at : way.asked_at + pace(*watched_->place);
 }
 

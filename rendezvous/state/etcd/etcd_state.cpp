@@ -128,37 +128,13 @@ class EtcdState::Implementation {
         });
     }
 
-    /// What a leader finds in etcd.
-    struct Found {
-        std::vector<Record> good;      ///< as they were before they were sealed
-        std::vector<Record> resealed;  ///< of them, those that another secret was used for, with the one in use
-        std::vector<Record> refused;   ///< as they are in etcd
-        std::string why;
-    };
-    [[nodiscard]] Found unseal_all(const std::vector<Record>& records) const {
-        Found found;
-        const auto keys = record_keys();
-        for (const auto& record : records) {
-            const auto key = core_.state_key(record.key);
-            auto value = unseal(keys, key, record.value);
-            if (!value) {
-                found.why = value.error().context;
-                found.refused.push_back(record);
-                continue;
-            }
-            if (auto anew = seal(keys, key, *value); anew != record.value)
-                found.resealed.push_back({record.key, std::move(anew)});
-            found.good.push_back({record.key, *std::move(value)});
-        }
-        return found;
-    }
-
     /// On the daemon's thread, as all that asks for the keys.
     KeptState take_over(const std::vector<Record>& records, const std::string& aside, std::uint64_t term) {
-        auto found = unseal_all(records);
+        auto found = unseal_all(record_keys(), core_.state_key({}), records);
         if (!found.refused.empty())
             log(LogLevel::error, found.refused.size(), " of ", records.size(), " records below ", place_.prefix,
-                " in etcd are refused: ", found.why, "; moved to ", aside);
+                " in etcd are refused: ", found.why, "; moved to ", aside,
+                "; the rest is not taken for complete, so this daemon waits for the agents of running jobs");
         auto kept = decode_state(found.good);
         if (!kept) {
             log(LogLevel::error, "the state below ", place_.prefix, " in etcd: ", kept.error().context, "; moved to ",

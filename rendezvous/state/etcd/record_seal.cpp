@@ -47,4 +47,25 @@ Result<std::string> unseal(const std::vector<std::string>& keys, std::string_vie
     return std::string(value);
 }
 
+Unsealed unseal_all(const std::vector<std::string>& keys, std::string_view prefix, const std::vector<Record>& records) {
+    Unsealed found;
+    const auto is_complete = [name = complete_record().key](const Record& record) { return record.key == name; };
+    for (const auto& record : records) {
+        const auto key = cat(prefix, record.key);
+        auto value = unseal(keys, key, record.value);
+        if (!value) {
+            found.why = value.error().context;
+            found.refused.push_back(record);
+            continue;
+        }
+        if (auto anew = seal(keys, key, *value); anew != record.value)
+            found.resealed.push_back({record.key, std::move(anew)});
+        found.good.push_back({record.key, *std::move(value)});
+    }
+    if (found.refused.empty() || std::erase_if(found.good, is_complete) == 0) return found;
+    std::erase_if(found.resealed, is_complete);
+    found.refused.push_back(*std::ranges::find_if(records, is_complete));
+    return found;
+}
+
 }  // namespace muster::rendezvous

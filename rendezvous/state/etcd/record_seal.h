@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/rounds/job_record.h"
 
 namespace muster::rendezvous {
 
@@ -17,5 +18,17 @@ std::string seal(const std::vector<std::string>& keys, std::string_view name, st
 /// What `seal` made with any of `keys`. permission_denied: it has no HMAC, or a wrong one; or it has one, and there are
 /// no keys.
 Result<std::string> unseal(const std::vector<std::string>& keys, std::string_view name, std::string_view stored);
+
+/// What a leader finds in etcd.
+struct Unsealed {
+    std::vector<Record> good;      ///< as they were before they were sealed
+    std::vector<Record> resealed;  ///< of them, those that another secret was used for, with the one in use
+    std::vector<Record> refused;   ///< as they are in etcd
+    std::string why;
+};
+
+/// The records below `prefix`, the part of their keys in etcd that their own names lack. If one is refused, so is the
+/// record that says that the state is complete (complete_record()): a running job's may be the one that is lacking.
+Unsealed unseal_all(const std::vector<std::string>& keys, std::string_view prefix, const std::vector<Record>& records);
 
 }  // namespace muster::rendezvous

@@ -121,10 +121,10 @@ TEST_CASE("more workers in the job than descriptors for their store are one sent
         check_refused({std::move(words), 70, says, {.open_files_max = 200}});
     };
     with({"--nnodes=20:30", "--rdzv-backend=c10d", nowhere},
-         "needs 160 connections (20 nodes with 8 workers each), but the limit of open files is 200 (RLIMIT_NOFILE, "
-         "hard). Raise it on every node: run `ulimit -n 292` as root");
-    with({"--nnodes=20", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=1"}, "LimitNOFILE=292");
-    with({"--nnodes=200", "--store-relay", "--rdzv-backend=c10d", nowhere}, "needs 207 connections");
+         "need 340 connections (20 nodes with 8 workers each), but the limit of open files is 200 (RLIMIT_NOFILE, "
+         "hard). Raise it on every node: run `ulimit -n 452` as root");
+    with({"--nnodes=20", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=1"}, "LimitNOFILE=452");
+    with({"--nnodes=200", "--store-relay", "--rdzv-backend=c10d", nowhere}, "need 415 connections");
     check_refused({{"--nnodes=2", "--store-relay", "--rdzv-backend=static", "--master-addr=h", "--no-python", "false"},
                    2,
                    "--store-relay needs a store that the agents serve, but --rdzv-backend is static"});

@@ -15,7 +15,6 @@ namespace muster::runtime {
 
 namespace {
 
-/// For a peer's kernel that takes no more; its process may be stopped.
 constexpr Duration frame_send_limit = 1s;
 
 constexpr std::uint8_t leaving = 0xff;
@@ -65,10 +64,13 @@ std::string encode(const ControlFrame& frame) {
     return bytes;
 }
 
-void send_frame(const TcpStream& control, const ControlFrame& frame) {
+Instant frame_deadline() {
+    return std::chrono::steady_clock::now() + frame_send_limit;
+}
+
+void send_frame(const TcpStream& control, const ControlFrame& frame, Instant deadline) {
     if (!control.valid()) return;
     auto bytes = encode(frame);
-    const auto deadline = std::chrono::steady_clock::now() + frame_send_limit;
     for (std::size_t sent = 0; sent < bytes.size();) {
         const iovec part{bytes.data() + sent, bytes.size() - sent};
         const auto more = control.send({&part, 1});

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
 #include "worker_runtime/tcp/records/tcp_stream.h"
 
 namespace muster::runtime {
@@ -30,10 +31,14 @@ struct ControlFrame {
 
 std::string encode(const ControlFrame& frame);
 
-/// These connections carry little, so a frame nearly always fits at once. It waits up to 1 s for room; then it ends its
+/// For a peer's kernel that takes no more; its process may be stopped. 1 s from now.
+Instant frame_deadline();
+
+/// These connections carry little, so a frame nearly always fits at once. It waits for room until `deadline`, which
+/// frames for several peers have in common; then it ends its
 /// direction of the connection, because nothing may follow a part of a frame. Nothing happens without a connection. One
 /// thread at a time.
-void send_frame(const TcpStream& control, const ControlFrame& frame);
+void send_frame(const TcpStream& control, const ControlFrame& frame, Instant deadline = frame_deadline());
 
 /// Takes the first frame off `bytes`; nothing while its rest is on its way. Bytes that are no frame are a failure with
 /// Errc::bad_frame.

@@ -274,7 +274,8 @@ Error MeshBuilder::give_up(Error error) const {
 
 void MeshBuilder::tell(const Error& error) const {
     const ControlFrame frame{.code = error.code, .text = error.context, .waits_for = {}};
-    for (const auto& peer : mesh_.peers) send_frame(peer.control, frame);
+    const auto deadline = frame_deadline();
+    for (const auto& peer : mesh_.peers) send_frame(peer.control, frame, deadline);
 }
 
 /// Whoever gives up because another has died is gone too, and may be seen first. So all that are gone are named.

@@ -5,6 +5,8 @@
 
 #include "launcher/host/advertised_addresses.h"
 #include "launcher/host/endpoint_look_up.h"
+#include "launcher/host/open_files.h"
+#include "rendezvous/base/kernel/open_files.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
@@ -163,4 +165,24 @@ TEST_CASE("accelerators that nobody here can count are seen") {
     CHECK(uncounted_accelerator(devices.string()).empty());
     std::ofstream(devices / "kfd");
     CHECK(uncounted_accelerator(devices.string()) == devices / "kfd");
+}
+
+TEST_CASE("the limit of open files that is advised is the first one that is enough") {
+    // 42 of the node and its worker, and two connections of the worker.
+    const auto limit = static_cast<std::uint32_t>(raise_open_files_limit());
+    LaunchConfig config;
+    config.backend = Backend::c10d;
+    config.store_relay = true;
+    config.is_host = false;
+    config.nodes_min = limit - 43;
+    CHECK(check_open_files(config).has_value());
+    ++config.nodes_min;
+    const auto refused = check_open_files(config);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().context.find("`ulimit -n " + std::to_string(limit + 1) + "`") != std::string::npos);
+    config.is_host = true;  // each node has a connection to the daemon as well
+    config.nodes_min = limit / 2 + 1;
+    CHECK_FALSE(check_open_files(config).has_value());
+    config.nodes_min = (limit - 43) / 2;
+    CHECK(check_open_files(config).has_value());
 }

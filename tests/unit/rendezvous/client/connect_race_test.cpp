@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <boost/asio/write.hpp>
 #include <functional>
 #include <optional>
 
@@ -11,6 +12,8 @@
 #include "rendezvous/base/sockets/reachable.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/client/connector.h"
+#include "rendezvous/client/peer_query.h"
+#include "rendezvous/wire/native/codec.h"
 #include "tests/support/catch.h"
 
 namespace muster::rendezvous {
@@ -132,6 +135,38 @@ TEST_CASE("without a loop the address that answers comes first, and the order st
     CHECK(reachable_first({dead.address, refuses.address}, in(400ms)).front().port() == dead.address.port());
     CHECK(reachable_first({refuses.address, refuses.address}, in(10s)).size() == 2);
     CHECK(reachable_first({dead.address}, in(10s)).size() == 1);
+}
+
+TEST_CASE("a question reaches a peer by its second address within its time, and the next one goes there first") {
+    const DeadEnd dead;
+    asio::io_context io;
+    tcp::acceptor peer(io, {asio::ip::make_address("127.0.0.2"), dead.endpoint().port()});
+    std::string answer;
+    native::append_frame(answer, native::PeerAnswer{});
+    peer.async_accept([&](const boost::system::error_code& failure, tcp::socket socket) {
+        if (!failure) asio::write(socket, asio::buffer(answer));
+    });
+    Resolver resolver(io);
+    AnsweringAddresses known;
+    QueryPeer ask{.peer = {.group_rank = 0, .address = "127.0.0.1,127.0.0.2", .port = dead.endpoint().port()},
+                  .ask = {},
+                  .timeout = 250ms};
+    std::optional<native::PeerAnswer> heard;
+    query_peer(io, resolver, known, ask, [&](std::optional<native::PeerAnswer> said) { heard = std::move(said); });
+    io.run_for(10s);
+    CHECK(heard.has_value());
+    REQUIRE(known.contains(ask.peer.address));
+    CHECK(known[ask.peer.address].to_string() == "127.0.0.2");
+
+    std::optional<std::string> reached;
+    Connector::start(io, resolver, {.host = ask.peer.address, .port = ask.peer.port},
+                     {.resolve = 5s, .attempt = 5s, .stagger = 60s, .first = known[ask.peer.address]},
+                     [&](Result<tcp::socket> socket) {
+                         reached = socket ? socket->remote_endpoint().address().to_string() : "none";
+                     });
+    io.restart();
+    io.run_for(10s);
+    CHECK(reached == "127.0.0.2");
 }
 
 }  // namespace muster::rendezvous

@@ -10,7 +10,7 @@ namespace {
 using Keys = std::vector<std::string>;
 const std::string old_key(32, 'o');
 const std::string new_key(32, 'n');
-const std::string record_name = "muster/v7/state/job/x";
+const std::string record_name = "muster/v8/state/job/x";
 
 std::string complaint(const Keys& keys, std::string_view stored) {
     const auto value = unseal(keys, record_name, stored);
@@ -22,7 +22,7 @@ std::string complaint(const Keys& keys, std::string_view stored) {
 }  // namespace
 
 TEST_CASE("a record that was written with a secret is read with the same one, also while it is being replaced") {
-    const std::string value("\x07\0 a record", 11);
+    const std::string value("\x08\0 a record", 11);
     const auto stored = seal({old_key}, record_name, value);
     CHECK(stored != value);
     CHECK(*unseal({old_key}, record_name, stored) == value);
@@ -47,6 +47,28 @@ TEST_CASE("a record that somebody without the secret wrote, changed or moved to 
         complaint({new_key}, changed);
         complaint({new_key}, stored.substr(0, at));
     }
-    CHECK_FALSE(unseal({new_key}, "muster/v7/state/job/y", stored).has_value());
+    CHECK_FALSE(unseal({new_key}, "muster/v8/state/job/y", stored).has_value());
     CHECK_FALSE(unseal({new_key}, record_name + "a", seal({new_key}, record_name, " record")).has_value());
+}
+
+TEST_CASE("where a record is refused, the state is not complete") {
+    const std::string prefix = "muster/v8/state/";
+    const auto sealed = [&](const Keys& keys, const Record& record) {
+        return Record{record.key, seal(keys, prefix + record.key, record.value)};
+    };
+    std::vector<Record> records{sealed({old_key}, complete_record()), sealed({old_key}, {"job/x", "a record"})};
+    const auto whole = unseal_all({new_key, old_key}, prefix, records);
+    CHECK(whole.refused.empty());
+    CHECK(whole.good.front().key == complete_record().key);
+    CHECK(whole.resealed.size() == 2);
+
+    records.push_back({"member/x/0", "forged"});
+    const auto part = unseal_all({new_key, old_key}, prefix, records);
+    REQUIRE(part.good.size() == 1);
+    CHECK(part.good.front().key == "job/x");
+    CHECK(part.resealed.size() == 1);
+    REQUIRE(part.refused.size() == 2);
+    CHECK(part.refused[0].key == "member/x/0");
+    CHECK(part.refused[1].key == complete_record().key);
+    CHECK(part.refused[1].value == records.front().value);  // as it is in etcd
 }

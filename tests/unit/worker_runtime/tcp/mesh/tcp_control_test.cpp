@@ -76,6 +76,24 @@ TEST_CASE("every frame arrives whole over a connection that is full, encrypted o
     }
 }
 
+TEST_CASE("a frame for several peers waits for all that take nothing until one deadline, and reaches the others") {
+    std::vector<TcpStream> ours, theirs;
+    for (int i = 0; i < 4; ++i) {
+        int sockets[2];
+        REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets) == 0);
+        const std::array<char, 4096> filling{};
+        while (i < 3 && ::send(sockets[0], filling.data(), filling.size(), 0) > 0) continue;
+        ours.emplace_back(FileDescriptor(sockets[0]), nullptr);
+        theirs.emplace_back(FileDescriptor(sockets[1]), nullptr);
+    }
+    const auto deadline = frame_deadline();
+    for (const auto& one : ours) send_frame(one, {.text = "x", .waits_for = {}}, deadline);
+    CHECK(std::chrono::steady_clock::now() < deadline + std::chrono::milliseconds(900));
+    std::array<char, 64> bytes{};
+    const iovec place{bytes.data(), bytes.size()};
+    CHECK(theirs.back().receive({&place, 1}) > 0);
+}
+
 TEST_CASE("a text or a list that is too long for a frame is cut off") {
     std::string bytes = encode({.text = std::string(5000, 'x'), .waits_for = {}});
     CHECK(take_frame(bytes)->text.size() == failure_text_max);
