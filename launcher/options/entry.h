@@ -13,9 +13,9 @@
 namespace muster::launcher {
 
 struct Entry {
+    std::vector<std::string> argv;  ///< argv[0] without '/' is looked up in PATH when a worker starts.
     /// True for PYTHON -u SCRIPT and PYTHON -u -m MODULE: a process that Python has started already can run it too.
     bool may_be_warm = false;
-    std::vector<std::string> argv;  ///< argv[0] without '/' is looked up in PATH when a worker starts.
 };
 
 /// Why the program cannot be started, with the shell's exit code: 127 not found, 126 found but not executable.
