@@ -48,9 +48,7 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
         return std::min(now, Instant(std::chrono::nanoseconds(at) - config_.to_wall_clock));
     };
     for (const auto at : kept.facts.charges_at_ns) charged_at_.push_back(here(at));
-    // Why they went is not kept.
-    round_.gave_up = !round_.gone.empty();
-    if (round_.gone.size() > 1) round_.parted_at = now;
+    if (kept.facts.parted_at_ns != 0) round_.parted_at = here(kept.facts.parted_at_ns);
     if (round_.ended) round_.ended_at = here(kept.facts.round_ended_at_ns);
     // An end of long ago is nobody's any more, and is no news either. Not earlier: nobody is late for what is past.
     ended_at_ = std::max(here(kept.facts.ended_at_ns), now - config_.end_linger);
@@ -94,6 +92,7 @@ JobFacts Job::facts() const {
             .restarts_used = restarts_used_,
             .charges_at_ns = std::move(charges),
             .round_ended_at_ns = round_.ended ? on_wall_clock(round_.ended_at) : 0,
+            .parted_at_ns = round_.parted_at == Instant::min() ? 0 : on_wall_clock(round_.parted_at),
             .checkpoint_step = checkpoint_step_,
             .restarts_stalled = restarts_stalled_,
             .pasts = pasts_,

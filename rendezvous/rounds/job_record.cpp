@@ -66,6 +66,7 @@ struct RoundRow {
     std::vector<GoneRow> gone;
     std::vector<Number<std::uint32_t>> through_gone;
     TaughtRound taught;
+    bool gave_up = false;
     bool left = false;
     bool drained = false;
     bool settled_budget = false;
@@ -139,6 +140,7 @@ void fields(auto& v, Is<RoundRow> auto& m) {
     v.number(m.taught.claim_count);
     v.number(m.taught.dissent_count);
     v.number(m.taught.restarts_used);
+    v.flag(m.gave_up);
     v.flag(m.left);
     v.flag(m.drained);
     v.flag(m.settled_budget);
@@ -162,6 +164,7 @@ void fields(auto& v, Is<JobRow> auto& m) {
     v.number(facts.restarts_used);
     v.list(m.charges_at_ns, charges_max);
     v.number(facts.round_ended_at_ns);
+    v.number(facts.parted_at_ns);
     v.number(facts.checkpoint_step);
     v.number(facts.restarts_stalled);
     v.list(m.past_failures, node_failures_of_max);
@@ -239,6 +242,7 @@ SealedRound from_row(RoundRow row, std::vector<Failure> failures, GroupsRow grou
     round.ended = row.ended;
     round.node_count = row.node_count;
     for (auto& node : row.gone) round.gone.emplace(node.group_rank, std::move(node.node));
+    round.gave_up = row.gave_up;
     for (const auto& rank : row.through_gone) round.through_gone.insert(rank.value);
     round.through = round.through_gone;
     round.taught = row.taught;
@@ -380,6 +384,7 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
                 .gone = {},
                 .through_gone = {},
                 .taught = round.taught,
+                .gave_up = round.gave_up,
                 .left = round.left,
                 .drained = round.drained,
                 .settled_budget = round.settled_budget,

@@ -37,6 +37,7 @@ struct JobFacts {
     /// When those were that the budget's window still covers, on the wall clock.
     std::vector<std::int64_t> charges_at_ns;
     std::int64_t round_ended_at_ns = 0;  ///< of the round, where it has ended: on the wall clock
+    std::int64_t parted_at_ns = 0;       ///< SealedRound::parted_at, on the wall clock; 0: never
     std::int64_t checkpoint_step = -1;
     std::uint32_t restarts_stalled = 0;
     std::vector<NodePast> pasts;

@@ -363,7 +363,7 @@ TEST_CASE("the layout of records is that of their version") {
     FailureLedger failures;
     failures.add({});
     CHECK(record_version == 8);
-    CHECK(encode_job(facts, SealedRound{}).size() == 335);
+    CHECK(encode_job(facts, SealedRound{}).size() == 344);
     CHECK(encode_member("j", member).size() == 181);
     CHECK(encode_failures("j", failures).size() == 91);
     SealedRound round;
