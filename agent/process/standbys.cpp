@@ -6,12 +6,10 @@
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
-#include <limits>
 #include <string_view>
 
 #include "agent/process/standby_program.h"
-#include "rendezvous/base/kernel/first_line.h"
-#include "rendezvous/base/kernel/memory_limit.h"
+#include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
@@ -33,24 +31,6 @@ std::size_t resident_bytes(std::int32_t pid) {
     std::size_t pages = 0;
     if (fields.size() < 2 || !parse_number(fields[1], pages)) return 0;
     return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
-
-std::size_t available_bytes() {
-    auto available = std::numeric_limits<std::size_t>::max();
-    const auto meminfo = read_file("/proc/meminfo");
-    constexpr std::string_view name = "MemAvailable:";
-    if (const auto at = meminfo.find(name); at != std::string::npos) {
-        auto text = trim(std::string_view(meminfo).substr(at + name.size(), meminfo.find('\n', at) - at - name.size()));
-        std::size_t kib = 0;
-        if (parse_number(text.substr(0, text.find(' ')), kib)) available = kib << 10;
-    }
-    for (const auto& group : memory_groups()) {
-        std::size_t limit = 0, used = 0;
-        if (!parse_number(first_line(cat(group.directory, '/', group.limit_file)), limit)) continue;
-        if (!parse_number(first_line(cat(group.directory, '/', group.used_file)), used)) continue;
-        available = std::min(available, limit > used ? limit - used : 0);
-    }
-    return available;
 }
 
 /// The last line that is not empty, of at most 200 bytes.
@@ -131,7 +111,7 @@ void Standbys::start_next() {
 }
 
 bool Standbys::has_memory() const {
-    return !plan_.by_memory || available_bytes() >= 2 * measured_bytes_;
+    return !plan_.by_memory || available_memory_bytes() >= 2 * measured_bytes_;
 }
 
 bool Standbys::handle(const wire::Message& message) {

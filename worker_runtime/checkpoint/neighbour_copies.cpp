@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
 #include "worker_runtime/checkpoint/agreement.h"
 #include "worker_runtime/checkpoint/format/rank_file.h"
-#include "worker_runtime/transport/available_memory.h"
 
 namespace muster::runtime {
 

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/base/text/text.h"
-#include "worker_runtime/transport/available_memory.h"
 
 namespace muster::runtime {
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/tcp/control_watch.h"
 #include "worker_runtime/tcp/mesh/tcp_mesh.h"
@@ -19,7 +20,6 @@
 #include "worker_runtime/tcp/tcp_group.h"
 #include "worker_runtime/tcp/tcp_lanes.h"
 #include "worker_runtime/tcp/tcp_parts.h"
-#include "worker_runtime/transport/available_memory.h"
 
 namespace muster::runtime {
 

@@ -6,8 +6,8 @@
 #include <new>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/base/text/text.h"
-#include "worker_runtime/transport/available_memory.h"
 
 namespace muster::runtime {
 

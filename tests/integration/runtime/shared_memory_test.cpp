@@ -10,6 +10,7 @@
 #include <functional>
 #include <thread>
 
+#include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/shared_group.h"
@@ -18,7 +19,6 @@
 #include "tests/support/ranks.h"
 #include "worker_runtime/shared_memory/step_word.h"
 #include "worker_runtime/transport/alone_transport.h"
-#include "worker_runtime/transport/available_memory.h"
 
 namespace muster {
 

@@ -32,6 +32,16 @@ Lines agreeing(Dialogue& talk, Duration length, Duration age = 0ns) {
     return all;
 }
 
+/// The daemon is there again and ends the round; the next join waits until nobody relies on this node's promise.
+void end_and_join(Dialogue& talk) {
+    talk.broken();
+    talk.pass(20ms);
+    talk.open();
+    talk.daemon(native::RoundEnded{0, native::RoundEndReason::node_lost, false, "x"});
+    talk.lines(talk.core->round_report({0, {}, 0}, talk.now));
+    CHECK(talk.join(0).empty());
+}
+
 }  // namespace
 
 TEST_CASE("silent for 0.45 lease, a node asks its parent, and again at the pace of its tree") {
@@ -318,17 +328,8 @@ TEST_CASE("a node says that it has lost the daemon from 0.4 lease on, and keeps 
     // Meant for another node, whose address is one of ours as well: that one has not said so.
     CHECK(talk.core->answer({.job = "job", .round = 0, .group_rank = 0}, talk.now) == says(false, no_round));
     CHECK(talk.core->answer(ask, talk.now) == says(true));
-    // The daemon is there again and ends the round; the next join waits until nobody relies on that answer any more.
-    const auto ended_and_joined = [&] {
-        talk.broken();
-        talk.pass(20ms);
-        talk.open();
-        talk.daemon(native::RoundEnded{0, native::RoundEndReason::node_lost, false, "x"});
-        talk.lines(talk.core->round_report({0, {}, 0}, talk.now));
-        CHECK(talk.join(0).empty());
-        CHECK(talk.lines(talk.core->workers_seen({.round = 0, .workers = {}}, talk.now)).empty());
-    };
-    ended_and_joined();
+    end_and_join(talk);
+    CHECK(talk.lines(talk.core->workers_seen({.round = 0, .workers = {}}, talk.now)).empty());
     CHECK_FALSE(any_starts_with(talk.pass(5479ms, true), "send Join"));
     CHECK(any_starts_with(talk.pass(1ms, true), "send Join"));
 }
@@ -337,12 +338,7 @@ TEST_CASE("a question is a promise too") {
     Dialogue talk;
     talk.settle_in();
     talk.pass(2250ms);
-    talk.broken();
-    talk.pass(20ms);
-    talk.open();
-    talk.daemon(native::RoundEnded{0, native::RoundEndReason::node_lost, false, "x"});
-    talk.lines(talk.core->round_report({0, {}, 0}, talk.now));
-    CHECK(talk.join(0).empty());
+    end_and_join(talk);
     CHECK_FALSE(any_starts_with(talk.pass(5479ms, true), "send Join"));
     CHECK(any_starts_with(talk.pass(1ms, true), "send Join"));
 }

@@ -1,4 +1,4 @@
-#include "worker_runtime/transport/available_memory.h"
+#include "rendezvous/base/kernel/available_memory.h"
 
 #include <algorithm>
 #include <fstream>
@@ -9,7 +9,7 @@
 #include "rendezvous/base/kernel/memory_limit.h"
 #include "rendezvous/base/text/text.h"
 
-namespace muster::runtime {
+namespace muster {
 
 namespace {
 
@@ -60,4 +60,4 @@ std::size_t available_memory_bytes(const std::string& root) {
     return left;
 }
 
-}  // namespace muster::runtime
+}  // namespace muster

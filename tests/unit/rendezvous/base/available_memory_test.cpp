@@ -1,5 +1,5 @@
 // How much memory is left, from made-up /proc and /sys/fs/cgroup.
-#include "worker_runtime/transport/available_memory.h"
+#include "rendezvous/base/kernel/available_memory.h"
 
 #include <fstream>
 #include <map>
@@ -7,7 +7,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
 
-using muster::runtime::available_memory_bytes;
+using muster::available_memory_bytes;
 
 namespace {
 
