@@ -37,15 +37,26 @@ void Agent::Driver::carry_out(const StartWorkers& action) {
         host_.start(std::move(made.value()));
         return;
     }
-    // Nothing was started.
-    for (std::uint32_t local_rank = 0; local_rank < config_.supervisor.join.slots; ++local_rank) {
-        WorkerNotes notes = notes_at(now());
-        notes.message = made.error().context;
-        WorkerEnded ended{.local_rank = local_rank};
-        ended.end = NotStarted{0, "prepare the worker"};
-        ended.at = now();
-        happen(HostEvent{std::move(ended), std::move(notes)});
-    }
+    for (std::uint32_t local_rank = 0; local_rank < config_.supervisor.join.slots; ++local_rank)
+        refuse_start(local_rank, made.error().context);
+}
+
+void Agent::Driver::carry_out(const StartAgain& action) {
+    auto made = commands_.make_again(action.local_rank, action.count);
+    if (made.has_error()) return refuse_start(action.local_rank, made.error().context);
+    std::vector<WorkerCommand> one;
+    one.push_back(std::move(made.value()));
+    host_.start(std::move(one));
+}
+
+/// Nothing was started.
+void Agent::Driver::refuse_start(std::uint32_t local_rank, const std::string& why) {
+    WorkerNotes notes = notes_at(now());
+    notes.message = why;
+    WorkerEnded ended{.local_rank = local_rank};
+    ended.end = NotStarted{0, "prepare the worker"};
+    ended.at = now();
+    happen(HostEvent{std::move(ended), std::move(notes)});
 }
 
 void Agent::Driver::carry_out(const SendRoundOver& action) {

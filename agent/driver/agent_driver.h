@@ -56,6 +56,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void relay_store(native::Assigned& assignment);
     void happen(SupervisorEvent event);
     void host_said(ProcessEvent event);
+    void refuse_start(std::uint32_t local_rank, const std::string& why);
     static Instant now() { return std::chrono::steady_clock::now(); }
     WorkerNotes notes_at(Instant at) const;
     void settle_flight_records(bool job_succeeded);
@@ -65,6 +66,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void carry_out(const CloseStore& action);
     void carry_out(const SendJoin& action);
     void carry_out(const StartWorkers& action);
+    void carry_out(const StartAgain& action);
     void carry_out(const SendRoundOver& action);
     void carry_out(const NotifyWorkers& action);
     void carry_out(const SignalWorkers& action);

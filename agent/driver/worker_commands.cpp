@@ -20,53 +20,73 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
     const auto run = logs_.run_directory();
     if (run.has_error()) return run.error();
     attempt_ = attempt_directory(run.value(), assignment.restart_count);
-    rank_base_ = assignment.rank_base;
-    const auto ranks_key = config_.ranks_key ? config_.ranks_key(assignment.secret) : std::string();
-    if (config_.ranks_key && ranks_key.empty())
+    assignment_ = assignment;
+    ranks_key_ = config_.ranks_key ? config_.ranks_key(assignment.secret) : std::string();
+    if (config_.ranks_key && ranks_key_.empty())
         return Error{Errc::refused, cat("the rendezvous gave no secret for round ", assignment.round,
                                         ", although the job has a key: its daemon probably runs without one. Start the "
                                         "daemon with the job's key (MUSTER_SECRET_FILE)")};
-    std::vector<WorkerCommand> commands;
-    workers_.clear();
     forget_round();
+    workers_.assign(config_.workers.worker_count, {});
+    channels_.resize(config_.workers.worker_count);
     if (torch_.wanted())
         if (auto laid = torch_.lay(run.value()); !laid) log(LogLevel::info, laid.error().context);
+    std::vector<WorkerCommand> commands;
     for (std::uint32_t local_rank = 0; local_rank < config_.workers.worker_count; ++local_rank) {
-        WorkerLogs logs = worker_logs(config_.logs, attempt_,
-                                      {.host = config_.supervisor.host,
-                                       .role = config_.workers.role,
-                                       .rank = assignment.rank_base + local_rank,
-                                       .local_rank = local_rank,
-                                       .round = static_cast<std::uint64_t>(assignment.round)});
-        if (!logs.directory.empty()) {
-            if (auto made = LogDirectory::make(logs.directory); made.has_error()) return made.error();
-            if (last_round_ != no_round) LogDirectory::set_aside(logs.error_file, last_round_);
-        }
-        const auto snapshot_count = snapshots_[local_rank].size() + copies_[local_rank].size();
-        auto environment = worker_environment(config_.workers, assignment, local_rank,
-                                              {.error_file = logs.error_file,
-                                               .agent_socket = open_channel(local_rank, ranks_key),
-                                               .has_ranks_key = !ranks_key.empty(),
-                                               .agent_token = channels_.back() ? channels_.back()->key_token() : "",
-                                               .snapshot_count = snapshot_count,
-                                               .torch_hook = torch_.directory(),
-                                               .torch_socket = torch_.socket(local_rank)});
-        if (environment.has_error()) return environment.error();
-        const auto& placements = config_.workers.placements;
-        const auto placement = placements.empty() ? Placement{} : placements[local_rank];
-        commands.push_back({.local_rank = local_rank,
-                            .argv = worker_argv(config_.workers, local_rank),
-                            .environment = std::move(environment.value()),
-                            .cpus = placement.cpus,
-                            .memory_nodes = placement.memory_nodes,
-                            .ignored_signal = ignored_by_workers(config_.preemption_signal),
-                            .heading = cat("--- round ", assignment.round, " ---"),
-                            .stdout_plan = logs.stdout_plan,
-                            .stderr_plan = logs.stderr_plan});
-        workers_.push_back(std::move(logs));
+        auto command = make_one(local_rank, 0);
+        if (command.has_error()) return command.error();
+        commands.push_back(std::move(command.value()));
     }
     last_round_ = assignment.round;
     return commands;
+}
+
+Result<WorkerCommand> WorkerCommands::make_again(std::uint32_t local_rank, std::uint32_t count) {
+    take_gifts(local_rank);
+    return make_one(local_rank, count);
+}
+
+Result<WorkerCommand> WorkerCommands::make_one(std::uint32_t local_rank, std::uint32_t again_count) {
+    WorkerLogs logs = worker_logs(config_.logs, attempt_,
+                                  {.host = config_.supervisor.host,
+                                   .role = config_.workers.role,
+                                   .rank = assignment_.rank_base + local_rank,
+                                   .local_rank = local_rank,
+                                   .round = static_cast<std::uint64_t>(assignment_.round)});
+    if (!logs.directory.empty()) {
+        if (auto made = LogDirectory::make(logs.directory); made.has_error()) return made.error();
+        if (last_round_ != no_round)
+            LogDirectory::set_aside(
+                logs.error_file,
+                again_count == 0 ? cat("round-", last_round_) : cat("round-", last_round_, "-start-", again_count));
+    }
+    const auto snapshot_count = snapshots_[local_rank].size() + copies_[local_rank].size();
+    auto agent_socket = open_channel(local_rank);
+    const auto& channel = channels_[local_rank];
+    auto environment = worker_environment(config_.workers, assignment_, local_rank,
+                                          {.error_file = logs.error_file,
+                                           .agent_socket = std::move(agent_socket),
+                                           .has_ranks_key = !ranks_key_.empty(),
+                                           .agent_token = channel ? channel->key_token() : "",
+                                           .snapshot_count = snapshot_count,
+                                           .torch_hook = torch_.directory(),
+                                           .torch_socket = torch_.socket(local_rank),
+                                           .again_count = again_count});
+    if (environment.has_error()) return environment.error();
+    const auto& placements = config_.workers.placements;
+    const auto placement = placements.empty() ? Placement{} : placements[local_rank];
+    workers_[local_rank] = logs;
+    return WorkerCommand{.local_rank = local_rank,
+                         .argv = worker_argv(config_.workers, local_rank),
+                         .environment = std::move(environment.value()),
+                         .cpus = placement.cpus,
+                         .memory_nodes = placement.memory_nodes,
+                         .ignored_signal = ignored_by_workers(config_.preemption_signal),
+                         .heading = again_count == 0
+                                        ? cat("--- round ", assignment_.round, " ---")
+                                        : cat("--- round ", assignment_.round, ", start ", again_count + 1, " ---"),
+                         .stdout_plan = std::move(logs.stdout_plan),
+                         .stderr_plan = std::move(logs.stderr_plan)};
 }
 
 /// At a restart, on one node: all see the same directory.
@@ -111,33 +131,36 @@ std::int64_t WorkerCommands::checkpoint_step() {
 
 /// Its address; empty when there is none. Then a worker runs as usual, unless it uses the runtime and the round's ranks
 /// have a key.
-std::string WorkerCommands::open_channel(std::uint32_t local_rank, const std::string& ranks_key) {
+std::string WorkerCommands::open_channel(std::uint32_t local_rank) {
     auto channel = AgentChannel::open(loop_, local_rank, std::exchange(snapshots_[local_rank], {}),
                                       std::exchange(copies_[local_rank], {}));
     if (channel.has_error()) {
         log(LogLevel::warning, "local rank ", local_rank,
             " starts without a channel to its agent: ", muster::describe(channel.error()),
             ", most likely because this host has no free descriptors or memory",
-            ranks_key.empty()
+            ranks_key_.empty()
                 ? "; it runs without snapshots and progress reports"
                 : "; it cannot get the key of this round's ranks, so a program that uses muster's runtime "
                   "fails",
             "; raise the limit (ulimit -n) or free memory, and start the node again");
-        channels_.emplace_back();
         return {};
     }
-    channels_.push_back(std::move(channel.value()));
-    channels_.back()->set_ranks_key(ranks_key);
-    return channels_.back()->address();
+    channels_[local_rank] = std::move(channel.value());
+    channels_[local_rank]->set_ranks_key(ranks_key_);
+    return channels_[local_rank]->address();
+}
+
+/// Closes the channel of a worker that has ended, and keeps its snapshots for the next one in its place.
+void WorkerCommands::take_gifts(std::uint32_t local_rank) {
+    auto channel = std::exchange(channels_[local_rank], nullptr);
+    if (!channel) return;
+    snapshots_[local_rank] = channel->take_snapshots();
+    copies_[local_rank] = channel->take_copies();
 }
 
 void WorkerCommands::forget_round() {
     torch_.remove();
-    for (std::uint32_t local_rank = 0; local_rank < channels_.size(); ++local_rank) {
-        if (!channels_[local_rank]) continue;
-        snapshots_[local_rank] = channels_[local_rank]->take_snapshots();
-        copies_[local_rank] = channels_[local_rank]->take_copies();
-    }
+    for (std::uint32_t local_rank = 0; local_rank < channels_.size(); ++local_rank) take_gifts(local_rank);
     channels_.clear();
 }
 
@@ -152,7 +175,7 @@ void WorkerCommands::keep_flight_records() {
         const auto& channel = channels_[local_rank];
         const int memory = channel ? channel->gift(local::HandoverKind::flight_record) : -1;
         if (memory < 0) continue;
-        const auto path = cat(attempt_, "/flight_", rank_base_ + local_rank, ".ring");
+        const auto path = cat(attempt_, "/flight_", assignment_.rank_base + local_rank, ".ring");
         if (auto kept = flight_files_.keep(memory, path); !kept) log(LogLevel::warning, kept.error().context);
     }
 }

@@ -26,6 +26,9 @@ class WorkerCommands {
     /// One command for each worker of this node, directories made and channels open. An error names what could not be
     /// made.
     Result<std::vector<WorkerCommand>> make(const native::Assigned& assignment);
+    /// The command for the worker of `local_rank` once more, the `count`-th time in this round. It gets the snapshots
+    /// of its predecessor.
+    Result<WorkerCommand> make_again(std::uint32_t local_rank, std::uint32_t count);
 
     /// Message, paths: what the files of the worker that just failed say. Reads error_file_bytes_max at most. Of one
     /// that a signal ended, which may have kept it from saying more, the failure in its flight record counts as the
@@ -57,7 +60,9 @@ class WorkerCommands {
     [[nodiscard]] std::int64_t snapshot_step() const;
     [[nodiscard]] std::int64_t local_step();
     void send_progress(const native::Assigned& assignment);
-    std::string open_channel(std::uint32_t local_rank, const std::string& ranks_key);
+    Result<WorkerCommand> make_one(std::uint32_t local_rank, std::uint32_t again_count);
+    std::string open_channel(std::uint32_t local_rank);
+    void take_gifts(std::uint32_t local_rank);
 
     boost::asio::io_context& loop_;
     const AgentConfig& config_;
@@ -68,8 +73,9 @@ class WorkerCommands {
     CheckpointProgress local_progress_{
         config_.lease / 5, [directory = config_.workers.checkpoint_dir, count = config_.workers.worker_count](
                                const std::string& local) { return newest_local_save(local, directory, count); }};
+    native::Assigned assignment_;                          // of the current round
+    std::string ranks_key_;                                // of the current round; empty: none
     std::string attempt_;                                  // directory of the current round; empty: none
-    std::uint32_t rank_base_ = 0;                          // of the current round
     std::vector<WorkerLogs> workers_;                      // by local rank, of the current round
     std::vector<std::unique_ptr<AgentChannel>> channels_;  // by local rank; null where none could be opened
     Round last_round_ = no_round;

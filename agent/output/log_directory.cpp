@@ -89,10 +89,10 @@ Result<std::string> LogDirectory::run_directory() {
     return run_;
 }
 
-void LogDirectory::set_aside(const std::string& error_file, std::int64_t round) {
+void LogDirectory::set_aside(const std::string& error_file, const std::string& mark) {
     std::error_code ignored;
     auto aside = fs::path(error_file);
-    aside.replace_extension(cat(".round-", round, ".json"));
+    aside.replace_extension(cat(".", mark, ".json"));
     if (fs::exists(error_file, ignored)) fs::rename(error_file, aside, ignored);
 }
 

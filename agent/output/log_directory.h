@@ -30,9 +30,9 @@ class LogDirectory {
     Result<std::string> run_directory();
     /// `path` and what is missing above it.
     static Result<void> make(const std::string& path);
-    /// Puts an error file of an earlier round of the same attempt aside ("error.round-<n>.json"), so that it is not
+    /// Puts an error file of an earlier worker of the same attempt aside ("error.<mark>.json"), so that it is not
     /// taken for the next failure's.
-    static void set_aside(const std::string& error_file, std::int64_t round);
+    static void set_aside(const std::string& error_file, const std::string& mark);
     /// The base, where it was made here and nobody asked for it; else empty.
     [[nodiscard]] std::string own_base() const;
     /// Removes the empty directories of a run whose base was made here and which nobody asked for, and the directory of

@@ -55,7 +55,11 @@ SupervisorStep Supervisor::step(const SupervisorEvent& event, Instant now) {
 
 Instant Supervisor::deadline() const {
     if (phase_ == Phase::done || !round_ || drained()) return no_deadline;
-    if (!round_->drain) return std::min(round_->notice_due, round_->held_until);
+    if (!round_->drain) {
+        auto due = std::min(round_->notice_due, round_->held_until);
+        for (const auto& worker : round_->workers) due = std::min(due, worker.replace_until);
+        return due;
+    }
     const auto& drain = *round_->drain;
     if (drain.forced_at) return *drain.forced_at + config_.kill_wait;
     return drain.killed_at ? *drain.killed_at + config_.kill_wait : drain.kill_at;
@@ -288,14 +292,10 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
                                    describe(ended.end), "; ", advice),
                                notes, now);
     }
-    Failure failure = make_failure(ended, notes);
-    const std::string why = cat(
-        "rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end),
-        failure.cause.kind == CauseKind::unknown ? std::string() : cat(" (", description_of(failure.cause.kind), ")"));
-    say(why);
-    report_failure(std::move(failure));
-    // Those beside one that saved and left are about to do the same.
-    begin_drain(sigterm, worker.fate == WorkerState::saved ? Tell::notice : Tell::round_over, why, now);
+    if (keeps_round(worker, ended))
+        keep_round(worker, make_failure(ended, notes), now);
+    else
+        fail_round(make_failure(ended, notes), worker.fate, now);
 }
 
 /// The operating system refuses processes, memory or a directory to this node, and would in the next round. To the

@@ -35,6 +35,11 @@ struct SupervisorConfig {
     Duration signals_are_one_within = 1s;
     /// A stop signal that the scheduler sends repeatedly. The second one does not escalate. 0: none.
     int repeated_signal = 0;
+    /// --on-worker-failure=keep: how often each worker of a round may be started again while the others run. 0: a worker
+    /// that fails ends the round.
+    std::uint32_t keep_max = 0;
+    /// True if worker rank 0 itself serves the round's store. Its failure then ends the round in any case.
+    bool rank_0_has_store = false;
 };
 
 /// What the driver found out about a worker at the moment of its end, where it failed.
@@ -145,6 +150,11 @@ struct SendJoin {
 struct StartWorkers {
     native::Assigned assignment;
 };
+/// Start one worker of this round again. Nothing of the process group of its predecessor is left.
+struct StartAgain {
+    std::uint32_t local_rank = 0;
+    std::uint32_t count = 0;  ///< 1 for the first time.
+};
 /// Say on each worker's channel that its round is over, before the signal: the runtime leaves at once and does not try
 /// to save together with peers that may be dead. A SIGTERM without it is a notice.
 struct SendRoundOver {
@@ -190,9 +200,10 @@ struct AcknowledgeEnd {};
 struct Finish {
     Ending ending;
 };
-using SupervisorAction = std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, SendRoundOver, NotifyWorkers,
-                                      SignalWorkers, SignalGroup, PreemptWorkers, SendCommand, KillTree, KillGuardian,
-                                      ReportFailed, ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
+using SupervisorAction = std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, StartAgain, SendRoundOver,
+                                      NotifyWorkers, SignalWorkers, SignalGroup, PreemptWorkers, SendCommand, KillTree,
+                                      KillGuardian, ReportFailed, ReportSucceeded, ReportRound, SendLeave,
+                                      AcknowledgeEnd, Finish>;
 
 struct SupervisorStep {
     std::vector<SupervisorAction> actions;
@@ -216,13 +227,18 @@ class Supervisor {
     [[nodiscard]] Phase phase() const { return phase_; }
 
   private:
-    enum class WorkerState { running, succeeded, saved, failed, stopped };
+    /// replaced: it failed, and is started again when its process group is empty.
+    enum class WorkerState { running, succeeded, saved, failed, stopped, replaced };
     struct Worker {
         bool answered = false;  ///< True after WorkerStarted or WorkerEnded.
         WorkerState fate = WorkerState::running;
         bool end_held = false;         ///< True if its end is held and not judged yet (RoundState::held).
         bool group_left = false;       ///< True if it has ended and other processes of its group have not.
         bool group_signalled = false;  ///< True after its group got the stop signal. Sent once.
+        std::uint32_t again_count = 0;  ///< How often it was started again in this round.
+        /// While `replaced`: its failure, reported after all if the group is not empty by `replace_until`.
+        std::optional<Failure> failure;
+        Instant replace_until = no_deadline;
     };
     /// The round's end on this node: one signal for each process group, one grace for all.
     struct DrainState {
@@ -278,6 +294,10 @@ class Supervisor {
     void on_guardian_lost(const GuardianLost& lost, const WorkerNotes& notes, Instant now);
     void on_shortage(const std::string& why, const WorkerNotes& notes, Instant now);
     void report_failure(Failure failure);
+    void fail_round(Failure failure, WorkerState fate, Instant now);
+    [[nodiscard]] bool keeps_round(const Worker& worker, const WorkerEnded& ended) const;
+    void keep_round(Worker& worker, Failure failure, Instant now);
+    void settle_replaced(Instant now);
     void on_tree_stuck(const std::string& what);
 
     void settle(Instant now);

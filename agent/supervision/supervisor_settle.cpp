@@ -98,6 +98,7 @@ void Supervisor::settle_workers(Instant now) {
         return;
     }
     settle_notice(now);
+    settle_replaced(now);
     const bool all_succeeded = std::all_of(round.workers.begin(), round.workers.end(),
                                            [](const Worker& worker) { return worker.fate == WorkerState::succeeded; });
     if (all_succeeded && !round.success_reported) {

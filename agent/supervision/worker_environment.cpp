@@ -119,6 +119,8 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
     variables.erase("MUSTER_SNAPSHOTS");
     if (files.snapshot_count > 0 && !files.agent_socket.empty())
         set_number(variables, "MUSTER_SNAPSHOTS", files.snapshot_count);
+    variables.erase("MUSTER_STARTED_AGAIN");
+    if (files.again_count > 0) set_number(variables, "MUSTER_STARTED_AGAIN", files.again_count);
     variables.erase("MUSTER_AGENT_TOKEN");
     if (!files.agent_token.empty()) set(variables, "MUSTER_AGENT_TOKEN", files.agent_token);
     variables.erase("MUSTER_RANKS_SECURITY");
@@ -148,6 +150,7 @@ const std::vector<std::string>& variables_of_a_round() {
                                                 "MUSTER_AGENT_TOKEN",
                                                 "MUSTER_STORE_ADDR",
                                                 "MUSTER_SNAPSHOTS",
+                                                "MUSTER_STARTED_AGAIN",
                                                 "TORCHELASTIC_RESTART_COUNT",
                                                 "TORCHELASTIC_ERROR_FILE"};
     return names;

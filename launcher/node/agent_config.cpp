@@ -70,6 +70,8 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.supervisor.join = join_message(config, node);
     agent.supervisor.host = node.identity.host;
     agent.supervisor.grace = config.grace;
+    agent.supervisor.keep_max = config.keep_workers ? config.keep_limit : 0;
+    agent.supervisor.rank_0_has_store = config.backend != Backend::fixed && !config.share_store;
     agent.supervisor.stop_signals = config.handled_signals;
     // At a time limit, a preemption or scancel, Slurm sends the signal twice within 1 s; SIGKILL follows after
     // KillWait.

@@ -57,6 +57,10 @@ OptionError check_waits(const Settings& settings) {
 
 OptionError check_budgets(const Settings& settings) {
     const auto& config = settings.config;
+    if (!config.keep_workers && config.keep_limit != LaunchConfig{}.keep_limit)
+        return cat("--keep-limit ", config.keep_limit,
+                   " contradicts --on-worker-failure=restart (the default), which starts no worker alone; add "
+                   "--on-worker-failure=keep");
     if (config.restarts_max > 0 && config.restarts_window == Duration::zero() && settings.node_failures &&
         settings.node_failures->max > config.restarts_max)
         return cat("--node-failures ", settings.node_failures->max, "/", settings.node_failures->of,

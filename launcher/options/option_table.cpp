@@ -363,6 +363,13 @@ constexpr std::array rows{
     OptionRow{"restart-early-failures", 0, Kind::flag, Group::restarts, From::muster, true, "",
               "Restarts also after failures that a restart repeats: a missing module, a syntax error or a bad option before the first step, or a full disk during a checkpoint.", "",
               [](auto value, auto& to) { return flag(value, to.config.restart_early_failures); }},
+    OptionRow{"on-worker-failure", 0, Kind::value, Group::restarts, From::muster, true, "restart|keep",
+              "restart: a failed worker ends the round, and all workers start again. keep: it alone is started again, with the same rank, and the others keep running; for scripts that recover by themselves, e.g. with torchft.", "restart",
+              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"restart", "keep"})) return wrong;
+                                                     to.config.keep_workers = value == "keep"; return std::nullopt; }},
+    OptionRow{"keep-limit", 0, Kind::value, Group::restarts, From::muster, true, "N",
+              "With --on-worker-failure=keep: how often each worker of a round is started again. Its next failure ends the round.", "3",
+              [](auto value, auto& to) { return whole(value, 1, to.config.keep_limit); }},
     OptionRow{"checkpoint-dir", 0, Kind::value, Group::restarts, From::muster, true, "DIR",
               "Directory of the workers' checkpoints (MUSTER_CHECKPOINT_DIR). Reports of restarts name the step that workers resume from.", "",
               [](auto value, auto& to) { return accept_directory(value, to.config.checkpoint_dir); }},

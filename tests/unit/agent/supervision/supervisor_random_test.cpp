@@ -16,7 +16,7 @@ namespace {
 /// Plays host and daemon. What the supervisor orders becomes the set of events that may come next.
 class Life {
   public:
-    explicit Life(std::uint32_t seed) : random_(seed), supervisor_(Story::config()) {}
+    explicit Life(std::uint32_t seed) : random_(seed), supervisor_(config(seed)) {}
 
     void run(int steps) {
         deliver(Begin{});
@@ -32,10 +32,20 @@ class Life {
     std::set<std::string> seen;  // kinds of action
 
   private:
+    /// Every second life keeps its workers.
+    static SupervisorConfig config(std::uint32_t seed) {
+        auto config = Story::config();
+        config.keep_max = seed % 2 == 0 ? keep_max : 0;
+        return config;
+    }
+    static constexpr std::uint32_t keep_max = 2;
+
     struct Process {
         bool answered = false;
         bool ended = true;
         bool group = false;  ///< its leader has ended and left something
+        std::uint32_t again_count = 0;
+        bool group_taken = false;  ///< the group died with the guardian, which the supervisor has not heard yet
     };
 
     bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
@@ -99,13 +109,14 @@ class Life {
     void guardian_replaced() {
         for (std::uint32_t local_rank = 0; local_rank < 2 && !finished_; ++local_rank) {
             auto& process = processes_[local_rank];
-            process.group = false;
+            process.group_taken = std::exchange(process.group, false);
             if (std::exchange(process.ended, true)) continue;
             WorkerEnded ended{.local_rank = local_rank, .pid = 100, .end = Signaled{SIGKILL}, .at = now_};
             ended.orphaned = true;
             deliver(HostEvent{std::move(ended), {}});
         }
         if (!finished_) deliver(HostEvent{GuardianLost{"killed", now_, true}, {}});
+        processes_[0].group_taken = processes_[1].group_taken = false;
     }
     void answer_kill() {
         if (!kill_asked_) return deliver(Elapsed{});
@@ -152,13 +163,23 @@ class Life {
             joined_ = false;
             tree_ = true;
             processes_[0] = processes_[1] = Process{false, false, false};
+        } else if (const auto* again = std::get_if<StartAgain>(&action)) {
+            // One process a local rank, and none beside the remains of another; never while the round ends.
+            auto& process = processes_[again->local_rank];
+            REQUIRE(tree_);
+            REQUIRE_FALSE(kill_asked_);
+            REQUIRE(process.ended);
+            REQUIRE_FALSE(process.group);
+            REQUIRE(again->count == process.again_count + 1);
+            REQUIRE(again->count <= keep_max);
+            process = Process{false, false, false, again->count};
         } else if (std::holds_alternative<SignalWorkers>(action) || std::holds_alternative<NotifyWorkers>(action)) {
             REQUIRE(tree_);
             REQUIRE((!processes_[0].ended || !processes_[1].ended));
         } else if (const auto* group = std::get_if<SignalGroup>(&action)) {
             REQUIRE(tree_);
             REQUIRE(processes_[group->local_rank].ended);
-            REQUIRE(processes_[group->local_rank].group);
+            REQUIRE((processes_[group->local_rank].group || processes_[group->local_rank].group_taken));
         } else if (std::holds_alternative<KillTree>(action)) {
             REQUIRE(tree_);
             kill_asked_ = true;

@@ -42,6 +42,7 @@ inline std::string show(const SupervisorAction& action) {
             return cat("SendJoin(after ", a.join.last_round, ", store ", a.join.store_port, ")");
         }
         std::string operator()(const StartWorkers& a) const { return cat("StartWorkers(", a.assignment.round, ")"); }
+        std::string operator()(const StartAgain& a) const { return cat("StartAgain(", a.local_rank, ", ", a.count, ")"); }
         std::string operator()(const SendRoundOver&) const { return "SendRoundOver"; }
         std::string operator()(const NotifyWorkers&) const { return "NotifyWorkers"; }
         std::string operator()(const SignalWorkers& a) const { return cat("Signal(", signal_name(a.signal), ")"); }
@@ -77,7 +78,8 @@ inline std::string show(const std::vector<SupervisorAction>& actions) {
 /// Two workers, one restart, a grace of 30 s, 5 s of waiting after SIGKILL; host "a", group rank 1, ranks 2 and 3.
 class Story {
   public:
-    Story() : supervisor_(config()) {}
+    Story() : Story(config()) {}
+    explicit Story(SupervisorConfig config) : supervisor_(std::move(config)) {}
 
     static SupervisorConfig config() {
         SupervisorConfig config;
