@@ -56,9 +56,9 @@ Result<WorkerCommand> WorkerCommands::make_one(std::uint32_t local_rank, std::ui
     if (!logs.directory.empty()) {
         if (auto made = LogDirectory::make(logs.directory); made.has_error()) return made.error();
         if (last_round_ != no_round)
-            LogDirectory::set_aside(
-                logs.error_file,
-                again_count == 0 ? cat("round-", last_round_) : cat("round-", last_round_, "-start-", again_count));
+            LogDirectory::set_aside(logs.error_file, again_count == 0
+                                                         ? cat("round-", last_round_)
+                                                         : cat("round-", last_round_, "-start-", again_count));
     }
     const auto snapshot_count = snapshots_[local_rank].size() + copies_[local_rank].size();
     auto agent_socket = open_channel(local_rank);

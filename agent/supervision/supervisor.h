@@ -35,8 +35,8 @@ struct SupervisorConfig {
     Duration signals_are_one_within = 1s;
     /// A stop signal that the scheduler sends repeatedly. The second one does not escalate. 0: none.
     int repeated_signal = 0;
-    /// --on-worker-failure=keep: how often each worker of a round may be started again while the others run. 0: a worker
-    /// that fails ends the round.
+    /// --on-worker-failure=keep: how often each worker of a round may be started again while the others run. 0: a
+    /// worker that fails ends the round.
     std::uint32_t keep_max = 0;
     /// True if worker rank 0 itself serves the round's store. Its failure then ends the round in any case.
     bool rank_0_has_store = false;
@@ -200,10 +200,10 @@ struct AcknowledgeEnd {};
 struct Finish {
     Ending ending;
 };
-using SupervisorAction = std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, StartAgain, SendRoundOver,
-                                      NotifyWorkers, SignalWorkers, SignalGroup, PreemptWorkers, SendCommand, KillTree,
-                                      KillGuardian, ReportFailed, ReportSucceeded, ReportRound, SendLeave,
-                                      AcknowledgeEnd, Finish>;
+using SupervisorAction =
+    std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, StartAgain, SendRoundOver, NotifyWorkers, SignalWorkers,
+                 SignalGroup, PreemptWorkers, SendCommand, KillTree, KillGuardian, ReportFailed, ReportSucceeded,
+                 ReportRound, SendLeave, AcknowledgeEnd, Finish>;
 
 struct SupervisorStep {
     std::vector<SupervisorAction> actions;
@@ -232,9 +232,9 @@ class Supervisor {
     struct Worker {
         bool answered = false;  ///< True after WorkerStarted or WorkerEnded.
         WorkerState fate = WorkerState::running;
-        bool end_held = false;         ///< True if its end is held and not judged yet (RoundState::held).
-        bool group_left = false;       ///< True if it has ended and other processes of its group have not.
-        bool group_signalled = false;  ///< True after its group got the stop signal. Sent once.
+        bool end_held = false;          ///< True if its end is held and not judged yet (RoundState::held).
+        bool group_left = false;        ///< True if it has ended and other processes of its group have not.
+        bool group_signalled = false;   ///< True after its group got the stop signal. Sent once.
         std::uint32_t again_count = 0;  ///< How often it was started again in this round.
         /// While `replaced`: its failure, reported after all if the group is not empty by `replace_until`.
         std::optional<Failure> failure;

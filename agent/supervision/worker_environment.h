@@ -13,8 +13,9 @@
 //   MUSTER_AGENT_TOKEN    what a worker shows on the channel to get the key of the ranks, where there is one; else not
 //                         set. A worker's children get it too: one of them may be the program that needs the key
 //   MUSTER_STORE_ADDR     the address of the round's store, where MASTER_ADDR is this node's relay; else not set
-//   MUSTER_STARTED_AGAIN  how often this worker was started again in this round (--on-worker-failure=keep); else not set
-//   MUSTER_RANKS_SECURITY "auth" or "encrypt" (--wire-security), where the job has a key: the channel gives the workers
+//   MUSTER_STARTED_AGAIN  how often this worker was started again in this round (--on-worker-failure=keep); else not
+//   set MUSTER_RANKS_SECURITY "auth" or "encrypt" (--wire-security), where the job has a key: the channel gives the
+//   workers
 //                         theirs, and they meet nobody without it; else not set
 #pragma once
 

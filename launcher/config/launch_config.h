@@ -120,9 +120,9 @@ struct LaunchConfig {
     std::uint32_t node_failures_of = 0;
     /// Restart also after a failure that will repeat: a missing module, a bad option. Default: off.
     bool restart_early_failures = false;
-    bool keep_workers = false;  ///< --on-worker-failure=keep: a failed worker is started again, the others run on.
+    bool keep_workers = false;     ///< --on-worker-failure=keep: a failed worker is started again, the others run on.
     std::uint32_t keep_limit = 3;  ///< --keep-limit: with keep_workers, for each worker of a round.
-    std::string checkpoint_dir;        ///< Absolute path. Empty: none, and progress is not checked.
+    std::string checkpoint_dir;    ///< Absolute path. Empty: none, and progress is not checked.
     std::string checkpoint_local_dir;  ///< Absolute path. Empty: none.
     /// Maximum of restarts in a row without a newer checkpoint in checkpoint_dir. 0: no limit. If a restart helps at
     /// all, usually the first one does.

@@ -42,7 +42,9 @@ inline std::string show(const SupervisorAction& action) {
             return cat("SendJoin(after ", a.join.last_round, ", store ", a.join.store_port, ")");
         }
         std::string operator()(const StartWorkers& a) const { return cat("StartWorkers(", a.assignment.round, ")"); }
-        std::string operator()(const StartAgain& a) const { return cat("StartAgain(", a.local_rank, ", ", a.count, ")"); }
+        std::string operator()(const StartAgain& a) const {
+            return cat("StartAgain(", a.local_rank, ", ", a.count, ")");
+        }
         std::string operator()(const SendRoundOver&) const { return "SendRoundOver"; }
         std::string operator()(const NotifyWorkers&) const { return "NotifyWorkers"; }
         std::string operator()(const SignalWorkers& a) const { return cat("Signal(", signal_name(a.signal), ")"); }
