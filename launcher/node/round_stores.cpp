@@ -1,8 +1,10 @@
 #include "launcher/node/round_stores.h"
 
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/net/listener.h"
+#include "rendezvous/secret/job_key.h"
 
 namespace muster::launcher {
 
@@ -18,6 +20,7 @@ RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing) : plumbi
     listen_.sources = config.allow_from;
     is_open_ = config.insecure;
     relays_ = config.store_relay;
+    has_door_ = config.store_door && !config.key.empty();
 }
 
 Result<agent::RoundPorts> RoundStores::open() {
@@ -49,7 +52,10 @@ Result<agent::RoundPorts> RoundStores::open() {
 void RoundStores::serve(const native::Assigned& assigned) {
     if (!store_ || !serves_workers_) return;
     const bool is_store = assigned.group_rank == 0;
-    if (const auto serving = store_->serve({.store = is_store, .clients = assigned.store_clients}); !serving)
+    // A daemon without the job's key gives no secret; then no other host can prove anything.
+    if (has_door_)
+        key_ = rendezvous::derived_key(assigned.secret.empty() ? random_bytes(32) : assigned.secret, "store");
+    if (const auto serving = store_->serve({.store = is_store, .clients = assigned.store_clients, .key = key_}); !serving)
         log(LogLevel::error, serving.error().context);
 }
 
@@ -57,10 +63,12 @@ std::optional<Endpoint> RoundStores::relay(const Endpoint& store) {
     if (!relays_) return std::nullopt;
     rendezvous::StoreRelayConfig config;
     config.store = store;
+    config.key = key_;
     config.local_users = listen_.local_users;
     auto opened = rendezvous::StoreRelay::open(plumbing_.loop, config);
     if (!opened) {
-        log(LogLevel::warning, "--store-relay: ", opened.error().context, "; the workers connect to the store itself");
+        log(LogLevel::warning, has_door_ ? "--store-door: " : "--store-relay: ", opened.error().context,
+            has_door_ ? "; the workers of this node cannot reach the store" : "; the workers connect to the store itself");
         return std::nullopt;
     }
     relay_ = std::move(*opened);

@@ -40,6 +40,8 @@ class RoundStores final : public agent::RoundStoreHost {
     bool probes_ = false;
     bool is_open_ = false;  ///< --insecure: the store serves everybody.
     bool relays_ = false;   ///< --store-relay
+    bool has_door_ = false;  ///< --store-door
+    std::string key_;        ///< Of the round, for clients of other hosts. Empty: without --store-door.
     std::unique_ptr<rendezvous::RoundStore> store_;
     std::unique_ptr<rendezvous::StoreRelay> relay_;
 };

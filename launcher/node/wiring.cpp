@@ -147,10 +147,12 @@ void open_log(const LaunchConfig& config, const Environment& environment) {
 /// What a change of the configuration or of the unit alone can help; takes the unit's place.
 Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config) {
     const bool has_other_nodes = config.nodes_max > 1 || config.spares > 0;
-    if (config.key.empty() && has_other_nodes && config.wire_security == "encrypt") {
+    const bool encrypts = config.wire_security == "encrypt";
+    if (config.key.empty() && has_other_nodes && (encrypts || config.store_door)) {
         return Error{Errc::invalid_argument,
-                     "--wire-security encrypt needs a key that all nodes of the job have: run `muster key` on a shared "
-                     "home directory, or set MUSTER_SECRET_FILE or MUSTER_KEY on every node"};
+                     cat(encrypts ? "--wire-security encrypt" : "--store-door",
+                         " needs a key that all nodes of the job have: run `muster key` on a shared "
+                     "home directory, or set MUSTER_SECRET_FILE or MUSTER_KEY on every node")};
     }
     if (auto user = unit.check_user(::geteuid(), config.allow_root); !user) return user;
     return config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);

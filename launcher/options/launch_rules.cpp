@@ -280,10 +280,14 @@ OptionError apply_launch_rules(Settings& settings, const Environment& environmen
     if (config.handled_signals.empty() && config.handled_signal_names == LaunchConfig{}.handled_signal_names)
         config.handled_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     config.share_store = value_or_empty(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1";
+    config.store_relay = config.store_relay || config.store_door;
     if (config.store_relay && !config.standalone && (config.backend == Backend::fixed || !config.share_store))
-        return cat("--store-relay needs a store that the agents serve, but ",
+        return cat(config.store_door ? "--store-door" : "--store-relay", " needs a store that the agents serve, but ",
                    config.share_store ? "--rdzv-backend is static" : "TORCH_DISABLE_SHARE_RDZV_TCP_STORE is 1",
                    "; write --rdzv-backend c10d or etcd", config.share_store ? "" : ", and unset the variable");
+    if (config.store_door && config.insecure)
+        return "--store-door contradicts --insecure: it asks other hosts for the job's key, which --insecure does "
+               "without; leave one of them out";
     config.etcd_login_file = value_or_empty(environment, "MUSTER_ETCD_LOGIN_FILE");
     config.prefix_template = value_or_empty(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
     return contradiction(settings);

@@ -317,6 +317,9 @@ constexpr std::array rows{
               "The workers of each node share one connection to the workers' store. Their MASTER_ADDR is then 127.0.0.1, and MUSTER_STORE_ADDR the store's address. "
               "For jobs with more workers than the store's host may open files; not for scripts that open ports of their own at MASTER_ADDR.", "",
               [](auto value, auto& to) { return flag(value, to.config.store_relay); }},
+    OptionRow{"store-door", 0, Kind::flag, Group::rendezvous, From::muster, true, "",
+              "As --store-relay, and the store serves other hosts only by TLS with the job's key. Give it on all nodes.", "",
+              [](auto value, auto& to) { return flag(value, to.config.store_door); }},
     OptionRow{"local-users", 0, Kind::value, Group::rendezvous, From::muster, true, "own|all",
               "The users of this host whom this node's ports serve. own: root and the user of muster. all: everyone; for workers that run as another user.", "own",
               accept_local_users},

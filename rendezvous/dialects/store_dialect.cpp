@@ -31,9 +31,7 @@ class StoreDialect::StoreSession final : public Session, public StorePeer {
     void received(std::string_view bytes, Instant now) override {
         now_ = now;
         if (!heard_ && dialect_.is_served_ && !dialect_.is_served_(connection_))
-            return close(
-                "it is no address of a node whose round has its store here. If a node of such a job has it (NAT), or "
-                "torchrun runs there, give --allow-from the networks of all nodes");
+            return close(dialect_.why_not_);
         heard_ = true;
         obey(dialect_.store_.receive(*handle_, bytes, now));
     }

@@ -23,8 +23,11 @@ class StoreDialect final : public Dialect {
     [[nodiscard]] std::string_view name() const override { return "store"; }
     std::unique_ptr<Session> begin(Connection& connection, Instant now) override;
 
-    /// From now on, connections for which `is_served` is false are closed at their first byte.
-    void serve_only(std::function<bool(const Connection&)> is_served) { is_served_ = std::move(is_served); }
+    /// From now on, connections for which `is_served` is false are closed at their first byte. `why`: for the log.
+    void serve_only(std::function<bool(const Connection&)> is_served, std::string why) {
+        is_served_ = std::move(is_served);
+        why_not_ = std::move(why);
+    }
     /// A new round of the static back end: empties the map and closes the old connections.
     void clear(std::string_view why) { store_.clear(why); }
     [[nodiscard]] StoreUsage usage() const { return store_.usage(); }
@@ -37,6 +40,7 @@ class StoreDialect final : public Dialect {
     StoreServer store_;
     const std::size_t output_bytes_pause_;
     std::function<bool(const Connection&)> is_served_;  ///< empty: all
+    std::string why_not_;
     Station* station_ = nullptr;
 };
 

@@ -86,7 +86,11 @@ class Daemon::Implementation final : EventLoop::Ticker {
           station_(loop, std::move(listener),
                    {.c10d = &store_, .http = &pages_, .native = &agents_, .tls = tls_with(config.keys)}, config.limits,
                    memory_) {
-        if (config.keys) store_.serve_only([this](const Connection& from) { return may_use_store(from); });
+        if (config.keys)
+            store_.serve_only(
+                [this](const Connection& from) { return may_use_store(from); },
+                "it is no address of a node whose round has its store here. If a node of such a job has it (NAT), or "
+                "torchrun runs there, give --allow-from the networks of all nodes");
         store_.attach(station_);
         agents_.attach(station_);
         pages_.attach(station_);

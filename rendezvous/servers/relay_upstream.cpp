@@ -20,8 +20,13 @@ constexpr std::size_t read_buffer_bytes = 256 * 1024;
 
 }  // namespace
 
-RelayUpstream::RelayUpstream(EventLoop& loop, Duration unread_max, Events events)
-    : loop_(loop), unread_max_(unread_max), events_(std::move(events)), buffer_(read_buffer_bytes) {}
+RelayUpstream::RelayUpstream(EventLoop& loop, Duration unread_max, std::unique_ptr<TlsStream> tls, Events events)
+    : loop_(loop),
+      unread_max_(unread_max),
+      events_(std::move(events)),
+      tls_(std::move(tls)),
+      buffer_(read_buffer_bytes),
+      decrypted_(tls_ ? read_buffer_bytes + TlsStream::plain_bytes_more : 0) {}
 
 RelayUpstream::~RelayUpstream() {
     close();
@@ -42,10 +47,14 @@ Result<void> RelayUpstream::dial(const SocketAddress& store, Instant deadline) {
 }
 
 Instant RelayUpstream::elapsed(Instant now) {
-    if (is_connected_) return no_deadline;
+    if (is_open()) return no_deadline;
     if (dial_deadline_ > now) return dial_deadline_;
-    end("the host did not answer");
+    end(is_connected_ ? "the host did not answer TLS" : "the host did not answer");
     return no_deadline;
+}
+
+bool RelayUpstream::is_open() const {
+    return is_connected_ && (!tls_ || tls_->channel().state() == PskChannel::State::open);
 }
 
 void RelayUpstream::send(std::uint32_t client, std::string_view bytes) {
@@ -56,8 +65,10 @@ void RelayUpstream::send(std::uint32_t client, std::string_view bytes) {
 }
 
 void RelayUpstream::flush() {
-    if (!socket_.valid() || !is_connected_ || outbox_.empty()) return;
-    if (outbox_.flush(socket_.get()) == Outbox::Flush::broken) return end(std::strerror(errno));
+    if (!socket_.valid() || !is_connected_ || unsent_bytes() == 0) return;
+    const auto flushed = tls_ ? tls_->flush(outbox_, socket_.get(), false) : outbox_.flush(socket_.get());
+    if (flushed == Outbox::Flush::broken) return end(std::strerror(errno));
+    is_blocked_ = flushed == Outbox::Flush::blocked;
     watch();
     if (outbox_.empty()) events_.drained();
 }
@@ -85,7 +96,27 @@ void RelayUpstream::receive() {
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (count <= 0) return end(count == 0 ? "the store closed it" : std::strerror(errno));
     std::string_view bytes(buffer_.data(), static_cast<std::size_t>(count));
+    if (tls_) bytes = decrypt(bytes);
     while (const auto piece = reader_.next(bytes)) events_.piece(*piece);
+}
+
+/// Empty while the handshake goes on, and when the connection has ended here.
+std::string_view RelayUpstream::decrypt(std::string_view wire) {
+    const auto plain = tls_->decrypt(wire, decrypted_);
+    const auto& channel = tls_->channel();
+    flush();  // the handshake's answers, and what waited for its end
+    if (!socket_.valid()) return {};
+    if (channel.state() == PskChannel::State::ended) {
+        end("the store closed it");
+        return {};
+    }
+    if (channel.state() != PskChannel::State::failed) return plain;
+    const bool other_key = channel.failure() == PskChannel::Failure::wrong_key;
+    const bool no_door = channel.failure() == PskChannel::Failure::no_key;
+    end(no_door     ? std::string("it speaks no TLS: start all nodes of the job with --store-door, or none")
+        : other_key ? std::string("it has another key of the round")
+                    : cat("TLS failed: ", channel.why()));
+    return {};
 }
 
 void RelayUpstream::end(const std::string& why) {
@@ -94,7 +125,7 @@ void RelayUpstream::end(const std::string& why) {
 }
 
 void RelayUpstream::watch() {
-    const std::uint32_t wanted = EPOLLIN | (outbox_.empty() ? 0U : EPOLLOUT);
+    const std::uint32_t wanted = EPOLLIN | (is_blocked_ ? EPOLLOUT : 0U);
     if (wanted == watched_) return;
     watched_ = wanted;
     if (auto watching = loop_.change(socket_.get(), wanted, *this); !watching) end(watching.error().context);

@@ -1,5 +1,5 @@
-// The relay's connection to the store: dials without blocking, sends what is queued, and receives frames. On the loop's
-// thread.
+// The relay's connection to the store, in clear text or TLS: dials without blocking, sends what is queued, and receives
+// frames. On the loop's thread.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,7 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/net/outbox.h"
+#include "rendezvous/net/tls_stream.h"
 #include "rendezvous/wire/c10d/relay.h"
 
 namespace muster::rendezvous {
@@ -24,24 +25,28 @@ class RelayUpstream final : public EventLoop::Handler {
         std::function<void(const std::string& why)> ended;  ///< Not after close().
     };
 
-    /// `loop` must outlive it. Destroy it between turns, or retire() it.
-    RelayUpstream(EventLoop& loop, Duration unread_max, Events events);
+    /// `loop` must outlive it. Destroy it between turns, or retire() it. `tls`: null for clear text.
+    RelayUpstream(EventLoop& loop, Duration unread_max, std::unique_ptr<TlsStream> tls, Events events);
     ~RelayUpstream() override;
 
     /// Begins to connect. Errors: from the system; the connection's own failure comes as `ended`.
     Result<void> dial(const SocketAddress& store, Instant deadline);
-    /// Ends the connection if it is not made by its deadline. Returns when to call next.
+    /// Ends the connection if it is not made, with its handshake, by its deadline. Returns when to call next.
     Instant elapsed(Instant now);
     /// Queues a frame; flush() writes.
     void send(std::uint32_t client, std::string_view bytes);
     void flush();
-    [[nodiscard]] std::size_t unsent_bytes() const { return outbox_.unsent_bytes(); }
+    [[nodiscard]] std::size_t unsent_bytes() const {
+        return outbox_.unsent_bytes() + (tls_ ? tls_->unsent_bytes() : 0);
+    }
     void close();
 
     void ready(std::uint32_t events, Instant now) override;
 
   private:
+    [[nodiscard]] bool is_open() const;
     void receive();
+    std::string_view decrypt(std::string_view wire);
     void end(const std::string& why);
     void watch();
 
@@ -49,12 +54,15 @@ class RelayUpstream final : public EventLoop::Handler {
     const Duration unread_max_;
     const Events events_;
     FileDescriptor socket_;
+    const std::unique_ptr<TlsStream> tls_;
     bool is_connected_ = false;
+    bool is_blocked_ = false;  ///< The kernel takes no more bytes.
     Instant dial_deadline_ = no_deadline;
     std::uint32_t watched_ = 0;
     Outbox outbox_;
     c10d::RelayReader reader_;
     std::vector<char> buffer_;
+    std::vector<char> decrypted_;  ///< Of what is in buffer_.
 };
 
 }  // namespace muster::rendezvous

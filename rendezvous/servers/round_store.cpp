@@ -23,6 +23,7 @@ class RoundStore::Implementation final : EventLoop::Ticker {
           listener_(std::move(listener)) {}
     Result<void> serve(const RoundService& service) {
         if (listener_ && service.store) listener_->serve_only(clients_of(service));
+        if (service.store && !service.key.empty()) close_door(service.key);
         return start(service.store ? &store_ : nullptr);
     }
     /// Serves everybody whom the listener accepts.
@@ -45,9 +46,20 @@ class RoundStore::Implementation final : EventLoop::Ticker {
         return allowed;
     }
 
+    void close_door(const std::string& key) {
+        tls_ = PskContext::server(
+            [key](std::string_view identity) { return identity == store_identity ? key : std::string(); });
+        store_.serve_only(
+            [this](const Connection& from) {
+                return from.is_own() || !from.key_identity().empty() || own_addresses_.contains(from.peer());
+            },
+            "it does not prove the key of the round, which --store-door asks of other hosts; start all nodes of the "
+            "job with --store-door");
+    }
+
     Result<void> start(StoreDialect* store) {
         if (!listener_) return {};
-        station_.emplace(loop_, std::move(listener_), Dialects{.c10d = store, .http = nullptr, .native = &peers_},
+        station_.emplace(loop_, std::move(listener_), Dialects{.c10d = store, .http = nullptr, .native = &peers_, .tls = tls_},
                          limits_, memory_);
         store_.attach(*station_);
         peers_.attach(*station_);
@@ -61,6 +73,8 @@ class RoundStore::Implementation final : EventLoop::Ticker {
     const std::shared_ptr<MemoryBudget> memory_;
     StoreDialect store_;
     PeerDialect peers_;
+    std::shared_ptr<const PskContext> tls_;  ///< --store-door
+    OwnAddresses own_addresses_;
     const std::uint16_t port_;
     std::unique_ptr<Listener> listener_;  ///< until it serves
     std::optional<Station> station_;      ///< last: its destructor ends sessions of the above

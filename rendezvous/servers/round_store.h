@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/base/error.h"
@@ -28,7 +29,13 @@ struct RoundService {
     bool store = true;  ///< this node has the round's store. Else only PeerAsk is answered.
     /// Addresses from which the round's nodes come. Those of this host and of ListenConfig::sources are served as well.
     std::vector<std::string> clients;
+    /// 32 bytes (--store-door): other hosts reach the store only by TLS with this key of the round. Empty: in clear
+    /// text.
+    std::string key{};
 };
+
+/// By which a client of the store names RoundService::key.
+inline constexpr std::string_view store_identity = "store";
 
 struct RoundStoreConfig {
     ListenConfig listen;  ///< all addresses and an ephemeral port by default; --store-port gives a range

@@ -10,6 +10,7 @@
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/net/station.h"
 #include "rendezvous/servers/relay_upstream.h"
+#include "rendezvous/servers/round_store.h"
 
 namespace muster::rendezvous {
 
@@ -39,8 +40,9 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
           limits_(config.limits),
           dial_timeout_(config.dial_timeout),
           client_id_max_(config.client_id_max),
-          station_(loop, std::move(listener), Dialects{.c10d = this}, relay_limits(config.limits),
-                   std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)) {}
+          tls_(config.key.empty() ? nullptr : PskContext::client(std::string(store_identity), config.key)),
+          memory_(std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)),
+          station_(loop, std::move(listener), Dialects{.c10d = this}, relay_limits(config.limits), memory_) {}
     ~Implementation() override {
         loop_.remove(*this);
         upstream_.reset();
@@ -116,7 +118,7 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
         if (!upstream_) {
             last_id_ = 0;
             upstream_ = std::make_unique<RelayUpstream>(
-                loop_, limits_.unread_max,
+                loop_, limits_.unread_max, tls_ ? std::make_unique<TlsStream>(tls_, memory_) : nullptr,
                 RelayUpstream::Events{.piece = [this](const auto& piece) { deliver(piece); },
                                       .drained = [this] { read_again(); },
                                       .ended = [this](const std::string& why) { lost(why); }});
@@ -155,8 +157,8 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
         if (!clients_.empty())  // else the round is over
             station_.log_limited(
                 cat("relay to the store at ", store_name_, ": the connection ended (", why,
-                    "); this node's workers lose the store. Look at the node of rank 0; without --store-relay ",
-                    "each worker connects by itself"),
+                    "); this node's workers lose the store. Look at the node of rank 0",
+                    tls_ ? "" : "; without --store-relay each worker connects by itself"),
                 std::chrono::steady_clock::now());
         upstream_->close();
         loop_.retire(std::exchange(upstream_, nullptr));
@@ -172,6 +174,8 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
     const NetLimits limits_;
     const Duration dial_timeout_;
     const std::uint32_t client_id_max_;
+    const std::shared_ptr<const PskContext> tls_;  ///< Null: clear text.
+    const std::shared_ptr<MemoryBudget> memory_;
     std::unique_ptr<RelayUpstream> upstream_;
     std::map<std::uint32_t, Client*> clients_;  ///< those that the store knows
     std::map<ConnectionId, Silent> silent_;     ///< those that have sent nothing, by deadline, as ids ascend

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
@@ -20,6 +21,7 @@ namespace muster::rendezvous {
 
 struct StoreRelayConfig {
     Endpoint store;  ///< Numeric. The store must be ours.
+    std::string key{};  ///< RoundService::key of the store. Empty: the connection is in clear text.
     LocalUsers local_users = LocalUsers::own;
     NetLimits limits;
     Duration dial_timeout = 30s;               ///< From the first client's bytes until the store accepts.

@@ -138,6 +138,43 @@ def store_relay_gloo(cluster):
     return took
 
 
+# Asks the store of rank 0's node in clear text, and says whether it has answered.
+KNOCK = """
+import os, socket, sys
+store = socket.create_connection((os.environ.get("MUSTER_STORE_ADDR") or os.environ["MASTER_ADDR"], int(sys.argv[1])), 10)
+try:
+    store.sendall(bytes([0, 0xCE, 0xF7, 0x85, 0x3C, 13, 1, 2, 3, 4]))  # VALIDATE and PING of PyTorch's client
+    answer = store.recv(4)
+except ConnectionError:
+    answer = b""
+print(f"rank {os.environ['RANK']}:", "answered" if answer else "closed", flush=True)
+"""
+
+
+def store_door_gloo(cluster):
+    """Other hosts reach the store through their node's relay alone, which proves the key of the round."""
+    nodes = plain(cluster, 2)
+    took, _ = run(cluster, nodes, f"10.1.0.1:{PORT}", "--store-door", limit=5)
+    run(cluster, nodes, f"10.1.0.1:{PORT}", "--store-door", limit=50, worker=[PYTHON, "-c", GLOO])
+    store = PORT + 7
+    for option, told in ("--store-relay", "answered"), ("--store-door", "closed"):
+        _, shown = run(cluster, nodes, f"10.1.0.1:{PORT}", option, "--store-port", store, limit=20,
+                       worker=[sys.executable, "-c", KNOCK, store])
+        lines = sorted(line for launcher in shown for line in launcher.out.read_text().splitlines() if line.startswith("rank "))
+        if lines != ["rank 0: answered", f"rank 1: {told}"]:
+            raise AssertionError(f"{cluster.tag}: {option}: {lines}\n{cluster.story()}")
+    if "does not prove the key of the round, which --store-door asks of other hosts" not in shown[0].err.read_text():
+        raise AssertionError(f"{cluster.tag}: the knock was not told\n{cluster.story()}")
+    with_door = nodes[0].muster(f"10.1.0.1:{PORT}", "--store-door")
+    without = nodes[1].muster(f"10.1.0.1:{PORT}")
+    for launcher in with_door, without:
+        if launcher.wait(60) == 0:
+            raise AssertionError(f"{cluster.tag}: a node without the door met the others\n{cluster.story()}")
+    if "start all nodes of the job with --store-door" not in with_door.err.read_text():
+        raise AssertionError(f"{cluster.tag}: no advice\n{cluster.story()}")
+    return took
+
+
 def dead_end_at_the_host(cluster):
     """The endpoint's name has two addresses, and the first one is a dead end; so is one of the store's, on the same host."""
     nodes = two_interfaces(cluster)
@@ -459,7 +496,7 @@ def wait_for(cluster, what, condition, deadline=60):
 
 CASES = (slow_resolver, slow_resolver_etcd, all_at_once_gloo, v6_only, v6_link_local, v6_musterd, v6_static, v6_etcd, dual_stack,
          ranks_by_second_network, ranks_by_second_network_v6, ranks_by_other_family, ranks_past_a_bridge, ranks_told_what_was_tried,
-         store_relay_gloo, dead_end_at_the_host, dead_end_at_the_store, mpirun_addresses, watched_daemon, debian_names, local_name, wrong_own_name,
+         store_relay_gloo, store_door_gloo, dead_end_at_the_host, dead_end_at_the_store, mpirun_addresses, watched_daemon, debian_names, local_name, wrong_own_name,
          no_names, dead_resolver, told_what_was_tried, copied_names, port_without_the_right, killed_on_another_host)
 
 

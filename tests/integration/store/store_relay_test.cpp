@@ -16,7 +16,9 @@ using namespace muster::rendezvous;
 namespace {
 
 struct RelayedStore {
-    explicit RelayedStore(StoreRelayConfig config_ = {}) : config(std::move(config_)) {
+    /// With the config's key the store has a door, and the relay comes through it.
+    explicit RelayedStore(StoreRelayConfig config_ = {})
+        : store(open_store(loop, config_.key)), config(std::move(config_)) {
         config.store = {"127.0.0.1", store->port()};
         relay = StoreRelay::open(loop, config).value();
         loop.start_thread();
@@ -24,6 +26,13 @@ struct RelayedStore {
     ~RelayedStore() {
         relay.reset();
         store.reset();
+    }
+    static std::unique_ptr<RoundStore> open_store(EventLoop& loop, const std::string& key) {
+        RoundStoreConfig config;
+        config.waits = true;
+        auto store = RoundStore::open(loop, std::move(config)).value();
+        REQUIRE(store->serve({.clients = {}, .key = key}).has_value());
+        return store;
     }
     [[nodiscard]] static StoreClient client_of(std::uint16_t port) {
         return StoreClient::connect({"127.0.0.1", port}, {.connect_timeout = 10s, .timeout = 10s}).value();
@@ -38,15 +47,24 @@ struct RelayedStore {
     }
 
     EventLoop loop;
-    std::unique_ptr<RoundStore> store = RoundStore::open(loop, {}).value();
+    std::unique_ptr<RoundStore> store;
     StoreRelayConfig config;
     std::unique_ptr<StoreRelay> relay;
 };
 
+const std::string round_key(32, 'k');
+
+/// In clear text and by TLS.
+StoreRelayConfig each_way() {
+    StoreRelayConfig config;
+    config.key = GENERATE(std::string(), round_key);
+    return config;
+}
+
 }  // namespace
 
 TEST_CASE("Through a relay clients meet those of the store, and a wait that is late leaves its client usable") {
-    RelayedStore node;
+    RelayedStore node(each_way());
     auto a = node.client();
     auto b = node.client();
     auto direct = RelayedStore::client_of(node.store->port());
@@ -63,7 +81,7 @@ TEST_CASE("Through a relay clients meet those of the store, and a wait that is l
 }
 
 TEST_CASE("Large values go through a relay both ways, of several clients at once") {
-    RelayedStore node;
+    RelayedStore node(each_way());
     std::vector<std::thread> clients;
     for (int i = 0; i < 4; ++i)
         clients.emplace_back([&node, i] {
@@ -77,7 +95,7 @@ TEST_CASE("Large values go through a relay both ways, of several clients at once
 }
 
 TEST_CASE("A client that dies behind its relay waits no more: it takes no wake-up from others") {
-    RelayedStore node;
+    RelayedStore node(each_way());
     { const auto dead = node.waiting("/queue"); }
     auto alive = node.waiting("/queue");  // the relay has seen the end before: it came first
     CHECK(node.client().queue_push("queue", "x").has_value());
@@ -109,6 +127,20 @@ TEST_CASE("Where the store cannot be reached, a relay closes its clients at once
     CHECK(client.closed_by_peer());
     CHECK(StoreRelay::open(node.loop, {.store = {"no-address", 1}, .limits = {}}).error().code ==
           Errc::invalid_argument);
+}
+
+TEST_CASE("A relay with another key, or with one for a store without a door, closes its clients at once") {
+    EventLoop loop;
+    const auto store_key = GENERATE(std::string(), round_key);
+    const auto store = RelayedStore::open_store(loop, store_key);
+    StoreRelayConfig config;
+    config.store = {"127.0.0.1", store->port()};
+    config.key = std::string(32, 'x');
+    const auto relay = StoreRelay::open(loop, config).value();
+    loop.start_thread();
+    const PlainSocket client("127.0.0.1", relay->port());
+    client.send(c10d_bytes::validate + c10d_bytes::ping());
+    CHECK(client.closed_by_peer());
 }
 
 TEST_CASE("A relay that ends closes its clients, and the store forgets them") {
