@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/base/time.h"
+#include "rendezvous/wire/native/heartbeat_pace.h"
 #include "rendezvous/wire/native/messages.h"
 #include "rendezvous/wire/native/secret.h"
 
@@ -45,7 +46,8 @@ struct ServerConfig {
     /// without agents for longest.
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
-    std::uint32_t fan_out = 16;        ///< of the tree in which a round's members ask each other; 1 to fan_out_max
+    std::uint32_t fan_out = native::tree_fan_out;  ///< only simulations have another one
+    std::uint32_t heartbeats_per_second = native::heartbeats_per_second;  ///< per job; only simulations have fewer
     bool allow_faults = false;         ///< muster fault may be aimed at this daemon itself
     bool keep_records = false;         ///< steps carry records: there is somewhere to keep them
     /// The host's wall clock minus its monotonic clock. Records use it so that the next daemon, possibly on another

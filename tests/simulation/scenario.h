@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/wire/native/heartbeat_pace.h"
 #include "rendezvous/wire/native/messages.h"
 #include "tests/simulation/host/network.h"
 #include "tests/simulation/host/random.h"
@@ -67,7 +68,8 @@ struct Scenario {
     Duration disk_slowest{};     ///< what a transaction takes at most
     bool replicated = false;     ///< three daemons keep their state in one etcd, and one leads
     bool secret = false;         ///< of its jobs: an odd one out lacks it, or has another one
-    std::uint32_t fan_out = 16;  ///< of the tree of a round's members
+    std::uint32_t fan_out = native::tree_fan_out;  ///< of the tree of a round's members
+    std::uint32_t heartbeats_per_second = native::heartbeats_per_second;  ///< of a job: with few, its pace is slow
     bool embedded = false;       ///< the daemon is part of the first node's launcher, and ends with it
 };
 

@@ -39,7 +39,8 @@ struct Words {
         auto text = cat(" round ", m.round, ": group rank ", m.group_rank, " of ", m.group_world_size, ", rank ",
                         m.rank_base, " of ", m.world_size, ", role rank ", m.role_rank_base, " of ", m.role_world_size,
                         ", restarts ", m.restart_count, ", store ",
-                        m.store_addresses.empty() ? "none" : m.store_addresses.front(), ":", m.store_port);
+                        m.store_addresses.empty() ? "none" : m.store_addresses.front(), ":", m.store_port,
+                        ", heartbeat ", m.heartbeat_ms, " ms");
         for (const auto& note : m.notes) text += cat(" [", note, "]");
         return text;
     }

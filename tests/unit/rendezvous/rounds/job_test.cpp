@@ -258,8 +258,24 @@ TEST_CASE("nodes are told of a lease that is too short for so many") {
         for (int i = 0; i < 51; ++i) joins += cat("join n", i, "\n");
         return story.answers(joins);
     };
-    CHECK(says(sealed("min=51 max=51 lease=50ms"), "the lease of 50 ms is short for 51 nodes: "));
-    CHECK_FALSE(says(sealed("min=51 max=51 lease=51ms"), "is short for"));
+    CHECK(says(sealed("min=51 max=51 lease=25ms"), "the lease of 25 ms is short for 51 nodes: "));
+    CHECK(says(sealed("min=51 max=51 lease=25ms"), "start the job with --lease 1 or more"));
+    CHECK_FALSE(says(sealed("min=51 max=51 lease=26ms"), "is short for"));
+}
+
+TEST_CASE("a round is told the pace of its heartbeats, the more nodes the slower, as far as the lease allows") {
+    const auto pace = [](const char* terms) {
+        Story story(terms);
+        return story.answers("join n0\njoin n1\njoin n2");
+    };
+    CHECK(says(pace("min=3 max=3 lease=5s"), ", heartbeat 250 ms"));
+    CHECK(says(pace("min=3 max=3 lease=5s beats=10"), ", heartbeat 300 ms"));
+    CHECK(says(pace("min=3 max=3 lease=5s beats=2"), ", heartbeat 500 ms"));
+    // Who missed it is told the same again.
+    Story story("min=3 max=3 lease=5s beats=10 kept");
+    story.answers("join n0\njoin n1\njoin n2\nlose n1\nrestart");
+    CHECK(says(story.answers("join n1"), "n1 <- Assigned round 0: group rank 1 of 3, rank 1 of 3, role rank 1 of 3, "
+                                         "restarts 0, store n0.net:6001, heartbeat 300 ms"));
 }
 
 TEST_CASE("an agent that never acknowledges the end is waited for 10 s") {
