@@ -290,6 +290,7 @@ bool Job::is_refused(const Arrival& arrival, const native::Join& join, const Tur
 bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& turn) {
     if (!take_connection(arrival, turn)) return false;
     if (hold_back(arrival, join, turn)) {
+        number_rounds_after(join.last_round);
         settle(turn);
         return true;
     }
@@ -299,6 +300,7 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
         return true;
     }
     if (join.last_round != no_round && turn.now < no_seal_before_ && hold_claim(arrival, join, false, turn)) {
+        number_rounds_after(join.last_round);
         settle(turn);
         return true;
     }

@@ -20,6 +20,7 @@ bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const 
     const bool may_teach = is_open && resume.round <= round_claimed_max;
     if (found == members_.end()) {
         if (may_teach && hold_claim(arrival, resume.as_joined, true, turn)) {
+            number_rounds_after(resume.round);
             settle(turn);
             return true;
         }

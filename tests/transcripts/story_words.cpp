@@ -39,10 +39,10 @@ struct Words {
         auto text = cat(" round ", m.round, ": group rank ", m.group_rank, " of ", m.group_world_size, ", rank ",
                         m.rank_base, " of ", m.world_size, ", role rank ", m.role_rank_base, " of ", m.role_world_size,
                         ", restarts ", m.restart_count, ", store ",
-                        m.store_addresses.empty() ? "none" : m.store_addresses.front(), ":", m.store_port,
-                        ", heartbeat ", m.heartbeat_ms, " ms");
+                        m.store_addresses.empty() ? "none" : m.store_addresses.front(), ":", m.store_port);
         for (const auto& note : m.notes) text += cat(" [", note, "]");
-        return text;
+        constexpr std::uint32_t usual_ms = 250;  // of a small round with the usual lease
+        return m.heartbeat_ms == usual_ms ? text : cat(text, ", heartbeat ", m.heartbeat_ms, " ms");
     }
     std::string operator()(const native::Gathering& m) const {
         return cat(" ", m.joined, " of ", m.nodes_min, "..", m.nodes_max,
