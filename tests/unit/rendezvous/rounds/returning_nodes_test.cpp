@@ -42,13 +42,13 @@ struct LargeJob {
     explicit LargeJob(std::uint32_t nodes) : count(nodes), server({}, now) {
         for (std::uint32_t i = 0; i < count; ++i) {
             connect(i, 1);
-            last = server.step(rendezvous::Received{i, join(i)}, now);
+            server.step(rendezvous::Received{i + 1, join(i)}, now);
         }
-        server.step(rendezvous::Received{count - 1, native::WorkersSucceeded{0}}, now);
-        server.step(rendezvous::Received{count - 1, native::Leave{"done"}}, now);
+        server.step(rendezvous::Received{count, native::WorkersSucceeded{0}}, now);
+        server.step(rendezvous::Received{count, native::Leave{"done"}}, now);
     }
     void connect(std::uint32_t node, std::uint32_t number) {
-        const auto connection = node + (number - 1) * count;
+        const auto connection = node + 1 + (number - 1) * count;
         server.step(rendezvous::ConnectionAccepted{connection, "10.0.0.1"}, now);
         native::Hello hello;
         hello.job = "job";
@@ -68,22 +68,21 @@ struct LargeJob {
         assigned.round = 0;
         assigned.group_rank = node;
         assigned.group_world_size = count;
-        return server.step(rendezvous::Received{node + count, native::Resume{0, false, join(node), assigned}}, now);
+        return server.step(rendezvous::Received{node + 1 + count, native::Resume{0, false, join(node), assigned}}, now);
     }
 
     std::uint32_t count;
     Instant now = Instant(1000s);
     rendezvous::Server server;
-    rendezvous::ServerStep last;
 };
 
 }  // namespace
 
-TEST_CASE("10,000 nodes that come back are told their places in the time of a moment", "[.by_hand]") {
+TEST_CASE("nodes that come back are told their places at a cost that does not grow with their number", "[.by_hand]") {
     for (const std::uint32_t count : {1'000U, 4'000U, 10'000U}) {
         LargeJob job(count);
-        const auto begun = std::chrono::steady_clock::now();
         std::size_t told = 0;
+        const auto begun = std::chrono::steady_clock::now();
         for (std::uint32_t i = 0; i + 1 < count; ++i)
             for (const auto& action : job.resume(i).actions) {
                 const auto* send = std::get_if<rendezvous::SendTo>(&action);
