@@ -107,7 +107,8 @@ class Job {
     [[nodiscard]] Round next_round() const { return next_round_; }
     /// The number of the previous job's last round under this name: numbers only grow.
     void number_rounds_from(Round first) { next_round_ = std::max(next_round_, first); }
-    /// An agent that is accepted, or held, names its last round. A false claim cannot move the numbers out of the range that is accepted.
+    /// An agent that is accepted, or held, names its last round. A false claim cannot move the numbers out of the range
+    /// that is accepted.
     void number_rounds_after(Round last) { number_rounds_from(std::min(last, round_claimed_max) + 1); }
 
     // ---- for status.cpp and the records ----

@@ -242,7 +242,8 @@ class Cores {
         });
     }
     void carry_out(std::uint32_t index, const Deliver& deliver) {
-        if (const auto* assigned = std::get_if<native::Assigned>(&deliver.message)) by_rank_[assigned->group_rank] = index;
+        if (const auto* assigned = std::get_if<native::Assigned>(&deliver.message))
+            by_rank_[assigned->group_rank] = index;
     }
     void carry_out(std::uint32_t, const Fenced&) { ++fenced_; }
     void carry_out(std::uint32_t, const RendezvousLost& lost) { fail("an agent gives up: " + lost.why); }
@@ -298,7 +299,7 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     const auto away_ms = cores.wait_for_return();
     cores.run_for(10s);  // two leases: whoever is to be fenced is fenced by then
-    std::printf("{\"agents\": %u, \"phase\": \"returned\", \"ms\": %.0f, \"fenced\": %u, \"ended\": %u}\n", count, away_ms,
-                cores.fenced(), cores.ended());
+    std::printf("{\"agents\": %u, \"phase\": \"returned\", \"ms\": %.0f, \"fenced\": %u, \"ended\": %u}\n", count,
+                away_ms, cores.fenced(), cores.ended());
     return 0;
 }

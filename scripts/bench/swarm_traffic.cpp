@@ -68,7 +68,8 @@ enum class Phase { pings, usual, hang };
 void speak(Swarm& swarm, Phase phase, Clock::duration length) {
     const auto count = swarm.count();
     const auto start = Clock::now();
-    Turns pings(count, native::heartbeat_pace(lease, count)), words(count, seen_pause), first_messages(count, seconds(1)), news(1, seen_pause);
+    Turns pings(count, native::heartbeat_pace(lease, count)), words(count, seen_pause),
+        first_messages(count, seconds(1)), news(1, seen_pause);
     std::uint32_t sequence = 0;
     while (Clock::now() - start < length) {
         const auto since = Clock::now() - start;

@@ -52,7 +52,8 @@ TEST_CASE("no worker ends where the heartbeats are as slow as they may be") {
         CHECK(result.ended_early_count == 0);
         CHECK(result.sealed);
     }
-    const auto slow = run({.size = 1000, .heartbeat = 500ms, .latency_min = 5ms, .latency_max = 16ms, .lost_permille = 1});
+    const auto slow =
+        run({.size = 1000, .heartbeat = 500ms, .latency_min = 5ms, .latency_max = 16ms, .lost_permille = 1});
     CHECK(slow.ended_early_count == 0);
     CHECK(slow.sealed);
 }

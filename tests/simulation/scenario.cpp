@@ -173,8 +173,7 @@ std::string story_of(const Scenario& scenario) {
                           scenario.heartbeats_per_second == native::heartbeats_per_second
                               ? std::string()
                               : cat(", heartbeats ", scenario.heartbeats_per_second, "/s"),
-                          ", faults for ",
-                          describe(scenario.faults_last), ';');
+                          ", faults for ", describe(scenario.faults_last), ';');
     const FaultScenario& faults = scenario.faults;
     out += cat(mean("reset", faults.reset), mean("stall", faults.stall), mean("partition", faults.partition),
                mean("agent kill", faults.agent_kill), mean("agent stop", faults.agent_stop),

@@ -46,10 +46,11 @@ struct ClientConfig {
     Duration lease = 5s;
     Duration lost_timeout = 60s;  ///< --rdzv-lost-timeout
     Duration stop_grace = 30s;    ///< --shutdown-timeout: how long workers here may take to stop
-    std::uint32_t fan_out = native::tree_fan_out;  ///< only simulations have another one
-    native::KeyedHash secret;     ///< the job's secret; empty: none
-    std::string secret_seed;      ///< random bytes for this agent's challenges
-    PeersHash peers_hash;         ///< proves the questions between agents; empty: no secret
+    /// Only simulations have another one.
+    std::uint32_t fan_out = native::tree_fan_out;
+    native::KeyedHash secret;  ///< the job's secret; empty: none
+    std::string secret_seed;   ///< random bytes for this agent's challenges
+    PeersHash peers_hash;      ///< proves the questions between agents; empty: no secret
     /// Of the job's key, for TLS to other hosts (secret/control_key.h); empty: there is no key.
     std::string tls_identity;
     std::string tls_key;
