@@ -2,7 +2,7 @@
 // process. They heartbeat at the pace that the daemon tells, and look for it when it is gone. Their questions to each
 // other take no network: the answer comes 0.2 ms later.
 //
-//   swarm_cores PID SECONDS N PORT [PORT ...]    PID is that of the daemon that leads
+//   swarm_cores PID SECONDS LEASE N PORT [PORT ...]    PID is that of the daemon that leads; LEASE in seconds
 //
 // Prints a line of JSON for each phase:
 //   steady     the daemon's share of a core and its memory, for so many seconds from the moment that all are assigned
@@ -40,8 +40,12 @@ constexpr std::uint32_t starting_max = 200;  // connections at once, within the 
 
 class Cores {
   public:
-    Cores(std::vector<std::uint16_t> ports, std::uint32_t count)
-        : ports_(std::move(ports)), epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)), agents_(count), by_rank_(count) {}
+    Cores(std::vector<std::uint16_t> ports, std::uint32_t count, Duration lease)
+        : ports_(std::move(ports)),
+          lease_(lease),
+          epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
+          agents_(count),
+          by_rank_(count) {}
 
     void start_all() {
         for (std::uint32_t i = 0; i < agents_.size(); ++i) {
@@ -87,12 +91,14 @@ class Cores {
         config.endpoint = {"127.0.0.1", ports_.front()};
         for (std::size_t i = 1; i < ports_.size(); ++i) config.others.push_back({"127.0.0.1", ports_[i]});
         config.job = "swarm";
+        config.lease = lease_;
         config.node = {.host = "node" + std::to_string(index), .pid = 1, .incarnation = index + 1};
         auto& agent = agents_[index];
         agent.core = std::make_unique<ClientCore>(config);
         const auto count = static_cast<std::uint32_t>(agents_.size());
         native::Join join;
         join.terms = {.nodes_min = count, .nodes_max = count, .restarts_max = 1};
+        join.terms.lease_ms = static_cast<std::uint32_t>(lease_ / 1ms);
         join.slots = 8;
         join.addresses = {"10.0." + std::to_string(index / 250) + "." + std::to_string(index % 250)};
         join.store_port = join.peer_port = 29500;
@@ -264,6 +270,7 @@ class Cores {
     using Timer = std::pair<Instant, std::uint32_t>;
 
     std::vector<std::uint16_t> ports_;
+    Duration lease_;
     int epoll_fd_;
     std::vector<Agent> agents_;
     std::vector<std::uint32_t> by_rank_;
@@ -278,17 +285,18 @@ class Cores {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 5) {
-        std::fprintf(stderr, "usage: swarm_cores PID SECONDS N PORT [PORT ...]\n");
+    if (argc < 6) {
+        std::fprintf(stderr, "usage: swarm_cores PID SECONDS LEASE N PORT [PORT ...]\n");
         return 2;
     }
     raise_open_files();
     const std::string daemon = argv[1];
     const auto length = Duration{1s} * std::atoi(argv[2]);
-    const auto count = static_cast<std::uint32_t>(std::atoi(argv[3]));
+    const auto lease = Duration{1s} * std::atoi(argv[3]);
+    const auto count = static_cast<std::uint32_t>(std::atoi(argv[4]));
     std::vector<std::uint16_t> ports;
-    for (int i = 4; i < argc; ++i) ports.push_back(static_cast<std::uint16_t>(std::atoi(argv[i])));
-    Cores cores(ports, count);
+    for (int i = 5; i < argc; ++i) ports.push_back(static_cast<std::uint16_t>(std::atoi(argv[i])));
+    Cores cores(ports, count, lease);
     cores.start_all();
     const auto before = cpu_of(daemon);
     const auto begun = Clock::now();
@@ -298,7 +306,7 @@ int main(int argc, char** argv) {
                 100 * (cpu_of(daemon) - before) / took, memory_of(daemon));
     std::fflush(stdout);
     const auto away_ms = cores.wait_for_return();
-    cores.run_for(10s);  // two leases: whoever is to be fenced is fenced by then
+    cores.run_for(2 * lease);  // whoever is to be fenced is fenced by then
     std::printf("{\"agents\": %u, \"phase\": \"returned\", \"ms\": %.0f, \"fenced\": %u, \"ended\": %u}\n", count,
                 away_ms, cores.fenced(), cores.ended());
     return 0;
