@@ -19,6 +19,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <functional>
 #include <map>
 #include <queue>
@@ -70,6 +71,11 @@ class Cores {
     [[nodiscard]] std::uint32_t ended() const { return ended_; }
 
   private:
+    struct Question {
+        Clock::time_point due;
+        std::uint32_t agent = 0;
+        QueryPeer query;
+    };
     struct Link {
         std::uint32_t agent = 0;
         bool is_open = false;
@@ -122,10 +128,13 @@ class Cores {
             timers_.pop();
             if (agents_[index].due == when) step(index, TimePassed{});
         }
-        while (!later_.empty() && later_.begin()->first <= Clock::now()) {
-            const auto what = std::move(later_.begin()->second);
-            later_.erase(later_.begin());
-            what();
+        while (!questions_.empty() && questions_.front().due <= Clock::now()) {
+            const auto [due, index, query] = std::move(questions_.front());
+            questions_.pop_front();
+            const auto peer = by_rank_[query.peer.group_rank];
+            const auto answer = agents_[peer].core->answer(query.ask, Clock::now());
+            step(peer, TimePassed{});
+            step(index, PeerAnswered{.number = query.ask.number, .answer = answer});
         }
     }
 
@@ -240,12 +249,7 @@ class Cores {
     }
     void carry_out(std::uint32_t index, const Send& send) { native::append_frame(agents_[index].out, send.message); }
     void carry_out(std::uint32_t index, const QueryPeer& query) {
-        later_.emplace(Clock::now() + 200us, [this, index, query] {
-            const auto peer = by_rank_[query.peer.group_rank];
-            const auto answer = agents_[peer].core->answer(query.ask, Clock::now());
-            step(peer, TimePassed{});
-            step(index, PeerAnswered{.number = query.ask.number, .answer = answer});
-        });
+        questions_.push_back({Clock::now() + 200us, index, query});
     }
     void carry_out(std::uint32_t index, const Deliver& deliver) {
         if (const auto* assigned = std::get_if<native::Assigned>(&deliver.message))
@@ -276,7 +280,7 @@ class Cores {
     std::vector<std::uint32_t> by_rank_;
     std::map<int, Link> links_;  // by descriptor
     std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
-    std::multimap<Clock::time_point, std::function<void()>> later_;
+    std::deque<Question> questions_;  // all with the same delay
     std::vector<char> buffer_ = std::vector<char>(1 << 16);
     std::uint32_t opened_ = 0, told_ = 0, back_ = 0, fenced_ = 0, ended_ = 0;
     Clock::time_point broke_at_{};
