@@ -43,7 +43,7 @@ std::string some_hosts(const std::vector<std::string>& hosts) {
 }  // namespace
 
 std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, const SealedRound& round,
-                                          std::uint32_t restart_count) {
+                                          std::uint32_t restart_count, Duration heartbeat) {
     MUSTER_CHECK(!members.empty());
     native::Assigned common{.round = round.number,
                             .group_world_size = static_cast<std::uint32_t>(members.size()),
@@ -53,7 +53,8 @@ std::vector<native::Assigned> assignments(const std::vector<const Member*>& memb
                             .store_port = members.front()->join.store_port,
                             .store_clients = {},
                             .notes = version_notes(members),
-                            .secret = round.secret.bytes};
+                            .secret = round.secret.bytes,
+                            .heartbeat_ms = static_cast<std::uint32_t>(heartbeat / 1ms)};
     for (auto& line : argument_notes(members)) common.notes.push_back(std::move(line));
     common.notes.insert(common.notes.end(), round.notes.begin(), round.notes.end());
     std::map<std::string, std::uint32_t> role_sizes;
@@ -139,11 +140,11 @@ std::vector<std::string> argument_notes(const std::vector<const Member*>& member
     return notes;
 }
 
-native::Peers peers(const std::vector<const Member*>& members, Round round, native::TreePlace place) {
+native::Peers peers(const std::function<const Member&(std::uint32_t)>& at, Round round, native::TreePlace place) {
     native::Peers list{.round = round, .place = place, .above = {}};
-    for (auto at = place.position; at > 0 && list.above.size() < native::peers_above_max;) {
-        at = place.parent_of(at);
-        const auto& member = *members[at];
+    for (auto position = place.position; position > 0 && list.above.size() < native::peers_above_max;) {
+        position = place.parent_of(position);
+        const auto& member = at(position);
         list.above.push_back({member.group_rank, peer_address(addresses_of(member)), member.join.peer_port});
     }
     return list;

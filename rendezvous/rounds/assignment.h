@@ -1,6 +1,7 @@
 // Composes the Assigned message of each node of a new round.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,10 +12,9 @@ namespace muster::rendezvous {
 
 /// One Assigned for each of `members`, which stand in the order of their group ranks: rank bases are prefix sums of
 /// the slots, role bases the same within each role, the store is that of group rank 0, which alone gets the
-/// addresses of all nodes. The notes of `round` follow those about
-/// versions and arguments.
+/// addresses of all nodes. The notes of `round` follow those about versions and arguments. `heartbeat` is their pace.
 std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, const SealedRound& round,
-                                          std::uint32_t restart_count);
+                                          std::uint32_t restart_count, Duration heartbeat);
 
 /// From where the workers of these nodes may connect, as far as it is known: how the daemon sees each node, and what
 /// the node says of itself. The first ones of each node come first, because the list has a limit. Loopback is left out.
@@ -27,8 +27,8 @@ std::vector<std::string> version_notes(const std::vector<const Member*>& members
 /// because a script may take its node's number.
 std::vector<std::string> argument_notes(const std::vector<const Member*>& members);
 
-/// For the one of `members` at `place`: whom it asks. They stand in the order of their group ranks. A node without a
-/// peer port is named with port 0: it cannot be asked.
-native::Peers peers(const std::vector<const Member*>& members, Round round, native::TreePlace place);
+/// For the member at `place`: whom it asks. `at` knows the members by their positions. A node without a peer port is
+/// named with port 0: it cannot be asked.
+native::Peers peers(const std::function<const Member&(std::uint32_t)>& at, Round round, native::TreePlace place);
 
 }  // namespace muster::rendezvous

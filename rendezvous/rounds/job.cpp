@@ -32,6 +32,12 @@ Job::Job(std::string id, const ServerConfig& config, native::JobTerms terms, Dae
 void Job::count(const Member& member, int by) {
     if (config_.keep_records && by > 0) unkept_nodes_.insert(member.node.incarnation);
     const auto add = [by](std::uint32_t& tally) { tally += static_cast<std::uint32_t>(by); };
+    if (in_running_round(member)) {
+        if (by > 0)
+            there_[member.group_rank] = &member;
+        else if (const auto found = there_.find(member.group_rank); found != there_.end() && found->second == &member)
+            there_.erase(found);
+    }
     switch (member.place) {
         case Place::waiting:
             if (member.leaving) break;  // the job waits only for its Leave
@@ -94,24 +100,44 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
 
 std::vector<const Member*> Job::there_by_rank() const {
     std::vector<const Member*> there;
-    for (const auto& [incarnation, member] : members_)
-        if (member.round == round_.number && in_running_round(member)) there.push_back(&member);
-    std::ranges::sort(there, {}, &Member::group_rank);
+    there.reserve(there_.size());
+    for (const auto& [rank, member] : there_) there.push_back(member);
     return there;
 }
 
-/// Sends the members of the round, or only one of them, their places in the tree in which they ask each other if this
-/// daemon is lost. A node that has succeeded and left cannot answer, and has no workers left. While members are still
-/// to come back to this daemon it does not know the tree: the one that they know holds.
-void Job::send_peers(const Turn& turn, const Member* only) const {
+/// While members are still to come back to this daemon it does not know the tree: the one that they know holds.
+bool Job::knows_tree() const {
+    return there_.size() + round_.through_gone.size() == round_.node_count &&
+           std::ranges::none_of(round_.through_gone, [this](auto rank) { return there_.contains(rank); });
+}
+
+/// Sends the members of the round their places in the tree in which they ask each other if this daemon is lost. A node
+/// that has succeeded and left cannot answer, and has no workers left.
+void Job::send_peers(const Turn& turn) const {
+    if (!knows_tree()) return;
     const auto there = there_by_rank();
-    if (there.size() + round_.through_gone.size() != round_.node_count) return;
     native::TreePlace place{.size = static_cast<std::uint32_t>(there.size()), .fan_out = config_.fan_out};
-    for (; place.position < place.size; ++place.position) {
-        const auto* member = there[place.position];
-        if (member->connected() && (only == nullptr || member == only))
-            turn.send(member->connection, peers(there, round_.number, place));
-    }
+    const auto at = [&there](std::uint32_t position) -> const Member& { return *there[position]; };
+    for (; place.position < place.size; ++place.position)
+        if (const auto* member = there[place.position]; member->connected())
+            turn.send(member->connection, peers(at, round_.number, place));
+}
+
+/// The same for one that has come back. All of them may, one after another: its work grows only with the nodes that
+/// have left.
+void Job::send_peers_to(const Member& member, const Turn& turn) const {
+    if (!knows_tree() || !in_running_round(member)) return;
+    const auto& gone = round_.through_gone;
+    const auto gone_before = std::distance(gone.begin(), gone.lower_bound(member.group_rank));
+    const native::TreePlace place{.position = member.group_rank - static_cast<std::uint32_t>(gone_before),
+                                  .size = static_cast<std::uint32_t>(there_.size()),
+                                  .fan_out = config_.fan_out};
+    const auto at = [&](std::uint32_t position) -> const Member& {
+        auto rank = position;
+        for (auto one = gone.begin(); one != gone.end() && *one <= rank; ++one) ++rank;
+        return *there_.at(rank);
+    };
+    turn.send(member.connection, peers(at, round_.number, place));
 }
 
 Member& Job::add_member(const Arrival& arrival, const native::Join& join, const Turn& turn) {
@@ -264,6 +290,7 @@ bool Job::is_refused(const Arrival& arrival, const native::Join& join, const Tur
 bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& turn) {
     if (!take_connection(arrival, turn)) return false;
     if (hold_back(arrival, join, turn)) {
+        number_rounds_after(join.last_round);
         settle(turn);
         return true;
     }
@@ -273,6 +300,7 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
         return true;
     }
     if (join.last_round != no_round && turn.now < no_seal_before_ && hold_claim(arrival, join, false, turn)) {
+        number_rounds_after(join.last_round);
         settle(turn);
         return true;
     }

@@ -107,7 +107,8 @@ class Job {
     [[nodiscard]] Round next_round() const { return next_round_; }
     /// The number of the previous job's last round under this name: numbers only grow.
     void number_rounds_from(Round first) { next_round_ = std::max(next_round_, first); }
-    /// An accepted agent names its last round. A false claim cannot move the numbers out of the range that is accepted.
+    /// An agent that is accepted, or held, names its last round. A false claim cannot move the numbers out of the range
+    /// that is accepted.
     void number_rounds_after(Round last) { number_rounds_from(std::min(last, round_claimed_max) + 1); }
 
     // ---- for status.cpp and the records ----
@@ -218,6 +219,7 @@ class Job {
     [[nodiscard]] std::vector<Member*> chosen();
     [[nodiscard]] bool is_host(const Member& member) const;
     [[nodiscard]] std::vector<std::string> notes_on_last_round() const;
+    [[nodiscard]] Duration heartbeat() const;
     [[nodiscard]] std::string note_on_lease(std::uint32_t size) const;
     [[nodiscard]] std::string why_next_round() const;
     [[nodiscard]] std::vector<std::string> notes_on_changes(const std::vector<Member*>& sealed,
@@ -283,7 +285,9 @@ class Job {
     void erase(Members::iterator gone, const Turn& turn);
     /// The members of the running round, with running or successful workers.
     [[nodiscard]] std::vector<const Member*> there_by_rank() const;
-    void send_peers(const Turn& turn, const Member* only = nullptr) const;
+    void send_peers(const Turn& turn) const;
+    void send_peers_to(const Member& member, const Turn& turn) const;
+    [[nodiscard]] bool knows_tree() const;
     void set_place(Member& member, Place place);
     void set_connection(Member& member, ConnectionId connection, std::uint32_t number);
     void count(const Member& member, int by);
@@ -313,6 +317,8 @@ class Job {
 
     Members members_;
     Tally tally_;
+    /// By group rank, the members of the running round whose workers run or have succeeded; maintained as the tally is.
+    std::map<std::uint32_t, const Member*> there_;
     std::vector<NodePast> pasts_;  ///< failures of hosts whose agents are gone, inherited by the next agent there
     std::uint64_t next_arrival_ = 1;
     struct LostMember {

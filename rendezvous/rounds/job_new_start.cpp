@@ -12,7 +12,8 @@
 //   the job is over, and its last round had room for this agent: it is late, or another node of a new start
 //       another agent shows that it is a new start: as above; else it receives the end after end_linger
 //
-// Nothing of this is kept: an agent whose daemon is lost asks the next one.
+// Nothing of this is kept: an agent whose daemon is lost asks the next one. The round that a held agent names counts at
+// once, because the agent may go before it is judged, or a round be sealed: the next number is above it.
 #include <algorithm>
 #include <utility>
 

@@ -20,6 +20,7 @@ bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const 
     const bool may_teach = is_open && resume.round <= round_claimed_max;
     if (found == members_.end()) {
         if (may_teach && hold_claim(arrival, resume.as_joined, true, turn)) {
+            number_rounds_after(resume.round);
             settle(turn);
             return true;
         }
@@ -43,7 +44,7 @@ void Job::resume_known(Member& member, const native::Resume& resume, const Turn&
         if (resume.succeeded && member.place == Place::running) set_place(member, Place::succeeded);
         pass_on_notice(member, turn);
         // It may have been away when one of them went.
-        if (!round_.through_gone.empty()) send_peers(turn, &member);
+        if (!round_.through_gone.empty()) send_peers_to(member, turn);
         return;
     }
     turn.send(member.connection, native::RoundEnded{resume.round, round_.reason, round_.final, round_.why});

@@ -75,10 +75,10 @@ void Job::seal(const Turn& turn) {
             cat(round_.number, ' ', turn.now.time_since_epoch().count(), ' ', config_.secret_seed, ' ', id_));
     for (std::size_t i = 0; i < members.size(); ++i) {
         auto& member = *members[i];
+        member.group_rank = ranks[i];
         set_place(member, Place::running);
         member.sealed = true;
         member.round = round_.number;
-        member.group_rank = ranks[i];
         member.workers_gone = false;
         member.reported = false;
         member.workers_seen.clear();
@@ -98,7 +98,7 @@ void Job::seal(const Turn& turn) {
     round_.is_spread = std::ranges::any_of(by_rank, [&](const auto* one) { return source_of(one->peer) != source; });
     for (const auto* member : by_rank) note_known(*member, turn);
     if (terms_.fixed_world) turn.step.actions.push_back(FreshStore{id_, store_clients(by_rank)});
-    auto told = assignments(by_rank, round_, restarts_used_);
+    auto told = assignments(by_rank, round_, restarts_used_, heartbeat());
     for (std::size_t i = 0; i < by_rank.size(); ++i) {
         members[i]->rank_base = told[i].rank_base;
         turn.send(by_rank[i]->connection, std::move(told[i]));
@@ -108,11 +108,15 @@ void Job::seal(const Turn& turn) {
                                 size == 1 ? " node" : " nodes", ", ", restarts_text()));
 }
 
-/// Twenty heartbeats a lease from each node, of 12.5 us each: beyond 1,000 nodes for each second of the lease they take
-/// more than a quarter of the daemon's one thread.
+Duration Job::heartbeat() const {
+    return native::heartbeat_pace(lease(), round_.node_count, config_.heartbeats_per_second);
+}
+
+/// Heartbeats cannot be so slow that the daemon spends no more than a quarter of its one thread on them.
 std::string Job::note_on_lease(std::uint32_t size) const {
-    const auto enough_s = (size + 999) / 1000;
-    if (std::uint64_t{size} <= terms_.lease_ms) return {};
+    const auto enough = native::lease_for(size, config_.heartbeats_per_second);
+    if (enough <= lease()) return {};
+    const auto enough_s = (enough + 1s - 1ns) / 1s;
     return cat("the lease of ", describe(Duration{1ms} * terms_.lease_ms), " is short for ", size,
                " nodes: their heartbeats may keep the daemon too busy to hear all of them in time; start the job with "
                "--lease ",
@@ -201,8 +205,8 @@ void Job::send_assignment_again(Member& member, const Turn& turn) {
         return end(native::RoundEndReason::daemon_restarted,
                    cat("the daemon was started with ", round_.secret.salt.empty() ? "a" : "another",
                        " key of the job before ", label(member.node), " was told its rank"));
-    turn.send(member.connection, assignments(by_rank, round_, restarts_used_)[member.group_rank]);
-    send_peers(turn, &member);
+    turn.send(member.connection, assignments(by_rank, round_, restarts_used_, heartbeat())[member.group_rank]);
+    send_peers_to(member, turn);
 }
 
 }  // namespace muster::rendezvous

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/base/time.h"
+#include "rendezvous/wire/native/heartbeat_pace.h"
 #include "rendezvous/wire/native/messages.h"
 #include "rendezvous/wire/native/secret.h"
 
@@ -45,9 +46,12 @@ struct ServerConfig {
     /// without agents for longest.
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
-    std::uint32_t fan_out = 16;        ///< of the tree in which a round's members ask each other; 1 to fan_out_max
-    bool allow_faults = false;         ///< muster fault may be aimed at this daemon itself
-    bool keep_records = false;         ///< steps carry records: there is somewhere to keep them
+    /// The children of a node in the tree of a round's members, and the heartbeats of a job. Only simulations have
+    /// others.
+    std::uint32_t fan_out = native::tree_fan_out;
+    std::uint32_t heartbeats_per_second = native::heartbeats_per_second;
+    bool allow_faults = false;  ///< muster fault may be aimed at this daemon itself
+    bool keep_records = false;  ///< steps carry records: there is somewhere to keep them
     /// The host's wall clock minus its monotonic clock. Records use it so that the next daemon, possibly on another
     /// host, knows the age of events; messages use it for times. No decision depends on it.
     Duration to_wall_clock{};

@@ -1,21 +1,19 @@
 // What it costs a daemon that agents tell it of their workers, and it all of them who hangs: N agents of 8 workers in
 // one round, for a while each
 //
-//   pings     nothing but the heartbeat of a lease of 5 s
+//   pings     nothing but the heartbeats of a lease of 5 s, at the pace of so many nodes
 //   usual     the workers train: each agent tells of them every ten seconds, as it does
 //   hang      one after another they hang: every ten seconds another node's rank does not come. All the others say at
 //             once, within the second in which they look, that they wait, and again every ten seconds
 //
 //   swarm_traffic PORT PID SECONDS N [N ...]     PID is the daemon's; a line of JSON for each phase of each N
-#include <unistd.h>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
-#include <string>
 
 #include "rendezvous/client/core/clock_offset.h"
+#include "rendezvous/wire/native/heartbeat_pace.h"
+#include "scripts/bench/daemon_cost.h"
 #include "scripts/bench/swarm.h"
 
 namespace {
@@ -27,22 +25,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::uint32_t workers = 8;
-constexpr auto ping_pause = milliseconds(250);  // a twentieth of a lease of 5 s (ClientCore::ping_due)
-constexpr auto seen_pause = seconds(10);        // agent/evidence/hang_watcher.cpp
-
-/// Processor time so far, user's and system's, in seconds.
-double cpu_of(const char* pid) {
-    std::ifstream file(std::string("/proc/") + pid + "/stat");
-    std::string text((std::istreambuf_iterator<char>(file)), {});
-    const auto name_end = text.rfind(')');
-    if (name_end == std::string::npos) fail("the daemon is gone");
-    std::istringstream fields(text.substr(name_end + 2));
-    std::string skipped;
-    for (int i = 3; i < 14; ++i) fields >> skipped;
-    double user = 0, system = 0;
-    fields >> user >> system;
-    return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
-}
+constexpr auto lease = seconds(5);
+constexpr auto seen_pause = seconds(10);  // agent/evidence/hang_watcher.cpp
 
 /// `away`: its first worker does not come; the others wait for one of another node.
 native::WorkersSeen seen_of(std::uint32_t index, WorkerPace pace, bool away) {
@@ -84,7 +68,8 @@ enum class Phase { pings, usual, hang };
 void speak(Swarm& swarm, Phase phase, Clock::duration length) {
     const auto count = swarm.count();
     const auto start = Clock::now();
-    Turns pings(count, ping_pause), words(count, seen_pause), first_messages(count, seconds(1)), news(1, seen_pause);
+    Turns pings(count, native::heartbeat_pace(lease, count)), words(count, seen_pause),
+        first_messages(count, seconds(1)), news(1, seen_pause);
     std::uint32_t sequence = 0;
     while (Clock::now() - start < length) {
         const auto since = Clock::now() - start;

@@ -23,11 +23,13 @@ LargeRound::LargeRound(LargeRoundSetting setting) : setting_(setting), random_(s
         config.node = {cat("n", i), 1, i + 1};
         config.lease = setting_.lease;
         config.lost_timeout = setting_.lease * 12;
+        config.fan_out = setting_.fan_out;
         member.core = std::make_unique<rendezvous::ClientCore>(std::move(config));
         member.offset = random_.between(Duration{0}, Duration{3600s});
         member.is_cut = random_.chance(setting_.cut_permille);
         member.refuses = i > 0 && random_.chance(setting_.refusing_permille);
-        events_.after(random_.between(Duration{0}, setting_.lease / 20), [this, i] { settle_in(i); });
+        const auto pace = native::bounded_heartbeat(setting_.lease, setting_.heartbeat);
+        events_.after(random_.between(Duration{0}, pace), [this, i] { settle_in(i); });
     }
     random_.pick(members_)->is_cut = false;  // a round needs somebody
 }
@@ -86,6 +88,7 @@ void LargeRound::settle_in(std::uint32_t index) {
     assigned.round = 0;
     assigned.group_rank = index;
     assigned.group_world_size = setting_.size;
+    assigned.heartbeat_ms = static_cast<std::uint32_t>(setting_.heartbeat / 1ms);
     give(index, rendezvous::MessageReceived{native::Pong{member.pinged.sequence, member.pinged.sent_ns, 1}});
     give(index, rendezvous::MessageReceived{assigned});
     give(index, rendezvous::MessageReceived{place_of(index)});

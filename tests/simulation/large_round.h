@@ -30,8 +30,9 @@ enum class TreeBug : std::uint8_t {
 struct LargeRoundSetting {
     std::uint64_t seed = 1;
     std::uint32_t size = 1000;
-    std::uint32_t fan_out = 16;
+    std::uint32_t fan_out = native::tree_fan_out;
     Duration lease = 5s;
+    Duration heartbeat{};  ///< as the daemon tells it; 0: the fastest
     Duration latency_min = 100us;
     Duration latency_max = 2ms;
     Duration cost = 100us;                 ///< of each message

@@ -45,9 +45,24 @@ TEST_CASE("no worker of a large round ends because the daemon is away") {
     }
 }
 
+TEST_CASE("no worker ends where the heartbeats are as slow as they may be") {
+    for (const std::uint32_t size : {2U, 17U, 300U}) {
+        const auto result = run({.seed = size, .size = size, .heartbeat = 500ms, .away = 12s});
+        INFO(size);
+        CHECK(result.ended_early_count == 0);
+        CHECK(result.sealed);
+    }
+    const auto slow =
+        run({.size = 1000, .heartbeat = 500ms, .latency_min = 5ms, .latency_max = 16ms, .lost_permille = 1});
+    CHECK(slow.ended_early_count == 0);
+    CHECK(slow.sealed);
+}
+
 TEST_CASE("no worker of ten thousand members ends because the daemon is away", "[.by_hand]") {
     for (const auto lease : {5s, 15s}) {
-        const auto result = run({.size = 10'000, .lease = lease, .lost_permille = 1, .away = 2 * lease});
+        const auto heartbeat = native::heartbeat_pace(lease, 10'000);
+        const auto result =
+            run({.size = 10'000, .lease = lease, .heartbeat = heartbeat, .lost_permille = 1, .away = 2 * lease});
         CHECK(result.ended_early_count == 0);
         WARN("lease " << lease.count() << " s: " << result.question_count
                       << " questions, the busiest member worked for " << result.busiest / 1ms << " ms");

@@ -159,6 +159,7 @@ Scenario draw_scenario(Random& random) {
     for (auto& job : scenario.jobs) job.numbered = aside.chance(300);
     // Small rounds are deep trees where members have few children.
     if (aside.chance(500)) scenario.fan_out = small(aside, 1, 2);
+    if (aside.chance(500)) scenario.heartbeats_per_second = small(aside, 10, 60);
     limit_latency(scenario);
     return scenario;
 }
@@ -168,8 +169,11 @@ std::string story_of(const Scenario& scenario) {
                           : scenario.replicated ? "three daemons, "
                                                 : "",
                           scenario.keeps_state ? "state kept, " : "", scenario.secret ? "with a secret, " : "",
-                          "lease ", describe(scenario.lease), ", fan-out ", scenario.fan_out, ", faults for ",
-                          describe(scenario.faults_last), ';');
+                          "lease ", describe(scenario.lease), ", fan-out ", scenario.fan_out,
+                          scenario.heartbeats_per_second == native::heartbeats_per_second
+                              ? std::string()
+                              : cat(", heartbeats ", scenario.heartbeats_per_second, "/s"),
+                          ", faults for ", describe(scenario.faults_last), ';');
     const FaultScenario& faults = scenario.faults;
     out += cat(mean("reset", faults.reset), mean("stall", faults.stall), mean("partition", faults.partition),
                mean("agent kill", faults.agent_kill), mean("agent stop", faults.agent_stop),

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/wire/native/heartbeat_pace.h"
 #include "rendezvous/wire/native/messages.h"
 #include "tests/simulation/host/network.h"
 #include "tests/simulation/host/random.h"
@@ -62,13 +63,15 @@ struct Scenario {
     Duration faults_last{};  ///< then they stop, and liveness is demanded
     std::int64_t drift_ppm_max = 0;
     Duration lease{};
-    bool keeps_state = false;    ///< the daemon goes on from its state when it is started again
-    bool state_is_old = false;   ///< the first daemon finds the (empty) state of one before it
-    Duration disk_slowest{};     ///< what a transaction takes at most
-    bool replicated = false;     ///< three daemons keep their state in one etcd, and one leads
-    bool secret = false;         ///< of its jobs: an odd one out lacks it, or has another one
-    std::uint32_t fan_out = 16;  ///< of the tree of a round's members
-    bool embedded = false;       ///< the daemon is part of the first node's launcher, and ends with it
+    bool keeps_state = false;   ///< the daemon goes on from its state when it is started again
+    bool state_is_old = false;  ///< the first daemon finds the (empty) state of one before it
+    Duration disk_slowest{};    ///< what a transaction takes at most
+    bool replicated = false;    ///< three daemons keep their state in one etcd, and one leads
+    bool secret = false;        ///< of its jobs: an odd one out lacks it, or has another one
+    /// Of the tree of a round's members; and of a job: with few, its pace is slow.
+    std::uint32_t fan_out = native::tree_fan_out;
+    std::uint32_t heartbeats_per_second = native::heartbeats_per_second;
+    bool embedded = false;  ///< the daemon is part of the first node's launcher, and ends with it
 };
 
 Scenario draw_scenario(Random& random);

@@ -77,6 +77,7 @@ rendezvous::ClientConfig World::client_config(const Node& node) {
     config.lease = Duration{1ms} * job.terms.lease_ms;
     config.lost_timeout = Duration{1ms} * job.terms.lost_timeout_ms;
     config.stop_grace = job.grace;
+    config.fan_out = scenario_.fan_out;
     if (scenario_.secret && !(node.odd && incarnation_count_ % 2 == 0)) {
         config.secret = hash_with(node.odd ? other_secret : job_secret);
         config.secret_seed = cat(incarnation_count_);

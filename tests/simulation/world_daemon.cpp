@@ -11,6 +11,7 @@ rendezvous::ServerConfig World::daemon_config() const {
     using rendezvous::StartHold;
     rendezvous::ServerConfig config;
     config.fan_out = scenario_.fan_out;
+    config.heartbeats_per_second = scenario_.heartbeats_per_second;
     if (scenario_.embedded) config.embedded_for = scenario_.jobs[0].name;
     config.start_hold = scenario_.embedded || events_.now() <= 1s ? StartHold::until_full : StartHold::always;
     if (scenario_.secret) {

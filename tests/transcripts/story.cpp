@@ -113,6 +113,8 @@ void Story::set_terms(const Words& words) {
     if (config_.keep_records) kept_[complete_record().key] = complete_record().value;
     config_.allow_faults = words.contains("allow_faults");
     if (words.contains("embedded")) config_.embedded_for = "job";
+    take(words, "beats", config_.heartbeats_per_second);
+    take(words, "fan_out", config_.fan_out);
     server_ = std::make_unique<Server>(config_, now_);
 }
 

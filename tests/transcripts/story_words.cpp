@@ -41,7 +41,8 @@ struct Words {
                         ", restarts ", m.restart_count, ", store ",
                         m.store_addresses.empty() ? "none" : m.store_addresses.front(), ":", m.store_port);
         for (const auto& note : m.notes) text += cat(" [", note, "]");
-        return text;
+        constexpr std::uint32_t usual_ms = 250;  // of a small round with the usual lease
+        return m.heartbeat_ms == usual_ms ? text : cat(text, ", heartbeat ", m.heartbeat_ms, " ms");
     }
     std::string operator()(const native::Gathering& m) const {
         return cat(" ", m.joined, " of ", m.nodes_min, "..", m.nodes_max,

@@ -22,6 +22,7 @@
 #include "rendezvous/client/core/fencing.h"
 #include "rendezvous/client/core/peer_proof.h"
 #include "rendezvous/client/core/waiting_lines.h"
+#include "rendezvous/wire/native/heartbeat_pace.h"
 #include "rendezvous/wire/native/messages.h"
 #include "rendezvous/wire/native/secret.h"
 
@@ -45,9 +46,11 @@ struct ClientConfig {
     Duration lease = 5s;
     Duration lost_timeout = 60s;  ///< --rdzv-lost-timeout
     Duration stop_grace = 30s;    ///< --shutdown-timeout: how long workers here may take to stop
-    native::KeyedHash secret;     ///< the job's secret; empty: none
-    std::string secret_seed;      ///< random bytes for this agent's challenges
-    PeersHash peers_hash;         ///< proves the questions between agents; empty: no secret
+    /// Only simulations have another one.
+    std::uint32_t fan_out = native::tree_fan_out;
+    native::KeyedHash secret;  ///< the job's secret; empty: none
+    std::string secret_seed;   ///< random bytes for this agent's challenges
+    PeersHash peers_hash;      ///< proves the questions between agents; empty: no secret
     /// Of the job's key, for TLS to other hosts (secret/control_key.h); empty: there is no key.
     std::string tls_identity;
     std::string tls_key;
@@ -251,8 +254,13 @@ class ClientCore {
     /// waits until TCP has noticed the missing acknowledgement: its probe leaves after 0.2 s and two round trips, and
     /// its timeout takes as long again. Not with slow answers: there, new data helps TCP to detect a loss.
     [[nodiscard]] Instant ping_due() const {
-        const auto pace = config_.lease / 20;
-        return pinged_at_ + (!ping_answered_ && answers_are_quick() ? 3 * pace : pace);
+        return pinged_at_ + (!ping_answered_ && answers_are_quick() ? config_.lease * 3 / 20 : heartbeat_pace());
+    }
+    /// As the daemon has told for this round. Before that, as it will tell for the largest round of the job: all its
+    /// nodes may wait at once.
+    [[nodiscard]] Duration heartbeat_pace() const {
+        return assigned_ ? native::bounded_heartbeat(config_.lease, Duration{1ms} * assigned_->heartbeat_ms)
+                         : native::heartbeat_pace(config_.lease, join_.terms.nodes_max);
     }
     [[nodiscard]] bool answers_are_quick() const { return round_trip_ * 2 < config_.lease / 20; }
     /// True when an answer is overdue: messages that can wait are not sent.

@@ -21,9 +21,9 @@ void Fencing::watch(const native::Assigned& assigned) {
 }
 
 void Fencing::set_peers(const native::Peers& peers) {
-    const auto& place = peers.place;
-    if (!watched_ || peers.round != watched_->round || place.size > native::peers_max || place.position >= place.size ||
-        place.fan_out == 0 || place.fan_out > native::fan_out_max)
+    auto place = peers.place;
+    place.fan_out = config_.fan_out;
+    if (!watched_ || peers.round != watched_->round || place.size > native::peers_max || place.position >= place.size)
         return;
     auto& watched = *watched_;
     watched.world = place.size;  // without nodes that succeeded and left

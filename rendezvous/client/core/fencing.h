@@ -40,6 +40,7 @@ namespace muster::rendezvous {
 struct FencingConfig {
     Duration lease = 5s;
     Duration lost_timeout = 60s;
+    std::uint32_t fan_out = native::tree_fan_out;
 };
 
 /// A question without what ClientCore adds: the job, the round, and the proof.

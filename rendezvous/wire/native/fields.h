@@ -129,7 +129,6 @@ void fields(auto& v, Is<Verdict> auto& m) {
 void fields(auto& v, Is<TreePlace> auto& m) {
     v.number(m.position);
     v.number(m.size);
-    v.number(m.fan_out);
 }
 
 void fields(auto& v, Is<Peer> auto& m) {
@@ -180,6 +179,7 @@ void fields(auto& v, Is<Assigned> auto& m) {
     v.names(m.store_clients, store_clients_max);
     v.sentences(m.notes, notes_max);
     v.bytes(m.secret, challenge_bytes_max);
+    v.number(m.heartbeat_ms);
 }
 
 void fields(auto& v, Is<Resume> auto& m) {

@@ -22,7 +22,7 @@
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 6;
+inline constexpr std::uint32_t protocol_version = 7;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.
@@ -100,6 +100,7 @@ struct Assigned {
     /// Random bytes that this round's nodes share, from which the keys of its workers and of its agents' questions are
     /// derived. Empty: the job has no key.
     std::string secret;
+    std::uint32_t heartbeat_ms = 0;  ///< The pace of this round's heartbeats (heartbeat_pace.h).
     friend bool operator==(const Assigned&, const Assigned&) = default;
 };
 

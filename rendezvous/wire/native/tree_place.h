@@ -1,8 +1,8 @@
 // The tree of a round's members, in which they agree that the daemon is lost (client/core/fencing.h).
 //
 // The members that have not left stand in the order of their group ranks, at positions 0 to size - 1. The node at
-// position p > 0 has its parent at (p - 1) / fan_out, so the tree is as flat as it can be, and all follows from three
-// numbers.
+// position p > 0 has its parent at (p - 1) / fan_out, so the tree is as flat as it can be, and all follows from two
+// numbers: the fan-out is a constant of the protocol's version, so no two nodes can count by different ones.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,13 @@
 
 namespace muster::native {
 
+/// Changing it changes protocol_version.
+inline constexpr std::uint32_t tree_fan_out = 16;
+
 struct TreePlace {
     std::uint32_t position = 0;
     std::uint32_t size = 1;
-    std::uint32_t fan_out = 16;
+    std::uint32_t fan_out = tree_fan_out;  ///< Never sent. Simulations have small rounds in deep trees.
 
     /// Of any position but 0.
     [[nodiscard]] std::uint32_t parent_of(std::uint32_t of) const { return (of - 1) / fan_out; }
@@ -31,7 +34,6 @@ struct TreePlace {
     friend bool operator==(const TreePlace&, const TreePlace&) = default;
 };
 
-/// Children of one node: a bit for each in PeerAsk::covered.
-inline constexpr std::uint32_t fan_out_max = 32;
+static_assert(tree_fan_out <= 32, "PeerAsk::covered has a bit for each child");
 
 }  // namespace muster::native

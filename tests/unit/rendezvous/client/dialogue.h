@@ -103,10 +103,15 @@ class Dialogue {
     void settle_in(native::TreePlace place, std::string round_secret = {}) {
         tree = place;
         rank = place.position;
+        if (place.fan_out != config.fan_out) {
+            config.fan_out = place.fan_out;
+            core.emplace(config);
+        }
         join();
         open();
         pong();
         auto made = assigned(0, place.size, rank);
+        made.heartbeat_ms = heartbeat_ms;
         made.secret = std::move(round_secret);
         daemon(std::move(made));
         daemon(peers());
@@ -122,6 +127,7 @@ class Dialogue {
     std::optional<ClientCore> core;
     native::TreePlace tree;
     std::uint32_t rank = 1;
+    std::uint32_t heartbeat_ms = 0;
     Instant now = Instant(1000s);
     native::Ping last_ping;
     native::Hello hello;

@@ -258,8 +258,27 @@ TEST_CASE("nodes are told of a lease that is too short for so many") {
         for (int i = 0; i < 51; ++i) joins += cat("join n", i, "\n");
         return story.answers(joins);
     };
-    CHECK(says(sealed("min=51 max=51 lease=50ms"), "the lease of 50 ms is short for 51 nodes: "));
-    CHECK_FALSE(says(sealed("min=51 max=51 lease=51ms"), "is short for"));
+    const auto short_one = sealed("min=51 max=51 lease=254ms beats=2000");
+    CHECK(says(short_one, "the lease of 254 ms is short for 51 nodes: "));
+    CHECK(says(short_one, "start the job with --lease 1 or more"));
+    CHECK_FALSE(says(sealed("min=51 max=51 lease=255ms beats=2000"), "is short for"));
+}
+
+TEST_CASE("a round is told the pace of its heartbeats, the more nodes the slower, as far as the lease allows") {
+    const auto pace = [](const char* terms) {
+        Story story(terms);
+        return story.answers("join n0\njoin n1\njoin n2");
+    };
+    CHECK_FALSE(says(pace("min=3 max=3 lease=5s"), "heartbeat"));  // 250 ms
+    CHECK(says(pace("min=3 max=3 lease=2s"), ", heartbeat 100 ms"));
+    CHECK(says(pace("min=3 max=3 lease=5s beats=10"), ", heartbeat 300 ms"));
+    CHECK(says(pace("min=3 max=3 lease=5s beats=2"), ", heartbeat 500 ms"));
+    // Who missed it is told the same again.
+    Story story("min=3 max=3 lease=5s beats=10 kept");
+    story.answers("join n0\njoin n1\njoin n2\nlose n1\nrestart");
+    const auto again = story.answers("join n1");
+    CHECK(says(again, "n1 <- Assigned round 0: group rank 1 of 3"));
+    CHECK(says(again, ", heartbeat 300 ms"));
 }
 
 TEST_CASE("an agent that never acknowledges the end is waited for 10 s") {

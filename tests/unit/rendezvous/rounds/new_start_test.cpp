@@ -127,10 +127,22 @@ TEST_CASE("one agent that says that it has been in a round does not replace the 
         story.answers("join n0");
         CHECK_FALSE(says(story.answers(claim), "n0 <- Refused"));
         const auto later = story.answers("join n1\nadvance 6s");
-        CHECK(says(later, "round 0 sealed with 2 nodes"));
+        CHECK(says(later, "round 1 sealed with 2 nodes"));
         CHECK_FALSE(says(later, "n1 <- Refused"));
         CHECK_FALSE(says(later, "s <- Assigned"));
     }
+}
+
+TEST_CASE("a round is numbered above those of an agent that waited until its terms were known, also when it has gone") {
+    for (const auto* claim : {"join s restarts=5 last_round=7", "join s restarts=5\nresume s round=7 of=2 group=0"})
+        for (const auto* goes : {"", "close s", "leave s", "died s"}) {
+            INFO(claim << ", " << goes);
+            Story story("min=2 max=2 quiet_always lease=5s");
+            story.answers("join n0");
+            story.answers(claim);
+            story.answers(goes);
+            CHECK(says(story.answers("join n1\nadvance 6s"), "round 8 sealed with 2 nodes"));
+        }
 }
 
 TEST_CASE("a stray agent with the job's terms that a new daemon hears first is parked") {

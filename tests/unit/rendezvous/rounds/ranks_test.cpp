@@ -83,11 +83,11 @@ TEST_CASE("the node of the store alone is told from where the round's nodes may 
     second.join.sources = {"10.1.0.2"};
     SealedRound round;
     round.number = 7;
-    const auto told = assignments({&first, &second}, round, 0);
+    const auto told = assignments({&first, &second}, round, 0, 250ms);
     CHECK(told[0].store_clients ==
           std::vector<std::string>{"192.0.2.7", "10.1.0.1", "10.2.0.1", "gpu02", "fe80::1", "10.1.0.2"});
     CHECK(told[1].store_clients.empty());
-    CHECK(assignments({&first}, round, 0)[0].store_clients.empty());
+    CHECK(assignments({&first}, round, 0, 250ms)[0].store_clients.empty());
 }
 
 }  // namespace muster::rendezvous

@@ -39,6 +39,7 @@ Assigned assigned() {
     assigned.store_clients = {"n1"};
     assigned.notes = {"hm"};
     assigned.secret = "s";
+    assigned.heartbeat_ms = 500;
     return assigned;
 }
 
@@ -96,7 +97,7 @@ std::vector<Message> samples() {
             Gathering{1, 2, 4, 29'000, "1 more node"},
             assigned(),
             Parked{1, "fails"},
-            Peers{7, {17, 40, 16}, {{1, "n1", 22136}, {0, "n0", 22137}}},
+            Peers{7, {17, 40}, {{1, "n1", 22136}, {0, "n0", 22137}}},
             RoundEnded{7, RoundEndReason::node_lost, true, "n1"},
             Drain{"maintenance"},
             ended,

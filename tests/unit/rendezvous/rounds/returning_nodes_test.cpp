@@ -1,0 +1,97 @@
+// Nodes of a running round that come back to their daemon one after another: what they are told, and what it costs.
+#include <chrono>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/server.h"
+#include "tests/support/catch.h"
+#include "tests/transcripts/story.h"
+
+namespace muster::test {
+
+namespace {
+
+/// Of the lines, the one that tells `node` its peers.
+std::string peers_of(const std::string& lines, int node) {
+    const auto begin = lines.find(cat("n", node, " <- Peers"));
+    return begin == std::string::npos ? std::string() : lines.substr(begin, lines.find('\n', begin) - begin);
+}
+
+}  // namespace
+
+TEST_CASE("a node that comes back is told the same place in the tree as all were when the last one left") {
+    constexpr int count = 40;
+    for (const int step : {2, 3, 7, 39}) {
+        Story story(cat("min=", count, " max=", count, " lease=5s kept fan_out=", step % 3 + 1));
+        for (int i = 0; i < count; ++i) story.answers(cat("join n", i));
+        std::string told;
+        for (int i = step - 1; i < count; i += step) told = story.answers(cat("succeed n", i, "\nleave n", i));
+        story.answers("restart");
+        for (int i = 0; i < count; ++i) {
+            if ((i + 1) % step == 0) continue;
+            INFO(step << ", n" << i);
+            CHECK_FALSE(peers_of(told, i).empty());
+            CHECK(peers_of(story.answers(cat("resume n", i)), i) == peers_of(told, i));
+        }
+    }
+}
+
+namespace {
+
+/// A round of `count` nodes, of which the last one has succeeded and left.
+struct LargeJob {
+    explicit LargeJob(std::uint32_t nodes) : count(nodes), server({}, now) {
+        for (std::uint32_t i = 0; i < count; ++i) {
+            connect(i, 1);
+            server.step(rendezvous::Received{i + 1, join(i)}, now);
+        }
+        server.step(rendezvous::Received{count, native::WorkersSucceeded{0}}, now);
+        server.step(rendezvous::Received{count, native::Leave{"done"}}, now);
+    }
+    void connect(std::uint32_t node, std::uint32_t number) {
+        const auto connection = node + 1 + (number - 1) * count;
+        server.step(rendezvous::ConnectionAccepted{connection, "10.0.0.1"}, now);
+        native::Hello hello;
+        hello.job = "job";
+        hello.node = {cat("n", node), 1, node + 1};
+        hello.connection = number;
+        server.step(rendezvous::Received{connection, hello}, now);
+    }
+    [[nodiscard]] native::Join join(std::uint32_t node) const {
+        native::Join join;
+        join.terms = {.nodes_min = count, .nodes_max = count, .lease_ms = 60'000, .lost_timeout_ms = 120'000};
+        join.addresses = {cat("10.0.", node / 250, '.', node % 250)};
+        return join;
+    }
+    rendezvous::ServerStep resume(std::uint32_t node) {
+        connect(node, 2);
+        native::Assigned assigned;
+        assigned.round = 0;
+        assigned.group_rank = node;
+        assigned.group_world_size = count;
+        return server.step(rendezvous::Received{node + 1 + count, native::Resume{0, false, join(node), assigned}}, now);
+    }
+
+    std::uint32_t count;
+    Instant now = Instant(1000s);
+    rendezvous::Server server;
+};
+
+}  // namespace
+
+TEST_CASE("nodes that come back are told their places at a cost that does not grow with their number", "[.by_hand]") {
+    for (const std::uint32_t count : {1'000U, 4'000U, 10'000U}) {
+        LargeJob job(count);
+        std::size_t told = 0;
+        const auto begun = std::chrono::steady_clock::now();
+        for (std::uint32_t i = 0; i + 1 < count; ++i)
+            for (const auto& action : job.resume(i).actions) {
+                const auto* send = std::get_if<rendezvous::SendTo>(&action);
+                told += send != nullptr && std::holds_alternative<native::Peers>(send->message);
+            }
+        CHECK(told == count - 1);
+        const auto took = std::chrono::steady_clock::now() - begun;
+        WARN(count << " nodes: " << took / std::chrono::microseconds(count) << " us for each");
+    }
+}
+
+}  // namespace muster::test
