@@ -51,7 +51,8 @@ native::Join join_message(const LaunchConfig& config, const NodeFacts& node) {
         .restarts_window_ms = config.restarts_window > Duration::zero() ? milliseconds(config.restarts_window) : 0,
         .node_failures_max = config.node_failures_max,
         .node_failures_of = config.node_failures_of,
-        .restart_early_failures = config.restart_early_failures};
+        .restart_early_failures = config.restart_early_failures,
+        .store_door = config.store_door};
     join.slots = config.workers_per_node;
     join.role = config.role;
     join.node_rank = config.node_rank;

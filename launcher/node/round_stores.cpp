@@ -55,7 +55,8 @@ void RoundStores::serve(const native::Assigned& assigned) {
     // A daemon without the job's key gives no secret; then no other host can prove anything.
     if (has_door_)
         key_ = rendezvous::derived_key(assigned.secret.empty() ? random_bytes(32) : assigned.secret, "store");
-    if (const auto serving = store_->serve({.store = is_store, .clients = assigned.store_clients, .key = key_}); !serving)
+    if (const auto serving = store_->serve({.store = is_store, .clients = assigned.store_clients, .key = key_});
+        !serving)
         log(LogLevel::error, serving.error().context);
 }
 
@@ -68,7 +69,8 @@ std::optional<Endpoint> RoundStores::relay(const Endpoint& store) {
     auto opened = rendezvous::StoreRelay::open(plumbing_.loop, config);
     if (!opened) {
         log(LogLevel::warning, has_door_ ? "--store-door: " : "--store-relay: ", opened.error().context,
-            has_door_ ? "; the workers of this node cannot reach the store" : "; the workers connect to the store itself");
+            has_door_ ? "; the workers of this node cannot reach the store"
+                      : "; the workers connect to the store itself");
         return std::nullopt;
     }
     relay_ = std::move(*opened);

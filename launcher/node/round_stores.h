@@ -38,8 +38,8 @@ class RoundStores final : public agent::RoundStoreHost {
     rendezvous::ListenConfig listen_;
     bool serves_workers_ = true;
     bool probes_ = false;
-    bool is_open_ = false;  ///< --insecure: the store serves everybody.
-    bool relays_ = false;   ///< --store-relay
+    bool is_open_ = false;   ///< --insecure: the store serves everybody.
+    bool relays_ = false;    ///< --store-relay
     bool has_door_ = false;  ///< --store-door
     std::string key_;        ///< Of the round, for clients of other hosts. Empty: without --store-door.
     std::unique_ptr<rendezvous::RoundStore> store_;

@@ -152,7 +152,7 @@ Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config) 
         return Error{Errc::invalid_argument,
                      cat(encrypts ? "--wire-security encrypt" : "--store-door",
                          " needs a key that all nodes of the job have: run `muster key` on a shared "
-                     "home directory, or set MUSTER_SECRET_FILE or MUSTER_KEY on every node")};
+                         "home directory, or set MUSTER_SECRET_FILE or MUSTER_KEY on every node")};
     }
     if (auto user = unit.check_user(::geteuid(), config.allow_root); !user) return user;
     return config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);

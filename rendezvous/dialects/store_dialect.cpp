@@ -30,8 +30,7 @@ class StoreDialect::StoreSession final : public Session, public StorePeer {
 
     void received(std::string_view bytes, Instant now) override {
         now_ = now;
-        if (!heard_ && dialect_.is_served_ && !dialect_.is_served_(connection_))
-            return close(dialect_.why_not_);
+        if (!heard_ && dialect_.is_served_ && !dialect_.is_served_(connection_)) return close(dialect_.why_not_);
         heard_ = true;
         obey(dialect_.store_.receive(*handle_, bytes, now));
     }

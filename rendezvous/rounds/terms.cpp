@@ -63,6 +63,8 @@ constexpr Term all_terms[] = {
     {"limit of one node's failures", "--node-failures", node_failures},
     {"restart after an early failure", "--restart-early-failures",
      [](const JobTerms& t) { return std::string(t.restart_early_failures ? "on" : "off"); }},
+    {"door of the workers' store", "--store-door",
+     [](const JobTerms& t) { return std::string(t.store_door ? "on" : "off"); }},
 };
 
 }  // namespace

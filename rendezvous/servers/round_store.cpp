@@ -59,8 +59,8 @@ class RoundStore::Implementation final : EventLoop::Ticker {
 
     Result<void> start(StoreDialect* store) {
         if (!listener_) return {};
-        station_.emplace(loop_, std::move(listener_), Dialects{.c10d = store, .http = nullptr, .native = &peers_, .tls = tls_},
-                         limits_, memory_);
+        station_.emplace(loop_, std::move(listener_),
+                         Dialects{.c10d = store, .http = nullptr, .native = &peers_, .tls = tls_}, limits_, memory_);
         store_.attach(*station_);
         peers_.attach(*station_);
         loop_.add(*this);

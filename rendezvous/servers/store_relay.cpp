@@ -155,11 +155,10 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
 
     void lost(const std::string& why) {
         if (!clients_.empty())  // else the round is over
-            station_.log_limited(
-                cat("relay to the store at ", store_name_, ": the connection ended (", why,
-                    "); this node's workers lose the store. Look at the node of rank 0",
-                    tls_ ? "" : "; without --store-relay each worker connects by itself"),
-                std::chrono::steady_clock::now());
+            station_.log_limited(cat("relay to the store at ", store_name_, ": the connection ended (", why,
+                                     "); this node's workers lose the store. Look at the node of rank 0",
+                                     tls_ ? "" : "; without --store-relay each worker connects by itself"),
+                                 std::chrono::steady_clock::now());
         upstream_->close();
         loop_.retire(std::exchange(upstream_, nullptr));
         for (const auto& [id, client] : std::exchange(clients_, {})) {

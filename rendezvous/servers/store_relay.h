@@ -20,7 +20,7 @@
 namespace muster::rendezvous {
 
 struct StoreRelayConfig {
-    Endpoint store;  ///< Numeric. The store must be ours.
+    Endpoint store;     ///< Numeric. The store must be ours.
     std::string key{};  ///< RoundService::key of the store. Empty: the connection is in clear text.
     LocalUsers local_users = LocalUsers::own;
     NetLimits limits;

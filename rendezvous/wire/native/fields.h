@@ -47,6 +47,7 @@ void fields(auto& v, Is<JobTerms> auto& m) {
     v.number(m.node_failures_max);
     v.number(m.node_failures_of);
     v.flag(m.restart_early_failures);
+    v.flag(m.store_door);
 }
 
 void fields(auto& v, Is<Fault> auto& m) {

@@ -40,6 +40,7 @@ struct JobTerms {
     std::uint32_t node_failures_max = 0;   ///< A node that is the first cause of this many ...
     std::uint32_t node_failures_of = 0;    ///< ... of this many last rounds is excluded. 0 of 0: never.
     bool restart_early_failures = false;   ///< Restart also after a failure that will repeat (Failure::early).
+    bool store_door = false;               ///< Nodes reach the workers' store by TLS only.
     friend bool operator==(const JobTerms&, const JobTerms&) = default;
 };
 

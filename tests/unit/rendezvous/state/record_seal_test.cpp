@@ -10,7 +10,7 @@ namespace {
 using Keys = std::vector<std::string>;
 const std::string old_key(32, 'o');
 const std::string new_key(32, 'n');
-const std::string record_name = "muster/v8/state/job/x";
+const std::string record_name = "muster/v9/state/job/x";
 
 std::string complaint(const Keys& keys, std::string_view stored) {
     const auto value = unseal(keys, record_name, stored);
@@ -47,12 +47,12 @@ TEST_CASE("a record that somebody without the secret wrote, changed or moved to 
         complaint({new_key}, changed);
         complaint({new_key}, stored.substr(0, at));
     }
-    CHECK_FALSE(unseal({new_key}, "muster/v8/state/job/y", stored).has_value());
+    CHECK_FALSE(unseal({new_key}, "muster/v9/state/job/y", stored).has_value());
     CHECK_FALSE(unseal({new_key}, record_name + "a", seal({new_key}, record_name, " record")).has_value());
 }
 
 TEST_CASE("where a record is refused, the state is not complete") {
-    const std::string prefix = "muster/v8/state/";
+    const std::string prefix = "muster/v9/state/";
     const auto sealed = [&](const Keys& keys, const Record& record) {
         return Record{record.key, seal(keys, prefix + record.key, record.value)};
     };
