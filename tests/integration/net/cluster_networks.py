@@ -16,6 +16,10 @@ BIN = pathlib.Path(os.environ["MUSTER_BIN"])
 WORKERS = pathlib.Path(os.environ.get("MUSTER_WORKERS", BIN.parent / "worker_programs"))
 PORT = 29400
 DEADLINE = float(os.environ.get("NETWORKS_DEADLINE", "60"))
+PYTHON = pathlib.Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
+GLOO = ("import torch, torch.distributed as d; d.init_process_group('gloo'); t = torch.ones(1) * (d.get_rank() + 1); "
+        "d.all_reduce(t); print('gloo', t.item(), flush=True); d.barrier(); d.destroy_process_group()")
+SHOW = ["sh", "-c", 'echo "master=$MASTER_ADDR gloo=$GLOO_SOCKET_IFNAME"; echo "store=$MUSTER_STORE_ADDR"']
 
 
 class Node:
@@ -166,3 +170,31 @@ class Cluster:
             text = process.out.read_text()
             if f"world={count} " not in text or f"sum={count * (count + 1) // 2} transport=tcp" not in text:
                 raise AssertionError(f"{self.tag}: no sum over TCP\n{self.story()}")
+
+
+def plain(cluster, count, network="10.1.0."):
+    """Hosts with one interface each: node1 has 10.1.0.1, and so on."""
+    nodes = [cluster.node(f"node{number}") for number in range(1, count + 1)]
+    for number, node in enumerate(nodes, 1):
+        node.interface("front", f"{network}{number}/24" if "." in network else f"{network}{number}/64")
+    return nodes
+
+
+def run(cluster, nodes, endpoint, *options, limit, worker=None):
+    """Starts all launchers at once; each worker has the sum."""
+    began = time.monotonic()
+    launchers = [node.muster(endpoint, *options, nodes=len(nodes), worker=worker) for node in nodes]
+    cluster.finish(launchers)
+    took = time.monotonic() - began
+    if worker is None:
+        cluster.summed(launchers)
+    cluster.expect_within(limit, took)
+    return took, launchers
+
+
+def wait_for(cluster, what, condition, deadline=60):
+    end = time.monotonic() + deadline
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"{cluster.tag}: no {what}\n{cluster.story()}")
+        time.sleep(0.01)  # between two looks

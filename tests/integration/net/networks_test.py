@@ -13,15 +13,12 @@ import sys
 import time
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parents[2] / "support")]
-from cluster_networks import BIN, PORT, REPOSITORY, WORKERS, Cluster  # noqa: E402
+from cluster_networks import BIN, GLOO, PORT, PYTHON, SHOW, WORKERS, Cluster, plain, run, wait_for  # noqa: E402
 from hosts import ip, prepare, private  # noqa: E402
+from store_cases import store_door_gloo, store_relay_gloo  # noqa: E402
 from torch_there import has_torch  # noqa: E402
 
-PYTHON = pathlib.Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
 HERE = pathlib.Path(__file__).resolve().parent
-GLOO = ("import torch, torch.distributed as d; d.init_process_group('gloo'); t = torch.ones(1) * (d.get_rank() + 1); "
-        "d.all_reduce(t); print('gloo', t.item(), flush=True); d.barrier(); d.destroy_process_group()")
-SHOW = ["sh", "-c", 'echo "master=$MASTER_ADDR gloo=$GLOO_SOCKET_IFNAME"; echo "store=$MUSTER_STORE_ADDR"']
 ASK_THREE_TIMES = """
 import sys, time, urllib.request
 answers = 0
@@ -32,26 +29,6 @@ while answers < 3:
         time.sleep(0.01)  # between two looks
 """
 LOCAL = "127.0.0.1 localhost\n::1 localhost\n"
-
-
-def plain(cluster, count, network="10.1.0."):
-    """Hosts with one interface each: node1 has 10.1.0.1, and so on."""
-    nodes = [cluster.node(f"node{number}") for number in range(1, count + 1)]
-    for number, node in enumerate(nodes, 1):
-        node.interface("front", f"{network}{number}/24" if "." in network else f"{network}{number}/64")
-    return nodes
-
-
-def run(cluster, nodes, endpoint, *options, limit, worker=None):
-    """Starts all launchers at once; each worker has the sum."""
-    began = time.monotonic()
-    launchers = [node.muster(endpoint, *options, nodes=len(nodes), worker=worker) for node in nodes]
-    cluster.finish(launchers)
-    took = time.monotonic() - began
-    if worker is None:
-        cluster.summed(launchers)
-    cluster.expect_within(limit, took)
-    return took, launchers
 
 
 def master(launcher):
@@ -124,53 +101,6 @@ def two_interfaces(cluster):
         node.names(LOCAL + "10.1.0.1 node1\n10.2.0.1 node1\n")
         node.drop("iifname eth0")
     return nodes
-
-
-def store_relay_gloo(cluster):
-    """The ranks meet through relays at loopback addresses, which must not become the ranks' own addresses."""
-    nodes = plain(cluster, 3)
-    took, _ = run(cluster, nodes, f"10.1.0.1:{PORT}", "--store-relay", limit=5)
-    run(cluster, nodes, f"10.1.0.1:{PORT}", "--store-relay", limit=50, worker=[PYTHON, "-c", GLOO])
-    _, shown = run(cluster, nodes, f"10.1.0.1:{PORT}", "--store-relay", limit=4, worker=SHOW)
-    told = ["10.1.0.1 gloo=eth0\nstore=\n", *["127.0.0.1 gloo=eth0\nstore=10.1.0.1\n"] * 2]
-    if any("master=" + line not in launcher.out.read_text() for launcher, line in zip(shown, told)):
-        raise AssertionError(f"{cluster.tag}: MASTER_ADDR\n{cluster.story()}")
-    return took
-
-
-# Asks the store of rank 0's node in clear text, and says whether it has answered.
-KNOCK = """
-import os, socket, sys
-store = socket.create_connection((os.environ.get("MUSTER_STORE_ADDR") or os.environ["MASTER_ADDR"], int(sys.argv[1])), 10)
-try:
-    store.sendall(bytes([0, 0xCE, 0xF7, 0x85, 0x3C, 13, 1, 2, 3, 4]))  # VALIDATE and PING of PyTorch's client
-    answer = store.recv(4)
-except ConnectionError:
-    answer = b""
-print(f"rank {os.environ['RANK']}:", "answered" if answer else "closed", flush=True)
-"""
-
-
-def store_door_gloo(cluster):
-    """Other hosts reach the store through their node's relay alone, which proves the key of the round."""
-    nodes = plain(cluster, 2)
-    took, _ = run(cluster, nodes, f"10.1.0.1:{PORT}", "--store-door", limit=5)
-    run(cluster, nodes, f"10.1.0.1:{PORT}", "--store-door", limit=50, worker=[PYTHON, "-c", GLOO])
-    store = PORT + 7
-    for option, told in ("--store-relay", "answered"), ("--store-door", "closed"):
-        _, shown = run(cluster, nodes, f"10.1.0.1:{PORT}", option, "--store-port", store, limit=20,
-                       worker=[sys.executable, "-c", KNOCK, store])
-        lines = sorted(line for launcher in shown for line in launcher.out.read_text().splitlines() if line.startswith("rank "))
-        if lines != ["rank 0: answered", f"rank 1: {told}"]:
-            raise AssertionError(f"{cluster.tag}: {option}: {lines}\n{cluster.story()}")
-    if "does not prove the key of the round, which --store-door asks of other hosts" not in shown[0].err.read_text():
-        raise AssertionError(f"{cluster.tag}: the knock was not told\n{cluster.story()}")
-    both = [nodes[0].muster(f"10.1.0.1:{PORT}", "--store-door"), nodes[1].muster(f"10.1.0.1:{PORT}")]
-    wait_for(cluster, "refusal of the node that came second", lambda: any(launcher.poll() is not None for launcher in both))
-    refused = next(launcher for launcher in both if launcher.poll() is not None)
-    if refused.poll() != 78 or "give the same --store-door on every node" not in refused.err.read_text():
-        raise AssertionError(f"{cluster.tag}: no advice\n{cluster.story()}")
-    return took
 
 
 def dead_end_at_the_host(cluster):
@@ -482,14 +412,6 @@ def port_without_the_right(cluster):
     if len(lines) != 1 or "port 80" not in lines[0] or "1024" not in lines[0]:
         raise AssertionError(f"{cluster.tag}: not one clear line\n{cluster.story()}")
     return time.monotonic() - began
-
-
-def wait_for(cluster, what, condition, deadline=60):
-    end = time.monotonic() + deadline
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"{cluster.tag}: no {what}\n{cluster.story()}")
-        time.sleep(0.01)  # between two looks
 
 
 CASES = (slow_resolver, slow_resolver_etcd, all_at_once_gloo, v6_only, v6_link_local, v6_musterd, v6_static, v6_etcd, dual_stack,
