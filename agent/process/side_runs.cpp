@@ -98,9 +98,9 @@ SideRuns::~SideRuns() {
     drop_all();
 }
 
-void SideRuns::start(std::vector<std::string> words, Duration limit, Done done) {
+void SideRuns::start(std::vector<std::string> words, Duration limit, Done done, std::string_view input) {
     std::erase_if(runs_, [](const auto& run) { return run.expired(); });
-    auto started = start_side_process(std::move(words), {});
+    auto started = start_side_process(std::move(words), {}, input);
     if (!started) {
         asio::post(loop_, [done = std::move(done), text = cat("note ", started.error().context, '\n')] { done(text); });
         return;

@@ -147,7 +147,7 @@ void open_log(const LaunchConfig& config, const Environment& environment) {
 /// What a change of the configuration or of the unit alone can help; takes the unit's place.
 Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config) {
     const bool has_other_nodes = config.nodes_max > 1 || config.spares > 0;
-    if (config.key.empty() && has_other_nodes && config.wire_security == "encrypt") {
+    if (config.key.empty() && !config.awaits_key && has_other_nodes && config.wire_security == "encrypt") {
         return Error{Errc::invalid_argument,
                      "--wire-security encrypt needs a key that all nodes of the job have: run `muster key` on a shared "
                      "home directory, or set MUSTER_SECRET_FILE or MUSTER_KEY on every node"};
