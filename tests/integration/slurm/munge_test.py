@@ -43,7 +43,7 @@ http.server.HTTPServer(("", port), Handler).serve_forever()
 class Munge(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="muster-munge-")
+        cls.folder = tempfile.TemporaryDirectory(prefix="muster-key-")
         cls.addClassCleanup(cls.folder.cleanup)
         cls.slurm = cluster.Cluster(cls.folder.name, nodes=2, slurmd_timeout=10)
         cls.slurm.__enter__()
