@@ -193,7 +193,7 @@ void AgentChannel::Body::answer(const std::shared_ptr<Newcomer>& newcomer) {
     const auto* hello = message ? std::get_if<local::Hello>(&*message) : nullptr;
     if (!is_known(ask != nullptr ? ask->token : hello != nullptr ? hello->token : std::string())) return;
     if (ask != nullptr) return give_key(socket);
-    seat(*newcomer, *hello);
+    if (hello != nullptr) seat(*newcomer, *hello);
 }
 
 /// One worker, one connection: a second one (a forked data loader) is closed at once.

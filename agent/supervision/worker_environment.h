@@ -10,7 +10,8 @@
 //   MUSTER_SNAPSHOTS      how many snapshots the channel will offer, which a worker in this place has given; else not
 //                         set
 //   MUSTER_AGENT_SOCKET   the agent-worker channel (rendezvous/wire/local), where there is one
-//   MUSTER_AGENT_TOKEN    what a worker shows on the channel before it is heard, where there is one. A worker's children
+//   MUSTER_AGENT_TOKEN    what a worker shows on the channel before it is heard, where there is one. A worker's
+//   children
 //                         get it too: one of them may be the program that uses the channel
 //   MUSTER_STORE_ADDR     the address of the round's store, where MASTER_ADDR is this node's relay; else not set
 //   MUSTER_STARTED_AGAIN  how often this worker was started again in this round (--on-worker-failure=keep); else not

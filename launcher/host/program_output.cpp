@@ -18,7 +18,8 @@ std::optional<std::string> program_output(std::vector<std::string> words, Durati
     boost::asio::io_context loop{1};
     agent::SideRuns runs(loop);
     std::optional<std::string> said;
-    runs.start(std::move(words), limit, [&said](std::string text) { said = std::move(text); }, input);
+    runs.start(
+        std::move(words), limit, [&said](std::string text) { said = std::move(text); }, input);
     while (!said && !is_stopping()) loop.run_one_for(output_check_interval);
     return said;
 }

@@ -42,7 +42,8 @@ constexpr std::size_t under_way_max = 4;  // munge programs at one time
 constexpr std::size_t waiting_max = 4096;
 
 /// The program itself reads the text from stdin: nothing secret is in arguments.
-constexpr const char* encode = "command -v munge >/dev/null || { echo none; exit; }; exec munge --restrict-uid=\"$0\" 2>&1";
+constexpr const char* encode =
+    "command -v munge >/dev/null || { echo none; exit; }; exec munge --restrict-uid=\"$0\" 2>&1";
 constexpr const char* decode =
     "command -v unmunge >/dev/null || { echo none; exit; }; exec unmunge --numeric --keys=\"$0\" 2>&1";
 
@@ -167,12 +168,12 @@ std::optional<NotLaunched> take_launch_key(LaunchConfig& config, const Environme
         const auto waited = Clock::now() - begun;
         const auto why = last.empty() ? std::string("it does not answer") : last;
         if (waited >= config.join_timeout)
-            return NotLaunched{exit_codes::retry, cat("no key of this job from its first node, ",
-                                                      describe(config.endpoint), ", within ",
-                                                      muster::describe(config.join_timeout), ": ", why)};
+            return NotLaunched{exit_codes::retry,
+                               cat("no key of this job from its first node, ", describe(config.endpoint), ", within ",
+                                   muster::describe(config.join_timeout), ": ", why)};
         if (waited >= told_after && !std::exchange(is_told, true))
-            print_notice(cat("muster: waiting for the key of this job from its first node, ",
-                             describe(config.endpoint), ": ", why, "\n"));
+            print_notice(cat("muster: waiting for the key of this job from its first node, ", describe(config.endpoint),
+                             ": ", why, "\n"));
         std::this_thread::sleep_for(retry_interval);
     }
     use_key(config, rendezvous::job_key_text(rendezvous::random_nonce()));

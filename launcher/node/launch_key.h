@@ -1,5 +1,5 @@
-// The key of a launch in a step of Slurm's whose nodes find none: the first node makes it, and gives it to the others in
-// munge credentials over the port of the rendezvous (OPERATING.md, Sources of the secret).
+// The key of a launch in a step of Slurm's whose nodes find none: the first node makes it, and gives it to the others
+// in munge credentials over the port of the rendezvous (OPERATING.md, Sources of the secret).
 #pragma once
 
 #include <sys/types.h>
@@ -27,8 +27,7 @@ namespace muster::launcher {
 /// the first node answers, for at most config.join_timeout, or until `is_stopping`, polled every 20 ms; then the key is
 /// one that nobody else has.
 std::optional<NotLaunched> agree_on_key(LaunchConfig& config, const Environment& environment,
-                                        const std::vector<Endpoint>& daemons,
-                                        const std::function<bool()>& is_stopping);
+                                        const std::vector<Endpoint>& daemons, const std::function<bool()>& is_stopping);
 
 /// Gives the key of this node's job to the nodes of the step that ask for it. On `loop`'s thread.
 class KeyGiver {

@@ -290,10 +290,8 @@ class NodeRun::Body {
             std::erase(daemons, *daemon);
             daemons.insert(daemons.begin(), *daemon);
         }
-        return write_death_notice({.daemons = std::move(daemons),
-                                   .hello = std::move(hello),
-                                   .why = "its agent died",
-                                   .key = config_.key});
+        return write_death_notice(
+            {.daemons = std::move(daemons), .hello = std::move(hello), .why = "its agent died", .key = config_.key});
     }
 
     void on_forgotten(const std::string& job) {

@@ -98,7 +98,11 @@ bool is_munge_nonce(std::string_view text) {
 std::string munge_key_text(const MungeKeyTerms& terms, std::string_view key) {
     std::string text;
     const std::array<std::string_view, line_names.size()> values{text_version, terms.step, terms.job, terms.nonce, key};
-    for (std::size_t i = 0; i < line_names.size(); ++i) text += cat(line_names[i], ' ', values[i], '\n');
+    std::size_t size = 0;
+    for (std::size_t i = 0; i < line_names.size(); ++i) size += line_names[i].size() + values[i].size() + 2;
+    text.reserve(size);  // in one piece, which the caller can wipe
+    for (std::size_t i = 0; i < line_names.size(); ++i)
+        text.append(line_names[i]).append(" ").append(values[i]).append("\n");
     return text;
 }
 

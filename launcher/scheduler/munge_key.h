@@ -1,4 +1,5 @@
-// The key of a launch inside a munge credential: what the first node's muster puts in, and what the others accept. Pure.
+// The key of a launch inside a munge credential: what the first node's muster puts in, and what the others accept.
+// Pure.
 //
 // munged of one cluster share a key of their own, and say of a credential which user made it. A credential that is
 // restricted to a user can be decoded only as that user, on each host once, and within 300 s.
@@ -28,8 +29,8 @@ std::string munge_key_text(const MungeKeyTerms& terms, std::string_view key);
 /// The keys of unmunge's metadata that munged_key reads.
 inline constexpr std::string_view unmunge_keys = "STATUS,UID,UID_RESTRICTION";
 
-/// The key in what `unmunge --numeric` with unmunge_keys has printed, if the user `uid` made it for that user alone, and
-/// for these terms. Errors are sentences: unreachable and timed_out where waiting helps (munged is not running, the
+/// The key in what `unmunge --numeric` with unmunge_keys has printed, if the user `uid` made it for that user alone,
+/// and for these terms. Errors are sentences: unreachable and timed_out where waiting helps (munged is not running, the
 /// clocks differ), not_found without the program, permission_denied otherwise.
 Result<std::string> munged_key(std::string_view printed, const MungeKeyTerms& terms, std::uint32_t uid);
 

@@ -20,8 +20,8 @@ class HttpDialect final : public Dialect {
     using Pages = std::function<std::optional<HttpPage>(std::string_view path)>;
 
     /// False: it has no such page. Else `answer` is called once, on the loop's thread, at any time.
-    using LatePages = std::function<bool(std::string_view target, const std::string& source,
-                                         std::function<void(HttpPage)> answer)>;
+    using LatePages =
+        std::function<bool(std::string_view target, const std::string& source, std::function<void(HttpPage)> answer)>;
 
     struct Access {
         std::vector<std::string> names;  ///< of this daemon, beside its addresses and localhost

@@ -103,9 +103,9 @@ void ProgressReporter::connect() {
     if (!reached) return;
     own_ = std::move(*reached);
     const char* const token = ::getenv("MUSTER_AGENT_TOKEN");
-    (void)send_datagram(own_.get(), local::encode(local::Hello{.pid = ::getpid(),
-                                                               .runtime = "muster's words alone",
-                                                               .token = token == nullptr ? "" : token}));
+    (void)send_datagram(
+        own_.get(), local::encode(local::Hello{
+                        .pid = ::getpid(), .runtime = "muster's words alone", .token = token == nullptr ? "" : token}));
 }
 
 }  // namespace runtime

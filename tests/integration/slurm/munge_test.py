@@ -86,6 +86,18 @@ class Munge(unittest.TestCase):
         self.check_formed(self.step("--no-python", "sh", "-c", SAY))
         self.assertEqual(self.keys(), ["n1/.muster/key"])
 
+    def test_a_first_node_that_comes_late_is_waited_for(self):
+        done = self.step("--no-python", "sh", "-c", SAY, before="[ $SLURM_NODEID = 1 ] || sleep 12")
+        self.check_formed(done)
+        self.assertRegex(done.stderr, "waiting for the key of this job from its first node, n1:.*: it does not answer")
+
+    def test_a_named_endpoint_whose_host_is_told(self):
+        done = self.step("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=n1:29555", "--rdzv-id=mine", "--no-python", "sh", "-c",
+                         SAY, before="export MUSTER_RDZV_CONF=is_host=$((1 - SLURM_NODEID))")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(re.findall(r"rank (\d) of 2", done.stdout)), ["0", "1"], done.stderr)
+        self.assertEqual(self.keys(), [])
+
     def test_encrypted_ranks_need_no_key_of_the_user(self):
         done = self.step("--wire-security=encrypt", "--no-python", BUILD / "bin/digits_trainer", "--data",
                          pathlib.Path(__file__).resolve().parents[3] / "worker_runtime/examples/data/digits.csv", "--epochs", "1")

@@ -249,16 +249,16 @@ TEST_CASE("the key of the ranks is given for the token alone, beside the worker'
     CHECK(rig.run_until([&] { return rig.facts().step == 4; }));
 }
 
-TEST_CASE("a process of the same user without the token is refused, gets no snapshot, and does not keep the worker out") {
+TEST_CASE(
+    "a process of the same user without the token is refused, gets no snapshot, and does not keep the worker out") {
     ChannelRig rig;
     std::vector<MemoryHandover> snapshots(1);
     snapshots[0] = {.memory = FileDescriptor(::memfd_create("snapshot", MFD_CLOEXEC)), .size_bytes = 7, .step = 5};
     rig.channel = std::move(AgentChannel::open(rig.loop, 3, std::move(snapshots)).value());
     const auto token = rig.channel->token();
-    const local::Message firsts[] = {local::Hello{1, 43, "muster 0.1.0", ""},
-                                     local::Hello{1, 43, "muster 0.1.0", std::string(32, '0')},
-                                     local::Hello{1, 43, "muster 0.1.0", token.substr(1)}, local::Progress{1},
-                                     local::Heartbeat{}};
+    const local::Message firsts[] = {
+        local::Hello{1, 43, "muster 0.1.0", ""}, local::Hello{1, 43, "muster 0.1.0", std::string(32, '0')},
+        local::Hello{1, 43, "muster 0.1.0", token.substr(1)}, local::Progress{1}, local::Heartbeat{}};
     for (const auto& first : firsts) CHECK(rig.answer_to(first).empty());
     Worker liar(rig.channel->address());
     const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));

@@ -46,13 +46,15 @@ TEST_CASE("a program reads what it is given from stdin, and then its end") {
     SideRuns runs(loop);
     std::vector<std::string> told;
     const std::string most(side_input_bytes_max, 'x');
-    runs.start({"cat"}, 10s, [&](std::string text) { told.push_back(std::move(text)); }, most);
+    runs.start(
+        {"cat"}, 10s, [&](std::string text) { told.push_back(std::move(text)); }, most);
     loop.run_for(10s);
     loop.restart();
     runs.start({"cat"}, 10s, [&](std::string text) { told.push_back(std::move(text)); });
     loop.run_for(10s);
     loop.restart();
-    runs.start({"cat"}, 10s, [&](std::string text) { told.push_back(std::move(text)); }, most + 'y');
+    runs.start(
+        {"cat"}, 10s, [&](std::string text) { told.push_back(std::move(text)); }, most + 'y');
     loop.run_for(10s);
     REQUIRE(told.size() == 3);
     CHECK(told[0] == most);

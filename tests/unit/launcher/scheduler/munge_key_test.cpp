@@ -73,7 +73,8 @@ TEST_CASE("where waiting helps the error says so") {
     CHECK(refused(printed(terms(), 16)).code == Errc::timed_out);
     CHECK(refused("").code == Errc::timed_out);
     const std::string stopped =
-        "unmunge: Error: Failed to access \"/run/munge/munge.socket.2\": No such file or directory (Did you start munged?)\n";
+        "unmunge: Error: Failed to access \"/run/munge/munge.socket.2\": No such file or directory (Did you start "
+        "munged?)\n";
     CHECK(refused(stopped).code == Errc::unreachable);
     CHECK_THAT(refused(stopped).context, Catch::Contains("start munged"));
     CHECK(refused(std::string(no_munge_program)).code == Errc::not_found);
@@ -88,7 +89,7 @@ TEST_CASE("what munge prints is a credential, or why there is none") {
 
 TEST_CASE("a nonce has 64 hexadecimal digits") {
     CHECK(is_munge_nonce(std::string(64, 'f')));
-    for (const auto& wrong : {std::string(), std::string(63, '0'), std::string(65, '0'), std::string(64, 'g'),
-                              std::string(63, '0') + "\n"})
+    for (const auto& wrong :
+         {std::string(), std::string(63, '0'), std::string(65, '0'), std::string(64, 'g'), std::string(63, '0') + "\n"})
         CHECK_FALSE(is_munge_nonce(wrong));
 }
