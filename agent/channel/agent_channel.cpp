@@ -8,6 +8,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
+#include <deque>
 #include <map>
 #include <random>
 #include <set>
@@ -43,9 +44,9 @@ constexpr std::size_t copies_kept_in_all = 24;
 /// Between two looks at a connection that cannot be taken because descriptors have run out.
 constexpr Duration accept_pause = 200ms;
 
-/// Connections beside the worker's that may ask for the key of the ranks at one time, and how long each may take.
-constexpr std::size_t askers_max = 8;
-constexpr Duration asker_limit = 5s;
+/// Connections that have not shown the token, at one time, and how long each may take. The oldest gives way.
+constexpr std::size_t newcomers_max = 8;
+constexpr Duration newcomer_limit = 5s;
 
 /// Of one rank and one directory.
 bool alike(const MemoryHandover& a, const MemoryHandover& b) {
@@ -87,6 +88,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
 
     void wait_for_worker();
     void hang_up();
+    void close_newcomers();
     void send(const local::Message& message);
     /// What a worker that has ended had said before; its end may have been heard first.
     void read_the_rest();
@@ -94,7 +96,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     bool closed = false;
     std::string address_;
     std::string ranks_key_;
-    std::string key_token_;
+    const std::string token_ = hexadecimal(random_bytes(16));
     WorkerFacts facts_;
     std::map<local::HandoverKind, std::vector<MemoryHandover>> handovers_;  // the newest last
     asio::posix::stream_descriptor listener_;
@@ -102,16 +104,20 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     asio::steady_timer accept_timer_;
 
   private:
-    struct Asker {
-        explicit Asker(asio::io_context& loop, FileDescriptor connected)
+    /// A connection that has said nothing yet.
+    struct Newcomer {
+        explicit Newcomer(asio::io_context& loop, FileDescriptor connected)
             : socket(loop, connected.release()), timer(loop) {}
         asio::posix::stream_descriptor socket;
         asio::steady_timer timer;
     };
-    void hear_asker(FileDescriptor socket);
-    void answer(int asker);
-    /// False: what it asked with is not the token of this channel.
-    bool give_key(int socket, const local::AskRanksKey& ask);
+    void receive(FileDescriptor socket);
+    void dismiss(const std::shared_ptr<Newcomer>& newcomer);
+    void answer(const std::shared_ptr<Newcomer>& newcomer);
+    void seat(Newcomer& newcomer, const local::Hello& hello);
+    /// False: it is not the token of this channel.
+    bool is_known(const std::string& token);
+    void give_key(int socket);
 
     void accept();
     void wait_for_message();
@@ -125,7 +131,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     void offer(local::HandoverKind kind);
 
     asio::io_context& loop_;
-    std::size_t asker_count_ = 0;
+    std::deque<std::shared_ptr<Newcomer>> newcomers_;
     bool refused_ = false;  // a wrong token was logged
 };
 
@@ -149,59 +155,78 @@ void AgentChannel::Body::accept() {
             if (!failure && !self->closed) self->wait_for_worker();
         });
     }
-    // Its end may lie in the queue still.
-    if (socket.valid() && worker_.is_open()) read_some();
-    // Strangers get nothing. One worker, one connection: a second one (a forked data loader) is closed at once.
-    if (!socket.valid() || !peer_is_our_user(socket.get())) return;
-    if (worker_.is_open()) return hear_asker(std::move(socket));
+    // Strangers get nothing.
+    if (socket.valid() && peer_is_our_user(socket.get())) receive(std::move(socket));
+}
+
+void AgentChannel::Body::receive(FileDescriptor socket) {
+    if (newcomers_.size() == newcomers_max) dismiss(newcomers_.front());
+    auto newcomer = std::make_shared<Newcomer>(loop_, std::move(socket));
+    newcomers_.push_back(newcomer);
+    newcomer->timer.expires_after(newcomer_limit);
+    newcomer->timer.async_wait([self = shared_from_this(), newcomer](boost::system::error_code stopped) {
+        if (!stopped) self->dismiss(newcomer);
+    });
+    newcomer->socket.async_wait(asio::posix::stream_descriptor::wait_read,
+                                [self = shared_from_this(), newcomer](boost::system::error_code failure) {
+                                    if (failure || self->closed || !newcomer->socket.is_open()) return;
+                                    self->answer(newcomer);
+                                    self->dismiss(newcomer);
+                                });
+}
+
+void AgentChannel::Body::dismiss(const std::shared_ptr<Newcomer>& newcomer) {
+    const auto kept = newcomer;  // the caller's may be an element of the list
+    std::erase(newcomers_, kept);
+    kept->timer.cancel();
+    boost::system::error_code ignored;
+    kept->socket.close(ignored);
+}
+
+void AgentChannel::Body::answer(const std::shared_ptr<Newcomer>& newcomer) {
+    const int socket = newcomer->socket.native_handle();
+    const auto datagram = receive_datagram(socket, local::datagram_bytes_max, 1);
+    if (!datagram || datagram->bytes.empty()) return;
+    const auto message = datagram->cut ? Result<local::Message>(Error{Errc::bad_frame, "too long"})
+                                       : local::decode(datagram->bytes, local::Sender::worker);
+    const auto* ask = message ? std::get_if<local::AskRanksKey>(&*message) : nullptr;
+    const auto* hello = message ? std::get_if<local::Hello>(&*message) : nullptr;
+    if (!is_known(ask != nullptr ? ask->token : hello != nullptr ? hello->token : std::string())) return;
+    if (ask != nullptr) return give_key(socket);
+    if (hello != nullptr) seat(*newcomer, *hello);
+}
+
+/// One worker, one connection: a second one (a forked data loader) is closed at once.
+void AgentChannel::Body::seat(Newcomer& newcomer, const local::Hello& hello) {
+    if (worker_.is_open()) read_some();  // the end of the one before may lie in the queue still
+    if (worker_.is_open()) return;
+    FileDescriptor socket(newcomer.socket.release());
     boost::system::error_code failure;
     worker_.assign(socket.get(), failure);
     if (failure) return;
     static_cast<void>(socket.release());
     facts_ = {};
     facts_.connected = true;
-    wait_for_message();
+    note(hello);
+    offer(local::HandoverKind::snapshot);
+    offer(local::HandoverKind::copy);
+    read();
 }
 
-void AgentChannel::Body::hear_asker(FileDescriptor socket) {
-    if (ranks_key_.empty() || asker_count_ == askers_max) return;
-    auto asker = std::make_shared<Asker>(loop_, std::move(socket));
-    ++asker_count_;
-    asker->timer.expires_after(asker_limit);
-    asker->timer.async_wait([asker](boost::system::error_code stopped) {
-        boost::system::error_code ignored;
-        if (!stopped) asker->socket.close(ignored);
-    });
-    asker->socket.async_wait(asio::posix::stream_descriptor::wait_read,
-                             [self = shared_from_this(), asker](boost::system::error_code failure) {
-                                 --self->asker_count_;
-                                 asker->timer.cancel();
-                                 if (!failure && !self->closed) self->answer(asker->socket.native_handle());
-                                 boost::system::error_code ignored;
-                                 asker->socket.close(ignored);
-                             });
+bool AgentChannel::Body::is_known(const std::string& token) {
+    if (same_digest(token, token_)) return true;
+    // Once: it may ask for ever.
+    if (!std::exchange(refused_, true))
+        log(LogLevel::warning, "a process of this user connected to ", address_,
+            " without the token of its worker, and was refused; if it is the worker's own program, start it with "
+            "MUSTER_AGENT_TOKEN as the worker has it");
+    return false;
 }
 
-void AgentChannel::Body::answer(int asker) {
-    const auto datagram = receive_datagram(asker, local::datagram_bytes_max, 1);
-    if (!datagram || datagram->cut) return;
-    const auto message = local::decode(datagram->bytes, local::Sender::worker);
-    if (message.has_error()) return;
-    if (const auto* ask = std::get_if<local::AskRanksKey>(&*message)) give_key(asker, *ask);
-}
-
-bool AgentChannel::Body::give_key(int socket, const local::AskRanksKey& ask) {
-    if (!same_digest(ask.token, key_token_)) {
-        // Once: it may ask for ever.
-        if (!std::exchange(refused_, true))
-            log(LogLevel::warning, "a process of this user asked at ", address_,
-                " for the key of the ranks without the token of its worker, and got none; if it is the worker's own "
-                "program, start it with MUSTER_AGENT_TOKEN as the worker has it");
-        return false;
-    }
+void AgentChannel::Body::give_key(int socket) {
+    if (ranks_key_.empty()) return;
     if (send_datagram(socket, local::encode(local::RanksKey{ranks_key_})) != 0)
         log(LogLevel::info, "the key of the ranks did not reach the worker at ", address_);
-    return true;
 }
 
 void AgentChannel::Body::wait_for_message() {
@@ -217,6 +242,10 @@ void AgentChannel::Body::read() {
 }
 
 void AgentChannel::Body::read_the_rest() {
+    for (const auto& newcomer : std::deque(newcomers_)) {
+        answer(newcomer);
+        dismiss(newcomer);
+    }
     if (worker_.is_open()) read_some();
 }
 
@@ -241,14 +270,10 @@ bool AgentChannel::Body::take(Datagram datagram) {
         if (datagram.descriptors.empty()) return false;
         keep(*give, std::move(datagram.descriptors.front()));
     }
-    if (const auto* ask = std::get_if<local::AskRanksKey>(&message.value())) {
-        if (!give_key(worker_.native_handle(), *ask)) hang_up();
-        return true;
-    }
-    if (std::holds_alternative<local::Hello>(message.value())) {
-        offer(local::HandoverKind::snapshot);
-        offer(local::HandoverKind::copy);
-    }
+    // Both come first, on connections of their own.
+    if (std::holds_alternative<local::AskRanksKey>(message.value()) ||
+        std::holds_alternative<local::Hello>(message.value()))
+        return false;
     note(message.value());
     return true;
 }
@@ -306,6 +331,10 @@ void AgentChannel::Body::note(const local::Message& message) {
         ++facts_.heartbeats;
 }
 
+void AgentChannel::Body::close_newcomers() {
+    while (!newcomers_.empty()) dismiss(newcomers_.front());
+}
+
 void AgentChannel::Body::hang_up() {
     boost::system::error_code ignored;
     worker_.close(ignored);
@@ -342,17 +371,17 @@ AgentChannel::~AgentChannel() {
     boost::system::error_code ignored;
     body_->listener_.close(ignored);
     body_->accept_timer_.cancel();
+    body_->close_newcomers();
     body_->hang_up();
     body_->handovers_.clear();
 }
 
 void AgentChannel::set_ranks_key(std::string key) {
     body_->ranks_key_ = std::move(key);
-    if (!body_->ranks_key_.empty()) body_->key_token_ = hexadecimal(random_bytes(16));
 }
 
-const std::string& AgentChannel::key_token() const {
-    return body_->key_token_;
+const std::string& AgentChannel::token() const {
+    return body_->token_;
 }
 
 const std::string& AgentChannel::address() const {

@@ -56,12 +56,12 @@ class AgentChannel {
     AgentChannel(const AgentChannel&) = delete;
     AgentChannel& operator=(const AgentChannel&) = delete;
 
-    /// Given from now on to each connection that asks with key_token(), also to one beside the worker's: a worker's
-    /// child may be the program that needs it. 32 bytes.
+    /// Given from now on to each connection that asks with token(), also to one beside the worker's: a worker's child
+    /// may be the program that needs it. 32 bytes.
     void set_ranks_key(std::string key);
-    /// For MUSTER_AGENT_TOKEN: other processes of the user see address() in /proc/net/unix, and not this. Empty without
-    /// a key.
-    [[nodiscard]] const std::string& key_token() const;
+    /// For MUSTER_AGENT_TOKEN: other processes of the user see address() in /proc/net/unix, and not this. Who does not
+    /// say it first is not heard, and gets nothing.
+    [[nodiscard]] const std::string& token() const;
 
     /// For MUSTER_AGENT_SOCKET: "@" stands for the zero byte of an abstract address.
     [[nodiscard]] const std::string& address() const;

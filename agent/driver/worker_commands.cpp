@@ -67,7 +67,7 @@ Result<WorkerCommand> WorkerCommands::make_one(std::uint32_t local_rank, std::ui
                                           {.error_file = logs.error_file,
                                            .agent_socket = std::move(agent_socket),
                                            .has_ranks_key = !ranks_key_.empty(),
-                                           .agent_token = channel ? channel->key_token() : "",
+                                           .agent_token = channel ? channel->token() : "",
                                            .snapshot_count = snapshot_count,
                                            .torch_hook = torch_.directory(),
                                            .torch_socket = torch_.socket(local_rank),

@@ -40,6 +40,19 @@ struct SpawnTerms {
     SpawnTerms& operator=(const SpawnTerms&) = delete;
 };
 
+/// The read end of a pipe that holds `input` and ends behind it.
+Result<FileDescriptor> filled_pipe(std::string_view input, std::string_view reader) {
+    if (input.size() > side_input_bytes_max)
+        return Error{Errc::limit_exceeded, cat("the input of ", reader, " has ", input.size(), " bytes")};
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return error_from_errno(errno, cat("make a pipe for ", reader));
+    FileDescriptor read_end(ends[0]);
+    const FileDescriptor write_end(ends[1]);
+    if (::write(write_end.get(), input.data(), input.size()) != static_cast<ssize_t>(input.size()))
+        return error_from_errno(errno, cat("write to the pipe of ", reader));
+    return read_end;
+}
+
 }  // namespace
 
 std::string side_program(const std::string& name) {
@@ -53,7 +66,8 @@ std::string side_program(const std::string& name) {
     return name;
 }
 
-Result<SideProcess> start_side_process(std::vector<std::string> words, const std::vector<int>& inherited) {
+Result<SideProcess> start_side_process(std::vector<std::string> words, const std::vector<int>& inherited,
+                                       std::string_view input) {
     const auto name = std::string(base_name(words[0]));
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return error_from_errno(errno, cat("make a pipe for ", name));
@@ -61,8 +75,13 @@ Result<SideProcess> start_side_process(std::vector<std::string> words, const std
     child.output = FileDescriptor(ends[0]);
     const FileDescriptor childs_end(ends[1]);
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    const auto in = input.empty() ? Result<FileDescriptor>(FileDescriptor()) : filled_pipe(input, name);
+    if (!in) return in.error();
     SpawnTerms terms;
-    ::posix_spawn_file_actions_addopen(&terms.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (in->valid())
+        ::posix_spawn_file_actions_adddup2(&terms.actions, in->get(), STDIN_FILENO);
+    else
+        ::posix_spawn_file_actions_addopen(&terms.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     ::posix_spawn_file_actions_adddup2(&terms.actions, childs_end.get(), STDOUT_FILENO);
     // Onto itself: that takes the close-on-exec flag away, in the child alone.
     for (const int memory : inherited) ::posix_spawn_file_actions_adddup2(&terms.actions, memory, memory);

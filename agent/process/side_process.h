@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/base/error.h"
@@ -21,8 +22,13 @@ struct SideProcess {
 /// it is installed; else the bare name, for PATH.
 std::string side_program(const std::string& name);
 
+/// What fits into a pipe that nobody reads.
+inline constexpr std::size_t side_input_bytes_max = 4096;
+
 /// In a session of its own: a terminal's Ctrl-C is not for it. `words` begins with the program, `inherited` keep their
-/// numbers in the child, and nothing else but stderr is. Whoever starts it waits for it (waitpid).
-Result<SideProcess> start_side_process(std::vector<std::string> words, const std::vector<int>& inherited);
+/// numbers in the child, `input` is all that it reads from stdin (at most side_input_bytes_max), and it has nothing
+/// else but stderr. Whoever starts it waits for it (waitpid).
+Result<SideProcess> start_side_process(std::vector<std::string> words, const std::vector<int>& inherited,
+                                       std::string_view input = {});
 
 }  // namespace muster::agent

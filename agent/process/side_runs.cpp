@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -20,6 +21,7 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr std::size_t output_bytes_max = 64 * 1024;
+constexpr std::size_t piece_bytes = 4096;
 
 }  // namespace
 
@@ -30,7 +32,9 @@ class SideRuns::Run : public std::enable_shared_from_this<Run> {
           ended_(loop, process.ended.release()),
           output_(loop, process.output.release()),
           late_(loop),
-          done_(std::move(done)) {}
+          done_(std::move(done)) {
+        text_.reserve(2 * piece_bytes);
+    }
 
     void start(Duration limit) {
         wait_for_output();
@@ -65,13 +69,15 @@ class SideRuns::Run : public std::enable_shared_from_this<Run> {
     }
     /// False at the end, or where there is more than is wanted.
     bool read() {
-        char part[4096];
         while (output_.is_open() && text_.size() < output_bytes_max) {
-            const auto size = ::read(output_.native_handle(), part, sizeof part);
+            // In place: what a program says may be a key, of which no copies shall stay behind.
+            const auto had = text_.size();
+            text_.resize(had + piece_bytes);
+            const auto size = ::read(output_.native_handle(), text_.data() + had, piece_bytes);
+            text_.resize(had + static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
             if (size < 0 && errno == EINTR) continue;
             if (size < 0) return errno == EAGAIN;
             if (size == 0) return false;
-            text_.append(part, static_cast<std::size_t>(size));
         }
         return false;
     }
@@ -98,9 +104,9 @@ SideRuns::~SideRuns() {
     drop_all();
 }
 
-void SideRuns::start(std::vector<std::string> words, Duration limit, Done done) {
+void SideRuns::start(std::vector<std::string> words, Duration limit, Done done, std::string_view input) {
     std::erase_if(runs_, [](const auto& run) { return run.expired(); });
-    auto started = start_side_process(std::move(words), {});
+    auto started = start_side_process(std::move(words), {}, input);
     if (!started) {
         asio::post(loop_, [done = std::move(done), text = cat("note ", started.error().context, '\n')] { done(text); });
         return;

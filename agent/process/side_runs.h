@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/base/time.h"
@@ -23,7 +24,8 @@ class SideRuns {
     /// What it has said on stdout when it ended or at the limit, or a line "note ..." that says why it could not be
     /// started. Comes from the loop, never from within start().
     using Done = std::function<void(std::string)>;
-    void start(std::vector<std::string> words, Duration limit, Done done);
+    /// `input` is what the program reads from stdin (start_side_process).
+    void start(std::vector<std::string> words, Duration limit, Done done, std::string_view input = {});
     /// Nobody waits any more: those that run are ended, and no Done is called.
     void drop_all();
 

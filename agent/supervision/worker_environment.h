@@ -10,8 +10,9 @@
 //   MUSTER_SNAPSHOTS      how many snapshots the channel will offer, which a worker in this place has given; else not
 //                         set
 //   MUSTER_AGENT_SOCKET   the agent-worker channel (rendezvous/wire/local), where there is one
-//   MUSTER_AGENT_TOKEN    what a worker shows on the channel to get the key of the ranks, where there is one; else not
-//                         set. A worker's children get it too: one of them may be the program that needs the key
+//   MUSTER_AGENT_TOKEN    what a worker shows on the channel before it is heard, where there is one. A worker's
+//   children
+//                         get it too: one of them may be the program that uses the channel
 //   MUSTER_STORE_ADDR     the address of the round's store, where MASTER_ADDR is this node's relay; else not set
 //   MUSTER_STARTED_AGAIN  how often this worker was started again in this round (--on-worker-failure=keep); else not
 //   set MUSTER_RANKS_SECURITY "auth" or "encrypt" (--wire-security), where the job has a key: the channel gives the
@@ -68,7 +69,7 @@ struct WorkerFiles {
     std::string error_file;          ///< Empty: none, and TORCHELASTIC_ERROR_FILE is "".
     std::string agent_socket;        ///< Empty: no channel.
     bool has_ranks_key = false;      ///< True if the workers of the round share a key.
-    std::string agent_token;         ///< What the channel gives the key for.
+    std::string agent_token;         ///< What the channel asks its worker for.
     std::size_t snapshot_count = 0;  ///< Number of snapshots that the channel offers first.
     std::string torch_hook;          ///< Appended to PYTHONPATH. Empty: no hook.
     std::string torch_socket;        ///< Socket on which the hook serves torch's debugging handlers. Empty: none.

@@ -101,6 +101,9 @@ struct LaunchConfig {
     /// The keys that this node's own daemon accepts for a job. Empty without a secret.
     std::function<std::vector<std::string>(std::string_view job)> keys;
 
+    bool awaits_key = false;       ///< `key` is known later, from munge (node/launch_key.h).
+    bool key_is_by_munge = false;  ///< This node made `key` for its launch, and other nodes get it by munge alone.
+
     // -- what runs --
     EntryKind entry = EntryKind::by_content;
     std::string script;

@@ -34,15 +34,18 @@ constexpr std::chrono::milliseconds between_tries{50};  // for the election of a
 std::string write_death_notice(const DeathNoticePlan& plan) {
     std::vector<std::string> daemons;
     for (const auto& daemon : plan.daemons) daemons.push_back(describe(daemon));
-    std::string notice = cat(join(daemons, " "), '\n');
+    std::string notice = cat(join(daemons, " "), '\n', static_cast<char>(plan.key.size()), plan.key);
     native::append_frame(notice, plan.hello);
     native::append_frame(notice, native::AgentDied{.why = plan.why});
     return notice;
 }
 
-void deliver_death_notice(std::string_view notice, Duration limit, const rendezvous::JobKey& key) {
+void deliver_death_notice(std::string_view notice, Duration limit) {
     const auto line_end = notice.find('\n');
-    if (line_end == std::string_view::npos) return;
+    if (line_end == std::string_view::npos || line_end + 1 == notice.size()) return;
+    const auto key_size = static_cast<unsigned char>(notice[line_end + 1]);
+    const rendezvous::JobKey key(notice.substr(line_end + 2, key_size));
+    if (key.size() != key_size) return;
     std::vector<SocketAddress> daemons;
     for (const auto word : split(notice.substr(0, line_end), ' ')) {
         const auto endpoint = parse_endpoint(word, 0);
@@ -52,7 +55,7 @@ void deliver_death_notice(std::string_view notice, Duration limit, const rendezv
         if (address) daemons.push_back(*address);
     }
     native::FrameReader reader(native::Sender::agent);
-    reader.append(notice.substr(line_end + 1));
+    reader.append(notice.substr(line_end + 2 + key_size));
     const auto first = reader.next();
     const auto last = reader.next();
     const auto* hello = first && first.value() ? std::get_if<native::Hello>(&*first.value()) : nullptr;

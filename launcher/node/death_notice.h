@@ -18,14 +18,16 @@ struct DeathNoticePlan {
     std::vector<Endpoint> daemons;  ///< Numeric, best first. One of several is the leader.
     native::Hello hello;            ///< The agent's Hello.
     std::string why;                ///< "its agent died (killed, or out of memory)".
+    rendezvous::JobKey key{};       ///< Here, because the guardian is forked before the key of a launch is known.
 };
 
-/// The bytes for PosixProcessHost::set_death_notice: the daemons' endpoints, and the frames Hello and AgentDied.
+/// The bytes for PosixProcessHost::set_death_notice: the daemons' endpoints, the key, and the frames Hello and
+/// AgentDied. They stay between this process and its guardian.
 std::string write_death_notice(const DeathNoticePlan& plan);
 
 /// Runs in the guardian, which has one thread. Connects to each daemon in turn and sends the frames until one accepts
 /// them, within `limit` in all. While a daemon answers NotLeader, it retries until a leader is elected. Errors are not
 /// reported, because the lease is the fallback. With a key both sides prove it, or speak TLS.
-void deliver_death_notice(std::string_view notice, Duration limit, const rendezvous::JobKey& key = {});
+void deliver_death_notice(std::string_view notice, Duration limit);
 
 }  // namespace muster::launcher

@@ -169,8 +169,7 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon_once(const LaunchConfig&
     return rendezvous::Daemon::open(loop, std::move(daemon), nullptr, std::move(first), *std::move(listeners));
 }
 
-rendezvous::DaemonConfig daemon_config(const LaunchConfig& config,
-                                       const std::function<void(const std::string& job)>& on_job_forgotten) {
+rendezvous::DaemonConfig daemon_config(const LaunchConfig& config, const DaemonCallbacks& callbacks) {
     rendezvous::DaemonConfig daemon;
     // A daemon at a known endpoint may replace the first daemon of a job whose other nodes still run a round. It waits
     // for them, except where the world is complete with this node: this node was in that round.
@@ -183,7 +182,8 @@ rendezvous::DaemonConfig daemon_config(const LaunchConfig& config,
     daemon.keys = config.keys;
     daemon.server.authentication = authentication(config);
     daemon.server.secret_seed = rendezvous::random_nonce();
-    daemon.on_job_forgotten = on_job_forgotten;
+    daemon.on_job_forgotten = callbacks.on_job_forgotten;
+    daemon.on_key_question = callbacks.on_key_question;
     return daemon;
 }
 
@@ -254,10 +254,10 @@ PortOwner port_owner(const PortQuestion& question, Instant deadline) {
 Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Hosting hosting,
                                                         const std::vector<std::string>& endpoint_addresses,
                                                         rendezvous::EventLoop& loop, const IsStopping& is_stopping,
-                                                        std::function<void(const std::string& job)> on_job_forgotten) {
+                                                        const DaemonCallbacks& callbacks) {
     const auto deadline = Clock::now() + answer_wait;
     for (;;) {
-        auto opened = open_daemon_once(config, loop, daemon_config(config, on_job_forgotten));
+        auto opened = open_daemon_once(config, loop, daemon_config(config, callbacks));
         if (opened) {
             config.endpoint.port = (*opened)->port();
             return opened;

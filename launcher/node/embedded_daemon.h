@@ -27,6 +27,12 @@ Hosting hosting(const LaunchConfig& config, const std::function<bool()>& own_hos
 /// True if a stop signal is pending: waits then return early. Polled every 20 ms.
 using IsStopping = std::function<bool()>;
 
+/// Called on the loop's thread.
+struct DaemonCallbacks {
+    std::function<void(const std::string& job)> on_job_forgotten;
+    rendezvous::KeyQuestion on_key_question;
+};
+
 /// Binds the endpoint's port on all addresses, or only on loopback (standalone, or an endpoint on loopback). Returns
 /// null without an error if another muster or musterd of this host owns the port and answers, or if `is_stopping` cut
 /// the question short: then this node is a client. The error names the port's owner if it is known. The bound port
@@ -35,7 +41,7 @@ using IsStopping = std::function<bool()>;
 Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Hosting hosting,
                                                         const std::vector<std::string>& endpoint_addresses,
                                                         rendezvous::EventLoop& loop, const IsStopping& is_stopping,
-                                                        std::function<void(const std::string& job)> on_job_forgotten);
+                                                        const DaemonCallbacks& callbacks);
 
 /// What the user can do if this node must be the host (is_host=1 or a scheduler) but the port is in use. Appended to
 /// the error of open_daemon.

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/find_secret.h"
 #include "rendezvous/secret/job_key.h"
@@ -22,19 +23,6 @@ rendezvous::ValueOf without_home(const Environment& environment) {
     };
 }
 
-/// --insecure leaves ~/.muster/key aside, which is made without being asked for.
-Result<Secrets> find_or_make(const LaunchConfig& config, const Environment& environment) {
-    const auto value = config.insecure ? without_home(environment) : value_of(environment);
-    auto found = rendezvous::find_accepted_secrets(value);
-    if (!found || !found->empty() || config.insecure || !serves_other_hosts(config)) return found;
-    auto made = rendezvous::make_own_key(value);
-    if (!made)
-        return with_context(made.error(),
-                            "this job's ports accept other hosts, so its nodes need a key, and it cannot be made "
-                            "(MUSTER_KEY gives one, --insecure does without)");
-    return rendezvous::accepted_with(*std::move(made), value);
-}
-
 }  // namespace
 
 bool serves_other_hosts(const LaunchConfig& config) {
@@ -45,9 +33,39 @@ bool serves_other_hosts(const LaunchConfig& config) {
     return is_outer(config.endpoint) || std::ranges::any_of(config.more_endpoints, is_outer);
 }
 
+bool meets_in_slurm_step(const LaunchConfig& config, const Environment& environment) {
+    return config.is_host && !config.etcd && config.more_endpoints.empty() && serves_other_hosts(config) &&
+           is_slurm_task(environment);
+}
+
+void use_secrets(LaunchConfig& config, std::vector<rendezvous::Secret> secrets) {
+    config.key = rendezvous::job_key(secrets.front(), config.job);
+    config.keys = rendezvous::job_keys(std::make_shared<const Secrets>(std::move(secrets)));
+}
+
+Result<std::vector<std::string>> make_key(LaunchConfig& config, const Environment& environment) {
+    const auto value = value_of(environment);
+    auto made = rendezvous::make_own_key(value);
+    if (!made)
+        return with_context(made.error(),
+                            "this job's ports accept other hosts, so its nodes need a key, and it cannot be made "
+                            "(MUSTER_KEY gives one, --insecure does without)");
+    std::vector<std::string> news;
+    if (made->is_new)
+        news.push_back(cat("made the key of your jobs, ", made->origin,
+                           ". Nodes with the same home directory use it. For others, once each: muster key show | "
+                           "ssh NODE muster key set"));
+    auto secrets = rendezvous::accepted_with(*std::move(made), value);
+    if (!secrets) return secrets.error();
+    use_secrets(config, *std::move(secrets));
+    return news;
+}
+
+/// --insecure leaves ~/.muster/key aside, which is made without being asked for.
 Result<std::vector<std::string>> take_key(LaunchConfig& config, const Environment& environment) {
     std::vector<std::string> news;
-    auto secrets = find_or_make(config, environment);
+    auto secrets =
+        rendezvous::find_accepted_secrets(config.insecure ? without_home(environment) : value_of(environment));
     if (!secrets && !serves_other_hosts(config)) {
         auto other = rendezvous::find_accepted_secrets(without_home(environment));
         if (other) news.push_back(cat(secrets.error().context, "; this job has one node and goes on without that key"));
@@ -55,18 +73,16 @@ Result<std::vector<std::string>> take_key(LaunchConfig& config, const Environmen
     }
     if (!secrets) return secrets.error();
     if (!secrets->empty()) {
-        const auto& in_use = secrets->front();
-        if (in_use.is_new)
-            news.push_back(cat("made the key of your jobs, ", in_use.origin,
-                               ". Nodes with the same home directory use it. For others, once each: muster key show | "
-                               "ssh NODE muster key set"));
-        config.key = rendezvous::job_key(in_use, config.job);
-        config.keys = rendezvous::job_keys(std::make_shared<const Secrets>(*std::move(secrets)));
-    }
-    if (authentication(config) == "none" && serves_other_hosts(config))
+        use_secrets(config, *std::move(secrets));
+    } else if (!config.insecure && meets_in_slurm_step(config, environment)) {
+        config.awaits_key = true;
+    } else if (!config.insecure && serves_other_hosts(config)) {
+        return make_key(config, environment);
+    } else if (authentication(config) == "none" && serves_other_hosts(config)) {
         news.emplace_back(
             "--insecure: every host that reaches this node's ports can join the job, and so run programs as its user; "
             "without --insecure, a key (~/.muster/key) keeps strangers out");
+    }
     return news;
 }
 

@@ -24,6 +24,7 @@
 #include "launcher/node/embedded_daemon.h"
 #include "launcher/node/etcd_rendezvous.h"
 #include "launcher/node/job_access.h"
+#include "launcher/node/launch_key.h"
 #include "launcher/node/round_stores.h"
 #include "launcher/node/signal_reason.h"
 #include "launcher/report/exit_code.h"
@@ -71,6 +72,9 @@ class NodeRun::Body {
         facts_.addresses = advertised_addresses(config_, endpoint_addresses());
         facts_.network = {.own_address = [this] { return own_address(); },
                           .daemon_address = [this] { return daemon_address_; }};
+        if (auto wrong = agree_on_key(config_, environment_, endpoints_, [this] { return is_signalled(); }))
+            return *wrong;
+        key_giver_ = KeyGiver::make(io_, config_, environment_);
         if (auto wrong = config_.etcd ? meet_at_etcd() : host_daemon()) return *wrong;
         if (auto started = net_loop_.start_thread(); !started)
             return NotLaunched{exit_codes::internal, started.error().context};
@@ -243,7 +247,9 @@ class NodeRun::Body {
         asked.insert(asked.end(), facts_.addresses.begin(), facts_.addresses.end());
         auto opened = open_daemon(
             config_, choice, asked, net_loop_, [this] { return is_signalled(); },
-            [this](const std::string& job) { boost::asio::post(io_, [this, job] { on_forgotten(job); }); });
+            {.on_job_forgotten =
+                 [this](const std::string& job) { boost::asio::post(io_, [this, job] { on_forgotten(job); }); },
+             .on_key_question = key_giver_ ? key_question() : rendezvous::KeyQuestion{}});
         if (!opened) {
             const bool is_taken = choice == Hosting::told && opened.error().code == Errc::already_exists;
             return NotLaunched{
@@ -262,6 +268,18 @@ class NodeRun::Body {
         return std::nullopt;
     }
 
+    /// The daemon asks on its own loop, and hears the answer there.
+    [[nodiscard]] rendezvous::KeyQuestion key_question() {
+        return [this](const std::string& source, std::string nonce, KeyGiver::Answer answer) {
+            auto back = [this, answer = std::move(answer)](unsigned status, std::string body) {
+                net_loop_.post([answer, status, body = std::move(body)] { answer(status, body); });
+            };
+            boost::asio::post(io_, [this, source, nonce = std::move(nonce), back = std::move(back)]() mutable {
+                key_giver_->ask(source, std::move(nonce), std::move(back));
+            });
+        };
+    }
+
     /// `daemon` is the one that was reached last.
     [[nodiscard]] std::string death_notice(const std::optional<Endpoint>& daemon) const {
         native::Hello hello;
@@ -272,7 +290,8 @@ class NodeRun::Body {
             std::erase(daemons, *daemon);
             daemons.insert(daemons.begin(), *daemon);
         }
-        return write_death_notice({.daemons = std::move(daemons), .hello = std::move(hello), .why = "its agent died"});
+        return write_death_notice(
+            {.daemons = std::move(daemons), .hello = std::move(hello), .why = "its agent died", .key = config_.key});
     }
 
     void on_forgotten(const std::string& job) {
@@ -317,6 +336,7 @@ class NodeRun::Body {
     boost::asio::io_context io_{1};
     SignalReason reason_{io_, environment_};
     rendezvous::EventLoop net_loop_;
+    std::unique_ptr<KeyGiver> key_giver_;  ///< Null: this node gives no key.
     std::unique_ptr<rendezvous::Daemon> embedded_;
     std::unique_ptr<EtcdRendezvous> etcd_;
     rendezvous::Daemon* daemon_ = nullptr;  ///< This node's daemon. Null: none.
@@ -360,8 +380,8 @@ agent::GuardianConfig guardian_config(const LaunchConfig& config) {
     agent::GuardianConfig guardian;
     guardian.unfed_max = config.lease * 8 / 10;
     guardian.on_agent_death_max = 2s;
-    guardian.on_agent_death = [limit = guardian.on_agent_death_max, key = config.key](std::string_view notice) {
-        deliver_death_notice(notice, limit, key);
+    guardian.on_agent_death = [limit = guardian.on_agent_death_max](std::string_view notice) {
+        deliver_death_notice(notice, limit);
     };
     return guardian;
 }

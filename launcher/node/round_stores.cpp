@@ -20,7 +20,7 @@ RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing) : plumbi
     listen_.sources = config.allow_from;
     is_open_ = config.insecure;
     relays_ = config.store_relay;
-    has_door_ = config.store_door && !config.key.empty();
+    has_door_ = config.store_door;
 }
 
 Result<agent::RoundPorts> RoundStores::open() {

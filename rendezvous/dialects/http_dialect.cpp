@@ -16,12 +16,15 @@ class HttpDialect::HttpSession final : public Session {
     HttpSession(const HttpDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
 
     void received(std::string_view bytes, Instant now) override {
+        if (is_asked_) return;
         const std::size_t bytes_max = dialect_.station_->limits().http_request_bytes_max;
         // One more than allowed is enough to know that it is too much.
         request_.append(bytes.substr(0, bytes_max + 1 - std::min(request_.size(), bytes_max)));
         auto request = parse_http_request(request_, bytes_max);
         if (!request) return dialect_.station_->refuse(connection_, request.error().context, now);
         if (!*request) return;
+        is_asked_ = true;
+        if (dialect_.answers_late(**request, connection_)) return;
         connection_.send(http_response(dialect_.page_for(**request, connection_), (*request)->method));
         connection_.finish("answered");
     }
@@ -31,6 +34,7 @@ class HttpDialect::HttpSession final : public Session {
     const HttpDialect& dialect_;
     Connection& connection_;
     std::string request_;
+    bool is_asked_ = false;
 };
 
 std::unique_ptr<Session> HttpDialect::begin(Connection& connection, Instant) {
@@ -39,6 +43,18 @@ std::unique_ptr<Session> HttpDialect::begin(Connection& connection, Instant) {
 
 std::string HttpDialect::refusal(std::string_view why) const {
     return http_response({.status = 403, .body = std::string(why) + "\n"}, "GET");
+}
+
+bool HttpDialect::answers_late(const HttpRequest& request, const Connection& connection) const {
+    if (!late_ || request.method != "GET" || !is_own_host(request.host, access_.names)) return false;
+    return late_(request.target, connection.peer(),
+                 [self = std::weak_ptr(self_), id = connection.id()](const HttpPage& page) {
+                     const auto dialect = self.lock();
+                     auto* const asker = dialect ? (*dialect)->station_->find(id) : nullptr;
+                     if (asker == nullptr || asker->closing()) return;
+                     asker->send(http_response(page, "GET"));
+                     asker->finish("answered");
+                 });
 }
 
 HttpPage HttpDialect::page_for(const HttpRequest& request, const Connection& connection) const {

@@ -19,13 +19,18 @@ class HttpDialect final : public Dialect {
     /// The page at a path (without its query), or nothing: 404.
     using Pages = std::function<std::optional<HttpPage>(std::string_view path)>;
 
+    /// False: it has no such page. Else `answer` is called once, on the loop's thread, at any time.
+    using LatePages =
+        std::function<bool(std::string_view target, const std::string& source, std::function<void(HttpPage)> answer)>;
+
     struct Access {
         std::vector<std::string> names;  ///< of this daemon, beside its addresses and localhost
         using Tokens = std::function<std::vector<std::string>()>;
         Tokens tokens;  ///< one is asked of requests from other hosts for all but /healthz; empty: none is asked
     };
 
-    HttpDialect(Pages pages, Access access) : pages_(std::move(pages)), access_(std::move(access)) {}
+    HttpDialect(Pages pages, Access access, LatePages late = {})
+        : pages_(std::move(pages)), access_(std::move(access)), late_(std::move(late)) {}
 
     void attach(Station& station) { station_ = &station; }
     [[nodiscard]] std::string_view name() const override { return "http"; }
@@ -37,9 +42,14 @@ class HttpDialect final : public Dialect {
 
     [[nodiscard]] HttpPage page_for(const HttpRequest& request, const Connection& connection) const;
 
+    [[nodiscard]] bool answers_late(const HttpRequest& request, const Connection& connection) const;
+
     Pages pages_;
     const Access access_;
+    LatePages late_;
     Station* station_ = nullptr;
+    /// Held weakly by answers that are still to come.
+    const std::shared_ptr<const HttpDialect*> self_ = std::make_shared<const HttpDialect*>(this);
 };
 
 }  // namespace muster::rendezvous

@@ -42,6 +42,20 @@ std::vector<std::string> status_tokens(const JobKeys& keys) {
     return tokens;
 }
 
+HttpDialect::LatePages key_pages(KeyQuestion question) {
+    if (!question) return {};
+    return [question = std::move(question)](std::string_view target, const std::string& source,
+                                            std::function<void(HttpPage)> answer) {
+        constexpr std::string_view asked = "/key?nonce=";
+        if (!target.starts_with(asked)) return false;
+        question(source, std::string(target.substr(asked.size())),
+                 [answer = std::move(answer)](unsigned status, std::string body) {
+                     answer({.status = status, .body = std::move(body)});
+                 });
+        return true;
+    };
+}
+
 /// With this host's name, in full and its first part.
 std::vector<std::string> own_names(std::vector<std::string> names) {
     std::array<char, 256> host{};
@@ -80,7 +94,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
           pages_([this](std::string_view path) { return page(path); },
                  {.names = own_names(std::move(config.status_hosts)),
                   .tokens = config.keys ? [keys = config.keys] { return status_tokens(keys); }
-                                        : HttpDialect::Access::Tokens{}}),
+                                        : HttpDialect::Access::Tokens{}},
+                 key_pages(std::move(config.on_key_question))),
           sources_(config.listen.sources),
           endpoint_{.host = listener->address(), .port = listener->port()},
           station_(loop, std::move(listener),

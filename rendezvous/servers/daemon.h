@@ -26,6 +26,11 @@
 
 namespace muster::rendezvous {
 
+/// GET /key?nonce=NONCE of a peer at the address `source`. `answer` is called once, on the loop's thread, with HTTP's
+/// status and the body.
+using KeyQuestion = std::function<void(const std::string& source, std::string nonce,
+                                       std::function<void(unsigned status, std::string body)> answer)>;
+
 struct DaemonConfig {
     ListenConfig listen{.address = {}, .ports = {29400, 29400}};
     ServerConfig server;  ///< `secret` follows from `keys`
@@ -38,6 +43,8 @@ struct DaemonConfig {
     /// A job is over, and every agent has acknowledged it or ServerConfig::end_linger has passed: an embedded daemon
     /// may stop.
     std::function<void(const std::string& job)> on_job_forgotten;
+    /// How nodes without a key get one from this daemon's launcher. Empty: they do not, and the answer is 404.
+    KeyQuestion on_key_question;
     /// With shared state: this daemon became the leader, or another one did. `leader` is the address for agents; empty:
     /// unknown.
     std::function<void()> on_leading;

@@ -83,12 +83,12 @@ Result<std::string> AgentLink::receive_ranks_key(const std::string& address, con
     }
 }
 
-Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address, std::shared_ptr<FdWatch> watch,
-                                                      Heard heard) {
+Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address, const std::string& token,
+                                                      std::shared_ptr<FdWatch> watch, Heard heard) {
     auto reached = reach(address);
     if (!reached) return reached.error();
     std::unique_ptr<AgentLink> link(new AgentLink(std::move(*reached), std::move(watch), std::move(heard)));
-    link->send(local::Hello{.pid = ::getpid(), .runtime = "muster runtime"});
+    link->send(local::Hello{.pid = ::getpid(), .runtime = "muster runtime", .token = token});
     auto watched = link->watch_->add(link->socket_, [body = link.get()] { return body->take_all(); });
     if (!watched) return watched.error();
     link->watched_ = *watched;

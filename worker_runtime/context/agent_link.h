@@ -30,8 +30,8 @@ class AgentLink {
                                                  Instant deadline);
 
     /// `heard` receives the agent's messages in the watch's thread. unreachable: no process listens at `address`.
-    static Result<std::unique_ptr<AgentLink>> connect(const std::string& address, std::shared_ptr<FdWatch> watch,
-                                                      Heard heard);
+    static Result<std::unique_ptr<AgentLink>> connect(const std::string& address, const std::string& token,
+                                                      std::shared_ptr<FdWatch> watch, Heard heard);
     ~AgentLink();
     AgentLink(const AgentLink&) = delete;
     AgentLink& operator=(const AgentLink&) = delete;

@@ -308,7 +308,7 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
     std::size_t offers = 0;
     (void)parse_number(variable("MUSTER_SNAPSHOTS").value_or(std::string()), offers);
     snapshots = std::make_shared<AgentSnapshots>(offers);
-    auto link = AgentLink::connect(environment.agent_socket, std::move(watch),
+    auto link = AgentLink::connect(environment.agent_socket, environment.agent_token, std::move(watch),
                                    [this](const local::Message& message, FileDescriptor beside) {
                                        if (const auto* ended = std::get_if<local::RoundEnded>(&message)) {
                                            const int stop = notices->end_round();

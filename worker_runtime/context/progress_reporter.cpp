@@ -102,7 +102,10 @@ void ProgressReporter::connect() {
     auto reached = AgentLink::reach(address);
     if (!reached) return;
     own_ = std::move(*reached);
-    (void)send_datagram(own_.get(), local::encode(local::Hello{.pid = ::getpid(), .runtime = "muster's words alone"}));
+    const char* const token = ::getenv("MUSTER_AGENT_TOKEN");
+    (void)send_datagram(
+        own_.get(), local::encode(local::Hello{
+                        .pid = ::getpid(), .runtime = "muster's words alone", .token = token == nullptr ? "" : token}));
 }
 
 }  // namespace runtime

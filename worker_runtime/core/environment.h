@@ -24,7 +24,7 @@ struct Environment {
     bool store_is_served = true;  ///< True if the launcher serves the store. If not, rank 0 would have to.
     int preemption_signal = 0;    ///< the launcher's, by which it and the scheduler give notice; 0: none
     std::string agent_socket;     ///< empty: no agent that speaks muster's channel
-    std::string agent_token;      ///< what that agent gives the key of the ranks for
+    std::string agent_token;      ///< what that agent asks for before it hears this worker
     std::string ranks_security;   ///< "auth" or "encrypt" if the agent's channel gives the ranks' key; else empty
 };
 

@@ -37,6 +37,7 @@ struct Encoder {
         out.number(m.version);
         out.number(m.pid);
         put_text(out, m.runtime, name_bytes_max);
+        put_text(out, m.token, name_bytes_max);
     }
     void operator()(const Progress& m) const {
         put(out, Type::progress);
@@ -92,6 +93,7 @@ Hello take_hello(ByteReader& in) {
     m.version = in.number<std::uint32_t>();
     m.pid = in.number<std::int32_t>();
     m.runtime = take_text(in, name_bytes_max);
+    m.token = take_text(in, name_bytes_max);
     return m;
 }
 

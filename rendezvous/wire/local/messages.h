@@ -15,11 +15,12 @@ inline constexpr std::uint32_t protocol_version = 1;
 
 // ---- worker -> agent ----
 
-/// The worker's first message.
+/// The worker's first message. Who says nothing, or anything else but AskRanksKey first, is no worker.
 struct Hello {
     std::uint32_t version = protocol_version;
     std::int32_t pid = 0;
     std::string runtime;  ///< The sender, for messages: "muster 0.1.0".
+    std::string token;    ///< MUSTER_AGENT_TOKEN. Without the right one the agent closes the connection.
     friend bool operator==(const Hello&, const Hello&) = default;
 };
 

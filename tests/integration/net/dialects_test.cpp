@@ -1,5 +1,8 @@
 // One port, three dialects; addresses and ports.
 #include <algorithm>
+#include <mutex>
+#include <thread>
+#include <vector>
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/sockets/own_addresses.h"
@@ -88,6 +91,66 @@ TEST_CASE("the status pages exist, others do not, and only GET is answered") {
     const auto socket = running.connect();
     socket.send("DELETE /status HTTP/1.1\r\n\r\n");
     CHECK(socket.receive(12) == "HTTP/1.1 405");
+}
+
+TEST_CASE(
+    "a question for the key is answered when its answer is there, and not once its asker or the daemon has gone") {
+    using Answer = std::function<void(unsigned status, std::string body)>;
+    std::mutex mutex;
+    std::vector<std::pair<std::string, Answer>> asked;
+    const auto asked_count = [&] {
+        const std::lock_guard lock(mutex);
+        return asked.size();
+    };
+    const auto until_asked = [&](std::size_t count) {
+        const auto end = std::chrono::steady_clock::now() + 10s;
+        while (asked_count() < count && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+        REQUIRE(asked_count() == count);
+    };
+    DaemonConfig config;
+    config.listen.ports = {0, 0};
+    config.on_key_question = [&](const std::string& source, std::string nonce, Answer answer) {
+        CHECK(source == "127.0.0.1");
+        const std::lock_guard lock(mutex);
+        asked.emplace_back(std::move(nonce), std::move(answer));
+    };
+    EventLoop loop;
+    auto daemon = Daemon::open(loop, std::move(config));
+    REQUIRE(daemon.has_value());
+    REQUIRE(loop.start_thread().has_value());
+    const auto ask = [&](const std::string& request) {
+        PlainSocket socket("127.0.0.1", (*daemon)->port());
+        REQUIRE(socket.connected());
+        socket.send(request);
+        return socket;
+    };
+    bool closed = false;
+    {
+        const auto served = ask("GET /key?nonce=n1 HTTP/1.0\r\n\r\nmore that nobody reads");
+        until_asked(1);
+        CHECK(asked[0].first == "n1");
+        loop.invoke([&] { asked[0].second(200, "MUNGE:1"); });
+        CHECK(served.receive_all(closed).ends_with("\r\n\r\nMUNGE:1"));
+        CHECK(closed);
+    }
+    loop.invoke([&] { asked[0].second(200, "a second time"); });
+    {
+        const auto gone = ask("GET /key?nonce=n2 HTTP/1.0\r\n\r\n");
+        until_asked(2);
+    }
+    CHECK(ask("GET /key?nonce=n3 HTTP/1.1\r\nHost: rebound.example\r\n\r\n")
+              .receive_all(closed)
+              .starts_with("HTTP/1.1 421 "));
+    CHECK(ask("POST /key?nonce=n3 HTTP/1.0\r\n\r\n").receive_all(closed).starts_with("HTTP/1.1 405 "));
+    CHECK(ask("GET /key HTTP/1.0\r\n\r\n").receive_all(closed).starts_with("HTTP/1.1 404 "));
+    loop.invoke([&] { asked[1].second(200, "to nobody"); });
+    const auto last = ask("GET /key?nonce=n4 HTTP/1.0\r\n\r\n");
+    until_asked(3);
+    daemon->reset();
+    loop.invoke([&] { asked[2].second(200, "too late"); });
+    CHECK(last.receive_all(closed).empty());
+    const RunningDaemon without;
+    CHECK(without.page("/key?nonce=n5").starts_with("There are /healthz"));
 }
 
 TEST_CASE("IPv4 and IPv6 reach the same daemon") {

@@ -130,6 +130,16 @@ class Cluster:
                     f"--socket={self.folder / 'munge.socket'}", f"--pid-file={self.folder / 'munge.pid'}",
                     f"--log-file={self.folder / 'munge.log'}", f"--seed-file={self.folder / 'munge.seed'}")
         self.until("munge's socket", (self.folder / "munge.socket").exists, 20)
+        for name in self.nodes:
+            self.link_munge(name)
+
+    def link_munge(self, name):
+        """munge and unmunge find munged on this node. /run is the node's own."""
+        self.hosts.inside(name, "sh", "-c", 'mkdir -p /run/munge && ln -sf "$0" /run/munge/munge.socket.2', self.folder / "munge.socket")
+
+    def unlink_munge(self, name):
+        """As where munged is stopped, for all but Slurm's own daemons."""
+        self.hosts.inside(name, "rm", "/run/munge/munge.socket.2")
 
     def daemon(self, name, host, *command):
         log = open(self.folder / f"{name}.out", "wb")

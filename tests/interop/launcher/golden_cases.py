@@ -111,6 +111,7 @@ DIFFERENCES = {
     "TORCHELASTIC_ERROR_FILE": ("same_layout", "random parts of the directory's name"),
     "MUSTER_ROUND": ("only_ours", "the round's number, equal on all nodes"),
     "MUSTER_AGENT_SOCKET": ("only_ours", "the agent-worker channel"),
+    "MUSTER_AGENT_TOKEN": ("only_ours", "what a worker shows on the agent-worker channel"),
 }
 
 # Command lines that must be refused: by torchrun with exit code 2 (a line of argparse) or 1 (a Python traceback); by

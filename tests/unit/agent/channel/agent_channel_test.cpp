@@ -35,6 +35,11 @@ class Worker {
         const timeval limit{.tv_sec = 10, .tv_usec = 0};  // for hear()
         REQUIRE(::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
     }
+    /// One that shows the token, as the runtime does.
+    explicit Worker(const AgentChannel& channel, const std::string& runtime = "muster 0.1.0")
+        : Worker(channel.address()) {
+        say(local::Hello{1, 42, runtime, channel.token()});
+    }
     void say(const local::Message& message) { say_bytes(local::encode(message)); }
     void say_bytes(const std::string& bytes) {
         REQUIRE(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
@@ -85,6 +90,21 @@ struct ChannelRig {
         return done();
     }
     const WorkerFacts& facts() const { return channel->facts(); }
+    /// What a connection gets next; empty: its end.
+    std::string next_for(Worker& newcomer) {
+        std::optional<std::string> heard;
+        REQUIRE(run_until([&] {
+            if (!heard) heard = newcomer.heard();
+            return heard.has_value();
+        }));
+        return *heard;
+    }
+    /// What the agent says to a connection that says this first.
+    std::string answer_to(const local::Message& first) {
+        Worker newcomer(channel->address());
+        newcomer.say(first);
+        return next_for(newcomer);
+    }
 
     boost::asio::io_context loop;
     std::unique_ptr<AgentChannel> channel;
@@ -94,8 +114,7 @@ struct ChannelRig {
 
 TEST_CASE("what a worker tells about itself is known to its agent") {
     ChannelRig rig;
-    Worker worker(rig.channel->address());
-    worker.say(local::Hello{1, 42, "muster 0.1.0"});
+    Worker worker(*rig.channel);
     worker.say(local::Progress{17});
     worker.say(local::Heartbeat{});
     worker.say(local::Heartbeat{});
@@ -110,10 +129,10 @@ TEST_CASE("what a worker tells about itself is known to its agent") {
 
 TEST_CASE("a worker's second connection counts once its first one is closed, also where it is heard of before that") {
     ChannelRig rig;
-    auto first = std::make_unique<Worker>(rig.channel->address());
+    auto first = std::make_unique<Worker>(*rig.channel);
     first->say(local::Heartbeat{});
     REQUIRE(rig.run_until([&] { return rig.facts().heartbeats == 1; }));
-    Worker second(rig.channel->address());
+    Worker second(*rig.channel);
     first.reset();
     second.say(local::Progress{1});
     REQUIRE(rig.run_until([&] { return rig.facts().step.has_value(); }));
@@ -122,7 +141,7 @@ TEST_CASE("a worker's second connection counts once its first one is closed, als
 
 TEST_CASE("a worker hears that its round is over") {
     ChannelRig rig;
-    Worker worker(rig.channel->address());
+    Worker worker(*rig.channel);
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
     rig.channel->send(local::RoundEnded{"gpu07 was lost"});
     CHECK(local::decode(worker.hear(), local::Sender::agent).value() ==
@@ -132,7 +151,7 @@ TEST_CASE("a worker hears that its round is over") {
 TEST_CASE("without a worker, and to a worker that does not listen, nothing waits") {
     ChannelRig rig;
     rig.channel->send(local::RoundEnded{"nobody hears"});
-    Worker deaf(rig.channel->address());
+    Worker deaf(*rig.channel);
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
     for (int i = 0; i < 10'000; ++i) rig.channel->send(local::RoundEnded{std::string(1000, 'x')});
     CHECK(rig.facts().connected);
@@ -141,20 +160,20 @@ TEST_CASE("without a worker, and to a worker that does not listen, nothing waits
 TEST_CASE("a worker that breaks the rules loses the channel, and may open it anew") {
     ChannelRig rig;
     for (const std::string& bytes : {std::string("\x41\0\0", 3), std::string(5000, '\x02'), std::string("\x02")}) {
-        Worker worker(rig.channel->address());
+        Worker worker(*rig.channel);
         REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
         worker.say_bytes(bytes);
         REQUIRE(rig.run_until([&] { return !rig.facts().connected; }));
         CHECK(worker.hear().empty());
     }
-    Worker better(rig.channel->address());
+    Worker better(*rig.channel);
     better.say(local::Progress{1});
     CHECK(rig.run_until([&] { return rig.facts().step == 1; }));
 }
 
 TEST_CASE("a message of a newer runtime is passed over") {
     ChannelRig rig;
-    Worker worker(rig.channel->address());
+    Worker worker(*rig.channel);
     worker.say_bytes("\x30 what is this");
     worker.say(local::Progress{2});
     CHECK(rig.run_until([&] { return rig.facts().step == 2; }));
@@ -162,9 +181,9 @@ TEST_CASE("a message of a newer runtime is passed over") {
 
 TEST_CASE("a second connection is closed and the first one stays") {
     ChannelRig rig;
-    Worker first(rig.channel->address());
+    Worker first(*rig.channel);
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
-    Worker second(rig.channel->address());
+    Worker second(*rig.channel);
     rig.run_until([&] { return rig.loop.poll() == 0; });
     CHECK(second.hear().empty());
     first.say(local::Progress{3});
@@ -173,7 +192,7 @@ TEST_CASE("a second connection is closed and the first one stays") {
 
 TEST_CASE("a worker that comes while there is no descriptor is taken in later, and the loop rests meanwhile") {
     ChannelRig rig;
-    Worker worker(rig.channel->address());
+    Worker worker(*rig.channel);
     const int highest = ::dup(0);
     ::close(highest);
     rlimit before{};
@@ -192,7 +211,7 @@ TEST_CASE("a gift outlives the worker, and the next of its kind replaces it") {
     ChannelRig rig;
     FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
     REQUIRE(::write(memory.get(), "weights", 7) == 7);
-    Worker worker(rig.channel->address());
+    Worker worker(*rig.channel);
     worker.give({local::HandoverKind::snapshot, 7}, memory.get());
     REQUIRE(rig.run_until([&] { return rig.channel->gift(local::HandoverKind::snapshot) >= 0; }));
     worker.go();
@@ -204,49 +223,63 @@ TEST_CASE("a gift outlives the worker, and the next of its kind replaces it") {
     CHECK(rig.channel->gift(local::HandoverKind::flight_record) == -1);
 }
 
-TEST_CASE("the key of the ranks is given for the token alone, also on a connection beside the worker's") {
+TEST_CASE("the key of the ranks is given for the token alone, beside the worker's connection and without one") {
     ChannelRig rig;
     const local::RanksKey given{std::string(32, 'k')};
-    CHECK(rig.channel->key_token().empty());
-    rig.channel->set_ranks_key(given.key);
-    const auto token = rig.channel->key_token();
+    const auto token = rig.channel->token();
     CHECK(token.size() == 32);
     CHECK(rig.channel->address().find(token) == std::string::npos);
-    const auto answer_to = [&](Worker& asker, const std::string& asked_with) {
-        asker.say(local::AskRanksKey{asked_with});
-        std::optional<std::string> heard;
-        REQUIRE(rig.run_until([&] {
-            if (!heard) heard = asker.heard();
-            return heard.has_value();
-        }));
-        return *heard;
+    CHECK(rig.answer_to(local::AskRanksKey{token}).empty());  // there is none yet
+    rig.channel->set_ranks_key(given.key);
+    const auto ask_all = [&] {
+        for (const auto& wrong : {std::string(), std::string(32, '0'), token.substr(1)})
+            CHECK(rig.answer_to(local::AskRanksKey{wrong}).empty());
+        CHECK(rig.answer_to(local::AskRanksKey{token}) == local::encode(given));
     };
-    // Beside no worker, and beside one. Who is refused is hung up on.
-    for (const auto& wrong : {std::string(), std::string(32, '0'), token.substr(1)}) {
-        Worker stranger(rig.channel->address());
-        CHECK(answer_to(stranger, wrong).empty());
-    }
-    Worker worker(rig.channel->address());
-    CHECK(answer_to(worker, token) == local::encode(given));
-    CHECK(rig.facts().connected);
-    for (const auto& wrong : {std::string(), std::string(32, '0')}) {
-        Worker stranger(rig.channel->address());
-        CHECK(answer_to(stranger, wrong).empty());
-    }
-    Worker child(rig.channel->address());
-    CHECK(answer_to(child, token) == local::encode(given));
-    CHECK(child.hear().empty());
+    ask_all();
+    CHECK_FALSE(rig.facts().connected);
+    Worker worker(*rig.channel);
+    REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
+    ask_all();
     // Who only listens gets nothing.
     Worker silent(rig.channel->address());
     rig.run_until([&] { return rig.loop.poll() == 0; });
     CHECK_FALSE(silent.heard());
-    worker.say(local::Hello{1, 43, "muster 0.1.0"});
-    CHECK(rig.run_until([&] { return rig.facts().runtime == "muster 0.1.0"; }));
+    worker.say(local::Progress{4});
+    CHECK(rig.run_until([&] { return rig.facts().step == 4; }));
+}
+
+TEST_CASE(
+    "a process of the same user without the token is refused, gets no snapshot, and does not keep the worker out") {
+    ChannelRig rig;
+    std::vector<MemoryHandover> snapshots(1);
+    snapshots[0] = {.memory = FileDescriptor(::memfd_create("snapshot", MFD_CLOEXEC)), .size_bytes = 7, .step = 5};
+    rig.channel = std::move(AgentChannel::open(rig.loop, 3, std::move(snapshots)).value());
+    const auto token = rig.channel->token();
+    const local::Message firsts[] = {
+        local::Hello{1, 43, "muster 0.1.0", ""}, local::Hello{1, 43, "muster 0.1.0", std::string(32, '0')},
+        local::Hello{1, 43, "muster 0.1.0", token.substr(1)}, local::Progress{1}, local::Heartbeat{}};
+    for (const auto& first : firsts) CHECK(rig.answer_to(first).empty());
+    Worker liar(rig.channel->address());
+    const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
+    liar.give({local::HandoverKind::snapshot, 7, 99}, memory.get());
+    REQUIRE(rig.next_for(liar).empty());
+    CHECK_FALSE(rig.facts().connected);
+    CHECK(rig.facts().runtime.empty());
+    // More silent ones than there are places.
+    std::vector<std::unique_ptr<Worker>> silent;
+    for (int i = 0; i < 20; ++i) silent.push_back(std::make_unique<Worker>(rig.channel->address()));
+    Worker worker(*rig.channel);
+    REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
+    CHECK(worker.hear() == local::encode(local::Offer{local::HandoverKind::snapshot, 7}));
+    auto kept = rig.channel->take_snapshots();
+    REQUIRE(kept.size() == 1);
+    CHECK(kept[0].step == 5);
 }
 
 TEST_CASE("of other ranks' snapshots the newest two of each are kept, and offered to the next round's worker") {
     ChannelRig rig;
-    Worker worker(rig.channel->address());
+    Worker worker(*rig.channel);
     const auto give = [](Worker& giver, local::HandoverKind kind, std::int64_t step, std::int32_t rank) {
         const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
         giver.give({kind, static_cast<std::uint64_t>(step), step, rank}, memory.get());
@@ -264,8 +297,7 @@ TEST_CASE("of other ranks' snapshots the newest two of each are kept, and offere
     CHECK(steps == std::vector<std::int64_t>{6, 16, 7, 17});
 
     rig.channel = std::move(AgentChannel::open(rig.loop, 3, {}, std::move(copies)).value());
-    Worker next(rig.channel->address());
-    next.say(local::Hello{1, 43, "muster 0.1.0"});
+    Worker next(*rig.channel);
     REQUIRE(rig.run_until([&] { return rig.facts().runtime == "muster 0.1.0"; }));
     for (const auto step : steps) {
         const auto heard = local::decode(next.hear(), local::Sender::agent);
@@ -290,7 +322,7 @@ namespace {
 void next_round(ChannelRig& rig, std::vector<MemoryHandover>& snapshots, std::vector<MemoryHandover>& copies,
                 const std::vector<std::int64_t>& steps, const std::string& directory = "/ckpt") {
     rig.channel = std::move(AgentChannel::open(rig.loop, 3, std::move(snapshots), std::move(copies)).value());
-    Worker worker(rig.channel->address());
+    Worker worker(*rig.channel);
     for (const auto step : steps) {
         const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
         worker.give({local::HandoverKind::copy, 7, step, 2}, memory.get());
@@ -344,7 +376,7 @@ TEST_CASE("what a round went on from stays until that round has a snapshot that 
 
 TEST_CASE("a worker that gives copies of many ranks has a limit") {
     ChannelRig rig;
-    Worker worker(rig.channel->address());
+    Worker worker(*rig.channel);
     const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
     for (std::int32_t rank = 0; rank < 40; ++rank) worker.give({local::HandoverKind::copy, 7, 1, rank}, memory.get());
     worker.say(local::Progress{1});
@@ -354,7 +386,7 @@ TEST_CASE("a worker that gives copies of many ranks has a limit") {
 
 TEST_CASE("a gift without its memory breaks the rules") {
     ChannelRig rig;
-    Worker worker(rig.channel->address());
+    Worker worker(*rig.channel);
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
     worker.say(local::Give{local::HandoverKind::snapshot, 7});
     CHECK(rig.run_until([&] { return !rig.facts().connected; }));
@@ -362,7 +394,7 @@ TEST_CASE("a gift without its memory breaks the rules") {
 
 TEST_CASE("a closed channel is gone for its worker at once") {
     ChannelRig rig;
-    Worker worker(rig.channel->address());
+    Worker worker(*rig.channel);
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
     rig.channel.reset();
     CHECK(worker.hear().empty());
@@ -372,7 +404,7 @@ TEST_CASE("a closed channel is gone for its worker at once") {
 TEST_CASE("what a worker gave just before its end is there, though its end was heard first") {
     ChannelRig rig;
     FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
-    Worker worker(rig.channel->address());
+    Worker worker(*rig.channel);
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
     worker.give({local::HandoverKind::snapshot, 7, 20, -1, "/ckpt"}, memory.get());
     worker.go();

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "agent/process/side_process.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
@@ -38,6 +39,27 @@ TEST_CASE("what the program says of a process arrives when it ends") {
     loop.run_for(10s);
     std::sort(told.begin(), told.end());
     CHECK(told == std::vector<std::string>{"thread 42 x\n", "thread 43 x\n"});
+}
+
+TEST_CASE("a program reads what it is given from stdin, and then its end") {
+    boost::asio::io_context loop;
+    SideRuns runs(loop);
+    std::vector<std::string> told;
+    const std::string most(side_input_bytes_max, 'x');
+    runs.start(
+        {"cat"}, 10s, [&](std::string text) { told.push_back(std::move(text)); }, most);
+    loop.run_for(10s);
+    loop.restart();
+    runs.start({"cat"}, 10s, [&](std::string text) { told.push_back(std::move(text)); });
+    loop.run_for(10s);
+    loop.restart();
+    runs.start(
+        {"cat"}, 10s, [&](std::string text) { told.push_back(std::move(text)); }, most + 'y');
+    loop.run_for(10s);
+    REQUIRE(told.size() == 3);
+    CHECK(told[0] == most);
+    CHECK(told[1].empty());
+    CHECK(told[2] == "note the input of cat has 4097 bytes\n");
 }
 
 TEST_CASE("of one that does not end the beginning counts, and it is killed") {

@@ -97,14 +97,33 @@ TEST_CASE("the last words reach the first address that answers: Hello and AgentD
     CHECK((rest.has_value() && !rest->has_value()));
 }
 
+TEST_CASE("the last words of an agent with a key begin with the question for a proof") {
+    OneListener listener;
+    std::string bytes;
+    std::thread daemon([&] { bytes = listener.take_all(); });
+    auto plan = plan_for({{"127.0.0.1", listener.port()}});
+    plan.key = std::string(31, 'k') + '\n';
+    deliver_death_notice(write_death_notice(plan), 200ms);
+    daemon.join();
+    native::FrameReader reader(native::Sender::agent);
+    reader.append(bytes);
+    const auto first = reader.next();
+    REQUIRE((first.has_value() && first->has_value()));
+    CHECK_FALSE(std::get<native::Hello>(**first).challenge.empty());
+    const auto rest = reader.next();
+    CHECK((rest.has_value() && !rest->has_value()));  // not before the daemon has proved itself
+}
+
 TEST_CASE("a daemon that does not answer, or a broken death notice, holds the guardian up no longer than its limit") {
     OneListener silent;  // accepts in the kernel, never reads, never closes
     const auto started = std::chrono::steady_clock::now();
     deliver_death_notice(write_death_notice(plan_for({{"127.0.0.1", silent.port()}})), 200ms);
     deliver_death_notice("", 1s);
     deliver_death_notice("no line end", 1s);
-    deliver_death_notice("127.0.0.1:port\nx", 1s);
-    deliver_death_notice("127.0.0.1:99999 127.0.0.1\nx", 1s);
+    deliver_death_notice("127.0.0.1:port\n", 1s);
+    deliver_death_notice(std::string("127.0.0.1:port\n\0x", 17), 1s);
+    deliver_death_notice("127.0.0.1:1\n\x20 no whole key", 1s);
+    deliver_death_notice(std::string("127.0.0.1:99999 127.0.0.1\n\0x", 28), 1s);
     CHECK(std::chrono::steady_clock::now() - started < 10s);
 }
 

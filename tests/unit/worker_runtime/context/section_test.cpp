@@ -27,6 +27,7 @@ struct Agent {
         REQUIRE(opened.has_value());
         channel = std::move(*opened);
         REQUIRE(::setenv("MUSTER_AGENT_SOCKET", channel->address().c_str(), 1) == 0);
+        REQUIRE(::setenv("MUSTER_AGENT_TOKEN", channel->token().c_str(), 1) == 0);
     }
     template <class Condition>
     bool hears(const Condition& condition) {

@@ -13,7 +13,7 @@ Sender sender_of(const Message& message) {
     return of_agent ? Sender::agent : Sender::worker;
 }
 
-const std::vector<Message> one_of_each = {Hello{1, 4242, "muster 0.1.0"},
+const std::vector<Message> one_of_each = {Hello{1, 4242, "muster 0.1.0", "0123abcd"},
                                           Progress{1234567},
                                           Section{"all_reduce", 90},
                                           Heartbeat{},

@@ -1,0 +1,233 @@
+#include "launcher/node/launch_key.h"
+
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "launcher/config/option_values.h"
+#include "launcher/host/program_output.h"
+#include "launcher/node/embedded_daemon.h"
+#include "launcher/node/job_access.h"
+#include "launcher/report/exit_code.h"
+#include "launcher/scheduler/slurm_task.h"
+#include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/text/printable.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/job_key.h"
+#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/store_client/blocking_socket.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using rendezvous::BlockingSocket;
+
+constexpr Duration munge_limit = 5s;        // munged answers within milliseconds
+constexpr Duration answer_limit = 10s;      // the daemon's limit of a connection that waits
+constexpr Duration connect_limit = 2s;      // to one address, before the next one's turn
+constexpr Duration look_interval = 20ms;    // for a stop signal
+constexpr Duration retry_interval = 100ms;  // between questions
+constexpr Duration told_after = 10s;        // of waiting
+constexpr std::size_t answer_bytes_max = 16 * 1024;
+constexpr std::size_t under_way_max = 4;  // munge programs at one time
+constexpr std::size_t waiting_max = 4096;
+
+/// The program itself reads the text from stdin: nothing secret is in arguments.
+constexpr const char* encode =
+    "command -v munge >/dev/null || { echo none; exit; }; exec munge --restrict-uid=\"$0\" 2>&1";
+constexpr const char* decode =
+    "command -v unmunge >/dev/null || { echo none; exit; }; exec unmunge --numeric --keys=\"$0\" 2>&1";
+
+std::vector<std::string> munge_words() {
+    return {"sh", "-c", encode, cat(::geteuid())};
+}
+
+void wipe(std::string& text) {
+    ::explicit_bzero(text.data(), text.size());
+    text.clear();
+}
+
+MungeKeyTerms terms_of(const LaunchConfig& config, const Environment& environment) {
+    const auto task = slurm_task(environment);
+    return {.step = task ? task->job : std::string(), .job = config.job, .nonce = {}};
+}
+
+void use_key(LaunchConfig& config, std::string text) {
+    ::prctl(PR_SET_DUMPABLE, 0);  // as read_private_file does
+    use_secrets(config, {{.text = std::move(text), .origin = "munge"}});
+}
+
+/// ~/.muster/key, as on nodes without Slurm.
+std::optional<NotLaunched> make_other_key(LaunchConfig& config, const Environment& environment) {
+    const auto made = make_key(config, environment);
+    if (!made) return NotLaunched{exit_codes::configuration, made.error().context};
+    for (const auto& line : *made) log(LogLevel::warning, line);
+    return std::nullopt;
+}
+
+std::optional<NotLaunched> make_launch_key(LaunchConfig& config, const Environment& environment,
+                                           const IsStopping& is_stopping) {
+    const auto printed = program_output(munge_words(), munge_limit, is_stopping, "muster").value_or(std::string());
+    const auto wrong = wrong_with_munge(printed);
+    config.key_is_by_munge = wrong.empty();
+    if (wrong.empty()) {
+        use_key(config, rendezvous::job_key_text(rendezvous::random_nonce()));
+        return std::nullopt;
+    }
+    if (printed != no_munge_program && !is_stopping())
+        log(LogLevel::warning, "munge does not work on this node (", wrong,
+            "), so the key of this job is ~/.muster/key, which its nodes have only with one home directory; start "
+            "munged, or copy the key to the other nodes (muster key)");
+    return make_other_key(config, environment);
+}
+
+struct Reply {
+    unsigned status = 0;  ///< 0: nobody has answered.
+    std::string body;
+};
+
+Reply read_reply(std::string_view text) {
+    constexpr std::string_view version = "HTTP/1.1 ";
+    const auto body = text.find("\r\n\r\n");
+    if (!text.starts_with(version) || body == std::string_view::npos) return {};
+    const auto status = whole_number(text.substr(version.size(), 3), 100, 599);
+    return {.status = static_cast<unsigned>(status.value_or(0)), .body = std::string(text.substr(body + 4))};
+}
+
+Reply ask_at(const SocketAddress& address, const std::string& nonce, const IsStopping& is_stopping) {
+    const auto until = Clock::now() + answer_limit;
+    const auto next_look = [] { return Clock::now() + look_interval; };
+    auto socket = BlockingSocket::begin_to_connect(address);
+    if (!socket) return {};
+    const auto connected_by = Clock::now() + connect_limit;
+    for (;;) {
+        const auto connected = socket->wait_until_connected(next_look());
+        if (connected) break;
+        if (connected.error().code != Errc::timed_out || is_stopping() || Clock::now() >= connected_by) return {};
+    }
+    if (!socket->send(cat("GET /key?nonce=", nonce, " HTTP/1.0\r\n\r\n"), until)) return {};
+    std::string text;
+    while (text.size() < answer_bytes_max && Clock::now() < until && !is_stopping()) {
+        const auto piece = socket->receive(next_look());
+        if (piece)
+            text.append(*piece);
+        else if (piece.error().code != Errc::timed_out)
+            break;
+    }
+    return read_reply(text);
+}
+
+/// The first answer of one of these.
+Reply ask_all(const std::vector<Endpoint>& daemons, const std::string& nonce, const IsStopping& is_stopping) {
+    for (const auto& daemon : daemons) {
+        const auto address = SocketAddress::from_numeric(daemon.host, daemon.port);
+        if (!address) continue;
+        if (auto reply = ask_at(*address, nonce, is_stopping); reply.status != 0) return reply;
+    }
+    return {};
+}
+
+std::optional<NotLaunched> take_from(const Reply& reply, LaunchConfig& config, const MungeKeyTerms& terms,
+                                     const IsStopping& is_stopping) {
+    auto printed = program_output({"sh", "-c", decode, std::string(unmunge_keys)}, munge_limit, is_stopping, reply.body)
+                       .value_or(std::string());
+    auto key = munged_key(printed, terms, ::geteuid());
+    wipe(printed);
+    const auto wrong = key ? rendezvous::wrong_with_job_key(*key) : std::string();
+    if (key && wrong.empty() && rendezvous::is_job_key(*key)) {
+        use_key(config, *std::move(key));
+        return std::nullopt;
+    }
+    const bool may_wait = !key && (key.error().code == Errc::unreachable || key.error().code == Errc::timed_out);
+    return NotLaunched{may_wait ? exit_codes::retry : exit_codes::configuration,
+                       cat("the munge credential with this job's key, from ", describe(config.endpoint),
+                           ", cannot be used: ", key ? std::string("it holds no key") : key.error().context)};
+}
+
+std::optional<NotLaunched> take_launch_key(LaunchConfig& config, const Environment& environment,
+                                           const std::vector<Endpoint>& daemons, const IsStopping& is_stopping) {
+    auto terms = terms_of(config, environment);
+    const auto begun = Clock::now();
+    bool is_told = false;
+    std::string last;
+    while (!is_stopping()) {
+        terms.nonce = hexadecimal(rendezvous::random_nonce());
+        const auto reply = ask_all(daemons, terms.nonce, is_stopping);
+        if (reply.status == 200) return take_from(reply, config, terms, is_stopping);
+        if (reply.status != 0 && reply.status != 503) return make_other_key(config, environment);
+        if (reply.status == 503) last = printable_line(reply.body.substr(0, reply.body.find('\n')));
+        const auto waited = Clock::now() - begun;
+        const auto why = last.empty() ? std::string("it does not answer") : last;
+        if (waited >= config.join_timeout)
+            return NotLaunched{exit_codes::retry,
+                               cat("no key of this job from its first node, ", describe(config.endpoint), ", within ",
+                                   muster::describe(config.join_timeout), ": ", why)};
+        if (waited >= told_after && !std::exchange(is_told, true))
+            print_notice(cat("muster: waiting for the key of this job from its first node, ", describe(config.endpoint),
+                             ": ", why, "\n"));
+        std::this_thread::sleep_for(retry_interval);
+    }
+    use_key(config, rendezvous::job_key_text(rendezvous::random_nonce()));
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<NotLaunched> agree_on_key(LaunchConfig& config, const Environment& environment,
+                                        const std::vector<Endpoint>& daemons, const IsStopping& is_stopping) {
+    if (!std::exchange(config.awaits_key, false)) return std::nullopt;
+    return *config.is_host ? make_launch_key(config, environment, is_stopping)
+                           : take_launch_key(config, environment, daemons, is_stopping);
+}
+
+std::unique_ptr<KeyGiver> KeyGiver::make(boost::asio::io_context& loop, const LaunchConfig& config,
+                                         const Environment& environment) {
+    if (!meets_in_slurm_step(config, environment) || !*config.is_host || config.key.empty()) return nullptr;
+    return std::unique_ptr<KeyGiver>(new KeyGiver(loop, terms_of(config, environment),
+                                                  rendezvous::job_key_text(config.key), config.key_is_by_munge));
+}
+
+void KeyGiver::ask(const std::string& source, std::string nonce, Answer answer) {
+    if (!is_munge_nonce(nonce)) return answer(404, "a nonce has 64 hexadecimal digits\n");
+    if (waiting_.size() == waiting_max || !sources_.insert(source).second)
+        return answer(503, "the first node is busy with questions for the key\n");
+    waiting_.push_back({source, std::move(nonce), std::move(answer)});
+    begin_next();
+}
+
+void KeyGiver::begin_next() {
+    if (waiting_.empty() || under_way_ == under_way_max) return;
+    auto question = std::move(waiting_.front());
+    waiting_.pop_front();
+    ++under_way_;
+    terms_.nonce = question.nonce;
+    auto text = munge_key_text(terms_, key_);
+    runs_.start(
+        munge_words(), munge_limit,
+        [this, question = std::move(question)](const std::string& printed) {
+            --under_way_;
+            sources_.erase(question.source);
+            this->answer(question, printed);
+            begin_next();
+        },
+        text);
+    wipe(text);
+}
+
+void KeyGiver::answer(const Question& question, const std::string& printed) {
+    const auto wrong = wrong_with_munge(printed);
+    if (wrong.empty()) return question.answer(200, printed);
+    // Where munge made the key, it will work again. Else the others look for a key as this node has.
+    question.answer(is_by_munge_ ? 503 : 404, cat("munge does not work on the first node (", wrong, ")\n"));
+}
+
+}  // namespace muster::launcher

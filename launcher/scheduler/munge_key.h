@@ -1,0 +1,43 @@
+// The key of a launch inside a munge credential: what the first node's muster puts in, and what the others accept.
+// Pure.
+//
+// munged of one cluster share a key of their own, and say of a credential which user made it. A credential that is
+// restricted to a user can be decoded only as that user, on each host once, and within 300 s.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::launcher {
+
+/// What a key is for.
+struct MungeKeyTerms {
+    std::string step;   ///< SlurmTask::job: "4711.0", or "4711.0-1" after the first requeue.
+    std::string job;    ///< --rdzv-id.
+    std::string nonce;  ///< 64 hexadecimal digits of the node that asks.
+};
+
+/// True for what the first node accepts as a nonce.
+bool is_munge_nonce(std::string_view text);
+
+/// The text that munge encodes. `key` is a job key's text form (job_key_text).
+std::string munge_key_text(const MungeKeyTerms& terms, std::string_view key);
+
+/// The keys of unmunge's metadata that munged_key reads.
+inline constexpr std::string_view unmunge_keys = "STATUS,UID,UID_RESTRICTION";
+
+/// The key in what `unmunge --numeric` with unmunge_keys has printed, if the user `uid` made it for that user alone,
+/// and for these terms. Errors are sentences: unreachable and timed_out where waiting helps (munged is not running, the
+/// clocks differ), not_found without the program, permission_denied otherwise.
+Result<std::string> munged_key(std::string_view printed, const MungeKeyTerms& terms, std::uint32_t uid);
+
+/// Why munge has made no credential, from what it printed; empty: it has.
+std::string wrong_with_munge(std::string_view printed);
+
+/// What the shell prints in the place of a program that is not there.
+inline constexpr std::string_view no_munge_program = "none\n";
+
+}  // namespace muster::launcher

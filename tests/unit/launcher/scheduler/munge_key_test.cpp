@@ -1,0 +1,95 @@
+#include "launcher/scheduler/munge_key.h"
+
+#include "rendezvous/base/text/text.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::launcher;
+
+namespace {
+
+constexpr std::uint32_t own_uid = 1000;
+
+const std::string a_key = cat("muster-job-key:", std::string(64, '7'));
+
+MungeKeyTerms terms() {
+    return {.step = "4711.0-1", .job = "a job of mine", .nonce = std::string(64, 'a')};
+}
+
+/// As unmunge prints it.
+std::string printed(const MungeKeyTerms& of, int status = 0, std::uint32_t uid = own_uid,
+                    const std::string& restriction = "1000") {
+    return cat("STATUS:          ", status, "\nUID:             ", uid, "\nUID_RESTRICTION: ", restriction, "\n\n",
+               munge_key_text(of, a_key));
+}
+
+Error refused(const std::string& text) {
+    const auto key = munged_key(text, terms(), own_uid);
+    REQUIRE_FALSE(key.has_value());
+    CHECK(key.error().context.find(a_key) == std::string::npos);
+    return key.error();
+}
+
+}  // namespace
+
+TEST_CASE("a key that this user's muster made for this step, job and question is taken") {
+    CHECK(munged_key(printed(terms()), terms(), own_uid).value() == a_key);
+}
+
+TEST_CASE("a key of another user, for everybody, or for something else is refused, and none of it is shown") {
+    const auto is_denied = [](const std::string& text, const std::string& why) {
+        const auto error = refused(text);
+        CHECK(error.code == Errc::permission_denied);
+        CHECK_THAT(error.context, Catch::Contains(why));
+    };
+    is_denied(printed(terms(), 0, 65534), "made by the user 65534, and this muster runs as 1000");
+    is_denied(printed(terms(), 0, own_uid, "(none)"), "not for this user alone");
+    is_denied(printed(terms(), 0, own_uid, "1001"), "not for this user alone");
+    auto other = terms();
+    other.step = "4711.1";
+    is_denied(printed(other), "for Slurm's step 4711.1, and this node is of Slurm's step 4711.0-1");
+    other = terms();
+    other.job = "another one";
+    is_denied(printed(other), "for the job another one, and this node is of the job a job of mine");
+    other = terms();
+    other.nonce.back() = 'b';
+    is_denied(printed(other), "answers another question");
+    is_denied(printed(terms(), 17), "decoded on this node before");
+    is_denied(printed(terms(), 5), "its error 5");
+    is_denied("unmunge: Error: Unauthorized credential for client UID=1000 GID=1000\n", "Unauthorized credential");
+    is_denied("STATUS:          0\nUID:             1000\nUID_RESTRICTION: 1000\n\nhello\n", "no key of muster's");
+    is_denied("STATUS:          0\nUID:             1000\nUID_RESTRICTION: 1000\n", "no key of muster's");
+    is_denied("STATUS:          0\nUID_RESTRICTION: 1000\n\n", "the user of no number");
+    // What stands in the text is no metadata.
+    is_denied("STATUS:          0\n\nUID:             1000\nUID_RESTRICTION: 1000\n\n", "the user of no number");
+    auto newer = printed(terms());
+    newer.replace(newer.find("muster-key 1"), 12, "muster-key 2");
+    is_denied(newer, "another version of muster");
+}
+
+TEST_CASE("where waiting helps the error says so") {
+    CHECK(refused(printed(terms(), 15)).code == Errc::timed_out);
+    CHECK_THAT(refused(printed(terms(), 15)).context, Catch::Contains("has expired") && Catch::Contains("clocks"));
+    CHECK(refused(printed(terms(), 16)).code == Errc::timed_out);
+    CHECK(refused("").code == Errc::timed_out);
+    const std::string stopped =
+        "unmunge: Error: Failed to access \"/run/munge/munge.socket.2\": No such file or directory (Did you start "
+        "munged?)\n";
+    CHECK(refused(stopped).code == Errc::unreachable);
+    CHECK_THAT(refused(stopped).context, Catch::Contains("start munged"));
+    CHECK(refused(std::string(no_munge_program)).code == Errc::not_found);
+}
+
+TEST_CASE("what munge prints is a credential, or why there is none") {
+    CHECK(wrong_with_munge("MUNGE:AwQFAAA:\n").empty());
+    CHECK(wrong_with_munge("warning\nmunge: Error: no socket\n") == "munge: Error: no socket");
+    CHECK(wrong_with_munge("") == "munge printed nothing in time");
+    CHECK_FALSE(wrong_with_munge(no_munge_program).empty());
+}
+
+TEST_CASE("a nonce has 64 hexadecimal digits") {
+    CHECK(is_munge_nonce(std::string(64, 'f')));
+    for (const auto& wrong :
+         {std::string(), std::string(63, '0'), std::string(65, '0'), std::string(64, 'g'), std::string(63, '0') + "\n"})
+        CHECK_FALSE(is_munge_nonce(wrong));
+}
