@@ -207,7 +207,10 @@ class Cores {
 
     void note(Agent& agent, const native::Message& message) {
         if (std::holds_alternative<native::Peers>(message)) ++told_;
-        if (std::holds_alternative<native::RoundEnded>(message)) ++ended_;
+        if (const auto* end = std::get_if<native::RoundEnded>(&message)) {
+            if (told_ < agents_.size()) fail("the round ended before all had heard of it: " + end->why);
+            ++ended_;
+        }
         if (const auto* refused = std::get_if<native::Refused>(&message)) fail("refused: " + refused->why);
         if (!std::holds_alternative<native::Pong>(message) || !agent.was_lost || agent.is_back) return;
         agent.is_back = true;
