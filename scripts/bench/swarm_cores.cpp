@@ -209,7 +209,7 @@ class Cores {
         if (std::holds_alternative<native::Peers>(message)) ++told_;
         if (const auto* end = std::get_if<native::RoundEnded>(&message)) {
             if (told_ < agents_.size()) fail("the round ended before all had heard of it: " + end->why);
-            ++ended_;
+            if (ended_++ == 0) std::fprintf(stderr, "swarm: the round ended: %s\n", end->why.c_str());
         }
         if (const auto* refused = std::get_if<native::Refused>(&message)) fail("refused: " + refused->why);
         if (!std::holds_alternative<native::Pong>(message) || !agent.was_lost || agent.is_back) return;
