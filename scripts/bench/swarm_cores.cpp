@@ -117,18 +117,23 @@ class Cores {
             if (Clock::now() > limit)
                 fail("after 120 s " + std::to_string(told_) + " agents are assigned and " + std::to_string(back_) +
                      " are back");
+            // What has come is read first: an agent of its own process would not find its daemon silent because others
+            // had their turns before it.
+            while (poll()) {
+            }
             run_due();
-            poll();
         }
     }
 
     void run_due() {
-        for (auto now = Clock::now(); !timers_.empty() && timers_.top().first <= now; now = Clock::now()) {
+        constexpr int turns_max = 256;
+        const auto now = Clock::now();
+        for (int i = 0; i < turns_max && !timers_.empty() && timers_.top().first <= now; ++i) {
             const auto [when, index] = timers_.top();
             timers_.pop();
             if (agents_[index].due == when) step(index, TimePassed{});
         }
-        while (!questions_.empty() && questions_.front().due <= Clock::now()) {
+        for (int i = 0; i < turns_max && !questions_.empty() && questions_.front().due <= now; ++i) {
             const auto [due, index, query] = std::move(questions_.front());
             questions_.pop_front();
             const auto peer = by_rank_[query.peer.group_rank];
@@ -138,9 +143,11 @@ class Cores {
         }
     }
 
-    void poll() {
+    /// True: there may be more.
+    bool poll() {
         std::array<epoll_event, 256> events;
-        const int ready = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), 1);
+        const bool is_due = !questions_.empty() || (!timers_.empty() && timers_.top().first <= Clock::now());
+        const int ready = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), is_due ? 0 : 1);
         for (int i = 0; i < ready; ++i) {
             const auto fd = events[static_cast<std::size_t>(i)].data.fd;
             const auto link = links_.find(fd);
@@ -150,6 +157,7 @@ class Cores {
             else
                 connected(fd, link->second);
         }
+        return ready == static_cast<int>(events.size());
     }
 
     void connected(int fd, Link& link) {
@@ -199,7 +207,10 @@ class Cores {
 
     void note(Agent& agent, const native::Message& message) {
         if (std::holds_alternative<native::Peers>(message)) ++told_;
-        if (std::holds_alternative<native::RoundEnded>(message)) ++ended_;
+        if (const auto* end = std::get_if<native::RoundEnded>(&message)) {
+            if (told_ < agents_.size()) fail("the round ended before all had heard of it: " + end->why);
+            if (ended_++ == 0) std::fprintf(stderr, "swarm: the round ended: %s\n", end->why.c_str());
+        }
         if (const auto* refused = std::get_if<native::Refused>(&message)) fail("refused: " + refused->why);
         if (!std::holds_alternative<native::Pong>(message) || !agent.was_lost || agent.is_back) return;
         agent.is_back = true;

@@ -414,7 +414,10 @@ void ClientCore::look_for_daemon(std::string_view named, Instant now) {
     auto leader = parse_endpoint(named, 0);
     const bool is_useful = leader && leader->port != 0 && !config_.leader_is_supplied && !(*leader == endpoint()) &&
                            !is_silent(*leader, now);
-    const bool in_vain = has_choice() && (link_ == Link::connecting || !link_answered_) && (is_old || is_useful);
+    // A leader that all come back to at once answers in its time: another connection would only keep it busier.
+    const bool waits_there = link_ != Link::connecting && leader && *leader == endpoint();
+    const bool in_vain =
+        has_choice() && !waits_there && (link_ == Link::connecting || !link_answered_) && (is_old || is_useful);
     if (link_ != Link::none && in_vain) {
         if (kept_)
             out_.push_back(Abandon{});

@@ -74,6 +74,24 @@ TEST_CASE("an agent that looks for the leader goes where a peer hears it") {
     CHECK(talk.asks(2, true, 1) == says("c:1"));
 }
 
+TEST_CASE("an agent that waits for the leader's first answer stays there when a peer names it") {
+    Dialogue talk;
+    talk.knows_several();
+    talk.settle_in();
+    talk.broken();
+    talk.pass(2250ms);
+    const auto says = [](const char* leader) {
+        return native::PeerAnswer{.round = 0, .leader_lost = false, .all_age_ns = -1, .leader = leader};
+    };
+    talk.peer(0, says("c:1"));
+    talk.open();
+    talk.pass(400ms);
+    CHECK_FALSE(any_starts_with(talk.peer(0, says("c:1")), "disconnect"));
+    talk.pass(300ms);
+    CHECK(any_starts_with(talk.peer(0, says("b:1")), "disconnect"));
+    CHECK(talk.core->endpoint().host == "b");
+}
+
 TEST_CASE("an agent that was only sent elsewhere comes to the leader on its first connection") {
     Dialogue talk;
     talk.config.others = {{"b", 1}};
