@@ -13,7 +13,6 @@
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/tcp/mesh/tcp_control.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
-#include "worker_runtime/tcp/mesh/tcp_partners.h"
 #include "worker_runtime/tcp/mesh/tcp_socket.h"
 #include "worker_runtime/transport/poll_timeout.h"
 
@@ -23,6 +22,9 @@ namespace {
 
 /// For the answer of a host, once this rank knows that the group will not stand.
 constexpr Duration last_look = 200ms;
+
+/// To leave word of it for ranks without a connection.
+constexpr Duration reason_limit = 1s;
 
 Instant clock_now() {
     return std::chrono::steady_clock::now();
@@ -111,7 +113,7 @@ TcpStream* MeshBuilder::place_with(int other, const TcpHello& hello) {
 TcpWelcome MeshBuilder::welcome(const TcpHello& hello) {
     if (auto* const place = place_with(static_cast<int>(hello.from), hello)) return TcpWelcome::into(*place);
     // The caller's group stands already, and it is in a hurry.
-    const bool hurries = !is_whole_mesh(terms_.size) && hello.purpose != TcpPurpose::lane;
+    const bool hurries = is_sparse_start() && hello.purpose != TcpPurpose::lane;
     return {hurries ? TcpWelcome::Kind::later : TcpWelcome::Kind::refused};
 }
 
@@ -217,10 +219,13 @@ Result<void> MeshBuilder::serve_probes(const pollfd*& next, Instant now) {
 
 // ---- words ----
 
-/// A peer whose group stands already would see this rank end, and blame it.
+/// A peer whose group stands already would see this rank end, and blame it. In a large group so would partners that are
+/// not connected yet: they find the first reason where the ranks meet.
 Error MeshBuilder::give_up(Error error) const {
-    const auto told = told_by_partners();
+    const auto told = told_by_others();
     error = told ? *told : with_others_gone(std::move(error));
+    if (!told && is_sparse_start())
+        (void)terms_.place->publish(reason_key(), error.context, clock_now() + reason_limit);
     tell(error);
     return error;
 }
@@ -231,9 +236,9 @@ void MeshBuilder::tell(const Error& error) const {
     for (const auto& peer : mesh_.peers) send_frame(peer.control, frame, deadline);
 }
 
-/// In a large group, a partner that has given up knows of a rank that this one has no connection with.
-std::optional<Error> MeshBuilder::told_by_partners() const {
-    if (is_whole_mesh(terms_.size)) return std::nullopt;
+/// In a large group, a rank that has given up before knows of one that this rank has no connection with.
+std::optional<Error> MeshBuilder::told_by_others() const {
+    if (!is_sparse_start()) return std::nullopt;
     for (const int rank : mesh_.partners) {
         std::array<char, 4096> bytes;
         const iovec part{bytes.data(), bytes.size()};
@@ -243,7 +248,17 @@ std::optional<Error> MeshBuilder::told_by_partners() const {
         const auto frame = take_frame(words);
         if (frame && frame->kind == ControlFrame::Kind::failed) return Error{frame->code, frame->text};
     }
-    return std::nullopt;
+    const auto reason = terms_.place->collect({reason_key()}, clock_now());
+    return reason ? std::optional(Error{Errc::peer_closed, reason->front()}) : std::nullopt;
+}
+
+/// Partners only, of a group that forms.
+bool MeshBuilder::is_sparse_start() const {
+    return need_.lanes && !need_.transfers;
+}
+
+std::string MeshBuilder::reason_key() const {
+    return cat(terms_.id, "/tcp/failed");
 }
 
 /// Whoever gives up because another has died is gone too, and may be seen first. So all that are gone are named.

@@ -53,7 +53,9 @@ class MeshBuilder final : private TcpHost {
     void settle(TcpStream& place, TcpStream connection, const TcpHello& hello) override;
 
     [[nodiscard]] Error give_up(Error error) const;
-    [[nodiscard]] std::optional<Error> told_by_partners() const;
+    [[nodiscard]] std::optional<Error> told_by_others() const;
+    [[nodiscard]] bool is_sparse_start() const;
+    [[nodiscard]] std::string reason_key() const;
     void tell(const Error& error) const;
     [[nodiscard]] Error with_others_gone(Error error) const;
     [[nodiscard]] bool has_gone(int rank) const;
