@@ -67,7 +67,8 @@ void require_told(const Once& once, std::uint32_t seed, int signal, Duration lim
     CHECK(took < limit);
     for (int rank = 0; rank < size; ++rank) {
         INFO("rank " << rank);
-        if (rank != victim) CHECK((ends[static_cast<std::size_t>(rank)].exited && ends[static_cast<std::size_t>(rank)].code == 0));
+        if (rank != victim)
+            CHECK((ends[static_cast<std::size_t>(rank)].exited && ends[static_cast<std::size_t>(rank)].code == 0));
     }
 }
 

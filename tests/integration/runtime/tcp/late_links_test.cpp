@@ -122,7 +122,8 @@ TEST_CASE("more silent strangers than a rank keeps do not keep a late connection
             const auto address = SocketAddress::from_numeric(place.address, place.port);
             for (std::size_t i = 0; i < 3 * unknown_callers_max; ++i) {
                 FileDescriptor socket(::socket(address->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
-                if (::connect(socket.get(), address->data(), address->size()) == 0) strangers.push_back(std::move(socket));
+                if (::connect(socket.get(), address->data(), address->size()) == 0)
+                    strangers.push_back(std::move(socket));
             }
         }
         together.meet();
@@ -198,7 +199,9 @@ TEST_CASE("large groups leave neither descriptors nor threads behind, also where
         run_as_threads(size, [fails](const GroupTerms& terms) {
             const auto world = join_over_tcp(terms);
             float value = 1, other = 0;
-            std::thread sender([&] { (void)carry_out(*world, send({&value, 1, DataType::f32}, (terms.rank + 3) % size)); });
+            std::thread sender([&] {
+                (void)carry_out(*world, send({&value, 1, DataType::f32}, (terms.rank + 3) % size));
+            });
             (void)carry_out(*world, receive({&other, 1, DataType::f32}, (terms.rank + size - 3) % size));
             sender.join();
             if (fails && terms.rank == 1) world->abort("enough");
