@@ -141,6 +141,8 @@ void TcpLanes::fit_send_buffers() {
 
 Result<void> TcpLanes::carry(CollectivePlan& plan, CollectiveHeader header, const RunTerms& terms) {
     header.number = ++operations_;
+    // Whoever comes too late would wait for ranks that have given up, and they for it: it keeps nobody waiting.
+    if (!is_whole() && group_.gave_up(operations_)) return group_.failure_soon();
     begin_operation(header);
     plan.begin(*this);
     fit_send_buffers();

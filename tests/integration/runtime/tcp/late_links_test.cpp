@@ -158,6 +158,46 @@ TEST_CASE("a message between ranks that are no partners ends at its deadline if 
     }
 }
 
+TEST_CASE(
+    "who waits for a rank that waits for others names the last of them, over ranks that it has no connection with") {
+    Findings findings;
+    std::atomic<bool> failed = false;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        const auto world = join_over_tcp(terms);
+        float value = 1;
+        const auto all = Buffer{&value, 1, DataType::f32};
+        const std::vector<std::string> words{"receive f32 x 1", "timed out: rank 28 (pid "};
+        if (terms.rank == 5) findings.expect_error(world->transfer(receive(all, 8), within(400ms)), words);
+        if (terms.rank == 8) findings.expect_error(world->transfer(receive(all, 17), within(60s)), words);
+        if (terms.rank == 17) findings.expect_error(world->transfer(receive(all, 28), within(60s)), words);
+        if (terms.rank == 5) failed = true;
+        while (!failed) std::this_thread::sleep_for(1ms);
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("a late rank that needs nothing more of the others fails in the operation that its partners have given up") {
+    Findings findings;
+    std::atomic<int> waiting = 0;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        const auto world = join_over_tcp(terms);
+        float value = 1;
+        const auto operation = broadcast(Buffer{&value, 1, DataType::f32}, 0);
+        if (terms.rank != 17) {
+            ++waiting;
+            // Partners of the late one wait for it; who needs nothing of it fails in the next operation.
+            auto done = world->run(operation, within(400ms));
+            if (done) done = world->run(barrier(), within(60s));
+            return findings.expect_error(done, {"operation 1 (broadcast", "rank 17 (pid ", "timed out"});
+        }
+        while (waiting < size - 1) std::this_thread::sleep_for(1ms);
+        std::this_thread::sleep_for(800ms);  // the moment is what counts: behind 400 ms, before answer_limit is over
+        findings.expect_error(world->run(operation, within(60s)),
+                              {"operation 1 (broadcast", "rank 17 (pid ", "timed out"});
+    });
+    CHECK(findings.text() == "");
+}
+
 TEST_CASE("a rank that left in order cannot be called any more, and is named") {
     Findings findings;
     std::atomic<bool> gone = false;
