@@ -142,7 +142,7 @@ Error TcpGroup::fail_locked(Errc code, const std::string& text, std::uint64_t un
     given_up_ = std::max(given_up_, unfinished);
     const std::uint64_t one = 1;
     (void)!::write(wake_.get(), &one, sizeof one);
-    if (late_) late_->end();
+    if (late_) late_->end(*failure_);
     send_all({.code = code, .unfinished = unfinished, .text = text, .waits_for = {}});
     return *failure_;
 }

@@ -74,7 +74,8 @@ Result<const TcpPeer*> TcpLateLinks::connect(int rank, Instant deadline) {
     lock.unlock();
     const auto alive = std::make_shared<ParentGroup>(
         [this] {
-            return ended_ ? Result<void>(Error{Errc::cancelled, "the group has failed"}) : Result<void>();
+            const std::lock_guard again(mutex_);
+            return ended_ ? Result<void>(*ended_) : Result<void>();
         },
         terms_.size);
     auto peer = connect_late(terms_, mesh_, rank, is_stranger(rank), {deadline, alive});
@@ -86,9 +87,9 @@ Result<const TcpPeer*> TcpLateLinks::connect(int rank, Instant deadline) {
     return with(rank);
 }
 
-void TcpLateLinks::end() {
-    ended_ = true;
+void TcpLateLinks::end(const Error& why) {
     const std::lock_guard lock(mutex_);
+    ended_ = why;
     changed_.notify_all();
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -34,8 +35,8 @@ class TcpLateLinks final : private TcpHost {
 
     /// Makes them, or waits for them. Ends with an error at `deadline`, and after end().
     Result<const TcpPeer*> connect(int rank, Instant deadline);
-    /// The group has failed: nobody waits any longer.
-    void end();
+    /// The group has failed: nobody waits any longer. A rank that is being called hears why.
+    void end(const Error& why);
 
     /// Readable when serve() has something to do.
     [[nodiscard]] const FileDescriptor& bell() const { return epoll_; }
@@ -68,7 +69,7 @@ class TcpLateLinks final : private TcpHost {
     std::condition_variable changed_;
     std::map<int, Link> kept_;
     std::set<int> calling_;  ///< The ranks that a thread is calling.
-    std::atomic<bool> ended_ = false;
+    std::optional<Error> ended_;
 };
 
 }  // namespace muster::runtime
