@@ -8,6 +8,7 @@
 #include "worker_runtime/shared_memory/shared_memory_transport.h"
 #include "worker_runtime/tcp/control_watch.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
+#include "worker_runtime/tcp/tcp_circle.h"
 #include "worker_runtime/tcp/tcp_parts.h"
 #include "worker_runtime/tcp/tcp_slices.h"
 
@@ -48,6 +49,7 @@ class HierarchicalTransport final : public Transport {
                   .lanes = *parts.lanes,
                   .node = node.get(),
                   .number = layout.node_of(parts.group->rank())},
+          leaders_{.ranks = {layout.begins.begin(), layout.begins.end() - 1}, .own = leads() ? groups_.number : -1},
           over_tcp_(tcp_transport_over(std::move(parts), TcpAlgorithm::automatic)),
           ears_(groups_.tcp, std::move(watch)) {
         if (node) on_node_ = shared_memory_transport_over(std::move(node));
@@ -139,8 +141,11 @@ class HierarchicalTransport final : public Transport {
             case OperationKind::all_reduce:
             case OperationKind::reduce_scatter: return reduction_.pays(operation);
             case OperationKind::broadcast: return bytes_of(operation) >= by_nodes_bytes_min;
-            case OperationKind::all_gather:
             case OperationKind::all_to_all:
+                // Pieces that travel over other ranks need not leave the node's out.
+                if (!groups_.lanes.is_whole()) return false;
+                [[fallthrough]];
+            case OperationKind::all_gather:
                 return bytes_of(operation) * static_cast<std::size_t>(groups_.tcp.size()) >= by_nodes_bytes_min;
             default: return false;
         }
@@ -156,6 +161,7 @@ class HierarchicalTransport final : public Transport {
     Result<void> broadcast_by_nodes(const Operation& operation, const RunTerms& terms) {
         const std::size_t bytes = bytes_of(operation);
         const int root_node = groups_.layout.node_of(operation.peer);
+        if (!groups_.lanes.is_whole()) return broadcast_among_leaders(operation, root_node, terms);
         if (auto announced = announce(operation); !announced) return announced;
         Transfers plan;
         if (groups_.tcp.rank() == operation.peer) {
@@ -168,6 +174,25 @@ class HierarchicalTransport final : public Transport {
             return moved;
         const int from = groups_.number == root_node ? operation.peer - leader_of(groups_.number) : 0;
         return spread_on_node(operation, operation.output, operation.count, from, terms);
+    }
+
+    /// The root's node has it first, then the first ranks of all nodes, which are partners of each other.
+    Result<void> broadcast_among_leaders(const Operation& operation, int root_node, const RunTerms& terms) {
+        const bool at_root = groups_.number == root_node;
+        const auto spread = [&] {
+            const int from = at_root ? operation.peer - leader_of(root_node) : 0;
+            return spread_on_node(operation, operation.output, operation.count, from, terms);
+        };
+        if (!at_root)
+            if (auto announced = announce(operation); !announced) return announced;
+        if (at_root)
+            if (auto done = spread(); !done) return done;
+        auto* const data = static_cast<std::byte*>(operation.output);
+        if (auto moved = groups_.fail_node_on_error(broadcast_round(
+                groups_.lanes, leaders_, root_node, data, bytes_of(operation), header_of(operation, 0), terms));
+            !moved)
+            return moved;
+        return at_root ? Result<void>() : spread();
     }
 
     /// Each node gathers its ranks' pieces, the first ranks exchange them, and each node broadcasts the others'.
@@ -184,20 +209,32 @@ class HierarchicalTransport final : public Transport {
         } else if (operation.input != block(groups_.number)) {
             std::memcpy(block(groups_.number), operation.input, bytes);
         }
-        Transfers plan;
-        for (int node = 0; leads() && node < groups_.layout.node_count(); ++node) {
-            if (node == groups_.number) continue;
-            plan.send(leader_of(node), block(groups_.number), ranks_on(groups_.number) * bytes);
-            plan.receive(leader_of(node), block(node), ranks_on(node) * bytes);
-        }
-        if (auto moved = groups_.fail_node_on_error(groups_.lanes.carry(plan, header_of(operation, 0), terms)); !moved)
-            return moved;
+        if (auto moved = groups_.fail_node_on_error(gather_among_leaders(operation, terms)); !moved) return moved;
         const auto before = static_cast<std::size_t>(leader_of(groups_.number));
         const auto after = static_cast<std::size_t>(groups_.tcp.size()) - before - ranks_on(groups_.number);
         if (auto spread = spread_on_node(operation, operation.output, before * operation.count, 0, terms); !spread)
             return spread;
         auto* const behind = block(groups_.number) + ranks_on(groups_.number) * bytes;
         return spread_on_node(operation, behind, after * operation.count, 0, terms);
+    }
+
+    /// `operation.output` has the pieces of this node, and gets those of all.
+    Result<void> gather_among_leaders(const Operation& operation, const RunTerms& terms) {
+        auto* const data = static_cast<std::byte*>(operation.output);
+        std::vector<std::size_t> begins;
+        for (const int first : groups_.layout.begins)
+            begins.push_back(static_cast<std::size_t>(first) * bytes_of(operation));
+        if (!groups_.lanes.is_whole())
+            return gather_round(groups_.lanes, leaders_, data, begins, nullptr, header_of(operation, 0), terms);
+        Transfers plan;
+        const auto block = [&](int node) { return data + begins[static_cast<std::size_t>(node)]; };
+        const auto size = [&](int node) { return static_cast<std::size_t>(block(node + 1) - block(node)); };
+        for (int node = 0; leads() && node < groups_.layout.node_count(); ++node) {
+            if (node == groups_.number) continue;
+            plan.send(leader_of(node), block(groups_.number), size(groups_.number));
+            plan.receive(leader_of(node), block(node), size(node));
+        }
+        return groups_.lanes.carry(plan, header_of(operation, 0), terms);
     }
 
     /// Pieces for ranks of this node go through shared memory. All others are sent directly to their ranks, because
@@ -241,6 +278,7 @@ class HierarchicalTransport final : public Transport {
     }
 
     const NodeGroups groups_;
+    const TcpCircle leaders_;              ///< The first rank of each node.
     std::unique_ptr<Transport> over_tcp_;  ///< Between all ranks. Owns groups_.tcp and lanes.
     std::unique_ptr<Transport> on_node_;   ///< Between the ranks of this node. Owns groups_.node.
     NodeReduction reduction_{groups_};
@@ -253,7 +291,9 @@ Result<std::unique_ptr<Transport>> make_hierarchical_transport(const GroupTerms&
                                                                LocalDoor door, std::vector<LocalIdentity> identities,
                                                                NodeLayout layout, std::shared_ptr<FdWatch> watch) {
     const auto wait = terms.meeting_wait();
-    auto parts = connect_tcp(terms, options);
+    TcpOptions with_partners = options;
+    with_partners.more_partners = layout.partners_of(terms.rank);
+    auto parts = connect_tcp(terms, with_partners);
     if (!parts) return parts.error();
     const int node = layout.node_of(terms.rank);
     std::unique_ptr<SharedGroup> shared;

@@ -28,6 +28,20 @@ int NodeLayout::smallest() const {
     return least;
 }
 
+std::vector<int> NodeLayout::partners_of(int rank) const {
+    const int node = node_of(rank);
+    const int number = rank - first_of(node);
+    const int nodes = node_count();
+    std::vector<int> partners;
+    if (number < smallest() && node > 0) partners.push_back(first_of(node - 1) + number);
+    if (number < smallest() && node + 1 < nodes) partners.push_back(first_of(node + 1) + number);
+    for (int distance = 1; number == 0 && distance < nodes; distance *= 2) {
+        partners.push_back(first_of((node + distance) % nodes));
+        partners.push_back(first_of((node - distance + nodes) % nodes));
+    }
+    return partners;
+}
+
 Result<NodeLayout> lay_out_nodes(const std::vector<LocalIdentity>& identities, NodesBy by) {
     NodeLayout layout;
     const int size = static_cast<int>(identities.size());

@@ -19,6 +19,9 @@ struct NodeLayout {
     [[nodiscard]] int size_of(int node) const { return first_of(node + 1) - first_of(node); }
     /// The number of ranks of the smallest node.
     [[nodiscard]] int smallest() const;
+    /// The ranks that `rank` needs beside those of every large group (mesh/tcp_partners.h): its neighbours in the chain
+    /// of nodes, and if it is the first of its node, first ranks of nodes at the distance of a power of two.
+    [[nodiscard]] std::vector<int> partners_of(int rank) const;
 };
 
 /// How ranks are assigned to nodes.

@@ -67,7 +67,8 @@ bool decode(const HeaderBytes& bytes, CollectiveHeader& header) {
 }
 
 bool agree(const CollectiveHeader& a, const CollectiveHeader& b) {
-    constexpr std::uint8_t told = CollectiveHeader::allocates | CollectiveHeader::chained;
+    constexpr std::uint8_t told = CollectiveHeader::allocates | CollectiveHeader::chained |
+                                  CollectiveHeader::continues | CollectiveHeader::weighs;
     return a.kind == b.kind && a.type == b.type && a.reduce == b.reduce && a.peer == b.peer && a.tag == b.tag &&
            a.count == b.count && a.number == b.number && (a.flags & told) == (b.flags & told);
 }

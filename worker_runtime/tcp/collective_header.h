@@ -18,6 +18,8 @@ struct CollectiveHeader {
         allocates = 1,  ///< A barrier for a memory allocation of `count` bytes.
         lacks = 2,      ///< The same, and this rank lacks the memory.
         chained = 4,    ///< An all_reduce that passes through the ranks (tcp/tcp_chain).
+        continues = 8,  ///< A further part of an operation (tcp/tcp_steps).
+        weighs = 16,    ///< Ranks exchange the weights of an average before it.
     };
 
     OperationKind kind = OperationKind::barrier;

@@ -25,12 +25,15 @@ class ControlWatch {
 
     /// `hear` listens to a rank, and is called again when that says more, as long as it returns true.
     Result<void> begin(const std::function<bool(int rank)>& hear) {
-        for (int rank = 0; rank < group_.size(); ++rank) {
-            if (rank == group_.rank()) continue;
+        for (const int rank : group_.partners()) {
             auto id = watch_->add(group_.peer(rank).control.socket(), [hear, rank] { return hear(rank); });
             if (!id) return id.error();
             watched_.push_back(*id);
         }
+        if (group_.is_whole()) return {};
+        auto id = watch_->add(group_.late_bell(), [group = &group_] { return group->serve_late(); });
+        if (!id) return id.error();
+        watched_.push_back(*id);
         return {};
     }
 

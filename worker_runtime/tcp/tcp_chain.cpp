@@ -5,6 +5,7 @@
 
 #include "worker_runtime/arithmetic/reduce_kernels.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
+#include "worker_runtime/tcp/tcp_circle.h"
 #include "worker_runtime/tcp/tcp_slices.h"
 
 namespace muster::runtime {
@@ -70,8 +71,7 @@ class Chain final : public CollectivePlan {
 
     void receive_weights(const TcpLanes& lanes) {
         if (!weighs()) return;
-        std::vector<float> all;
-        for (int rank = 0; rank < lanes.size(); ++rank) all.push_back(lanes.header(rank).weight);
+        const auto all = lanes.weights();
         reciprocal_ = reciprocal_of(operation_.type, all.data(), lanes.size());
         if (place_.previous >= 0) weights_.push_back(1);  // the sum so far is weighed already
         const auto first = all.begin() + place_.first_rank;
@@ -123,11 +123,20 @@ bool can_chain(DataType type) {
     return type != DataType::f16 && type != DataType::bf16;
 }
 
+ChainPlace own_place(const TcpLanes& lanes, const Operation& operation) {
+    return {.previous = lanes.rank() - 1,
+            .next = lanes.rank() + 1 < lanes.size() ? lanes.rank() + 1 : -1,
+            .memory = {operation.output},
+            .first_rank = lanes.rank(),
+            .bytes = operation.count * size_of(operation.type)};
+}
+
 Result<void> run_chain(TcpLanes& lanes, const Operation& operation, const ChainPlace& place, const Operation& named,
                        const RunTerms& terms) {
-    Chain plan(operation, place);
     auto header = header_of(named, 0);
     header.flags |= CollectiveHeader::chained;
+    if (auto known = learn_weights(lanes, operation, header, terms); !known) return known;
+    Chain plan(operation, place);
     return lanes.carry(plan, header, terms);
 }
 

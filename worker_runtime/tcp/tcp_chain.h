@@ -32,6 +32,9 @@ struct ChainPlace {
 /// May sums of this type be passed on without changing a bit? (f16 and bf16 would be rounded at every rank.)
 bool can_chain(DataType type);
 
+/// Each rank for itself in the chain.
+ChainPlace own_place(const TcpLanes& lanes, const Operation& operation);
+
 /// `operation` is an all_reduce, `place.memory` lies in what it reduces. `named` is what ranks compare: the same, or
 /// the caller's own operation, of which this is a part.
 Result<void> run_chain(TcpLanes& lanes, const Operation& operation, const ChainPlace& place, const Operation& named,

@@ -52,6 +52,12 @@ Result<void> TcpChannel::move(const Operation& operation, const RunTerms& terms)
                       .sends = sends,
                       .own_header = encode(header_of(operation, messages_)),
                       .data = {memory, operation.count * size_of(operation.type)}};
+    if (!socket_) {
+        const auto link = group_.link(peer_, terms);
+        if (!link && link.error().code == Errc::timed_out) return late(progress);
+        if (!link) return link.error();
+        socket_ = sends ? &(*link)->outgoing : &(*link)->incoming;
+    }
     while (progress.writes() || progress.reads()) {
         const auto sent = send_some(progress);
         if (!sent) return sent.error();
@@ -71,7 +77,7 @@ Result<bool> TcpChannel::send_some(Progress& progress) {
     const auto data =
         progress.sends ? progress.data.first(std::min(progress.data.size(), call_bytes_max)) : std::span<std::byte>();
     const std::array<iovec, 2> parts{{{header.data(), header.size()}, {data.data(), data.size()}}};
-    const auto sent = socket_.send(parts);
+    const auto sent = socket_->send(parts);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (sent < 0) return group_.lost(peer_, errno, doing(progress.operation));
     const auto of_header = std::min(static_cast<std::size_t>(sent), header.size());
@@ -87,7 +93,7 @@ Result<bool> TcpChannel::receive_some(Progress& progress) {
     const auto target = in_header ? std::span(progress.their_header).subspan(progress.header_received)
                                   : progress.data.first(std::min(progress.data.size(), call_bytes_max));
     const iovec part{target.data(), target.size()};
-    const auto got = socket_.receive({&part, 1});
+    const auto got = socket_->receive({&part, 1});
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (got <= 0) return group_.lost(peer_, got < 0 ? errno : 0, doing(progress.operation));
     if (!in_header) {
@@ -130,10 +136,10 @@ struct TcpChannel::Ears {
 };
 
 TcpChannel::Ears TcpChannel::ears(short events, bool to_all) const {
-    Ears ears{.polled = {{socket_.get(), events, 0}, {group_.wake().get(), POLLIN, 0}}, .ranks = {}};
-    for (int rank = to_all ? 0 : peer_; rank < (to_all ? group_.size() : peer_ + 1); ++rank) {
-        if (rank == group_.rank() || ended_.contains(rank)) continue;
-        ears.polled.push_back({group_.peer(rank).control.get(), POLLIN, 0});
+    Ears ears{.polled = {{socket_->get(), events, 0}, {group_.wake().get(), POLLIN, 0}}, .ranks = {}};
+    for (const int rank : to_all ? group_.linked() : std::vector{peer_}) {
+        if (ended_.contains(rank)) continue;
+        ears.polled.push_back({group_.control(rank).get(), POLLIN, 0});
         ears.ranks.push_back(rank);
     }
     return ears;

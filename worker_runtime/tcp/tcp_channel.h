@@ -16,11 +16,11 @@
 
 namespace muster::runtime {
 
-/// This rank's end of one connection. One message at a time.
+/// This rank's end of one connection, which a large group makes with the first message. One message at a time.
 class TcpChannel {
   public:
-    /// `socket` belongs to the group, which outlives this.
-    TcpChannel(TcpGroup& group, int peer, const TcpStream& socket) : group_(group), peer_(peer), socket_(socket) {}
+    /// `group` outlives this.
+    TcpChannel(TcpGroup& group, int peer) : group_(group), peer_(peer) {}
 
     /// A send to the peer or a receive from it.
     Result<void> move(const Operation& operation, const RunTerms& terms);
@@ -39,8 +39,8 @@ class TcpChannel {
 
     TcpGroup& group_;
     const int peer_;
-    const TcpStream& socket_;
-    std::set<int> ended_;  ///< Ranks whose control connections have ended and stay readable.
+    const TcpStream* socket_ = nullptr;  ///< The group's.
+    std::set<int> ended_;                ///< Ranks whose control connections have ended and stay readable.
     std::uint64_t messages_ = 0;
 };
 

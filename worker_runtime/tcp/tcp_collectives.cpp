@@ -7,8 +7,10 @@
 #include "rendezvous/base/check.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/tcp_chain.h"
+#include "worker_runtime/tcp/tcp_circle.h"
 #include "worker_runtime/tcp/tcp_fold.h"
 #include "worker_runtime/tcp/tcp_slices.h"
+#include "worker_runtime/tcp/tcp_steps.h"
 
 namespace muster::runtime {
 
@@ -21,9 +23,18 @@ std::byte* memory_of(const void* data) {
     return static_cast<std::byte*>(const_cast<void*>(data));
 }
 
-/// Its headers are all that a barrier needs.
+/// Its headers are all that a barrier needs. They may say that a rank lacks memory.
 class Barrier final : public CollectivePlan {
+  public:
+    /// The first rank that lacks memory; -1 for none.
+    int lacking = -1;
+
+  private:
     void begin(TcpLanes& /*lanes*/) override {}
+    void agreed(TcpLanes& lanes) override {
+        for (int rank = lanes.size() - 1; rank >= 0; --rank)
+            if (lanes.header(rank).flags & CollectiveHeader::lacks) lacking = rank;
+    }
 };
 
 /// all_gather and all_to_all: piece r of the output comes from rank r; what goes to rank r is the whole input, or its
@@ -129,19 +140,22 @@ bool goes_round(int size, const Operation& operation, TcpAlgorithm algorithm) {
            (size >= ring_ranks_min && bytes >= static_cast<std::size_t>(size) * ring_bytes_per_rank_min);
 }
 
-/// Each rank for itself in the chain.
-ChainPlace place_of(const TcpLanes& lanes, const Operation& operation) {
-    return {.previous = lanes.rank() - 1,
-            .next = lanes.rank() + 1 < lanes.size() ? lanes.rank() + 1 : -1,
-            .memory = {operation.output},
-            .first_rank = lanes.rank(),
-            .bytes = operation.count * size_of(operation.type)};
-}
-
 }  // namespace
+
+Result<int> first_that_lacks(TcpLanes& lanes, const CollectiveHeader& header, const RunTerms& terms) {
+    if (lanes.is_whole()) {
+        Barrier plan;
+        if (auto done = lanes.carry(plan, header, terms); !done) return done.error();
+        return plan.lacking;
+    }
+    const bool lacks = (header.flags & CollectiveHeader::lacks) != 0;
+    auto first = least_of_all(lanes, header, lacks ? lanes.rank() : lanes.size(), terms);
+    return first && *first == lanes.size() ? Result<int>(-1) : first;
+}
 
 Result<void> run_collective(TcpLanes& lanes, const Operation& operation, TcpAlgorithm algorithm,
                             const RunTerms& terms) {
+    if (!lanes.is_whole()) return run_in_steps(lanes, operation, algorithm, terms);
     const std::size_t bytes = operation.count * size_of(operation.type);
     switch (operation.kind) {
         case OperationKind::barrier: {
@@ -159,7 +173,7 @@ Result<void> run_collective(TcpLanes& lanes, const Operation& operation, TcpAlgo
         case OperationKind::broadcast: return run_broadcast(lanes, operation, terms);
         case OperationKind::all_reduce:
             if (goes_round(lanes.size(), operation, algorithm))
-                return run_chain(lanes, operation, place_of(lanes, operation), operation, terms);
+                return run_chain(lanes, operation, own_place(lanes, operation), operation, terms);
             return run_reduction(lanes, operation, terms);
         case OperationKind::reduce_scatter: return run_reduction(lanes, operation, terms);
         case OperationKind::send:

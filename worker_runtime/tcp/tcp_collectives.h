@@ -15,6 +15,11 @@ namespace muster::runtime {
 ///                large world from rank to rank (tcp/tcp_chain).
 ///   broadcast    small: root to all. Large: the root sends each rank a slice, which it passes on to the others.
 ///   others       each piece to whom it is for.
+///
+/// A large group, which is no whole mesh, has algorithms of its own (tcp/tcp_steps).
 Result<void> run_collective(TcpLanes& lanes, const Operation& operation, TcpAlgorithm algorithm, const RunTerms& terms);
+
+/// A barrier with `header`: the first rank whose header says that it lacks memory; -1 for none.
+Result<int> first_that_lacks(TcpLanes& lanes, const CollectiveHeader& header, const RunTerms& terms);
 
 }  // namespace muster::runtime

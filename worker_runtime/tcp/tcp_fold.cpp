@@ -4,43 +4,15 @@
 #include <array>
 #include <vector>
 
-#include "worker_runtime/arithmetic/reduce_kernels.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/tcp_slices.h"
+#include "worker_runtime/tcp/tcp_summation.h"
 
 namespace muster::runtime {
 
 namespace {
 
 using Opening = TcpLanes::Opening;
-
-/// Sums what all ranks have for some elements: the others' lies in scratch memory.
-class Summation {
-  public:
-    explicit Summation(const Operation& operation) : operation_(operation) {}
-
-    void receive_weights(const TcpLanes& lanes) {
-        for (int rank = 0; rank < lanes.size(); ++rank) weights_.push_back(lanes.header(rank).weight);
-        if (std::all_of(weights_.begin(), weights_.end(), [](float weight) { return weight == 1; })) weights_.clear();
-    }
-
-    /// `inputs` in rank order.
-    void sum(const std::vector<const void*>& inputs, std::byte* output, std::size_t bytes) const {
-        void* const outputs[] = {output};
-        reduce({.type = operation_.type,
-                .reduce = operation_.reduce,
-                .inputs = inputs.data(),
-                .input_count = static_cast<int>(inputs.size()),
-                .outputs = outputs,
-                .output_count = 1,
-                .count = bytes / size_of(operation_.type),
-                .weights = weights_.empty() ? nullptr : weights_.data()});
-    }
-
-  private:
-    const Operation& operation_;
-    std::vector<float> weights_;
-};
 
 /// Everybody sends all to all. The result overwrites what was sent, so it waits until all of that has gone.
 class SmallAllReduce final : public CollectivePlan {
@@ -72,7 +44,7 @@ class SmallAllReduce final : public CollectivePlan {
     [[nodiscard]] std::byte* scratch_of(int rank) const { return scratch_ + static_cast<std::size_t>(rank) * stride_; }
 
     const Operation& operation_;
-    Summation summation_;
+    TcpSummation summation_;
     const std::size_t bytes_;
     const std::size_t stride_;
     std::byte* const data_;
@@ -131,7 +103,7 @@ class Fold : public CollectivePlan {
             if (peer != lanes.rank()) lanes.open_receive(peer, 0, piece);
     }
 
-    Summation summation_;
+    TcpSummation summation_;
     std::vector<const void*> inputs_;
     std::array<std::size_t, fold_ring_pieces> arrived_{};
     Cut own_;

@@ -39,6 +39,18 @@ bool is_timeout(int failure) {
 
 }  // namespace
 
+Result<std::unique_ptr<TcpGroup>> TcpGroup::over(const GroupTerms& terms, TcpMesh mesh) {
+    FileDescriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wake.valid()) return error_from_errno(errno, "make an event descriptor");
+    std::unique_ptr<TcpGroup> group(new TcpGroup(terms, std::move(mesh), std::move(wake)));
+    if (group->mesh_.door) {
+        auto late = TcpLateLinks::over(group->terms_, group->mesh_);
+        if (!late) return late.error();
+        group->late_ = std::move(*late);
+    }
+    return group;
+}
+
 TcpGroup::TcpGroup(const GroupTerms& terms, TcpMesh mesh, FileDescriptor wake)
     : terms_(terms),
       mesh_(std::move(mesh)),
@@ -78,6 +90,45 @@ std::string TcpGroup::who(const std::vector<int>& ranks) const {
     return join(names, ", ");
 }
 
+// ---- connections ----
+
+const TcpStream& TcpGroup::control(int rank) const {
+    const auto& ours = peer(rank).control;
+    const auto* const late = late_ && !ours.valid() ? late_->with(rank) : nullptr;
+    return late ? late->control : ours;
+}
+
+std::vector<int> TcpGroup::linked() const {
+    auto ranks = mesh_.partners;
+    if (!late_) return ranks;
+    const auto strangers = late_->strangers();
+    ranks.insert(ranks.end(), strangers.begin(), strangers.end());
+    return ranks;
+}
+
+Result<const TcpPeer*> TcpGroup::link(int rank, const RunTerms& terms) {
+    if (is_whole()) return &peer(rank);
+    if (const auto* const late = late_->with(rank)) return late;
+    waits_for(&terms, {rank});
+    auto made = late_->connect(rank, terms.deadline);
+    waits_for(&terms, {});
+    if (made) return made;
+    // A rank that cannot be reached may have died: its partners say so.
+    const auto current = std::chrono::steady_clock::now();
+    pollfd wake{wake_.get(), POLLIN, 0};
+    if (::poll(&wake, 1, poll_timeout_ms(current + final_messages_timeout, current)) > 0) return failure();
+    if (made.error().code == Errc::timed_out) return made;
+    return fail(made.error().code, made.error().context);
+}
+
+bool TcpGroup::serve_late() {
+    auto ranks = late_->serve();
+    if (!ranks) return fail(ranks.error().code, ranks.error().context), false;
+    for (const int rank : *ranks) (void)receive_or_lose(rank);
+    const std::lock_guard lock(mutex_);
+    return !failure_;
+}
+
 // ---- the group's end ----
 
 Error TcpGroup::fail(Errc code, const std::string& text, std::uint64_t unfinished) {
@@ -91,6 +142,7 @@ Error TcpGroup::fail_locked(Errc code, const std::string& text, std::uint64_t un
     given_up_ = std::max(given_up_, unfinished);
     const std::uint64_t one = 1;
     (void)!::write(wake_.get(), &one, sizeof one);
+    if (late_) late_->end(*failure_);
     send_all({.code = code, .unfinished = unfinished, .text = text, .waits_for = {}});
     return *failure_;
 }
@@ -107,13 +159,13 @@ bool TcpGroup::gave_up(std::uint64_t number) const {
 }
 
 void TcpGroup::send(int rank, const ControlFrame& frame) const {
-    send_frame(peer(rank).control, frame);
+    send_frame(control(rank), frame);
 }
 
 /// Peers that are stopped cost their time together, not one after another.
 void TcpGroup::send_all(const ControlFrame& frame) const {
     const auto deadline = frame_deadline();
-    for (int rank = 0; rank < size(); ++rank) send_frame(peer(rank).control, frame, deadline);
+    for (const int rank : linked()) send_frame(control(rank), frame, deadline);
 }
 
 // ---- listening ----
@@ -126,10 +178,10 @@ std::string TcpGroup::changed_bytes(int rank) const {
 
 void TcpGroup::read(int rank) {
     Inbox& box = inbox(rank);
-    while (box.told == PeerState::nothing) {
+    while (box.told == PeerState::nothing && control(rank).valid()) {
         std::array<char, 4096> bytes;
         const iovec part{bytes.data(), bytes.size()};
-        const auto got = peer(rank).control.receive({&part, 1});
+        const auto got = control(rank).receive({&part, 1});
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) return;
         if (got < 0 && errno == EBADMSG) {
@@ -154,13 +206,20 @@ void TcpGroup::read(int rank) {
 void TcpGroup::take(int rank, ControlFrame frame) {
     switch (frame.kind) {
         case ControlFrame::Kind::left: inbox(rank).told = PeerState::left; break;
-        case ControlFrame::Kind::answers: inbox(rank).waits_for = std::move(frame.waits_for); break;
         case ControlFrame::Kind::asks:
-            send(rank, {.kind = ControlFrame::Kind::answers, .text = {}, .waits_for = waited_for()});
+        case ControlFrame::Kind::answers:
+            if (!frame.route.empty())
+                pass_on(std::move(frame));
+            else if (frame.kind == ControlFrame::Kind::answers)
+                inbox(rank).waits_for = std::move(frame.waits_for);
+            else
+                send(rank, {.kind = ControlFrame::Kind::answers, .text = {}, .waits_for = waited_for()});
             break;
         case ControlFrame::Kind::gives_up:
-            if (frame.unfinished > given_up_) given_up_by_ = rank;
-            given_up_ = std::max(given_up_, frame.unfinished);
+            if (frame.unfinished <= given_up_) break;
+            given_up_by_ = rank;
+            given_up_ = frame.unfinished;
+            if (!is_whole()) send_all(frame);
             break;
         case ControlFrame::Kind::failed:
             inbox(rank).told = PeerState::failed;
@@ -195,15 +254,15 @@ Result<bool> TcpGroup::received_or_lost(int rank) {
 }
 
 Result<void> TcpGroup::check_alive() {
+    const auto ranks = linked();
     std::vector<pollfd> controls;
-    for (const auto& peer : mesh_.peers) controls.push_back({peer.control.get(), POLLIN, 0});
+    for (const int one : ranks) controls.push_back({control(one).get(), POLLIN, 0});
     (void)::poll(controls.data(), controls.size(), 0);
     const std::lock_guard lock(mutex_);
     if (failure_) return *failure_;
-    for (int peer = 0; peer < size(); ++peer) {
-        if (peer == rank()) continue;
-        if (controls[static_cast<std::size_t>(peer)].revents != 0) read(peer);
-        if (auto well = received_or_lost(peer); !well) return well.error();
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        if (controls[i].revents != 0) read(ranks[i]);
+        if (auto well = received_or_lost(ranks[i]); !well) return well.error();
     }
     return {};
 }
@@ -218,8 +277,8 @@ void TcpGroup::await_final_messages(int rank) {
             read(rank);
             if (inbox(rank).told != PeerState::nothing) return;
         }
-        pollfd control{peer(rank).control.get(), POLLIN, 0};
-        ::poll(&control, 1, poll_timeout_ms(std::min(end, current + answer_check_interval), current));
+        pollfd news{control(rank).get(), POLLIN, 0};
+        ::poll(&news, 1, poll_timeout_ms(std::min(end, current + answer_check_interval), current));
     }
 }
 

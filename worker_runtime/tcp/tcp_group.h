@@ -1,7 +1,8 @@
 // The ranks of a group over TCP, and its failures.
 //
 // The first rank that detects a failure sends it to all others over the control connections; each of them ends with the
-// same text. A rank that leaves in order announces it; a rank whose connections end without that has died.
+// same text. In a large group it sends it to its partners, which pass it on to theirs. A rank that leaves in order
+// announces it; a rank whose connections end without that has died.
 //
 // A rank that has waited until its deadline asks the awaited ranks which ranks they wait for, and these in turn, until
 // it finds ranks that do not answer or wait for none: the failure names these (trace()). Every waiting rank therefore
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -23,6 +25,7 @@
 #include "worker_runtime/tcp/mesh/fork_guard.h"
 #include "worker_runtime/tcp/mesh/tcp_control.h"
 #include "worker_runtime/tcp/mesh/tcp_mesh.h"
+#include "worker_runtime/tcp/tcp_late_links.h"
 #include "worker_runtime/transport/meeting_place.h"
 #include "worker_runtime/transport/transport.h"
 #include "worker_runtime/transport/wait_board.h"
@@ -31,7 +34,7 @@ namespace muster::runtime {
 
 class TcpGroup {
   public:
-    TcpGroup(const GroupTerms& terms, TcpMesh mesh, FileDescriptor wake);
+    static Result<std::unique_ptr<TcpGroup>> over(const GroupTerms& terms, TcpMesh mesh);
     /// Tells the others that this rank has left, unless the group has failed.
     ~TcpGroup();
     TcpGroup(const TcpGroup&) = delete;
@@ -41,7 +44,16 @@ class TcpGroup {
     [[nodiscard]] int size() const { return static_cast<int>(mesh_.peers.size()); }
     [[nodiscard]] int stripes() const { return mesh_.stripes; }
     [[nodiscard]] const std::string& id() const { return terms_.id; }
+    /// Connected with all ranks, or else with partners (mesh/tcp_partners.h), and with others at first use.
+    [[nodiscard]] bool is_whole() const { return late_ == nullptr; }
+    /// Ascending.
+    [[nodiscard]] const std::vector<int>& partners() const { return mesh_.partners; }
+    /// What there is since the start.
     [[nodiscard]] const TcpPeer& peer(int rank) const { return mesh_.peers[static_cast<std::size_t>(rank)]; }
+    /// With those of linked(); else invalid.
+    [[nodiscard]] const TcpStream& control(int rank) const;
+    /// The ranks with a control connection: partners first.
+    [[nodiscard]] std::vector<int> linked() const;
     /// Ranks on this host, this one included.
     [[nodiscard]] int ranks_here() const { return ranks_here_; }
     /// How long a waiting thread may look for news itself before it sleeps; nothing where ranks outnumber cores.
@@ -50,6 +62,14 @@ class TcpGroup {
     [[nodiscard]] const FileDescriptor& wake() const { return wake_; }
 
     // All from any thread.
+
+    /// The connections for messages with `rank`, which are made now if need be. timed_out: not until the deadline.
+    /// Other errors are the group's end.
+    Result<const TcpPeer*> link(int rank, const RunTerms& terms);
+    /// Of a group that is not whole: readable when serve_late() has something to do, in one thread at all times. False
+    /// when it is not called again.
+    [[nodiscard]] const FileDescriptor& late_bell() const { return late_->bell(); }
+    bool serve_late();
 
     /// Ends the group with this failure, unless it has one already; the first one is returned. `unfinished` is the
     /// collective's number that this rank has given up; 0: none.
@@ -94,6 +114,7 @@ class TcpGroup {
     [[nodiscard]] std::string who(const std::vector<int>& ranks) const;
 
   private:
+    TcpGroup(const GroupTerms& terms, TcpMesh mesh, FileDescriptor wake);
     /// What is wrong with an encrypted connection whose bytes fail authentication.
     [[nodiscard]] std::string changed_bytes(int rank) const;
     /// The last that a control connection will ever say.
@@ -106,7 +127,8 @@ class TcpGroup {
     };
     /// What trace() wants to know of a rank.
     struct Question {
-        Instant asked{};  ///< Time of the first question.
+        std::vector<int> route;  ///< From this rank to the one that is asked: each has named the next one.
+        Instant asked{};         ///< Time of the first question.
         Instant asked_last{};
         bool answered = false;
         bool witness = false;  ///< No rank is known to wait for it, so it is not the cause.
@@ -119,6 +141,8 @@ class TcpGroup {
     void send_all(const ControlFrame& frame) const;
     [[nodiscard]] std::vector<int> waited_for() const;
     std::optional<std::vector<int>> pursue(int rank, Question& question, Instant began);
+    [[nodiscard]] std::vector<int> route_over(const std::vector<int>& route, int to) const;
+    void pass_on(ControlFrame frame);
     Error fail_locked(Errc code, const std::string& text, std::uint64_t unfinished);
     Result<bool> heard(int rank);
     Result<bool> received_or_lost(int rank);
@@ -133,6 +157,7 @@ class TcpGroup {
     const FileDescriptor wake_;
     int ranks_here_ = 1;
     const ForkGuard fork_guard_;
+    std::unique_ptr<TcpLateLinks> late_;  ///< Null in a whole mesh.
     mutable std::mutex mutex_;
     std::optional<Error> failure_;
     std::uint64_t given_up_ = 0;  ///< The last collective that a rank has given up.

@@ -19,6 +19,8 @@ namespace muster::runtime {
 namespace {
 
 constexpr std::size_t cache_line_bytes = 64;
+/// Where a rank that is no partner has its streams.
+constexpr std::size_t no_row = ~std::size_t{0};
 
 Result<void> watch(const FileDescriptor& epoll, int fd, std::uint32_t events, std::uint64_t what) {
     epoll_event event{};
@@ -35,6 +37,7 @@ Result<void> watch(const FileDescriptor& epoll, int fd, std::uint32_t events, st
 Result<std::unique_ptr<TcpLanes>> TcpLanes::over(TcpGroup& group) {
     std::unique_ptr<TcpLanes> lanes(new TcpLanes(group));
     lanes->headers_.resize(static_cast<std::size_t>(group.size()));
+    lanes->rows_.assign(static_cast<std::size_t>(group.size()), no_row);
     if (auto done = lanes->register_streams(); !done) return done.error();
     return lanes;
 }
@@ -44,9 +47,11 @@ Result<void> TcpLanes::register_streams() {
     if (!epoll_.valid()) return error_from_errno(errno, "make an epoll descriptor");
     // Level-triggered: it stays readable for as long as there is a group to end.
     if (auto done = watch(epoll_, group_.wake().get(), EPOLLIN, wake_mark); !done) return done;
-    for (int distance = 1; distance < size(); ++distance) {
-        // Every rank begins with another one, so that they do not all send to the same rank at the same time.
-        const int peer = (rank() + distance) % size();
+    // Every rank begins with another one, so that they do not all send to the same rank at the same time.
+    auto peers = group_.partners();
+    std::rotate(peers.begin(), std::upper_bound(peers.begin(), peers.end(), rank()), peers.end());
+    for (const int peer : peers) {
+        rows_[static_cast<std::size_t>(peer)] = streams_.size();
         const auto control = control_mark + static_cast<std::uint64_t>(peer);
         if (auto done = watch(epoll_, group_.peer(peer).control.get(), EPOLLIN | EPOLLET, control); !done) return done;
         for (int lane = lane_count - 1; lane >= 0; --lane) {
@@ -69,9 +74,9 @@ Result<void> TcpLanes::register_streams() {
 
 TcpLanes::Stream& TcpLanes::stream(int peer, int lane, std::size_t piece) {
     const auto stripes = static_cast<std::size_t>(group_.stripes());
-    const auto distance = static_cast<std::size_t>((peer - rank() + size()) % size());
-    const auto row = (distance - 1) * lane_count + static_cast<std::size_t>(lane_count - 1 - lane);
-    return streams_[row * stripes + piece % stripes];
+    const auto row = rows_[static_cast<std::size_t>(peer)];
+    MUSTER_CHECK(row != no_row, rank(), peer);
+    return streams_[row + static_cast<std::size_t>(lane_count - 1 - lane) * stripes + piece % stripes];
 }
 
 // ---- for plans ----
@@ -96,6 +101,13 @@ void TcpLanes::receive(int from, int lane, const Cut& cut, Opening opening) {
     }
 }
 
+std::vector<float> TcpLanes::weights() const {
+    std::vector<float> weights = weights_;
+    if (!is_whole() && weights.empty()) weights.assign(static_cast<std::size_t>(size()), 1);
+    for (int rank = 0; is_whole() && rank < size(); ++rank) weights.push_back(header(rank).weight);
+    return weights;
+}
+
 std::byte* TcpLanes::scratch(std::size_t size_bytes) {
     if (scratch_.size() < size_bytes + cache_line_bytes) scratch_.resize(size_bytes + cache_line_bytes);
     const auto address = reinterpret_cast<std::uintptr_t>(scratch_.data());
@@ -107,7 +119,7 @@ std::byte* TcpLanes::scratch(std::size_t size_bytes) {
 void TcpLanes::begin_operation(const CollectiveHeader& header) {
     headers_[static_cast<std::size_t>(rank())] = header;
     own_header_ = encode(header);
-    headers_missing_ = size() - 1;
+    headers_missing_ = static_cast<int>(group_.partners().size());
     to_send_.assign(static_cast<std::size_t>(size()), 0);
     for (auto& one : streams_) {
         one.in.begin({}, 0, 1);
@@ -129,6 +141,8 @@ void TcpLanes::fit_send_buffers() {
 
 Result<void> TcpLanes::carry(CollectivePlan& plan, CollectiveHeader header, const RunTerms& terms) {
     header.number = ++operations_;
+    // Whoever comes too late would wait for ranks that have given up, and they for it: it keeps nobody waiting.
+    if (!is_whole() && group_.gave_up(operations_)) return group_.failure_soon();
     begin_operation(header);
     plan.begin(*this);
     fit_send_buffers();

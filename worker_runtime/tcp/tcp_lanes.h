@@ -1,8 +1,9 @@
 // The connections that carry collectives, and the loop that moves their bytes.
 //
 // An operation is a CollectivePlan: it defines which memory goes to and comes from which rank on which lane, and is
-// called when pieces have arrived. Each rank sends its header to all others first. Nothing is received into the plan's
-// memory before the headers of all ranks have arrived and agree, unless the plan allows it.
+// called when pieces have arrived. Each rank sends its header to all its partners first, in a small group all others.
+// Nothing is received into the plan's memory before the headers of all partners have arrived and agree, unless the plan
+// allows it. Partners of partners are all ranks: if two ranks differ, so do two partners somewhere between.
 //
 // The loop never waits while a connection can move. Readiness is derived from epoll's edges: a connection counts as
 // ready until the kernel reports otherwise, so a message that has already arrived costs no additional call.
@@ -12,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "muster/operation.h"
@@ -33,7 +35,7 @@ class CollectivePlan {
 
     /// Calls lanes.send() and lanes.receive().
     virtual void begin(TcpLanes& lanes) = 0;
-    /// Every rank does the same operation; what may be received at all is open from now on.
+    /// Every partner does the same operation; what may be received at all is open from now on.
     virtual void agreed(TcpLanes& /*lanes*/) {}
     /// `piece` of what `from` sends on `lane` is here.
     virtual void received(TcpLanes& /*lanes*/, int /*from*/, int /*lane*/, std::size_t /*piece*/) {}
@@ -53,8 +55,14 @@ class TcpLanes {
 
     [[nodiscard]] int rank() const { return group_.rank(); }
     [[nodiscard]] int size() const { return group_.size(); }
-    /// After agreed(): what `rank` said.
+    /// Are all ranks partners?
+    [[nodiscard]] bool is_whole() const { return group_.is_whole(); }
+    /// After agreed(): what `rank`, this one or a partner, said.
     [[nodiscard]] const CollectiveHeader& header(int rank) const { return headers_[static_cast<std::size_t>(rank)]; }
+    /// After agreed(): those of all ranks in an average.
+    [[nodiscard]] std::vector<float> weights() const;
+    /// Where not all ranks are partners: what weights() is from now on. Empty: all 1.
+    void know_weights(std::vector<float> weights) { weights_ = std::move(weights); }
 
     /// When a queue's pieces may move.
     enum class Opening {
@@ -120,9 +128,11 @@ class TcpLanes {
 
     TcpGroup& group_;
     FileDescriptor epoll_;
-    /// Starts with the next rank and wraps around; for each rank, the answers' lane first.
+    /// Starts with the next partner and wraps around; for each, the answers' lane first.
     std::vector<Stream> streams_;
+    std::vector<std::size_t> rows_;  ///< Indexed by rank: where the streams of a partner begin.
     std::vector<CollectiveHeader> headers_;
+    std::vector<float> weights_;
     HeaderBytes own_header_{};
     int headers_missing_ = 0;
     std::uint64_t operations_ = 0;

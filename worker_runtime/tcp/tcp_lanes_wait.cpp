@@ -116,12 +116,19 @@ Result<void> TcpLanes::check_deadline(const RunTerms& terms) {
     group_.waits_for(this, owing);
     const auto late = group_.trace(owing, operations_);
     if (!late) return late.error();
-    const bool came = std::all_of(late->ranks.begin(), late->ranks.end(), [this](int peer) {
-        return peer >= 0 && peer != rank() && stream(peer, 0, 0).header_received == sizeof(HeaderBytes);
+    const auto is_partner = [this](int peer) {
+        return std::binary_search(group_.partners().begin(), group_.partners().end(), peer);
+    };
+    const bool came = std::all_of(late->ranks.begin(), late->ranks.end(), [&](int peer) {
+        return is_partner(peer) && stream(peer, 0, 0).header_received == sizeof(HeaderBytes);
     });
+    // Who is no partner has sent no header here, in whatever operation it is.
+    const bool partners_only = std::all_of(late->ranks.begin(), late->ranks.end(), is_partner);
     return group_.fail(Errc::timed_out,
                        cat(doing(), " on communicator ", group_.id(), " timed out: ", late->names,
-                           came ? " reached it, but did not finish it" : " did not reach it"),
+                           came                                 ? " reached it, but did not finish it"
+                           : partners_only || group_.is_whole() ? " did not reach it"
+                                                                : " did not reach it, or did not finish it"),
                        operations_);
 }
 

@@ -17,7 +17,7 @@ struct TcpParts {
     std::unique_ptr<TcpLanes> lanes;
 };
 
-/// Connects this rank with all others of the group.
+/// Connects this rank with all others of the group, or with its partners.
 Result<TcpParts> connect_tcp(const GroupTerms& terms, const TcpOptions& options);
 
 /// Takes the parts over; they live as long as the transport, and run() is the only one who uses the lanes meanwhile.

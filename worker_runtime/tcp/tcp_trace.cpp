@@ -2,6 +2,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <set>
 
@@ -71,9 +72,10 @@ Result<std::vector<int>> TcpGroup::trace_here(const std::vector<int>& late, Witn
     std::set<int> seen{late.begin(), late.end()};
     seen.insert(rank());
     std::map<int, Question> open;
-    for (int rank = 0; witnesses == Witnesses::all && rank < size(); ++rank)
-        if (rank != this->rank()) open[rank].witness = true;
-    for (const int rank : late) open[rank] = {};
+    if (witnesses == Witnesses::all)
+        for (const int one : linked()) open[one].witness = true;
+    for (auto& [one, question] : open) question.route = {rank(), one};
+    for (const int one : late) open[one] = {.route = route_over({rank()}, one)};
     std::vector<int> idle;
     std::vector<int> mute;
     const Instant began = std::chrono::steady_clock::now();
@@ -81,10 +83,9 @@ Result<std::vector<int>> TcpGroup::trace_here(const std::vector<int>& late, Witn
         std::vector<pollfd> polled{{wake_.get(), POLLIN, 0}};
         {
             const std::lock_guard lock(mutex_);
-            for (int rank = 0; rank < size(); ++rank) {  // others ask, too
-                if (rank == this->rank()) continue;
-                read(rank);
-                if (inbox(rank).told == PeerState::nothing) polled.push_back({peer(rank).control.get(), POLLIN, 0});
+            for (const int one : linked()) {  // others ask, too
+                read(one);
+                if (inbox(one).told == PeerState::nothing) polled.push_back({control(one).get(), POLLIN, 0});
             }
             if (failure_) return *failure_;
             for (auto one = open.begin(); one != open.end();) {
@@ -94,8 +95,11 @@ Result<std::vector<int>> TcpGroup::trace_here(const std::vector<int>& late, Witn
                     continue;
                 }
                 if (next->empty() && !one->second.witness) (one->second.answered ? idle : mute).push_back(one->first);
-                for (const int rank : *next)
-                    if (rank >= 0 && rank < size() && seen.insert(rank).second) open[rank].witness = false;
+                for (const int rank : *next) {
+                    if (rank < 0 || rank >= size() || !seen.insert(rank).second) continue;
+                    open[rank].witness = false;
+                    open[rank].route = route_over(one->second.route, rank);
+                }
                 one = open.erase(one);
             }
         }
@@ -112,8 +116,8 @@ Result<std::vector<int>> TcpGroup::trace_here(const std::vector<int>& late, Witn
 void TcpGroup::give_up(std::uint64_t number) {
     if (number == 0) return;
     const std::lock_guard lock(mutex_);
-    for (int rank = 0; rank < size(); ++rank)
-        send(rank, {.kind = ControlFrame::Kind::gives_up, .unfinished = number, .text = {}, .waits_for = {}});
+    for (const int one : linked())
+        send(one, {.kind = ControlFrame::Kind::gives_up, .unfinished = number, .text = {}, .waits_for = {}});
 }
 
 /// Whom `rank` waits for; nobody, after a while of asking; nothing yet. Who waits for nobody is asked again: it may
@@ -131,9 +135,51 @@ std::optional<std::vector<int>> TcpGroup::pursue(int rank, Question& question, I
     if (current >= question.asked_last + ask_again_after && (question.asked_last == Instant{} || box.waits_for)) {
         box.waits_for.reset();
         question.asked_last = current;
-        send(rank, {.kind = ControlFrame::Kind::asks, .text = {}, .waits_for = {}});
+        if (question.route.size() <= 2 && control(rank).valid())
+            send(rank, {.kind = ControlFrame::Kind::asks, .text = {}, .waits_for = {}});
+        else
+            pass_on({.kind = ControlFrame::Kind::asks, .text = {}, .route = question.route, .waits_for = {}});
     }
     return std::nullopt;
+}
+
+/// The way to `to` over a rank that waits for it, to which `route` leads: that one is alive, since it has answered.
+std::vector<int> TcpGroup::route_over(const std::vector<int>& route, int to) const {
+    if (control(to).valid()) return {rank(), to};
+    auto longer = route;
+    longer.push_back(to);
+    return longer;
+}
+
+/// One step further on its route. Whoever has no connection with the next rank of it puts a partner between, the one
+/// that leads nearest.
+void TcpGroup::pass_on(ControlFrame frame) {
+    const auto here = std::size_t{frame.place};
+    const auto known = [this](int one) { return one >= 0 && one < size(); };
+    if (frame.route.size() > route_ranks_max || here >= frame.route.size() || frame.route[here] != rank() ||
+        !std::all_of(frame.route.begin(), frame.route.end(), known))
+        return;
+    if (here + 1 == frame.route.size()) {
+        if (frame.kind == ControlFrame::Kind::answers) {
+            inbox(frame.route.front()).waits_for = std::move(frame.waits_for);
+            return;
+        }
+        std::reverse(frame.route.begin(), frame.route.end());
+        return pass_on({.kind = ControlFrame::Kind::answers,
+                        .text = {},
+                        .route = std::move(frame.route),
+                        .waits_for = waited_for()});
+    }
+    int next = frame.route[here + 1];
+    if (!control(next).valid()) {
+        const int ahead = (next - rank() + size()) % size();
+        const int back = size() - ahead;
+        const int step = static_cast<int>(std::bit_floor(static_cast<unsigned>(std::min(ahead, back))));
+        next = (rank() + (ahead <= back ? step : size() - step)) % size();
+        frame.route.insert(frame.route.begin() + static_cast<std::ptrdiff_t>(here) + 1, next);
+    }
+    ++frame.place;
+    send(next, frame);
 }
 
 Error TcpGroup::failure_soon() {
@@ -145,10 +191,8 @@ Error TcpGroup::failure_soon() {
     Instant current = std::chrono::steady_clock::now();
     for (const Instant end = current + trace_limit + answer_limit; current < end;
          current = std::chrono::steady_clock::now()) {
-        for (int rank = 0; rank < size(); ++rank) {
-            if (rank == this->rank()) continue;
-            if (auto heard = rank == by ? receive_or_lose(rank) : hear(rank); !heard) return heard.error();
-        }
+        for (const int one : linked())
+            if (auto heard = one == by ? receive_or_lose(one) : hear(one); !heard) return heard.error();
         if (::poll(&wake, 1, poll_timeout_ms(current + answer_check_interval, current)) > 0) return failure();
     }
     return fail(Errc::timed_out, "a rank stopped this operation without giving a reason");

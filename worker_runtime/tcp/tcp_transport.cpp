@@ -1,7 +1,5 @@
 #include "worker_runtime/tcp/tcp_transport.h"
 
-#include <errno.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -41,39 +39,28 @@ struct Pages {
     Pages& operator=(const Pages&) = delete;
 };
 
-/// A barrier whose headers say whether every rank has got its memory.
-class AllocationPlan final : public CollectivePlan {
-  public:
-    /// The first rank that lacks memory; -1 for none.
-    int lacking = -1;
-
-  private:
-    void begin(TcpLanes& /*lanes*/) override {}
-    void agreed(TcpLanes& lanes) override {
-        for (int rank = lanes.size() - 1; rank >= 0; --rank)
-            if (lanes.header(rank).flags & CollectiveHeader::lacks) lacking = rank;
-    }
-};
-
 class TcpTransport final : public Transport {
   public:
     TcpTransport(std::unique_ptr<TcpGroup> group, std::unique_ptr<TcpLanes> lanes, TcpAlgorithm algorithm)
         : group_(std::move(group)), lanes_(std::move(lanes)), algorithm_(algorithm) {
         for (int rank = 0; rank < group_->size(); ++rank) {
-            outgoing_.emplace_back(*group_, rank, group_->peer(rank).outgoing);
-            incoming_.emplace_back(*group_, rank, group_->peer(rank).incoming);
+            outgoing_.emplace_back(*group_, rank);
+            incoming_.emplace_back(*group_, rank);
         }
     }
 
     Result<void> answer_at_all_times(std::shared_ptr<FdWatch> watch) {
         ears_.emplace(*group_, std::move(watch));
         auto begun = ears_->begin([group = group_.get()](int rank) {
-            const auto over = group->hear(rank);
+            // In a large group others depend on this rank's news of a death.
+            const auto over = group->is_whole() ? group->hear(rank) : group->receive_or_lose(rank);
             return over && !*over;
         });
         if (begun) group_->trace_for_parts();
         return begun;
     }
+
+    [[nodiscard]] bool listens_later() const { return !group_->is_whole(); }
 
     [[nodiscard]] std::string_view name() const override { return "tcp"; }
 
@@ -117,14 +104,13 @@ class TcpTransport final : public Transport {
 
 Result<TcpParts> connect_tcp(const GroupTerms& terms, const TcpOptions& options) {
     MUSTER_CHECK(terms.size >= 2 && terms.rank >= 0 && terms.rank < terms.size, terms.rank, terms.size);
-    FileDescriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!wake.valid()) return error_from_errno(errno, "make an event descriptor");
-    auto mesh = connect_mesh(terms, options.addresses, options.connections_per_peer);
+    auto mesh = connect_mesh(terms, options.addresses, options.connections_per_peer, options.more_partners);
     if (!mesh) return mesh.error();
-    auto group = std::make_unique<TcpGroup>(terms, std::move(*mesh), std::move(wake));
-    auto lanes = TcpLanes::over(*group);
+    auto group = TcpGroup::over(terms, std::move(*mesh));
+    if (!group) return group.error();
+    auto lanes = TcpLanes::over(**group);
     if (!lanes) return lanes.error();
-    return TcpParts{.group = std::move(group), .lanes = std::move(*lanes)};
+    return TcpParts{.group = std::move(*group), .lanes = std::move(*lanes)};
 }
 
 std::unique_ptr<Transport> tcp_transport_over(TcpParts parts, TcpAlgorithm algorithm) {
@@ -135,12 +121,12 @@ Result<void> agree_on_memory(const TcpGroup& group, TcpLanes& lanes, std::size_t
                              const RunTerms& terms) {
     CollectiveHeader header{.flags = CollectiveHeader::allocates, .count = size_bytes};
     if (!got) header.flags |= CollectiveHeader::lacks;
-    AllocationPlan plan;
-    if (auto done = lanes.carry(plan, header, terms); !done) return done.error();
-    if (plan.lacking < 0) return {};
+    const auto lacking = first_that_lacks(lanes, header, terms);
+    if (!lacking) return lacking.error();
+    if (*lacking < 0) return {};
     return Error{
         Errc::limit_exceeded,
-        cat("cannot reserve ", size_bytes >> 10, " KiB for communicator ", group.id(), ": ", group.who(plan.lacking),
+        cat("cannot reserve ", size_bytes >> 10, " KiB for communicator ", group.id(), ": ", group.who(*lacking),
             " has too little memory; give the job more of it, or use smaller buckets or fewer ranks on a host")};
 }
 
@@ -149,8 +135,14 @@ Result<std::unique_ptr<Transport>> make_tcp_transport(const GroupTerms& terms, c
     if (!parts) return parts.error();
     auto transport =
         std::make_unique<TcpTransport>(std::move(parts->group), std::move(parts->lanes), options.algorithm);
-    if (options.watch && terms.waits && !terms.is_part())
-        if (auto heard = transport->answer_at_all_times(options.watch); !heard) return heard.error();
+    auto watch = terms.waits && !terms.is_part() ? options.watch : nullptr;
+    if (transport->listens_later()) {
+        auto own = options.watch ? Result<std::shared_ptr<FdWatch>>(options.watch) : FdWatch::start();
+        if (!own) return own.error();
+        watch = std::move(*own);
+    }
+    if (watch)
+        if (auto heard = transport->answer_at_all_times(std::move(watch)); !heard) return heard.error();
     return std::unique_ptr<Transport>(std::move(transport));
 }
 

@@ -25,12 +25,15 @@ struct TcpOptions {
     std::vector<std::string> addresses;
     int connections_per_peer = 0;                      ///< 0: chosen by the number of cores.
     TcpAlgorithm algorithm = TcpAlgorithm::automatic;  ///< Equal on all ranks.
-    /// Where a root answers who asks whom it waits for; null on all ranks: only while it waits itself.
+    /// Where a root answers who asks whom it waits for; null on all ranks: only while it waits itself. A large group
+    /// always has one, its own if need be.
     std::shared_ptr<FdWatch> watch{};
+    /// Ranks with which this one is connected from the start in a large group, too. They have this one among theirs.
+    std::vector<int> more_partners{};
 };
 
-/// Connects this rank with all others of the group. Returns when every pair is connected; an error names the rank that
-/// did not come, with what was tried.
+/// Connects this rank with all others of the group; with its partners in a large one (mesh/tcp_partners.h). Returns
+/// when it has all these connections; an error names the rank that did not come, with what was tried.
 Result<std::unique_ptr<Transport>> make_tcp_transport(const GroupTerms& terms, const TcpOptions& options);
 
 }  // namespace muster::runtime

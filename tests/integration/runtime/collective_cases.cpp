@@ -140,7 +140,8 @@ std::string fault_in(const CollectiveCase& one, int rank,
     Bytes output(one.expected[own].size(), 0xee);
     const std::size_t piece_at = own * one.operation.count * size_of(one.operation.type);
     Operation operation = one.operation;
-    if (!one.weights.empty()) operation.weight = one.weights[own];
+    operation.weighted = !one.weights.empty();
+    if (operation.weighted) operation.weight = one.weights[own];
     const bool whole_is_input = operation.kind == OperationKind::reduce_scatter;
     Bytes* result = &output;
     operation.input = input.data();

@@ -35,18 +35,22 @@ std::uint8_t code_of(const ControlFrame& frame) {
 
 ControlFrame frame_of(std::uint8_t code, std::uint64_t unfinished, std::string_view text) {
     if (code == leaving) return {.kind = ControlFrame::Kind::left, .text = {}, .waits_for = {}};
-    if (code == asking) return {.kind = ControlFrame::Kind::asks, .text = {}, .waits_for = {}};
     if (code == giving_up)
         return {.kind = ControlFrame::Kind::gives_up, .unfinished = unfinished, .text = {}, .waits_for = {}};
-    if (code != answering)
+    if (code != answering && code != asking)
         return {.code = code <= static_cast<std::uint8_t>(Errc::io) ? static_cast<Errc>(code) : Errc::bad_frame,
                 .unfinished = unfinished,
                 .text = std::string(text),
                 .waits_for = {}};
-    ControlFrame answer{.kind = ControlFrame::Kind::answers, .text = {}, .waits_for = {}};
+    ControlFrame frame{.kind = code == asking ? ControlFrame::Kind::asks : ControlFrame::Kind::answers,
+                       .text = {},
+                       .place = static_cast<std::uint32_t>(unfinished >> 32),
+                       .waits_for = {}};
+    const auto on_route = static_cast<std::uint32_t>(unfinished);
     for (ByteReader ranks(text); ranks.remaining() >= sizeof(std::uint32_t);)
-        answer.waits_for.push_back(static_cast<int>(ranks.number<std::uint32_t>()));
-    return answer;
+        (frame.route.size() < on_route ? frame.route : frame.waits_for)
+            .push_back(static_cast<int>(ranks.number<std::uint32_t>()));
+    return frame;
 }
 
 }  // namespace
@@ -54,12 +58,15 @@ ControlFrame frame_of(std::uint8_t code, std::uint64_t unfinished, std::string_v
 std::string encode(const ControlFrame& frame) {
     std::string ranks;
     ByteWriter list(ranks);
+    for (const int rank : frame.route) list.number(static_cast<std::uint32_t>(rank));
     for (const int rank : frame.waits_for) list.number(static_cast<std::uint32_t>(rank));
-    const auto& text = frame.kind == ControlFrame::Kind::answers ? ranks : frame.text;
+    const bool lists = frame.kind == ControlFrame::Kind::answers || frame.kind == ControlFrame::Kind::asks;
+    const auto& text = lists ? ranks : frame.text;
+    const std::uint64_t route = std::uint64_t{frame.place} << 32 | frame.route.size();
     std::string bytes;
     ByteWriter writer(bytes);
     writer.number(code_of(frame));
-    writer.number(frame.unfinished);
+    writer.number(lists ? route : frame.unfinished);
     writer.blob<std::uint16_t>(std::string_view(text).substr(0, failure_text_max));
     return bytes;
 }

@@ -7,6 +7,10 @@
 //
 // For a failure, code is its Errc and collective the one that its rank has given up (0: none). The text of an answer is
 // the awaited ranks, u32 each.
+//
+// In a large group a question for a rank without a connection travels over others, and its answer returns the same way.
+// Such a frame's text begins with its route, u32 each. Its collective is the length of the route, and in the upper half
+// the place on it of the rank that receives the frame.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +30,13 @@ struct ControlFrame {
     Errc code = Errc::io;          ///< Set in `failed`.
     std::uint64_t unfinished = 0;  ///< Set in `failed` and `gives_up`.
     std::string text;              ///< Set in `failed`. Truncated to failure_text_max.
+    std::vector<int> route{};      ///< Set in questions and answers over other ranks: from the sender to the receiver.
+    std::uint32_t place = 0;       ///< On the route: the rank that has this frame.
     std::vector<int> waits_for;    ///< Set in answers: the first 250 awaited ranks. Empty: it waits for none.
 };
+
+/// A longer route is not passed on.
+inline constexpr std::size_t route_ranks_max = 100;
 
 std::string encode(const ControlFrame& frame);
 

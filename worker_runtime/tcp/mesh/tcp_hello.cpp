@@ -13,7 +13,7 @@ namespace muster::runtime {
 namespace {
 
 /// "MUSTERT" and the version of this file's formats.
-constexpr std::uint64_t magic = 0x0554524554'53554dull;
+constexpr std::uint64_t magic = 0x0654524554'53554dull;
 constexpr std::size_t places_max = 64;
 constexpr std::size_t address_size_max = 256;
 constexpr std::size_t host_size_max = 256;

@@ -34,6 +34,14 @@ inline constexpr int ring_ranks_min = 17;
 /// rank's work pays.
 inline constexpr std::size_t ring_bytes_per_rank_min = 256u << 10;
 
+// In groups that are no whole mesh:
+/// An all_reduce is gathered whole by everybody if that is no more than this for each of them.
+inline constexpr std::size_t gathered_reduce_bytes_max = 64u << 10;
+/// Exchanges take so many bytes of a rank at a time: log2(n) + 1 times as much is held.
+inline constexpr std::size_t exchange_bytes_max = 4u << 20;
+/// A broadcast passes from each rank to the next from so many bytes a rank on, where the pieces outnumber the ranks.
+inline constexpr std::size_t broadcast_bytes_per_rank_min = 64u << 10;
+
 /// From so many bytes on, a collective between nodes with several ranks each goes from node to node. (A choice by size
 /// alone: it must be the same on all ranks, whatever memory each of them uses.)
 inline constexpr std::size_t by_nodes_bytes_min = 64u << 10;
@@ -43,6 +51,9 @@ inline constexpr std::size_t by_nodes_bytes_min = 64u << 10;
 inline constexpr int by_nodes_half_ranks_min = 4;
 /// ... in parts of this size: what a node takes at most to copy elements that its ranks do not share.
 inline constexpr std::size_t by_nodes_chunk_bytes = 32u << 20;
+
+/// Groups of more ranks than this are no whole mesh: a rank is connected with its partners only (tcp_partners.h).
+inline constexpr int whole_mesh_ranks_max = 32;
 
 /// Connections per lane at most.
 inline constexpr int stripes_max = 8;

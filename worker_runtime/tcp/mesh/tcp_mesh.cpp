@@ -1,17 +1,15 @@
 #include "worker_runtime/tcp/mesh/tcp_mesh.h"
 
 #include <limits.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/mesh/tcp_mesh_builder.h"
-#include "worker_runtime/tcp/mesh/tcp_socket.h"
+#include "worker_runtime/tcp/mesh/tcp_partners.h"
 
 namespace muster::runtime {
 
@@ -20,21 +18,6 @@ namespace {
 std::string host_name() {
     char name[HOST_NAME_MAX + 1] = {};
     return ::gethostname(name, HOST_NAME_MAX) == 0 ? name : "unknown host";
-}
-
-/// An address may have gone, or not be there yet; one is enough.
-Result<std::vector<FileDescriptor>> listen_at_all(const std::vector<std::string>& addresses) {
-    std::vector<FileDescriptor> listeners;
-    std::optional<Error> first_failure;
-    for (const auto& address : addresses) {
-        auto listener = listen_at(address, SOMAXCONN);
-        if (listener)
-            listeners.push_back(std::move(*listener));
-        else if (!first_failure)
-            first_failure = listener.error();
-    }
-    if (listeners.empty()) return first_failure.value_or(Error{Errc::invalid_argument, "no listen address was given"});
-    return listeners;
 }
 
 /// The proofs settle it; this only finds the words for it.
@@ -58,18 +41,13 @@ std::string describe_rank(int rank, const TcpCard& card) {
 }
 
 Result<TcpMesh> connect_mesh(const GroupTerms& terms, const std::vector<std::string>& addresses,
-                             int connections_per_peer) {
+                             int connections_per_peer, const std::vector<int>& more_partners) {
     const auto wait = terms.meeting_wait();
     if (terms.security.mode() == WireMode::encrypted)
         if (auto found = find_cipher(); !found) return with_context(found.error(), cat("communicator ", terms.id));
-    auto listeners = listen_at_all(addresses);
-    if (!listeners) return listeners.error();
-    std::vector<TcpPlace> places;
-    for (const auto& one : *listeners) {
-        const auto at = SocketAddress::local_of(one.get());
-        places.push_back({at.numeric(), at.port()});
-    }
-    const TcpCard own{.places = std::move(places),
+    auto door = TcpDoor::open(addresses);
+    if (!door) return door.error();
+    const TcpCard own{.places = (*door)->places(),
                       .stripes = static_cast<std::uint16_t>(std::clamp(connections_per_peer, 1, stripes_max)),
                       .pid = static_cast<std::int32_t>(::getpid()),
                       .host = host_name(),
@@ -77,7 +55,7 @@ Result<TcpMesh> connect_mesh(const GroupTerms& terms, const std::vector<std::str
                       .token = random_token()};
     auto texts = exchange(terms, "tcp", encode(own), wait);
     if (!texts) return texts.error();
-    TcpMesh mesh;
+    TcpMesh mesh{.peers = {}, .partners = partners_of(terms.rank, terms.size, more_partners), .door = std::move(*door)};
     for (const auto& text : *texts) {
         auto card = decode_card(text);
         if (!card) return card.error();
@@ -85,9 +63,21 @@ Result<TcpMesh> connect_mesh(const GroupTerms& terms, const std::vector<std::str
     }
     if (auto alike = same_mode(mesh); !alike) return with_context(alike.error(), cat("communicator ", terms.id));
     mesh.stripes = std::clamp<int>(mesh.peers[0].card.stripes, 1, stripes_max);
-    auto built = MeshBuilder(terms, std::move(mesh), std::move(*listeners)).build(wait);
+    const bool whole = is_whole_mesh(terms.size);
+    auto built = MeshBuilder(terms, std::move(mesh), {.transfers = whole}).build(wait);
     if (!built) return with_context(built.error(), cat("communicator ", terms.id, ", rank ", terms.rank));
+    if (whole) built->door.reset();
     return built;
+}
+
+Result<TcpPeer> connect_late(const GroupTerms& terms, const TcpMesh& mesh, int rank, bool control,
+                             const MeetingWait& wait) {
+    TcpMesh two{.peers = {}, .partners = {rank}, .stripes = mesh.stripes};
+    two.peers.resize(mesh.peers.size());
+    for (const int one : {terms.rank, rank}) two.peers[static_cast<std::size_t>(one)].card = mesh.card(one);
+    auto built = MeshBuilder(terms, std::move(two), {.control = control, .lanes = false}).build(wait);
+    if (!built) return with_context(built.error(), cat("communicator ", terms.id, ", rank ", terms.rank));
+    return std::move(built->peers[static_cast<std::size_t>(rank)]);
 }
 
 }  // namespace muster::runtime

@@ -1,18 +1,21 @@
-// Connections between all pairs of ranks: the lower rank connects to the higher.
+// Connections between all ranks of a small group, or between the partners of a large one (tcp_partners.h): the lower
+// rank connects to the higher.
 #pragma once
 
 #include <array>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "rendezvous/base/error.h"
+#include "worker_runtime/tcp/mesh/tcp_door.h"
 #include "worker_runtime/tcp/mesh/tcp_hello.h"
 #include "worker_runtime/tcp/records/tcp_stream.h"
 #include "worker_runtime/transport/meeting_place.h"
 
 namespace muster::runtime {
 
-/// This rank's ends of the connections with one peer; all invalid for itself.
+/// This rank's ends of the connections with one peer; invalid where there is none.
 struct TcpPeer {
     TcpCard card;
     TcpStream control;
@@ -23,7 +26,11 @@ struct TcpPeer {
 
 struct TcpMesh {
     std::vector<TcpPeer> peers;  ///< Indexed by rank.
+    std::vector<int> partners;   ///< The ranks with connections, ascending.
     int stripes = 1;
+    std::unique_ptr<TcpDoor> door{};  ///< Where other ranks connect later, in a large group.
+
+    [[nodiscard]] const TcpCard& card(int rank) const { return peers[static_cast<std::size_t>(rank)].card; }
 };
 
 /// "rank 3 (pid 4711 on gpu07)".
@@ -31,8 +38,12 @@ std::string describe_rank(int rank, const TcpCard& card);
 
 /// A collective over all ranks of the group. `addresses` are numeric, the best one first; an address at which this rank
 /// cannot listen is skipped while another one works. An error names the ranks that did not connect, with what was
-/// tried.
+/// tried. `more_partners` are this rank's in a large group, beside those of every such group.
 Result<TcpMesh> connect_mesh(const GroupTerms& terms, const std::vector<std::string>& addresses,
-                             int connections_per_peer);
+                             int connections_per_peer, const std::vector<int>& more_partners);
+
+/// Connects with one more rank, a higher one, for messages, and with `control` for news too. `mesh` has both cards.
+Result<TcpPeer> connect_late(const GroupTerms& terms, const TcpMesh& mesh, int rank, bool control,
+                             const MeetingWait& wait);
 
 }  // namespace muster::runtime

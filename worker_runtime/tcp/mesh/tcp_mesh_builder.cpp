@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <utility>
 
 #include "rendezvous/base/log.h"
@@ -21,6 +23,9 @@ namespace {
 /// For the answer of a host, once this rank knows that the group will not stand.
 constexpr Duration last_look = 200ms;
 
+/// To leave word of it for ranks without a connection.
+constexpr Duration reason_limit = 1s;
+
 Instant clock_now() {
     return std::chrono::steady_clock::now();
 }
@@ -32,8 +37,8 @@ Result<void> ended_early(const std::vector<std::string>& gone) {
 
 }  // namespace
 
-MeshBuilder::MeshBuilder(const GroupTerms& terms, TcpMesh mesh, std::vector<FileDescriptor> listeners)
-    : terms_(terms), mesh_(std::move(mesh)), listeners_(std::move(listeners)) {}
+MeshBuilder::MeshBuilder(const GroupTerms& terms, TcpMesh mesh, TcpNeed need)
+    : terms_(terms), mesh_(std::move(mesh)), need_(need), missing_from_(mesh_.peers.size()) {}
 
 Result<TcpMesh> MeshBuilder::build(const MeetingWait& wait) {
     if (auto expected = expect_connections(); !expected) return expected.error();
@@ -58,66 +63,68 @@ Result<TcpMesh> MeshBuilder::build(const MeetingWait& wait) {
 }
 
 Result<void> MeshBuilder::expect_connections() {
-    for (int peer = 0; peer < terms_.size; ++peer) {
-        if (peer == terms_.rank) continue;
+    for (const int peer : mesh_.partners) {
         const auto addresses = addresses_of(peer);
         if (addresses.empty()) return Error{Errc::bad_frame, cat(who(peer), " has published an invalid address")};
         if (peer > terms_.rank)
-            searches_.emplace_back(hello_to(peer, TcpPurpose::control), addresses, pair(terms_.rank, peer));
+            searches_.emplace_back(hellos_to(peer).front(), addresses, pair_with(peer));
         else
-            probes_.emplace_back(addresses, clock_now() + probe_interval);
+            probes_.emplace(peer, TcpProbe(addresses, clock_now() + probe_interval));
         auto& lanes = mesh_.peers[static_cast<std::size_t>(peer)].lanes;
-        for (auto& stripes : lanes) stripes.resize(static_cast<std::size_t>(mesh_.stripes));
-        missing_ += 3 + lane_count * mesh_.stripes;
+        for (auto& stripes : lanes) stripes.resize(need_.lanes ? static_cast<std::size_t>(mesh_.stripes) : 0);
+        missing_ += missing_from_[static_cast<std::size_t>(peer)] = need_.count(mesh_.stripes);
     }
     return {};
 }
 
-TcpHello MeshBuilder::hello_to(int rank, TcpPurpose purpose) const {
-    return {
-        .from = static_cast<std::uint32_t>(terms_.rank), .to = static_cast<std::uint32_t>(rank), .purpose = purpose};
-}
-
-TcpPair MeshBuilder::pair(int caller, int called) const {
-    return {
-        .group = terms_.id, .security = terms_.security, .caller = card(caller).token, .called = card(called).token};
-}
-
-/// The rank is at the other end of `found`: all other connections go the same way.
-void MeshBuilder::follow(const TcpCall& found) {
-    const int rank = static_cast<int>(found.hello().to);
-    const auto call = [&](TcpHello hello) {
+/// One for each connection, in the order in which they are made.
+std::vector<TcpHello> MeshBuilder::hellos_to(int rank) const {
+    std::vector<TcpHello> hellos;
+    TcpHello hello{.from = static_cast<std::uint32_t>(terms_.rank), .to = static_cast<std::uint32_t>(rank)};
+    const auto add = [&](TcpPurpose purpose) {
+        hello.purpose = purpose;
         hello.nonce = random_token();
-        calls_.emplace_back(hello, found.to(), pair(terms_.rank, rank));
+        hellos.push_back(hello);
     };
-    call(hello_to(rank, TcpPurpose::transfer_up));
-    call(hello_to(rank, TcpPurpose::transfer_down));
-    TcpHello hello = hello_to(rank, TcpPurpose::lane);
-    for (hello.lane = 0; hello.lane < lane_count; ++hello.lane)
-        for (hello.stripe = 0; hello.stripe < mesh_.stripes; ++hello.stripe) call(hello);
+    if (need_.control) add(TcpPurpose::control);
+    if (need_.transfers) add(TcpPurpose::transfer_up);
+    if (need_.transfers) add(TcpPurpose::transfer_down);
+    for (hello.lane = 0; need_.lanes && hello.lane < lane_count; ++hello.lane)
+        for (hello.stripe = 0; hello.stripe < mesh_.stripes; ++hello.stripe) add(TcpPurpose::lane);
+    return hellos;
 }
 
 /// Where the connection that `hello` speaks of belongs; null for one that is not expected.
-TcpStream* MeshBuilder::place_of(const TcpHello& hello, std::uint32_t other) {
-    TcpPeer& peer = mesh_.peers[other];
-    const bool is_lower = terms_.rank < static_cast<int>(other);
+TcpStream* MeshBuilder::place_with(int other, const TcpHello& hello) {
+    if (!std::binary_search(mesh_.partners.begin(), mesh_.partners.end(), other)) return nullptr;
+    TcpPeer& peer = mesh_.peers[static_cast<std::size_t>(other)];
+    const bool is_lower = terms_.rank < other;
     switch (hello.purpose) {
-        case TcpPurpose::control: return &peer.control;
-        case TcpPurpose::transfer_up: return is_lower ? &peer.outgoing : &peer.incoming;
-        case TcpPurpose::transfer_down: return is_lower ? &peer.incoming : &peer.outgoing;
+        case TcpPurpose::control: return need_.control ? &peer.control : nullptr;
+        case TcpPurpose::transfer_up: return !need_.transfers ? nullptr : is_lower ? &peer.outgoing : &peer.incoming;
+        case TcpPurpose::transfer_down: return !need_.transfers ? nullptr : is_lower ? &peer.incoming : &peer.outgoing;
         case TcpPurpose::lane:
-            if (hello.lane >= lane_count || hello.stripe >= mesh_.stripes) return nullptr;
+            if (hello.lane >= lane_count || hello.stripe >= peer.lanes[hello.lane].size()) return nullptr;
             return &peer.lanes[hello.lane][hello.stripe];
     }
     return nullptr;
 }
 
-void MeshBuilder::settle(TcpStream& place, TcpStream connection, TcpPurpose purpose) {
-    if (purpose == TcpPurpose::control)
+TcpWelcome MeshBuilder::welcome(const TcpHello& hello) {
+    if (auto* const place = place_with(static_cast<int>(hello.from), hello)) return TcpWelcome::into(*place);
+    // The caller's group stands already, and it is in a hurry.
+    const bool hurries = is_sparse_start() && hello.purpose != TcpPurpose::lane;
+    return {hurries ? TcpWelcome::Kind::later : TcpWelcome::Kind::refused};
+}
+
+void MeshBuilder::settle(TcpStream& place, TcpStream connection, const TcpHello& hello) {
+    if (hello.purpose == TcpPurpose::control)
         tune_control_socket(connection.socket());
     else
         tune_data_socket(connection.socket());
     place = std::move(connection);
+    const auto other = hello.to == static_cast<std::uint32_t>(terms_.rank) ? hello.from : hello.to;
+    --missing_from_[other];
     --missing_;
 }
 
@@ -142,16 +149,15 @@ Result<void> MeshBuilder::begin_tries(Instant now) {
                                                 ": ", call.trouble(), ")")};
     }
     std::vector<std::string> gone;
-    for (std::size_t rank = 0; rank < probes_.size(); ++rank)
-        if (now >= probes_[rank].due() && !is_whole(static_cast<int>(rank)) && probes_[rank].begin(now))
-            gone.push_back(who(static_cast<int>(rank)));
+    for (auto& [rank, probe] : probes_)
+        if (now >= probe.due() && !is_whole(rank) && probe.begin(now)) gone.push_back(who(rank));
     return ended_early(gone);
 }
 
 Result<void> MeshBuilder::wait_and_serve(Instant deadline) {
     // A descriptor of -1 is passed over.
     std::vector<pollfd> polled;
-    for (const auto& listener : listeners_) polled.push_back({listener.get(), POLLIN, 0});
+    polled.push_back({mesh_.door ? mesh_.door->bell().get() : -1, POLLIN, 0});
     for (const auto& call : calls_) {
         polled.push_back({call.fd(), call.events(), 0});
         deadline = std::min(deadline, call.due());
@@ -160,37 +166,29 @@ Result<void> MeshBuilder::wait_and_serve(Instant deadline) {
         search.add_to(polled);
         deadline = std::min(deadline, search.due());
     }
-    for (const auto& probe : probes_) {
+    for (const auto& [rank, probe] : probes_) {
         polled.push_back({probe.fd(), POLLOUT, 0});
         deadline = std::min(deadline, probe.due());
     }
-    const auto guest_count = guests_.size();
-    for (const auto& guest : guests_) polled.push_back({guest.socket.get(), POLLIN, 0});
     if (::poll(polled.data(), polled.size(), poll_timeout_ms(deadline, clock_now())) < 0) {
         if (errno == EINTR) return {};
         return error_from_errno(errno, "wait for connections");
     }
     const auto now = clock_now();
-    const pollfd* next = polled.data() + listeners_.size();
+    const pollfd* next = polled.data() + 1;
     serve_calls(next, now);
     serve_searches(next, now);
     if (auto served = serve_probes(next, now); !served) return served;
-    for (std::size_t i = guest_count; i-- > 0;) {
-        if (next[i].revents == 0 || serve(guests_[i])) continue;
-        guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-    for (std::size_t i = 0; i < listeners_.size(); ++i) {
-        if (polled[i].revents == 0) continue;
-        if (auto admitted = admit(listeners_[i]); !admitted) return admitted;
-    }
-    return {};
+    return polled[0].revents != 0 ? mesh_.door->serve(terms_, *this, static_cast<std::size_t>(missing_))
+                                  : Result<void>();
 }
 
 void MeshBuilder::serve_calls(const pollfd*& next, Instant now) {
     for (auto& call : calls_) {
         if ((next++)->revents == 0) continue;
         call.serve(now);
-        if (call.established()) settle(*place_of(call.hello(), call.hello().to), call.take(), call.hello().purpose);
+        if (call.established())
+            settle(*place_with(static_cast<int>(call.hello().to), call.hello()), call.take(), call.hello());
     }
 }
 
@@ -199,75 +197,35 @@ void MeshBuilder::serve_searches(const pollfd*& next, Instant now) {
         TcpCall* const found = search.serve(next, now);
         next += search.address_count();
         if (!found) continue;
-        settle(mesh_.peers[found->hello().to].control, found->take(), TcpPurpose::control);
-        follow(*found);
+        // The rank is there: all other connections go the same way.
+        const int rank = search.rank();
+        settle(*place_with(rank, found->hello()), found->take(), found->hello());
+        const auto hellos = hellos_to(rank);
+        for (std::size_t i = 1; i < hellos.size(); ++i) calls_.emplace_back(hellos[i], found->to(), pair_with(rank));
     }
     std::erase_if(searches_, [&](const auto& search) {
-        return mesh_.peers[static_cast<std::size_t>(search.rank())].control.valid();
+        return missing_from_[static_cast<std::size_t>(search.rank())] < need_.count(mesh_.stripes);
     });
 }
 
 Result<void> MeshBuilder::serve_probes(const pollfd*& next, Instant now) {
     std::vector<std::string> gone;
-    for (std::size_t rank = 0; rank < probes_.size(); ++rank) {
-        if ((next++)->revents == 0 || !probes_[rank].end(now) || is_whole(static_cast<int>(rank))) continue;
-        gone.push_back(who(static_cast<int>(rank)));
+    for (auto& [rank, probe] : probes_) {
+        if ((next++)->revents == 0 || !probe.end(now) || is_whole(rank)) continue;
+        gone.push_back(who(rank));
     }
     return ended_early(gone);
 }
 
-Result<void> MeshBuilder::admit(const FileDescriptor& listener) {
-    for (;;) {
-        auto socket = accept_from(listener);
-        if (!socket.valid() && (errno == EMFILE || errno == ENFILE)) {
-            return Error{Errc::limit_exceeded, cat("no file descriptor is left for ", missing_, " more connections; ",
-                                                   "raise the limit (ulimit -n)")};
-        }
-        if (!socket.valid()) return {};
-        if (guests_.size() >= unknown_callers_max + static_cast<std::size_t>(missing_)) guests_.erase(guests_.begin());
-        Guest guest;
-        guest.socket = std::move(socket);
-        guests_.push_back(std::move(guest));
-    }
-}
-
-/// False when the guest may go.
-bool MeshBuilder::serve(Guest& guest) {
-    if (!receive_more(guest.socket, guest.hello, guest.hello_size)) return false;
-    if (guest.hello_size < guest.hello.size()) return true;
-    const auto hello = decode(guest.hello);
-    const bool expected = hello && hello->from < hello->to && hello->to == static_cast<std::uint32_t>(terms_.rank);
-    const auto both = expected ? at_place(pair(static_cast<int>(hello->from), terms_.rank),
-                                          SocketAddress::local_of(guest.socket.get()))
-                               : TcpPair{};
-    TcpStream* const place = expected && is_proven(guest.hello, both) ? place_of(*hello, hello->from) : nullptr;
-    if (place && place->valid()) return false;  // the rank has found another of our addresses too
-    if (!place) return refuse(guest);
-    const auto answer = answer_to(guest.hello, both);
-    const auto sent = ::send(guest.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
-    if (sent != static_cast<ssize_t>(answer.size())) return false;
-    settle(*place, stream_of(std::move(guest.socket), TcpEnd::called, guest.hello, answer, both), hello->purpose);
-    return false;
-}
-
-/// Once aloud: a scan of all ports is no reason to fill a log.
-bool MeshBuilder::refuse(const Guest& guest) {
-    SocketAddress from;
-    if (::getpeername(guest.socket.get(), from.writable_data(), from.writable_size()) != 0) from = {};
-    log(std::exchange(told_of_strangers_, true) ? LogLevel::debug : LogLevel::warning, "communicator ", terms_.id,
-        ", rank ", terms_.rank, ": refused a connection from ", describe(TcpPlace{from.numeric(), from.port()}),
-        ", which has no proof that it is a rank of this group and called this rank at ",
-        describe(at_place({}, SocketAddress::local_of(guest.socket.get())).at),
-        ": another program, or a rank of another job or round, or one whose connection was passed on by a third party "
-        "(a network that translates addresses needs --wire-security encrypt)");
-    return false;
-}
-
 // ---- words ----
 
-/// A peer whose group stands already would see this rank end, and blame it.
+/// A peer whose group stands already would see this rank end, and blame it. In a large group so would partners that are
+/// not connected yet: they find the first reason where the ranks meet.
 Error MeshBuilder::give_up(Error error) const {
-    error = with_others_gone(std::move(error));
+    const auto told = told_by_others();
+    error = told ? *told : with_others_gone(std::move(error));
+    if (!told && is_sparse_start())
+        (void)terms_.place->publish(reason_key(), error.context, clock_now() + reason_limit);
     tell(error);
     return error;
 }
@@ -278,12 +236,37 @@ void MeshBuilder::tell(const Error& error) const {
     for (const auto& peer : mesh_.peers) send_frame(peer.control, frame, deadline);
 }
 
+/// In a large group, a rank that has given up before knows of one that this rank has no connection with.
+std::optional<Error> MeshBuilder::told_by_others() const {
+    if (!is_sparse_start()) return std::nullopt;
+    for (const int rank : mesh_.partners) {
+        std::array<char, 4096> bytes;
+        const iovec part{bytes.data(), bytes.size()};
+        const auto& control = mesh_.peers[static_cast<std::size_t>(rank)].control;
+        const auto got = control.valid() ? control.receive({&part, 1}) : -1;
+        std::string words(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+        const auto frame = take_frame(words);
+        if (frame && frame->kind == ControlFrame::Kind::failed) return Error{frame->code, frame->text};
+    }
+    const auto reason = terms_.place->collect({reason_key()}, clock_now());
+    return reason ? std::optional(Error{Errc::peer_closed, reason->front()}) : std::nullopt;
+}
+
+/// Partners only, of a group that forms.
+bool MeshBuilder::is_sparse_start() const {
+    return need_.lanes && !need_.transfers;
+}
+
+std::string MeshBuilder::reason_key() const {
+    return cat(terms_.id, "/tcp/failed");
+}
+
 /// Whoever gives up because another has died is gone too, and may be seen first. So all that are gone are named.
 Error MeshBuilder::with_others_gone(Error error) const {
     std::vector<std::string> gone;
-    for (int rank = 0; rank < terms_.size; ++rank) {
-        if (rank == terms_.rank || error.context.find(describe_rank(rank, card(rank))) != std::string::npos) continue;
-        if (has_gone(rank)) gone.push_back(describe_rank(rank, card(rank)));
+    for (const int rank : mesh_.partners) {
+        if (error.context.find(who(rank)) != std::string::npos) continue;
+        if (has_gone(rank)) gone.push_back(who(rank));
     }
     if (!gone.empty()) error.context += cat("; gone too: ", join(gone, ", "));
     return error;
@@ -297,16 +280,7 @@ bool MeshBuilder::has_gone(int rank) const {
         const auto got = ::recv(control.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
     }
-    return all_refuse(rank < terms_.rank ? probes_[static_cast<std::size_t>(rank)].candidates() : addresses_of(rank),
-                      last_look);
-}
-
-bool MeshBuilder::is_whole(int rank) const {
-    const TcpPeer& peer = mesh_.peers[static_cast<std::size_t>(rank)];
-    bool whole = peer.control.valid() && peer.outgoing.valid() && peer.incoming.valid();
-    for (const auto& stripes : peer.lanes)
-        for (const auto& stripe : stripes) whole = whole && stripe.valid();
-    return whole;
+    return all_refuse(rank < terms_.rank ? probes_.at(rank).candidates() : addresses_of(rank), last_look);
 }
 
 /// Those that are addresses; an address of a kind that this host does not know leads nowhere from here.
@@ -328,7 +302,7 @@ std::string MeshBuilder::absentees() const {
     }
     std::vector<std::string> here;
     for (const auto& place : card(terms_.rank).places) here.push_back(describe(place));
-    for (int rank = 0; rank < terms_.rank; ++rank)
+    for (const auto& [rank, probe] : probes_)
         if (!is_whole(rank)) words.push_back(cat(who(rank), " did not connect to this rank at ", join(here, " or ")));
     return cat(join(words, "; "), ". Check for a firewall and for a wrong interface (MUSTER_IFNAME)");
 }

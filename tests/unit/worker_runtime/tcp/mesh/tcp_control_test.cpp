@@ -22,20 +22,28 @@ TEST_CASE("control frames come out as they went in, however the bytes arrive") {
     const ControlFrame left{.kind = ControlFrame::Kind::left, .text = {}, .waits_for = {}};
     std::string bytes;
     std::vector<ControlFrame> taken;
-    for (const auto& frame : {asks, answer, failed, gives_up, left}) {
+    const ControlFrame over_others{
+        .kind = ControlFrame::Kind::asks, .text = {}, .route = {3, 7, 1023}, .place = 1, .waits_for = {}};
+    const ControlFrame back{
+        .kind = ControlFrame::Kind::answers, .text = {}, .route = {1023, 7, 3}, .place = 2, .waits_for = {5}};
+    for (const auto& frame : {asks, answer, failed, gives_up, left, over_others, back}) {
         for (const char byte : encode(frame)) {
             bytes += byte;
             if (auto whole = take_frame(bytes)) taken.push_back(std::move(*whole));
         }
     }
-    REQUIRE(taken.size() == 5);
+    REQUIRE(taken.size() == 7);
     CHECK(bytes.empty());
-    CHECK(taken[0].kind == ControlFrame::Kind::asks);
+    CHECK((taken[0].kind == ControlFrame::Kind::asks && taken[0].route.empty()));
     CHECK((taken[1].kind == ControlFrame::Kind::answers && taken[1].waits_for == std::vector{0, 5, 1023}));
     CHECK((taken[2].kind == ControlFrame::Kind::failed && taken[2].code == Errc::timed_out));
     CHECK((taken[2].unfinished == 7 && taken[2].text == "rank 3 did not join"));
     CHECK((taken[3].kind == ControlFrame::Kind::gives_up && taken[3].unfinished == 9));
     CHECK(taken[4].kind == ControlFrame::Kind::left);
+    CHECK((taken[5].kind == ControlFrame::Kind::asks && taken[5].place == 1));
+    CHECK((taken[5].route == std::vector{3, 7, 1023} && taken[5].waits_for.empty()));
+    CHECK((taken[6].kind == ControlFrame::Kind::answers && taken[6].place == 2));
+    CHECK((taken[6].route == std::vector{1023, 7, 3} && taken[6].waits_for == std::vector{5}));
 }
 
 TEST_CASE("every frame arrives whole over a connection that is full, encrypted or not") {

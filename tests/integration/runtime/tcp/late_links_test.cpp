@@ -1,0 +1,260 @@
+// Connections of a large group that are made at first use: what is refused, and what both ranks learn when it fails.
+#include <sys/socket.h>
+
+#include <atomic>
+#include <thread>
+
+#include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/text/text.h"
+#include "tests/integration/runtime/findings.h"
+#include "tests/integration/runtime/tcp/tcp_ranks.h"
+#include "tests/support/catch.h"
+#include "tests/support/own_process.h"
+#include "tests/support/ranks.h"
+#include "worker_runtime/tcp/mesh/tcp_call.h"
+#include "worker_runtime/tcp/mesh/tcp_hello.h"
+#include "worker_runtime/tcp/mesh/tcp_limits.h"
+
+namespace muster {
+
+using namespace runtime;
+using test::carry_out;
+using test::Findings;
+using test::join_over_tcp;
+using test::run_as_threads;
+using test::within;
+
+namespace {
+
+constexpr int size = 40;
+
+TcpCard card_of(const GroupTerms& terms, int rank) {
+    const auto text = terms.place->collect({cat("world/tcp/", rank)}, within(60s).deadline).value();
+    return decode_card(text.front()).value();
+}
+
+/// True if `rank` answers a connection that says this to it.
+bool is_answered(const TcpCard& card, const TcpHello& hello, TcpPair pair) {
+    const auto address = SocketAddress::from_numeric(card.places[0].address, card.places[0].port);
+    const FileDescriptor socket(::socket(address->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(socket.get(), address->data(), address->size()) != 0) return false;
+    const auto words = encode(hello, at_place(std::move(pair), *address));
+    (void)!::send(socket.get(), words.data(), words.size(), MSG_NOSIGNAL);
+    char answer = 0;
+    return ::recv(socket.get(), &answer, 1, 0) > 0;
+}
+
+/// A barrier of threads: nobody goes on before all have come.
+class Together {
+  public:
+    void meet() {
+        const int turn = ++count_;
+        while (count_ < (turn + size - 1) / size * size) std::this_thread::sleep_for(1ms);
+    }
+
+  private:
+    std::atomic<int> count_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a group that stands takes no connection without the key of its round, nor one that it has") {
+    Findings findings;
+    Together together;
+    const WireSecurity security{.key = std::string(32, 'k')};
+    run_as_threads(size, [&](const GroupTerms& given) {
+        GroupTerms terms = given;
+        terms.security = security;
+        const auto world = join_over_tcp(terms);
+        findings.expect(carry_out(*world, barrier()), "barrier");
+        if (terms.rank == 0) {
+            const auto own = card_of(terms, 0), theirs = card_of(terms, 3);
+            const TcpPair pair{.group = "world", .security = security, .caller = own.token, .called = theirs.token};
+            const auto hello = [](std::uint32_t from, std::uint32_t to, TcpPurpose purpose) {
+                return TcpHello{.from = from, .to = to, .purpose = purpose};
+            };
+            const auto up = TcpPurpose::transfer_up;
+            auto wrong_key = pair;
+            wrong_key.security.key = std::string(32, 'x');
+            findings.expect(!is_answered(theirs, hello(0, 3, up), wrong_key), "another key");
+            auto no_key = pair;
+            no_key.security.key.clear();
+            findings.expect(!is_answered(theirs, hello(0, 3, up), no_key), "no key");
+            auto other_group = pair;
+            other_group.group = "world/0";
+            findings.expect(!is_answered(theirs, hello(0, 3, up), other_group), "another group");
+            findings.expect(!is_answered(theirs, hello(0, 3, TcpPurpose::lane), pair), "a lane of no partner");
+            findings.expect(!is_answered(theirs, hello(5, 3, up), pair), "a higher rank");
+            findings.expect(!is_answered(theirs, hello(1, 3, up), pair), "another rank's token");
+            // A partner has its control connection already.
+            const auto partner = card_of(terms, 4);
+            auto with_partner = pair;
+            with_partner.called = partner.token;
+            findings.expect(!is_answered(partner, hello(0, 4, TcpPurpose::control), with_partner), "a second control");
+        }
+        together.meet();
+        // What was refused is in nobody's way.
+        float value = terms.rank == 0 ? 7 : 0;
+        const auto all = Buffer{&value, 1, DataType::f32};
+        if (terms.rank == 0) findings.expect(carry_out(*world, send(all, 3)), "send");
+        if (terms.rank == 3) findings.expect(carry_out(*world, receive(all, 0)), "receive");
+        if (terms.rank == 3) findings.expect(value == 7, "what was received");
+        together.meet();
+        if (terms.rank == 0) {
+            const auto own = card_of(terms, 0), theirs = card_of(terms, 3);
+            const TcpPair pair{.group = "world", .security = security, .caller = own.token, .called = theirs.token};
+            const TcpHello again{.from = 0, .to = 3, .purpose = TcpPurpose::transfer_up};
+            findings.expect(!is_answered(theirs, again, pair), "a connection that stands already");
+        }
+        findings.expect(carry_out(*world, barrier()), "the last barrier");
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("more silent strangers than a rank keeps do not keep a late connection away") {
+    Findings findings;
+    Together together;
+    std::vector<FileDescriptor> strangers;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        const auto world = join_over_tcp(terms);
+        if (terms.rank == 0) {
+            const auto place = card_of(terms, 3).places[0];
+            const auto address = SocketAddress::from_numeric(place.address, place.port);
+            for (std::size_t i = 0; i < 3 * unknown_callers_max; ++i) {
+                FileDescriptor socket(::socket(address->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+                if (::connect(socket.get(), address->data(), address->size()) == 0)
+                    strangers.push_back(std::move(socket));
+            }
+        }
+        together.meet();
+        float value = 1;
+        const auto all = Buffer{&value, 1, DataType::f32};
+        if (terms.rank == 0) findings.expect(carry_out(*world, send(all, 3)), "send");
+        if (terms.rank == 3) findings.expect(carry_out(*world, receive(all, 0)), "receive");
+        findings.expect(carry_out(*world, barrier()), "barrier");
+    });
+    CHECK(strangers.size() > unknown_callers_max);
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("a message between ranks that are no partners ends at its deadline if the other never comes") {
+    // The lower rank calls, and the higher one waits for a call: both must end.
+    for (const auto& [waiting, absent] : {std::pair{0, 3}, {3, 0}}) {
+        Findings findings;
+        std::atomic<bool> failed = false;
+        run_as_threads(size, [&, waiting = waiting, absent = absent](const GroupTerms& terms) {
+            const auto world = join_over_tcp(terms);
+            float value = 1;
+            if (terms.rank == waiting) {
+                const auto began = std::chrono::steady_clock::now();
+                findings.expect_error(world->transfer(receive({&value, 1, DataType::f32}, absent), within(300ms)),
+                                      {"receive f32 x 1", cat("rank ", absent, " (pid "), "did not reach it"});
+                findings.expect(std::chrono::steady_clock::now() - began < 10s, "it took too long");
+                failed = true;
+            }
+            while (!failed) std::this_thread::sleep_for(1ms);
+        });
+        CHECK(findings.text() == "");
+    }
+}
+
+TEST_CASE(
+    "who waits for a rank that waits for others names the last of them, over ranks that it has no connection with") {
+    Findings findings;
+    std::atomic<bool> failed = false;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        const auto world = join_over_tcp(terms);
+        float value = 1;
+        const auto all = Buffer{&value, 1, DataType::f32};
+        const std::vector<std::string> words{"receive f32 x 1", "timed out: rank 28 (pid "};
+        if (terms.rank == 5) findings.expect_error(world->transfer(receive(all, 8), within(400ms)), words);
+        if (terms.rank == 8) findings.expect_error(world->transfer(receive(all, 17), within(60s)), words);
+        if (terms.rank == 17) findings.expect_error(world->transfer(receive(all, 28), within(60s)), words);
+        if (terms.rank == 5) failed = true;
+        while (!failed) std::this_thread::sleep_for(1ms);
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("a late rank that needs nothing more of the others fails in the operation that its partners have given up") {
+    Findings findings;
+    std::atomic<int> waiting = 0;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        const auto world = join_over_tcp(terms);
+        float value = 1;
+        const auto operation = broadcast(Buffer{&value, 1, DataType::f32}, 0);
+        if (terms.rank != 17) {
+            ++waiting;
+            // Partners of the late one wait for it; who needs nothing of it fails in the next operation.
+            auto done = world->run(operation, within(400ms));
+            if (done) done = world->run(barrier(), within(60s));
+            return findings.expect_error(done, {"operation 1 (broadcast", "rank 17 (pid ", "timed out"});
+        }
+        while (waiting < size - 1) std::this_thread::sleep_for(1ms);
+        std::this_thread::sleep_for(800ms);  // the moment is what counts: behind 400 ms, before answer_limit is over
+        findings.expect_error(world->run(operation, within(60s)),
+                              {"operation 1 (broadcast", "rank 17 (pid ", "timed out"});
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("a rank that left in order cannot be called any more, and is named") {
+    Findings findings;
+    std::atomic<bool> gone = false;
+    std::atomic<int> failed = 0;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        auto world = join_over_tcp(terms);
+        findings.expect(carry_out(*world, barrier()), "barrier");
+        float value = 1;
+        if (terms.rank == 3) {
+            world.reset();
+            gone = true;
+            return;
+        }
+        while (!gone) std::this_thread::sleep_for(1ms);
+        if (terms.rank == 0) {
+            findings.expect_error(carry_out(*world, send({&value, 1, DataType::f32}, 3)),
+                                  {"rank 3 (pid ", "cannot be reached"});
+            ++failed;
+        }
+        while (failed < 1) std::this_thread::sleep_for(1ms);
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("ranks of a large group that run different operations are named on all ranks") {
+    Findings findings;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        const auto world = join_over_tcp(terms);
+        std::vector<float> data(terms.rank == 13 ? 30u : 20u, 1.0f);
+        findings.expect_error(carry_out(*world, all_reduce(buffer(std::span(data)), ReduceOp::sum)),
+                              {"rank 13 (pid ", "f32 x 30", "f32 x 20"});
+        findings.expect(data == std::vector<float>(data.size(), 1.0f), "data was touched");
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("large groups leave neither descriptors nor threads behind, also where they were connected late") {
+    const auto cycle = [](bool fails) {
+        run_as_threads(size, [fails](const GroupTerms& terms) {
+            const auto world = join_over_tcp(terms);
+            float value = 1, other = 0;
+            std::thread sender([&] {
+                (void)carry_out(*world, send({&value, 1, DataType::f32}, (terms.rank + 3) % size));
+            });
+            (void)carry_out(*world, receive({&other, 1, DataType::f32}, (terms.rank + size - 3) % size));
+            sender.join();
+            if (fails && terms.rank == 1) world->abort("enough");
+            (void)carry_out(*world, barrier());
+        });
+    };
+    cycle(false);
+    const test::Holdings before;
+    for (int i = 0; i < 3; ++i) {
+        cycle(false);
+        cycle(true);
+    }
+    CHECK(before.left_over_by(std::chrono::steady_clock::now() + 5s) == "");
+}
+
+}  // namespace muster
