@@ -26,6 +26,7 @@
 #include "launcher/node/job_access.h"
 #include "launcher/node/node_run.h"
 #include "launcher/node/service_unit.h"
+#include "launcher/node/torch_package.h"
 #include "launcher/options/entry.h"
 #include "launcher/options/options.h"
 #include "launcher/report/command_output.h"
@@ -178,6 +179,8 @@ int launch(Launch launch, Environment environment) {
     }
     auto entry = resolve_entry(config, environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
+    if (const auto offered = offer_torch_backend(config, environment); !offered)
+        return refuse(exit_codes::configuration, offered.error().context, style);
     const auto access = take_key(config, environment);
     if (!access) return refuse(exit_codes::configuration, access.error().context, style);
     launch.warnings.insert(launch.warnings.end(), access->begin(), access->end());
