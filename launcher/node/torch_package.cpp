@@ -45,10 +45,11 @@ Result<void> offer_torch_backend(const LaunchConfig& config, Environment& enviro
         path = path.empty() ? folder.string() : cat(path, ':', folder.string());
         return {};
     }
-    return Error{Errc::not_found, cat("--torch-backend ", config.torch_backend,
-                                      ": muster's Python package is neither in PYTHONPATH nor beside this program (",
-                                      join(looked, ", "), "), and without it PyTorch would use gloo; add the folder "
-                                      "that has muster/torch to PYTHONPATH")};
+    return Error{Errc::not_found,
+                 cat("--torch-backend ", config.torch_backend,
+                     ": muster's Python package is neither in PYTHONPATH nor beside this program (", join(looked, ", "),
+                     "), and without it PyTorch would use gloo; add the folder "
+                     "that has muster/torch to PYTHONPATH")};
 }
 
 }  // namespace muster::launcher

@@ -146,7 +146,7 @@ void open_log(const LaunchConfig& config, const Environment& environment) {
 }
 
 /// What a change of the configuration or of the unit alone can help; takes the unit's place.
-Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config) {
+Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config, Environment& environment) {
     const bool has_other_nodes = config.nodes_max > 1 || config.spares > 0;
     if (config.key.empty() && has_other_nodes && config.wire_security == "encrypt") {
         return Error{Errc::invalid_argument,
@@ -154,6 +154,7 @@ Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config) 
                      "home directory, or set MUSTER_SECRET_FILE or MUSTER_KEY on every node"};
     }
     if (auto user = unit.check_user(::geteuid(), config.allow_root); !user) return user;
+    if (auto offered = offer_torch_backend(config, environment); !offered) return offered;
     return config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);
 }
 
@@ -179,13 +180,11 @@ int launch(Launch launch, Environment environment) {
     }
     auto entry = resolve_entry(config, environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
-    if (const auto offered = offer_torch_backend(config, environment); !offered)
-        return refuse(exit_codes::configuration, offered.error().context, style);
     const auto access = take_key(config, environment);
     if (!access) return refuse(exit_codes::configuration, access.error().context, style);
     launch.warnings.insert(launch.warnings.end(), access->begin(), access->end());
 
-    const auto checked = check_configuration(unit, config);
+    const auto checked = check_configuration(unit, config, environment);
     if (!checked) return refuse(exit_codes::configuration, checked.error().context, style);
 
     // Before any other fork, thread or open file (guardian.h).

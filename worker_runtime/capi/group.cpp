@@ -70,7 +70,8 @@ class CallersStore final : public runtime::MeetingPlace {
             const auto until = wait.next_check(now);
             const std::string full = cat(prefix_, keys[next]);
             const char* const one = full.c_str();
-            const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::max<Duration>(until - now, 1ms)).count();
+            const auto left =
+                std::chrono::ceil<std::chrono::milliseconds>(std::max<Duration>(until - now, 1ms)).count();
             char why[why_bytes_max] = "";
             muster_status status = MUSTER_OK;
             {
@@ -159,8 +160,8 @@ muster_status muster_group_open(const muster_group_options* options, muster_comm
         if (!terms) return terms.error();
         auto opened = runtime::MetGroups::of_process().open(std::move(*terms));
         if (!opened) return opened.error();
-        *group = communicators().add(
-            std::make_shared<CommunicatorObject>(std::shared_ptr<Context>(), std::move(*opened)));
+        *group =
+            communicators().add(std::make_shared<CommunicatorObject>(std::shared_ptr<Context>(), std::move(*opened)));
         return {};
     });
 }

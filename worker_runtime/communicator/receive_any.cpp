@@ -33,10 +33,9 @@ Result<int> CommunicatorBody::receive_any(Buffer buffer, std::uint32_t tag, Dura
         }
         if (auto stands = check_alive(began); !stands) return stands.error();
         if (std::chrono::steady_clock::now() >= deadline)
-            return fail(transport_->fail({Errc::timed_out, cat("communicator ", terms_.group.id, ": rank ",
-                                                               terms_.group.in_root(rank()),
-                                                               " received nothing from any rank within ",
-                                                               muster::describe(timeout))}));
+            return fail(transport_->fail(
+                {Errc::timed_out, cat("communicator ", terms_.group.id, ": rank ", terms_.group.in_root(rank()),
+                                      " received nothing from any rank within ", muster::describe(timeout))}));
         std::this_thread::sleep_for(pause);
     }
 }

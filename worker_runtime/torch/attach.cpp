@@ -1,7 +1,7 @@
 // What Python calls, as operators of torch, so that the library depends on torch's version and not on Python's.
+#include <torch/library.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <string>
@@ -64,7 +64,9 @@ void attach(const c10::intrusive_ptr<c10d::ProcessGroup>& shell, const std::stri
 /// For the end of the interpreter: afterwards no thread of ours runs anything that needs it.
 bool finish(double grace_seconds) {
     using Clock = std::chrono::steady_clock;
-    const auto seconds = [](double number) { return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(number)); };
+    const auto seconds = [](double number) {
+        return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(number));
+    };
     Group::end_all(Clock::now() + seconds(grace_seconds));
     const bool is_quiet = Threads::of_process().close(Clock::now() + seconds(2));
     Graveyard::of_process().empty();
@@ -76,11 +78,10 @@ bool finish(double grace_seconds) {
 }  // namespace muster::torch_backend
 
 TORCH_LIBRARY(muster, library) {
-    library.def("_attach(__torch__.torch.classes.c10d.ProcessGroup shell, str name, int[] world_ranks, int timeout_ms) -> ()",
-                [](const c10::intrusive_ptr<c10d::ProcessGroup>& shell, std::string name,
-                   std::vector<std::int64_t> world_ranks, std::int64_t timeout_ms) {
-                    muster::torch_backend::attach(shell, name, world_ranks, timeout_ms);
-                });
+    library.def(
+        "_attach(__torch__.torch.classes.c10d.ProcessGroup shell, str name, int[] world_ranks, int timeout_ms) -> ()",
+        [](const c10::intrusive_ptr<c10d::ProcessGroup>& shell, std::string name, std::vector<std::int64_t> world_ranks,
+           std::int64_t timeout_ms) { muster::torch_backend::attach(shell, name, world_ranks, timeout_ms); });
     library.def("_finish(float grace_seconds) -> bool",
                 [](double grace_seconds) { return muster::torch_backend::finish(grace_seconds); });
 }

@@ -56,8 +56,7 @@ MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_pt
         C10_THROW_ERROR(DistBackendError, error.what());
     }
     const auto number = is_message(call.kind) ? number_.load() : ++number_;
-    auto work =
-        c10::make_intrusive<BackendWork>(rank_, call.kind, call.title, std::move(call.outputs), number);
+    auto work = c10::make_intrusive<BackendWork>(rank_, call.kind, call.title, std::move(call.outputs), number);
     const auto given = call.timeout.count() > 0 ? call.timeout : options_->timeout;
     struct Job {
         std::shared_ptr<Group> group;
@@ -113,7 +112,9 @@ MusterBackend::WorkPtr MusterBackend::move(Tensors& tensors, int peer, int tag, 
     const auto twin = dense(tensors[0]);
     const auto piece = piece_of(twin);
     const auto marked = static_cast<std::uint32_t>(tag);
-    Call call{.kind = sends ? c10d::OpType::SEND : peer < 0 ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
+    Call call{.kind = sends      ? c10d::OpType::SEND
+                      : peer < 0 ? c10d::OpType::RECVANYSOURCE
+                                 : c10d::OpType::RECV,
               .title = title,
               .outputs = tensors,
               .held = {tensors[0], twin}};
@@ -144,11 +145,9 @@ MusterBackend::WorkPtr MusterBackend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 MusterBackend::WorkPtr MusterBackend::barrier(const c10d::BarrierOptions& opts) {
-    return start({.kind = c10d::OpType::BARRIER,
-                  .title = "muster:barrier",
-                  .timeout = opts.timeout,
-                  .is_async = opts.asyncOp},
-                 [](Group& group, Tensors&, std::int64_t timeout) { group.barrier(timeout); });
+    return start(
+        {.kind = c10d::OpType::BARRIER, .title = "muster:barrier", .timeout = opts.timeout, .is_async = opts.asyncOp},
+        [](Group& group, Tensors&, std::int64_t timeout) { group.barrier(timeout); });
 }
 
 /// The failure of a barrier names the ranks that did not come, so nothing is to be monitored beside it.

@@ -9,7 +9,24 @@
 namespace muster::torch_backend {
 
 /// Types of which there is arithmetic somewhere; all others only move.
-enum class Element : std::uint8_t { i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64, c32, c64, c128, boolean };
+enum class Element : std::uint8_t {
+    i8,
+    u8,
+    i16,
+    u16,
+    i32,
+    u32,
+    i64,
+    u64,
+    f16,
+    bf16,
+    f32,
+    f64,
+    c32,
+    c64,
+    c128,
+    boolean
+};
 
 /// As torch numbers them.
 enum class Combine : std::uint8_t { sum, avg, product, min, max, band, bor, bxor, premul_sum };

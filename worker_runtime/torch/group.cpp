@@ -83,7 +83,8 @@ muster_group_store callbacks(MeetingStore& store) {
 
 Group::Group(GroupTerms terms) : terms_(std::move(terms)), process_(::getpid()) {
     if (muster_api_version() < MUSTER_API_VERSION)
-        throw GroupError(MUSTER_UNSUPPORTED, "libmuster.so is older than the back end for torch; install both together");
+        throw GroupError(MUSTER_UNSUPPORTED,
+                         "libmuster.so is older than the back end for torch; install both together");
     const auto store = terms_.store ? callbacks(*terms_.store) : muster_group_store{};
     muster_group_options options{};
     options.size = sizeof options;
@@ -248,7 +249,8 @@ bool Group::is_idle() const {
 
 void Group::settle(std::chrono::steady_clock::time_point deadline) const {
     if (::getpid() != process_) return;
-    for (auto pause = std::chrono::microseconds(100); !is_idle(); pause = std::min(pause * 2, std::chrono::microseconds(10000))) {
+    for (auto pause = std::chrono::microseconds(100); !is_idle();
+         pause = std::min(pause * 2, std::chrono::microseconds(10000))) {
         if (status() != MUSTER_OK) return;  // what is in progress ends by itself
         if (std::chrono::steady_clock::now() >= deadline) {
             abort("rank " + std::to_string(rank()) + " has ended while operations were in progress");

@@ -44,7 +44,8 @@ bool are_even(const std::vector<at::Tensor>& tensors) {
 at::Tensor row_for(const std::vector<at::Tensor>& tensors) {
     std::int64_t count = 0;
     for (const auto& tensor : tensors) count += tensor.numel();
-    return at::empty({count}, tensors.front().options().requires_grad(false).memory_format(at::MemoryFormat::Contiguous));
+    return at::empty({count},
+                     tensors.front().options().requires_grad(false).memory_format(at::MemoryFormat::Contiguous));
 }
 
 void take_from_row(const at::Tensor& row, const std::vector<at::Tensor>& tensors) {
@@ -105,8 +106,9 @@ void MusterBackend::check_list(const Tensors& list, const char* what) const {
                 " tensors; it needs one for each of the ", size_, " ranks");
     for (const auto& tensor : list) {
         check(tensor, what);
-        TORCH_CHECK(tensor.scalar_type() == list.front().scalar_type(), what, ": the tensors of the list have different types: ",
-                    list.front().scalar_type(), " and ", tensor.scalar_type());
+        TORCH_CHECK(tensor.scalar_type() == list.front().scalar_type(), what,
+                    ": the tensors of the list have different types: ", list.front().scalar_type(), " and ",
+                    tensor.scalar_type());
     }
 }
 
@@ -131,17 +133,17 @@ MusterBackend::WorkPtr MusterBackend::allgather(std::vector<Tensors>& outputs, T
     check_list(outputs[0], "all_gather");
     auto& list = outputs[0];
     const auto& own = list[static_cast<std::size_t>(rank_)];
-    TORCH_CHECK(own.numel() == inputs[0].numel() && own.scalar_type() == inputs[0].scalar_type(),
-                "all_gather: rank ", rank_, " passes ", inputs[0].numel(), " elements of ", inputs[0].scalar_type(),
-                ", and tensor ", rank_, " of its list has ", own.numel(), " of ", own.scalar_type());
+    TORCH_CHECK(own.numel() == inputs[0].numel() && own.scalar_type() == inputs[0].scalar_type(), "all_gather: rank ",
+                rank_, " passes ", inputs[0].numel(), " elements of ", inputs[0].scalar_type(), ", and tensor ", rank_,
+                " of its list has ", own.numel(), " of ", own.scalar_type());
     Call call{c10d::OpType::ALLGATHER, "muster:all_gather", opts.timeout, opts.asyncOp, list};
     const bool is_even = are_even(list);
     const bool is_row = is_even && are_in_a_row(list);
     call.held = list;
     call.held.push_back(dense(inputs[0]));
     call.held.push_back(is_row ? list[0] : row_for(list));
-    return start(std::move(call), [this_rank = rank_, ranks = size_, is_even, is_row](
-                                      Group& group, Tensors& held, std::int64_t timeout) {
+    return start(std::move(call), [this_rank = rank_, ranks = size_, is_even, is_row](Group& group, Tensors& held,
+                                                                                      std::int64_t timeout) {
         const Tensors to(held.begin(), held.begin() + ranks);
         const auto& input = held[static_cast<std::size_t>(ranks)];
         const auto& row = held[static_cast<std::size_t>(ranks) + 1];
@@ -176,10 +178,14 @@ MusterBackend::WorkPtr MusterBackend::allgather_into_tensor_coalesced(Tensors& o
         check(inputs[i], "all_gather_into_tensor");
         check(outputs[i], "all_gather_into_tensor");
         TORCH_CHECK(outputs[i].numel() == size_ * inputs[i].numel(), "all_gather_into_tensor: the output has ",
-                    outputs[i].numel(), " elements; output tensor size must be equal to world_size times input tensor "
-                    "size, which is ", size_ * inputs[i].numel());
-        TORCH_CHECK(outputs[i].scalar_type() == inputs[i].scalar_type(), "all_gather_into_tensor: output tensor must "
-                    "have the same type as input tensor, not ", outputs[i].scalar_type(), " for ", inputs[i].scalar_type());
+                    outputs[i].numel(),
+                    " elements; output tensor size must be equal to world_size times input tensor "
+                    "size, which is ",
+                    size_ * inputs[i].numel());
+        TORCH_CHECK(outputs[i].scalar_type() == inputs[i].scalar_type(),
+                    "all_gather_into_tensor: output tensor must "
+                    "have the same type as input tensor, not ",
+                    outputs[i].scalar_type(), " for ", inputs[i].scalar_type());
         call.held.insert(call.held.end(), {outputs[i], dense(outputs[i]), dense(inputs[i])});
     }
     return start(std::move(call), [](Group& group, Tensors& held, std::int64_t timeout) {
@@ -273,9 +279,10 @@ MusterBackend::WorkPtr MusterBackend::alltoall_base(at::Tensor& output, at::Tens
                                                     const c10d::AllToAllOptions& opts) {
     check(output, "all_to_all_single");
     check(input, "all_to_all_single");
-    TORCH_CHECK(output.scalar_type() == input.scalar_type(), "all_to_all_single: tensors are not equal in data type: ",
-                output.scalar_type(), " and ", input.scalar_type());
-    Call call{c10d::OpType::ALLTOALL_BASE, "muster:all_to_all", opts.timeout, opts.asyncOp, {output},
+    TORCH_CHECK(output.scalar_type() == input.scalar_type(),
+                "all_to_all_single: tensors are not equal in data type: ", output.scalar_type(), " and ",
+                input.scalar_type());
+    Call call{c10d::OpType::ALLTOALL_BASE,          "muster:all_to_all", opts.timeout, opts.asyncOp, {output},
               {output, dense(output), dense(input)}};
     return start(std::move(call), [sent = bytes_of_splits(input, input_splits, size_, "input"),
                                    expected = bytes_of_splits(output, output_splits, size_, "output")](
@@ -288,8 +295,9 @@ MusterBackend::WorkPtr MusterBackend::alltoall_base(at::Tensor& output, at::Tens
 MusterBackend::WorkPtr MusterBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
     check_list(outputs, "all_to_all");
     check_list(inputs, "all_to_all");
-    TORCH_CHECK(outputs[0].scalar_type() == inputs[0].scalar_type(), "all_to_all: the lists have different types: ",
-                outputs[0].scalar_type(), " and ", inputs[0].scalar_type());
+    TORCH_CHECK(outputs[0].scalar_type() == inputs[0].scalar_type(),
+                "all_to_all: the lists have different types: ", outputs[0].scalar_type(), " and ",
+                inputs[0].scalar_type());
     Call call{c10d::OpType::ALLTOALL, "muster:all_to_all", opts.timeout, opts.asyncOp, outputs, outputs};
     const auto input_row = row_for(inputs);
     {

@@ -37,8 +37,9 @@ constexpr const char* combine_names[] = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", 
 
 double factor_of(const c10d::ReduceOp& op) {
     const auto* const supplement = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
-    TORCH_CHECK(supplement != nullptr, "PREMUL_SUM without a factor; make it with "
-                                       "torch.distributed._make_nccl_premul_sum(factor)");
+    TORCH_CHECK(supplement != nullptr,
+                "PREMUL_SUM without a factor; make it with "
+                "torch.distributed._make_nccl_premul_sum(factor)");
     return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
 }
 
@@ -59,7 +60,8 @@ void reduce_sparse(Group& group, const at::Tensor& tensor, std::int64_t timeout)
         padded.narrow(0, 0, count).copy_(part);
         sizes[0] = ranks * most;
         auto all = at::empty(sizes, part.options());
-        group.all_gather({.data = padded.mutable_data_ptr(), .count = padded.nbytes()}, all.mutable_data_ptr(), timeout);
+        group.all_gather({.data = padded.mutable_data_ptr(), .count = padded.nbytes()}, all.mutable_data_ptr(),
+                         timeout);
         std::vector<at::Tensor> pieces;
         for (std::int64_t rank = 0; rank < ranks; ++rank)
             pieces.push_back(all.narrow(0, rank * most, counts[rank].item<std::int64_t>()));
@@ -134,8 +136,8 @@ MusterBackend::WorkPtr MusterBackend::reduce(Tensors& tensors, const c10d::Reduc
     const bool is_root = opts.rootRank == rank_;
     const auto twin = is_root ? dense(tensors[0]) : dense(tensors[0]).clone();
     Call call{c10d::OpType::REDUCE, "muster:reduce", opts.timeout, opts.asyncOp, tensors, {tensors[0], twin}};
-    return start(std::move(call), [reduction = reduction_of(twin, opts.reduceOp), is_root](
-                                      Group& group, Tensors& held, std::int64_t timeout) {
+    return start(std::move(call), [reduction = reduction_of(twin, opts.reduceOp), is_root](Group& group, Tensors& held,
+                                                                                           std::int64_t timeout) {
         group.all_reduce(held[1].mutable_data_ptr(), static_cast<std::size_t>(held[1].numel()), reduction, timeout);
         if (is_root) land(held[0], held[1]);
     });
@@ -151,9 +153,10 @@ MusterBackend::WorkPtr MusterBackend::reduce_scatter(Tensors& outputs, std::vect
     TORCH_CHECK(own.numel() == outputs[0].numel() && own.scalar_type() == outputs[0].scalar_type(),
                 "reduce_scatter: tensor ", rank_, " of the list of rank ", rank_, " has ", own.numel(), " elements of ",
                 own.scalar_type(), ", and the output ", outputs[0].numel(), " of ", outputs[0].scalar_type());
-    Call call{c10d::OpType::REDUCE_SCATTER, "muster:reduce_scatter", opts.timeout, opts.asyncOp, outputs,
+    Call call{c10d::OpType::REDUCE_SCATTER,   "muster:reduce_scatter", opts.timeout, opts.asyncOp, outputs,
               {outputs[0], dense(outputs[0])}};
-    const bool is_even = std::all_of(list.begin(), list.end(), [&](const auto& one) { return one.numel() == own.numel(); });
+    const bool is_even =
+        std::all_of(list.begin(), list.end(), [&](const auto& one) { return one.numel() == own.numel(); });
     Tensors flat;
     for (const auto& tensor : list) flat.push_back(dense(tensor).reshape({-1}));
     call.held.push_back(at::cat(flat));
@@ -191,10 +194,14 @@ MusterBackend::WorkPtr MusterBackend::reduce_scatter_tensor_coalesced(Tensors& o
         check(inputs[i], "reduce_scatter_tensor");
         check(outputs[i], "reduce_scatter_tensor");
         TORCH_CHECK(size_ * outputs[i].numel() == inputs[i].numel(), "reduce_scatter_tensor: the input has ",
-                    inputs[i].numel(), " elements; input tensor must be the same size as output size times world size, "
-                    "which is ", size_ * outputs[i].numel());
-        TORCH_CHECK(outputs[i].scalar_type() == inputs[i].scalar_type(), "reduce_scatter_tensor: input tensor must be "
-                    "the same type as the output tensor, not ", inputs[i].scalar_type(), " for ", outputs[i].scalar_type());
+                    inputs[i].numel(),
+                    " elements; input tensor must be the same size as output size times world size, "
+                    "which is ",
+                    size_ * outputs[i].numel());
+        TORCH_CHECK(outputs[i].scalar_type() == inputs[i].scalar_type(),
+                    "reduce_scatter_tensor: input tensor must be "
+                    "the same type as the output tensor, not ",
+                    inputs[i].scalar_type(), " for ", outputs[i].scalar_type());
         reductions.push_back(reduction_of(inputs[i], opts.reduceOp));
         auto from = dense(inputs[i]);
         // Its elements are scaled where they are.

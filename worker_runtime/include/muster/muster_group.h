@@ -50,8 +50,8 @@ muster_status muster_group_open(const muster_group_options* options, muster_comm
 
 // ---- messages with tags; since version 7 ----
 //
-// As muster_send() and muster_receive(). Messages between two ranks arrive in the order of their sends, so a tag selects
-// none: sender and receiver compare it, and the communicator fails if it differs.
+// As muster_send() and muster_receive(). Messages between two ranks arrive in the order of their sends, so a tag
+// selects none: sender and receiver compare it, and the communicator fails if it differs.
 muster_status muster_send_tagged(muster_communicator* communicator, const void* data, size_t count, int type, int peer,
                                  uint32_t tag, int64_t timeout_ms, muster_work** work);
 muster_status muster_receive_tagged(muster_communicator* communicator, void* data, size_t count, int type, int peer,
