@@ -4,6 +4,7 @@
 torch is imported once; the ranks of the stories are forked from here, because an import takes a core more than a second.
 """
 
+import importlib
 import os
 import pathlib
 import re
@@ -37,8 +38,6 @@ if __name__ == "__main__" and not os.environ.get("IN_TORCH_BACKEND_TEST"):
 
 import own_tmpdir  # noqa: E402, F401
 import torch  # noqa: E402, F401
-import torch._dynamo  # noqa: E402, F401  DDP imports it
-import torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook  # noqa: E402, F401
 import collectives  # noqa: E402
 import stories  # noqa: E402
 
@@ -130,7 +129,8 @@ def check_launchers():
     script = str(HERE / "gloo_script.py")
     told = "process groups on the CPU use the back end muster instead of gloo"
     text = launched([str(BIN / "muster"), "--standalone", "--nproc-per-node=2", "--torch-backend=muster", script],
-                    [told, "rank 0: muster", "rank 1: muster"])
+                    [told, "rank 0: muster", "rank 1: muster"],
+                    {"PYTHON_EXEC": PYTHON, "PYTHONPATH": "", "MUSTER_LIBRARY": ""})
     assert text.count(told) == 1, text
     launched([PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(HERE / "collectives.py")],
              ["rank 0 of 2 good", "rank 1 of 2 good"])
@@ -138,14 +138,16 @@ def check_launchers():
 
 def main():
     tcp = {"MUSTER_TRANSPORT": "tcp"}
+    for mode in ("kept", "dropped", "destroyed", "alone"):
+        play(stories.exit_pending, mode, name=f"exit_{mode}", ends="as a script")
+    # DDP imports it, here once for all ranks. It would make each end of an interpreter a second longer.
+    importlib.import_module("torch._dynamo")
     for ranks, environment in ((1, {}), (2, {}), (3, {}), (2, tcp), (3, tcp)):
         play(collective_cases, ranks=ranks, environment=environment, name=f"collectives_{ranks}{'_tcp' if environment else ''}")
     for environment in ({}, tcp):
         play(stories.death, ranks=3, killed=(1,), environment=environment)
     play(stories.abort)
     play(stories.mismatch, environment=tcp)
-    for mode in ("kept", "dropped", "destroyed", "alone"):
-        play(stories.exit_pending, mode, name=f"exit_{mode}", ends="as a script")
     for story in (stories.absent, stories.power_sgd, stories.detail, stories.forked, stories.keyless, stories.other_torch,
                   stories.reopened):
         play(story)
