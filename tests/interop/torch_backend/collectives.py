@@ -199,6 +199,24 @@ def check_futures(rank, ranks):
         future = dist.all_reduce(torch.full((1000,), float(rank + step)), async_op=True).get_future().then(nested)
         expected = 2.0 * ranks * sum(other + step for other in range(ranks))
         assert torch.equal(future.wait(), torch.full((1000,), expected)), (step, expected)
+    # The same with another operation in the queue behind it: the callback must not keep that one's thread. The last
+    # rank comes when all others have queued both.
+    store = dist.distributed_c10d._get_default_store()
+    for step in range(5):
+        last = rank == ranks - 1
+        if last:
+            store.wait([f"queued/{step}/{other}" for other in range(ranks - 1)])
+        first = dist.all_reduce(torch.ones(1000), async_op=True)
+        future = None if last else first.get_future().then(nested)
+        behind = dist.all_reduce(torch.ones(1000), async_op=True)
+        if last:
+            behind.wait()
+            result = dist.all_reduce(torch.full((1000,), 2.0 * ranks), async_op=True).get_future().wait()[0]
+        else:
+            store.set(f"queued/{step}/{rank}", "1")
+            result = future.wait()
+            behind.wait()
+        assert torch.equal(result, torch.full((1000,), 2.0 * ranks * ranks)), step
     futures = [dist.all_reduce(torch.full((1000,), float(step)), async_op=True).get_future().then(lambda one: one.value()[0])
                for step in range(50)]
     for step, future in enumerate(futures):
