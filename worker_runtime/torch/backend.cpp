@@ -76,7 +76,10 @@ MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_pt
             job->body(*job->group, job->held, job->timeout);
             if (job->after) job->after(*job->work);
         } catch (const GroupError& error) {
-            failure = as_torch_error(error.what());
+            std::string text = error.what();
+            if (error.status() == MUSTER_TIMED_OUT)
+                text += "; its timeout was " + std::to_string(job->timeout) + " ms (init_process_group, new_group)";
+            failure = as_torch_error(text);
         } catch (...) {
             failure = std::current_exception();
         }
