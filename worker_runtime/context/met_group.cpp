@@ -83,7 +83,11 @@ Result<std::unique_ptr<Communicator>> MetGroups::open(MetGroupTerms given) {
     if (!choice) return choice.error();
     const auto algorithm = chosen_algorithm();
     if (!algorithm) return algorithm.error();
-    terms.choice = *choice;
+    // A group of some ranks may have one rank on each node, or all of them on one. What the user wants of the world is
+    // no reason to refuse it.
+    const bool is_part = given.size < environment.world_size;
+    const bool may_not_fit = *choice == TransportChoice::hierarchical || *choice == TransportChoice::shared_memory;
+    terms.choice = is_part && may_not_fit ? TransportChoice::automatic : *choice;
     terms.algorithm = *algorithm;
     terms.node = environment.group_rank;
     terms.nccl.device = environment.local_rank;
