@@ -1,10 +1,20 @@
-"""A script that knows nothing of muster: it asks for gloo, and for a group of its own, and trains with DDP."""
+"""A script that knows nothing of muster: it asks for gloo, and for a group of its own, and trains with DDP. With an argument
+rank 1 hangs instead."""
+
+import datetime
+import sys
+import time
 
 import torch
 import torch.distributed as dist
 
-dist.init_process_group("gloo")
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2 if sys.argv[1:] else 30))
 rank = dist.get_rank()
+if sys.argv[1:]:
+    dist.barrier()
+    if rank == 1:
+        time.sleep(60)
+    dist.all_reduce(torch.ones(77))
 group = dist.new_group(backend="gloo")
 dist.barrier(group)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(10, 10))

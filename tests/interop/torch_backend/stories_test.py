@@ -114,11 +114,11 @@ def check_same_bits():
     assert len(set(hashes)) == 1, hashes
 
 
-def launched(command, words, environment=None):
+def launched(command, words, environment=None, code=0):
     began = time.monotonic()
     run = subprocess.run(command, text=True, capture_output=True, timeout=PATIENCE, env={**os.environ, **(environment or {})})
     text = run.stdout + run.stderr
-    assert run.returncode == 0, f"{command}\n{text}"
+    assert run.returncode == code, f"{command}\n{text}"
     for word in words:
         assert word in text, f"{word} is not in\n{text}"
     print(f"{pathlib.Path(command[0]).name}: {time.monotonic() - began:.2f} s", flush=True)
@@ -128,10 +128,14 @@ def launched(command, words, environment=None):
 def check_launchers():
     script = str(HERE / "gloo_script.py")
     told = "process groups on the CPU use the back end muster instead of gloo"
-    text = launched([str(BIN / "muster"), "--standalone", "--nproc-per-node=2", "--torch-backend=muster", script],
-                    [told, "rank 0: muster", "rank 1: muster"],
-                    {"PYTHON_EXEC": PYTHON, "PYTHONPATH": "", "MUSTER_LIBRARY": ""})
+    muster = [str(BIN / "muster"), "--standalone", "--nproc-per-node=2", "--torch-backend=muster", script]
+    environment = {"PYTHON_EXEC": PYTHON, "PYTHONPATH": "", "MUSTER_LIBRARY": ""}
+    text = launched(muster, [told, "rank 0: muster", "rank 1: muster"], environment)
     assert text.count(told) == 1, text
+    # A rank that hangs is named, also by the flight record that the script knows nothing of.
+    text = launched([*muster, "hang"], ["rank 1 (pid", "did not reach it", "its timeout was 2000 ms"], environment, code=1)
+    folder = re.search(r"run: muster flight '([^']+)'", text)[1]
+    launched([str(BIN / "muster"), "flight", folder], ["is missing from operation 2 (all_reduce sum f32 x 77)"])
     launched([PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(HERE / "collectives.py")],
              ["rank 0 of 2 good", "rank 1 of 2 good"])
 
