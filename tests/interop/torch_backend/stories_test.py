@@ -8,6 +8,7 @@ import importlib
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -132,6 +133,9 @@ def check_launchers():
     environment = {"PYTHON_EXEC": PYTHON, "PYTHONPATH": "", "MUSTER_LIBRARY": ""}
     text = launched(muster, [told, "rank 0: muster", "rank 1: muster"], environment)
     assert text.count(told) == 1, text
+    # A launcher without the package would leave the script to gloo.
+    lone = shutil.copy(BIN / "muster", tempfile.mkdtemp())
+    launched([lone, *muster[1:]], ["muster's Python package is neither in PYTHONPATH nor beside this program"], environment, code=78)
     # A rank that hangs is named, also by the flight record that the script knows nothing of.
     text = launched([*muster, "hang"], ["rank 1 (pid", "did not reach it", "its timeout was 2000 ms"], environment, code=1)
     folder = re.search(r"run: muster flight '([^']+)'", text)[1]
