@@ -112,6 +112,7 @@ struct LaunchConfig {
     bool local_rank_argument = false;  ///< --local-rank=N precedes `arguments`, as with torch.distributed.launch.
     std::optional<agent::NumaBinding> numa_binding;  ///< Empty: workers may use all CPUs of muster.
     bool threads_from_cores = false;                 ///< --omp auto. False: OMP_NUM_THREADS has torchrun's value.
+    std::string torch_backend;                       ///< --torch-backend: "muster". Empty: torch's own choice.
     std::vector<agent::Placement> placements;  ///< Indexed by local rank, set by resolve_placement. Empty: unbound.
     std::vector<std::uint32_t> threads;  ///< Indexed by local rank, set by resolve_placement. Empty: torchrun's value.
 

@@ -26,6 +26,7 @@
 #include "launcher/node/job_access.h"
 #include "launcher/node/node_run.h"
 #include "launcher/node/service_unit.h"
+#include "launcher/node/torch_package.h"
 #include "launcher/options/entry.h"
 #include "launcher/options/options.h"
 #include "launcher/report/command_output.h"
@@ -145,7 +146,7 @@ void open_log(const LaunchConfig& config, const Environment& environment) {
 }
 
 /// What a change of the configuration or of the unit alone can help; takes the unit's place.
-Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config) {
+Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config, Environment& environment) {
     const bool has_other_nodes = config.nodes_max > 1 || config.spares > 0;
     const bool encrypts = config.wire_security == "encrypt";
     if (config.key.empty() && !config.awaits_key && has_other_nodes && (encrypts || config.store_door)) {
@@ -155,6 +156,7 @@ Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config) 
                          "home directory, or set MUSTER_SECRET_FILE or MUSTER_KEY on every node")};
     }
     if (auto user = unit.check_user(::geteuid(), config.allow_root); !user) return user;
+    if (auto offered = offer_torch_backend(config, environment); !offered) return offered;
     return config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);
 }
 
@@ -184,7 +186,7 @@ int launch(Launch launch, Environment environment) {
     if (!access) return refuse(exit_codes::configuration, access.error().context, style);
     launch.warnings.insert(launch.warnings.end(), access->begin(), access->end());
 
-    const auto checked = check_configuration(unit, config);
+    const auto checked = check_configuration(unit, config, environment);
     if (!checked) return refuse(exit_codes::configuration, checked.error().context, style);
 
     // Before any other fork, thread or open file (guardian.h).

@@ -102,6 +102,12 @@ Accepted accept_omp(std::string_view value, Settings& settings) {
     return std::nullopt;
 }
 
+Accepted accept_torch_backend(std::string_view value, Settings& settings) {
+    if (const auto wrong = one_of(value, {"muster", "torch"})) return wrong;
+    settings.config.torch_backend = value == "torch" ? "" : value;
+    return std::nullopt;
+}
+
 Accepted accept_event_handler(std::string_view value, Settings& settings) {
     if (const auto wrong = one_of(value, {"null", "console", "dynamic_rendezvous"}))
         return cat(*wrong, "; Python plug-ins as handlers are not supported");
@@ -358,6 +364,8 @@ constexpr std::array rows{
               "Binds each worker to the CPUs and memory near its GPU (without GPUs: NUMA nodes in turn). node: all of the NUMA node; socket: all of its socket; exclusive: a share of the node's cores; core-complex: cores that share a cache.", "", accept_numa},
     OptionRow{"omp", 0, Kind::value, Group::program, From::muster, true, "auto|torchrun",
               "OMP_NUM_THREADS of workers if the environment does not set it. auto: the number of cores of each worker; torchrun: 1 if there are several workers.", "torchrun", accept_omp},
+    OptionRow{"torch-backend", 0, Kind::value, Group::program, From::muster, true, "muster|torch",
+              "Back end of PyTorch's process groups on the CPU, in scripts that ask for gloo or for nothing. torch: the one that the script asks for.", "torch", accept_torch_backend},
 
     OptionRow{"max-restarts", 0, Kind::value, Group::restarts, From::torchrun, true, "N[/WINDOW]",
               "Maximum number of restarts after worker failures, for the whole job or within a sliding window, e.g. 10/1h.", "0", accept_restarts},

@@ -42,6 +42,7 @@ class Tidy(unittest.TestCase):
             "rendezvous/net/a.cpp": ('#include "agent/driver/agent.h"\n', [1]),
             "agent/supervision/a.h": ('#include "rendezvous/client/client.h"\n', [1]),
             "agent/driver/agent.cpp": ('#include "launcher/node/wiring.h"\n', [1]),
+            "worker_runtime/torch/a.cpp": ('#include "worker_runtime/context/met_group.h"\n#include "rendezvous/base/error.h"\n', [1, 2]),
             "worker_runtime/a.cpp": ('#include "agent/driver/agent.h"\n#include "launcher/options/options.h"\n', [1, 2]),
             "launcher/a.cpp": ('#include "tests/support/catch.h"\n', [1]),
             "launcher/b.cpp": ("#include <launcher/options/options.h>\n", [1]),
@@ -67,12 +68,14 @@ class Tidy(unittest.TestCase):
             "rendezvous/wire/native/a.cpp": ("#include <nlohmann/json.hpp>\n", [1]),
             "launcher/node/wiring.cpp": ("#include <boost/program_options.hpp>\n", [1]),
             "launcher/host/gpu_count.cpp": ("#include <nvml.h>\n", [1]),
+            "worker_runtime/context/a.cpp": ("#include <torch/library.h>\n#include <ATen/ATen.h>\n", [1, 2]),
             "agent/process/a.cpp": ("#include <sqlite3.h>\n#include <cuda_runtime.h>\n", [1, 2]),
         }, {
             "rendezvous/net/session.cpp": "#include <boost/asio.hpp>\n",
             "rendezvous/base/log.cpp": "#include <spdlog/spdlog.h>\n",
             "launcher/options/options.cpp": "#include <boost/program_options.hpp>\n",
             "launcher/report.cpp": "#include <nlohmann/json.hpp>\n",
+            "worker_runtime/torch/backend.cpp": "#include <torch/library.h>\n",
         })
 
     def test_cores_have_no_outside(self):

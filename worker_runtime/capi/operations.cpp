@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "muster/muster_group.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 
@@ -127,6 +128,46 @@ muster_status muster_receive(muster_communicator* communicator, void* data, size
                    [&](DataType known, int) -> Result<Operation> {
                        return receive({data, count, known}, peer);
                    });
+}
+
+muster_status muster_send_tagged(muster_communicator* communicator, const void* data, size_t count, int type, int peer,
+                                 uint32_t tag, int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_send_tagged", communicator, count, type, timeout_ms, work},
+                   [&](DataType known, int) -> Result<Operation> {
+                       auto operation = send({data, count, known}, peer);
+                       operation.tag = tag;
+                       return operation;
+                   });
+}
+
+muster_status muster_receive_tagged(muster_communicator* communicator, void* data, size_t count, int type, int peer,
+                                    uint32_t tag, int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_receive_tagged", communicator, count, type, timeout_ms, work},
+                   [&](DataType known, int) -> Result<Operation> {
+                       auto operation = receive({data, count, known}, peer);
+                       operation.tag = tag;
+                       return operation;
+                   });
+}
+
+muster_status muster_receive_any(muster_communicator* communicator, void* data, size_t count, int type, uint32_t tag,
+                                 int64_t timeout_ms, int* peer) {
+    return guarded("muster_receive_any", [&]() -> Result<void> {
+        if (peer == nullptr) return invalid("`peer` is NULL");
+        const auto found = communicators().find(communicator);
+        if (!found) return found.error();
+        const auto known = read_type(type);
+        if (!known) return known.error();
+        auto& group = (*found)->get();
+        if (auto fits = check_count(count, *known, group.size()); !fits) return fits;
+        if (group.transport() == "nccl") return Error{Errc::unsupported, "NCCL cannot receive from any rank"};
+        const auto timeout = read_timeout(timeout_ms, group.timeout());
+        if (!timeout) return timeout.error();
+        const auto received = group.receive_any({data, count, *known}, tag, *timeout);
+        if (!received) return received.error();
+        *peer = *received;
+        return {};
+    });
 }
 
 muster_status muster_work_wait(muster_work* work) {

@@ -313,6 +313,9 @@ Result<void> Communicator::run(const Operation& operation) {
 Result<void> Communicator::run(const Operation& operation, Duration timeout) {
     return body_->run(operation, timeout);
 }
+Result<int> Communicator::receive_any(Buffer buffer, std::uint32_t tag, Duration timeout) {
+    return body_->receive_any(buffer, tag, timeout);
+}
 Work Communicator::start(const Operation& operation) {
     return body_->start(operation, body_->timeout());
 }

@@ -79,6 +79,7 @@ class CommunicatorBody {
 
     Result<void> run(const Operation& operation, Duration timeout);
     Work start(const Operation& operation, Duration timeout);
+    Result<int> receive_any(Buffer buffer, std::uint32_t tag, Duration timeout);
     Result<Memory> allocate(std::size_t size_bytes);
     [[nodiscard]] DeviceQueue* device() const { return transport_->device(); }
     /// An error ends this communicator, and the other ranks receive it.
@@ -89,6 +90,7 @@ class CommunicatorBody {
   private:
     struct Lane;
     [[nodiscard]] Result<void> check(const Operation& operation) const;
+    Result<bool> receive_if_there(const Operation& operation, Duration timeout);
     Lane& lane_of(const Operation& operation);
     Result<void> execute(Lane& lane, const Operation& operation, Duration timeout, WaitMode patience);
     void serve(Lane& lane);

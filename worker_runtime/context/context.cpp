@@ -1,30 +1,27 @@
 #include "muster/context.h"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "muster/section.h"
 #include "rendezvous/base/check.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/store_client/store_client.h"
 #include "worker_runtime/communicator/communicator_body.h"
 #include "worker_runtime/context/agent_link.h"
 #include "worker_runtime/context/agent_snapshots.h"
+#include "worker_runtime/context/choices.h"
 #include "worker_runtime/context/make_transport.h"
+#include "worker_runtime/context/met_group.h"
 #include "worker_runtime/context/notices.h"
 #include "worker_runtime/context/own_store.h"
 #include "worker_runtime/context/progress_reporter.h"
 #include "worker_runtime/context/rank_claim.h"
 #include "worker_runtime/context/round_store.h"
 #include "worker_runtime/core/environment.h"
-#include "worker_runtime/tcp/mesh/interface_address.h"
 #include "worker_runtime/tcp/records/record_cipher.h"
 #include "worker_runtime/tcp/tcp_transport.h"
 #include "worker_runtime/transport/fd_watch.h"
@@ -33,81 +30,6 @@
 namespace muster {
 
 namespace runtime {
-
-namespace {
-
-std::optional<std::string> variable(const char* name) {
-    const char* const value = ::getenv(name);
-    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-}
-
-/// How much the runtime says in this process: as the launcher, which takes the same variables, so that both can be told
-/// at once. Without them only warnings and errors.
-Result<void> set_log_level_by_environment() {
-    for (const char* name : {"MUSTER_LOG_LEVEL", "LOGLEVEL"}) {
-        const auto text = variable(name);
-        if (!text || text->empty()) continue;
-        LogLevel level{};
-        if (parse_log_level(*text, level))
-            set_log_level(level);
-        else if (name == std::string_view("MUSTER_LOG_LEVEL"))  // the other is not ours alone
-            return Error{Errc::invalid_argument, cat(name, "=", *text, "; accepted: debug, info, warning, error")};
-        return {};
-    }
-    return {};
-}
-
-/// By number.
-constexpr std::string_view transport_names[] = {"automatic", "shared_memory", "tcp", "hierarchical", "nccl"};
-
-std::string_view name_of(TransportChoice choice) {
-    return transport_names[static_cast<std::size_t>(choice)];
-}
-
-Result<TransportChoice> chosen_transport(TransportChoice otherwise) {
-    const auto text = variable("MUSTER_TRANSPORT");
-    if (!text || text->empty()) return otherwise;
-    const auto* const found = std::find(std::begin(transport_names), std::end(transport_names), *text);
-    if (found != std::end(transport_names)) return static_cast<TransportChoice>(found - std::begin(transport_names));
-    return Error{Errc::invalid_argument,
-                 cat("MUSTER_TRANSPORT=", *text, "; accepted: automatic, shared_memory, tcp, hierarchical, nccl")};
-}
-
-Result<TcpAlgorithm> chosen_algorithm() {
-    const auto text = variable("MUSTER_TCP_ALGORITHM");
-    if (!text || text->empty() || *text == "automatic") return TcpAlgorithm::automatic;
-    if (*text == "direct") return TcpAlgorithm::direct;
-    if (*text == "ring") return TcpAlgorithm::ring;
-    return Error{Errc::invalid_argument, cat("MUSTER_TCP_ALGORITHM=", *text, "; accepted: automatic, direct, ring")};
-}
-
-/// Where other ranks may reach this one, by the user's choice of interfaces. A job of one node needs one address; of
-/// several, one may be on a network that not all of them share.
-Result<std::vector<std::string>> own_addresses_for(const Environment& environment, const std::string& store_address) {
-    AddressChoice choice;
-    // A relay of the agent's is at loopback, which leads nowhere.
-    const auto towards = address_towards(variable("MUSTER_STORE_ADDR").value_or(store_address));
-    if (towards) choice.towards = *towards;
-    choice.agents = variable("MUSTER_AGENT_IFNAME").value_or(std::string());
-    std::string chosen_by;
-    for (const char* name : {"MUSTER_IFNAME", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
-        choice.names = variable(name).value_or(std::string());
-        // Where the user has set none, gloo's is the agent's, which is a hint and no wish.
-        if (choice.names.empty() || (name == std::string_view("GLOO_SOCKET_IFNAME") && choice.names == choice.agents)) {
-            choice.names.clear();
-            continue;
-        }
-        chosen_by = cat(name, "=", choice.names);
-        break;
-    }
-    auto addresses = choose_addresses(list_own_addresses(), choice);
-    if (!addresses)
-        return chosen_by.empty() ? (towards ? addresses : towards.error()) : with_context(addresses.error(), chosen_by);
-    if (environment.world_size == environment.local_world_size) addresses->resize(1);
-    return addresses;
-}
-
-}  // namespace
 
 class ContextBody {
   public:
@@ -222,21 +144,11 @@ Result<void> ContextBody::open_flight_record() {
     return {};
 }
 
-/// A job that has a key has one on all nodes, so a worker without it would only be refused by the others.
 Result<void> ContextBody::receive_key() {
-    if (environment.ranks_security.empty() || environment.world_size == 1) return {};
-    if (environment.agent_socket.empty()) {
-        return Error{Errc::unsupported,
-                     cat("this worker cannot get the key of this round's ranks (MUSTER_RANKS_SECURITY=",
-                         environment.ranks_security,
-                         "): MUSTER_AGENT_SOCKET is not set. Either the agent could not open its channel, and warns of "
-                         "it in its log on this node, or something removed the variable between muster and this "
-                         "program; then leave all MUSTER_ variables as they are")};
-    }
-    auto key = AgentLink::receive_ranks_key(environment.agent_socket, environment.agent_token,
-                                            std::chrono::steady_clock::now() + meeting_timeout);
-    if (!key) return key.error();
-    security = {.key = std::move(*key), .encrypts = environment.ranks_security == "encrypt"};
+    if (environment.world_size == 1) return {};
+    auto received = receive_security(environment, std::chrono::steady_clock::now() + meeting_timeout);
+    if (!received) return received.error();
+    security = std::move(*received);
     return {};
 }
 
@@ -252,8 +164,9 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
     terms.nccl.device = environment.local_rank;
     terms.nccl.before_leaving = [record = flight](std::string_view text) { record->note_failure(text); };
     if (store) {
-        auto own = own_addresses_for(environment, store->address());
+        auto own = own_addresses_towards(store->address());
         if (!own) return own.error();
+        if (environment.world_size == environment.local_world_size) own->resize(1);
         addresses = *own;
         terms.addresses = std::move(*own);
     }
@@ -314,6 +227,7 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
                                            const int stop = notices->end_round();
                                            if (stop != 0) ::kill(::getpid(), stop);
                                            groups->end(cat("the round ended: ", ended->why));
+                                           MetGroups::of_process().end(cat("the round ended: ", ended->why));
                                        }
                                        if (std::holds_alternative<local::Notice>(message)) notices->add();
                                        if (const auto* offer = std::get_if<local::Offer>(&message))
@@ -333,6 +247,7 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
 Result<Context> Context::from_environment(const ContextOptions& given) {
     ContextOptions options = given;
     options.meeting_timeout = std::min(options.meeting_timeout, runtime::CommunicatorBody::timeout_max);
+    runtime::MetGroups::of_process().leave_agent_to_context();
     runtime::ProgressReporter::of_process().close_own_connection();
     const Section section("start-up");  // told once there is a channel to the agent
     if (auto set = runtime::set_log_level_by_environment(); !set) return set.error();

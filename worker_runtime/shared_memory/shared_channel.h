@@ -19,6 +19,8 @@ class SharedChannel {
     Result<void> send(const Operation& operation, const RunTerms& terms);
     /// invalid_argument, at both ends: the incoming message has another type or count.
     Result<void> receive(const Operation& operation, const RunTerms& terms);
+    /// Has the sender begun another message?
+    [[nodiscard]] bool has_message() const { return steps_of(group_.channel(from_, to_).filled) > slots_; }
 
   private:
     [[nodiscard]] std::size_t payload_bytes_max() const { return channel_slot_bytes(group_.size()) - sizeof(SlotHead); }

@@ -71,6 +71,11 @@ Result<void> TcpChannel::move(const Operation& operation, const RunTerms& terms)
     return {};
 }
 
+bool TcpChannel::has_message() const {
+    pollfd polled{socket_.get(), POLLIN, 0};
+    return ::poll(&polled, 1, 0) > 0;
+}
+
 Result<bool> TcpChannel::send_some(Progress& progress) {
     if (!progress.writes()) return false;
     auto header = progress.outgoing_header();

@@ -25,6 +25,9 @@ class TcpChannel {
     /// A send to the peer or a receive from it.
     Result<void> move(const Operation& operation, const RunTerms& terms);
 
+    /// Has the sender begun another message, or gone?
+    [[nodiscard]] bool has_message() const;
+
   private:
     struct Progress;
     Result<bool> send_some(Progress& progress);

@@ -59,6 +59,10 @@ class Transport {
     /// Runs a send or receive to its end. One at a time in each direction of each pair, beside others and beside run().
     virtual Result<void> transfer(const Operation& operation, const RunTerms& terms) = 0;
 
+    /// Returns at once: true if a message of `peer` is there, or its connection has ended. Called like transfer() of a
+    /// receive from it.
+    [[nodiscard]] virtual bool has_message(int /*peer*/) { return false; }
+
     /// A collective, called like run(): allocates memory that run() reduces in place.
     virtual Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) = 0;
 

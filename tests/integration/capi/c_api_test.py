@@ -31,6 +31,13 @@ class CApi(unittest.TestCase):
                 with self.subTest(ranks=ranks, transport=transport):
                     self.check_ranks(on_ranks(ranks, WORKERS / "c_api_operations", MUSTER_TRANSPORT=transport), ranks)
 
+    def test_groups_that_meet_by_the_callers_store(self):
+        self.check_ranks(run(WORKERS / "c_api_group"), 1)
+        for ranks in (2, 3):
+            for transport in ("shared_memory", "tcp"):
+                with self.subTest(ranks=ranks, transport=transport):
+                    self.check_ranks(on_ranks(ranks, WORKERS / "c_api_group", MUSTER_TRANSPORT=transport), ranks)
+
     def test_the_gradient_reducer(self):
         self.check_ranks(run(WORKERS / "c_api_training"), 1)
         for ranks in (2, 3):

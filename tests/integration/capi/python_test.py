@@ -92,6 +92,13 @@ class Module(OnRanks):
         self.assertEqual(self.run_block(code_blocks(PAGE, "python")[4], 2),
                          sorted(code_blocks(PAGE, "text")[3].splitlines()))
 
+    def test_the_module_is_the_launcher_too_and_has_one_version(self):
+        done = self.start(1, "-m", "muster", "--version")
+        asked = self.start(1, "-c", "import muster, importlib.metadata as m; print(muster.__version__, m.version('muster'))")
+        version = re.search(r"project\(muster VERSION (\S+)", (REPOSITORY / "CMakeLists.txt").read_text())[1]
+        self.assertEqual(asked.stdout.split(), [version, version], asked.stderr)
+        self.assertEqual(done.stdout.splitlines()[:1], [f"muster {version}"], done.stderr)
+
     def test_a_library_that_is_not_there_is_an_error_that_says_what_to_do(self):
         done = self.start(1, WORKER, "operations", library="/no/such/libmuster.so")
         self.assertEqual(done.returncode, 1)

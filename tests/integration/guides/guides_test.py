@@ -16,7 +16,7 @@ from scratch import BUILD, PYTHON, Scratch, lacking  # noqa: E402
 
 GUIDES = [REPOSITORY / name for name in (
     "README.md", "launcher/GETTING_STARTED.md", "launcher/FROM_TORCHRUN.md", "launcher/ARCHITECTURE.md",
-    "rendezvous/OPERATING.md", "agent/TROUBLESHOOTING.md", "scripts/bench/MEASURED.md", "scripts/CONTRIBUTING.md")]
+    "rendezvous/OPERATING.md", "worker_runtime/python/PYTORCH.md", "agent/TROUBLESHOOTING.md", "scripts/bench/MEASURED.md", "scripts/CONTRIBUTING.md")]
 FOLDERS = ("launcher", "rendezvous", "agent", "worker_runtime", "tests", "scripts")
 DOCUMENTS = sorted(path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.md")) + [
     REPOSITORY / name for name in ("README.md", "SECURITY.md")]
@@ -26,6 +26,7 @@ ELSEWHERE = {REPOSITORY / page: REPOSITORY / test for page, test in (
     ("worker_runtime/capi/C_API.md", "tests/integration/capi/c_api_test.py"),
     ("worker_runtime/python/PYTHON.md", "tests/integration/capi/python_test.py"),
     ("worker_runtime/data/DATA_ORDER.md", "tests/integration/capi/sampler_test.py"))}
+WITH_TORCH = {"PYTHON_EXEC": PYTHON, "PYTHONPATH": str(REPOSITORY / "worker_runtime/python")}
 OURS = ("muster", "musterd", "muster-stacks")
 COMMANDS = ("checkpoint", "config", "drain", "fault", "flight", "key")
 
@@ -100,7 +101,7 @@ def run_faults(block, expected):
         if block.language == "python":
             torch = block.marks["run"] == "torch"
             scratch.write("train.py", block.text)
-            code, output = scratch.run("muster --nproc-per-node=2 train.py", **({"PYTHON_EXEC": PYTHON} if torch else {}))
+            code, output = scratch.run("muster --nproc-per-node=2 train.py", **(WITH_TORCH if torch else {}))
         else:
             code, output = scratch.run(block.text, int(block.marks.get("nodes", 1)), block.marks.get("daemon"),
                                        block.marks.get("serves"))

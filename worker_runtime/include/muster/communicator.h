@@ -82,6 +82,10 @@ class Communicator {
     /// The same with another deadline; `timeout` counts from now.
     Result<void> run(const Operation& operation, Duration timeout);
 
+    /// Receives `buffer` from the first rank whose message is there, and returns that rank. `tag`: that of the message;
+    /// the one that is there must have it. It looks at all ranks in turn, so its latency is up to a millisecond.
+    Result<int> receive_any(Buffer buffer, std::uint32_t tag, Duration timeout);
+
     /// Starts `operation` on a thread of the communicator. `timeout` counts from the moment when it leaves the queue.
     Work start(const Operation& operation);
     Work start(const Operation& operation, Duration timeout);

@@ -18,6 +18,8 @@ from muster.section import heartbeat, section
 from muster.store import Store
 from muster.tensors import Shard
 
+__version__ = "0.1.0"
+
 __all__ = ["Bucket", "BucketSlice", "Checkpointer", "Collective", "Communicator", "Context", "DistributedSampler",
            "EXIT_SAVED_AND_LEFT", "ElasticSampler", "Exchange", "GradientReducer", "Loaded", "MusterError", "OptimizerPiece", "Place", "PreemptionNotice", "ReducerState",
            "SaveReport", "ScalingReport", "Shard", "ShardedOptimizer", "StepCost", "Store", "Work", "heartbeat",

@@ -10,7 +10,7 @@ import weakref
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
-API_VERSION = 6  # of the header that the structures below follow
+API_VERSION = 7  # of the header that the structures below follow
 
 
 class MusterError(RuntimeError):

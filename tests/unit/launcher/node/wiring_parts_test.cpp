@@ -6,14 +6,18 @@
 
 #include <atomic>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 #include <utility>
 
 #include "launcher/node/agent_config.h"
 #include "launcher/node/death_notice.h"
+#include "launcher/node/torch_package.h"
 #include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
 
 using namespace muster;
 using namespace muster::launcher;
@@ -220,4 +224,26 @@ TEST_CASE("the agent and its client are told what the options said") {
     CHECK(client.job == "j7");
     CHECK(client.lease == 2s);
     CHECK(agent_config(config, {}, {}, node).workers.master_port == 0);
+}
+
+TEST_CASE("workers get the package of the back end for PyTorch if it is asked for, unless they have one") {
+    LaunchConfig config;
+    Environment environment{{"MUSTER_TORCH_BACKEND", "muster"}};
+    REQUIRE(offer_torch_backend(config, environment).has_value());
+    CHECK(environment.empty());  // --torch-backend=torch beside the variable
+
+    config.torch_backend = "muster";
+    environment = {{"PYTHONPATH", "/somewhere"}};
+    REQUIRE(offer_torch_backend(config, environment).has_value());
+    CHECK(environment["MUSTER_TORCH_BACKEND"] == "muster");
+    const auto path = environment["PYTHONPATH"];
+    CHECK(path.starts_with("/somewhere:/"));
+    CHECK(std::filesystem::exists(path.substr(path.find(':') + 1) + "/muster/torch/__init__.py"));
+
+    const test::ScratchFolder folder;
+    std::filesystem::create_directories(folder / "muster/torch");
+    std::ofstream(folder / "muster/torch/__init__.py") << "";
+    environment = {{"PYTHONPATH", "/somewhere:" + folder.string()}};
+    REQUIRE(offer_torch_backend(config, environment).has_value());
+    CHECK(environment["PYTHONPATH"] == "/somewhere:" + folder.string());
 }

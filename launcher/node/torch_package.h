@@ -1,0 +1,15 @@
+// --torch-backend: gives the workers muster's Python package, which registers the back end with their PyTorch.
+#pragma once
+
+#include "launcher/config/environment.h"
+#include "launcher/config/launch_config.h"
+#include "rendezvous/base/error.h"
+
+namespace muster::launcher {
+
+/// Sets MUSTER_TORCH_BACKEND for the workers, and appends the folder of the package to their PYTHONPATH, unless a
+/// folder there has it. Without the option it removes the variable. not_found: there is no package; the workers would
+/// use gloo without a word.
+Result<void> offer_torch_backend(const LaunchConfig& config, Environment& environment);
+
+}  // namespace muster::launcher

@@ -1,0 +1,185 @@
+"""What befalls a process group: each function is one rank of a story. stories_test.py forks the ranks."""
+
+import datetime
+import hashlib
+import os
+import re
+import signal
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+PATIENCE = datetime.timedelta(seconds=30)
+
+
+def meet(folder, rank, ranks, timeout=PATIENCE):
+    """By a FileStore: nothing of a launcher is there."""
+    dist.init_process_group("muster", init_method=f"file://{folder}/store", rank=rank, world_size=ranks, timeout=timeout)
+    return dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+
+
+def failure_of(function):
+    try:
+        function()
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("it succeeded")
+
+
+def death(folder, rank, ranks):
+    """Rank 1 is killed inside an all_reduce. The others get an exception that names it."""
+    meet(folder, rank, ranks)
+    data = torch.ones(4_000_000)
+    if rank == 1:
+        def kill():
+            time.sleep(0.3)
+            with open(f"{folder}/killed", "w") as file:
+                file.write(f"{os.getpid()} {time.monotonic()}")
+            os.kill(os.getpid(), signal.SIGKILL)
+        threading.Thread(target=kill).start()
+
+    def work():
+        while True:
+            dist.all_reduce(data)
+
+    text = failure_of(work)
+    now = time.monotonic()
+    with open(f"{folder}/killed") as file:
+        pid, at = file.read().split()
+    assert re.search(rf"rank 1 \(pid {pid} on \S+\) died", text), text
+    print(f"death: told rank {rank} after {(now - float(at)) * 1000:.1f} ms")
+    assert now - float(at) < 2
+    again = failure_of(lambda: dist.all_reduce(data))
+    assert "rank 1" in again, again
+
+
+def abort(folder, rank, ranks):
+    """abort() in another thread frees a blocked operation, here and on the other ranks."""
+    backend = meet(folder, rank, ranks)
+    at = []
+    if rank == 0:
+        def end():
+            time.sleep(0.2)
+            at.append(time.monotonic())
+            backend.abort()
+        threading.Thread(target=end).start()
+        text = failure_of(lambda: dist.all_reduce(torch.ones(10)))
+        print(f"abort: freed after {(time.monotonic() - at[0]) * 1000:.1f} ms")
+        assert time.monotonic() - at[0] < 2
+    else:
+        text = failure_of(lambda: dist.recv(torch.ones(10), 0))
+    assert "abort" in text, text
+
+
+def mismatch(folder, rank, ranks):
+    meet(folder, rank, ranks)
+    text = failure_of(lambda: dist.all_reduce(torch.ones(10 + rank)))
+    assert "f32 x 10" in text and "f32 x 11" in text and "rank 0" in text and "rank 1" in text, text
+
+
+def absent(folder, rank, ranks):
+    """Rank 1 never comes."""
+    if rank == 0:
+        text = failure_of(lambda: meet(folder, rank, ranks, datetime.timedelta(seconds=1)))
+        assert "rank 1 did not join" in text, text
+
+
+def exit_pending(folder, rank, ranks, mode):
+    """The end of a script with works pending: no abort, no hang."""
+    import muster.torch
+    muster.torch._EXIT_GRACE_SECONDS = 0.2
+    meet(folder, rank, ranks)
+    seen = []
+    works = []
+    if rank == 0 or mode != "alone":
+        for _ in range(20):
+            work = dist.all_reduce(torch.ones(100_000), async_op=True)
+            work.get_future().then(lambda future: seen.append(future.value()))
+            works.append(work if mode == "kept" else None)
+    if mode == "destroyed":
+        dist.destroy_process_group()
+    if mode == "alone" and rank == 1:
+        # Takes part in nothing until rank 0 has ended.
+        failure_of(lambda: dist.recv(torch.ones(1), 0))
+    sys.exit(0)
+
+
+def ddp(folder, rank, ranks):
+    """A plain script. Its weights go to a file, to be compared with another run's."""
+    meet(folder, rank, ranks)
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 200), torch.nn.ReLU(), torch.nn.Linear(200, 10))
+    model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.05)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    torch.manual_seed(rank)
+    for _ in range(10):
+        optimizer.zero_grad()
+        model(torch.randn(16, 64)).square().mean().backward()
+        optimizer.step()
+    weights = torch.cat([one.detach().flatten() for one in model.parameters()])
+    with open(f"{folder}/weights.{rank}", "w") as file:
+        file.write(hashlib.sha256(weights.numpy().tobytes()).hexdigest())
+
+
+def power_sgd(folder, rank, ranks):
+    """torch's hook that waits for collectives inside callbacks of others."""
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+    meet(folder, rank, ranks)
+    torch.manual_seed(1)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(128, 128))
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    for _ in range(5):
+        model(torch.randn(4, 128)).sum().backward()
+
+
+def detail(folder, rank, ranks):
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL wraps the back end."""
+    os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
+    dist.set_debug_level_from_env()
+    dist.init_process_group("muster", init_method=f"file://{folder}/store", rank=rank, world_size=ranks, timeout=PATIENCE)
+    data = torch.ones(10)
+    dist.all_reduce(data)
+    assert data.sum() == 10 * ranks
+    text = failure_of(lambda: dist.all_reduce(torch.ones(10 + rank)))
+    assert "shape" in text.lower(), text
+
+
+def forked(folder, rank, ranks):
+    """A forked child has the group but not its threads."""
+    meet(folder, rank, ranks)
+    child = os.fork()
+    if child == 0:
+        text = failure_of(lambda: dist.all_reduce(torch.ones(1)))
+        os._exit(0 if "forked child" in text else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    dist.barrier()
+
+
+def keyless(folder, rank, ranks):
+    """The job has a key and this worker cannot get it."""
+    os.environ["MUSTER_RANKS_SECURITY"] = "auth"
+    os.environ.pop("MUSTER_AGENT_SOCKET", None)
+    text = failure_of(lambda: meet(folder, rank, ranks))
+    assert "MUSTER_AGENT_SOCKET is not set" in text, text
+
+
+def other_torch(folder, rank, ranks):
+    """There is no library for this version of torch."""
+    torch.__version__ = "9.8.0"
+    text = failure_of(lambda: meet(folder, rank, ranks))
+    assert "no back end for torch 9.8.0" in text and "2.13" in text, text
+
+
+def reopened(folder, rank, ranks):
+    """The same store again, whose keys of the first meeting are still there."""
+    store = dist.FileStore(f"{folder}/again", ranks)
+    for value in (1.0, 2.0):
+        dist.init_process_group("muster", store=store, rank=rank, world_size=ranks, timeout=PATIENCE)
+        data = torch.full((3,), value)
+        dist.all_reduce(data)
+        assert torch.equal(data, torch.full((3,), value * ranks))
+        dist.destroy_process_group()

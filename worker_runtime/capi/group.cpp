@@ -1,0 +1,168 @@
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "muster/muster_group.h"
+#include "worker_runtime/capi/arguments.h"
+#include "worker_runtime/capi/objects.h"
+#include "worker_runtime/context/met_group.h"
+
+namespace muster::capi {
+
+namespace {
+
+constexpr std::size_t why_bytes_max = 1024;
+
+Errc code_of(muster_status status) {
+    for (int code = 0; code <= static_cast<int>(Errc::io); ++code) {
+        if (status_of(static_cast<Errc>(code)) == status) return static_cast<Errc>(code);
+    }
+    return Errc::io;
+}
+
+/// The caller's store as a meeting place. The n-th groups of all members meet, so keys begin with n.
+class CallersStore final : public runtime::MeetingPlace {
+  public:
+    explicit CallersStore(const muster_group_store& store) : store_(store) {}
+
+    Result<void> begin(int rank) {
+        const std::lock_guard lock(mutex_);
+        std::int64_t number = 0;
+        const std::string key = cat("muster/openings/", rank);
+        char why[why_bytes_max] = "";
+        auto added = result(store_.add(store_.argument, key.c_str(), 1, &number, why, sizeof why), "add to", key, why);
+        prefix_ = cat("muster/", number, "/");
+        return added;
+    }
+
+    Result<void> publish(std::string_view key, std::string_view value, Instant /*deadline*/) override {
+        const std::lock_guard lock(mutex_);
+        const std::string full = cat(prefix_, key);
+        char why[why_bytes_max] = "";
+        return result(store_.set(store_.argument, full.c_str(), value.data(), value.size(), why, sizeof why), "set",
+                      full, why);
+    }
+
+    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys,
+                                             const runtime::MeetingWait& wait) override {
+        if (auto come = wait_for(keys, wait); !come) return come.error();
+        std::vector<std::string> values;
+        for (const auto& key : keys) {
+            auto value = get(cat(prefix_, key));
+            if (!value) return value.error();
+            values.push_back(std::move(*value));
+        }
+        return values;
+    }
+
+  private:
+    static Result<void> result(muster_status status, std::string_view did, const std::string& key, const char* why) {
+        if (status == MUSTER_OK) return {};
+        return Error{code_of(status), cat("the group's store cannot ", did, " ", key, ": ", why)};
+    }
+
+    /// One key after another, so that a timeout names the first that is missing. A part of another communicator looks
+    /// at that one meanwhile.
+    Result<void> wait_for(const std::vector<std::string>& keys, const runtime::MeetingWait& wait) {
+        for (std::size_t next = 0; next < keys.size();) {
+            const auto now = std::chrono::steady_clock::now();
+            const auto until = wait.next_check(now);
+            const std::string full = cat(prefix_, keys[next]);
+            const char* const one = full.c_str();
+            const auto left =
+                std::chrono::ceil<std::chrono::milliseconds>(std::max<Duration>(until - now, 1ms)).count();
+            char why[why_bytes_max] = "";
+            muster_status status = MUSTER_OK;
+            {
+                const std::lock_guard lock(mutex_);
+                status = store_.wait(store_.argument, &one, 1, left, why, sizeof why);
+            }
+            if (status == MUSTER_OK) {
+                ++next;
+                continue;
+            }
+            if (status != MUSTER_TIMED_OUT) return result(status, "wait for", full, why);
+            if (auto stands = wait.check_alive(); !stands) return stands.error();
+            if (std::chrono::steady_clock::now() >= wait.deadline)
+                return Error{Errc::timed_out, cat(keys[next], " was not published")};
+        }
+        return {};
+    }
+
+    Result<std::string> get(const std::string& key) {
+        const std::lock_guard lock(mutex_);
+        std::string value;
+        const auto take = [](void* to, const void* bytes, std::size_t size) {
+            static_cast<std::string*>(to)->assign(static_cast<const char*>(bytes), size);
+        };
+        char why[why_bytes_max] = "";
+        auto got = result(store_.get(store_.argument, key.c_str(), take, &value, why, sizeof why), "get", key, why);
+        if (!got) return got.error();
+        return value;
+    }
+
+    const muster_group_store store_;
+    std::mutex mutex_;
+    std::string prefix_;
+};
+
+Result<runtime::MetGroupTerms> read_terms(const muster_group_options& given) {
+    runtime::MetGroupTerms terms;
+    if (given.name == nullptr || given.name[0] == 0) return invalid("the group has no name");
+    if (given.group_size < 1 || given.rank < 0 || given.rank >= given.group_size)
+        return invalid(cat("rank ", given.rank, " of a group of ", given.group_size));
+    terms.name = given.name;
+    terms.rank = given.rank;
+    terms.size = given.group_size;
+    if (given.world_ranks != nullptr) terms.world_ranks.assign(given.world_ranks, given.world_ranks + given.group_size);
+    const ContextOptions defaults;
+    const auto meeting = read_timeout(given.meeting_timeout_ms, defaults.meeting_timeout);
+    if (!meeting) return meeting.error();
+    terms.meeting_timeout = *meeting;
+    const auto operation = read_timeout(given.operation_timeout_ms, defaults.operation_timeout);
+    if (!operation) return operation.error();
+    terms.operation_timeout = *operation;
+    const auto transport = read_enumerator<TransportChoice>(given.transport, 5, "transport");
+    if (!transport) return transport.error();
+    terms.transport = *transport;
+    if (given.store == nullptr)
+        return given.group_size == 1 ? Result<runtime::MetGroupTerms>(std::move(terms))
+                                     : invalid("a group of more than one rank needs a store to meet by");
+    const auto store = read(given.store);
+    if (!store) return store.error();
+    if (store->set == nullptr || store->get == nullptr || store->add == nullptr || store->wait == nullptr)
+        return invalid("the store lacks one of set, get, add and wait");
+    auto place = std::make_shared<CallersStore>(*store);
+    if (given.group_size > 1) {
+        if (auto begun = place->begin(terms.rank); !begun) return begun.error();
+    }
+    terms.place = std::move(place);
+    return terms;
+}
+
+}  // namespace
+
+}  // namespace muster::capi
+
+using namespace muster;
+using namespace muster::capi;
+
+extern "C" {
+
+muster_status muster_group_open(const muster_group_options* options, muster_communicator** group) {
+    return guarded("muster_group_open", [&]() -> Result<void> {
+        if (group == nullptr) return invalid("`group` is NULL");
+        *group = nullptr;
+        const auto given = read(options);
+        if (!given) return given.error();
+        auto terms = read_terms(*given);
+        if (!terms) return terms.error();
+        auto opened = runtime::MetGroups::of_process().open(std::move(*terms));
+        if (!opened) return opened.error();
+        *group =
+            communicators().add(std::make_shared<CommunicatorObject>(std::shared_ptr<Context>(), std::move(*opened)));
+        return {};
+    });
+}
+}

@@ -1,0 +1,61 @@
+// Receives from whichever rank has sent.
+#include <algorithm>
+#include <thread>
+
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/communicator/communicator_body.h"
+#include "worker_runtime/communicator/communicator_lane.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// Between looks at all ranks.
+constexpr Duration look_pause_min = 20us;
+constexpr Duration look_pause_max = 1ms;
+
+}  // namespace
+
+Result<int> CommunicatorBody::receive_any(Buffer buffer, std::uint32_t tag, Duration timeout) {
+    const Instant began = std::chrono::steady_clock::now();
+    const Instant deadline = began + std::min(timeout, timeout_max);
+    Operation operation = receive(buffer, rank() == 0 ? 1 : 0);
+    operation.tag = tag;
+    if (size() == 1) return Error{Errc::invalid_argument, "a world of one has no rank to receive from"};
+    if (auto checked = check(operation); !checked) return checked.error();
+    for (Duration pause = look_pause_min;; pause = std::min(2 * pause, look_pause_max)) {
+        for (operation.peer = 0; operation.peer < size(); ++operation.peer) {
+            if (operation.peer == rank()) continue;
+            const Duration left = deadline - std::chrono::steady_clock::now();
+            const auto received = receive_if_there(operation, std::max<Duration>(left, 1ms));
+            if (!received) return received.error();
+            if (*received) return operation.peer;
+        }
+        if (auto stands = check_alive(began); !stands) return stands.error();
+        if (std::chrono::steady_clock::now() >= deadline)
+            return fail(transport_->fail(
+                {Errc::timed_out, cat("communicator ", terms_.group.id, ": rank ", terms_.group.in_root(rank()),
+                                      " received nothing from any rank within ", muster::describe(timeout))}));
+        std::this_thread::sleep_for(pause);
+    }
+}
+
+/// Another receive from this rank, in progress or queued, is before this one.
+Result<bool> CommunicatorBody::receive_if_there(const Operation& operation, Duration timeout) {
+    Lane& lane = lane_of(operation);
+    {
+        const std::lock_guard lock(lane.mutex);
+        if (lane.busy || !lane.queue.empty()) return false;
+        lane.busy = true;
+    }
+    const bool is_there = transport_->has_message(operation.peer);
+    const auto done = is_there ? execute(lane, operation, timeout, WaitMode::eager) : Result<void>();
+    {
+        const std::lock_guard lock(lane.mutex);
+        lane.no_longer_busy();
+    }
+    if (!done) return done.error();
+    return is_there;
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,131 @@
+#include "worker_runtime/context/met_group.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/context/choices.h"
+#include "worker_runtime/context/make_transport.h"
+#include "worker_runtime/context/progress_reporter.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// A program may start its ranks by itself and set only some of a launcher's variables, or none. Then the group says
+/// who this process is. The agent's variables count in any case: they decide whether the ranks need its key.
+Environment environment_of(const MetGroupTerms& terms) {
+    auto read = read_environment(variable);
+    const int world_rank =
+        terms.world_ranks.empty() ? terms.rank : terms.world_ranks[static_cast<std::size_t>(terms.rank)];
+    if (read && read->rank == world_rank && (read->world_size > 1 || terms.size == 1)) return std::move(*read);
+    Environment own;
+    own.rank = world_rank;
+    own.world_size = std::max(terms.size, world_rank + 1);
+    own.job = variable("TORCHELASTIC_RUN_ID").value_or(std::string());
+    own.agent_socket = variable("MUSTER_AGENT_SOCKET").value_or(std::string());
+    own.agent_token = variable("MUSTER_AGENT_TOKEN").value_or(std::string());
+    own.ranks_security = variable("MUSTER_RANKS_SECURITY").value_or(std::string());
+    return own;
+}
+
+}  // namespace
+
+MetGroups& MetGroups::of_process() {
+    static auto& all = *new MetGroups;
+    return all;
+}
+
+void MetGroups::leave_agent_to_context() {
+    const std::lock_guard lock(mutex_);
+    agent_is_contexts_ = true;
+    if (agent_) ProgressReporter::of_process().drop_channel(*agent_);
+    agent_.reset();
+}
+
+void MetGroups::reach_agent(const std::string& address) {
+    if (address.empty() || agent_is_contexts_) return;
+    ProgressReporter::of_process().close_own_connection();
+    auto link = AgentLink::connect(address, watch_, [this](const local::Message& message, FileDescriptor /*beside*/) {
+        if (const auto* ended = std::get_if<local::RoundEnded>(&message)) end(cat("the round ended: ", ended->why));
+    });
+    // The channel is a help, not a need: another process of this worker may have it.
+    if (!link) return;
+    agent_ = std::move(*link);
+    ProgressReporter::of_process().use_channel(*agent_);
+    agent_->send(local::Give{.kind = local::HandoverKind::flight_record, .size_bytes = flight_ring_bytes},
+                 &flight_->descriptor());
+}
+
+/// What exists once in the process, for its first group.
+Result<void> MetGroups::prepare(const MetGroupTerms& terms, const Environment& environment) {
+    if (watch_) return {};
+    if (auto set = set_log_level_by_environment(); !set) return set.error();
+    auto flight = FlightRecorder::open({.rank = environment.rank,
+                                        .world = std::max(environment.world_size, terms.size),
+                                        .round = environment.round,
+                                        .job = environment.job},
+                                       variable("MUSTER_FLIGHT_DIR").value_or(std::string()));
+    if (!flight) return flight.error();
+    auto watch = FdWatch::start();
+    if (!watch) return watch.error();
+    flight_ = std::move(*flight);
+    watch_ = std::move(*watch);
+    reach_agent(environment.agent_socket);
+    return {};
+}
+
+Result<std::unique_ptr<Communicator>> MetGroups::open(MetGroupTerms given) {
+    const auto environment = environment_of(given);
+    TransportTerms terms;
+    const auto choice = chosen_transport(given.transport);
+    if (!choice) return choice.error();
+    const auto algorithm = chosen_algorithm();
+    if (!algorithm) return algorithm.error();
+    // A group of some ranks may have one rank on each node, or all of them on one. What the user wants of the world is
+    // no reason to refuse it.
+    const bool is_part = given.size < environment.world_size;
+    const bool may_not_fit = *choice == TransportChoice::hierarchical || *choice == TransportChoice::shared_memory;
+    terms.choice = is_part && may_not_fit ? TransportChoice::automatic : *choice;
+    terms.algorithm = *algorithm;
+    terms.node = environment.group_rank;
+    terms.nccl.device = environment.local_rank;
+    WireSecurity security;
+    if (given.size > 1) {
+        auto received = receive_security(environment, std::chrono::steady_clock::now() + given.meeting_timeout);
+        if (!received) return received.error();
+        security = std::move(*received);
+        auto own = own_addresses_towards(variable("MASTER_ADDR").value_or("127.0.0.1"));
+        if (!own) return own.error();
+        if (!environment.store_host.empty() && environment.world_size == environment.local_world_size) own->resize(1);
+        terms.addresses = std::move(*own);
+    }
+    std::shared_ptr<WaitBoard> waits;
+    {
+        const std::lock_guard lock(mutex_);
+        if (auto prepared = prepare(given, environment); !prepared) return prepared.error();
+        terms.watch = watch_;
+        if (!given.world_ranks.empty()) waits = world_waits_.lock();
+        if (!waits) waits = std::make_shared<WaitBoard>();
+        if (given.world_ranks.empty()) world_waits_ = waits;
+    }
+    CommunicatorBody::Terms body{
+        .group = {.rank = given.rank,
+                  .size = given.size,
+                  .id = given.name,
+                  .place = given.place,
+                  .meeting_timeout = given.meeting_timeout,
+                  .root_ranks = given.world_ranks,
+                  .waits = waits,
+                  .security = security},
+        .timeout = given.operation_timeout,
+        .make_transport = [terms](const GroupTerms& group) { return make_transport(group, terms); },
+        .flight = flight_,
+        .groups = groups_};
+    auto transport = body.make_transport(body.group);
+    if (!transport) return transport.error();
+    return std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(*transport)));
+}
+
+}  // namespace muster::runtime

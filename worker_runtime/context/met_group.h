@@ -1,0 +1,69 @@
+// Communicators of ranks that meet by a store of the caller's, without a Context: a framework's process groups, which
+// only their members make.
+//
+// All of a process share what exists once: the thread that watches peers, the flight record, and the channel to the
+// agent, whose end of the round ends every group.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "muster/communicator.h"
+#include "muster/context.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
+#include "worker_runtime/communicator/communicator_body.h"
+#include "worker_runtime/context/agent_link.h"
+#include "worker_runtime/core/environment.h"
+#include "worker_runtime/flight/flight_recorder.h"
+#include "worker_runtime/transport/fd_watch.h"
+#include "worker_runtime/transport/meeting_place.h"
+#include "worker_runtime/transport/wait_board.h"
+
+namespace muster::runtime {
+
+struct MetGroupTerms {
+    std::string name;  ///< for messages and the flight record, such as "torch/0"; equal on all members
+    int rank = 0;
+    int size = 1;
+    /// By rank here: its rank in the world, for messages. Empty: this group is a world.
+    std::vector<int> world_ranks{};
+    std::shared_ptr<MeetingPlace> place;  ///< keys of this group alone
+    Duration meeting_timeout{};
+    Duration operation_timeout{};
+    TransportChoice transport = TransportChoice::automatic;  ///< the variable MUSTER_TRANSPORT overrides it
+};
+
+class MetGroups {
+  public:
+    /// Never destroyed: threads of the caller may still be in a call while the process ends.
+    static MetGroups& of_process();
+
+    /// A collective of the members: meets them at the place and connects to them. An error names the ranks that did
+    /// not join, or the variable that is wrong.
+    Result<std::unique_ptr<Communicator>> open(MetGroupTerms terms);
+
+    /// Ends all groups: the round has ended.
+    void end(std::string_view why) { groups_->end(why); }
+
+    /// A Context has its own channel, and the agent accepts one per worker. It calls end() from then on.
+    void leave_agent_to_context();
+
+  private:
+    MetGroups() = default;
+    Result<void> prepare(const MetGroupTerms& terms, const Environment& environment);
+    void reach_agent(const std::string& address);
+
+    const std::shared_ptr<RoundGroups> groups_ = std::make_shared<RoundGroups>();
+    std::mutex mutex_;  ///< held while one of the members below is made or dropped
+    std::shared_ptr<FdWatch> watch_;
+    std::shared_ptr<FlightRecorder> flight_;
+    std::unique_ptr<AgentLink> agent_;
+    bool agent_is_contexts_ = false;
+    std::weak_ptr<WaitBoard> world_waits_;  ///< of the last world: groups of some of its ranks enter what they wait for
+};
+
+}  // namespace muster::runtime

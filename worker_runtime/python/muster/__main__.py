@@ -1,0 +1,28 @@
+"""`python -m muster ...` is the launcher: it becomes the program `muster`."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+
+def _program():
+    """Beside this Python, under the prefix of the package, in a build tree of the repository, else in PATH."""
+    above = Path(__file__).resolve().parents[3]  # PREFIX/lib/python3, or the repository
+    places = (Path(sys.executable).parent, above.parent / "bin", above / "build/release/bin", above / "build/default/bin")
+    found = next((place / "muster" for place in places if os.access(place / "muster", os.X_OK)), None)
+    return str(found) if found else shutil.which("muster")
+
+
+def main():
+    program = _program()
+    if program is None:
+        sys.exit("python -m muster: there is no program muster beside this Python, nor in PATH; install it, or add its "
+                 "directory to PATH")
+    # Workers run in the Python that was asked, unless the environment names another.
+    os.environ.setdefault("PYTHON_EXEC", sys.executable)
+    os.execv(program, [program, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""PyTorch's back end "muster": torch.distributed.init_process_group("muster").
+
+torch calls muster_torch.autoload() at the end of `import torch`, because the distribution names it as an entry point of
+the group `torch.backends`. So a script imports nothing. PYTORCH.md is the guide.
+"""
+
+import atexit
+import functools
+import os
+from pathlib import Path
+
+from muster_torch import autoload, register
+
+__all__ = ["autoload", "register"]
+
+# How long the end of the interpreter waits for operations in progress before it aborts them.
+_EXIT_GRACE_SECONDS = 5.0
+_LONGEST_TIMEOUT_MS = 366 * 24 * 3600 * 1000  # of the library
+
+
+def _create(options, _backend_options):
+    """Called by torch on each member of a new group."""
+    import torch
+
+    _load()
+    timeout_ms = min(max(1, round(options.timeout.total_seconds() * 1000)), _LONGEST_TIMEOUT_MS)
+    shell = torch.distributed.ProcessGroup(options.store, options.group_rank, options.group_size)
+    torch.ops.muster._attach(shell.boxed(), f"torch/{options.group_id}", list(options.global_ranks_in_group), timeout_ms)
+    return shell._get_backend(torch.device("cpu"))
+
+
+def _candidates(name):
+    """Where the library of the back end may be: MUSTER_TORCH_LIBRARY, this folder, beside libmuster.so."""
+    from muster import library
+
+    named = os.environ.get("MUSTER_TORCH_LIBRARY")
+    if named:
+        return [Path(named)]
+    return [Path(__file__).resolve().parent / name, Path(library._find()).resolve().parent / name]
+
+
+@functools.lru_cache(maxsize=None)
+def _load():
+    import torch
+
+    from muster import library
+
+    library._library()  # the one that is in the process already, if the program uses muster's own module, too
+    minor = "_".join(torch.__version__.split(".")[:2])
+    candidates = _candidates(f"libmuster_torch_{minor}.so")
+    found = next((path for path in candidates if path.exists()), None)
+    if found is None:
+        there = sorted({path.stem.removeprefix("libmuster_torch_").replace("_", ".") for candidate in candidates
+                        for path in candidate.parent.glob("libmuster_torch_*.so")})
+        raise RuntimeError(
+            f"muster has no back end for torch {torch.__version__}: {candidates[0].name} is not in "
+            f"{' or '.join(dict.fromkeys(str(path.parent) for path in candidates))}, which "
+            f"{'has those for torch ' + ', '.join(there) if there else 'has none'}; install one of these versions, build "
+            "it (cmake -DMUSTER_TORCH=ON -DMUSTER_TORCH_PYTHON=...), or set MUSTER_TORCH_LIBRARY to its path")
+    try:
+        torch.ops.load_library(str(found))
+    except OSError as error:
+        raise RuntimeError(f"muster's back end for torch {torch.__version__} cannot be loaded: {error}; it was built for "
+                           f"another build of torch: build it again with this one") from None
+    owner = os.getpid()
+    atexit.register(lambda: os.getpid() == owner and torch.ops.muster._finish(_EXIT_GRACE_SECONDS))

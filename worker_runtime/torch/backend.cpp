@@ -1,0 +1,216 @@
+// The parts that all operations share, messages, and the group's life. Collectives: moves.cpp, reductions.cpp.
+#include "worker_runtime/torch/backend.h"
+
+#include <c10/util/Exception.h>
+
+#include <sstream>
+#include <utility>
+
+namespace muster::torch_backend {
+
+namespace {
+
+/// How long shutdown() waits for what is in progress: the other ranks take part in it soon, or never.
+constexpr std::chrono::seconds shutdown_grace{5};
+
+std::exception_ptr as_torch_error(const std::string& text) {
+    return std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, text));
+}
+
+/// Is `kind` one of two ranks only?
+bool is_message(c10d::OpType kind) {
+    return kind == c10d::OpType::SEND || kind == c10d::OpType::RECV || kind == c10d::OpType::RECVANYSOURCE;
+}
+
+}  // namespace
+
+MusterBackend::MusterBackend(std::shared_ptr<Group> group, c10::intrusive_ptr<Options> options)
+    : Backend(group->rank(), group->size()), group_(std::move(group)), options_(std::move(options)) {
+    init();
+}
+
+void MusterBackend::check(const at::Tensor& tensor, const char* what) const {
+    TORCH_CHECK(tensor.device().is_cpu(), what, ": the tensor is on ", tensor.device(),
+                ", and the muster back end serves tensors on the CPU; move it there, or use "
+                "init_process_group(\"cpu:muster,cuda:nccl\")");
+    TORCH_CHECK(tensor.layout() == c10::kStrided, what, ": the tensor has the layout ", tensor.layout(),
+                ", and muster moves dense tensors; call tensor.to_dense() first");
+}
+
+at::Tensor MusterBackend::dense(const at::Tensor& tensor) {
+    // A conjugate that is not computed yet has the bytes of the original.
+    if (tensor.is_conj() || tensor.is_neg()) return tensor.resolve_conj().resolve_neg().contiguous();
+    return tensor.is_contiguous() ? tensor : tensor.contiguous();
+}
+
+void MusterBackend::land(const at::Tensor& tensor, const at::Tensor& twin) {
+    if (!tensor.is_same(twin)) tensor.copy_(twin);
+}
+
+MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_ptr<Lane> lane,
+                                            std::function<void(BackendWork&)> after) {
+    Graveyard::of_process().empty();
+    try {
+        group_->check_process();
+    } catch (const GroupError& error) {
+        C10_THROW_ERROR(DistBackendError, error.what());
+    }
+    const auto number = is_message(call.kind) ? number_.load() : ++number_;
+    auto work = c10::make_intrusive<BackendWork>(rank_, call.kind, call.title, std::move(call.outputs), number);
+    const auto given = call.timeout.count() > 0 ? call.timeout : options_->timeout;
+    struct Job {
+        std::shared_ptr<Group> group;
+        c10::intrusive_ptr<BackendWork> work;
+        Tensors held;
+        Body body;
+        std::function<void(BackendWork&)> after;
+        std::int64_t timeout;
+        const char* title;
+    };
+    auto job = std::make_shared<Job>(Job{group_, work, std::move(call.held), std::move(body), std::move(after),
+                                         static_cast<std::int64_t>(given.count()), call.title});
+    const auto run = [job] {
+        std::exception_ptr failure;
+        try {
+            const at::NoGradGuard no_gradients;
+            job->body(*job->group, job->held, job->timeout);
+            if (job->after) job->after(*job->work);
+        } catch (const GroupError& error) {
+            std::string text = error.what();
+            if (error.status() == MUSTER_TIMED_OUT)
+                text += "; its timeout was " + std::to_string(job->timeout) + " ms (init_process_group, new_group)";
+            failure = as_torch_error(text);
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        job->work->end(failure);
+    };
+    if (!lane) lane = group_->lane();
+    if (!call.is_async && lane->run_here(run)) return work;
+    // What the thread holds is gone before it destroys these functions.
+    const auto bury = [job] { Graveyard::of_process().bury(std::move(job->held), std::move(job->work)); };
+    Lane::Job queued{.work = run,
+                     .is_needed =
+                         [job, bury] {
+                             const bool is_needed = job->work->has_future();
+                             if (!is_needed) bury();
+                             return is_needed;
+                         },
+                     .then =
+                         [job, bury] {
+                             job->work->complete_future();
+                             bury();
+                         }};
+    TORCH_CHECK(lane->post(std::move(queued)), call.title, ": not started, because more than ", queued_max,
+                " operations are queued, or this process ends; wait for the works that you start");
+    const std::lock_guard lock(coalescing_mutex_);
+    if (coalesced_) coalesced_->push_back(work);
+    return work;
+}
+
+MusterBackend::WorkPtr MusterBackend::move(Tensors& tensors, int peer, int tag, bool sends) {
+    TORCH_CHECK(tensors.size() == 1, "send and recv take one tensor, not ", tensors.size());
+    const char* const title = sends ? "muster:send" : peer < 0 ? "muster:recvAnySource" : "muster:recv";
+    check(tensors[0], title);
+    const auto twin = dense(tensors[0]);
+    const auto piece = piece_of(twin);
+    const auto marked = static_cast<std::uint32_t>(tag);
+    Call call{.kind = sends      ? c10d::OpType::SEND
+                      : peer < 0 ? c10d::OpType::RECVANYSOURCE
+                                 : c10d::OpType::RECV,
+              .title = title,
+              .outputs = tensors,
+              .held = {tensors[0], twin}};
+    auto source = std::make_shared<int>(peer);
+    return start(
+        std::move(call),
+        [=](Group& group, Tensors& held, std::int64_t timeout) {
+            if (sends) return group.send(piece, peer, marked, timeout);
+            if (peer < 0)
+                *source = group.receive_any(piece, marked, timeout);
+            else
+                group.receive(piece, peer, marked, timeout);
+            land(held[0], held[1]);
+        },
+        group_->lane(peer < 0 ? -2 : peer, sends), [source](BackendWork& work) { work.set_source(*source); });
+}
+
+MusterBackend::WorkPtr MusterBackend::send(Tensors& tensors, int peer, int tag) {
+    return move(tensors, peer, tag, true);
+}
+
+MusterBackend::WorkPtr MusterBackend::recv(Tensors& tensors, int peer, int tag) {
+    return move(tensors, peer, tag, false);
+}
+
+MusterBackend::WorkPtr MusterBackend::recvAnysource(Tensors& tensors, int tag) {
+    return move(tensors, -1, tag, false);
+}
+
+MusterBackend::WorkPtr MusterBackend::barrier(const c10d::BarrierOptions& opts) {
+    return start(
+        {.kind = c10d::OpType::BARRIER, .title = "muster:barrier", .timeout = opts.timeout, .is_async = opts.asyncOp},
+        [](Group& group, Tensors&, std::int64_t timeout) { group.barrier(timeout); });
+}
+
+/// The failure of a barrier names the ranks that did not come, so nothing is to be monitored beside it.
+void MusterBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool /*wait_all_ranks*/) {
+    auto sync = opts;
+    sync.asyncOp = false;
+    barrier(sync)->wait();
+}
+
+void MusterBackend::startCoalescing() {
+    const std::lock_guard lock(coalescing_mutex_);
+    coalesced_.emplace();
+}
+
+MusterBackend::WorkPtr MusterBackend::endCoalescing() {
+    std::vector<WorkPtr> parts;
+    {
+        const std::lock_guard lock(coalescing_mutex_);
+        if (coalesced_) parts = std::move(*coalesced_);
+        coalesced_.reset();
+    }
+    struct Waited {
+        std::vector<WorkPtr> parts;
+        c10::intrusive_ptr<BackendWork> all;
+    };
+    auto all = c10::make_intrusive<BackendWork>(rank_, c10d::OpType::COALESCED, "muster:coalesced", Tensors(), number_);
+    const auto waited = std::make_shared<Waited>(Waited{std::move(parts), all});
+    const auto wait = [waited] {
+        std::exception_ptr failure;
+        for (auto& part : waited->parts) {
+            try {
+                part->wait();
+            } catch (...) {
+                if (!failure) failure = std::current_exception();
+            }
+            Graveyard::of_process().bury({}, std::move(part));
+        }
+        waited->all->end(failure);
+        waited->all->complete_future();
+        Graveyard::of_process().bury({}, std::move(waited->all));
+    };
+    TORCH_CHECK(Threads::of_process().run(wait), "coalesced operations: this process ends");
+    return all;
+}
+
+c10d::ErrorType MusterBackend::getError() {
+    switch (group_->status()) {
+        case MUSTER_OK: return c10d::ErrorType::SUCCESS;
+        case MUSTER_TIMED_OUT: return c10d::ErrorType::TIMEOUT;
+        case MUSTER_PEER_CLOSED: return c10d::ErrorType::REMOTE_ERROR;
+        default: return c10d::ErrorType::COMM_ERROR;
+    }
+}
+
+void MusterBackend::abort() {
+    group_->abort("abort() of the process group was called");
+}
+
+void MusterBackend::shutdown() {
+    group_->settle(std::chrono::steady_clock::now() + shutdown_grace);
+}
+
+}  // namespace muster::torch_backend

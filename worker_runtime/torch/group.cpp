@@ -1,0 +1,269 @@
+#include "worker_runtime/torch/group.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <sstream>
+
+#include "muster/muster_group.h"
+
+namespace muster::torch_backend {
+
+namespace {
+
+/// What is gathered at once to reduce it here: `size` times as much memory is needed.
+constexpr std::size_t gathered_bytes_max = std::size_t{4} << 20;
+
+/// The groups of the process, for its end. Never destroyed.
+struct AllGroups {
+    std::mutex mutex;
+    std::set<const Group*> groups;
+
+    static AllGroups& of_process() {
+        static auto& all = *new AllGroups;
+        return all;
+    }
+};
+
+void write_why(char* why, std::size_t capacity, const char* text) {
+    if (capacity == 0) return;
+    std::strncpy(why, text, capacity - 1);
+    why[capacity - 1] = 0;
+}
+
+/// Runs `body(store)`; no exception leaves it.
+template <class Body>
+muster_status ask(void* argument, char* why, std::size_t capacity, Body&& body) {
+    try {
+        return body(*static_cast<MeetingStore*>(argument));
+    } catch (const std::exception& exception) {
+        write_why(why, capacity, exception.what());
+    } catch (...) {
+        write_why(why, capacity, "an exception of an unknown kind");
+    }
+    return MUSTER_UNREACHABLE;
+}
+
+muster_group_store callbacks(MeetingStore& store) {
+    muster_group_store out{};
+    out.size = sizeof out;
+    out.argument = &store;
+    out.set = [](void* argument, const char* key, const void* value, size_t size, char* why, size_t capacity) {
+        return ask(argument, why, capacity, [&](MeetingStore& to) {
+            to.set(key, value, size);
+            return MUSTER_OK;
+        });
+    };
+    out.get = [](void* argument, const char* key, void (*take)(void*, const void*, size_t), void* to, char* why,
+                 size_t capacity) {
+        return ask(argument, why, capacity, [&](MeetingStore& from) {
+            const auto value = from.get(key);
+            take(to, value.data(), value.size());
+            return MUSTER_OK;
+        });
+    };
+    out.add = [](void* argument, const char* key, int64_t delta, int64_t* sum, char* why, size_t capacity) {
+        return ask(argument, why, capacity, [&](MeetingStore& to) {
+            *sum = to.add(key, delta);
+            return MUSTER_OK;
+        });
+    };
+    out.wait = [](void* argument, const char* const* keys, size_t count, int64_t timeout_ms, char* why,
+                  size_t capacity) {
+        return ask(argument, why, capacity, [&](MeetingStore& at) {
+            return at.wait_for({keys, keys + count}, timeout_ms) ? MUSTER_OK : MUSTER_TIMED_OUT;
+        });
+    };
+    return out;
+}
+
+}  // namespace
+
+Group::Group(GroupTerms terms) : terms_(std::move(terms)), process_(::getpid()) {
+    if (muster_api_version() < MUSTER_API_VERSION)
+        throw GroupError(MUSTER_UNSUPPORTED,
+                         "libmuster.so is older than the back end for torch; install both together");
+    const auto store = terms_.store ? callbacks(*terms_.store) : muster_group_store{};
+    muster_group_options options{};
+    options.size = sizeof options;
+    options.name = terms_.name.c_str();
+    options.rank = terms_.rank;
+    options.group_size = terms_.size;
+    options.world_ranks = terms_.world_ranks.empty() ? nullptr : terms_.world_ranks.data();
+    options.store = terms_.store ? &store : nullptr;
+    options.meeting_timeout_ms = terms_.timeout_ms;
+    options.operation_timeout_ms = terms_.timeout_ms;
+    check(muster_group_open(&options, &handle_));
+    auto& all = AllGroups::of_process();
+    const std::lock_guard lock(all.mutex);
+    all.groups.insert(this);
+}
+
+Group::~Group() {
+    auto& all = AllGroups::of_process();
+    {
+        const std::lock_guard lock(all.mutex);
+        all.groups.erase(this);
+    }
+    if (::getpid() == process_) muster_communicator_release(handle_);
+}
+
+void Group::check(muster_status status) const {
+    if (status != MUSTER_OK) throw GroupError(status, muster_last_error());
+}
+
+void Group::check_process() const {
+    if (::getpid() == process_) return;
+    throw GroupError(MUSTER_UNSUPPORTED,
+                     "process " + std::to_string(::getpid()) + " is a forked child of process " +
+                         std::to_string(process_) + ", which made the group " + terms_.name +
+                         ": a child cannot use it; start processes with the \"spawn\" method, or call "
+                         "init_process_group() in the child");
+}
+
+std::string Group::transport() const {
+    char text[64] = "";
+    check(muster_communicator_transport(handle_, text, sizeof text, nullptr));
+    return text;
+}
+
+void Group::barrier(std::int64_t timeout) const {
+    check(muster_barrier(handle_, timeout, nullptr));
+}
+
+void Group::broadcast(const Piece& piece, int root, std::int64_t timeout) const {
+    check(muster_broadcast(handle_, piece.data, piece.count, piece.type, root, timeout, nullptr));
+}
+
+void Group::all_gather(const Piece& piece, void* output, std::int64_t timeout) const {
+    check(muster_all_gather(handle_, piece.data, output, piece.count, piece.type, timeout, nullptr));
+}
+
+void Group::all_to_all(const void* input, void* output, const Piece& piece, std::int64_t timeout) const {
+    check(muster_all_to_all(handle_, input, output, piece.count, piece.type, timeout, nullptr));
+}
+
+void Group::all_to_all_uneven(const void* input, const std::vector<std::int64_t>& sent, void* output,
+                              const std::vector<std::int64_t>& expected, std::int64_t timeout) const {
+    const auto ranks = static_cast<std::size_t>(size());
+    std::vector<std::int64_t> own(sent);
+    own.insert(own.end(), expected.begin(), expected.end());
+    std::vector<std::int64_t> all(own.size() * ranks);
+    check(muster_all_gather(handle_, own.data(), all.data(), own.size(), MUSTER_I64, timeout, nullptr));
+    const auto sends = [&](std::size_t from, std::size_t to) { return all[from * 2 * ranks + to]; };
+    const auto expects = [&](std::size_t to, std::size_t from) { return all[(to * 2 + 1) * ranks + from]; };
+    std::int64_t most = 0;
+    bool even = true;
+    for (std::size_t from = 0; from < ranks; ++from) {
+        for (std::size_t to = 0; to < ranks; ++to) {
+            if (sends(from, to) != expects(to, from)) {
+                std::ostringstream text;
+                text << "all_to_all: rank " << from << " sends " << sends(from, to) << " bytes to rank " << to
+                     << ", which expects " << expects(to, from) << " bytes; make the split sizes of the two equal";
+                throw GroupError(MUSTER_INVALID_ARGUMENT, text.str());
+            }
+            even = even && sends(from, to) == sends(0, 0);
+            most = std::max(most, sends(from, to));
+        }
+    }
+    if (most == 0) return;
+    const Piece piece{.count = static_cast<std::size_t>(most)};
+    if (even) return all_to_all(input, output, piece, timeout);
+    // The pieces are padded to the largest.
+    std::vector<std::byte> padded_in(ranks * piece.count);
+    std::vector<std::byte> padded_out(ranks * piece.count);
+    const auto* from = static_cast<const std::byte*>(input);
+    for (std::size_t rank = 0; rank < ranks; from += sent[rank++])
+        std::copy_n(from, sent[rank], padded_in.data() + rank * piece.count);
+    all_to_all(padded_in.data(), padded_out.data(), piece, timeout);
+    auto* to = static_cast<std::byte*>(output);
+    for (std::size_t rank = 0; rank < ranks; to += expected[rank++])
+        std::copy_n(padded_out.data() + rank * piece.count, expected[rank], to);
+}
+
+void Group::all_reduce(void* data, std::size_t count, const Reduction& reduction, std::int64_t timeout) const {
+    if (reduction.combine == Combine::premul_sum) scale(data, count, reduction);
+    if (!reduction.is_native) return gather_and_reduce(data, count, reduction, timeout);
+    check(muster_all_reduce(handle_, data, count * reduction.native_per_element, reduction.type, reduction.reduce,
+                            timeout, nullptr));
+}
+
+void Group::gather_and_reduce(void* data, std::size_t count, const Reduction& reduction, std::int64_t timeout) const {
+    const std::size_t most = gathered_bytes_max / reduction.element_bytes;
+    std::vector<std::byte> gathered(std::min(count, most) * reduction.element_bytes * static_cast<std::size_t>(size()));
+    for (std::size_t begin = 0; begin == 0 || begin < count; begin += most) {
+        const std::size_t now = std::min(count - begin, most);
+        auto* const here = static_cast<std::byte*>(data) + begin * reduction.element_bytes;
+        all_gather({.data = here, .count = now * reduction.element_bytes}, gathered.data(), timeout);
+        reduce_pieces(gathered.data(), now * reduction.element_bytes, size(), here, now, reduction);
+    }
+}
+
+void Group::reduce_scatter(void* input, void* output, std::size_t count, const Reduction& reduction,
+                           std::int64_t timeout) const {
+    if (reduction.combine == Combine::premul_sum) scale(input, count * static_cast<std::size_t>(size()), reduction);
+    if (reduction.is_native)
+        return check(muster_reduce_scatter(handle_, input, output, count * reduction.native_per_element, reduction.type,
+                                           reduction.reduce, timeout, nullptr));
+    const std::size_t bytes = count * reduction.element_bytes;
+    std::vector<std::byte> pieces(bytes * static_cast<std::size_t>(size()));
+    all_to_all(input, pieces.data(), {.count = bytes}, timeout);
+    reduce_pieces(pieces.data(), bytes, size(), output, count, reduction);
+}
+
+void Group::send(const Piece& piece, int peer, std::uint32_t tag, std::int64_t timeout) const {
+    check(muster_send_tagged(handle_, piece.data, piece.count, piece.type, peer, tag, timeout, nullptr));
+}
+
+void Group::receive(const Piece& piece, int peer, std::uint32_t tag, std::int64_t timeout) const {
+    check(muster_receive_tagged(handle_, piece.data, piece.count, piece.type, peer, tag, timeout, nullptr));
+}
+
+int Group::receive_any(const Piece& piece, std::uint32_t tag, std::int64_t timeout) const {
+    int peer = -1;
+    check(muster_receive_any(handle_, piece.data, piece.count, piece.type, tag, timeout, &peer));
+    return peer;
+}
+
+void Group::abort(const std::string& why) const {
+    muster_communicator_abort(handle_, why.c_str());
+}
+
+muster_status Group::status() const {
+    return muster_communicator_status(handle_);
+}
+
+std::shared_ptr<Lane> Group::lane(int peer, bool sends) {
+    const std::lock_guard lock(lanes_mutex_);
+    auto& lane = lanes_[{peer, sends}];
+    if (!lane) lane = std::make_shared<Lane>();
+    return lane;
+}
+
+bool Group::is_idle() const {
+    const std::lock_guard lock(lanes_mutex_);
+    return std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane.second->is_idle(); });
+}
+
+void Group::settle(std::chrono::steady_clock::time_point deadline) const {
+    if (::getpid() != process_) return;
+    for (auto pause = std::chrono::microseconds(100); !is_idle();
+         pause = std::min(pause * 2, std::chrono::microseconds(10000))) {
+        if (status() != MUSTER_OK) return;  // what is in progress ends by itself
+        if (std::chrono::steady_clock::now() >= deadline) {
+            abort("rank " + std::to_string(rank()) + " has ended while operations were in progress");
+            return;
+        }
+        ::usleep(static_cast<useconds_t>(pause.count()));
+    }
+}
+
+void Group::end_all(std::chrono::steady_clock::time_point deadline) {
+    auto& all = AllGroups::of_process();
+    const std::lock_guard lock(all.mutex);
+    for (const auto* const group : all.groups) group->settle(deadline);
+}
+
+}  // namespace muster::torch_backend

@@ -1,0 +1,123 @@
+// One process group over the C API: collectives on plain memory. Knows nothing of torch.
+//
+// Every function blocks, and throws GroupError. What the library lacks is made of what it has, so that all ranks get
+// the same bits: reductions of rare types and rare reductions gather the pieces and reduce them in rank order here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "muster/muster.h"
+#include "worker_runtime/torch/elements.h"
+#include "worker_runtime/torch/lanes.h"
+
+namespace muster::torch_backend {
+
+class GroupError : public std::runtime_error {
+  public:
+    GroupError(muster_status status, const std::string& text) : std::runtime_error(text), status_(status) {}
+    [[nodiscard]] muster_status status() const { return status_; }
+
+  private:
+    muster_status status_;
+};
+
+/// Where the members of a group meet: torch's store. Functions throw; wait_for() returns false at the deadline.
+class MeetingStore {
+  public:
+    virtual ~MeetingStore() = default;
+    virtual void set(const std::string& key, const void* value, std::size_t size) = 0;
+    virtual std::vector<std::uint8_t> get(const std::string& key) = 0;
+    virtual std::int64_t add(const std::string& key, std::int64_t delta) = 0;
+    virtual bool wait_for(const std::vector<std::string>& keys, std::int64_t timeout_ms) = 0;
+};
+
+struct GroupTerms {
+    std::string name;
+    int rank = 0;
+    int size = 1;
+    std::vector<int> world_ranks{};
+    std::int64_t timeout_ms = 0;
+    std::shared_ptr<MeetingStore> store{};
+};
+
+/// Elements in memory. `type` is one that the library knows; others move as bytes.
+struct Piece {
+    void* data = nullptr;
+    std::size_t count = 0;
+    int type = MUSTER_U8;
+    std::size_t element_bytes = 1;
+
+    [[nodiscard]] std::size_t size_bytes() const { return count * element_bytes; }
+};
+
+class Group {
+  public:
+    /// A collective of the members.
+    explicit Group(GroupTerms terms);
+    ~Group();
+    Group(const Group&) = delete;
+    Group& operator=(const Group&) = delete;
+
+    [[nodiscard]] int rank() const { return terms_.rank; }
+    [[nodiscard]] int size() const { return terms_.size; }
+    [[nodiscard]] const std::string& name() const { return terms_.name; }
+    [[nodiscard]] std::string transport() const;
+
+    // The timeouts are in milliseconds; 0: the group's.
+    void barrier(std::int64_t timeout) const;
+    void broadcast(const Piece& piece, int root, std::int64_t timeout) const;
+    /// `output`: the pieces of all ranks, in rank order.
+    void all_gather(const Piece& piece, void* output, std::int64_t timeout) const;
+    /// `input`: a piece for each rank, `output`: one from each. `piece.data` is not used.
+    void all_to_all(const void* input, void* output, const Piece& piece, std::int64_t timeout) const;
+    /// Sizes in bytes: those that this rank sends to each, and expects from each. Throws the same on all ranks if two
+    /// contradict each other.
+    void all_to_all_uneven(const void* input, const std::vector<std::int64_t>& sent, void* output,
+                           const std::vector<std::int64_t>& expected, std::int64_t timeout) const;
+    void all_reduce(void* data, std::size_t count, const Reduction& reduction, std::int64_t timeout) const;
+    /// `input`: `count` elements for each rank. May overwrite `input` if the reduction scales it.
+    void reduce_scatter(void* input, void* output, std::size_t count, const Reduction& reduction,
+                        std::int64_t timeout) const;
+    void send(const Piece& piece, int peer, std::uint32_t tag, std::int64_t timeout) const;
+    void receive(const Piece& piece, int peer, std::uint32_t tag, std::int64_t timeout) const;
+    /// Returns the sender.
+    int receive_any(const Piece& piece, std::uint32_t tag, std::int64_t timeout) const;
+
+    void abort(const std::string& why) const;
+    /// MUSTER_OK, or the first failure.
+    [[nodiscard]] muster_status status() const;
+
+    /// The queue of collectives, and one for each direction of each pair.
+    std::shared_ptr<Lane> lane(int peer = -1, bool sends = false);
+    [[nodiscard]] bool is_idle() const;
+    /// Throws in a forked child, which has neither the threads nor the connections.
+    void check_process() const;
+
+    /// For the end of the process: waits for what is in progress until the deadline, then aborts it.
+    static void end_all(std::chrono::steady_clock::time_point deadline);
+    /// The same for this group.
+    void settle(std::chrono::steady_clock::time_point deadline) const;
+
+  private:
+    void check(muster_status status) const;
+    void gather_and_reduce(void* data, std::size_t count, const Reduction& reduction, std::int64_t timeout) const;
+
+    const GroupTerms terms_;
+    const pid_t process_;
+    muster_communicator* handle_ = nullptr;
+    mutable std::mutex lanes_mutex_;
+    std::map<std::pair<int, bool>, std::shared_ptr<Lane>> lanes_;
+};
+
+}  // namespace muster::torch_backend

@@ -1,0 +1,124 @@
+#include "worker_runtime/torch/lanes.h"
+
+#include <thread>
+#include <utility>
+
+namespace muster::torch_backend {
+
+Threads& Threads::of_process() {
+    static auto& all = *new Threads;
+    return all;
+}
+
+bool Threads::run(std::function<void()> task) {
+    std::unique_lock lock(mutex_);
+    if (closed_) return false;
+    tasks_.push_back(std::move(task));
+    ++busy_;
+    if (idle_ >= tasks_.size()) {
+        changed_.notify_one();
+        return true;
+    }
+    try {
+        std::thread([this] {
+            std::unique_lock own(mutex_);
+            serve(own);
+        }).detach();
+    } catch (const std::exception&) {
+        if (idle_ > 0) return true;  // a thread takes it later
+        tasks_.pop_back();
+        --busy_;
+        return false;
+    }
+    return true;
+}
+
+void Threads::serve(std::unique_lock<std::mutex>& lock) {
+    for (;;) {
+        while (!tasks_.empty()) {
+            {
+                const auto task = std::move(tasks_.front());
+                tasks_.pop_front();
+                lock.unlock();
+                task();
+            }
+            lock.lock();
+            if (--busy_ == 0) quiet_.notify_all();
+        }
+        ++idle_;
+        const bool more = changed_.wait_for(lock, idle_max, [this] { return !tasks_.empty(); });
+        --idle_;
+        if (!more) return;
+    }
+}
+
+bool Threads::close(std::chrono::steady_clock::time_point deadline) {
+    std::unique_lock lock(mutex_);
+    closed_ = true;
+    return quiet_.wait_until(lock, deadline, [this] { return busy_ == 0; });
+}
+
+bool Lane::run_here(const std::function<void()>& work) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (busy_ || !queue_.empty()) return false;
+        busy_ = true;
+    }
+    work();
+    if (has_more() && !begin_thread()) serve();
+    return true;
+}
+
+bool Lane::post(Job job) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (queue_.size() >= queued_max) return false;
+        queue_.push_back(std::move(job));
+        if (busy_) return true;
+        busy_ = true;
+    }
+    if (begin_thread()) return true;
+    const std::lock_guard lock(mutex_);
+    busy_ = false;
+    queue_.pop_back();
+    return false;
+}
+
+bool Lane::begin_thread() {
+    return Threads::of_process().run([self = shared_from_this()] { self->serve(); });
+}
+
+bool Lane::is_idle() const {
+    const std::lock_guard lock(mutex_);
+    return !busy_ && queue_.empty();
+}
+
+bool Lane::take(Job& job) {
+    const std::lock_guard lock(mutex_);
+    busy_ = !queue_.empty();
+    if (!busy_) return false;
+    job = std::move(queue_.front());
+    queue_.pop_front();
+    return true;
+}
+
+bool Lane::has_more() {
+    const std::lock_guard lock(mutex_);
+    busy_ = !queue_.empty();
+    return busy_;
+}
+
+void Lane::serve() {
+    for (Job job; take(job);) {
+        job.work();
+        if (!job.is_needed()) continue;
+        if (!has_more()) {
+            job.then();
+            return;
+        }
+        // What follows may wait for a job of this queue, so it needs another thread.
+        if (!Threads::of_process().run(job.then)) job.then();
+    }
+}
+
+}  // namespace muster::torch_backend

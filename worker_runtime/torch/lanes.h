@@ -1,0 +1,77 @@
+// The threads of the back end: operations of one queue run one after another, queues run beside each other.
+//
+// A process has many groups (every dimension of a device mesh is one) and few of them work at once. So threads belong
+// to the process, not to a group: a queue borrows one while it has work. Every busy queue needs a thread of its own,
+// because an operation waits for other ranks, and they may wait for another queue of this process first.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+namespace muster::torch_backend {
+
+/// A program that starts more without waiting for any has lost track of them.
+inline constexpr std::size_t queued_max = 65536;
+/// An idle thread ends after this time.
+inline constexpr std::chrono::seconds idle_max{10};
+
+/// The threads of the process. Never destroyed: they may run until it ends.
+class Threads {
+  public:
+    static Threads& of_process();
+
+    /// Runs `task` in an idle thread, or in a new one. Tasks throw nothing. False if close() was called.
+    bool run(std::function<void()> task);
+
+    /// Refuses later tasks, and waits until the present ones are over. False if they are not by the deadline.
+    bool close(std::chrono::steady_clock::time_point deadline);
+
+  private:
+    Threads() = default;
+    void serve(std::unique_lock<std::mutex>& lock);
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::condition_variable quiet_;
+    std::deque<std::function<void()>> tasks_;
+    std::size_t idle_ = 0;
+    std::size_t busy_ = 0;
+    bool closed_ = false;
+};
+
+/// A queue of operations. Hold it by a shared_ptr.
+class Lane : public std::enable_shared_from_this<Lane> {
+  public:
+    struct Job {
+        std::function<void()> work;
+        /// What follows when the next job may begin already: it may wait for that one. Returns at once if there is
+        /// nothing to do; `is_needed` tells.
+        std::function<bool()> is_needed;
+        std::function<void()> then;
+    };
+
+    /// Runs `work` in the calling thread if nothing is before it. False: nothing was done.
+    bool run_here(const std::function<void()>& work);
+    /// False if there are too many jobs, or the process ends.
+    bool post(Job job);
+
+    [[nodiscard]] bool is_idle() const;
+
+  private:
+    void serve();
+    bool begin_thread();
+    /// False if there is none.
+    bool take(Job& job);
+    bool has_more();
+
+    mutable std::mutex mutex_;
+    std::deque<Job> queue_;
+    bool busy_ = false;
+};
+
+}  // namespace muster::torch_backend

@@ -1,0 +1,318 @@
+// The collectives that move elements as they are: every type of element, and equal bytes on every transport.
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <numeric>
+#include <utility>
+
+#include "worker_runtime/torch/backend.h"
+
+namespace muster::torch_backend {
+
+namespace {
+
+int known_type(at::ScalarType type) {
+    switch (type) {
+        case at::kFloat: return MUSTER_F32;
+        case at::kDouble: return MUSTER_F64;
+        case at::kHalf: return MUSTER_F16;
+        case at::kBFloat16: return MUSTER_BF16;
+        case at::kInt: return MUSTER_I32;
+        case at::kLong: return MUSTER_I64;
+        default: return MUSTER_U8;
+    }
+}
+
+/// Are these tensors one memory, one after another? Then it is used in place.
+bool are_in_a_row(const std::vector<at::Tensor>& tensors) {
+    const auto* next = static_cast<const std::byte*>(tensors.front().const_data_ptr());
+    for (const auto& tensor : tensors) {
+        if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg() || tensor.const_data_ptr() != next)
+            return false;
+        next += tensor.nbytes();
+    }
+    return true;
+}
+
+bool are_even(const std::vector<at::Tensor>& tensors) {
+    for (const auto& tensor : tensors)
+        if (tensor.numel() != tensors.front().numel()) return false;
+    return true;
+}
+
+/// A one-dimensional tensor for all of these.
+at::Tensor row_for(const std::vector<at::Tensor>& tensors) {
+    std::int64_t count = 0;
+    for (const auto& tensor : tensors) count += tensor.numel();
+    return at::empty({count},
+                     tensors.front().options().requires_grad(false).memory_format(at::MemoryFormat::Contiguous));
+}
+
+void take_from_row(const at::Tensor& row, const std::vector<at::Tensor>& tensors) {
+    std::int64_t begin = 0;
+    for (const auto& tensor : tensors) {
+        tensor.copy_(row.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+        begin += tensor.numel();
+    }
+}
+
+void put_into_row(const at::Tensor& row, const std::vector<at::Tensor>& tensors) {
+    std::int64_t begin = 0;
+    for (const auto& tensor : tensors) {
+        row.narrow(0, begin, tensor.numel()).view(tensor.sizes()).copy_(tensor);
+        begin += tensor.numel();
+    }
+}
+
+std::vector<std::int64_t> bytes_of(const std::vector<at::Tensor>& tensors) {
+    std::vector<std::int64_t> sizes;
+    for (const auto& tensor : tensors) sizes.push_back(static_cast<std::int64_t>(tensor.nbytes()));
+    return sizes;
+}
+
+/// The bytes of each rank's rows: `splits` are numbers of rows; none means equal parts.
+std::vector<std::int64_t> bytes_of_splits(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int ranks,
+                                          const char* which) {
+    const std::int64_t rows = tensor.dim() == 0 ? 0 : tensor.size(0);
+    if (splits.empty()) {
+        TORCH_CHECK(rows % ranks == 0, "all_to_all_single: the ", which, " has ", rows, " rows, which ", ranks,
+                    " ranks cannot share equally; pass split sizes");
+        return std::vector<std::int64_t>(static_cast<std::size_t>(ranks),
+                                         static_cast<std::int64_t>(tensor.nbytes()) / ranks);
+    }
+    const auto sum = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
+    TORCH_CHECK(splits.size() == static_cast<std::size_t>(ranks) && sum == rows, "all_to_all_single: the ", which,
+                " has ", rows, " rows; its ", splits.size(), " split sizes, one for each of ", ranks,
+                " ranks, add up to ", sum);
+    std::vector<std::int64_t> sizes;
+    const std::int64_t row_bytes = rows == 0 ? 0 : static_cast<std::int64_t>(tensor.nbytes()) / rows;
+    for (const auto split : splits) sizes.push_back(split * row_bytes);
+    return sizes;
+}
+
+}  // namespace
+
+Piece MusterBackend::piece_of(const at::Tensor& tensor) {
+    Piece piece{.data = tensor.mutable_data_ptr(),
+                .count = static_cast<std::size_t>(tensor.numel()),
+                .type = known_type(tensor.scalar_type()),
+                .element_bytes = static_cast<std::size_t>(tensor.element_size())};
+    if (piece.type == MUSTER_U8) piece = {.data = piece.data, .count = piece.size_bytes()};
+    return piece;
+}
+
+void MusterBackend::check_list(const Tensors& list, const char* what) const {
+    TORCH_CHECK(list.size() == static_cast<std::size_t>(size_), what, ": the list has ", list.size(),
+                " tensors; it needs one for each of the ", size_, " ranks");
+    for (const auto& tensor : list) {
+        check(tensor, what);
+        TORCH_CHECK(tensor.scalar_type() == list.front().scalar_type(), what,
+                    ": the tensors of the list have different types: ", list.front().scalar_type(), " and ",
+                    tensor.scalar_type());
+    }
+}
+
+MusterBackend::WorkPtr MusterBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
+    TORCH_CHECK(tensors.size() == 1, "broadcast takes one tensor, not ", tensors.size());
+    check(tensors[0], "broadcast");
+    TORCH_CHECK(opts.rootRank >= 0 && opts.rootRank < size_, "broadcast: rank ", opts.rootRank,
+                " is no rank of a group of ", size_);
+    const auto twin = dense(tensors[0]);
+    Call call{c10d::OpType::BROADCAST, "muster:broadcast", opts.timeout, opts.asyncOp, tensors, {tensors[0], twin}};
+    return start(std::move(call), [piece = piece_of(twin), root = static_cast<int>(opts.rootRank)](
+                                      Group& group, Tensors& held, std::int64_t timeout) {
+        group.broadcast(piece, root, timeout);
+        land(held[0], held[1]);
+    });
+}
+
+MusterBackend::WorkPtr MusterBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                const c10d::AllgatherOptions& opts) {
+    TORCH_CHECK(inputs.size() == 1 && outputs.size() == 1, "all_gather takes one input tensor and one list");
+    check(inputs[0], "all_gather");
+    check_list(outputs[0], "all_gather");
+    auto& list = outputs[0];
+    const auto& own = list[static_cast<std::size_t>(rank_)];
+    TORCH_CHECK(own.numel() == inputs[0].numel() && own.scalar_type() == inputs[0].scalar_type(), "all_gather: rank ",
+                rank_, " passes ", inputs[0].numel(), " elements of ", inputs[0].scalar_type(), ", and tensor ", rank_,
+                " of its list has ", own.numel(), " of ", own.scalar_type());
+    Call call{c10d::OpType::ALLGATHER, "muster:all_gather", opts.timeout, opts.asyncOp, list};
+    const bool is_even = are_even(list);
+    const bool is_row = is_even && are_in_a_row(list);
+    call.held = list;
+    call.held.push_back(dense(inputs[0]));
+    call.held.push_back(is_row ? list[0] : row_for(list));
+    return start(std::move(call), [this_rank = rank_, ranks = size_, is_even, is_row](Group& group, Tensors& held,
+                                                                                      std::int64_t timeout) {
+        const Tensors to(held.begin(), held.begin() + ranks);
+        const auto& input = held[static_cast<std::size_t>(ranks)];
+        const auto& row = held[static_cast<std::size_t>(ranks) + 1];
+        if (is_even) {
+            group.all_gather(piece_of(input), row.mutable_data_ptr(), timeout);
+        } else {
+            std::int64_t begin = 0;
+            for (int rank = 0; rank < ranks; ++rank) {
+                const auto piece = row.narrow(0, begin, to[static_cast<std::size_t>(rank)].numel());
+                if (rank == this_rank) piece.copy_(input.reshape({-1}));
+                group.broadcast(piece_of(piece), rank, timeout);
+                begin += piece.numel();
+            }
+        }
+        if (!is_row) take_from_row(row, to);
+    });
+}
+
+MusterBackend::WorkPtr MusterBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::AllgatherOptions& opts) {
+    Tensors outputs{output};
+    Tensors inputs{input};
+    return allgather_into_tensor_coalesced(outputs, inputs, opts);
+}
+
+MusterBackend::WorkPtr MusterBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                      const c10d::AllgatherOptions& opts) {
+    TORCH_CHECK(outputs.size() == inputs.size(), "all_gather: ", inputs.size(), " inputs and ", outputs.size(),
+                " outputs");
+    Call call{c10d::OpType::_ALLGATHER_BASE, "muster:_all_gather_base", opts.timeout, opts.asyncOp, outputs};
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        check(inputs[i], "all_gather_into_tensor");
+        check(outputs[i], "all_gather_into_tensor");
+        TORCH_CHECK(outputs[i].numel() == size_ * inputs[i].numel(), "all_gather_into_tensor: the output has ",
+                    outputs[i].numel(),
+                    " elements; output tensor size must be equal to world_size times input tensor "
+                    "size, which is ",
+                    size_ * inputs[i].numel());
+        TORCH_CHECK(outputs[i].scalar_type() == inputs[i].scalar_type(),
+                    "all_gather_into_tensor: output tensor must "
+                    "have the same type as input tensor, not ",
+                    outputs[i].scalar_type(), " for ", inputs[i].scalar_type());
+        call.held.insert(call.held.end(), {outputs[i], dense(outputs[i]), dense(inputs[i])});
+    }
+    return start(std::move(call), [](Group& group, Tensors& held, std::int64_t timeout) {
+        for (std::size_t i = 0; i < held.size(); i += 3) {
+            group.all_gather(piece_of(held[i + 2]), held[i + 1].mutable_data_ptr(), timeout);
+            land(held[i], held[i + 1]);
+        }
+    });
+}
+
+MusterBackend::WorkPtr MusterBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                          const c10d::AllgatherOptions& opts) {
+    TORCH_CHECK(outputs.size() == static_cast<std::size_t>(size_), "all_gather_coalesced: ", outputs.size(),
+                " lists; it needs one for each of the ", size_, " ranks");
+    std::vector<WorkPtr> parts;
+    Tensors all;
+    for (const auto& list : outputs) all.insert(all.end(), list.begin(), list.end());
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        std::vector<Tensors> of_ranks(1);
+        for (const auto& list : outputs) {
+            TORCH_CHECK(list.size() == inputs.size(), "all_gather_coalesced: a list has ", list.size(), " tensors for ",
+                        inputs.size(), " inputs");
+            of_ranks[0].push_back(list[i]);
+        }
+        Tensors input{inputs[i]};
+        parts.push_back(allgather(of_ranks, input, opts));
+    }
+    // They run in order, so the last one is over when all are; an earlier failure is its failure, too.
+    if (!parts.empty()) return parts.back();
+    return start({c10d::OpType::ALLGATHER_COALESCED, "muster:all_gather_coalesced", opts.timeout, opts.asyncOp, all},
+                 [](Group&, Tensors&, std::int64_t) {});
+}
+
+MusterBackend::WorkPtr MusterBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                             const c10d::GatherOptions& opts) {
+    TORCH_CHECK(inputs.size() == 1, "gather takes one input tensor, not ", inputs.size());
+    check(inputs[0], "gather");
+    const bool is_root = opts.rootRank == rank_;
+    TORCH_CHECK(opts.rootRank >= 0 && opts.rootRank < size_, "gather: rank ", opts.rootRank,
+                " is no rank of a group of ", size_);
+    TORCH_CHECK(is_root == (outputs.size() == 1), "gather: the root, rank ", opts.rootRank,
+                ", passes a list of tensors, and no other rank does");
+    if (is_root) {
+        check_list(outputs[0], "gather");
+        TORCH_CHECK(are_even(outputs[0]) && outputs[0][0].numel() == inputs[0].numel() &&
+                        outputs[0][0].scalar_type() == inputs[0].scalar_type(),
+                    "gather: every tensor of the list must have the type and size of the input");
+    }
+    Call call{c10d::OpType::GATHER, "muster:gather", opts.timeout, opts.asyncOp};
+    if (is_root) call.outputs = outputs[0];
+    call.held = call.outputs;
+    call.held.push_back(dense(inputs[0]));
+    call.held.push_back(row_for(Tensors(static_cast<std::size_t>(size_), inputs[0])));
+    return start(std::move(call), [](Group& group, Tensors& held, std::int64_t timeout) {
+        const auto& row = held.back();
+        group.all_gather(piece_of(held[held.size() - 2]), row.mutable_data_ptr(), timeout);
+        take_from_row(row, {held.begin(), held.end() - 2});
+    });
+}
+
+MusterBackend::WorkPtr MusterBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                              const c10d::ScatterOptions& opts) {
+    TORCH_CHECK(outputs.size() == 1, "scatter takes one output tensor, not ", outputs.size());
+    check(outputs[0], "scatter");
+    const bool is_root = opts.rootRank == rank_;
+    TORCH_CHECK(opts.rootRank >= 0 && opts.rootRank < size_, "scatter: rank ", opts.rootRank,
+                " is no rank of a group of ", size_);
+    TORCH_CHECK(is_root == (inputs.size() == 1), "scatter: the root, rank ", opts.rootRank,
+                ", passes a list of tensors, and no other rank does");
+    const auto row = row_for(Tensors(static_cast<std::size_t>(size_), outputs[0]));
+    if (is_root) {
+        check_list(inputs[0], "scatter");
+        TORCH_CHECK(are_even(inputs[0]) && inputs[0][0].numel() == outputs[0].numel() &&
+                        inputs[0][0].scalar_type() == outputs[0].scalar_type(),
+                    "scatter: every tensor of the list must have the type and size of the output");
+        const at::NoGradGuard no_gradients;
+        put_into_row(row, inputs[0]);
+    }
+    Call call{c10d::OpType::SCATTER, "muster:scatter", opts.timeout, opts.asyncOp, outputs, {outputs[0], row}};
+    return start(std::move(call), [piece = piece_of(row), root = static_cast<int>(opts.rootRank), rank = rank_](
+                                      Group& group, Tensors& held, std::int64_t timeout) {
+        group.broadcast(piece, root, timeout);
+        const auto count = held[0].numel();
+        held[0].copy_(held[1].narrow(0, rank * count, count).view(held[0].sizes()));
+    });
+}
+
+MusterBackend::WorkPtr MusterBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                    std::vector<std::int64_t>& output_splits,
+                                                    std::vector<std::int64_t>& input_splits,
+                                                    const c10d::AllToAllOptions& opts) {
+    check(output, "all_to_all_single");
+    check(input, "all_to_all_single");
+    TORCH_CHECK(output.scalar_type() == input.scalar_type(),
+                "all_to_all_single: tensors are not equal in data type: ", output.scalar_type(), " and ",
+                input.scalar_type());
+    Call call{c10d::OpType::ALLTOALL_BASE,          "muster:all_to_all", opts.timeout, opts.asyncOp, {output},
+              {output, dense(output), dense(input)}};
+    return start(std::move(call), [sent = bytes_of_splits(input, input_splits, size_, "input"),
+                                   expected = bytes_of_splits(output, output_splits, size_, "output")](
+                                      Group& group, Tensors& held, std::int64_t timeout) {
+        group.all_to_all_uneven(held[2].const_data_ptr(), sent, held[1].mutable_data_ptr(), expected, timeout);
+        land(held[0], held[1]);
+    });
+}
+
+MusterBackend::WorkPtr MusterBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
+    check_list(outputs, "all_to_all");
+    check_list(inputs, "all_to_all");
+    TORCH_CHECK(outputs[0].scalar_type() == inputs[0].scalar_type(),
+                "all_to_all: the lists have different types: ", outputs[0].scalar_type(), " and ",
+                inputs[0].scalar_type());
+    Call call{c10d::OpType::ALLTOALL, "muster:all_to_all", opts.timeout, opts.asyncOp, outputs, outputs};
+    const auto input_row = row_for(inputs);
+    {
+        const at::NoGradGuard no_gradients;
+        put_into_row(input_row, inputs);
+    }
+    call.held.push_back(input_row);
+    call.held.push_back(row_for(outputs));
+    return start(std::move(call), [sent = bytes_of(inputs), expected = bytes_of(outputs)](Group& group, Tensors& held,
+                                                                                          std::int64_t timeout) {
+        const auto& from = held[held.size() - 2];
+        const auto& to = held.back();
+        group.all_to_all_uneven(from.const_data_ptr(), sent, to.mutable_data_ptr(), expected, timeout);
+        take_from_row(to, {held.begin(), held.end() - 2});
+    });
+}
+
+}  // namespace muster::torch_backend
