@@ -117,6 +117,10 @@ std::optional<WorkerActivity> HangWatch::where_was(const Known& known, Instant n
     return std::nullopt;
 }
 
+void HangWatch::worker_started(std::uint32_t rank) {
+    std::erase_if(ended_, [rank](const auto& one) { return one.rank == static_cast<std::int32_t>(rank); });
+}
+
 void HangWatch::worker_ended(std::uint32_t local_rank, Instant now) {
     const auto found = workers_.find(local_rank);
     if (found == workers_.end()) return;

@@ -90,6 +90,8 @@ class HangWatch {
     [[nodiscard]] std::vector<std::string> round_failed(Instant now) const;
     /// The answer to HangStep::places. Valid until the worker is active again.
     void stands_at(std::uint32_t local_rank, std::string place);
+    /// Another process has taken a rank's place: its end in this round is no news any more.
+    void worker_started(std::uint32_t rank);
     void worker_ended(std::uint32_t local_rank, Instant now);
     /// Workers of this round that are idle for long, or were until just now (their wait timed out, and they may have
     /// exited). Missing and longest idle workers first, at most native::activities_max.

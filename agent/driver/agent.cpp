@@ -149,6 +149,7 @@ void Agent::Driver::arm_deadline() {
 void Agent::Driver::on_daemon_message(native::Message message) {
     reach_.hurry();
     auto* assignment = std::get_if<native::Assigned>(&message);
+    if (assignment != nullptr) store_trouble_.clear();
     if (assignment != nullptr) stores_.serve(*assignment);
     if (assignment != nullptr && assignment->group_world_size > 1) return find_store(std::move(*assignment));
     if (assignment != nullptr) {  // nobody is there to be led to
@@ -190,10 +191,11 @@ void Agent::Driver::relay_store(native::Assigned& assignment) {
     if (assignment.group_rank == 0 || assignment.store_addresses.empty()) return;
     const Endpoint store{assignment.store_addresses.front(), assignment.store_port};
     const auto relay = stores_.relay(store);
-    if (!relay) return;
+    if (relay.has_error()) store_trouble_ = cat("the workers cannot reach their store: ", relay.error().context);
+    if (relay.has_error() || !relay.value()) return;
     config_.workers.relayed_store = store.host;
-    assignment.store_addresses = {relay->host};
-    assignment.store_port = relay->port;
+    assignment.store_addresses = {relay.value()->host};
+    assignment.store_port = relay.value()->port;
 }
 
 void Agent::Driver::happen(SupervisorEvent event) {

@@ -25,7 +25,8 @@ void Agent::Driver::carry_out(const SendJoin& action) {
 }
 
 void Agent::Driver::carry_out(const StartWorkers& action) {
-    auto made = commands_.make(action.assignment);
+    auto made = store_trouble_.empty() ? commands_.make(action.assignment)
+                                       : Result<std::vector<WorkerCommand>>(Error{Errc::io, store_trouble_});
     if (made.has_value()) {
         set_journal_field("MUSTER_ROUND", cat(action.assignment.round));
         set_journal_field("MUSTER_NODE_RANK", cat(action.assignment.group_rank));

@@ -97,8 +97,9 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     FaultInjector faults_;
     Supervisor supervisor_;
     StoreReach reach_;
-    std::string asked_master_;  ///< Master address of the static back end as the user wrote it. It may resolve
-                                ///< differently in each round.
+    std::string store_trouble_;  ///< Why this round's workers cannot reach their store. Empty: they can.
+    std::string asked_master_;   ///< Master address of the static back end as the user wrote it. It may resolve
+                                 ///< differently in each round.
     boost::asio::io_context& loop_;
     boost::asio::signal_set signals_;
     boost::asio::steady_timer deadline_;

@@ -42,6 +42,8 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
 }
 
 Result<WorkerCommand> WorkerCommands::make_again(std::uint32_t local_rank, std::uint32_t count) {
+    // Not among the records (*.ring) that are compared at the round's end: the new worker's takes that place.
+    keep_flight_record(local_rank, cat(".start-", count));
     take_gifts(local_rank);
     return make_one(local_rank, count);
 }
@@ -170,14 +172,16 @@ void WorkerCommands::send_to_all(const local::Message& message) {
 }
 
 void WorkerCommands::keep_flight_records() {
-    if (attempt_.empty()) return;
-    for (std::size_t local_rank = 0; local_rank < channels_.size(); ++local_rank) {
-        const auto& channel = channels_[local_rank];
-        const int memory = channel ? channel->gift(local::HandoverKind::flight_record) : -1;
-        if (memory < 0) continue;
-        const auto path = cat(attempt_, "/flight_", assignment_.rank_base + local_rank, ".ring");
-        if (auto kept = flight_files_.keep(memory, path); !kept) log(LogLevel::warning, kept.error().context);
-    }
+    for (std::uint32_t local_rank = 0; local_rank < channels_.size(); ++local_rank)
+        keep_flight_record(local_rank, ".ring");
+}
+
+void WorkerCommands::keep_flight_record(std::uint32_t local_rank, const std::string& ending) {
+    const auto& channel = channels_[local_rank];
+    const int memory = channel ? channel->gift(local::HandoverKind::flight_record) : -1;
+    if (memory < 0 || attempt_.empty()) return;
+    const auto path = cat(attempt_, "/flight_", assignment_.rank_base + local_rank, ending);
+    if (auto kept = flight_files_.keep(memory, path); !kept) log(LogLevel::warning, kept.error().context);
 }
 
 HangWatcher::WorkerInput WorkerCommands::told(std::uint32_t local_rank) const {

@@ -63,6 +63,7 @@ class WorkerCommands {
     Result<WorkerCommand> make_one(std::uint32_t local_rank, std::uint32_t again_count);
     std::string open_channel(std::uint32_t local_rank);
     void take_gifts(std::uint32_t local_rank);
+    void keep_flight_record(std::uint32_t local_rank, const std::string& ending);
 
     boost::asio::io_context& loop_;
     const AgentConfig& config_;

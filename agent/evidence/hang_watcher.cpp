@@ -88,6 +88,9 @@ void HangWatcher::worker_started(std::uint32_t local_rank, std::int32_t pid) {
     worker.pid = worker.program = pid;
     worker.pidfd = open_process(pid);
     workers_[local_rank] = std::move(worker);
+    // What is known of one that ran in its place in this round is past.
+    watch_.worker_started(rank_base_ + local_rank);
+    torch_operations_.erase(static_cast<std::int32_t>(rank_base_ + local_rank));
 }
 
 FailureCause HangWatcher::worker_ended(std::uint32_t local_rank) {

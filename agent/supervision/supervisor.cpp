@@ -125,7 +125,7 @@ void Supervisor::on(const DaemonMessage& event, Instant now) {
 }
 
 void Supervisor::on_notice(const native::NoticeGiven& notice, Instant now) {
-    if (!round_ || round_->drain || all_ended()) return;
+    if (!round_ || round_->drain || !may_be_noticed()) return;
     round_->notice_due = no_deadline;
     // A second notice hurries the workers.
     if (std::exchange(round_->echo_owed, false))
@@ -146,8 +146,8 @@ void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {
     last_end_.clear();
     round_ = RoundState{};  // clang 14 refuses emplace() of a nested type with initialisers
     round_->assignment = assignment;
-    round_->assigned_at = now;
     round_->workers.resize(config_.join.slots);
+    for (auto& worker : round_->workers) worker.started_at = now;
     say(cat("round ", assignment.round, ": group rank ", assignment.group_rank, " of ", assignment.group_world_size,
             ", ", ranks_of_node(assignment.rank_base, config_.join.slots), " of ", assignment.world_size));
     for (const auto& note : assignment.notes) tell(note);
@@ -234,7 +234,7 @@ void Supervisor::on(const PreemptionAnnounced& event, Instant now) {
     tell(cat(signal_name(event.signal), ": a notice to all workers of the job"));
     const bool told =
         round_ && round_->noticed_at != Instant::min() && now < round_->noticed_at + config_.notices_are_one_within;
-    if (round_ && !round_->drain && !all_ended() && !told) {
+    if (round_ && !round_->drain && may_be_noticed() && !told) {
         round_->own_notice = why;
         round_->notice_due = std::min(round_->notice_due, now + config_.notice_wait);
     }
@@ -292,10 +292,13 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
                                    describe(ended.end), "; ", advice),
                                notes, now);
     }
-    if (keeps_round(worker, ended))
-        keep_round(worker, make_failure(ended, notes), now);
-    else
-        fail_round(make_failure(ended, notes), worker.fate, now);
+    Failure failure = make_failure(ended, notes);
+    if (keeps_round(worker, ended, failure)) return keep_round(worker, std::move(failure), now);
+    if (worker.again_count > 0)
+        failure.message +=
+            cat(failure.message.empty() ? "" : "\n", "it had been started again ", worker.again_count,
+                worker.again_count == 1 ? " time" : " times", " in this round (--keep-limit ", config_.keep_max, ")");
+    fail_round(std::move(failure), worker.fate, now);
 }
 
 /// The operating system refuses processes, memory or a directory to this node, and would in the next round. To the
@@ -349,7 +352,7 @@ Failure Supervisor::make_failure(const WorkerEnded& ended, const WorkerNotes& no
     failure.at_ns = notes.at_ns;
     failure.wall_time_s = notes.wall_time_s;
     failure.cause = notes.cause;
-    failure.early = (!notes.stepped && ended.at < round_->assigned_at + start_up_max &&
+    failure.early = (!notes.stepped && ended.at < round_->workers[ended.local_rank].started_at + start_up_max &&
                      repeats_itself(ended.end, notes.message, ended.stderr_tail)) ||
                     is_full_of_checkpoints(ended.end, notes.message, ended.stderr_tail);
     return failure;

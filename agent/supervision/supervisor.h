@@ -236,6 +236,7 @@ class Supervisor {
         bool group_left = false;        ///< True if it has ended and other processes of its group have not.
         bool group_signalled = false;   ///< True after its group got the stop signal. Sent once.
         std::uint32_t again_count = 0;  ///< How often it was started again in this round.
+        Instant started_at;             ///< Time of the order to start it.
         /// While `replaced`: its failure, reported after all if the group is not empty by `replace_until`.
         std::optional<Failure> failure;
         Instant replace_until = no_deadline;
@@ -253,7 +254,6 @@ class Supervisor {
     struct RoundState {
         native::Assigned assignment;
         std::vector<Worker> workers;  ///< Indexed by local rank.
-        Instant assigned_at;
         bool tree_empty = false;
         bool success_reported = false;
         bool report_sent = false;
@@ -295,13 +295,14 @@ class Supervisor {
     void on_shortage(const std::string& why, const WorkerNotes& notes, Instant now);
     void report_failure(Failure failure);
     void fail_round(Failure failure, WorkerState fate, Instant now);
-    [[nodiscard]] bool keeps_round(const Worker& worker, const WorkerEnded& ended) const;
+    [[nodiscard]] bool keeps_round(const Worker& worker, const WorkerEnded& ended, const Failure& failure) const;
     void keep_round(Worker& worker, Failure failure, Instant now);
     void settle_replaced(Instant now);
     void on_tree_stuck(const std::string& what);
 
     void settle(Instant now);
     void settle_workers(Instant now);
+    void settle_drain(Instant now);
     void settle_notice(Instant now);
     void on_notice(const native::NoticeGiven& notice, Instant now);
     void signal_groups();
@@ -322,6 +323,7 @@ class Supervisor {
     void say(std::string why) { step_.why.push_back(std::move(why)); }
     [[nodiscard]] bool drained() const;
     [[nodiscard]] bool all_ended() const;
+    [[nodiscard]] bool may_be_noticed() const;
     [[nodiscard]] bool all_gone() const;
     [[nodiscard]] int outer_signal(const WorkerEnded& ended) const;
     [[nodiscard]] bool stopped_by_us(const WorkerEnded& ended, const WorkerNotes& notes) const;

@@ -30,11 +30,24 @@ void Supervisor::fail_round(Failure failure, WorkerState fate, Instant now) {
 }
 
 /// Whether the round goes on without this worker, which has failed, until it is started again. Not if it saved and
-/// left, never started, or served the store of all.
-bool Supervisor::keeps_round(const Worker& worker, const WorkerEnded& ended) const {
+/// left, never started, or served the store of all; nor if it would fail in the same way again, or come too late: its
+/// machine is about to go, or workers beside it are through.
+bool Supervisor::keeps_round(const Worker& worker, const WorkerEnded& ended, const Failure& failure) const {
+    if (worker.again_count >= config_.keep_max || worker.fate != WorkerState::failed || round_->drain) return false;
     const bool served_store = config_.rank_0_has_store && round_->assignment.rank_base + ended.local_rank == 0;
-    return worker.again_count < config_.keep_max && worker.fate == WorkerState::failed && !round_->drain &&
-           !std::holds_alternative<NotStarted>(ended.end) && !served_store;
+    const bool repeats = failure.early && !config_.join.terms.restart_early_failures;
+    const bool noticed = round_->noticed_at != Instant::min();
+    const bool others_are_through = std::any_of(round_->workers.begin(), round_->workers.end(),
+                                                [](const Worker& one) { return one.fate == WorkerState::succeeded; });
+    return !std::holds_alternative<NotStarted>(ended.end) && !served_store && !repeats && !noticed &&
+           !others_are_through;
+}
+
+/// A worker of this node runs, or is about to.
+bool Supervisor::may_be_noticed() const {
+    return std::any_of(round_->workers.begin(), round_->workers.end(), [](const Worker& worker) {
+        return worker.fate == WorkerState::running || worker.fate == WorkerState::replaced;
+    });
 }
 
 void Supervisor::keep_round(Worker& worker, Failure failure, Instant now) {
@@ -53,14 +66,18 @@ void Supervisor::settle_replaced(Instant now) {
     for (std::uint32_t local_rank = 0; local_rank < round_->workers.size() && !round_->drain; ++local_rank) {
         auto& worker = round_->workers[local_rank];
         if (worker.fate != WorkerState::replaced) continue;
-        if (!worker.group_left) {
+        if (round_->noticed_at != Instant::min()) {
+            // The others are to save and leave, and a new worker would not know it.
+            worker.fate = WorkerState::failed;
+            fail_round(std::move(*worker.failure), WorkerState::saved, now);
+        } else if (!worker.group_left) {
             const auto count = worker.again_count;
             worker = Worker{};
             worker.again_count = count;
+            worker.started_at = now;
             act(StartAgain{local_rank, count});
         } else if (now >= worker.replace_until) {
             worker.fate = WorkerState::failed;
-            worker.replace_until = no_deadline;
             say(cat("what local rank ", local_rank, " left in its process group did not end ",
                     describe(config_.kill_wait), " after SIGKILL: ending the round"));
             fail_round(std::move(*worker.failure), worker.fate, now);

@@ -79,32 +79,34 @@ void Supervisor::release_held(Instant now) {
 
 void Supervisor::settle_workers(Instant now) {
     auto& round = *round_;
-    if (round.drain) {
-        auto& drain = *round.drain;
-        if (drain.forced_at) {
-            if (now >= *drain.forced_at + config_.kill_wait) on_tree_stuck("the workers' processes");
-        } else if (drain.killed_at) {
-            if (now < *drain.killed_at + config_.kill_wait) return;
-            say("the guardian did not kill the remaining processes; continuing without it");
-            drain.forced_at = now;
-            act(KillGuardian{});
-        } else if (all_gone() || now >= drain.kill_at) {
-            if (!all_gone() && !drain.hurried) report_killed();
-            drain.killed_at = now;
-            act(KillTree{});
-        } else {
-            signal_groups();
-        }
-        return;
-    }
+    if (round.drain) return settle_drain(now);
     settle_notice(now);
     settle_replaced(now);
+    if (round.drain) return settle_drain(now);
     const bool all_succeeded = std::all_of(round.workers.begin(), round.workers.end(),
                                            [](const Worker& worker) { return worker.fate == WorkerState::succeeded; });
     if (all_succeeded && !round.success_reported) {
         round.success_reported = true;
         say("all workers of this node exited 0; waiting for the other nodes");
         act(ReportSucceeded{});
+    }
+}
+
+void Supervisor::settle_drain(Instant now) {
+    auto& drain = *round_->drain;
+    if (drain.forced_at) {
+        if (now >= *drain.forced_at + config_.kill_wait) on_tree_stuck("the workers' processes");
+    } else if (drain.killed_at) {
+        if (now < *drain.killed_at + config_.kill_wait) return;
+        say("the guardian did not kill the remaining processes; continuing without it");
+        drain.forced_at = now;
+        act(KillGuardian{});
+    } else if (all_gone() || now >= drain.kill_at) {
+        if (!all_gone() && !drain.hurried) report_killed();
+        drain.killed_at = now;
+        act(KillTree{});
+    } else {
+        signal_groups();
     }
 }
 
@@ -125,7 +127,7 @@ void Supervisor::report_killed() {
 void Supervisor::settle_notice(Instant now) {
     if (now < round_->notice_due) return;
     round_->notice_due = no_deadline;
-    if (all_ended()) return;
+    if (!may_be_noticed()) return;
     round_->echo_owed = true;
     round_->noticed_at = now;
     tell(cat("notice to this node's workers: ", round_->own_notice,

@@ -60,21 +60,21 @@ void RoundStores::serve(const native::Assigned& assigned) {
         log(LogLevel::error, serving.error().context);
 }
 
-std::optional<Endpoint> RoundStores::relay(const Endpoint& store) {
-    if (!relays_) return std::nullopt;
+Result<std::optional<Endpoint>> RoundStores::relay(const Endpoint& store) {
+    const std::optional<Endpoint> itself;
+    if (!relays_) return itself;
     rendezvous::StoreRelayConfig config;
     config.store = store;
     config.key = key_;
     config.local_users = listen_.local_users;
     auto opened = rendezvous::StoreRelay::open(plumbing_.loop, config);
+    if (!opened && has_door_) return with_context(opened.error(), "--store-door");
     if (!opened) {
-        log(LogLevel::warning, has_door_ ? "--store-door: " : "--store-relay: ", opened.error().context,
-            has_door_ ? "; the workers of this node cannot reach the store"
-                      : "; the workers connect to the store itself");
-        return std::nullopt;
+        log(LogLevel::warning, "--store-relay: ", opened.error().context, "; the workers connect to the store itself");
+        return itself;
     }
     relay_ = std::move(*opened);
-    return Endpoint{"127.0.0.1", relay_->port()};
+    return std::optional<Endpoint>(Endpoint{"127.0.0.1", relay_->port()});
 }
 
 void RoundStores::close() {

@@ -30,7 +30,7 @@ class RoundStores final : public agent::RoundStoreHost {
     /// RoundStore as peer port.
     Result<agent::RoundPorts> open() override;
     void serve(const native::Assigned& assigned) override;
-    std::optional<Endpoint> relay(const Endpoint& store) override;
+    Result<std::optional<Endpoint>> relay(const Endpoint& store) override;
     void close() override;
 
   private:

@@ -96,27 +96,22 @@ void RelayUpstream::receive() {
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (count <= 0) return end(count == 0 ? "the store closed it" : std::strerror(errno));
     std::string_view bytes(buffer_.data(), static_cast<std::size_t>(count));
-    if (tls_) bytes = decrypt(bytes);
+    if (tls_) bytes = tls_->decrypt(bytes, decrypted_);
     while (const auto piece = reader_.next(bytes)) events_.piece(*piece);
+    if (tls_) answer_tls();
 }
 
-/// Empty while the handshake goes on, and when the connection has ended here.
-std::string_view RelayUpstream::decrypt(std::string_view wire) {
-    const auto plain = tls_->decrypt(wire, decrypted_);
+/// Sends the handshake's answers and what waited for its end, and ends what the store has ended.
+void RelayUpstream::answer_tls() {
+    flush();
     const auto& channel = tls_->channel();
-    flush();  // the handshake's answers, and what waited for its end
-    if (!socket_.valid()) return {};
-    if (channel.state() == PskChannel::State::ended) {
-        end("the store closed it");
-        return {};
-    }
-    if (channel.state() != PskChannel::State::failed) return plain;
+    if (!socket_.valid() || channel.state() == PskChannel::State::shaking || is_open()) return;
+    if (channel.state() == PskChannel::State::ended) return end("the store closed it");
     const bool other_key = channel.failure() == PskChannel::Failure::wrong_key;
     const bool no_door = channel.failure() == PskChannel::Failure::no_key;
     end(no_door     ? std::string("it speaks no TLS: start all nodes of the job with --store-door, or none")
         : other_key ? std::string("it has another key of the round")
                     : cat("TLS failed: ", channel.why()));
-    return {};
 }
 
 void RelayUpstream::end(const std::string& why) {

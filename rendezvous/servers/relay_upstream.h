@@ -46,7 +46,7 @@ class RelayUpstream final : public EventLoop::Handler {
   private:
     [[nodiscard]] bool is_open() const;
     void receive();
-    std::string_view decrypt(std::string_view wire);
+    void answer_tls();
     void end(const std::string& why);
     void watch();
 

@@ -24,7 +24,8 @@ struct StoreRelayConfig {
     std::string key{};  ///< RoundService::key of the store. Empty: the connection is in clear text.
     LocalUsers local_users = LocalUsers::own;
     NetLimits limits;
-    Duration dial_timeout = 30s;               ///< From the first client's bytes until the store accepts.
+    Duration dial_timeout =
+        30s;  ///< From the first client's bytes until the store accepts, or with a key has answered the handshake.
     std::uint32_t client_id_max = UINT32_MAX;  ///< The relay connects anew after so many clients; ids are never reused.
 };
 

@@ -75,10 +75,11 @@ struct FakeStores : RoundStoreHost {
         return RoundPorts{4000, 4000};
     }
     void serve(const native::Assigned& assigned) override { diary.push_back(cat("serve round ", assigned.round)); }
-    std::optional<Endpoint> relay(const Endpoint& store) override {
-        if (relay_port == 0) return std::nullopt;
+    Result<std::optional<Endpoint>> relay(const Endpoint& store) override {
+        if (relay_port == 0) return std::optional<Endpoint>();
         diary.push_back(cat("relay to ", describe(store)));
-        return Endpoint{"127.0.0.1", relay_port};
+        if (relay_port == 1) return Error{Errc::io, "no relay"};
+        return std::optional<Endpoint>(Endpoint{"127.0.0.1", relay_port});
     }
     void close() override { diary.push_back("close store"); }
     Diary& diary;
@@ -196,6 +197,29 @@ TEST_CASE("with a relay of the node its workers reach the store there, and know 
     CHECK(rig.variable(0, "MASTER_ADDR") == "127.0.0.1");
     CHECK(rig.variable(0, "MASTER_PORT") == "4711");
     CHECK(rig.variable(0, "MUSTER_STORE_ADDR") == "127.0.0.9");
+}
+
+TEST_CASE("workers that no relay can serve are not started: this node is lost to the others, with the reason") {
+    Rig rig;
+    using boost::asio::ip::tcp;
+    tcp::acceptor store(rig.loop, {boost::asio::ip::make_address("127.0.0.9"), 0});
+    rig.stores.relay_port = 1;
+    rig.start();
+    native::Assigned assigned;
+    assigned.round = 0;
+    assigned.group_rank = 1;
+    assigned.group_world_size = 2;
+    assigned.store_addresses = {"127.0.0.9"};
+    assigned.store_port = store.local_endpoint().port();
+    rig.link.on_message(assigned);
+    std::string news;
+    REQUIRE(rig.run_until([&] { return (news += rig.news()).find("kill tree") != std::string::npos; }));
+    CHECK(rig.host.commands.empty());
+    rig.host.on_event(TreeEmpty{});
+    REQUIRE(rig.run_until([&] { return rig.ending.has_value(); }));
+    const auto* failed = std::get_if<AgentFailed>(&*rig.ending);
+    REQUIRE(failed != nullptr);
+    CHECK(failed->why == "this node cannot start its workers: the workers cannot reach their store: no relay");
 }
 
 TEST_CASE("a failure carries the error file, its time and the last lines of stderr") {

@@ -118,6 +118,65 @@ TEST_CASE("what ends the round in any case: saved and left, not started, the sto
     }
 }
 
+TEST_CASE("a failure that another start would repeat ends the round, unless it shall be tried again") {
+    const auto missing = [](Story& story) {
+        WorkerEnded ended{.local_rank = 1, .pid = 100, .end = Exited{1}, .at = story.now};
+        ended.stderr_tail = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'nosuch'\n";
+        return story.step(HostEvent{std::move(ended), {}});
+    };
+    auto story = running(keeping());
+    CHECK(missing(story).starts_with("ReportFailed(rank 3"));
+    auto config = keeping();
+    config.join.terms.restart_early_failures = true;
+    auto again = running(std::move(config));
+    CHECK(missing(again) == "StartAgain(1, 1)");
+    // Early is counted from a worker's own start.
+    auto late = running(keeping());
+    late.now += 1h;
+    CHECK(late.ended(1, Signaled{SIGSEGV, false}) == "StartAgain(1, 1)");
+    CHECK(missing(late).starts_with("ReportFailed(rank 3"));
+}
+
+TEST_CASE("a worker that fails when the others are through, or after a notice, ends the round") {
+    auto through = running(keeping());
+    through.ended(0, Exited{0});
+    CHECK(through.ended(1, Signaled{SIGSEGV, false}).starts_with("ReportFailed(rank 3"));
+    auto noticed = running(keeping());
+    noticed.step(DaemonMessage{native::NoticeGiven{"maintenance"}});
+    CHECK(noticed.ended(1, Exited{1}).starts_with("ReportFailed(rank 3"));
+}
+
+TEST_CASE("a notice while a worker waits for its start reaches the others, and nobody is started") {
+    auto story = running(keeping());
+    story.ended_but_group(1, Exited{1});
+    CHECK(story.step(DaemonMessage{native::NoticeGiven{"maintenance"}}) ==
+          "PreemptWorkers(maintenance); ReportFailed(rank 3: exit code 1); NotifyWorkers; Signal(SIGTERM)");
+}
+
+TEST_CASE("the report of a worker's last failure says how often it was started again") {
+    auto story = running(keeping(1));
+    story.ended(1, Exited{1});
+    story.ended(1, Exited{1});
+    const auto& failures = std::get<ReportFailed>(story.last().actions.front()).failures;
+    REQUIRE(failures.size() == 1);
+    CHECK(failures[0].message == "it had been started again 1 time in this round (--keep-limit 1)");
+}
+
+TEST_CASE("fencing, a second stop signal and a lost guardian end a round whose worker waits for its start") {
+    auto fenced = running(keeping());
+    fenced.ended_but_group(1, Exited{1});
+    CHECK(fenced.step(ClientFenced{"silent"}) == "KillTree");
+    auto stopped = running(keeping());
+    stopped.ended_but_group(1, Exited{1});
+    CHECK(stopped.stop(SIGTERM) == "NotifyWorkers; Signal(SIGTERM)");
+    CHECK(stopped.stop(SIGTERM) == "KillTree");
+    auto orphaned = running(keeping());
+    orphaned.ended_but_group(1, Exited{1});
+    orphaned.orphaned(0);
+    CHECK(orphaned.step(HostEvent{GuardianLost{"killed", orphaned.now, true}, {}})
+              .starts_with("ReportFailed(node); KillTree"));
+}
+
 TEST_CASE("an end by a scheduler's signal is held before the worker is started again") {
     auto story = running(keeping());
     CHECK(story.ended(1, Signaled{SIGTERM, false}).empty());
