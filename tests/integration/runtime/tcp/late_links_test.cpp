@@ -1,8 +1,12 @@
 // Connections of a large group that are made at first use: what is refused, and what both ranks learn when it fails.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
+#include <span>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
@@ -226,10 +230,44 @@ TEST_CASE("ranks of a large group that run different operations are named on all
     Findings findings;
     run_as_threads(size, [&](const GroupTerms& terms) {
         const auto world = join_over_tcp(terms);
-        std::vector<float> data(terms.rank == 13 ? 30u : 20u, 1.0f);
-        findings.expect_error(carry_out(*world, all_reduce(buffer(std::span(data)), ReduceOp::sum)),
-                              {"rank 13 (pid ", "f32 x 30", "f32 x 20"});
-        findings.expect(data == std::vector<float>(data.size(), 1.0f), "data was touched");
+        // An all_gather, because its data goes straight into the caller's memory.
+        const std::size_t count = terms.rank == 13 ? 30 : 20;
+        const std::vector<float> own(count, 1.0f);
+        std::vector<float> all(size * count, -1.0f);
+        findings.expect_error(
+            carry_out(*world, all_gather({own.data(), own.size(), DataType::f32}, buffer(std::span(all)))),
+            {"rank 13 (pid ", "f32 x 30", "f32 x 20"});
+        for (int from = 0; from < size; ++from) {
+            if (from == terms.rank || (from != 13 && terms.rank != 13)) continue;
+            const auto piece = std::span(all).subspan(static_cast<std::size_t>(from) * count, count);
+            const bool untouched = std::all_of(piece.begin(), piece.end(), [](float one) { return one == -1.0f; });
+            findings.expect(untouched, cat("rank ", terms.rank, ": data of rank ", from, " came"));
+        }
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("ranks of a large group that differ in whether an average has weights are told so") {
+    Findings findings;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        const auto world = join_over_tcp(terms);
+        std::vector<float> data(20, 1.0f);
+        const auto all = buffer(std::span(data));
+        findings.expect_error(
+            carry_out(*world, terms.rank == 13 ? all_reduce_weighted(all, 2) : all_reduce(all, ReduceOp::avg)),
+            {"rank 13 (pid ", "all_reduce avg f32 x 20 weighted"});
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("a large group says that it cannot receive from any rank, and goes on") {
+    Findings findings;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        const auto world = join_over_tcp(terms);
+        const auto there = world->has_message((terms.rank + 1) % size);
+        findings.expect_error(there ? Result<void>() : there.error(),
+                              {"receive from any rank", "more than 32 ranks", "name the rank to receive from"});
+        findings.expect(carry_out(*world, barrier()), "barrier");
     });
     CHECK(findings.text() == "");
 }
