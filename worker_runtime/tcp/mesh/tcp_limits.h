@@ -39,7 +39,9 @@ inline constexpr std::size_t ring_bytes_per_rank_min = 256u << 10;
 inline constexpr std::size_t gathered_reduce_bytes_max = 64u << 10;
 /// Exchanges take so many bytes of a rank at a time: log2(n) + 1 times as much is held.
 inline constexpr std::size_t exchange_bytes_max = 4u << 20;
-/// A broadcast passes from each rank to the next from so many bytes a rank on, where the pieces outnumber the ranks.
+/// A broadcast passes from each rank to the next from so many bytes a rank on. There are four ranks for each piece of
+/// 256 KiB then, so that the last rank has all in the time of five sends of the data. The root of the tree needs
+/// log2(n) of them, six and more.
 inline constexpr std::size_t broadcast_bytes_per_rank_min = 64u << 10;
 
 /// From so many bytes on, a collective between nodes with several ranks each goes from node to node. (A choice by size
