@@ -15,9 +15,12 @@
 #include "tests/support/catch.h"
 #include "tests/support/own_process.h"
 #include "tests/support/ranks.h"
+#include "worker_runtime/tcp/control_watch.h"
 #include "worker_runtime/tcp/mesh/tcp_call.h"
 #include "worker_runtime/tcp/mesh/tcp_hello.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
+#include "worker_runtime/tcp/tcp_parts.h"
+#include "worker_runtime/transport/fd_watch.h"
 
 namespace muster {
 
@@ -198,6 +201,34 @@ TEST_CASE("a late rank that needs nothing more of the others fails in the operat
         std::this_thread::sleep_for(800ms);  // the moment is what counts: behind 400 ms, before answer_limit is over
         findings.expect_error(world->run(operation, within(60s)),
                               {"operation 1 (broadcast", "rank 17 (pid ", "timed out"});
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("whoever watches a group's connections learns of a failure that comes over a late one") {
+    // A node's shared memory ends with it, even if no partner passes the news on: here rank 3 is deaf to partners.
+    Findings findings;
+    Together together;
+    std::atomic<bool> told = false;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        auto parts = connect_tcp(terms, {.addresses = {"127.0.0.1"}}).value();
+        std::string heard;
+        ControlWatch ears(*parts.group, FdWatch::start().value());
+        const auto hear = [](int) { return false; };
+        const auto failed = [&](const Error& why) {
+            heard = why.context;
+            if (terms.rank == 3) told = true;
+        };
+        findings.expect(ears.begin(hear, failed), "begin");
+        if (terms.rank == 0) findings.expect(parts.group->link(3, within(60s)), "the link of 0");
+        if (terms.rank == 3) findings.expect(parts.group->link(0, within(60s)), "the link of 3");
+        together.meet();
+        if (terms.rank == 0) parts.group->fail(Errc::cancelled, "enough");
+        for (const auto end = std::chrono::steady_clock::now() + 10s; !told && std::chrono::steady_clock::now() < end;)
+            std::this_thread::sleep_for(1ms);
+        findings.expect(told, "rank 3 was not told");
+        together.meet();
+        if (terms.rank == 3) findings.expect(heard == "enough", "what it was told");
     });
     CHECK(findings.text() == "");
 }
