@@ -59,11 +59,16 @@ class HierarchicalTransport final : public Transport {
     /// Starts a watch that reads from TCP while the ranks of this node wait for each other in shared memory.
     Result<void> watch_all() {
         if (groups_.node != nullptr) trace_across_nodes();
-        auto begun = ears_.begin([this](int rank) {
-            const auto over = groups_.tcp.receive_or_lose(rank);
-            if (!over && groups_.node != nullptr) groups_.node->fail(over.error().code, over.error().context);
-            return over && !*over;
-        });
+        const auto failed = [this](const Error& why) {
+            if (groups_.node != nullptr) groups_.node->fail(why.code, why.context);
+        };
+        auto begun = ears_.begin(
+            [this, failed](int rank) {
+                const auto over = groups_.tcp.receive_or_lose(rank);
+                if (!over) failed(over.error());
+                return over && !*over;
+            },
+            failed);
         if (begun) groups_.tcp.trace_for_parts();
         return begun;
     }

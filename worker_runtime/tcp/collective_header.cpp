@@ -78,6 +78,8 @@ std::string describe(const CollectiveHeader& header) {
     const Operation operation{
         .kind = header.kind, .type = header.type, .reduce = header.reduce, .count = header.count, .peer = header.peer};
     return cat(describe(operation), header.flags & CollectiveHeader::chained ? " from rank to rank" : "",
+               header.flags & CollectiveHeader::weighs ? " weighted" : "",
+               header.flags & CollectiveHeader::continues ? " continued" : "",
                header.tag != 0 ? cat(" tagged ", header.tag) : std::string());
 }
 

@@ -23,15 +23,22 @@ class ControlWatch {
     ControlWatch(const ControlWatch&) = delete;
     ControlWatch& operator=(const ControlWatch&) = delete;
 
-    /// `hear` listens to a rank, and is called again when that says more, as long as it returns true.
-    Result<void> begin(const std::function<bool(int rank)>& hear) {
+    /// `hear` listens to a rank, and is called again when that says more, as long as it returns true. `failed` learns
+    /// of a failure that came over another connection than those.
+    Result<void> begin(
+        const std::function<bool(int rank)>& hear,
+        const std::function<void(const Error& why)>& failed = [](const Error&) {}) {
         for (const int rank : group_.partners()) {
             auto id = watch_->add(group_.peer(rank).control.socket(), [hear, rank] { return hear(rank); });
             if (!id) return id.error();
             watched_.push_back(*id);
         }
         if (group_.is_whole()) return {};
-        auto id = watch_->add(group_.late_bell(), [group = &group_] { return group->serve_late(); });
+        auto id = watch_->add(group_.late_bell(), [group = &group_, failed] {
+            if (group->serve_late()) return true;
+            failed(group->failure());
+            return false;
+        });
         if (!id) return id.error();
         watched_.push_back(*id);
         return {};

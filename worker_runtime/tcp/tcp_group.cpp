@@ -170,12 +170,12 @@ void TcpGroup::send_all(const ControlFrame& frame) const {
 
 // ---- listening ----
 
-/// Takes what has come. Several threads may listen: what one reads, all find in the inbox, and a failure wakes them.
 std::string TcpGroup::changed_bytes(int rank) const {
     return cat("bytes of the encrypted connection with ", who(rank),
                " were changed on the way: the network is faulty, or a third party is in between");
 }
 
+/// Takes what has come. Several threads may listen: what one reads, all find in the inbox, and a failure wakes them.
 void TcpGroup::read(int rank) {
     Inbox& box = inbox(rank);
     while (box.told == PeerState::nothing && control(rank).valid()) {

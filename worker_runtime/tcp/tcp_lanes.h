@@ -77,7 +77,8 @@ class TcpLanes {
     void open_receive(int from, int lane, std::size_t piece) { stream(from, lane, piece).in.open_one(); }
 
     /// Memory of this size until the operation ends, aligned to a cache line; its content is undefined. Once an
-    /// operation.
+    /// operation. It is kept for the next one and never shrinks: 44 MiB in a group of 1,024 ranks that has exchanged
+    /// much.
     std::byte* scratch(std::size_t size_bytes);
 
   private:

@@ -6,9 +6,10 @@
 //   broadcast       a tree of log2(n) levels. Large: from each rank to the next, every byte once.
 //   all_to_all      log2(n) steps; every byte travels log2(n) / 2 times on average.
 //   reduce_scatter  as all_to_all, then each rank sums what it has got.
-//   all_reduce      small: everybody gathers all and sums it. Medium: as reduce_scatter, then all_gather: log2(n) / 2 +
-//   1
-//                   bytes sent for each byte of data. Large: from rank to rank and back (tcp_chain.h), 2 bytes.
+//   all_reduce      small: everybody gathers all and sums it. Medium: as reduce_scatter, then all_gather; log2(n) / 2
+//                   bytes sent for each byte of data, and one more. The slices are whole cache lines (tcp_slices.h): of
+//                   little data, the first count as at least 64 bytes for each rank. Large: from rank to rank and back
+//                   (tcp_chain.h), 2 bytes.
 #pragma once
 
 #include "muster/operation.h"

@@ -15,8 +15,10 @@ namespace muster::runtime {
 /// How a large all_reduce goes. The result has the same bits.
 enum class TcpAlgorithm {
     automatic,  ///< Chosen by the number of ranks and bytes.
-    direct,     ///< Every rank sends to every rank.
-    ring,       ///< From rank to rank and back (f16 and bf16 use `direct` nevertheless).
+    direct,     ///< Every rank sends to every rank; in a group of more than 32, in steps over partners (tcp_steps.h).
+    /// From rank to rank and back. f16 and bf16 use `direct` nevertheless; in a group of more than 32 ranks they go as
+    /// f32.
+    ring,
 };
 
 struct TcpOptions {

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -28,6 +30,9 @@ Result<std::unique_ptr<TcpDoor>> TcpDoor::open(const std::vector<std::string>& a
     std::unique_ptr<TcpDoor> door(new TcpDoor);
     door->epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
     if (!door->epoll_.valid()) return error_from_errno(errno, "make an epoll descriptor");
+    door->alarm_ = FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    if (!door->alarm_.valid()) return error_from_errno(errno, "make a timer descriptor");
+    if (auto watched = door->watch(door->alarm_); !watched) return watched.error();
     std::optional<Error> first_failure;
     for (const auto& address : addresses) {
         auto listener = listen_at(address, SOMAXCONN);
@@ -52,6 +57,11 @@ Result<void> TcpDoor::watch(const FileDescriptor& socket) {
     return {};
 }
 
+/// Before the socket is closed: a forked child may have it, too, and then epoll would report it for ever.
+void TcpDoor::unwatch(const FileDescriptor& socket) const {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
+}
+
 std::vector<TcpPlace> TcpDoor::places() const {
     std::vector<TcpPlace> places;
     for (const auto& one : listeners_) {
@@ -68,6 +78,8 @@ std::vector<int> TcpDoor::listeners() const {
 }
 
 Result<void> TcpDoor::serve(const GroupTerms& terms, TcpHost& host, std::size_t expected) {
+    const auto now = std::chrono::steady_clock::now();
+    if (paused_until_ && *paused_until_ <= now) listen(true);
     std::array<epoll_event, 64> events;
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < count; ++i) {
@@ -77,38 +89,90 @@ Result<void> TcpDoor::serve(const GroupTerms& terms, TcpHost& host, std::size_t 
         if (guest == guests_.end()) continue;
         if (!hear(terms, host, *guest)) guests_.erase(guest);
     }
+    while (!guests_.empty() && guests_.front().until <= now) drop_oldest(terms, host);
     for (int i = 0; i < count; ++i) {
         const int fd = events[static_cast<std::size_t>(i)].data.fd;
         const auto listener = std::find_if(listeners_.begin(), listeners_.end(),
                                            [fd](const FileDescriptor& one) { return one.get() == fd; });
         if (listener == listeners_.end()) continue;
-        if (auto admitted = admit(*listener, expected); !admitted) return admitted;
+        if (auto admitted = admit(terms, host, *listener, expected); !admitted) return admitted;
     }
+    set_alarm();
     return {};
 }
 
-Result<void> TcpDoor::admit(const FileDescriptor& listener, std::size_t expected) {
-    for (;;) {
+/// Not without end: the thread that serves has other descriptors, too.
+Result<void> TcpDoor::admit(const GroupTerms& terms, TcpHost& host, const FileDescriptor& listener,
+                            std::size_t expected) {
+    const auto none_left = [](const FileDescriptor& accepted) {
+        return !accepted.valid() && (errno == EMFILE || errno == ENFILE);
+    };
+    for (std::size_t i = 0; i < calls_admitted_max; ++i) {
         Guest guest;
         guest.socket = accept_from(listener);
-        if (!guest.socket.valid() && (errno == EMFILE || errno == ENFILE)) {
+        // The kernel says so before it looks whether anybody waits. If so, the bell goes on ringing.
+        if (none_left(guest.socket) && i > 0) return {};
+        if (none_left(guest.socket) && expected == 0) {
+            // A group that stands lacks nothing: it must not end because a stranger calls.
+            if (!guests_.empty()) drop_oldest(terms, host);
+            guest.socket = accept_from(listener);
+            if (none_left(guest.socket)) return listen(false), Result<void>();
+        }
+        if (none_left(guest.socket)) {
             return Error{Errc::limit_exceeded, cat("no file descriptor is left for ", expected, " more connections; ",
                                                    "raise the limit (ulimit -n)")};
         }
         if (!guest.socket.valid()) return {};
-        if (guests_.size() >= unknown_callers_max + expected) guests_.erase(guests_.begin());
-        if (auto watched = watch(guest.socket); !watched) return watched;
+        if (guests_.size() >= unknown_callers_max + expected) drop_oldest(terms, host);
+        if (auto watched = watch(guest.socket); !watched) return expected == 0 ? Result<void>() : watched;
+        guest.until = std::chrono::steady_clock::now() + unknown_caller_timeout;
         guests_.push_back(std::move(guest));
     }
+    return {};
 }
 
 /// False when the guest has no more to say.
 bool TcpDoor::hear(const GroupTerms& terms, TcpHost& host, Guest& guest) {
-    if (!receive_more(guest.socket, guest.hello, guest.hello_size)) return false;
-    if (guest.hello_size < guest.hello.size()) return true;
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, guest.socket.get(), nullptr);
-    receive(terms, host, std::move(guest));
+    const bool is_there = receive_more(guest.socket, guest.hello, guest.hello_size);
+    if (is_there && guest.hello_size < guest.hello.size()) return true;
+    unwatch(guest.socket);
+    if (is_there) receive(terms, host, std::move(guest));
     return false;
+}
+
+/// It may have spoken in time, and this rank been late to hear it.
+void TcpDoor::drop_oldest(const GroupTerms& terms, TcpHost& host) {
+    Guest& oldest = guests_.front();
+    if (hear(terms, host, oldest)) unwatch(oldest.socket);
+    guests_.erase(guests_.begin());
+}
+
+/// Who calls while it does not listen waits in the kernel's queue.
+void TcpDoor::listen(bool listens) {
+    for (const auto& one : listeners_) {
+        epoll_event event{};
+        event.events = listens ? EPOLLIN : 0u;
+        event.data.fd = one.get();
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, one.get(), &event);
+    }
+    if (listens)
+        paused_until_.reset();
+    else
+        paused_until_ = std::chrono::steady_clock::now() + listening_pause;
+}
+
+/// For the end of a pause and of the oldest guest's time; without either it is off. What has rung is over.
+void TcpDoor::set_alarm() const {
+    std::optional<Instant> next = paused_until_;
+    if (!guests_.empty()) next = std::min(next.value_or(guests_.front().until), guests_.front().until);
+    itimerspec at{};
+    if (next) {
+        const auto since_boot = next->time_since_epoch();
+        const auto whole = std::chrono::duration_cast<std::chrono::seconds>(since_boot);
+        at.it_value.tv_sec = whole.count();
+        at.it_value.tv_nsec = std::chrono::nanoseconds(since_boot - whole).count();
+    }
+    ::timerfd_settime(alarm_.get(), TFD_TIMER_ABSTIME, &at, nullptr);
 }
 
 void TcpDoor::receive(const GroupTerms& terms, TcpHost& host, Guest guest) {

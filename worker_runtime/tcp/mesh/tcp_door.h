@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/time.h"
 #include "worker_runtime/tcp/mesh/tcp_hello.h"
 #include "worker_runtime/tcp/records/tcp_stream.h"
 #include "worker_runtime/transport/meeting_place.h"
@@ -54,7 +56,7 @@ class TcpDoor {
     [[nodiscard]] std::vector<int> listeners() const;
 
     /// Without waiting. `expected` is how many connections are missing, as far as this rank knows. An error: no
-    /// descriptor is left.
+    /// descriptor is left for them. With none expected that is no error: whoever calls waits.
     Result<void> serve(const GroupTerms& terms, TcpHost& host, std::size_t expected);
     /// A new host welcomes those who have waited for it.
     void reconsider(const GroupTerms& terms, TcpHost& host);
@@ -65,19 +67,27 @@ class TcpDoor {
         FileDescriptor socket;
         TcpHelloBytes hello{};
         std::size_t hello_size = 0;
+        Instant until{};  ///< It has so long to say who it is.
     };
+    using Guests = std::vector<Guest>;
 
     TcpDoor() = default;
     Result<void> watch(const FileDescriptor& socket);
-    Result<void> admit(const FileDescriptor& listener, std::size_t expected);
+    void unwatch(const FileDescriptor& socket) const;
+    Result<void> admit(const GroupTerms& terms, TcpHost& host, const FileDescriptor& listener, std::size_t expected);
     bool hear(const GroupTerms& terms, TcpHost& host, Guest& guest);
     void receive(const GroupTerms& terms, TcpHost& host, Guest guest);
     void refuse(const GroupTerms& terms, const Guest& guest);
+    void drop_oldest(const GroupTerms& terms, TcpHost& host);
+    void listen(bool listens);
+    void set_alarm() const;
 
     std::vector<FileDescriptor> listeners_;
-    std::vector<Guest> guests_;
-    std::vector<Guest> later_;
+    Guests guests_;  ///< The oldest first.
+    Guests later_;
     FileDescriptor epoll_;
+    FileDescriptor alarm_;  ///< Rings the bell when serve() has something to do without a call.
+    std::optional<Instant> paused_until_;
     bool told_of_strangers_ = false;
 };
 

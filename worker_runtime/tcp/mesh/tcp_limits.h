@@ -39,7 +39,9 @@ inline constexpr std::size_t ring_bytes_per_rank_min = 256u << 10;
 inline constexpr std::size_t gathered_reduce_bytes_max = 64u << 10;
 /// Exchanges take so many bytes of a rank at a time: log2(n) + 1 times as much is held.
 inline constexpr std::size_t exchange_bytes_max = 4u << 20;
-/// A broadcast passes from each rank to the next from so many bytes a rank on, where the pieces outnumber the ranks.
+/// A broadcast passes from each rank to the next from so many bytes a rank on. There are four ranks for each piece of
+/// 256 KiB then, so that the last rank has all in the time of five sends of the data. The root of the tree needs
+/// log2(n) of them, six and more.
 inline constexpr std::size_t broadcast_bytes_per_rank_min = 64u << 10;
 
 /// From so many bytes on, a collective between nodes with several ranks each goes from node to node. (A choice by size
@@ -101,6 +103,13 @@ inline constexpr Duration probe_interval = 1s;
 inline constexpr Duration forming_is_long_after = 10s;
 /// Strangers' connections that may wait to say who they are; one more closes the one that has waited longest.
 inline constexpr std::size_t unknown_callers_max = 64;
+/// ... and so long they may wait. A rank speaks as soon as it is connected; one that was stopped in between calls
+/// again.
+inline constexpr Duration unknown_caller_timeout = 5s;
+/// Calls that are accepted before other descriptors have their turn.
+inline constexpr std::size_t calls_admitted_max = 64;
+/// A rank without a free descriptor lets callers wait for so long before it tries to accept them again.
+inline constexpr Duration listening_pause = 200ms;
 
 /// An idle thread looks for news itself for so long before it sleeps: as long as the kernel needs to wake it.
 inline constexpr Duration spin_limit = 50us;

@@ -1,8 +1,12 @@
 // Connections of a large group that are made at first use: what is refused, and what both ranks learn when it fails.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
+#include <span>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
@@ -11,9 +15,12 @@
 #include "tests/support/catch.h"
 #include "tests/support/own_process.h"
 #include "tests/support/ranks.h"
+#include "worker_runtime/tcp/control_watch.h"
 #include "worker_runtime/tcp/mesh/tcp_call.h"
 #include "worker_runtime/tcp/mesh/tcp_hello.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
+#include "worker_runtime/tcp/tcp_parts.h"
+#include "worker_runtime/transport/fd_watch.h"
 
 namespace muster {
 
@@ -198,6 +205,34 @@ TEST_CASE("a late rank that needs nothing more of the others fails in the operat
     CHECK(findings.text() == "");
 }
 
+TEST_CASE("whoever watches a group's connections learns of a failure that comes over a late one") {
+    // A node's shared memory ends with it, even if no partner passes the news on: here rank 3 is deaf to partners.
+    Findings findings;
+    Together together;
+    std::atomic<bool> told = false;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        auto parts = connect_tcp(terms, {.addresses = {"127.0.0.1"}}).value();
+        std::string heard;
+        ControlWatch ears(*parts.group, FdWatch::start().value());
+        const auto hear = [](int) { return false; };
+        const auto failed = [&](const Error& why) {
+            heard = why.context;
+            if (terms.rank == 3) told = true;
+        };
+        findings.expect(ears.begin(hear, failed), "begin");
+        if (terms.rank == 0) findings.expect(parts.group->link(3, within(60s)), "the link of 0");
+        if (terms.rank == 3) findings.expect(parts.group->link(0, within(60s)), "the link of 3");
+        together.meet();
+        if (terms.rank == 0) parts.group->fail(Errc::cancelled, "enough");
+        for (const auto end = std::chrono::steady_clock::now() + 10s; !told && std::chrono::steady_clock::now() < end;)
+            std::this_thread::sleep_for(1ms);
+        findings.expect(told, "rank 3 was not told");
+        together.meet();
+        if (terms.rank == 3) findings.expect(heard == "enough", "what it was told");
+    });
+    CHECK(findings.text() == "");
+}
+
 TEST_CASE("a rank that left in order cannot be called any more, and is named") {
     Findings findings;
     std::atomic<bool> gone = false;
@@ -226,10 +261,44 @@ TEST_CASE("ranks of a large group that run different operations are named on all
     Findings findings;
     run_as_threads(size, [&](const GroupTerms& terms) {
         const auto world = join_over_tcp(terms);
-        std::vector<float> data(terms.rank == 13 ? 30u : 20u, 1.0f);
-        findings.expect_error(carry_out(*world, all_reduce(buffer(std::span(data)), ReduceOp::sum)),
-                              {"rank 13 (pid ", "f32 x 30", "f32 x 20"});
-        findings.expect(data == std::vector<float>(data.size(), 1.0f), "data was touched");
+        // An all_gather, because its data goes straight into the caller's memory.
+        const std::size_t count = terms.rank == 13 ? 30 : 20;
+        const std::vector<float> own(count, 1.0f);
+        std::vector<float> all(size * count, -1.0f);
+        findings.expect_error(
+            carry_out(*world, all_gather({own.data(), own.size(), DataType::f32}, buffer(std::span(all)))),
+            {"rank 13 (pid ", "f32 x 30", "f32 x 20"});
+        for (int from = 0; from < size; ++from) {
+            if (from == terms.rank || (from != 13 && terms.rank != 13)) continue;
+            const auto piece = std::span(all).subspan(static_cast<std::size_t>(from) * count, count);
+            const bool untouched = std::all_of(piece.begin(), piece.end(), [](float one) { return one == -1.0f; });
+            findings.expect(untouched, cat("rank ", terms.rank, ": data of rank ", from, " came"));
+        }
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("ranks of a large group that differ in whether an average has weights are told so") {
+    Findings findings;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        const auto world = join_over_tcp(terms);
+        std::vector<float> data(20, 1.0f);
+        const auto all = buffer(std::span(data));
+        findings.expect_error(
+            carry_out(*world, terms.rank == 13 ? all_reduce_weighted(all, 2) : all_reduce(all, ReduceOp::avg)),
+            {"rank 13 (pid ", "all_reduce avg f32 x 20 weighted"});
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("a large group says that it cannot receive from any rank, and goes on") {
+    Findings findings;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        const auto world = join_over_tcp(terms);
+        const auto there = world->has_message((terms.rank + 1) % size);
+        findings.expect_error(there ? Result<void>() : there.error(),
+                              {"receive from any rank", "more than 32 ranks", "name the rank to receive from"});
+        findings.expect(carry_out(*world, barrier()), "barrier");
     });
     CHECK(findings.text() == "");
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -135,6 +136,26 @@ TEST_CASE("any number of parts goes in one call, however small they are") {
         const iovec all{received.data(), received.size()};
         CHECK(ends.other.receive({&all, 1}) == static_cast<ssize_t>(sent.size()));
         CHECK(received == sent);
+    }
+}
+
+TEST_CASE("what a stream has taken from its socket and not given yet is held, and said to be") {
+    Ends ends;
+    for (const unsigned seed : {1u, 2u}) {
+        auto message = some_bytes(100, seed);
+        const iovec part{message.data(), message.size()};
+        REQUIRE(ends.one.send({&part, 1}) == 100);
+    }
+    CHECK_FALSE(ends.other.holds_bytes());
+    for (const unsigned seed : {1u, 2u}) {
+        Bytes got(100);
+        const iovec part{got.data(), got.size()};
+        REQUIRE(ends.other.receive({&part, 1}) == 100);
+        CHECK(got == some_bytes(100, seed));
+        // The socket has nothing more after the first message: only the stream knows of the second one.
+        pollfd polled{ends.raw, POLLIN, 0};
+        CHECK(::poll(&polled, 1, 0) == 0);
+        CHECK(ends.other.holds_bytes() == (seed == 1));
     }
 }
 
