@@ -95,7 +95,8 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
     if (!member.record.empty()) gone_.push_back(member.node.incarnation);
     members_.erase(gone);
     if (members_.empty()) empty_since_ = turn.now;
-    if (was_through && round_.running()) send_peers(turn);
+    // At the end of the job all of them go, and nobody needs a place any more.
+    if (was_through && round_.running() && !ending_) send_peers(turn);
 }
 
 std::vector<const Member*> Job::there_by_rank() const {
