@@ -17,16 +17,17 @@ bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const 
     }
     const auto found = members_.find(arrival.node.incarnation);
     const bool is_open = round_.number == no_round ? turn.now < taught_until_ : turn.now < no_seal_before_;
-    const bool may_teach = is_open && resume.round <= round_claimed_max;
+    const bool is_believed = believes(arrival, resume.round);
+    const bool may_teach = is_open && is_believed;
     if (found == members_.end()) {
         if (may_teach && hold_claim(arrival, resume.as_joined, true, turn)) {
-            number_rounds_after(resume.round);
+            number_rounds_from(resume.round + 1);
             settle(turn);
             return true;
         }
         if (is_refused(arrival, resume.as_joined, turn)) return false;
     }
-    number_rounds_after(resume.round);
+    if (is_believed) number_rounds_from(resume.round + 1);
     if (found != members_.end())
         resume_known(found->second, resume, turn);
     else if (may_teach)
