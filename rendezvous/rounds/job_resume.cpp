@@ -62,14 +62,17 @@ void Job::send_ended(const Member& member, const Turn& turn) const {
     turn.send(member.connection, native::RoundEnded{round_.number, round_.reason, round_.final, round_.why});
 }
 
-/// True when the agent says of its round what is known of it, and its rank is free.
+/// True when the agent says of its round what is known of it, and its rank is free. All members may come back, one
+/// after another: they are looked through only where some are not in the running round.
 bool Job::agrees(const native::Resume& resume) const {
     const auto& told = resume.as_assigned;
     const auto restarts = round_.taught.agreed ? restarts_used_ : round_.taught.restarts_used;
+    const auto holds_rank = [&](const auto& other) {
+        return other.second.round == resume.round && other.second.group_rank == told.group_rank;
+    };
     return resume.round == round_.number && told.group_world_size == round_.node_count &&
-           told.restart_count == restarts && std::ranges::none_of(members_, [&](const auto& other) {
-               return other.second.round == resume.round && other.second.group_rank == told.group_rank;
-           });
+           told.restart_count == restarts && !there_.contains(told.group_rank) &&
+           (there_.size() == members_.size() || std::ranges::none_of(members_, holds_rank));
 }
 
 /// It is in the round that it names only where what it says agrees with what is known.
