@@ -40,45 +40,78 @@ std::string some_hosts(const std::vector<std::string>& hosts) {
     return text;
 }
 
+/// Makes the messages one after another: rank bases are sums over the members before.
+class Assigner {
+  public:
+    Assigner(const std::vector<const Member*>& members, const SealedRound& round, std::uint32_t restart_count,
+             Duration heartbeat)
+        : members_(members) {
+        MUSTER_CHECK(!members.empty());
+        common_ = {.round = round.number,
+                   .group_world_size = static_cast<std::uint32_t>(members.size()),
+                   .world_size = 0,
+                   .restart_count = restart_count,
+                   .store_addresses = addresses_of(*members.front()),
+                   .store_port = members.front()->join.store_port,
+                   .store_clients = {},
+                   .notes = round.notes,
+                   .secret = round.secret.bytes,
+                   .heartbeat_ms = static_cast<std::uint32_t>(heartbeat / 1ms)};
+        for (const auto* member : members) {
+            common_.world_size += member->join.slots;
+            role_sizes_[member->join.role] += member->join.slots;
+        }
+    }
+    native::Assigned next() {
+        const auto& member = *members_[at_];
+        auto assigned = common_;
+        assigned.group_rank = member.group_rank;
+        assigned.rank_base = rank_base_;
+        assigned.role_rank_base = role_bases_[member.join.role];
+        assigned.role_world_size = role_sizes_[member.join.role];
+        MUSTER_CHECK(assigned.group_rank == at_, assigned.group_rank, at_);
+        if (at_ == 0) assigned.store_clients = store_clients(members_);
+        skip();
+        return assigned;
+    }
+    void skip() {
+        const auto& join = members_[at_++]->join;
+        rank_base_ += join.slots;
+        role_bases_[join.role] += join.slots;
+    }
+
+  private:
+    const std::vector<const Member*>& members_;
+    native::Assigned common_;
+    std::map<std::string_view, std::uint32_t> role_sizes_;
+    std::map<std::string_view, std::uint32_t> role_bases_;
+    std::uint32_t rank_base_ = 0;
+    std::size_t at_ = 0;
+};
+
 }  // namespace
 
 std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, const SealedRound& round,
                                           std::uint32_t restart_count, Duration heartbeat) {
-    MUSTER_CHECK(!members.empty());
-    native::Assigned common{.round = round.number,
-                            .group_world_size = static_cast<std::uint32_t>(members.size()),
-                            .world_size = 0,
-                            .restart_count = restart_count,
-                            .store_addresses = addresses_of(*members.front()),
-                            .store_port = members.front()->join.store_port,
-                            .store_clients = {},
-                            .notes = version_notes(members),
-                            .secret = round.secret.bytes,
-                            .heartbeat_ms = static_cast<std::uint32_t>(heartbeat / 1ms)};
-    for (auto& line : argument_notes(members)) common.notes.push_back(std::move(line));
-    common.notes.insert(common.notes.end(), round.notes.begin(), round.notes.end());
-    std::map<std::string, std::uint32_t> role_sizes;
-    for (const auto* member : members) {
-        common.world_size += member->join.slots;
-        role_sizes[member->join.role] += member->join.slots;
-    }
+    Assigner assigner(members, round, restart_count, heartbeat);
     std::vector<native::Assigned> all;
     all.reserve(members.size());
-    std::uint32_t rank_base = 0;
-    std::map<std::string, std::uint32_t> role_bases;
-    for (const auto* member : members) {
-        auto& assigned = all.emplace_back(common);
-        auto& role_base = role_bases[member->join.role];
-        assigned.group_rank = member->group_rank;
-        assigned.rank_base = rank_base;
-        assigned.role_rank_base = role_base;
-        assigned.role_world_size = role_sizes[member->join.role];
-        MUSTER_CHECK(assigned.group_rank + 1 == all.size(), assigned.group_rank, all.size());
-        if (assigned.group_rank == 0) assigned.store_clients = store_clients(members);
-        rank_base += member->join.slots;
-        role_base += member->join.slots;
-    }
+    while (all.size() < members.size()) all.push_back(assigner.next());
     return all;
+}
+
+native::Assigned assignment(std::uint32_t group_rank, const std::vector<const Member*>& members,
+                            const SealedRound& round, std::uint32_t restart_count, Duration heartbeat) {
+    MUSTER_CHECK(group_rank < members.size(), group_rank, members.size());
+    Assigner assigner(members, round, restart_count, heartbeat);
+    for (std::uint32_t rank = 0; rank < group_rank; ++rank) assigner.skip();
+    return assigner.next();
+}
+
+std::vector<std::string> notes_on_members(const std::vector<const Member*>& members) {
+    auto notes = version_notes(members);
+    for (auto& line : argument_notes(members)) notes.push_back(std::move(line));
+    return notes;
 }
 
 std::vector<std::string> store_clients(const std::vector<const Member*>& members) {

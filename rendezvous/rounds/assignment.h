@@ -12,9 +12,16 @@ namespace muster::rendezvous {
 
 /// One Assigned for each of `members`, which stand in the order of their group ranks: rank bases are prefix sums of
 /// the slots, role bases the same within each role, the store is that of group rank 0, which alone gets the
-/// addresses of all nodes. The notes of `round` follow those about versions and arguments. `heartbeat` is their pace.
+/// addresses of all nodes. `heartbeat` is their pace.
 std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, const SealedRound& round,
                                           std::uint32_t restart_count, Duration heartbeat);
+
+/// That of one of them alone. All of them may ask for it, one after another.
+native::Assigned assignment(std::uint32_t group_rank, const std::vector<const Member*>& members,
+                            const SealedRound& round, std::uint32_t restart_count, Duration heartbeat);
+
+/// What a new round's notes say about versions and arguments.
+std::vector<std::string> notes_on_members(const std::vector<const Member*>& members);
 
 /// From where the workers of these nodes may connect, as far as it is known: how the daemon sees each node, and what
 /// the node says of itself. The first ones of each node come first, because the list has a limit. Loopback is left out.

@@ -95,7 +95,8 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
     if (!member.record.empty()) gone_.push_back(member.node.incarnation);
     members_.erase(gone);
     if (members_.empty()) empty_since_ = turn.now;
-    if (was_through && round_.running()) send_peers(turn);
+    // At the end of the job all of them go, and nobody needs a place any more.
+    if (was_through && round_.running() && !ending_) send_peers(turn);
 }
 
 std::vector<const Member*> Job::there_by_rank() const {
@@ -287,10 +288,26 @@ bool Job::is_refused(const Arrival& arrival, const native::Join& join, const Tur
     return true;
 }
 
+/// Anybody can name a number, so one far above those that this daemon knows counts only with the secret. A daemon that
+/// does not know the job's round has only its agents' word.
+bool Job::believes(const Arrival& arrival, Round last) const {
+    const bool knows_numbers = round_.number != no_round && round_.taught.agreed;
+    return last < next_round_ ||
+           (last <= round_claimed_max && (arrival.proven || !knows_numbers || last - next_round_ < round_lead_max));
+}
+
 bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& turn) {
     if (!take_connection(arrival, turn)) return false;
+    // It would ignore the next round, whose number is below the one that it names.
+    if (!believes(arrival, join.last_round)) {
+        turn.send(arrival.connection,
+                  Refused{RefusalReason::limit,
+                          cat(label(arrival.node), " names ", join.last_round, " as its last round, and job '", id_,
+                              "' is at round ", std::max(round_.number, Round{0}), "; start this agent again")});
+        return false;
+    }
     if (hold_back(arrival, join, turn)) {
-        number_rounds_after(join.last_round);
+        number_rounds_from(join.last_round + 1);
         settle(turn);
         return true;
     }
@@ -300,12 +317,12 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
         return true;
     }
     if (join.last_round != no_round && turn.now < no_seal_before_ && hold_claim(arrival, join, false, turn)) {
-        number_rounds_after(join.last_round);
+        number_rounds_from(join.last_round + 1);
         settle(turn);
         return true;
     }
     if (is_refused(arrival, join, turn)) return false;
-    number_rounds_after(join.last_round);
+    number_rounds_from(join.last_round + 1);
     const auto found = members_.find(arrival.node.incarnation);
     if (found != members_.end())
         join_again(found->second, join, turn);

@@ -107,9 +107,6 @@ class Job {
     [[nodiscard]] Round next_round() const { return next_round_; }
     /// The number of the previous job's last round under this name: numbers only grow.
     void number_rounds_from(Round first) { next_round_ = std::max(next_round_, first); }
-    /// An agent that is accepted, or held, names its last round. A false claim cannot move the numbers out of the range
-    /// that is accepted.
-    void number_rounds_after(Round last) { number_rounds_from(std::min(last, round_claimed_max) + 1); }
 
     // ---- for status.cpp and the records ----
     [[nodiscard]] const std::string& id() const { return id_; }
@@ -156,6 +153,7 @@ class Job {
     void send_end_to_held(const Turn& turn);
     bool hold_claim(const Arrival& arrival, const native::Join& join, bool resumes, const Turn& turn);
     bool is_refused(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    [[nodiscard]] bool believes(const Arrival& arrival, Round last) const;
 
     // job_settle.cpp: the one place where the phase changes
     void settle(const Turn& turn);

@@ -17,16 +17,17 @@ bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const 
     }
     const auto found = members_.find(arrival.node.incarnation);
     const bool is_open = round_.number == no_round ? turn.now < taught_until_ : turn.now < no_seal_before_;
-    const bool may_teach = is_open && resume.round <= round_claimed_max;
+    const bool is_believed = believes(arrival, resume.round);
+    const bool may_teach = is_open && is_believed;
     if (found == members_.end()) {
         if (may_teach && hold_claim(arrival, resume.as_joined, true, turn)) {
-            number_rounds_after(resume.round);
+            number_rounds_from(resume.round + 1);
             settle(turn);
             return true;
         }
         if (is_refused(arrival, resume.as_joined, turn)) return false;
     }
-    number_rounds_after(resume.round);
+    if (is_believed) number_rounds_from(resume.round + 1);
     if (found != members_.end())
         resume_known(found->second, resume, turn);
     else if (may_teach)
@@ -61,14 +62,17 @@ void Job::send_ended(const Member& member, const Turn& turn) const {
     turn.send(member.connection, native::RoundEnded{round_.number, round_.reason, round_.final, round_.why});
 }
 
-/// True when the agent says of its round what is known of it, and its rank is free.
+/// True when the agent says of its round what is known of it, and its rank is free. All members may come back, one
+/// after another: they are looked through only where some are not in the running round.
 bool Job::agrees(const native::Resume& resume) const {
     const auto& told = resume.as_assigned;
     const auto restarts = round_.taught.agreed ? restarts_used_ : round_.taught.restarts_used;
+    const auto holds_rank = [&](const auto& other) {
+        return other.second.round == resume.round && other.second.group_rank == told.group_rank;
+    };
     return resume.round == round_.number && told.group_world_size == round_.node_count &&
-           told.restart_count == restarts && std::ranges::none_of(members_, [&](const auto& other) {
-               return other.second.round == resume.round && other.second.group_rank == told.group_rank;
-           });
+           told.restart_count == restarts && !there_.contains(told.group_rank) &&
+           (there_.size() == members_.size() || std::ranges::none_of(members_, holds_rank));
 }
 
 /// It is in the round that it names only where what it says agrees with what is known.

@@ -68,7 +68,6 @@ void Job::seal(const Turn& turn) {
     torchrun_at_.clear();
     round_.number = next_round_++;
     round_.node_count = round_.unfinished = size;
-    round_.notes = std::move(notes);
     if (config_.secret)
         round_.secret = RoundSecret::draw(
             config_.secret(id_),
@@ -94,6 +93,8 @@ void Job::seal(const Turn& turn) {
     no_seal_before_ = Instant::min();  // what this daemon sealed it knows
 
     const std::vector<const Member*> by_rank(members.begin(), members.end());
+    round_.notes = notes_on_members(by_rank);
+    for (auto& line : notes) round_.notes.push_back(std::move(line));
     const auto source = source_of(by_rank.front()->peer);
     round_.is_spread = std::ranges::any_of(by_rank, [&](const auto* one) { return source_of(one->peer) != source; });
     for (const auto* member : by_rank) note_known(*member, turn);
@@ -205,7 +206,7 @@ void Job::send_assignment_again(Member& member, const Turn& turn) {
         return end(native::RoundEndReason::daemon_restarted,
                    cat("the daemon was started with ", round_.secret.salt.empty() ? "a" : "another",
                        " key of the job before ", label(member.node), " was told its rank"));
-    turn.send(member.connection, assignments(by_rank, round_, restarts_used_, heartbeat())[member.group_rank]);
+    turn.send(member.connection, assignment(member.group_rank, by_rank, round_, restarts_used_, heartbeat()));
     send_peers_to(member, turn);
 }
 

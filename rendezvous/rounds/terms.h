@@ -13,9 +13,13 @@ inline constexpr std::uint32_t node_failures_of_max = 100;
 /// The largest number of a round that an agent may name.
 inline constexpr Round round_max = Round{1} << 62;
 
-/// The largest number that moves a job's numbers. A job seals fewer than 2^61 rounds, so whatever agents claim, each
-/// number that a daemon gives is one that it accepts.
+/// The largest number that a daemon believes. A job seals fewer than 2^61 rounds, so whatever agents claim, each number
+/// that a daemon gives is at most round_max.
 inline constexpr Round round_claimed_max = Round{1} << 61;
+
+/// How far above a job's numbers a daemon that knows them believes an agent without the secret. So no stranger brings
+/// them to round_claimed_max: it would have to say so 2^41 times.
+inline constexpr Round round_lead_max = Round{1} << 20;
 
 /// One sentence about the first term that makes no sense by itself (minimum above maximum, no slots, no lease), or
 /// empty. `nodes_max` is the daemon's own limit.

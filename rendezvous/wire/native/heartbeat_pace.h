@@ -14,8 +14,7 @@
 
 namespace muster::native {
 
-/// From all nodes of a job. A heartbeat costs the daemon 10 to 12.5 us, so these take a quarter of its one thread at
-/// most.
+/// From all nodes of a job. A heartbeat costs the daemon 10 to 14 us, so these take about a quarter of its one thread.
 inline constexpr std::uint32_t heartbeats_per_second = 20'000;
 
 /// The smaller ones of small rounds cost little, and show a loss sooner.

@@ -251,6 +251,13 @@ TEST_CASE("when a node that was through goes, the rest of its round hears whom t
     CHECK_FALSE(says(running.answers("leave n1"), "Peers"));
 }
 
+TEST_CASE("at the end of a job nobody hears any more whom to ask") {
+    Story story("min=4 max=4 lease=5s");
+    story.answers("join n0\njoin n1\njoin n2\njoin n3\nsucceed n0\nsucceed n1\nsucceed n2");
+    CHECK(says(story.answers("succeed n3"), "n3 <- JobEnded succeeded"));
+    CHECK_FALSE(says(story.answers("ack n1\nack n0\nleave n2\nadvance 20s"), "Peers"));
+}
+
 TEST_CASE("nodes are told of a lease that is too short for so many") {
     const auto sealed = [](const char* terms) {
         Story story(terms);

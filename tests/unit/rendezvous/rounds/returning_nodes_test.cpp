@@ -37,15 +37,22 @@ TEST_CASE("a node that comes back is told the same place in the tree as all were
 
 namespace {
 
-/// A round of `count` nodes, of which the last one has succeeded and left.
+/// A round of `count` nodes.
 struct LargeJob {
     explicit LargeJob(std::uint32_t nodes) : count(nodes), server({}, now) {
         for (std::uint32_t i = 0; i < count; ++i) {
             connect(i, 1);
             server.step(rendezvous::Received{i + 1, join(i)}, now);
         }
+    }
+    void last_one_leaves() {
         server.step(rendezvous::Received{count, native::WorkersSucceeded{0}}, now);
         server.step(rendezvous::Received{count, native::Leave{"done"}}, now);
+    }
+    /// One that never saw its Assigned.
+    rendezvous::ServerStep join_again(std::uint32_t node) {
+        connect(node, 2);
+        return server.step(rendezvous::Received{node + 1 + count, join(node)}, now);
     }
     void connect(std::uint32_t node, std::uint32_t number) {
         const auto connection = node + 1 + (number - 1) * count;
@@ -81,6 +88,7 @@ struct LargeJob {
 TEST_CASE("nodes that come back are told their places at a cost that does not grow with their number", "[.by_hand]") {
     for (const std::uint32_t count : {1'000U, 4'000U, 10'000U}) {
         LargeJob job(count);
+        job.last_one_leaves();
         std::size_t told = 0;
         const auto begun = std::chrono::steady_clock::now();
         for (std::uint32_t i = 0; i + 1 < count; ++i)
@@ -89,6 +97,39 @@ TEST_CASE("nodes that come back are told their places at a cost that does not gr
                 told += send != nullptr && std::holds_alternative<native::Peers>(send->message);
             }
         CHECK(told == count - 1);
+        const auto took = std::chrono::steady_clock::now() - begun;
+        WARN(count << " nodes: " << took / std::chrono::microseconds(count) << " us for each");
+    }
+}
+
+TEST_CASE("a node that never saw its assignment is told the same again as all others are") {
+    Story story("min=4 max=4 lease=5s");
+    std::string sealed;
+    for (const auto* words :
+         {"n0 role=a slots=2 version=1.0", "n1 role=b slots=3 version=2.0", "n2 role=a slots=4", "n3 role=b"})
+        sealed = story.answers(cat("join ", words));
+    const auto told = [](const std::string& lines, int node) {
+        const auto begin = lines.find(cat("n", node, " <- Assigned"));
+        return begin == std::string::npos ? std::string() : lines.substr(begin, lines.find('\n', begin) - begin);
+    };
+    CHECK(says(told(sealed, 3), "versions of muster differ: 1.0 on n0; 2.0 on n1"));
+    for (int i = 0; i < 4; ++i) {
+        INFO("n" << i);
+        CHECK(told(story.answers(cat("close n", i, "\nlose n", i, "\njoin n", i)), i) == told(sealed, i));
+    }
+}
+
+TEST_CASE("nodes that never saw their assignment are told it without copies of the others'", "[.by_hand]") {
+    for (const std::uint32_t count : {1'000U, 4'000U}) {
+        LargeJob job(count);
+        std::size_t told = 0;
+        const auto begun = std::chrono::steady_clock::now();
+        for (std::uint32_t i = 0; i < count; ++i)
+            for (const auto& action : job.join_again(i).actions) {
+                const auto* send = std::get_if<rendezvous::SendTo>(&action);
+                told += send != nullptr && std::holds_alternative<native::Assigned>(send->message);
+            }
+        CHECK(told == count);
         const auto took = std::chrono::steady_clock::now() - begun;
         WARN(count << " nodes: " << took / std::chrono::microseconds(count) << " us for each");
     }

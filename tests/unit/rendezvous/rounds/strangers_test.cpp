@@ -92,24 +92,47 @@ TEST_CASE("in a full daemon the oldest job without a round gives way, then one w
 TEST_CASE("a refused join does not move the numbers of the rounds") {
     Story story("min=2 max=2 restarts=3");
     story.answers("join n0\njoin n1");
-    CHECK(says(story.answers("join s restarts=9 last_round=4611686018427387904"), "s <- Refused terms_differ"));
+    CHECK(says(story.answers("join s restarts=9 last_round=1000000"), "s <- Refused terms_differ"));
     CHECK(says(story.answers("join t last_round=4611686018427387905"), "t <- Refused malformed"));
     CHECK(says(story.answers("fail n0\nrejoin n0\nrejoin n1"), "round 1 sealed with 2 nodes"));
 }
 
-TEST_CASE("whatever number a stranger names, each number that the daemon gives is one that it accepts") {
-    for (const auto* claim : {"join s last_round=4611686018427387904", "resume s round=4611686018427387904 of=2"}) {
+TEST_CASE("whatever number a stranger names, no number is given twice, also after the daemon has lost its state") {
+    for (const auto* claim : {"join s last_round=2305843009213693952", "join s last_round=4611686018427387904",
+                              "resume s round=2305843009213693952 of=2", "resume s round=4611686018427387904 of=2",
+                              "join s restarts=5 last_round=4611686018427387904"}) {
         INFO(claim);
-        Story story("min=1 max=2 restarts=9 last_call=1s");
-        story.answers("join n0");
+        Story story("min=1 max=2 restarts=9 last_call=1s lease=5s quiet_always");
+        story.answers("join n0\nadvance 9s");
         story.answers(claim);
-        story.answers("advance 200s\nleave s\nadvance 200s");
-        for (int i = 0; i < 3; ++i) {
-            const auto again = story.answers("fail n0\nrejoin n0\nadvance 20s");
-            CHECK(says(again, "n0 <- Assigned round 23058430092136939"));  // 2^61 and some
-            CHECK_FALSE(says(again, "malformed"));
-        }
+        story.answers("advance 200s");
+        for (const auto* round : {"1", "2", "3"})
+            CHECK(says(story.answers("fail n0\nrejoin n0\nadvance 20s"), cat("n0 <- Assigned round ", round, ':')));
+        CHECK_FALSE(says(story.answers("restart\nresume n0\nadvance 20s"), "RoundEnded"));
+        CHECK(says(story.answers("fail n0\nrejoin n0\nadvance 20s"), "n0 <- Assigned round 4:"));
     }
+}
+
+TEST_CASE("a number just above those of the job counts, and one far above is refused with what to do") {
+    Story story("min=1 max=2 restarts=9 last_call=1s");
+    story.answers("join n0\nadvance 2s");
+    const auto refused = story.answers("join s last_round=2000000");
+    CHECK(says(refused, "s <- Refused limit"));
+    CHECK(says(refused, "s (pid 102) names 2000000 as its last round, and job 'job' is at round 0"));
+    CHECK(says(refused, "start this agent again"));
+    story.answers("join t last_round=1000000\nleave t");
+    CHECK(says(story.answers("fail n0\nrejoin n0\nadvance 20s"), "n0 <- Assigned round 1000001:"));
+}
+
+TEST_CASE("where the first agent of a job named the largest number, its nodes are refused after a loss of the state") {
+    Story story("min=2 max=2 quiet_always lease=5s");
+    story.answers("join n0\njoin s last_round=2305843009213693952\nleave s");
+    CHECK(says(story.answers("join n1\nadvance 6s"), "round 2305843009213693953 sealed"));
+    CHECK(says(story.answers("restart\nresume n0\nresume n1"), "n0 <- RoundEnded"));
+    const auto again = story.answers("rejoin n0\nrejoin n1\nadvance 60s");
+    CHECK(says(again, "n0 <- Refused limit"));
+    CHECK(says(again, "n1 <- Refused limit"));
+    CHECK_FALSE(says(again, "sealed"));  // the number would be one that these two know
 }
 
 TEST_CASE("who resumes a round that this daemon never sealed commands nobody, blocks nobody and costs nothing") {
