@@ -1,5 +1,6 @@
 #include "launcher/node/wiring.h"
 
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -189,6 +190,8 @@ int launch(Launch launch, Environment environment) {
     const auto checked = check_configuration(unit, config, environment);
     if (!checked) return refuse(exit_codes::configuration, checked.error().context, style);
 
+    // The guardian holds the key too, in the agent's death notice. As read_private_file does.
+    if (config.awaits_key) ::prctl(PR_SET_DUMPABLE, 0);
     // Before any other fork, thread or open file (guardian.h).
     auto guardian = agent::fork_guardian(guardian_config(config));
     if (!guardian) return refuse(exit_codes::internal, guardian.error().context, style);

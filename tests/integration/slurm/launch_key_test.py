@@ -1,0 +1,115 @@
+"""How the nodes of a step agree on a key where munge misbehaves: two launchers on this host with the variables of a step
+of Slurm's, and stand-ins for munge and unmunge that do what a test asks for. munge_test.py has the real ones."""
+import contextlib
+import http.server
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import ports  # noqa: E402
+
+MUSTER = pathlib.Path(os.environ["MUSTER_BUILD"]) / "bin/muster"
+SAY = "echo rank $RANK of $WORLD_SIZE"
+
+# Both count their runs in $HOME/NAME.runs. $MUNGE_RULE and $UNMUNGE_RULE are shell text that runs before the rest.
+MUNGE = r"""#!/bin/sh
+echo x >>"$HOME/munge.runs"; runs=$(wc -l <"$HOME/munge.runs")
+eval "$MUNGE_RULE"
+printf 'MUNGE:%s:\n' "$(base64 -w0)"
+"""
+UNMUNGE = r"""#!/bin/sh
+echo x >>"$HOME/unmunge.runs"; runs=$(wc -l <"$HOME/unmunge.runs")
+eval "$UNMUNGE_RULE"
+read -r credential
+printf 'STATUS:          0\nUID:             %s\nUID_RESTRICTION: %s\n\n' "$(id -u)" "$(id -u)"
+credential=${credential#MUNGE:}
+printf %s "${credential%:}" | base64 -d
+"""
+
+
+def own_address():
+    """An address of this host beside loopback; empty: it has none. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("198.51.100.1", 9))
+        return probe.getsockname()[0]
+    return ""
+
+
+class LaunchKey(unittest.TestCase):
+    def setUp(self):
+        place = tempfile.TemporaryDirectory(prefix="muster-launch-key-")
+        self.addCleanup(place.cleanup)
+        self.place = pathlib.Path(place.name)
+        self.place.chmod(0o777)
+        self.programs = self.place / "bin"
+        self.programs.mkdir()
+        for name, text in (("munge", MUNGE), ("unmunge", UNMUNGE)):
+            (self.programs / name).write_text(text)
+            (self.programs / name).chmod(0o755)
+        self.address = own_address()
+        self.port = ports.free_port()
+
+    def start(self, node, *words, home=None, conf="", path=None, user=None, **rules):
+        """The launcher of this node of the step's two; its worker says its rank."""
+        home = self.place / (home or f"n{node}")
+        home.mkdir(exist_ok=True)
+        if user is not None:
+            os.chown(home, user, user)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "SLURM_"))}
+        environment |= {"PATH": path or f"{self.programs}:{os.environ['PATH']}", "HOME": str(home), "SLURM_JOB_ID": "4711",
+                        "SLURM_STEP_ID": "0", "SLURM_PROCID": str(node), "SLURM_NODEID": str(node), "SLURM_STEP_NODELIST": "n[0-1]"}
+        environment |= {f"{name.upper()}_RULE": rule for name, rule in rules.items()}
+        process = subprocess.Popen(
+            [MUSTER, "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint={self.address}:{self.port}",
+             "--rdzv-id=mine", f"--rdzv-conf=is_host={1 - node}{conf}", *(words or ("--no-python", "sh", "-c", SAY))],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, user=user, group=user)
+        self.addCleanup(self.end, process)
+        return process
+
+    def end(self, process):
+        process.kill()
+        process.communicate()
+
+    def check_formed(self, *processes):
+        said = [process.communicate(timeout=40) for process in processes]
+        self.assertEqual([process.returncode for process in processes], [0, 0], said)
+        self.assertEqual(sorted(re.findall(r"rank (\d) of 2", "".join(out for out, _ in said))), ["0", "1"], said)
+        return "".join(err for _, err in said)
+
+    def keys(self):
+        return [str(path.relative_to(self.place)) for path in sorted(self.place.rglob(".muster/key"))]
+
+    def wait_until(self, is_true, what):
+        until = time.monotonic() + 20
+        while not is_true():
+            self.assertLess(time.monotonic(), until, what)
+            time.sleep(0.02)
+
+    @unittest.skipUnless(os.geteuid() == 0, "a process of another user is needed")
+    def test_no_process_of_the_same_user_can_read_the_guardian(self):
+        ready = self.place / "ready"
+        script = f"touch {ready}-$RANK; exec sleep 60"
+        nodes = [self.start(node, "--no-python", "sh", "-c", script, user=2001) for node in (0, 1)]
+        self.wait_until(lambda: all(pathlib.Path(f"{ready}-{rank}").exists() for rank in (0, 1)), "the job did not start")
+        for node in nodes:
+            children = pathlib.Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()
+            self.assertTrue(children)
+            for pid in (node.pid, *children):
+                self.assertEqual(os.stat(f"/proc/{pid}/mem").st_uid, 0, f"process {pid} can be read by its user")
+            node.send_signal(signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    if not own_address():
+        print("skipped: this host has no address beside loopback")
+        sys.exit(77)
+    unittest.main(verbosity=2)
