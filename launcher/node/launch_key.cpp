@@ -40,6 +40,13 @@ constexpr Duration told_after = 10s;        // of waiting
 constexpr std::size_t answer_bytes_max = 16 * 1024;
 constexpr std::size_t under_way_max = 4;  // munge programs at one time
 constexpr std::size_t waiting_max = 4096;
+constexpr int munge_tries = 2;  // munged may be starting again
+
+/// How the first node begins an answer without a credential.
+constexpr std::string_view lacks_munge_text = "the first node has no program munge";
+constexpr std::string_view home_key_text =
+    "munge does not work on the first node, so its key is ~/.muster/key, which this node does not have";
+constexpr std::string_view munge_fails_text = "munge does not work on the first node";
 
 /// The program itself reads the text from stdin: nothing secret is in arguments.
 constexpr const char* encode =
@@ -66,24 +73,40 @@ void use_key(LaunchConfig& config, std::string text) {
     use_secrets(config, {{.text = std::move(text), .origin = "munge"}});
 }
 
+/// For a launch that is being stopped.
+void use_key_of_nobody(LaunchConfig& config) {
+    use_key(config, rendezvous::job_key_text(rendezvous::random_nonce()));
+}
+
 /// ~/.muster/key, as on nodes without Slurm.
 std::optional<NotLaunched> make_other_key(LaunchConfig& config, const Environment& environment) {
     const auto made = make_key(config, environment);
     if (!made) return NotLaunched{exit_codes::configuration, made.error().context};
     for (const auto& line : *made) log(LogLevel::warning, line);
+    config.launch_key = LaunchKey::home;
     return std::nullopt;
 }
 
 std::optional<NotLaunched> make_launch_key(LaunchConfig& config, const Environment& environment,
                                            const IsStopping& is_stopping) {
-    const auto printed = program_output(munge_words(), munge_limit, is_stopping, "muster").value_or(std::string());
-    const auto wrong = wrong_with_munge(printed);
-    config.key_is_by_munge = wrong.empty();
-    if (wrong.empty()) {
-        use_key(config, rendezvous::job_key_text(rendezvous::random_nonce()));
+    std::string printed;
+    std::string wrong;
+    for (int i = 0; i < munge_tries; ++i) {
+        if (i > 0) std::this_thread::sleep_for(retry_interval);
+        printed = program_output(munge_words(), munge_limit, is_stopping, "muster").value_or(std::string());
+        wrong = wrong_with_munge(printed);
+        if (is_stopping() || wrong.empty() || printed == no_munge_program) break;
+    }
+    if (is_stopping()) {
+        use_key_of_nobody(config);
         return std::nullopt;
     }
-    if (printed != no_munge_program && !is_stopping())
+    if (wrong.empty()) {
+        use_key(config, rendezvous::job_key_text(rendezvous::random_nonce()));
+        config.launch_key = LaunchKey::munge;
+        return std::nullopt;
+    }
+    if (printed != no_munge_program)
         log(LogLevel::warning, "munge does not work on this node (", wrong,
             "), so the key of this job is ~/.muster/key, which its nodes have only with one home directory; start "
             "munged, or copy the key to the other nodes (muster key)");
@@ -153,6 +176,28 @@ std::optional<NotLaunched> take_from(const Reply& reply, LaunchConfig& config, c
                            ", cannot be used: ", key ? std::string("it holds no key") : key.error().context)};
 }
 
+std::string why_without_key(const Reply& reply) {
+    if (reply.status == 0) return {};
+    if (reply.status == 503) return printable_line(reply.body.substr(0, reply.body.find('\n')));
+    return cat("something else than this job's muster answers there (HTTP status ", reply.status, ")");
+}
+
+/// Nothing: the question may be answered later. Else config.key is set, or the node is not launched.
+std::optional<std::optional<NotLaunched>> look_at_home(const Reply& reply, LaunchConfig& config,
+                                                       const Environment& environment) {
+    const bool lacks_munge = reply.status == 404 && reply.body.starts_with(lacks_munge_text);
+    if (!lacks_munge && !(reply.status == 503 && reply.body.starts_with(home_key_text))) return std::nullopt;
+    const auto used = use_own_key(config, environment);
+    if (!used) return NotLaunched{exit_codes::configuration, used.error().context};
+    if (*used) return std::optional<NotLaunched>();
+    if (!lacks_munge) return std::nullopt;
+    return NotLaunched{exit_codes::configuration,
+                       cat("the first node, ", describe(config.endpoint),
+                           ", has no munge, and this node has another home directory; install munge there, or give the "
+                           "job a key: copy ~/.muster/key from it (muster key show | ssh NODE muster key set), or set "
+                           "MUSTER_KEY")};
+}
+
 std::optional<NotLaunched> take_launch_key(LaunchConfig& config, const Environment& environment,
                                            const std::vector<Endpoint>& daemons, const IsStopping& is_stopping) {
     auto terms = terms_of(config, environment);
@@ -163,8 +208,8 @@ std::optional<NotLaunched> take_launch_key(LaunchConfig& config, const Environme
         terms.nonce = hexadecimal(rendezvous::random_nonce());
         const auto reply = ask_all(daemons, terms.nonce, is_stopping);
         if (reply.status == 200) return take_from(reply, config, terms, is_stopping);
-        if (reply.status != 0 && reply.status != 503) return make_other_key(config, environment);
-        if (reply.status == 503) last = printable_line(reply.body.substr(0, reply.body.find('\n')));
+        if (auto done = look_at_home(reply, config, environment)) return *std::move(done);
+        if (auto why = why_without_key(reply); !why.empty()) last = std::move(why);
         const auto waited = Clock::now() - begun;
         const auto why = last.empty() ? std::string("it does not answer") : last;
         if (waited >= config.join_timeout)
@@ -176,7 +221,7 @@ std::optional<NotLaunched> take_launch_key(LaunchConfig& config, const Environme
                              ": ", why, "\n"));
         std::this_thread::sleep_for(retry_interval);
     }
-    use_key(config, rendezvous::job_key_text(rendezvous::random_nonce()));
+    use_key_of_nobody(config);
     return std::nullopt;
 }
 
@@ -192,8 +237,8 @@ std::optional<NotLaunched> agree_on_key(LaunchConfig& config, const Environment&
 std::unique_ptr<KeyGiver> KeyGiver::make(boost::asio::io_context& loop, const LaunchConfig& config,
                                          const Environment& environment) {
     if (!meets_in_slurm_step(config, environment) || !*config.is_host || config.key.empty()) return nullptr;
-    return std::unique_ptr<KeyGiver>(new KeyGiver(loop, terms_of(config, environment),
-                                                  rendezvous::job_key_text(config.key), config.key_is_by_munge));
+    return std::unique_ptr<KeyGiver>(
+        new KeyGiver(loop, terms_of(config, environment), rendezvous::job_key_text(config.key), config.launch_key));
 }
 
 void KeyGiver::ask(const std::string& source, std::string nonce, Answer answer) {
@@ -226,8 +271,8 @@ void KeyGiver::begin_next() {
 void KeyGiver::answer(const Question& question, const std::string& printed) {
     const auto wrong = wrong_with_munge(printed);
     if (wrong.empty()) return question.answer(200, printed);
-    // Where munge made the key, it will work again. Else the others look for a key as this node has.
-    question.answer(is_by_munge_ ? 503 : 404, cat("munge does not work on the first node (", wrong, ")\n"));
+    if (printed == no_munge_program) return question.answer(404, cat(lacks_munge_text, '\n'));
+    question.answer(503, cat(source_ == LaunchKey::home ? home_key_text : munge_fails_text, " (", wrong, ")\n"));
 }
 
 }  // namespace muster::launcher

@@ -85,6 +85,34 @@ class LaunchKey(unittest.TestCase):
         self.assertEqual(sorted(re.findall(r"rank (\d) of 2", "".join(out for out, _ in said))), ["0", "1"], said)
         return "".join(err for _, err in said)
 
+    def check_ends(self, process, code, told):
+        _, err = process.communicate(timeout=40)
+        self.assertEqual(process.returncode, code, err)
+        self.assertRegex(err, told)
+        return err
+
+    def without_programs(self):
+        """A PATH like /usr/bin, but for munge and unmunge."""
+        folder = self.place / "no_munge"
+        folder.mkdir()
+        for path in [*pathlib.Path("/usr/bin").iterdir(), *pathlib.Path("/bin").iterdir()]:
+            if path.name not in ("munge", "unmunge") and not (folder / path.name).is_symlink():
+                (folder / path.name).symlink_to(path)
+        return str(folder)
+
+    def in_its_place(self, answer):
+        """Another server at the endpoint, which answers each request with what answer(handler) does."""
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            do_GET = answer
+
+            def log_message(self, *_):
+                pass
+        server = http.server.ThreadingHTTPServer((self.address, self.port), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+
     def keys(self):
         return [str(path.relative_to(self.place)) for path in sorted(self.place.rglob(".muster/key"))]
 
@@ -106,6 +134,46 @@ class LaunchKey(unittest.TestCase):
             for pid in (node.pid, *children):
                 self.assertEqual(os.stat(f"/proc/{pid}/mem").st_uid, 0, f"process {pid} can be read by its user")
             node.send_signal(signal.SIGTERM)
+
+    def test_a_foreign_server_makes_no_node_write_a_key(self):
+        self.in_its_place(lambda handler: handler.send_error(404))
+        self.check_ends(self.start(1, conf=",join_timeout=3"), 75, "something else than this job's muster answers there")
+        self.assertEqual(self.keys(), [])
+
+    def test_without_munge_and_a_shared_home_the_other_node_is_refused_and_writes_no_key(self):
+        path = self.without_programs()
+        self.start(0, path=path)
+        self.check_ends(self.start(1, path=path), 78, "has no munge, and this node has another home directory; install munge")
+        self.assertEqual(self.keys(), ["n0/.muster/key"])
+        self.assertFalse((self.place / "n1/.muster").exists())
+
+    def test_without_munge_the_key_in_a_shared_home_is_used(self):
+        for rules in ({"path": self.without_programs()}, {"munge": "exit 1"}):
+            with self.subTest(rules):
+                self.check_formed(*(self.start(node, home="n0", **rules) for node in (0, 1)))
+                self.assertEqual(self.keys(), ["n0/.muster/key"])
+                (self.place / "n0/.muster/key").unlink()
+                self.port = ports.free_port()
+
+    def test_a_munge_that_fails_once_changes_nothing(self):
+        for failing in (1, 2):  # the probe's, and the answer's
+            with self.subTest(failing):
+                munge = f"[ $runs != {failing} ] || exit 1"
+                self.check_formed(*(self.start(node, home=f"h{failing}{node}", munge=munge) for node in (0, 1)))
+                self.assertEqual(self.keys(), [])
+                self.port = ports.free_port()
+
+    def test_a_munge_that_never_works_keeps_a_node_of_another_home_waiting(self):
+        self.start(0, munge="echo munge: Error: no munged >&2; exit 1")
+        self.check_ends(self.start(1, conf=",join_timeout=3"), 75, r"munge does not work on the first node.*no munged")
+        self.assertEqual(self.keys(), ["n0/.muster/key"])
+
+    def test_a_signal_while_munge_runs_makes_no_key(self):
+        node = self.start(0, munge="exec sleep 30")
+        self.wait_until((self.place / "n0/munge.runs").exists, "munge was not started")
+        node.send_signal(signal.SIGTERM)
+        node.communicate(timeout=40)
+        self.assertEqual(self.keys(), [])
 
 
 if __name__ == "__main__":
