@@ -270,7 +270,7 @@ void KeyGiver::begin_next() {
 
 void KeyGiver::answer(const Question& question, const std::string& printed) {
     const auto wrong = wrong_with_munge(printed);
-    if (wrong.empty()) return question.answer(200, printed);
+    if (wrong.empty()) return question.answer(200, cat(munge_credential(printed), '\n'));
     if (printed == no_munge_program) return question.answer(404, cat(lacks_munge_text, '\n'));
     question.answer(503, cat(source_ == LaunchKey::home ? home_key_text : munge_fails_text, " (", wrong, ")\n"));
 }

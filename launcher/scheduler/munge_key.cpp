@@ -51,11 +51,21 @@ Error denied(std::string why) {
     return {Errc::permission_denied, std::move(why)};
 }
 
-/// The last line, which has the reason: "munge: Error: Failed to access ...".
+/// The last line, which has the reason: "munge: Error: Failed to access ...". Never a credential.
 std::string reason(std::string_view printed) {
-    while (printed.ends_with('\n')) printed.remove_suffix(1);
-    const auto begin = printed.rfind('\n');
-    return printable_line(begin == std::string_view::npos ? printed : printed.substr(begin + 1));
+    std::string_view last;
+    while (!printed.empty()) {
+        const auto line = take_line(printed);
+        if (!line.empty() && !line.starts_with(credential_begin)) last = line;
+    }
+    return printable_line(last);
+}
+
+/// From the line on that begins like this; all of it if none does.
+std::string_view from_line(std::string_view printed, std::string_view begin) {
+    for (auto rest = printed; !rest.empty(); take_line(rest))
+        if (rest.starts_with(begin)) return rest;
+    return printed;
 }
 
 bool lacks_daemon(std::string_view printed) {
@@ -107,6 +117,7 @@ std::string munge_key_text(const MungeKeyTerms& terms, std::string_view key) {
 }
 
 Result<std::string> munged_key(std::string_view printed, const MungeKeyTerms& terms, std::uint32_t uid) {
+    printed = from_line(printed, "STATUS:");
     if (auto wrong = wrong_status(printed)) return *std::move(wrong);
     const auto maker = number_of(printed, "UID");
     if (maker != uid)
@@ -129,8 +140,13 @@ Result<std::string> munged_key(std::string_view printed, const MungeKeyTerms& te
     return std::string(values[4]);
 }
 
+std::string_view munge_credential(std::string_view printed) {
+    auto rest = from_line(printed, credential_begin);
+    return rest.starts_with(credential_begin) ? take_line(rest) : std::string_view();
+}
+
 std::string wrong_with_munge(std::string_view printed) {
-    if (printed.starts_with(credential_begin)) return {};
+    if (!munge_credential(printed).empty()) return {};
     if (printed.empty()) return "munge printed nothing in time";
     return reason(printed);
 }

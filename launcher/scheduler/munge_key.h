@@ -29,10 +29,14 @@ std::string munge_key_text(const MungeKeyTerms& terms, std::string_view key);
 /// The keys of unmunge's metadata that munged_key reads.
 inline constexpr std::string_view unmunge_keys = "STATUS,UID,UID_RESTRICTION";
 
-/// The key in what `unmunge --numeric` with unmunge_keys has printed, if the user `uid` made it for that user alone,
-/// and for these terms. Errors are sentences: unreachable and timed_out where waiting helps (munged is not running, the
-/// clocks differ), not_found without the program, permission_denied otherwise.
+/// The key in what `unmunge --numeric` with unmunge_keys has printed, maybe behind lines of others, if the user `uid`
+/// made it for that user alone, and for these terms. Errors are sentences: unreachable and timed_out where waiting
+/// helps (munged is not running, the clocks differ), not_found without the program, permission_denied otherwise.
 Result<std::string> munged_key(std::string_view printed, const MungeKeyTerms& terms, std::uint32_t uid);
+
+/// The credential in what munge has printed, without its line end; empty: there is none. Other lines may stand around
+/// it: a preloaded library's on stderr.
+std::string_view munge_credential(std::string_view printed);
 
 /// Why munge has made no credential, from what it printed; empty: it has.
 std::string wrong_with_munge(std::string_view printed);

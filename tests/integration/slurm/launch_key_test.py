@@ -168,6 +168,12 @@ class LaunchKey(unittest.TestCase):
         self.check_ends(self.start(1, conf=",join_timeout=3"), 75, r"munge does not work on the first node.*no munged")
         self.assertEqual(self.keys(), ["n0/.muster/key"])
 
+    def test_lines_of_a_preloaded_library_are_no_answer(self):
+        noise = "echo \"ERROR: ld.so: object x from LD_PRELOAD\" >&2"
+        said = self.check_formed(*(self.start(node, munge=noise, unmunge=f"{noise}; echo >&2") for node in (0, 1)))
+        self.assertNotIn("munge does not work", said)
+        self.assertEqual(self.keys(), [])
+
     def test_a_signal_while_munge_runs_makes_no_key(self):
         node = self.start(0, munge="exec sleep 30")
         self.wait_until((self.place / "n0/munge.runs").exists, "munge was not started")

@@ -87,6 +87,18 @@ TEST_CASE("what munge prints is a credential, or why there is none") {
     CHECK_FALSE(wrong_with_munge(no_munge_program).empty());
 }
 
+TEST_CASE("lines of others around munge's are passed over, and a credential is never shown as a reason") {
+    const std::string preloaded = "ERROR: ld.so: object 'x.so' from LD_PRELOAD cannot be preloaded: ignored.\n";
+    const auto around = cat(preloaded, "\nMUNGE:AwQFAAA:\n", preloaded);
+    CHECK(wrong_with_munge(around).empty());
+    CHECK(munge_credential(around) == "MUNGE:AwQFAAA:");
+    CHECK(munge_credential(preloaded).empty());
+    CHECK(wrong_with_munge(preloaded + "munge: Error: no socket\n") == "munge: Error: no socket");
+    CHECK(munged_key(cat(preloaded, "\n", preloaded, printed(terms())), terms(), own_uid).value() == a_key);
+    CHECK_THAT(refused(cat("unmunge: Error: no\nMUNGE:AwQFAAA:\n")).context,
+               Catch::Contains("Error: no") && !Catch::Contains("MUNGE:"));
+}
+
 TEST_CASE("a nonce has 64 hexadecimal digits") {
     CHECK(is_munge_nonce(std::string(64, 'f')));
     for (const auto& wrong :
