@@ -55,9 +55,10 @@ enum class ExitCodeStyle { muster, torchrun };
 
 /// Where the key of a launch in a step of Slurm's comes from, on the node that serves the rendezvous.
 enum class LaunchKey {
-    given,  ///< The user's.
-    munge,  ///< Made for this launch: other nodes get it by munge alone.
-    home,   ///< ~/.muster/key, because munge did not work. Other nodes may have it in the same home directory.
+    given,       ///< The user's.
+    munge,       ///< Made for this launch: other nodes get it by munge alone.
+    home,        ///< ~/.muster/key, because munge did not work. Other nodes may have it in the same home directory.
+    home_alone,  ///< The same, and nobody can decode what munge makes here.
 };
 
 struct LaunchConfig {

@@ -83,31 +83,59 @@ std::optional<NotLaunched> make_other_key(LaunchConfig& config, const Environmen
     const auto made = make_key(config, environment);
     if (!made) return NotLaunched{exit_codes::configuration, made.error().context};
     for (const auto& line : *made) log(LogLevel::warning, line);
-    config.launch_key = LaunchKey::home;
     return std::nullopt;
+}
+
+std::string unmunge(std::string_view credential, const IsStopping& is_stopping) {
+    return program_output({"sh", "-c", decode, std::string(unmunge_keys)}, munge_limit, is_stopping, credential)
+        .value_or(std::string());
+}
+
+/// Whether munge on this node can give other nodes of the step a key.
+struct Probe {
+    std::string wrong;  ///< Empty: it can.
+    LaunchKey otherwise = LaunchKey::home;
+    bool has_program = true;
+};
+
+/// munge takes any user number to restrict to. Whether this process has it for munged too, only unmunge tells: not so
+/// in a container whose user numbers are mapped.
+Probe probe_munge(MungeKeyTerms terms, const std::string& key, const IsStopping& is_stopping) {
+    terms.nonce = hexadecimal(rendezvous::random_nonce());
+    auto text = munge_key_text(terms, key);
+    const auto printed = program_output(munge_words(), munge_limit, is_stopping, text).value_or(std::string());
+    wipe(text);
+    if (auto wrong = wrong_with_munge(printed); !wrong.empty())
+        return {.wrong = std::move(wrong), .has_program = printed != no_munge_program};
+    auto decoded = unmunge(munge_credential(printed), is_stopping);
+    auto found = munged_key(decoded, terms, ::geteuid());
+    wipe(decoded);
+    if (!found) return {.wrong = found.error().context, .otherwise = LaunchKey::home_alone};
+    wipe(*found);
+    return {};
 }
 
 std::optional<NotLaunched> make_launch_key(LaunchConfig& config, const Environment& environment,
                                            const IsStopping& is_stopping) {
-    std::string printed;
-    std::string wrong;
+    auto key = rendezvous::job_key_text(rendezvous::random_nonce());
+    Probe probe;
     for (int i = 0; i < munge_tries; ++i) {
         if (i > 0) std::this_thread::sleep_for(retry_interval);
-        printed = program_output(munge_words(), munge_limit, is_stopping, "muster").value_or(std::string());
-        wrong = wrong_with_munge(printed);
-        if (is_stopping() || wrong.empty() || printed == no_munge_program) break;
+        probe = probe_munge(terms_of(config, environment), key, is_stopping);
+        if (is_stopping() || probe.wrong.empty() || !probe.has_program) break;
     }
     if (is_stopping()) {
         use_key_of_nobody(config);
         return std::nullopt;
     }
-    if (wrong.empty()) {
-        use_key(config, rendezvous::job_key_text(rendezvous::random_nonce()));
+    if (probe.wrong.empty()) {
+        use_key(config, std::move(key));
         config.launch_key = LaunchKey::munge;
         return std::nullopt;
     }
-    if (printed != no_munge_program)
-        log(LogLevel::warning, "munge does not work on this node (", wrong,
+    config.launch_key = probe.otherwise;
+    if (probe.has_program)
+        log(LogLevel::warning, "munge does not work on this node (", probe.wrong,
             "), so the key of this job is ~/.muster/key, which its nodes have only with one home directory; start "
             "munged, or copy the key to the other nodes (muster key)");
     return make_other_key(config, environment);
@@ -161,8 +189,7 @@ Reply ask_all(const std::vector<Endpoint>& daemons, const std::string& nonce, co
 
 std::optional<NotLaunched> take_from(const Reply& reply, LaunchConfig& config, const MungeKeyTerms& terms,
                                      const IsStopping& is_stopping) {
-    auto printed = program_output({"sh", "-c", decode, std::string(unmunge_keys)}, munge_limit, is_stopping, reply.body)
-                       .value_or(std::string());
+    auto printed = unmunge(reply.body, is_stopping);
     auto key = munged_key(printed, terms, ::geteuid());
     wipe(printed);
     const auto wrong = key ? rendezvous::wrong_with_job_key(*key) : std::string();
@@ -243,6 +270,8 @@ std::unique_ptr<KeyGiver> KeyGiver::make(boost::asio::io_context& loop, const La
 
 void KeyGiver::ask(const std::string& source, std::string nonce, Answer answer) {
     if (!is_munge_nonce(nonce)) return answer(404, "a nonce has 64 hexadecimal digits\n");
+    if (source_ == LaunchKey::home_alone)
+        return answer(503, cat(home_key_text, " (unmunge cannot decode what munge makes there)\n"));
     if (waiting_.size() == waiting_max || !sources_.insert(source).second)
         return answer(503, "the first node is busy with questions for the key\n");
     waiting_.push_back({source, std::move(nonce), std::move(answer)});

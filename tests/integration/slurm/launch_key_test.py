@@ -174,6 +174,12 @@ class LaunchKey(unittest.TestCase):
         self.assertNotIn("munge does not work", said)
         self.assertEqual(self.keys(), [])
 
+    def test_a_first_node_whose_user_munged_does_not_know_uses_the_home_directory(self):
+        unmunge = "echo unmunge: Error: Unauthorized credential for client UID=100000 GID=100000 >&2; exit 1"
+        said = self.check_formed(*(self.start(node, home="n0", unmunge=unmunge) for node in (0, 1)))
+        self.assertRegex(said, r"munge does not work on this node \(.*Unauthorized credential")
+        self.assertEqual(self.keys(), ["n0/.muster/key"])
+
     def test_a_signal_while_munge_runs_makes_no_key(self):
         node = self.start(0, munge="exec sleep 30")
         self.wait_until((self.place / "n0/munge.runs").exists, "munge was not started")
