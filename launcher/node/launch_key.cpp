@@ -36,12 +36,14 @@ constexpr Duration answer_limit = 10s;      // the daemon's limit of a connectio
 constexpr Duration connect_limit = 2s;      // to one address, before the next one's turn
 constexpr Duration look_interval = 20ms;    // for a stop signal
 constexpr Duration retry_interval = 100ms;  // between questions
+constexpr Duration foreign_interval = 1s;   // the same, where each answer costs an unmunge
 constexpr Duration told_after = 10s;        // of waiting
 constexpr std::size_t answer_bytes_max = 16 * 1024;
 constexpr std::size_t under_way_max = 4;  // munge programs at one time
 constexpr std::size_t waiting_max = 4096;
 constexpr int munge_tries = 2;  // munged may be starting again
 
+constexpr std::string_view foreign_answer = "something else than this job's muster answers there";
 /// How the first node begins an answer without a credential.
 constexpr std::string_view lacks_munge_text = "the first node has no program munge";
 constexpr std::string_view home_key_text =
@@ -142,8 +144,9 @@ std::optional<NotLaunched> make_launch_key(LaunchConfig& config, const Environme
 }
 
 struct Reply {
-    unsigned status = 0;  ///< 0: nobody has answered.
+    unsigned status = 0;  ///< 0: there is no whole answer.
     std::string body;
+    std::string why{};  ///< Without a whole answer, if there is a part of one.
 };
 
 Reply read_reply(std::string_view text) {
@@ -151,7 +154,15 @@ Reply read_reply(std::string_view text) {
     const auto body = text.find("\r\n\r\n");
     if (!text.starts_with(version) || body == std::string_view::npos) return {};
     const auto status = whole_number(text.substr(version.size(), 3), 100, 599);
-    return {.status = static_cast<unsigned>(status.value_or(0)), .body = std::string(text.substr(body + 4))};
+    Reply reply{.status = static_cast<unsigned>(status.value_or(0)), .body = std::string(text.substr(body + 4))};
+    for (const auto line : split(text.substr(0, body), '\n')) {
+        constexpr std::string_view length = "Content-Length: ";
+        if (!line.starts_with(length)) continue;
+        const auto size = whole_number(trim(line.substr(length.size())), 0, answer_bytes_max);
+        if (size != static_cast<std::int64_t>(reply.body.size()))
+            return {.status = 0, .body = {}, .why = "its answer was cut short"};
+    }
+    return reply;
 }
 
 Reply ask_at(const SocketAddress& address, const std::string& nonce, const IsStopping& is_stopping) {
@@ -187,9 +198,22 @@ Reply ask_all(const std::vector<Endpoint>& daemons, const std::string& nonce, co
     return {};
 }
 
-std::optional<NotLaunched> take_from(const Reply& reply, LaunchConfig& config, const MungeKeyTerms& terms,
-                                     const IsStopping& is_stopping) {
-    auto printed = unmunge(reply.body, is_stopping);
+/// Nothing: config.key is set. Else why not; `exit_code` 0: ask again, because another program may have answered.
+struct Refusal {
+    int exit_code = 0;
+    std::string why;
+};
+
+std::optional<Refusal> take_from(const Reply& reply, LaunchConfig& config, const MungeKeyTerms& terms,
+                                 const IsStopping& is_stopping) {
+    const auto credential = munge_credential(reply.body);
+    if (credential.empty()) return Refusal{.why = std::string(foreign_answer)};
+    auto printed = unmunge(credential, is_stopping);
+    if (is_stopping()) {
+        wipe(printed);
+        use_key_of_nobody(config);
+        return std::nullopt;
+    }
     auto key = munged_key(printed, terms, ::geteuid());
     wipe(printed);
     const auto wrong = key ? rendezvous::wrong_with_job_key(*key) : std::string();
@@ -198,15 +222,18 @@ std::optional<NotLaunched> take_from(const Reply& reply, LaunchConfig& config, c
         return std::nullopt;
     }
     const bool may_wait = !key && (key.error().code == Errc::unreachable || key.error().code == Errc::timed_out);
-    return NotLaunched{may_wait ? exit_codes::retry : exit_codes::configuration,
-                       cat("the munge credential with this job's key, from ", describe(config.endpoint),
-                           ", cannot be used: ", key ? std::string("it holds no key") : key.error().context)};
+    const bool is_foreign = !key && key.error().code == Errc::refused;
+    return Refusal{is_foreign ? 0
+                   : may_wait ? exit_codes::retry
+                              : exit_codes::configuration,
+                   cat("the munge credential with this job's key, from ", describe(config.endpoint),
+                       ", cannot be used: ", key ? std::string("it holds no key") : key.error().context)};
 }
 
 std::string why_without_key(const Reply& reply) {
-    if (reply.status == 0) return {};
+    if (reply.status == 0) return reply.why;
     if (reply.status == 503) return printable_line(reply.body.substr(0, reply.body.find('\n')));
-    return cat("something else than this job's muster answers there (HTTP status ", reply.status, ")");
+    return cat(foreign_answer, " (HTTP status ", reply.status, ")");
 }
 
 /// Nothing: the question may be answered later. Else config.key is set, or the node is not launched.
@@ -234,9 +261,18 @@ std::optional<NotLaunched> take_launch_key(LaunchConfig& config, const Environme
     while (!is_stopping()) {
         terms.nonce = hexadecimal(rendezvous::random_nonce());
         const auto reply = ask_all(daemons, terms.nonce, is_stopping);
-        if (reply.status == 200) return take_from(reply, config, terms, is_stopping);
-        if (auto done = look_at_home(reply, config, environment)) return *std::move(done);
-        if (auto why = why_without_key(reply); !why.empty()) last = std::move(why);
+        auto pause = retry_interval;
+        if (reply.status == 200) {
+            auto refusal = take_from(reply, config, terms, is_stopping);
+            if (!refusal) return std::nullopt;
+            if (refusal->exit_code != 0) return NotLaunched{refusal->exit_code, std::move(refusal->why)};
+            last = std::move(refusal->why);
+            pause = foreign_interval;
+        } else if (auto done = look_at_home(reply, config, environment)) {
+            return *std::move(done);
+        } else if (auto why = why_without_key(reply); !why.empty()) {
+            last = std::move(why);
+        }
         const auto waited = Clock::now() - begun;
         const auto why = last.empty() ? std::string("it does not answer") : last;
         if (waited >= config.join_timeout)
@@ -246,7 +282,7 @@ std::optional<NotLaunched> take_launch_key(LaunchConfig& config, const Environme
         if (waited >= told_after && !std::exchange(is_told, true))
             print_notice(cat("muster: waiting for the key of this job from its first node, ", describe(config.endpoint),
                              ": ", why, "\n"));
-        std::this_thread::sleep_for(retry_interval);
+        std::this_thread::sleep_for(pause);
     }
     use_key_of_nobody(config);
     return std::nullopt;

@@ -93,9 +93,14 @@ std::optional<Error> wrong_status(std::string_view printed) {
     return std::nullopt;
 }
 
+/// Somebody else answers: the first node may still come.
+Error foreign(std::string why) {
+    return {Errc::refused, std::move(why)};
+}
+
 Error other(std::string_view what, std::string_view theirs, std::string_view ours) {
-    return denied(cat("it is for ", what, ' ', printable_line(theirs), ", and this node is of ", what, ' ', ours,
-                      ": another job of yours serves that port; start the step again"));
+    return foreign(cat("it is for ", what, ' ', printable_line(theirs), ", and this node is of ", what, ' ', ours,
+                       ": another job of yours serves that port; start the step again"));
 }
 
 }  // namespace
@@ -121,22 +126,22 @@ Result<std::string> munged_key(std::string_view printed, const MungeKeyTerms& te
     if (auto wrong = wrong_status(printed)) return *std::move(wrong);
     const auto maker = number_of(printed, "UID");
     if (maker != uid)
-        return denied(cat("it was made by the user ", maker ? cat(*maker) : std::string("of no number"),
-                          ", and this muster runs as ", uid,
-                          ": another user's program serves the port of the rendezvous; start the step again"));
-    if (number_of(printed, "UID_RESTRICTION") != uid) return denied("it is not for this user alone");
+        return foreign(cat("it was made by the user ", maker ? cat(*maker) : std::string("of no number"),
+                           ", and this muster runs as ", uid,
+                           ": another user's program serves the port of the rendezvous; start the step again"));
+    if (number_of(printed, "UID_RESTRICTION") != uid) return foreign("it is not for this user alone");
     const auto begin = printed.find("\n\n");
     auto text = begin == std::string_view::npos ? std::string_view() : printed.substr(begin + 2);
     std::array<std::string_view, line_names.size()> values;
     for (std::size_t i = 0; i < line_names.size(); ++i) {
         const auto line = take_line(text);
-        if (!line.starts_with(cat(line_names[i], ' '))) return denied("it holds no key of muster's");
+        if (!line.starts_with(cat(line_names[i], ' '))) return foreign("it holds no key of muster's");
         values[i] = line.substr(line_names[i].size() + 1);
     }
     if (values[0] != text_version) return denied("another version of muster made it; use one version on all nodes");
     if (values[1] != terms.step) return other("Slurm's step", values[1], terms.step);
     if (values[2] != terms.job) return other("the job", values[2], terms.job);
-    if (values[3] != terms.nonce) return denied("it answers another question: somebody sends old ones; start again");
+    if (values[3] != terms.nonce) return foreign("it answers another question: somebody sends old ones; start again");
     return std::string(values[4]);
 }
 

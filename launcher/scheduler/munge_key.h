@@ -31,7 +31,8 @@ inline constexpr std::string_view unmunge_keys = "STATUS,UID,UID_RESTRICTION";
 
 /// The key in what `unmunge --numeric` with unmunge_keys has printed, maybe behind lines of others, if the user `uid`
 /// made it for that user alone, and for these terms. Errors are sentences: unreachable and timed_out where waiting
-/// helps (munged is not running, the clocks differ), not_found without the program, permission_denied otherwise.
+/// helps (munged is not running, the clocks differ), not_found without the program, refused where another
+/// program than the first node's muster of this step made it, permission_denied otherwise.
 Result<std::string> munged_key(std::string_view printed, const MungeKeyTerms& terms, std::uint32_t uid);
 
 /// The credential in what munge has printed, without its line end; empty: there is none. Other lines may stand around

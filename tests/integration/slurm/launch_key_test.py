@@ -1,5 +1,6 @@
 """How the nodes of a step agree on a key where munge misbehaves: two launchers on this host with the variables of a step
 of Slurm's, and stand-ins for munge and unmunge that do what a test asks for. munge_test.py has the real ones."""
+import base64
 import contextlib
 import http.server
 import os
@@ -112,6 +113,7 @@ class LaunchKey(unittest.TestCase):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
+        return server
 
     def keys(self):
         return [str(path.relative_to(self.place)) for path in sorted(self.place.rglob(".muster/key"))]
@@ -179,6 +181,38 @@ class LaunchKey(unittest.TestCase):
         said = self.check_formed(*(self.start(node, home="n0", unmunge=unmunge) for node in (0, 1)))
         self.assertRegex(said, r"munge does not work on this node \(.*Unauthorized credential")
         self.assertEqual(self.keys(), ["n0/.muster/key"])
+
+    def test_a_foreign_answer_before_the_first_nodes_is_asked_again(self):
+        answers = []
+
+        def answer(handler):
+            body = (b"hello", b"MUNGE:" + base64.b64encode(b"muster-key 1\nstep 1.0\njob mine\n") + b":\n", b"MUNGE:cut short")
+            body = body[len(answers) % 3]
+            answers.append(body)
+            handler.send_response(200)
+            handler.send_header("Content-Length", str(len(body) + (10 if b"cut" in body else 0)))
+            handler.send_header("Connection", "close")
+            handler.end_headers()
+            handler.wfile.write(body)
+            handler.close_connection = True
+        server = self.in_its_place(answer)
+        other = self.start(1)
+        self.wait_until(lambda: len(answers) >= 4, "it did not ask again")
+        server.shutdown()
+        server.server_close()
+        self.check_formed(self.start(0), other)
+
+    def test_a_foreign_answer_is_told_at_the_time_limit(self):
+        body = b"MUNGE:" + base64.b64encode(b"muster-key 1\nstep 1.0\njob mine\nnonce 0\nkey 0\n") + b":\n"
+
+        def answer(handler):
+            handler.send_response(200)
+            handler.send_header("Content-Length", str(len(body)))
+            handler.end_headers()
+            handler.wfile.write(body)
+            handler.close_connection = True
+        self.in_its_place(answer)
+        self.check_ends(self.start(1, conf=",join_timeout=3"), 75, "for Slurm's step 1.0, and this node is of Slurm's step 4711.0")
 
     def test_a_signal_while_munge_runs_makes_no_key(self):
         node = self.start(0, munge="exec sleep 30")
