@@ -43,6 +43,7 @@ constexpr std::size_t under_way_max = 4;  // munge programs at one time
 constexpr std::size_t waiting_max = 4096;
 constexpr int munge_tries = 2;  // munged may be starting again
 
+constexpr std::string_view cut_short = "its answer was cut short";
 constexpr std::string_view foreign_answer = "something else than this job's muster answers there";
 /// How the first node begins an answer without a credential.
 constexpr std::string_view lacks_munge_text = "the first node has no program munge";
@@ -152,7 +153,9 @@ struct Reply {
 Reply read_reply(std::string_view text) {
     constexpr std::string_view version = "HTTP/1.1 ";
     const auto body = text.find("\r\n\r\n");
-    if (!text.starts_with(version) || body == std::string_view::npos) return {};
+    if (text.empty()) return {};
+    if (!text.starts_with(version)) return {.status = 0, .body = {}, .why = std::string(foreign_answer)};
+    if (body == std::string_view::npos) return {.status = 0, .body = {}, .why = std::string(cut_short)};
     const auto status = whole_number(text.substr(version.size(), 3), 100, 599);
     Reply reply{.status = static_cast<unsigned>(status.value_or(0)), .body = std::string(text.substr(body + 4))};
     for (const auto line : split(text.substr(0, body), '\n')) {
@@ -160,7 +163,7 @@ Reply read_reply(std::string_view text) {
         if (!line.starts_with(length)) continue;
         const auto size = whole_number(trim(line.substr(length.size())), 0, answer_bytes_max);
         if (size != static_cast<std::int64_t>(reply.body.size()))
-            return {.status = 0, .body = {}, .why = "its answer was cut short"};
+            return {.status = 0, .body = {}, .why = std::string(cut_short)};
     }
     return reply;
 }
@@ -188,14 +191,17 @@ Reply ask_at(const SocketAddress& address, const std::string& nonce, const IsSto
     return read_reply(text);
 }
 
-/// The first answer of one of these.
+/// The first whole answer of one of these.
 Reply ask_all(const std::vector<Endpoint>& daemons, const std::string& nonce, const IsStopping& is_stopping) {
+    Reply part;
     for (const auto& daemon : daemons) {
         const auto address = SocketAddress::from_numeric(daemon.host, daemon.port);
         if (!address) continue;
-        if (auto reply = ask_at(*address, nonce, is_stopping); reply.status != 0) return reply;
+        auto reply = ask_at(*address, nonce, is_stopping);
+        if (reply.status != 0) return reply;
+        if (!reply.why.empty()) part = std::move(reply);
     }
-    return {};
+    return part;
 }
 
 /// Nothing: config.key is set. Else why not; `exit_code` 0: ask again, because another program may have answered.

@@ -214,6 +214,24 @@ class LaunchKey(unittest.TestCase):
         self.in_its_place(answer)
         self.check_ends(self.start(1, conf=",join_timeout=3"), 75, "for Slurm's step 1.0, and this node is of Slurm's step 4711.0")
 
+    def test_a_service_that_does_not_speak_http_is_told(self):
+        def answer(handler):
+            handler.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+            handler.close_connection = True
+        self.in_its_place(answer)
+        self.check_ends(self.start(1, conf=",join_timeout=3"), 75, "something else than this job's muster answers there")
+
+    def test_a_signal_while_unmunge_runs_is_obeyed_at_once(self):
+        first = self.start(0)
+        other = self.start(1, unmunge="exec sleep 30")
+        self.wait_until((self.place / "n1/unmunge.runs").exists, "unmunge was not started")
+        other.send_signal(signal.SIGTERM)
+        _, said = other.communicate(timeout=4)  # unmunge itself is given 5 s
+        self.assertNotIn("unmunge", said)
+        self.assertEqual(self.keys(), [])
+        first.send_signal(signal.SIGTERM)
+        first.communicate(timeout=40)
+
     def test_a_signal_while_munge_runs_makes_no_key(self):
         node = self.start(0, munge="exec sleep 30")
         self.wait_until((self.place / "n0/munge.runs").exists, "munge was not started")
