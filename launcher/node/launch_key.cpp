@@ -14,7 +14,6 @@
 #include "launcher/node/embedded_daemon.h"
 #include "launcher/node/job_access.h"
 #include "launcher/report/exit_code.h"
-#include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/socket_address.h"
@@ -31,44 +30,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using rendezvous::BlockingSocket;
 
-constexpr Duration munge_limit = 5s;        // munged answers within milliseconds
-constexpr Duration answer_limit = 10s;      // the daemon's limit of a connection that waits
 constexpr Duration connect_limit = 2s;      // to one address, before the next one's turn
 constexpr Duration look_interval = 20ms;    // for a stop signal
 constexpr Duration retry_interval = 100ms;  // between questions
 constexpr Duration foreign_interval = 1s;   // the same, where each answer costs an unmunge
 constexpr Duration told_after = 10s;        // of waiting
 constexpr std::size_t answer_bytes_max = 16 * 1024;
-constexpr std::size_t under_way_max = 4;  // munge programs at one time
-constexpr std::size_t waiting_max = 4096;
-constexpr int munge_tries = 2;  // munged may be starting again
+constexpr std::size_t line_bytes_max = 400;  // of an answer that is shown
+constexpr int munge_tries = 2;               // munged may be starting again
 
 constexpr std::string_view cut_short = "its answer was cut short";
 constexpr std::string_view foreign_answer = "something else than this job's muster answers there";
-/// How the first node begins an answer without a credential.
-constexpr std::string_view lacks_munge_text = "the first node has no program munge";
-constexpr std::string_view home_key_text =
-    "munge does not work on the first node, so its key is ~/.muster/key, which this node does not have";
-constexpr std::string_view munge_fails_text = "munge does not work on the first node";
-
-/// The program itself reads the text from stdin: nothing secret is in arguments.
-constexpr const char* encode =
-    "command -v munge >/dev/null || { echo none; exit; }; exec munge --restrict-uid=\"$0\" 2>&1";
-constexpr const char* decode =
-    "command -v unmunge >/dev/null || { echo none; exit; }; exec unmunge --numeric --keys=\"$0\" 2>&1";
-
-std::vector<std::string> munge_words() {
-    return {"sh", "-c", encode, cat(::geteuid())};
-}
 
 void wipe(std::string& text) {
     ::explicit_bzero(text.data(), text.size());
     text.clear();
-}
-
-MungeKeyTerms terms_of(const LaunchConfig& config, const Environment& environment) {
-    const auto task = slurm_task(environment);
-    return {.step = task ? task->job : std::string(), .job = config.job, .nonce = {}};
 }
 
 void use_key(LaunchConfig& config, std::string text) {
@@ -90,8 +66,7 @@ std::optional<NotLaunched> make_other_key(LaunchConfig& config, const Environmen
 }
 
 std::string unmunge(std::string_view credential, const IsStopping& is_stopping) {
-    return program_output({"sh", "-c", decode, std::string(unmunge_keys)}, munge_limit, is_stopping, credential)
-        .value_or(std::string());
+    return program_output(unmunge_words(), munge_limit, is_stopping, credential).value_or(std::string());
 }
 
 /// Whether munge on this node can give other nodes of the step a key.
@@ -106,7 +81,8 @@ struct Probe {
 Probe probe_munge(MungeKeyTerms terms, const std::string& key, const IsStopping& is_stopping) {
     terms.nonce = hexadecimal(rendezvous::random_nonce());
     auto text = munge_key_text(terms, key);
-    const auto printed = program_output(munge_words(), munge_limit, is_stopping, text).value_or(std::string());
+    const auto printed =
+        program_output(munge_words(::geteuid()), munge_limit, is_stopping, text).value_or(std::string());
     wipe(text);
     if (auto wrong = wrong_with_munge(printed); !wrong.empty())
         return {.wrong = std::move(wrong), .has_program = printed != no_munge_program};
@@ -124,7 +100,7 @@ std::optional<NotLaunched> make_launch_key(LaunchConfig& config, const Environme
     Probe probe;
     for (int i = 0; i < munge_tries; ++i) {
         if (i > 0) std::this_thread::sleep_for(retry_interval);
-        probe = probe_munge(terms_of(config, environment), key, is_stopping);
+        probe = probe_munge(munge_key_terms(config.job, environment), key, is_stopping);
         if (is_stopping() || probe.wrong.empty() || !probe.has_program) break;
     }
     if (is_stopping()) {
@@ -169,7 +145,7 @@ Reply read_reply(std::string_view text) {
 }
 
 Reply ask_at(const SocketAddress& address, const std::string& nonce, const IsStopping& is_stopping) {
-    const auto until = Clock::now() + answer_limit;
+    const auto until = Clock::now() + munge_answer_limit;
     const auto next_look = [] { return Clock::now() + look_interval; };
     auto socket = BlockingSocket::begin_to_connect(address);
     if (!socket) return {};
@@ -238,7 +214,8 @@ std::optional<Refusal> take_from(const Reply& reply, LaunchConfig& config, const
 
 std::string why_without_key(const Reply& reply) {
     if (reply.status == 0) return reply.why;
-    if (reply.status == 503) return printable_line(reply.body.substr(0, reply.body.find('\n')));
+    const auto line = reply.body.substr(0, std::min(reply.body.find('\n'), line_bytes_max));
+    if (reply.status == 503 && munge_credential(line).empty()) return printable_line(line);
     return cat(foreign_answer, " (HTTP status ", reply.status, ")");
 }
 
@@ -260,7 +237,7 @@ std::optional<std::optional<NotLaunched>> look_at_home(const Reply& reply, Launc
 
 std::optional<NotLaunched> take_launch_key(LaunchConfig& config, const Environment& environment,
                                            const std::vector<Endpoint>& daemons, const IsStopping& is_stopping) {
-    auto terms = terms_of(config, environment);
+    auto terms = munge_key_terms(config.job, environment);
     const auto begun = Clock::now();
     bool is_told = false;
     std::string last;
@@ -301,49 +278,6 @@ std::optional<NotLaunched> agree_on_key(LaunchConfig& config, const Environment&
     if (!std::exchange(config.awaits_key, false)) return std::nullopt;
     return *config.is_host ? make_launch_key(config, environment, is_stopping)
                            : take_launch_key(config, environment, daemons, is_stopping);
-}
-
-std::unique_ptr<KeyGiver> KeyGiver::make(boost::asio::io_context& loop, const LaunchConfig& config,
-                                         const Environment& environment) {
-    if (!meets_in_slurm_step(config, environment) || !*config.is_host || config.key.empty()) return nullptr;
-    return std::unique_ptr<KeyGiver>(
-        new KeyGiver(loop, terms_of(config, environment), rendezvous::job_key_text(config.key), config.launch_key));
-}
-
-void KeyGiver::ask(const std::string& source, std::string nonce, Answer answer) {
-    if (!is_munge_nonce(nonce)) return answer(404, "a nonce has 64 hexadecimal digits\n");
-    if (source_ == LaunchKey::home_alone)
-        return answer(503, cat(home_key_text, " (unmunge cannot decode what munge makes there)\n"));
-    if (waiting_.size() == waiting_max || !sources_.insert(source).second)
-        return answer(503, "the first node is busy with questions for the key\n");
-    waiting_.push_back({source, std::move(nonce), std::move(answer)});
-    begin_next();
-}
-
-void KeyGiver::begin_next() {
-    if (waiting_.empty() || under_way_ == under_way_max) return;
-    auto question = std::move(waiting_.front());
-    waiting_.pop_front();
-    ++under_way_;
-    terms_.nonce = question.nonce;
-    auto text = munge_key_text(terms_, key_);
-    runs_.start(
-        munge_words(), munge_limit,
-        [this, question = std::move(question)](const std::string& printed) {
-            --under_way_;
-            sources_.erase(question.source);
-            this->answer(question, printed);
-            begin_next();
-        },
-        text);
-    wipe(text);
-}
-
-void KeyGiver::answer(const Question& question, const std::string& printed) {
-    const auto wrong = wrong_with_munge(printed);
-    if (wrong.empty()) return question.answer(200, cat(munge_credential(printed), '\n'));
-    if (printed == no_munge_program) return question.answer(404, cat(lacks_munge_text, '\n'));
-    question.answer(503, cat(source_ == LaunchKey::home ? home_key_text : munge_fails_text, " (", wrong, ")\n"));
 }
 
 }  // namespace muster::launcher

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "launcher/config/option_values.h"
+#include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
@@ -108,6 +109,22 @@ Error other(std::string_view what, std::string_view theirs, std::string_view our
 bool is_munge_nonce(std::string_view text) {
     return text.size() == nonce_digits &&
            std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+}
+
+MungeKeyTerms munge_key_terms(const std::string& job, const Environment& environment) {
+    const auto task = slurm_task(environment);
+    return {.step = task ? task->job : std::string(), .job = job, .nonce = {}};
+}
+
+std::vector<std::string> munge_words(std::uint32_t uid) {
+    return {"sh", "-c", "command -v munge >/dev/null || { echo none; exit; }; exec munge --restrict-uid=\"$0\" 2>&1",
+            cat(uid)};
+}
+
+std::vector<std::string> unmunge_words() {
+    return {"sh", "-c",
+            "command -v unmunge >/dev/null || { echo none; exit; }; "
+            "exec unmunge --numeric --keys=STATUS,UID,UID_RESTRICTION 2>&1"};
 }
 
 std::string munge_key_text(const MungeKeyTerms& terms, std::string_view key) {
