@@ -160,7 +160,11 @@ void AgentChannel::Body::accept() {
 }
 
 void AgentChannel::Body::receive(FileDescriptor socket) {
-    if (newcomers_.size() == newcomers_max) dismiss(newcomers_.front());
+    if (newcomers_.size() == newcomers_max) {
+        // Its first message may lie there unread.
+        answer(newcomers_.front());
+        dismiss(newcomers_.front());
+    }
     auto newcomer = std::make_shared<Newcomer>(loop_, std::move(socket));
     newcomers_.push_back(newcomer);
     newcomer->timer.expires_after(newcomer_limit);

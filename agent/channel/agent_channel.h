@@ -59,8 +59,9 @@ class AgentChannel {
     /// Given from now on to each connection that asks with token(), also to one beside the worker's: a worker's child
     /// may be the program that needs it. 32 bytes.
     void set_ranks_key(std::string key);
-    /// For MUSTER_AGENT_TOKEN: other processes of the user see address() in /proc/net/unix, and not this. Who does not
-    /// say it first is not heard, and gets nothing.
+    /// For MUSTER_AGENT_TOKEN. A connection that does not begin with it is not heard, and gets nothing. It keeps away
+    /// processes of the same user number in other containers, which see address() in /proc/net/unix, and connections
+    /// by accident. A process that may read the worker's environment has it.
     [[nodiscard]] const std::string& token() const;
 
     /// For MUSTER_AGENT_SOCKET: "@" stands for the zero byte of an abstract address.

@@ -11,13 +11,12 @@
 //                         set
 //   MUSTER_AGENT_SOCKET   the agent-worker channel (rendezvous/wire/local), where there is one
 //   MUSTER_AGENT_TOKEN    what a worker shows on the channel before it is heard, where there is one. A worker's
-//   children
-//                         get it too: one of them may be the program that uses the channel
+//                         children get it too: one of them may be the program that uses the channel
 //   MUSTER_STORE_ADDR     the address of the round's store, where MASTER_ADDR is this node's relay; else not set
 //   MUSTER_STARTED_AGAIN  how often this worker was started again in this round (--on-worker-failure=keep); else not
-//   set MUSTER_RANKS_SECURITY "auth" or "encrypt" (--wire-security), where the job has a key: the channel gives the
-//   workers
-//                         theirs, and they meet nobody without it; else not set
+//                         set
+//   MUSTER_RANKS_SECURITY "auth" or "encrypt" (--wire-security), where the job has a key: the channel gives the
+//                         workers theirs, and they meet nobody without it; else not set
 #pragma once
 
 #include <cstddef>

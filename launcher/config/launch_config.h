@@ -53,6 +53,14 @@ enum class EntryKind {
 
 enum class ExitCodeStyle { muster, torchrun };
 
+/// Where the key of a launch in a step of Slurm's comes from, on the node that serves the rendezvous.
+enum class LaunchKey {
+    given,       ///< The user's.
+    munge,       ///< Made for this launch: other nodes get it by munge alone.
+    home,        ///< ~/.muster/key, because munge did not work. Other nodes may have it in the same home directory.
+    home_alone,  ///< The same, and nobody can decode what munge makes here.
+};
+
 struct LaunchConfig {
     // -- who takes part --
     std::uint32_t nodes_min = 1;
@@ -101,8 +109,8 @@ struct LaunchConfig {
     /// The keys that this node's own daemon accepts for a job. Empty without a secret.
     std::function<std::vector<std::string>(std::string_view job)> keys;
 
-    bool awaits_key = false;       ///< `key` is known later, from munge (node/launch_key.h).
-    bool key_is_by_munge = false;  ///< This node made `key` for its launch, and other nodes get it by munge alone.
+    bool awaits_key = false;  ///< `key` is known later, from munge (node/launch_key.h).
+    LaunchKey launch_key = LaunchKey::given;
 
     // -- what runs --
     EntryKind entry = EntryKind::by_content;

@@ -61,6 +61,17 @@ Result<std::vector<std::string>> make_key(LaunchConfig& config, const Environmen
     return news;
 }
 
+Result<bool> use_own_key(LaunchConfig& config, const Environment& environment) {
+    const auto value = value_of(environment);
+    auto found = rendezvous::find_own_key(value);
+    if (!found) return found.error();
+    if (found->text.empty()) return false;
+    auto secrets = rendezvous::accepted_with(*std::move(found), value);
+    if (!secrets) return secrets.error();
+    use_secrets(config, *std::move(secrets));
+    return true;
+}
+
 /// --insecure leaves ~/.muster/key aside, which is made without being asked for.
 Result<std::vector<std::string>> take_key(LaunchConfig& config, const Environment& environment) {
     std::vector<std::string> news;

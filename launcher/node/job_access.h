@@ -26,6 +26,9 @@ Result<std::vector<std::string>> take_key(LaunchConfig& config, const Environmen
 /// The part of take_key that makes ~/.muster/key if it does not exist, and uses it. Returns and errors as take_key's.
 Result<std::vector<std::string>> make_key(LaunchConfig& config, const Environment& environment);
 
+/// Uses ~/.muster/key if it exists, and makes none. False: it does not exist. Errors: it cannot be used.
+Result<bool> use_own_key(LaunchConfig& config, const Environment& environment);
+
 /// Sets config.key and config.keys from these, at least one; the first is the one in use.
 void use_secrets(LaunchConfig& config, std::vector<rendezvous::Secret> secrets);
 

@@ -24,6 +24,7 @@
 #include "launcher/node/embedded_daemon.h"
 #include "launcher/node/etcd_rendezvous.h"
 #include "launcher/node/job_access.h"
+#include "launcher/node/key_giver.h"
 #include "launcher/node/launch_key.h"
 #include "launcher/node/round_stores.h"
 #include "launcher/node/signal_reason.h"

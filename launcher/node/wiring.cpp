@@ -1,5 +1,6 @@
 #include "launcher/node/wiring.h"
 
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -160,6 +161,12 @@ Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config, 
     return config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);
 }
 
+Result<agent::GuardianHandle> start_guardian(const LaunchConfig& config) {
+    // The guardian holds the key too, in the agent's death notice. As read_private_file does.
+    if (config.awaits_key) ::prctl(PR_SET_DUMPABLE, 0);
+    return agent::fork_guardian(guardian_config(config));
+}
+
 int launch(Launch launch, Environment environment) {
     auto unit = ServiceUnit::take(environment, ::getpid(), ::getppid());
     auto& config = launch.config;
@@ -190,7 +197,7 @@ int launch(Launch launch, Environment environment) {
     if (!checked) return refuse(exit_codes::configuration, checked.error().context, style);
 
     // Before any other fork, thread or open file (guardian.h).
-    auto guardian = agent::fork_guardian(guardian_config(config));
+    auto guardian = start_guardian(config);
     if (!guardian) return refuse(exit_codes::internal, guardian.error().context, style);
     write_log_on_thread();
     // A write of the launcher to a closed terminal must not end the job. Workers start with default signal actions.

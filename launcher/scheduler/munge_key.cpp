@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "launcher/config/option_values.h"
+#include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
@@ -51,11 +52,21 @@ Error denied(std::string why) {
     return {Errc::permission_denied, std::move(why)};
 }
 
-/// The last line, which has the reason: "munge: Error: Failed to access ...".
+/// The last line, which has the reason: "munge: Error: Failed to access ...". Never a credential.
 std::string reason(std::string_view printed) {
-    while (printed.ends_with('\n')) printed.remove_suffix(1);
-    const auto begin = printed.rfind('\n');
-    return printable_line(begin == std::string_view::npos ? printed : printed.substr(begin + 1));
+    std::string_view last;
+    while (!printed.empty()) {
+        const auto line = take_line(printed);
+        if (!line.empty() && !line.starts_with(credential_begin)) last = line;
+    }
+    return printable_line(last);
+}
+
+/// From the line on that begins like this; all of it if none does.
+std::string_view from_line(std::string_view printed, std::string_view begin) {
+    for (auto rest = printed; !rest.empty(); take_line(rest))
+        if (rest.starts_with(begin)) return rest;
+    return printed;
 }
 
 bool lacks_daemon(std::string_view printed) {
@@ -83,9 +94,14 @@ std::optional<Error> wrong_status(std::string_view printed) {
     return std::nullopt;
 }
 
+/// Somebody else answers: the first node may still come.
+Error foreign(std::string why) {
+    return {Errc::refused, std::move(why)};
+}
+
 Error other(std::string_view what, std::string_view theirs, std::string_view ours) {
-    return denied(cat("it is for ", what, ' ', printable_line(theirs), ", and this node is of ", what, ' ', ours,
-                      ": another job of yours serves that port; start the step again"));
+    return foreign(cat("it is for ", what, ' ', printable_line(theirs), ", and this node is of ", what, ' ', ours,
+                       ": another job of yours serves that port; start the step again"));
 }
 
 }  // namespace
@@ -93,6 +109,22 @@ Error other(std::string_view what, std::string_view theirs, std::string_view our
 bool is_munge_nonce(std::string_view text) {
     return text.size() == nonce_digits &&
            std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+}
+
+MungeKeyTerms munge_key_terms(const std::string& job, const Environment& environment) {
+    const auto task = slurm_task(environment);
+    return {.step = task ? task->job : std::string(), .job = job, .nonce = {}};
+}
+
+std::vector<std::string> munge_words(std::uint32_t uid) {
+    return {"sh", "-c", "command -v munge >/dev/null || { echo none; exit; }; exec munge --restrict-uid=\"$0\" 2>&1",
+            cat(uid)};
+}
+
+std::vector<std::string> unmunge_words() {
+    return {"sh", "-c",
+            "command -v unmunge >/dev/null || { echo none; exit; }; "
+            "exec unmunge --numeric --keys=STATUS,UID,UID_RESTRICTION 2>&1"};
 }
 
 std::string munge_key_text(const MungeKeyTerms& terms, std::string_view key) {
@@ -107,30 +139,36 @@ std::string munge_key_text(const MungeKeyTerms& terms, std::string_view key) {
 }
 
 Result<std::string> munged_key(std::string_view printed, const MungeKeyTerms& terms, std::uint32_t uid) {
+    printed = from_line(printed, "STATUS:");
     if (auto wrong = wrong_status(printed)) return *std::move(wrong);
     const auto maker = number_of(printed, "UID");
     if (maker != uid)
-        return denied(cat("it was made by the user ", maker ? cat(*maker) : std::string("of no number"),
-                          ", and this muster runs as ", uid,
-                          ": another user's program serves the port of the rendezvous; start the step again"));
-    if (number_of(printed, "UID_RESTRICTION") != uid) return denied("it is not for this user alone");
+        return foreign(cat("it was made by the user ", maker ? cat(*maker) : std::string("of no number"),
+                           ", and this muster runs as ", uid,
+                           ": another user's program serves the port of the rendezvous; start the step again"));
+    if (number_of(printed, "UID_RESTRICTION") != uid) return foreign("it is not for this user alone");
     const auto begin = printed.find("\n\n");
     auto text = begin == std::string_view::npos ? std::string_view() : printed.substr(begin + 2);
     std::array<std::string_view, line_names.size()> values;
     for (std::size_t i = 0; i < line_names.size(); ++i) {
         const auto line = take_line(text);
-        if (!line.starts_with(cat(line_names[i], ' '))) return denied("it holds no key of muster's");
+        if (!line.starts_with(cat(line_names[i], ' '))) return foreign("it holds no key of muster's");
         values[i] = line.substr(line_names[i].size() + 1);
     }
     if (values[0] != text_version) return denied("another version of muster made it; use one version on all nodes");
     if (values[1] != terms.step) return other("Slurm's step", values[1], terms.step);
     if (values[2] != terms.job) return other("the job", values[2], terms.job);
-    if (values[3] != terms.nonce) return denied("it answers another question: somebody sends old ones; start again");
+    if (values[3] != terms.nonce) return foreign("it answers another question: somebody sends old ones; start again");
     return std::string(values[4]);
 }
 
+std::string_view munge_credential(std::string_view printed) {
+    auto rest = from_line(printed, credential_begin);
+    return rest.starts_with(credential_begin) ? take_line(rest) : std::string_view();
+}
+
 std::string wrong_with_munge(std::string_view printed) {
-    if (printed.starts_with(credential_begin)) return {};
+    if (!munge_credential(printed).empty()) return {};
     if (printed.empty()) return "munge printed nothing in time";
     return reason(printed);
 }

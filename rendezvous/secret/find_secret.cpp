@@ -133,6 +133,21 @@ Result<Secret> make_own_key(const ValueOf& value_of) {
     return made;
 }
 
+Result<Secret> find_own_key(const ValueOf& value_of) {
+    const auto path = own_key_path(value_of);
+    if (path.empty()) return Secret{};
+    if (!exists(path)) {
+        // NFS remembers for up to a minute that a name did not exist. A change of this host's in the directory ends
+        // that.
+        const auto folder = path.substr(0, path.rfind('/'));
+        const bool is_new_folder = ::mkdir(folder.c_str(), 0700) == 0;
+        if (const auto draft = write_draft(path, "looks for the key"); draft) ::unlink(draft->c_str());
+        if (is_new_folder) ::rmdir(folder.c_str());
+        if (is_new_folder || !exists(path)) return Secret{};
+    }
+    return from_file(path, path);
+}
+
 Result<OwnKeySet> set_own_key(const ValueOf& value_of, std::string text) {
     const auto path = own_key_path(value_of);
     if (path.empty()) return Error{Errc::invalid_argument, no_home};

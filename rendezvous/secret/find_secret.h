@@ -44,6 +44,10 @@ Result<std::vector<Secret>> accepted_with(Secret in_use, const ValueOf& value_of
 /// HOME; the system's.
 Result<Secret> make_own_key(const ValueOf& value_of);
 
+/// ~/.muster/key if it exists, also where another host has just made it on a network file system. Makes none. Its text
+/// is empty: it does not exist. Errors as find_secret.
+Result<Secret> find_own_key(const ValueOf& value_of);
+
 struct OwnKeySet {
     Secret secret;        ///< without the text
     std::string kept_as;  ///< the path of another key that stood there before; empty: none did

@@ -157,17 +157,17 @@ class Munge(unittest.TestCase):
     def test_a_false_first_node_is_not_believed(self):
         false_node = self.place / "false_node.py"
         false_node.write_text(FALSE_NODE)
-        for how, told in (("stranger", "it was made by the user 65534, and this muster runs as 0"),
-                          ("step", "it is for Slurm's step 1.0, and this node is of Slurm's step "),
-                          ("job", "it is for the job other, and this node is of the job "),
-                          ("nonce", "it answers another question"),
-                          ("replayed", "decoded on this node before"),
-                          ("restricted", "Unauthorized credential"),
-                          ("damaged", "munge refuses it")):
+        for how, code, told in (("stranger", 75, "it was made by the user 65534, and this muster runs as 0"),
+                                ("step", 75, "it is for Slurm's step 1.0, and this node is of Slurm's step "),
+                                ("job", 75, "it is for the job other, and this node is of the job "),
+                                ("nonce", 75, "it answers another question"),
+                                ("replayed", 78, "decoded on this node before"),
+                                ("restricted", 78, "Unauthorized credential"),
+                                ("damaged", 78, "munge refuses it")):
             with self.subTest(how):
                 before = f"[ $SLURM_NODEID = 1 ] || exec {sys.executable} {false_node} {how} 0"
-                done = self.step("--no-python", "sh", "-c", SAY, before=before)
-                self.assertRegex(done.stderr, r"n2: task 1: Exited with exit code 78")
+                done = self.step("--rdzv-conf=join_timeout=3", "--no-python", "sh", "-c", SAY, before=before)
+                self.assertRegex(done.stderr, f"n2: task 1: Exited with exit code {code}")
                 self.assertIn(told, done.stderr)
                 self.assertNotIn("rank", done.stdout)
         self.assertEqual(self.keys(), [])

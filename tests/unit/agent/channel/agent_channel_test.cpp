@@ -277,6 +277,19 @@ TEST_CASE(
     CHECK(kept[0].step == 5);
 }
 
+TEST_CASE("a connection that has just said its token is not dismissed unread for a newer one") {
+    ChannelRig rig;
+    Worker worker(rig.channel->address());
+    std::vector<std::unique_ptr<Worker>> silent;
+    const auto accept_all = [&] { rig.run_until([&] { return rig.loop.poll() == 0; }); };
+    for (int i = 0; i < 7; ++i) silent.push_back(std::make_unique<Worker>(rig.channel->address()));
+    accept_all();
+    // The agent hears of the newer connection first.
+    silent.push_back(std::make_unique<Worker>(rig.channel->address()));
+    worker.say(local::Hello{1, 42, "muster 0.1.0", rig.channel->token()});
+    CHECK(rig.run_until([&] { return rig.facts().connected; }));
+}
+
 TEST_CASE("of other ranks' snapshots the newest two of each are kept, and offered to the next round's worker") {
     ChannelRig rig;
     Worker worker(*rig.channel);

@@ -37,31 +37,38 @@ TEST_CASE("a key that this user's muster made for this step, job and question is
 }
 
 TEST_CASE("a key of another user, for everybody, or for something else is refused, and none of it is shown") {
-    const auto is_denied = [](const std::string& text, const std::string& why) {
+    const auto is_refused = [](Errc code, const std::string& text, const std::string& why) {
         const auto error = refused(text);
-        CHECK(error.code == Errc::permission_denied);
+        CHECK(error.code == code);
         CHECK_THAT(error.context, Catch::Contains(why));
     };
-    is_denied(printed(terms(), 0, 65534), "made by the user 65534, and this muster runs as 1000");
-    is_denied(printed(terms(), 0, own_uid, "(none)"), "not for this user alone");
-    is_denied(printed(terms(), 0, own_uid, "1001"), "not for this user alone");
+    // Another program's: the first node's may still come.
+    const auto is_foreign = [&](const std::string& text, const std::string& why) {
+        is_refused(Errc::refused, text, why);
+    };
+    const auto is_denied = [&](const std::string& text, const std::string& why) {
+        is_refused(Errc::permission_denied, text, why);
+    };
+    is_foreign(printed(terms(), 0, 65534), "made by the user 65534, and this muster runs as 1000");
+    is_foreign(printed(terms(), 0, own_uid, "(none)"), "not for this user alone");
+    is_foreign(printed(terms(), 0, own_uid, "1001"), "not for this user alone");
     auto other = terms();
     other.step = "4711.1";
-    is_denied(printed(other), "for Slurm's step 4711.1, and this node is of Slurm's step 4711.0-1");
+    is_foreign(printed(other), "for Slurm's step 4711.1, and this node is of Slurm's step 4711.0-1");
     other = terms();
     other.job = "another one";
-    is_denied(printed(other), "for the job another one, and this node is of the job a job of mine");
+    is_foreign(printed(other), "for the job another one, and this node is of the job a job of mine");
     other = terms();
     other.nonce.back() = 'b';
-    is_denied(printed(other), "answers another question");
+    is_foreign(printed(other), "answers another question");
     is_denied(printed(terms(), 17), "decoded on this node before");
     is_denied(printed(terms(), 5), "its error 5");
     is_denied("unmunge: Error: Unauthorized credential for client UID=1000 GID=1000\n", "Unauthorized credential");
-    is_denied("STATUS:          0\nUID:             1000\nUID_RESTRICTION: 1000\n\nhello\n", "no key of muster's");
-    is_denied("STATUS:          0\nUID:             1000\nUID_RESTRICTION: 1000\n", "no key of muster's");
-    is_denied("STATUS:          0\nUID_RESTRICTION: 1000\n\n", "the user of no number");
+    is_foreign("STATUS:          0\nUID:             1000\nUID_RESTRICTION: 1000\n\nhello\n", "no key of muster's");
+    is_foreign("STATUS:          0\nUID:             1000\nUID_RESTRICTION: 1000\n", "no key of muster's");
+    is_foreign("STATUS:          0\nUID_RESTRICTION: 1000\n\n", "the user of no number");
     // What stands in the text is no metadata.
-    is_denied("STATUS:          0\n\nUID:             1000\nUID_RESTRICTION: 1000\n\n", "the user of no number");
+    is_foreign("STATUS:          0\n\nUID:             1000\nUID_RESTRICTION: 1000\n\n", "the user of no number");
     auto newer = printed(terms());
     newer.replace(newer.find("muster-key 1"), 12, "muster-key 2");
     is_denied(newer, "another version of muster");
@@ -85,6 +92,18 @@ TEST_CASE("what munge prints is a credential, or why there is none") {
     CHECK(wrong_with_munge("warning\nmunge: Error: no socket\n") == "munge: Error: no socket");
     CHECK(wrong_with_munge("") == "munge printed nothing in time");
     CHECK_FALSE(wrong_with_munge(no_munge_program).empty());
+}
+
+TEST_CASE("lines of others around munge's are passed over, and a credential is never shown as a reason") {
+    const std::string preloaded = "ERROR: ld.so: object 'x.so' from LD_PRELOAD cannot be preloaded: ignored.\n";
+    const auto around = cat(preloaded, "\nMUNGE:AwQFAAA:\n", preloaded);
+    CHECK(wrong_with_munge(around).empty());
+    CHECK(munge_credential(around) == "MUNGE:AwQFAAA:");
+    CHECK(munge_credential(preloaded).empty());
+    CHECK(wrong_with_munge(preloaded + "munge: Error: no socket\n") == "munge: Error: no socket");
+    CHECK(munged_key(cat(preloaded, "\n", preloaded, printed(terms())), terms(), own_uid).value() == a_key);
+    CHECK_THAT(refused(cat("unmunge: Error: no\nMUNGE:AwQFAAA:\n")).context,
+               Catch::Contains("Error: no") && !Catch::Contains("MUNGE:"));
 }
 
 TEST_CASE("a nonce has 64 hexadecimal digits") {

@@ -1,0 +1,82 @@
+#include "launcher/node/key_giver.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher/node/job_access.h"
+#include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/job_key.h"
+
+namespace muster::launcher {
+
+namespace {
+
+constexpr Duration start_interval = 20ms;  // strangers may ask, too
+constexpr std::size_t under_way_max = 4;
+constexpr std::size_t waiting_max = 4096;
+constexpr std::string_view munge_fails_text = "munge does not work on the first node";
+
+}  // namespace
+
+std::unique_ptr<KeyGiver> KeyGiver::make(boost::asio::io_context& loop, const LaunchConfig& config,
+                                         const Environment& environment) {
+    if (!meets_in_slurm_step(config, environment) || !*config.is_host || config.key.empty()) return nullptr;
+    return std::unique_ptr<KeyGiver>(new KeyGiver(loop, munge_key_terms(config.job, environment),
+                                                  rendezvous::job_key_text(config.key), config.launch_key));
+}
+
+void KeyGiver::ask(const std::string& source, std::string nonce, Answer answer) {
+    if (!is_munge_nonce(nonce)) return answer(404, "a nonce has 64 hexadecimal digits\n");
+    if (source_ == LaunchKey::home_alone)
+        return answer(503, cat(home_key_text, " (unmunge cannot decode what munge makes there)\n"));
+    auto place = source_of(source);
+    if (waiting_.size() == waiting_max || !sources_.insert(place).second)
+        return answer(503, "the first node is busy with questions for the key\n");
+    waiting_.push_back({std::move(place), std::move(nonce), std::move(answer), std::chrono::steady_clock::now()});
+    begin_next();
+}
+
+void KeyGiver::begin_next() {
+    while (!waiting_.empty() && std::chrono::steady_clock::now() - waiting_.front().asked >= munge_answer_limit) {
+        sources_.erase(waiting_.front().source);
+        waiting_.front().answer(503, "the first node was busy with questions for the key\n");
+        waiting_.pop_front();
+    }
+    if (waiting_.empty() || under_way_ == under_way_max || pauses_) return;
+    auto question = std::move(waiting_.front());
+    waiting_.pop_front();
+    start(std::move(question));
+    pauses_ = true;
+    pause_.expires_after(start_interval);
+    pause_.async_wait([this](const boost::system::error_code& cancelled) {
+        if (cancelled) return;
+        pauses_ = false;
+        begin_next();
+    });
+}
+
+void KeyGiver::start(Question question) {
+    ++under_way_;
+    terms_.nonce = question.nonce;
+    auto text = munge_key_text(terms_, key_);
+    runs_.start(
+        munge_words(::geteuid()), munge_limit,
+        [this, question = std::move(question)](const std::string& printed) {
+            --under_way_;
+            sources_.erase(question.source);
+            this->answer(question, printed);
+            begin_next();
+        },
+        text);
+    ::explicit_bzero(text.data(), text.size());
+}
+
+void KeyGiver::answer(const Question& question, const std::string& printed) {
+    const auto wrong = wrong_with_munge(printed);
+    if (wrong.empty()) return question.answer(200, cat(munge_credential(printed), '\n'));
+    if (printed == no_munge_program) return question.answer(404, cat(lacks_munge_text, '\n'));
+    question.answer(503, cat(source_ == LaunchKey::home ? home_key_text : munge_fails_text, " (", wrong, ")\n"));
+}
+
+}  // namespace muster::launcher
