@@ -48,8 +48,8 @@ Result<bool> CommunicatorBody::receive_if_there(const Operation& operation, Dura
         if (lane.busy || !lane.queue.empty()) return false;
         lane.busy = true;
     }
-    const bool is_there = transport_->has_message(operation.peer);
-    const auto done = is_there ? execute(lane, operation, timeout, WaitMode::eager) : Result<void>();
+    const auto is_there = transport_->has_message(operation.peer);
+    const auto done = is_there && *is_there ? execute(lane, operation, timeout, WaitMode::eager) : Result<void>();
     {
         const std::lock_guard lock(lane.mutex);
         lane.no_longer_busy();

@@ -44,12 +44,14 @@ void MetGroups::leave_agent_to_context() {
     agent_.reset();
 }
 
-void MetGroups::reach_agent(const std::string& address) {
-    if (address.empty() || agent_is_contexts_) return;
+void MetGroups::reach_agent(const Environment& environment) {
+    if (environment.agent_socket.empty() || agent_is_contexts_) return;
     ProgressReporter::of_process().close_own_connection();
-    auto link = AgentLink::connect(address, watch_, [this](const local::Message& message, FileDescriptor /*beside*/) {
-        if (const auto* ended = std::get_if<local::RoundEnded>(&message)) end(cat("the round ended: ", ended->why));
-    });
+    auto link = AgentLink::connect(environment.agent_socket, environment.agent_token, watch_,
+                                   [this](const local::Message& message, FileDescriptor /*beside*/) {
+                                       if (const auto* ended = std::get_if<local::RoundEnded>(&message))
+                                           end(cat("the round ended: ", ended->why));
+                                   });
     // The channel is a help, not a need: another process of this worker may have it.
     if (!link) return;
     agent_ = std::move(*link);
@@ -72,7 +74,7 @@ Result<void> MetGroups::prepare(const MetGroupTerms& terms, const Environment& e
     if (!watch) return watch.error();
     flight_ = std::move(*flight);
     watch_ = std::move(*watch);
-    reach_agent(environment.agent_socket);
+    reach_agent(environment);
     return {};
 }
 

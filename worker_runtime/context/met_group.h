@@ -55,7 +55,7 @@ class MetGroups {
   private:
     MetGroups() = default;
     Result<void> prepare(const MetGroupTerms& terms, const Environment& environment);
-    void reach_agent(const std::string& address);
+    void reach_agent(const Environment& environment);
 
     const std::shared_ptr<RoundGroups> groups_ = std::make_shared<RoundGroups>();
     std::mutex mutex_;  ///< held while one of the members below is made or dropped

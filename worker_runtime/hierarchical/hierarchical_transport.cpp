@@ -106,7 +106,7 @@ class HierarchicalTransport final : public Transport {
         return groups_.fail_tcp_on_error(on_node_->transfer(inside, terms));
     }
 
-    bool has_message(int peer) override {
+    Result<bool> has_message(int peer) override {
         if (groups_.node == nullptr || groups_.layout.node_of(peer) != groups_.number)
             return over_tcp_->has_message(peer);
         return on_node_->has_message(peer - groups_.layout.first_of(groups_.number));

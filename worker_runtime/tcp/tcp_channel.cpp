@@ -71,9 +71,14 @@ Result<void> TcpChannel::move(const Operation& operation, const RunTerms& terms)
     return {};
 }
 
-bool TcpChannel::has_message() const {
-    pollfd polled{socket_.get(), POLLIN, 0};
-    return ::poll(&polled, 1, 0) > 0;
+Result<bool> TcpChannel::has_message() const {
+    if (!group_.is_whole())
+        return Error{Errc::invalid_argument,
+                     cat("receive from any rank: in a TCP group of more than ", whole_mesh_ranks_max,
+                         " ranks two ranks connect with their first message; name the rank to receive from")};
+    const auto& incoming = group_.peer(peer_).incoming;
+    pollfd polled{incoming.get(), POLLIN, 0};
+    return incoming.holds_bytes() || ::poll(&polled, 1, 0) > 0;
 }
 
 Result<bool> TcpChannel::send_some(Progress& progress) {

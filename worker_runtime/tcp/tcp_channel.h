@@ -25,8 +25,9 @@ class TcpChannel {
     /// A send to the peer or a receive from it.
     Result<void> move(const Operation& operation, const RunTerms& terms);
 
-    /// Has the sender begun another message, or gone?
-    [[nodiscard]] bool has_message() const;
+    /// Has the sender begun another message, or gone? An error in a large group: there it may wait for this rank's
+    /// call.
+    [[nodiscard]] Result<bool> has_message() const;
 
   private:
     struct Progress;

@@ -60,8 +60,8 @@ class Transport {
     virtual Result<void> transfer(const Operation& operation, const RunTerms& terms) = 0;
 
     /// Returns at once: true if a message of `peer` is there, or its connection has ended. Called like transfer() of a
-    /// receive from it.
-    [[nodiscard]] virtual bool has_message(int /*peer*/) { return false; }
+    /// receive from it. An error, which is not the group's: this group cannot tell.
+    [[nodiscard]] virtual Result<bool> has_message(int /*peer*/) { return false; }
 
     /// A collective, called like run(): allocates memory that run() reduces in place.
     virtual Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) = 0;

@@ -336,7 +336,8 @@ void ClientCore::note_timeout(Instant now) {
 /// A follower's messages do not count as contact: only the leader's do.
 void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
     out_.push_back(Disconnect{});
-    if (!ever_received_) uncounted_ = connection_count_;
+    // Only this one: a leader that has not answered an earlier one may have heard of it, and refuses its number.
+    if (!ever_received_) ++uncounted_;
     leave_not_acknowledged();
     const bool nobody = told.leader.empty() || told.leader == describe(endpoint());
     tried_ = cat(describe(endpoint()), " is not the leader",

@@ -22,6 +22,8 @@ class TcpRecords {
 
     ssize_t send(int socket, std::span<const iovec> parts);
     ssize_t receive(int socket, std::span<const iovec> parts);
+    /// Bytes that the socket no longer has, and that receive() has not given yet.
+    [[nodiscard]] bool holds_bytes() const { return arrived_.size() + opened_.size() > 0; }
 
   private:
     /// Idle connections hold no memory.
@@ -62,6 +64,8 @@ class TcpStream {
     ssize_t send(std::span<const iovec> parts) const;
     /// 0: the peer has closed. EBADMSG: the bytes are not those that the peer sent.
     ssize_t receive(std::span<const iovec> parts) const;
+    /// Whether something is to be received that no poll of the socket shows.
+    [[nodiscard]] bool holds_bytes() const { return records_ && records_->holds_bytes(); }
 
   private:
     FileDescriptor socket_;

@@ -85,7 +85,7 @@ std::string sample_value(std::string_view name) {
 /// What an option needs beside it: one that contradicts the defaults is refused.
 Environment company(std::string_view name) {
     if (name == "spares") return {{"PET_RDZV_BACKEND", "c10d"}, {"PET_RDZV_ENDPOINT", "h:1"}};
-    if (name == "keep-limit") return {{"PET_ON_WORKER_FAILURE", "keep"}};
+    if (name == "keep-limit") return {{"MUSTER_ON_WORKER_FAILURE", "keep"}};
     if (name == "node-failures" || name == "restart-early-failures") return {{"PET_MAX_RESTARTS", "2"}};
     return {};
 }

@@ -92,6 +92,21 @@ TEST_CASE("an agent that waits for the leader's first answer stays there when a 
     CHECK(talk.core->endpoint().host == "b");
 }
 
+TEST_CASE("a connection to the leader that had no answer counts, also when another daemon does not lead") {
+    Dialogue talk;
+    talk.knows_several();
+    talk.join();
+    talk.open();  // the leader hears of it, and is slow
+    REQUIRE(talk.hello.connection == 1);
+    talk.pass(1250ms);
+    talk.open();
+    REQUIRE(talk.core->endpoint().host == "b");
+    talk.daemon(native::NotLeader{"a:1"});
+    talk.pass(20ms);
+    talk.open();
+    CHECK(talk.hello.connection == 2);
+}
+
 TEST_CASE("an agent that was only sent elsewhere comes to the leader on its first connection") {
     Dialogue talk;
     talk.config.others = {{"b", 1}};
