@@ -148,15 +148,29 @@ class Wheel(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("the workers' Python is /usr/bin/python3, whose PyTorch would use gloo; install muster there too", done.stderr)
 
-    def test_mypy_accepts_a_trainer(self):
+    def mypy(self):
         python = next((one for one in (TORCH_PYTHON, sys.executable) if Path(one).is_file() and
                        call(one, "-c", "import mypy", check=False).returncode == 0), None)
         if python is None:
             self.missing("mypy is not there (scripts/setup --tests)")
-        check = [python, "-m", "mypy", "--cache-dir", self.folder / "mypy", "--python-executable", self.bin / "python"]
+        return python
+
+    def test_mypy_accepts_a_trainer_and_no_wrong_one(self):
+        check = [self.mypy(), "-m", "mypy", "--strict", "--cache-dir", self.folder / "mypy", "--python-executable", self.bin / "python"]
         call(*check, self.script(TRAINER))
-        done = call(*check, self.script(TRAINER.replace("Checkpointer(context)", "Checkpoint(context)")), check=False)
-        self.assertIn('Module has no attribute "Checkpoint"', done.stdout)
+        wrong = TRAINER.replace("Checkpointer(context)", "Checkpoint(context)").replace('version: str', 'version: int')
+        found = call(*check, self.script(wrong), check=False).stdout
+        self.assertIn('Module has no attribute "Checkpoint"', found)
+        self.assertIn('expression has type "str", variable has type "int"', found)
+
+    def test_the_types_are_those_of_the_modules(self):
+        python = self.mypy()
+        (self.folder / "mypy.ini").write_text("[mypy]\nignore_missing_imports = True\n[mypy-muster.*]\nignore_errors = True\n")
+        # Modules have no stubs of their own.
+        (self.folder / "modules").write_text(r"muster\.[a-z_]+\..*")
+        package = str(SOURCE / "worker_runtime/python")
+        call(python, "-m", "mypy.stubtest", "--mypy-config-file", self.folder / "mypy.ini", "--allowlist", self.folder / "modules",
+             "--ignore-unused-allowlist", "muster", PYTHONPATH=package, MYPYPATH=package, PYTHONDONTWRITEBYTECODE="1")
 
     def test_z_it_is_removed_without_a_trace(self):
         self.pip("uninstall", "muster")
