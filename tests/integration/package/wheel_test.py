@@ -51,7 +51,7 @@ with muster.Context() as context:
 
 def call(*words, check=True, **environment):
     """In an environment that names no compiler, no library and no folder of Python's."""
-    done = subprocess.run(list(map(str, words)), text=True, capture_output=True, timeout=60, cwd=tempfile.gettempdir(),
+    done = subprocess.run(list(map(str, words)), text=True, capture_output=True, timeout=120, cwd=tempfile.gettempdir(),
                           env={"PATH": os.defpath, "HOME": tempfile.gettempdir(), "TMPDIR": tempfile.gettempdir(), **environment})
     if check and done.returncode != 0:
         raise AssertionError(f"{' '.join(map(str, words))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
@@ -110,7 +110,7 @@ class Wheel(unittest.TestCase):
         self.assertRegex(self.wheel.name, rf"^muster-{version}-py3-none-(many)?linux_\w+\.whl$")
         code = "import muster, importlib.metadata as m; print(muster.__version__, m.version('muster'))"
         self.assertEqual(call(self.bin / "python", "-c", code).stdout.split(), [version, version])
-        for program in ("muster", "musterd", "muster-stacks"):
+        for program in ("muster", "musterd"):
             self.assertRegex(call(self.bin / program, "--version").stdout, rf"^{program} {version}\b")
         project = (SOURCE / "worker_runtime/python/pyproject.toml").read_text()
         for line in call(self.bin / "python", "-c", "import importlib.metadata as m; print(*(f'{e.name} = \"{e.value}\"' for e in "
@@ -127,7 +127,7 @@ class Wheel(unittest.TestCase):
             self.assertEqual(lines, [f"rank {rank} of 2: 3 in {self.folder}/env" for rank in (0, 1)])
 
     def test_the_launcher_finds_its_helpers_beside_itself(self):
-        # With nothing in PATH; a worker that sleeps is dumped by muster-stacks.
+        # With nothing in PATH.
         done = call(self.bin / "muster", "--standalone", "--nproc-per-node=1", "--numa-binding=node", "--no-python", "/bin/true",
                     PATH="/nonexistent", check=False)
         self.assertNotIn("muster-topology", done.stderr)
@@ -135,17 +135,16 @@ class Wheel(unittest.TestCase):
 
     def test_an_unmodified_script_gets_the_back_end(self):
         self.see_torch()
-        said = call(self.bin / "python", "-c", "import torch")
-        self.assertEqual((said.stdout, said.stderr), ("", ""))
         muster = (self.bin / "muster", "--standalone", "--nproc-per-node=2")
-        self.assertEqual(self.workers(*muster, self.script(TORCH), "muster")[0], SUMS)
+        # `import torch`, which loads the entry point, says nothing.
+        self.assertEqual(self.workers(*muster, self.script(TORCH), "muster"), (SUMS, ""))
         lines, told = self.workers(*muster, "--torch-backend=muster", self.script(TORCH), "gloo")
         self.assertEqual(lines, SUMS)
         self.assertIn("use the back end muster instead of gloo", told)
 
     def test_another_python_than_that_of_the_package_is_told(self):
         done = call(self.bin / "muster", "--torch-backend=muster", self.script(TORCH), check=False, PYTHON_EXEC="/usr/bin/python3")
-        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.returncode, 78, done.stderr)
         self.assertIn("the workers' Python is /usr/bin/python3, whose PyTorch would use gloo; install muster there too", done.stderr)
 
     def mypy(self):
@@ -174,8 +173,7 @@ class Wheel(unittest.TestCase):
 
     def test_z_it_is_removed_without_a_trace(self):
         self.pip("uninstall", "muster")
-        self.assertEqual(files_below(self.folder / "env") - self.before, set())
-        self.pip("install", self.wheel)
+        self.assertEqual(files_below(self.folder / "env"), self.before)
 
 
 if __name__ == "__main__":
