@@ -3,8 +3,10 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <variant>
 #include <vector>
 
+#include "launcher/options/entry.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -18,15 +20,40 @@ bool has_package(const fs::path& folder) {
     return !folder.empty() && fs::exists(folder / "muster/torch/__init__.py", failure);
 }
 
+/// Empty if it is not known.
+fs::path program_folder() {
+    std::error_code failure;
+    return fs::read_symlink("/proc/self/exe", failure).parent_path();
+}
+
 /// Of an installation, below its prefix, and of the repository, from build/PRESET/bin.
 std::vector<fs::path> folders_beside_program() {
-    std::error_code failure;
-    const auto own = fs::read_symlink("/proc/self/exe", failure);
-    if (failure) return {};
     std::vector<fs::path> folders;
     for (const char* const near : {"../lib/python3/dist-packages", "../../../worker_runtime/python"})
-        folders.push_back((own.parent_path() / near).lexically_normal());
+        folders.push_back((program_folder() / near).lexically_normal());
     return folders;
+}
+
+/// Where pip has installed the package beside this program, or an empty path.
+fs::path installed_by_pip() {
+    std::error_code failure;
+    const auto libraries = (program_folder() / "../lib").lexically_normal();
+    for (const auto& python : fs::directory_iterator(libraries, failure)) {
+        if (!python.path().filename().string().starts_with("python3")) continue;
+        if (has_package(python.path() / "site-packages")) return python.path() / "site-packages";
+    }
+    return {};
+}
+
+/// The Python of the workers, if it is another than that of the virtual environment of this program; else empty.
+std::string other_python(const LaunchConfig& config, const Environment& environment) {
+    std::error_code failure;
+    if (!fs::exists(program_folder().parent_path() / "pyvenv.cfg", failure)) return {};
+    const auto entry = resolve_entry(config, environment);
+    const auto* const command = std::get_if<Entry>(&entry);
+    if (command == nullptr || command->argv.size() < 2 || command->argv[1] != "-u") return {};
+    const fs::path python(command->argv[0]);
+    return fs::equivalent(python.parent_path(), program_folder(), failure) ? std::string() : python.string();
 }
 
 }  // namespace
@@ -38,6 +65,16 @@ Result<void> offer_torch_backend(const LaunchConfig& config, Environment& enviro
     auto& path = environment["PYTHONPATH"];
     for (const auto folder : split(path, ':'))
         if (has_package(folder)) return {};
+    if (const auto site = installed_by_pip(); !site.empty()) {
+        // Its Python reads it without us, and what else is there is not for other Pythons.
+        const auto other = other_python(config, environment);
+        if (other.empty()) return {};
+        return Error{Errc::not_found,
+                     cat("--torch-backend ", config.torch_backend, ": muster is installed in ", site.string(),
+                         ", and the workers' Python is ", other,
+                         ", whose PyTorch would use gloo; install muster there too, or set PYTHON_EXEC to ",
+                         (program_folder() / "python3").string())};
+    }
     std::vector<std::string> looked;
     for (const auto& folder : folders_beside_program()) {
         looked.push_back(folder.string());

@@ -64,6 +64,15 @@ std::optional<NotRunnable> why_not_executable(const std::string& program, const 
     return NotRunnable{not_executable, cat(what, " '", seen, "' is not executable (chmod +x makes it so)")};
 }
 
+/// The Python of the virtual environment that this program is installed in, or nothing.
+std::optional<std::string> own_python() {
+    std::error_code failure;
+    const auto folder = std::filesystem::read_symlink("/proc/self/exe", failure).parent_path();
+    auto python = (folder / "python3").string();
+    if (failure || !std::filesystem::exists(folder.parent_path() / "pyvenv.cfg", failure)) return std::nullopt;
+    return is_executable_file(python) ? std::optional(std::move(python)) : std::nullopt;
+}
+
 std::variant<std::string, NotRunnable> find_python(const Environment& environment) {
     if (const auto given = lookup(environment, "PYTHON_EXEC"); given && !given->empty()) {
         std::string python(*given);
@@ -75,6 +84,7 @@ std::variant<std::string, NotRunnable> find_python(const Environment& environmen
         auto python = cat(prefix, "/bin/python3");
         if (!prefix.empty() && is_executable_file(python)) return python;
     }
+    if (auto python = own_python()) return *python;
     std::string seen;
     for (const char* name : {"python3", "python"})
         if (auto python = search_path(name, environment, seen)) return *python;

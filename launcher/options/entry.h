@@ -24,10 +24,10 @@ struct NotRunnable {
     std::string why;
 };
 
-/// The interpreter is PYTHON_EXEC, else python3 of the active environment (VIRTUAL_ENV, then CONDA_PREFIX), else
-/// python3 or python in PATH. Without --no-python, -m and --run-path, the file's content decides: ".py", a Python
-/// shebang, a zip archive or a directory with __main__.py, and any other text is Python's; an ELF file and a script
-/// with another shebang run as they are.
+/// The interpreter is PYTHON_EXEC, else python3 of the active environment (VIRTUAL_ENV, then CONDA_PREFIX), else that
+/// of the virtual environment that muster is installed in, else python3 or python in PATH. Without --no-python, -m and
+/// --run-path, the file's content decides: ".py", a Python shebang, a zip archive or a directory with __main__.py, and
+/// any other text is Python's; an ELF file and a script with another shebang run as they are.
 ///
 /// --run-path starts a fresh interpreter that calls runpy.run_path; torchrun does it in a process spawned by
 /// multiprocessing. The script sees the same __name__, sys.argv and environment; standard output is unbuffered.

@@ -96,6 +96,11 @@ std::string help_text(const Environment& environment) {
     out << "\nCommands (muster COMMAND --help; to start a program with the same name, write ./NAME)\n";
     for (const auto& row : command_table())
         out << "  " << std::left << std::setw(25) << cat(row.name, ' ', row.arguments) << row.help << '\n';
+    out << "\nPrograms beside muster\n"
+           "  musterd                           The rendezvous daemon, for many jobs.\n"
+           "  muster-stacks PID                 Prints the native and Python frames of a process.\n"
+           "  muster-gpus, muster-topology      What muster runs to ask about this machine.\n"
+           "  muster-persist                    What muster runs to write a dead worker's snapshot to disk.\n";
     out << "\nExit codes (--exit-code=torchrun: 1 for every failure but usage; a worker's own code passes through)\n";
     for (const auto& row : exit_code_table())
         out << "  " << std::left << std::setw(7) << row.code << row.meaning << '\n';

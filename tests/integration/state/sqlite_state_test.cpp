@@ -143,7 +143,7 @@ TEST_CASE("a file that is damaged, cut or of another version is kept aside, and 
     make(whole);
     std::filesystem::resize_file(path, 5000);
     starts_empty();
-    make(std::string{9, 4});  // a record of a version to come
+    make(std::string{static_cast<char>(record_version + 1), 4});  // a record of a version to come
     starts_empty();
     std::ofstream(path, std::ios::trunc) << "a letter to somebody, and no database at all";
     starts_empty();
