@@ -89,7 +89,8 @@ Result<void> TcpDoor::serve(const GroupTerms& terms, TcpHost& host, std::size_t 
         if (guest == guests_.end()) continue;
         if (!hear(terms, host, *guest)) guests_.erase(guest);
     }
-    while (!guests_.empty() && guests_.front().until <= now) drop_oldest(terms, host);
+    // While a crowd of ranks connects, packets are lost and hellos are late, and whoever called again would add to it.
+    while (expected == 0 && !guests_.empty() && guests_.front().until <= now) drop_oldest(terms, host);
     for (int i = 0; i < count; ++i) {
         const int fd = events[static_cast<std::size_t>(i)].data.fd;
         const auto listener = std::find_if(listeners_.begin(), listeners_.end(),
@@ -97,7 +98,7 @@ Result<void> TcpDoor::serve(const GroupTerms& terms, TcpHost& host, std::size_t 
         if (listener == listeners_.end()) continue;
         if (auto admitted = admit(terms, host, *listener, expected); !admitted) return admitted;
     }
-    set_alarm();
+    set_alarm(expected == 0);
     return {};
 }
 
@@ -161,10 +162,11 @@ void TcpDoor::listen(bool listens) {
         paused_until_ = std::chrono::steady_clock::now() + listening_pause;
 }
 
-/// For the end of a pause and of the oldest guest's time; without either it is off. What has rung is over.
-void TcpDoor::set_alarm() const {
+/// For the end of a pause and, if guests go then, of the oldest one's time; without either it is off. What has rung is
+/// over.
+void TcpDoor::set_alarm(bool guests_go) const {
     std::optional<Instant> next = paused_until_;
-    if (!guests_.empty()) next = std::min(next.value_or(guests_.front().until), guests_.front().until);
+    if (guests_go && !guests_.empty()) next = std::min(next.value_or(guests_.front().until), guests_.front().until);
     itimerspec at{};
     if (next) {
         const auto since_boot = next->time_since_epoch();
@@ -197,6 +199,7 @@ void TcpDoor::receive(const GroupTerms& terms, TcpHost& host, Guest guest) {
 
 void TcpDoor::reconsider(const GroupTerms& terms, TcpHost& host) {
     for (auto& guest : std::exchange(later_, {})) receive(terms, host, std::move(guest));
+    set_alarm(true);
 }
 
 /// Once aloud: a scan of all ports is no reason to fill a log.

@@ -58,7 +58,7 @@ class TcpDoor {
     /// Without waiting. `expected` is how many connections are missing, as far as this rank knows. An error: no
     /// descriptor is left for them. With none expected that is no error: whoever calls waits.
     Result<void> serve(const GroupTerms& terms, TcpHost& host, std::size_t expected);
-    /// A new host welcomes those who have waited for it.
+    /// The host of a group that stands welcomes those who have waited for it.
     void reconsider(const GroupTerms& terms, TcpHost& host);
 
   private:
@@ -80,7 +80,7 @@ class TcpDoor {
     void refuse(const GroupTerms& terms, const Guest& guest);
     void drop_oldest(const GroupTerms& terms, TcpHost& host);
     void listen(bool listens);
-    void set_alarm() const;
+    void set_alarm(bool guests_go) const;
 
     std::vector<FileDescriptor> listeners_;
     Guests guests_;  ///< The oldest first.

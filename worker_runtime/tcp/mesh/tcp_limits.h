@@ -103,8 +103,8 @@ inline constexpr Duration probe_interval = 1s;
 inline constexpr Duration forming_is_long_after = 10s;
 /// Strangers' connections that may wait to say who they are; one more closes the one that has waited longest.
 inline constexpr std::size_t unknown_callers_max = 64;
-/// ... and so long they may wait. A rank speaks as soon as it is connected; one that was stopped in between calls
-/// again.
+/// ... and so long they may wait once the group stands. A rank speaks as soon as it is connected; one that was stopped
+/// in between calls again.
 inline constexpr Duration unknown_caller_timeout = 5s;
 /// Calls that are accepted before other descriptors have their turn.
 inline constexpr std::size_t calls_admitted_max = 64;
