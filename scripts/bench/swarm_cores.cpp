@@ -226,7 +226,10 @@ class Cores {
         auto& agent = agents_[index];
         if (agent.fd >= 0 && !agent.out.empty()) {
             const auto size = ::send(agent.fd, agent.out.data(), agent.out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-            if (size >= 0 && static_cast<std::size_t>(size) != agent.out.size()) fail("the daemon does not read");
+            // Another error is that of a connection that has ended, which read() finds.
+            const bool is_full = size < 0 && errno == EAGAIN;
+            if (is_full || (size >= 0 && static_cast<std::size_t>(size) != agent.out.size()))
+                fail("the daemon does not read: an agent's connection is full");
         }
         agent.out.clear();
         const auto due = agent.core->deadline();
@@ -307,7 +310,7 @@ int main(int argc, char** argv) {
     raise_open_files();
     const std::string daemon = argv[1];
     const auto length = Duration{1s} * std::atoi(argv[2]);
-    const auto lease = Duration{1s} * std::atoi(argv[3]);
+    const auto lease = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::atof(argv[3])));
     const auto count = static_cast<std::uint32_t>(std::atoi(argv[4]));
     std::vector<std::uint16_t> ports;
     for (int i = 5; i < argc; ++i) ports.push_back(static_cast<std::uint16_t>(std::atoi(argv[i])));

@@ -9,7 +9,8 @@ namespace muster::simulation {
 
 namespace {
 
-constexpr Duration before = 2s;  ///< the daemon answers for so long
+constexpr Duration before = 2s;           ///< the daemon answers for so long
+constexpr Duration resent_after = 200ms;  ///< TCP's shortest retransmission timeout
 
 }  // namespace
 
@@ -136,7 +137,9 @@ void LargeRound::said(std::uint32_t index, const native::Message& message) {
     if (ping == nullptr) return;
     member.pinged = *ping;
     if (!hears_daemon(member)) return;
-    events_.after(2 * latency(), [this, index, pong = native::Pong{ping->sequence, ping->sent_ns, 1}] {
+    const bool is_lost = setting_.resent_permille > 0 && random_.chance(setting_.resent_permille);
+    const auto late = is_lost ? resent_after : Duration{0};
+    events_.after(2 * latency() + late, [this, index, pong = native::Pong{ping->sequence, ping->sent_ns, 1}] {
         if (hears_daemon(*members_[index])) give(index, rendezvous::MessageReceived{pong});
     });
 }

@@ -37,6 +37,7 @@ struct LargeRoundSetting {
     Duration latency_max = 2ms;
     Duration cost = 100us;                 ///< of each message
     std::uint32_t lost_permille = 0;       ///< questions that get no answer
+    std::uint32_t resent_permille = 0;     ///< pings whose segment is lost: TCP sends it again after 200 ms
     std::uint32_t refusing_permille = 0;   ///< members that no other one reaches: they are stepped over
     Duration away = 10s;                   ///< a lease or more
     std::uint32_t cut_permille = 0;        ///< members that are cut off

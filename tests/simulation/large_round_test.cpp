@@ -58,6 +58,22 @@ TEST_CASE("no worker ends where the heartbeats are as slow as they may be") {
     CHECK(slow.sealed);
 }
 
+TEST_CASE("no worker ends where pings are lost as well, at the slowest heartbeats and on slow links") {
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+        const auto result = run({.seed = seed,
+                                 .size = seed % 4 == 0 ? 1000U : 300U,
+                                 .heartbeat = native::slowest_heartbeat(5s),
+                                 .latency_min = 5ms,
+                                 .latency_max = 16ms,
+                                 .lost_permille = 1,
+                                 .resent_permille = 200,
+                                 .away = 6s});
+        INFO(seed);
+        CHECK(result.ended_early_count == 0);
+        CHECK(result.sealed);
+    }
+}
+
 TEST_CASE("no worker of ten thousand members ends because the daemon is away", "[.by_hand]") {
     for (const auto lease : {5s, 15s}) {
         const auto heartbeat = native::heartbeat_pace(lease, 10'000);

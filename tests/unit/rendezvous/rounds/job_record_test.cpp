@@ -364,7 +364,7 @@ TEST_CASE("the layout of records is that of their version") {
     failures.add({});
     CHECK(record_version == 9);
     CHECK(encode_job(facts, SealedRound{}).size() == 345);
-    CHECK(encode_member("j", member).size() == 181);
+    CHECK(encode_member("j", member).size() == 182);
     CHECK(encode_failures("j", failures).size() == 91);
     SealedRound round;
     round.failures = failures;

@@ -1,4 +1,6 @@
 // Dialogues with strangers: what somebody who was in no round of this daemon cannot do, whatever it says of itself.
+#include <algorithm>
+
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/rounds/server.h"
 #include "tests/support/catch.h"
@@ -122,6 +124,31 @@ TEST_CASE("a number just above those of the job counts, and one far above is ref
     CHECK(says(refused, "start this agent again"));
     story.answers("join t last_round=1000000\nleave t");
     CHECK(says(story.answers("fail n0\nrejoin n0\nadvance 20s"), "n0 <- Assigned round 1000001:"));
+}
+
+TEST_CASE("an agent that has proved the secret is believed whatever number it names") {
+    for (const bool is_proven : {false, true}) {
+        const auto now = Instant(1000s);
+        Server server({}, now);
+        const auto join = [&](ConnectionId connection, Round last_round) {
+            server.step(ConnectionAccepted{connection, "10.0.0.1", is_proven ? "job" : ""}, now);
+            native::Hello hello;
+            hello.job = "job";
+            hello.node = {"n", 1, connection};
+            server.step(Received{connection, hello}, now);
+            native::Join said;
+            said.terms = {.nodes_min = 1, .nodes_max = 1};
+            said.last_round = last_round;
+            return server.step(Received{connection, said}, now);
+        };
+        join(1, no_round);
+        const auto step = join(2, Round{1} << 40);
+        const bool is_refused = std::ranges::any_of(step.actions, [](const auto& action) {
+            const auto* send = std::get_if<SendTo>(&action);
+            return send != nullptr && std::holds_alternative<native::Refused>(send->message);
+        });
+        CHECK(is_refused != is_proven);
+    }
 }
 
 TEST_CASE("where the first agent of a job named the largest number, its nodes are refused after a loss of the state") {
