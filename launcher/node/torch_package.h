@@ -8,8 +8,9 @@
 namespace muster::launcher {
 
 /// Sets MUSTER_TORCH_BACKEND for the workers, and appends the folder of the package to their PYTHONPATH, unless a
-/// folder there has it. Without the option it removes the variable. not_found: there is no package; the workers would
-/// use gloo without a word.
+/// folder there has it. Without the option it removes the variable. not_found: there is no package;
+/// invalid_argument: TORCH_DEVICE_BACKEND_AUTOLOAD keeps PyTorch from loading it. The workers would use gloo without a
+/// word.
 Result<void> offer_torch_backend(const LaunchConfig& config, Environment& environment);
 
 }  // namespace muster::launcher
