@@ -1,4 +1,5 @@
-// Groups that meet by the caller's store, here the context's; tagged messages and collectives; receive from any rank; wrong arguments.
+// Groups that meet by the caller's store, here the context's; tagged messages and collectives; receive from any rank;
+// wrong arguments.
 #include <stdint.h>
 
 #include "expect.h"
