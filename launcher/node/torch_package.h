@@ -9,7 +9,8 @@ namespace muster::launcher {
 
 /// Sets MUSTER_TORCH_BACKEND for the workers, and appends the folder of the package to their PYTHONPATH, unless a
 /// folder there has it or pip has installed it for their Python. Without the option it removes the variable. not_found:
-/// there is no package, or it is another Python's; the workers would use gloo without a word.
+/// there is no package, or it is another Python's; invalid_argument: TORCH_DEVICE_BACKEND_AUTOLOAD keeps PyTorch from
+/// loading it. The workers would use gloo without a word.
 Result<void> offer_torch_backend(const LaunchConfig& config, Environment& environment);
 
 }  // namespace muster::launcher

@@ -30,6 +30,8 @@ Result<void> perform(const Call& call, Communicator& communicator, const Operati
     return {};
 }
 
+thread_local std::uint32_t collectives_tag = 0;
+
 /// `make` gives the operation of a type and a world, or an error.
 template <class Make>
 muster_status operate(const Call& call, Make&& make) {
@@ -41,7 +43,8 @@ muster_status operate(const Call& call, Make&& make) {
         if (!type) return type.error();
         auto& communicator = (*found)->get();
         if (auto fits = check_count(call.count, *type, communicator.size()); !fits) return fits;
-        const Result<Operation> operation = make(*type, communicator.size());
+        Result<Operation> operation = make(*type, communicator.size());
+        if (operation && operation->kind < OperationKind::send) operation->tag = collectives_tag;
         return operation ? perform(call, communicator, *operation) : operation.error();
     });
 }
@@ -54,6 +57,10 @@ using namespace muster;
 using namespace muster::capi;
 
 extern "C" {
+
+void muster_tag_collectives(uint32_t tag) {
+    collectives_tag = tag;
+}
 
 muster_status muster_barrier(muster_communicator* communicator, int64_t timeout_ms, muster_work** work) {
     return operate({"muster_barrier", communicator, 0, MUSTER_U8, timeout_ms, work},

@@ -1,9 +1,13 @@
 #include "worker_runtime/context/met_group.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <utility>
 
+#include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/context/choices.h"
 #include "worker_runtime/context/make_transport.h"
@@ -30,11 +34,30 @@ Environment environment_of(const MetGroupTerms& terms) {
     return own;
 }
 
+/// MASTER_ADDR may be a name, and nothing needs to lead there: a script may meet by a file. A host that has only
+/// loopback has no ranks beside its own.
+Result<std::vector<std::string>> own_addresses(Instant deadline) {
+    const auto master = variable("MASTER_ADDR").value_or("127.0.0.1");
+    const auto found = look_up({.host = master, .port = 1}, deadline);
+    auto own = own_addresses_towards(found ? found->front().numeric() : master);
+    return own ? own : own_addresses_towards("127.0.0.1");
+}
+
 }  // namespace
 
 MetGroups& MetGroups::of_process() {
-    static auto& all = *new MetGroups;
-    return all;
+    // A forked child gets its own: it lacks the threads of its parent's, whose mutexes may be locked for ever.
+    struct Owned {
+        pid_t owner = ::getpid();
+        MetGroups groups;
+    };
+    static std::atomic<Owned*> newest = nullptr;
+    for (auto* found = newest.load();;) {
+        if (found != nullptr && found->owner == ::getpid()) return found->groups;
+        auto* const fresh = new Owned;
+        if (newest.compare_exchange_strong(found, fresh)) return fresh->groups;
+        delete fresh;
+    }
 }
 
 void MetGroups::leave_agent_to_context() {
@@ -98,7 +121,7 @@ Result<std::unique_ptr<Communicator>> MetGroups::open(MetGroupTerms given) {
         auto received = receive_security(environment, std::chrono::steady_clock::now() + given.meeting_timeout);
         if (!received) return received.error();
         security = std::move(*received);
-        auto own = own_addresses_towards(variable("MASTER_ADDR").value_or("127.0.0.1"));
+        auto own = own_addresses(std::chrono::steady_clock::now() + given.meeting_timeout);
         if (!own) return own.error();
         if (!environment.store_host.empty() && environment.world_size == environment.local_world_size) own->resize(1);
         terms.addresses = std::move(*own);

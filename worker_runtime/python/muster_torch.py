@@ -6,11 +6,14 @@ import sys
 
 
 def autoload():
-    """The entry point. An exception here would break `import torch` of every program, so errors wait for the first use."""
+    """The entry point. An exception here would break `import torch` of every program, so errors wait for the first use. But
+    a script that asks for gloo would get it then, so whoever has asked for muster is told."""
     try:
         register()
-    except Exception:  # noqa: BLE001
-        pass
+    except Exception as error:  # noqa: BLE001
+        if os.environ.get("MUSTER_TORCH_BACKEND") == "muster":
+            print(f"muster: PyTorch will use gloo in spite of MUSTER_TORCH_BACKEND=muster: {type(error).__name__}: {error}; "
+                  "does this version of PyTorch fit to this muster?", file=sys.stderr, flush=True)
 
 
 def register():
@@ -37,8 +40,13 @@ def _replace_gloo(distributed):
     original = distributed.Backend.__new__
 
     def chosen(name):
+        cuda = torch.cuda.is_available()
         if name == "undefined":
-            name = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+            if not cuda and _has_other_accelerator(torch):
+                return name  # torch knows the back end of that device
+            name = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        elif name == "gloo" and cuda:
+            name = "cpu:gloo,cuda:gloo"  # gloo serves both
         parts = [part.split(":") for part in name.split(",")]
         if ["gloo"] in parts or ["cpu", "gloo"] in parts:
             _tell()
@@ -51,8 +59,14 @@ def _replace_gloo(distributed):
     distributed.Backend.__new__ = new
 
 
+def _has_other_accelerator(torch):
+    accelerator = getattr(torch, "accelerator", None)  # since torch 2.6
+    return accelerator is not None and accelerator.is_available()
+
+
 @functools.lru_cache(maxsize=None)
 def _tell():
-    if os.environ.get("RANK", "0") == "0":
+    # Without RANK nobody knows which of many processes this is, so all keep quiet.
+    if os.environ.get("RANK") == "0":
         print("muster: process groups on the CPU use the back end muster instead of gloo (MUSTER_TORCH_BACKEND=muster)",
               file=sys.stderr, flush=True)

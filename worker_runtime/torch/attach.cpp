@@ -1,5 +1,6 @@
 // What Python calls, as operators of torch, so that the library depends on torch's version and not on Python's.
 #include <torch/library.h>
+#include <torch/version.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -82,6 +83,8 @@ TORCH_LIBRARY(muster, library) {
         "_attach(__torch__.torch.classes.c10d.ProcessGroup shell, str name, int[] world_ranks, int timeout_ms) -> ()",
         [](const c10::intrusive_ptr<c10d::ProcessGroup>& shell, std::string name, std::vector<std::int64_t> world_ranks,
            std::int64_t timeout_ms) { muster::torch_backend::attach(shell, name, world_ranks, timeout_ms); });
+    library.def("_built_for() -> str",
+                [] { return std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR); });
     library.def("_finish(float grace_seconds) -> bool",
                 [](double grace_seconds) { return muster::torch_backend::finish(grace_seconds); });
 }

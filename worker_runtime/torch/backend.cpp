@@ -6,6 +6,8 @@
 #include <sstream>
 #include <utility>
 
+#include "worker_runtime/torch/marks.h"
+
 namespace muster::torch_backend {
 
 namespace {
@@ -56,10 +58,12 @@ MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_pt
         C10_THROW_ERROR(DistBackendError, error.what());
     }
     const auto number = is_message(call.kind) ? number_.load() : ++number_;
-    auto work = c10::make_intrusive<BackendWork>(rank_, call.kind, call.title, std::move(call.outputs), number);
+    auto work =
+        c10::make_intrusive<BackendWork>(rank_, call.kind, call.title, group_->name(), std::move(call.outputs), number);
     const auto given = call.timeout.count() > 0 ? call.timeout : options_->timeout;
     struct Job {
         std::shared_ptr<Group> group;
+        std::uint32_t mark;
         c10::intrusive_ptr<BackendWork> work;
         Tensors held;
         Body body;
@@ -67,40 +71,32 @@ MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_pt
         std::int64_t timeout;
         const char* title;
     };
-    auto job = std::make_shared<Job>(Job{group_, work, std::move(call.held), std::move(body), std::move(after),
-                                         static_cast<std::int64_t>(given.count()), call.title});
+    auto job = std::make_shared<Job>(Job{group_, call.mark, work, std::move(call.held), std::move(body),
+                                         std::move(after), static_cast<std::int64_t>(given.count()), call.title});
     const auto run = [job] {
         std::exception_ptr failure;
         try {
             const at::NoGradGuard no_gradients;
+            const CollectivesMark mark(job->mark);
             job->body(*job->group, job->held, job->timeout);
             if (job->after) job->after(*job->work);
         } catch (const GroupError& error) {
-            std::string text = error.what();
+            std::string text = with_marks_explained(error.what());
             if (error.status() == MUSTER_TIMED_OUT)
                 text += "; its timeout was " + std::to_string(job->timeout) + " ms (init_process_group, new_group)";
             failure = as_torch_error(text);
         } catch (...) {
             failure = std::current_exception();
         }
+        // Whoever waits destroys what a thread of ours held.
+        Graveyard::of_process().bury(std::move(job->held));
         job->work->end(failure);
     };
     if (!lane) lane = group_->lane();
     if (!call.is_async && lane->run_here(run)) return work;
-    // What the thread holds is gone before it destroys these functions.
-    const auto bury = [job] { Graveyard::of_process().bury(std::move(job->held), std::move(job->work)); };
     Lane::Job queued{.work = run,
-                     .is_needed =
-                         [job, bury] {
-                             const bool is_needed = job->work->has_future();
-                             if (!is_needed) bury();
-                             return is_needed;
-                         },
-                     .then =
-                         [job, bury] {
-                             job->work->complete_future();
-                             bury();
-                         }};
+                     .is_needed = [job] { return job->work->has_future(); },
+                     .then = [job] { job->work->complete_future(); }};
     TORCH_CHECK(lane->post(std::move(queued)), call.title, ": not started, because more than ", queued_max,
                 " operations are queued, or this process ends; wait for the works that you start");
     const std::lock_guard lock(coalescing_mutex_);
@@ -176,7 +172,8 @@ MusterBackend::WorkPtr MusterBackend::endCoalescing() {
         std::vector<WorkPtr> parts;
         c10::intrusive_ptr<BackendWork> all;
     };
-    auto all = c10::make_intrusive<BackendWork>(rank_, c10d::OpType::COALESCED, "muster:coalesced", Tensors(), number_);
+    auto all = c10::make_intrusive<BackendWork>(rank_, c10d::OpType::COALESCED, "muster:coalesced", group_->name(),
+                                                Tensors(), number_);
     const auto waited = std::make_shared<Waited>(Waited{std::move(parts), all});
     const auto wait = [waited] {
         std::exception_ptr failure;
@@ -186,11 +183,9 @@ MusterBackend::WorkPtr MusterBackend::endCoalescing() {
             } catch (...) {
                 if (!failure) failure = std::current_exception();
             }
-            Graveyard::of_process().bury({}, std::move(part));
         }
         waited->all->end(failure);
         waited->all->complete_future();
-        Graveyard::of_process().bury({}, std::move(waited->all));
     };
     TORCH_CHECK(Threads::of_process().run(wait), "coalesced operations: this process ends");
     return all;

@@ -77,6 +77,7 @@ class MusterBackend final : public c10d::Backend {
         bool is_async = true;
         Tensors outputs{};  ///< what the future has
         Tensors held{};     ///< of all tensors: alive until it is over
+        std::uint32_t mark = 0;
     };
 
     WorkPtr start(Call call, Body body, std::shared_ptr<Lane> lane = nullptr,
@@ -90,6 +91,8 @@ class MusterBackend final : public c10d::Backend {
     static Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op);
     WorkPtr move(Tensors& tensors, int peer, int tag, bool sends);
     void check_list(const Tensors& list, const char* what) const;
+    /// `lists`: by input, a tensor of each rank.
+    WorkPtr gather_each(Call call, const std::vector<Tensors>& lists, const Tensors& inputs);
     WorkPtr reduce_each(Call call, const Tensors& tensors, const c10d::ReduceOp& op);
 
     const std::shared_ptr<Group> group_;

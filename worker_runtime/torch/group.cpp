@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "muster/muster_group.h"
+#include "worker_runtime/torch/per_process.h"
 
 namespace muster::torch_backend {
 
@@ -16,15 +17,12 @@ namespace {
 /// What is gathered at once to reduce it here: `size` times as much memory is needed.
 constexpr std::size_t gathered_bytes_max = std::size_t{4} << 20;
 
-/// The groups of the process, for its end. Never destroyed.
+/// The groups of the process, for its end.
 struct AllGroups {
     std::mutex mutex;
     std::set<const Group*> groups;
 
-    static AllGroups& of_process() {
-        static auto& all = *new AllGroups;
-        return all;
-    }
+    static AllGroups& of_process() { return of_this_process<AllGroups>(); }
 };
 
 void write_why(char* why, std::size_t capacity, const char* text) {
@@ -80,6 +78,14 @@ muster_group_store callbacks(MeetingStore& store) {
 }
 
 }  // namespace
+
+CollectivesMark::CollectivesMark(std::uint32_t mark) {
+    muster_tag_collectives(mark);
+}
+
+CollectivesMark::~CollectivesMark() {
+    muster_tag_collectives(0);
+}
 
 Group::Group(GroupTerms terms) : terms_(std::move(terms)), process_(::getpid()) {
     if (muster_api_version() < MUSTER_API_VERSION)

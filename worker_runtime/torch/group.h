@@ -61,6 +61,15 @@ struct Piece {
     [[nodiscard]] std::size_t size_bytes() const { return count * element_bytes; }
 };
 
+/// The mark of the collectives of this thread while it lives: what ranks compare beside the library's signature.
+class CollectivesMark {
+  public:
+    explicit CollectivesMark(std::uint32_t mark);
+    ~CollectivesMark();
+    CollectivesMark(const CollectivesMark&) = delete;
+    CollectivesMark& operator=(const CollectivesMark&) = delete;
+};
+
 class Group {
   public:
     /// A collective of the members.

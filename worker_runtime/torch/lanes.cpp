@@ -3,11 +3,22 @@
 #include <thread>
 #include <utility>
 
+#include "worker_runtime/torch/per_process.h"
+
 namespace muster::torch_backend {
 
+namespace {
+
+thread_local bool is_ours = false;
+
+}  // namespace
+
 Threads& Threads::of_process() {
-    static auto& all = *new Threads;
-    return all;
+    return of_this_process<Threads>();
+}
+
+bool Threads::has_this_thread() {
+    return is_ours;
 }
 
 bool Threads::run(std::function<void()> task) {
@@ -21,6 +32,7 @@ bool Threads::run(std::function<void()> task) {
     }
     try {
         std::thread([this] {
+            is_ours = true;
             std::unique_lock own(mutex_);
             serve(own);
         }).detach();

@@ -20,7 +20,7 @@ inline constexpr std::size_t queued_max = 65536;
 /// An idle thread ends after this time.
 inline constexpr std::chrono::seconds idle_max{10};
 
-/// The threads of the process. Never destroyed: they may run until it ends.
+/// The threads of the process.
 class Threads {
   public:
     static Threads& of_process();
@@ -31,8 +31,10 @@ class Threads {
     /// Refuses later tasks, and waits until the present ones are over. False if they are not by the deadline.
     bool close(std::chrono::steady_clock::time_point deadline);
 
+    /// Is the calling thread one of these?
+    static bool has_this_thread();
+
   private:
-    Threads() = default;
     void serve(std::unique_lock<std::mutex>& lock);
 
     std::mutex mutex_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "worker_runtime/torch/backend.h"
+#include "worker_runtime/torch/marks.h"
 
 namespace muster::torch_backend {
 
@@ -21,6 +22,11 @@ int known_type(at::ScalarType type) {
         case at::kLong: return MUSTER_I64;
         default: return MUSTER_U8;
     }
+}
+
+/// Of an operation that the library has: its signature names the types that it knows.
+std::uint32_t mark_of_move(c10d::OpType kind, at::ScalarType type) {
+    return known_type(type) == MUSTER_U8 ? mark_of({kind, type}) : 0;
 }
 
 /// Are these tensors one memory, one after another? Then it is used in place.
@@ -84,6 +90,9 @@ std::vector<std::int64_t> bytes_of_splits(const at::Tensor& tensor, const std::v
     TORCH_CHECK(splits.size() == static_cast<std::size_t>(ranks) && sum == rows, "all_to_all_single: the ", which,
                 " has ", rows, " rows; its ", splits.size(), " split sizes, one for each of ", ranks,
                 " ranks, add up to ", sum);
+    for (const auto split : splits)
+        TORCH_CHECK(split >= 0, "all_to_all_single: a split size of the ", which, " is ", split,
+                    "; it is a number of rows, 0 or more");
     std::vector<std::int64_t> sizes;
     const std::int64_t row_bytes = rows == 0 ? 0 : static_cast<std::int64_t>(tensor.nbytes()) / rows;
     for (const auto split : splits) sizes.push_back(split * row_bytes);
@@ -119,6 +128,7 @@ MusterBackend::WorkPtr MusterBackend::broadcast(Tensors& tensors, const c10d::Br
                 " is no rank of a group of ", size_);
     const auto twin = dense(tensors[0]);
     Call call{c10d::OpType::BROADCAST, "muster:broadcast", opts.timeout, opts.asyncOp, tensors, {tensors[0], twin}};
+    call.mark = mark_of_move(call.kind, twin.scalar_type());
     return start(std::move(call), [piece = piece_of(twin), root = static_cast<int>(opts.rootRank)](
                                       Group& group, Tensors& held, std::int64_t timeout) {
         group.broadcast(piece, root, timeout);
@@ -126,40 +136,55 @@ MusterBackend::WorkPtr MusterBackend::broadcast(Tensors& tensors, const c10d::Br
     });
 }
 
+MusterBackend::WorkPtr MusterBackend::gather_each(Call call, const std::vector<Tensors>& lists, const Tensors& inputs) {
+    struct Shape {
+        bool is_even;
+        bool is_row;
+    };
+    std::vector<Shape> shapes;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        const auto& list = lists[i];
+        check(inputs[i], "all_gather");
+        check_list(list, "all_gather");
+        const auto& own = list[static_cast<std::size_t>(rank_)];
+        TORCH_CHECK(own.numel() == inputs[i].numel() && own.scalar_type() == inputs[i].scalar_type(),
+                    "all_gather: rank ", rank_, " passes ", inputs[i].numel(), " elements of ", inputs[i].scalar_type(),
+                    ", and tensor ", rank_, " of its list has ", own.numel(), " of ", own.scalar_type());
+        const bool is_even = are_even(list);
+        shapes.push_back({is_even, is_even && are_in_a_row(list)});
+        call.held.insert(call.held.end(), list.begin(), list.end());
+        call.held.push_back(dense(inputs[i]));
+        call.held.push_back(shapes.back().is_row ? list[0] : row_for(list));
+    }
+    return start(std::move(call),
+                 [this_rank = rank_, ranks = size_, shapes](Group& group, Tensors& held, std::int64_t timeout) {
+                     for (std::size_t i = 0; i < shapes.size(); ++i) {
+                         const auto begin = held.begin() + static_cast<std::ptrdiff_t>(i) * (ranks + 2);
+                         const Tensors to(begin, begin + ranks);
+                         const auto& input = begin[ranks];
+                         const auto& row = begin[ranks + 1];
+                         const CollectivesMark mark(mark_of_move(c10d::OpType::ALLGATHER, input.scalar_type()));
+                         if (shapes[i].is_even) {
+                             group.all_gather(piece_of(input), row.mutable_data_ptr(), timeout);
+                         } else {
+                             std::int64_t done = 0;
+                             for (int rank = 0; rank < ranks; ++rank) {
+                                 const auto piece = row.narrow(0, done, to[static_cast<std::size_t>(rank)].numel());
+                                 if (rank == this_rank) piece.copy_(input.reshape({-1}));
+                                 group.broadcast(piece_of(piece), rank, timeout);
+                                 done += piece.numel();
+                             }
+                         }
+                         if (!shapes[i].is_row) take_from_row(row, to);
+                     }
+                 });
+}
+
 MusterBackend::WorkPtr MusterBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                                 const c10d::AllgatherOptions& opts) {
     TORCH_CHECK(inputs.size() == 1 && outputs.size() == 1, "all_gather takes one input tensor and one list");
-    check(inputs[0], "all_gather");
-    check_list(outputs[0], "all_gather");
-    auto& list = outputs[0];
-    const auto& own = list[static_cast<std::size_t>(rank_)];
-    TORCH_CHECK(own.numel() == inputs[0].numel() && own.scalar_type() == inputs[0].scalar_type(), "all_gather: rank ",
-                rank_, " passes ", inputs[0].numel(), " elements of ", inputs[0].scalar_type(), ", and tensor ", rank_,
-                " of its list has ", own.numel(), " of ", own.scalar_type());
-    Call call{c10d::OpType::ALLGATHER, "muster:all_gather", opts.timeout, opts.asyncOp, list};
-    const bool is_even = are_even(list);
-    const bool is_row = is_even && are_in_a_row(list);
-    call.held = list;
-    call.held.push_back(dense(inputs[0]));
-    call.held.push_back(is_row ? list[0] : row_for(list));
-    return start(std::move(call), [this_rank = rank_, ranks = size_, is_even, is_row](Group& group, Tensors& held,
-                                                                                      std::int64_t timeout) {
-        const Tensors to(held.begin(), held.begin() + ranks);
-        const auto& input = held[static_cast<std::size_t>(ranks)];
-        const auto& row = held[static_cast<std::size_t>(ranks) + 1];
-        if (is_even) {
-            group.all_gather(piece_of(input), row.mutable_data_ptr(), timeout);
-        } else {
-            std::int64_t begin = 0;
-            for (int rank = 0; rank < ranks; ++rank) {
-                const auto piece = row.narrow(0, begin, to[static_cast<std::size_t>(rank)].numel());
-                if (rank == this_rank) piece.copy_(input.reshape({-1}));
-                group.broadcast(piece_of(piece), rank, timeout);
-                begin += piece.numel();
-            }
-        }
-        if (!is_row) take_from_row(row, to);
-    });
+    return gather_each({c10d::OpType::ALLGATHER, "muster:all_gather", opts.timeout, opts.asyncOp, outputs[0]}, outputs,
+                       inputs);
 }
 
 MusterBackend::WorkPtr MusterBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -190,6 +215,7 @@ MusterBackend::WorkPtr MusterBackend::allgather_into_tensor_coalesced(Tensors& o
     }
     return start(std::move(call), [](Group& group, Tensors& held, std::int64_t timeout) {
         for (std::size_t i = 0; i < held.size(); i += 3) {
+            const CollectivesMark mark(mark_of_move(c10d::OpType::ALLGATHER, held[i + 2].scalar_type()));
             group.all_gather(piece_of(held[i + 2]), held[i + 1].mutable_data_ptr(), timeout);
             land(held[i], held[i + 1]);
         }
@@ -200,23 +226,17 @@ MusterBackend::WorkPtr MusterBackend::allgather_coalesced(std::vector<Tensors>& 
                                                           const c10d::AllgatherOptions& opts) {
     TORCH_CHECK(outputs.size() == static_cast<std::size_t>(size_), "all_gather_coalesced: ", outputs.size(),
                 " lists; it needs one for each of the ", size_, " ranks");
-    std::vector<WorkPtr> parts;
     Tensors all;
-    for (const auto& list : outputs) all.insert(all.end(), list.begin(), list.end());
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-        std::vector<Tensors> of_ranks(1);
-        for (const auto& list : outputs) {
-            TORCH_CHECK(list.size() == inputs.size(), "all_gather_coalesced: a list has ", list.size(), " tensors for ",
-                        inputs.size(), " inputs");
-            of_ranks[0].push_back(list[i]);
-        }
-        Tensors input{inputs[i]};
-        parts.push_back(allgather(of_ranks, input, opts));
+    std::vector<Tensors> by_input(inputs.size());
+    for (const auto& list : outputs) {
+        TORCH_CHECK(list.size() == inputs.size(), "all_gather_coalesced: a list has ", list.size(), " tensors for ",
+                    inputs.size(), " inputs");
+        all.insert(all.end(), list.begin(), list.end());
+        for (std::size_t i = 0; i < list.size(); ++i) by_input[i].push_back(list[i]);
     }
-    // They run in order, so the last one is over when all are; an earlier failure is its failure, too.
-    if (!parts.empty()) return parts.back();
-    return start({c10d::OpType::ALLGATHER_COALESCED, "muster:all_gather_coalesced", opts.timeout, opts.asyncOp, all},
-                 [](Group&, Tensors&, std::int64_t) {});
+    return gather_each(
+        {c10d::OpType::ALLGATHER_COALESCED, "muster:all_gather_coalesced", opts.timeout, opts.asyncOp, all}, by_input,
+        inputs);
 }
 
 MusterBackend::WorkPtr MusterBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -235,6 +255,7 @@ MusterBackend::WorkPtr MusterBackend::gather(std::vector<Tensors>& outputs, Tens
                     "gather: every tensor of the list must have the type and size of the input");
     }
     Call call{c10d::OpType::GATHER, "muster:gather", opts.timeout, opts.asyncOp};
+    call.mark = mark_of({.kind = call.kind, .type = inputs[0].scalar_type(), .root = static_cast<int>(opts.rootRank)});
     if (is_root) call.outputs = outputs[0];
     call.held = call.outputs;
     call.held.push_back(dense(inputs[0]));
@@ -265,6 +286,7 @@ MusterBackend::WorkPtr MusterBackend::scatter(Tensors& outputs, std::vector<Tens
         put_into_row(row, inputs[0]);
     }
     Call call{c10d::OpType::SCATTER, "muster:scatter", opts.timeout, opts.asyncOp, outputs, {outputs[0], row}};
+    call.mark = mark_of({.kind = call.kind, .type = row.scalar_type(), .root = static_cast<int>(opts.rootRank)});
     return start(std::move(call), [piece = piece_of(row), root = static_cast<int>(opts.rootRank), rank = rank_](
                                       Group& group, Tensors& held, std::int64_t timeout) {
         group.broadcast(piece, root, timeout);
@@ -284,6 +306,7 @@ MusterBackend::WorkPtr MusterBackend::alltoall_base(at::Tensor& output, at::Tens
                 input.scalar_type());
     Call call{c10d::OpType::ALLTOALL_BASE,          "muster:all_to_all", opts.timeout, opts.asyncOp, {output},
               {output, dense(output), dense(input)}};
+    call.mark = mark_of({c10d::OpType::ALLTOALL, input.scalar_type()});
     return start(std::move(call), [sent = bytes_of_splits(input, input_splits, size_, "input"),
                                    expected = bytes_of_splits(output, output_splits, size_, "output")](
                                       Group& group, Tensors& held, std::int64_t timeout) {
@@ -299,6 +322,7 @@ MusterBackend::WorkPtr MusterBackend::alltoall(Tensors& outputs, Tensors& inputs
                 "all_to_all: the lists have different types: ", outputs[0].scalar_type(), " and ",
                 inputs[0].scalar_type());
     Call call{c10d::OpType::ALLTOALL, "muster:all_to_all", opts.timeout, opts.asyncOp, outputs, outputs};
+    call.mark = mark_of({c10d::OpType::ALLTOALL, inputs[0].scalar_type()});
     const auto input_row = row_for(inputs);
     {
         const at::NoGradGuard no_gradients;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "worker_runtime/torch/backend.h"
+#include "worker_runtime/torch/marks.h"
 
 namespace muster::torch_backend {
 
@@ -33,7 +34,20 @@ std::optional<Element> element_of(at::ScalarType type) {
     }
 }
 
-constexpr const char* combine_names[] = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
+/// Of an all_reduce or reduce_scatter: the library's signature says all of those that it has itself.
+std::uint32_t mark_of_reduction(c10d::OpType kind, at::ScalarType type, const Reduction& reduction) {
+    switch (type) {
+        case at::kFloat:
+        case at::kDouble:
+        case at::kHalf:
+        case at::kBFloat16:
+        case at::kInt:
+        case at::kLong:
+            if (reduction.is_native && reduction.combine != Combine::premul_sum) return 0;
+            [[fallthrough]];
+        default: return mark_of({.kind = kind, .type = type, .combine = static_cast<int>(reduction.combine)});
+    }
+}
 
 double factor_of(const c10d::ReduceOp& op) {
     const auto* const supplement = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
@@ -99,6 +113,7 @@ MusterBackend::WorkPtr MusterBackend::reduce_each(Call call, const Tensors& tens
     return start(std::move(call), [reductions](Group& group, Tensors& held, std::int64_t timeout) {
         for (std::size_t i = 0; i < reductions.size(); ++i) {
             const auto& twin = held[2 * i + 1];
+            const CollectivesMark mark(mark_of_reduction(c10d::OpType::ALLREDUCE, twin.scalar_type(), reductions[i]));
             group.all_reduce(twin.mutable_data_ptr(), static_cast<std::size_t>(twin.numel()), reductions[i], timeout);
             land(held[2 * i], twin);
         }
@@ -123,7 +138,9 @@ MusterBackend::WorkPtr MusterBackend::allreduce_sparse(Tensors& tensors, const c
                 "all_reduce of sparse tensors takes one sparse COO tensor on the CPU");
     TORCH_CHECK(opts.reduceOp.op_ == c10d::ReduceOp::SUM, combine_names[static_cast<std::size_t>(opts.reduceOp.op_)],
                 " of a sparse tensor is not supported: only SUM is; call tensor.to_dense() first");
-    return start({c10d::OpType::_ALLREDUCE_SPARSE, "muster:all_reduce", opts.timeout, opts.asyncOp, tensors, tensors},
+    Call call{c10d::OpType::_ALLREDUCE_SPARSE, "muster:all_reduce", opts.timeout, opts.asyncOp, tensors, tensors};
+    call.mark = mark_of({call.kind, tensors[0].scalar_type()});
+    return start(std::move(call),
                  [](Group& group, Tensors& held, std::int64_t timeout) { reduce_sparse(group, held[0], timeout); });
 }
 
@@ -136,8 +153,10 @@ MusterBackend::WorkPtr MusterBackend::reduce(Tensors& tensors, const c10d::Reduc
     const bool is_root = opts.rootRank == rank_;
     const auto twin = is_root ? dense(tensors[0]) : dense(tensors[0]).clone();
     Call call{c10d::OpType::REDUCE, "muster:reduce", opts.timeout, opts.asyncOp, tensors, {tensors[0], twin}};
-    return start(std::move(call), [reduction = reduction_of(twin, opts.reduceOp), is_root](Group& group, Tensors& held,
-                                                                                           std::int64_t timeout) {
+    const auto reduction = reduction_of(twin, opts.reduceOp);
+    call.mark =
+        mark_of({call.kind, twin.scalar_type(), static_cast<int>(reduction.combine), static_cast<int>(opts.rootRank)});
+    return start(std::move(call), [reduction, is_root](Group& group, Tensors& held, std::int64_t timeout) {
         group.all_reduce(held[1].mutable_data_ptr(), static_cast<std::size_t>(held[1].numel()), reduction, timeout);
         if (is_root) land(held[0], held[1]);
     });
@@ -162,8 +181,9 @@ MusterBackend::WorkPtr MusterBackend::reduce_scatter(Tensors& outputs, std::vect
     call.held.push_back(at::cat(flat));
     std::int64_t before = 0;
     for (int rank = 0; rank < rank_; ++rank) before += flat[static_cast<std::size_t>(rank)].numel();
-    return start(std::move(call), [reduction = reduction_of(own, opts.reduceOp), is_even, before](
-                                      Group& group, Tensors& held, std::int64_t timeout) {
+    const auto reduction = reduction_of(own, opts.reduceOp);
+    call.mark = mark_of_reduction(call.kind, own.scalar_type(), reduction);
+    return start(std::move(call), [reduction, is_even, before](Group& group, Tensors& held, std::int64_t timeout) {
         const auto& output = held[1];
         auto* const all = held[2].mutable_data_ptr();
         const auto count = static_cast<std::size_t>(output.numel());
@@ -211,6 +231,8 @@ MusterBackend::WorkPtr MusterBackend::reduce_scatter_tensor_coalesced(Tensors& o
     return start(std::move(call), [reductions](Group& group, Tensors& held, std::int64_t timeout) {
         for (std::size_t i = 0; i < reductions.size(); ++i) {
             const auto& twin = held[3 * i + 1];
+            const CollectivesMark mark(
+                mark_of_reduction(c10d::OpType::REDUCE_SCATTER, twin.scalar_type(), reductions[i]));
             group.reduce_scatter(held[3 * i + 2].mutable_data_ptr(), twin.mutable_data_ptr(),
                                  static_cast<std::size_t>(twin.numel()), reductions[i], timeout);
             land(held[3 * i], twin);

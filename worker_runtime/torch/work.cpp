@@ -4,16 +4,18 @@
 
 #include <utility>
 
+#include "worker_runtime/torch/lanes.h"
+#include "worker_runtime/torch/per_process.h"
+
 namespace muster::torch_backend {
 
 Graveyard& Graveyard::of_process() {
-    static auto& all = *new Graveyard;
-    return all;
+    return of_this_process<Graveyard>();
 }
 
-void Graveyard::bury(std::vector<at::Tensor> tensors, c10::intrusive_ptr<c10d::Work> work) {
+void Graveyard::bury(std::vector<at::Tensor> tensors, c10::intrusive_ptr<c10::ivalue::Future> future) {
     const std::lock_guard lock(mutex_);
-    graves_.push_back({std::move(tensors), std::move(work)});
+    graves_.push_back({std::move(tensors), std::move(future)});
 }
 
 void Graveyard::empty() {
@@ -21,6 +23,20 @@ void Graveyard::empty() {
     const std::lock_guard lock(mutex_);
     graves.swap(graves_);
     // Destroyed after the lock is released: a tensor's end may run any code.
+}
+
+BackendWork::~BackendWork() {
+    if (Threads::has_this_thread()) Graveyard::of_process().bury(std::move(outputs_), std::move(future_));
+}
+
+bool BackendWork::wait(std::chrono::milliseconds timeout) {
+    if (timeout != kNoTimeout) {
+        std::unique_lock lock(mutex_);
+        TORCH_CHECK(cv_.wait_for(lock, timeout, [this] { return completed_; }), "Operation timed out! ", name_,
+                    " has not ended in the ", timeout.count(),
+                    " ms of wait(); it goes on until the timeout of the group, whose error names the missing ranks");
+    }
+    return Work::wait(kNoTimeout);
 }
 
 bool BackendWork::has_future() {

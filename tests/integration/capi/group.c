@@ -1,4 +1,5 @@
-// Groups that meet by the caller's store, here the context's; tagged messages; receive from any rank; wrong arguments.
+// Groups that meet by the caller's store, here the context's; tagged messages and collectives; receive from any rank;
+// wrong arguments.
 #include <stdint.h>
 
 #include "expect.h"
@@ -91,6 +92,18 @@ int main(void) {
         EXPECT(sum == size * (size - 1) / 2 + size * turn);
         send_messages(group, rank, size);
         GOOD(muster_barrier(group, 0, NULL));
+        GOOD(muster_communicator_release(group));
+    }
+    if (size > 1) {
+        // Collectives with different tags.
+        muster_communicator* group = NULL;
+        GOOD(muster_group_open(&options, &group));
+        int32_t value = 1;
+        muster_tag_collectives(7);
+        GOOD(muster_all_reduce(group, &value, 1, MUSTER_I32, MUSTER_SUM, 0, NULL));
+        muster_tag_collectives(rank == 0 ? 7 : 8);
+        BAD(muster_all_reduce(group, &value, 1, MUSTER_I32, MUSTER_SUM, 0, NULL), MUSTER_INVALID_ARGUMENT, "tagged 7");
+        muster_tag_collectives(0);
         GOOD(muster_communicator_release(group));
     }
     if (size > 1 && rank == 0) {

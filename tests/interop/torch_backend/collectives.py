@@ -237,6 +237,9 @@ def check_refusals(rank, ranks):
         raise AssertionError(f"not refused: {words}")
 
     refused("SUM of Float8_e4m3fn is not supported", dist.all_reduce, torch.zeros(2, dtype=torch.float8_e4m3fn))
+    negative = [ranks + 1, *[0] * (ranks - 2), -1] if ranks > 1 else [1]
+    if ranks > 1:
+        refused("is -1", dist.all_to_all_single, torch.zeros(ranks), torch.zeros(ranks), negative, negative)
     refused("AVG of Int is not supported", dist.all_reduce, torch.zeros(2, dtype=torch.int32), dist.ReduceOp.AVG)
     refused("BAND of Float is not supported", dist.all_reduce, torch.zeros(2), dist.ReduceOp.BAND)
     refused("output tensor size must be equal", dist.all_gather_into_tensor, torch.zeros(3 * ranks), torch.zeros(2))

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -117,7 +118,7 @@ def ddp(folder, rank, ranks):
     torch.manual_seed(rank)
     for _ in range(10):
         optimizer.zero_grad()
-        model(torch.randn(16, 64)).square().mean().backward()
+        model(torch.randn(16, 64) * 10**rank).square().mean().backward()
         optimizer.step()
     weights = torch.cat([one.detach().flatten() for one in model.parameters()])
     with open(f"{folder}/weights.{rank}", "w") as file:
@@ -183,3 +184,95 @@ def reopened(folder, rank, ranks):
         dist.all_reduce(data)
         assert torch.equal(data, torch.full((3,), value * ranks))
         dist.destroy_process_group()
+
+
+def differing(folder, rank, ranks):
+    """What the runtime moves as bytes, or does under another name, is compared, too."""
+    op = dist.ReduceOp
+    two = [torch.zeros(4), torch.zeros(4)]
+
+    def reduces(kind, type=torch.int64):
+        return dist.all_reduce(torch.ones(2, dtype=type), kind)
+
+    cases = (
+        (("PRODUCT of Long", "BXOR of Long"), lambda: reduces(op.BXOR if rank else op.PRODUCT)),
+        (("PRODUCT of Float", "PRODUCT of Int"), lambda: reduces(op.PRODUCT, torch.int32 if rank else torch.float32)),
+        (("SUM of Char", "SUM of Byte"), lambda: reduces(op.SUM, torch.uint8 if rank else torch.int8)),
+        (("PREMUL_SUM of Float",), lambda: reduces(op.SUM if rank else dist._make_nccl_premul_sum(0.5), torch.float32)),
+        (("of Float", "of Int"), lambda: dist.all_to_all_single(*[torch.zeros(4, dtype=torch.int32 if rank else torch.float32)
+                                                                  for _ in range(2)])),
+        (("of Short", "of Char"), lambda: dist.broadcast(torch.zeros(4, dtype=torch.int8) if rank
+                                                         else torch.zeros(2, dtype=torch.int16), 0)),
+        (("root 0", "root 1"), lambda: dist.reduce(torch.ones(4), rank)),
+        (("root 0", "root 1"), lambda: dist.gather(torch.ones(4), two, rank)),
+        (("REDUCE SUM of Float, root 1",), lambda: dist.reduce(torch.ones(4), 1) if rank else dist.all_reduce(torch.ones(4))),
+    )
+    for number, (words, case) in enumerate(cases):
+        dist.init_process_group("muster", init_method=f"file://{folder}/store{number}", rank=rank, world_size=ranks,
+                                timeout=PATIENCE)
+        text = failure_of(case)
+        assert "rank 0" in text and "rank 1" in text and all(word in text for word in words), (number, text)
+        dist.destroy_process_group()
+
+
+def lost_failure(folder, rank, ranks):
+    """The first of several tensors cannot be written."""
+    meet(folder, rank, ranks)
+    inputs = [torch.ones(3), torch.ones(2)]
+    outputs = [[torch.zeros(1).expand(3), torch.zeros(2)] for _ in range(ranks)]
+    failure_of(lambda: dist.distributed_c10d._get_default_group().allgather_coalesced(outputs, inputs).wait())
+
+
+def freed(folder, rank, ranks):
+    """A tensor is gone with the caller's last reference. Seldom the thread's is the last one, which then waits for the next
+    operation."""
+    meet(folder, rank, ranks)
+    gone = 0
+    for _ in range(20):
+        data = torch.ones(1000)
+        seen = weakref.ref(data)
+        work = dist.all_reduce(data, async_op=True)
+        work.wait()
+        del data, work
+        gone += seen() is None
+    assert gone > 0
+
+
+def slow_work(folder, rank, ranks):
+    """wait(timeout) says for what it waited."""
+    meet(folder, rank, ranks)
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        text = failure_of(lambda: work.wait(datetime.timedelta(milliseconds=50)))
+        assert "muster:all_reduce of group torch/0 has not ended in the 50 ms" in text, text
+        store.set("told", "1")
+        work.wait()
+    else:
+        store.wait(["told"])
+        dist.all_reduce(torch.ones(1))
+
+
+def parent_had_group(folder, rank, ranks):
+    """A forked child makes a group of its own: it has threads, and hears of a death."""
+    dist.init_process_group("muster", init_method=f"file://{folder}/own{rank}", rank=0, world_size=1)
+    dist.all_reduce(torch.ones(3), async_op=True).wait()
+    dist.destroy_process_group()
+    child = os.fork()
+    if child == 0:
+        try:
+            meet(folder, rank, ranks)
+            assert dist.all_reduce(torch.ones(3), async_op=True).wait(PATIENCE)
+            dist.barrier()
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            began = time.monotonic()
+            text = failure_of(lambda: dist.all_reduce(torch.ones(3)))
+            assert re.search(r"rank 1 \(pid \d+ on \S+\) died", text), text
+            assert time.monotonic() - began < 5
+            os._exit(0)
+        except BaseException as error:
+            print(error, flush=True)
+            os._exit(1)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert ended == (-signal.SIGKILL if rank == 1 else 0), ended

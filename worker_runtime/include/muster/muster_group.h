@@ -60,6 +60,14 @@ muster_status muster_receive_tagged(muster_communicator* communicator, void* dat
 muster_status muster_receive_any(muster_communicator* communicator, void* data, size_t count, int type, uint32_t tag,
                                  int64_t timeout_ms, int* peer);
 
+// ---- collectives with tags; since version 7 ----
+//
+// The collectives that the calling thread starts from now on carry `tag`, until the next call; 0 at first. The ranks
+// compare it with the rest of the operation, and the communicator fails if it differs. So a caller whose operations
+// have a meaning of their own, such as bytes of a type that the library lacks, learns when ranks disagree on it. It
+// does not concern messages, which have tags of their own.
+void muster_tag_collectives(uint32_t tag);
+
 #ifdef __cplusplus
 }
 #endif

@@ -8,8 +8,12 @@ from pathlib import Path
 
 def _program():
     """Beside this Python, under the prefix of the package, in a build tree of the repository, else in PATH."""
-    above = Path(__file__).resolve().parents[3]  # PREFIX/lib/python3, or the repository
-    places = (Path(sys.executable).parent, above.parent / "bin", above / "build/release/bin", above / "build/default/bin")
+    folder = Path(__file__).resolve().parents[1]  # PREFIX/lib/python3/dist-packages, or worker_runtime/python
+    repository = folder.parents[1]
+    is_repository = (repository / "CMakePresets.json").exists()
+    near = ([repository / "build/release/bin", repository / "build/default/bin"] if is_repository
+            else [folder.parents[2] / "bin"])
+    places = [Path(sys.executable).parent, *near]
     found = next((place / "muster" for place in places if os.access(place / "muster", os.X_OK)), None)
     return str(found) if found else shutil.which("muster")
 

@@ -243,7 +243,19 @@ TEST_CASE("workers get the package of the back end for PyTorch if it is asked fo
     const test::ScratchFolder folder;
     std::filesystem::create_directories(folder / "muster/torch");
     std::ofstream(folder / "muster/torch/__init__.py") << "";
+    // Not all of it: PyTorch would not load it.
+    environment = {{"PYTHONPATH", folder.string()}};
+    REQUIRE(offer_torch_backend(config, environment).has_value());
+    CHECK(environment["PYTHONPATH"].starts_with(folder.string() + ":/"));
+    std::ofstream(folder / "muster_torch.py") << "";
+    std::filesystem::create_directories(folder / "muster-1.dist-info");
+    std::ofstream(folder / "muster-1.dist-info/entry_points.txt") << "";
     environment = {{"PYTHONPATH", "/somewhere:" + folder.string()}};
     REQUIRE(offer_torch_backend(config, environment).has_value());
     CHECK(environment["PYTHONPATH"] == "/somewhere:" + folder.string());
+
+    environment = {{"TORCH_DEVICE_BACKEND_AUTOLOAD", "0"}};
+    const auto refused = offer_torch_backend(config, environment);
+    REQUIRE(!refused.has_value());
+    CHECK(refused.error().context.find("TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps PyTorch") != std::string::npos);
 }

@@ -23,6 +23,7 @@ def _create(options, _backend_options):
     import torch
 
     _load()
+    _finish_at_exit(os.getpid())
     timeout_ms = min(max(1, round(options.timeout.total_seconds() * 1000)), _LONGEST_TIMEOUT_MS)
     shell = torch.distributed.ProcessGroup(options.store, options.group_rank, options.group_size)
     torch.ops.muster._attach(shell.boxed(), f"torch/{options.group_id}", list(options.global_ranks_in_group), timeout_ms)
@@ -62,5 +63,15 @@ def _load():
     except OSError as error:
         raise RuntimeError(f"muster's back end for torch {torch.__version__} cannot be loaded: {error}; it was built for "
                            f"another build of torch: build it again with this one") from None
-    owner = os.getpid()
-    atexit.register(lambda: os.getpid() == owner and torch.ops.muster._finish(_EXIT_GRACE_SECONDS))
+    built_for = torch.ops.muster._built_for()
+    if built_for != ".".join(torch.__version__.split(".")[:2]):
+        raise RuntimeError(f"{found} is muster's back end for torch {built_for}, and this is torch {torch.__version__}: the two "
+                           "do not fit; unset MUSTER_TORCH_LIBRARY, or set it to the path of one that was built for this torch")
+
+
+@functools.lru_cache(maxsize=None)
+def _finish_at_exit(process):
+    """Once in each process: a forked child has its parent's functions of atexit, and perhaps groups of its own."""
+    import torch
+
+    atexit.register(lambda: os.getpid() == process and torch.ops.muster._finish(_EXIT_GRACE_SECONDS))
