@@ -32,7 +32,7 @@ class KeyGiver {
                                           const Environment& environment);
 
     /// One at a time for each source_of(source), so that one host does not keep the others waiting. It starts at most
-    /// four munge at one time, and one each 20 ms. It starts none for a question that is older than its asker waits.
+    /// four munge at one time, and one each 4 ms. It starts none for a question that is older than its asker waits.
     void ask(const std::string& source, std::string nonce, Answer answer);
 
   private:
