@@ -264,6 +264,9 @@ class Packages(unittest.TestCase):
                               env={"PATH": os.defpath, "PYTHONPATH": str(prefix / "lib/python3/dist-packages"),
                                    "PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True)
         self.assertEqual(sorted(done.stdout.splitlines()), [f"{rank}: 3" for rank in RANKS], done.stderr)
+        # What --torch-backend puts on the workers' path has nothing but what is ours.
+        own = sorted(path.name.split("-")[0] for path in (prefix / "lib/muster/python").iterdir())
+        self.assertEqual(own, ["muster", "muster", "muster_torch.py"])
         # Paths of whoever has built it tell a user nothing.
         self.assertEqual({path.name: place for path in prefix.rglob("*") if path.is_file()
                           for place in (SOURCE, BUILD) if bytes(place) in path.read_bytes()}, {})
