@@ -244,13 +244,13 @@ std::optional<NotLaunched> take_launch_key(LaunchConfig& config, const Environme
     while (!is_stopping()) {
         terms.nonce = hexadecimal(rendezvous::random_nonce());
         const auto reply = ask_all(daemons, terms.nonce, is_stopping);
-        auto pause = retry_interval;
+        auto retry_after = retry_interval;
         if (reply.status == 200) {
             auto refusal = take_from(reply, config, terms, is_stopping);
             if (!refusal) return std::nullopt;
             if (refusal->exit_code != 0) return NotLaunched{refusal->exit_code, std::move(refusal->why)};
             last = std::move(refusal->why);
-            pause = foreign_interval;
+            retry_after = foreign_interval;
         } else if (auto done = look_at_home(reply, config, environment)) {
             return *std::move(done);
         } else if (auto why = why_without_key(reply); !why.empty()) {
@@ -265,7 +265,7 @@ std::optional<NotLaunched> take_launch_key(LaunchConfig& config, const Environme
         if (waited >= told_after && !std::exchange(is_told, true))
             print_notice(cat("muster: waiting for the key of this job from its first node, ", describe(config.endpoint),
                              ": ", why, "\n"));
-        std::this_thread::sleep_for(pause);
+        std::this_thread::sleep_for(retry_after);
     }
     use_key_of_nobody(config);
     return std::nullopt;

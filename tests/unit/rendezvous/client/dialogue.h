@@ -40,10 +40,10 @@ class Dialogue {
     Lines broken() { return hears(ConnectionClosed{"reset"}); }
     Lines daemon(native::Message message) { return hears(MessageReceived{std::move(message)}); }
     Lines pong() { return daemon(native::Pong{last_ping.sequence, last_ping.sent_ns, 5'000'000}); }
-    /// The newest question to `rank` is answered so.
-    Lines peer(std::uint32_t rank, const std::optional<native::PeerAnswer>& answer) {
+    /// The newest question to that member is answered so.
+    Lines peer(std::uint32_t group_rank, const std::optional<native::PeerAnswer>& answer) {
         for (auto ask = last_asked.rbegin(); ask != last_asked.rend(); ++ask)
-            if (ask->group_rank == rank) return hears(PeerAnswered{ask->number, answer});
+            if (ask->group_rank == group_rank) return hears(PeerAnswered{ask->number, answer});
         return {"nobody was asked"};
     }
     /// The parent says how old the oldest promise of all members is.
