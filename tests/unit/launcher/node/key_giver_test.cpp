@@ -108,7 +108,7 @@ TEST_CASE("four munge run at one time, started one after the other") {
     const auto begun = std::chrono::steady_clock::now();
     for (int i = 0; i < 6; ++i) asked.ask(cat("10.0.0.", i), cat(i));
     asked.run_until([&] { return munge.run_count() == 4; });
-    CHECK(std::chrono::steady_clock::now() - begun >= 60ms);
+    CHECK(std::chrono::steady_clock::now() - begun >= 12ms);
     asked.loop.run_for(200ms);
     CHECK(munge.run_count() == 4);
     CHECK(asked.answers.empty());
