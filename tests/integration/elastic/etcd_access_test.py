@@ -141,9 +141,9 @@ class Records(unittest.TestCase):
             etcd.wait_until_healthy()
             old, new = "the old secret of it", "the new secret of it"
 
-            def daemon(**secrets):
-                started = job.spawn("musterd", "--port", job.port, "--state", f"etcd://127.0.0.1:{etcd.port}/of/test", **secrets)
-                wait_for("leading musterd", lambda: leads(job.port))
+            def daemon(port=job.port, **secrets):
+                started = job.spawn("musterd", "--port", port, "--state", f"etcd://127.0.0.1:{etcd.port}/of/test", **secrets)
+                wait_for("leading musterd", lambda: leads(port))
                 return started
 
             def records():
@@ -168,7 +168,7 @@ class Records(unittest.TestCase):
             # The second daemon has written all records anew, so the old secret may go.
             second.terminate()
             job.expect_exit(second, 0)
-            third = daemon(MUSTER_KEY=new)
+            third = daemon(port=free_port(), MUSTER_KEY=new)  # where the node, which has the old one, does not come
             self.assertIn("this daemon is the leader; 1 job resumed", third.err.read_text())
             self.assertNotIn("refused", third.err.read_text())
             third.terminate()
