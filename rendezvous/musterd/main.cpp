@@ -198,6 +198,14 @@ struct Serving {
     std::shared_ptr<Secrets> secrets;  ///< empty: there is none
 };
 
+/// Who sees the port open may tell that the secret has changed. It waits until the state is open, and ends nothing.
+void hold_hang_up() {
+    sigset_t signals;
+    ::sigemptyset(&signals);
+    ::sigaddset(&signals, SIGHUP);
+    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
 int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::ServiceEnvironment& service) {
     auto& where = options.state;
     // A reader of the log that stalls or exits must not stop the daemon.
@@ -205,6 +213,7 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
     std::signal(SIGPIPE, SIG_IGN);
     raise_open_files_limit();
     config.limits.connections_max = connections_allowed();
+    if (options.secrets) hold_hang_up();
     rendezvous::EventLoop loop;
     auto listeners = open_listeners(config.listen, service);
     if (!listeners) {
