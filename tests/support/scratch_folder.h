@@ -1,6 +1,7 @@
 // A folder of the test's own under $TMPDIR, gone with everything in it at the end of the test.
 #pragma once
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
@@ -16,8 +17,12 @@ class ScratchFolder {
         path_ = pattern;
     }
     ~ScratchFolder() {
+        // Again while a process that the test has started takes its own files away: one of the two finds a file gone.
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
         std::error_code ignored;  // a test that fails for another reason must show that one
-        std::filesystem::remove_all(path_, ignored);
+        do {
+            std::filesystem::remove_all(path_, ignored);
+        } while (std::filesystem::exists(path_, ignored) && std::chrono::steady_clock::now() < deadline);
     }
     ScratchFolder(const ScratchFolder&) = delete;
     ScratchFolder& operator=(const ScratchFolder&) = delete;
