@@ -304,7 +304,10 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
                   Refused{RefusalReason::limit,
                           cat(label(arrival.node), " names ", join.last_round, " as its last round, and job '", id_,
                               "' is at round ", std::max(round_.number, Round{0}), "; start this agent again")});
-        return false;
+        // A job that this Join has begun is none.
+        if (!members_.empty() || !held_.empty()) return false;
+        settle(turn);
+        return true;
     }
     if (hold_back(arrival, join, turn)) {
         number_rounds_from(join.last_round + 1);

@@ -159,6 +159,7 @@ class Job {
     void settle(const Turn& turn);
     void settle_doubtful(const Turn& turn);
     [[nodiscard]] Duration doubt_lasts(const Member& member) const;
+    [[nodiscard]] Instant abandoned_at() const;
     bool settle_over(const Turn& turn);
     bool settle_running(const Turn& turn);
     bool settle_ended(const Turn& turn);

@@ -60,7 +60,7 @@ bool Job::settle_over(const Turn& turn) {
     // No member is left that another run under this name could disturb.
     const bool anew = any_new_start();
     const bool abandoned = !ending_ && turn.now >= given_up_have_stopped_at() &&
-                           (anew || round_.number == no_round || left_ || turn.now >= empty_since_ + lost_timeout());
+                           (anew || round_.number == no_round || left_ || turn.now >= abandoned_at());
     if (ending_ && !announced_ && (members_.empty() || lingered)) {
         announced_ = true;
         turn.step.actions.push_back(JobForgotten{id_});
@@ -247,6 +247,11 @@ void Job::tell_end(const Arrival& arrival, const Turn& turn) const {
     turn.send(arrival.connection, arrival.proven || was_member ? *ending_ : end_for_strangers());
 }
 
+/// When a job without members is given up. One that never had any waits for nobody.
+Instant Job::abandoned_at() const {
+    return empty_since_ == no_deadline ? settled_at_ : empty_since_ + lost_timeout();
+}
+
 Instant Job::deadline() const {
     if (forgotten_) return settled_at_;  // at once
     auto first = no_deadline;
@@ -259,7 +264,7 @@ Instant Job::deadline() const {
     }
     consider(given_up_have_stopped_at());
     if (members_.empty()) {
-        consider(empty_since_ + lost_timeout());
+        consider(abandoned_at());
         return first;
     }
     first = std::min(first, next_check_);
