@@ -116,6 +116,18 @@ class Rig {
         assigned.store_port = 4000;
         link.on_message(assigned);
     }
+    /// Of two nodes this one is not the store's. The store, which only listens, ends with what is returned.
+    boost::asio::ip::tcp::acceptor start_away_from_store() {
+        boost::asio::ip::tcp::acceptor store(loop, {boost::asio::ip::make_address("127.0.0.9"), 0});
+        native::Assigned assigned;
+        assigned.round = 0;
+        assigned.group_rank = 1;
+        assigned.group_world_size = 2;
+        assigned.store_addresses = {"127.0.0.9"};
+        assigned.store_port = store.local_endpoint().port();
+        link.on_message(assigned);
+        return store;
+    }
     void end_worker(std::uint32_t local_rank, WorkerEnd end, std::string stderr_tail = "") {
         host.on_event(WorkerEnded{.local_rank = local_rank,
                                   .pid = 100,
@@ -178,22 +190,14 @@ TEST_CASE("a job that succeeds goes from the store to the acknowledged end") {
 
 TEST_CASE("with a relay of the node its workers reach the store there, and know the store's own address") {
     Rig rig;
-    using boost::asio::ip::tcp;
-    tcp::acceptor store(rig.loop, {boost::asio::ip::make_address("127.0.0.9"), 0});
     rig.stores.relay_port = 4711;
     rig.start();
-    native::Assigned assigned;
-    assigned.round = 0;
-    assigned.group_rank = 1;
-    assigned.group_world_size = 2;
-    assigned.store_addresses = {"127.0.0.9"};
-    assigned.store_port = store.local_endpoint().port();
-    rig.link.on_message(assigned);
+    const auto store = rig.start_away_from_store();
     const auto done = rig.run_until([&] { return !rig.host.commands.empty(); });
     const auto news = rig.news();
     INFO(news);
     REQUIRE(done);
-    CHECK(news.find(cat("relay to 127.0.0.9:", assigned.store_port)) != std::string::npos);
+    CHECK(news.find(cat("relay to 127.0.0.9:", store.local_endpoint().port())) != std::string::npos);
     CHECK(rig.variable(0, "MASTER_ADDR") == "127.0.0.1");
     CHECK(rig.variable(0, "MASTER_PORT") == "4711");
     CHECK(rig.variable(0, "MUSTER_STORE_ADDR") == "127.0.0.9");
@@ -201,17 +205,9 @@ TEST_CASE("with a relay of the node its workers reach the store there, and know 
 
 TEST_CASE("workers that no relay can serve are not started: this node is lost to the others, with the reason") {
     Rig rig;
-    using boost::asio::ip::tcp;
-    tcp::acceptor store(rig.loop, {boost::asio::ip::make_address("127.0.0.9"), 0});
     rig.stores.relay_port = 1;
     rig.start();
-    native::Assigned assigned;
-    assigned.round = 0;
-    assigned.group_rank = 1;
-    assigned.group_world_size = 2;
-    assigned.store_addresses = {"127.0.0.9"};
-    assigned.store_port = store.local_endpoint().port();
-    rig.link.on_message(assigned);
+    const auto store = rig.start_away_from_store();
     std::string news;
     REQUIRE(rig.run_until([&] { return (news += rig.news()).find("kill tree") != std::string::npos; }));
     CHECK(rig.host.commands.empty());
