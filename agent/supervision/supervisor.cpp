@@ -12,9 +12,6 @@ namespace muster::agent {
 
 namespace {
 
-constexpr int sigterm = 15;  // the same on every Linux; cores know no <csignal>
-constexpr int sigkill = 9;
-
 /// Parts of the grace after which a child that a stopped worker waits for gets the signal too. Of 30 s: 3 s for one
 /// that does nothing, 10 s for one that does, as it may be saving.
 constexpr int awaited_idle_part = 10;

@@ -227,6 +227,8 @@ class Supervisor {
     [[nodiscard]] Phase phase() const { return phase_; }
 
   private:
+    static constexpr int sigterm = 15;  // The same on every Linux. Cores know no <csignal>.
+    static constexpr int sigkill = 9;
     /// replaced: it failed, and is started again when its process group is empty.
     enum class WorkerState { running, succeeded, saved, failed, stopped, replaced };
     struct Worker {

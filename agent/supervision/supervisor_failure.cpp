@@ -10,9 +10,6 @@ namespace muster::agent {
 
 namespace {
 
-constexpr int sigterm = 15;  // the same on every Linux; cores know no <csignal>
-constexpr int sigkill = 9;
-
 std::string sentence_on(const Failure& failure) {
     return cat(
         "rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end),
