@@ -1,6 +1,7 @@
 // The parts that all operations share, messages, and the group's life. Collectives: moves.cpp, reductions.cpp.
 #include "worker_runtime/torch/backend.h"
 
+#include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
 #include <sstream>
@@ -154,6 +155,20 @@ void MusterBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool /*wa
     auto sync = opts;
     sync.asyncOp = false;
     barrier(sync)->wait();
+}
+
+bool MusterBackend::supportsTensorAlloc(c10::DeviceIndex /*device*/) {
+    return group_->shares_host_memory();
+}
+
+at::Tensor MusterBackend::allocateTensor(long size, at::TensorOptions options) {
+    TORCH_CHECK(size >= 0, "allocate_tensor: the size is ", size, "; it is a number of elements, 0 or more");
+    TORCH_CHECK(options.device().is_cpu(), "allocate_tensor: the device is ", options.device(),
+                ", and the muster back end serves the CPU");
+    void* const data = Group::host_memory(static_cast<std::size_t>(size) * options.dtype().itemsize());
+    // Too little shared memory: such a tensor is copied.
+    if (data == nullptr) return at::empty({size}, options);
+    return at::from_blob(data, {size}, [](void* memory) { Group::release_host_memory(memory); }, options);
 }
 
 void MusterBackend::startCoalescing() {

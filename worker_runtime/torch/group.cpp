@@ -233,6 +233,16 @@ int Group::receive_any(const Piece& piece, std::uint32_t tag, std::int64_t timeo
     return peer;
 }
 
+void* Group::host_memory(std::size_t size_bytes) {
+    void* data = nullptr;
+    return muster_host_memory_allocate(size_bytes, &data) == MUSTER_OK ? data : nullptr;
+}
+
+void Group::release_host_memory(void* data) {
+    // In a forked child it is not this process's, and there is nothing to release.
+    (void)muster_host_memory_release(data);
+}
+
 void Group::abort(const std::string& why) const {
     muster_communicator_abort(handle_, why.c_str());
 }

@@ -103,6 +103,12 @@ class Group {
     /// Returns the sender.
     int receive_any(const Piece& piece, std::uint32_t tag, std::int64_t timeout) const;
 
+    /// True if collectives on host_memory() need no copy.
+    [[nodiscard]] bool shares_host_memory() const { return transport() == "shared memory"; }
+    /// Of the process, for all groups; null if there is too little.
+    static void* host_memory(std::size_t size_bytes);
+    static void release_host_memory(void* data);
+
     void abort(const std::string& why) const;
     /// MUSTER_OK, or the first failure.
     [[nodiscard]] muster_status status() const;

@@ -30,7 +30,7 @@ extern "C" {
 // ---- the library ----
 
 // Increases by one with each addition. A program needs muster_api_version() >= the MUSTER_API_VERSION of its header.
-#define MUSTER_API_VERSION 7
+#define MUSTER_API_VERSION 8
 int muster_api_version(void);
 
 typedef int muster_status;
