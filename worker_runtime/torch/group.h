@@ -20,6 +20,7 @@
 #include "muster/muster.h"
 #include "worker_runtime/torch/elements.h"
 #include "worker_runtime/torch/lanes.h"
+#include "worker_runtime/torch/per_process.h"
 
 namespace muster::torch_backend {
 
@@ -130,6 +131,8 @@ class Group {
 
     const GroupTerms terms_;
     const pid_t process_;
+    const std::uint32_t forks_;
+    [[nodiscard]] bool is_forked() const { return forks_ != fork_count; }
     muster_communicator* handle_ = nullptr;
     mutable std::mutex lanes_mutex_;
     std::map<std::pair<int, bool>, std::shared_ptr<Lane>> lanes_;

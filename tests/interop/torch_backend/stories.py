@@ -276,3 +276,67 @@ def parent_had_group(folder, rank, ranks):
             os._exit(1)
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert ended == (-signal.SIGKILL if rank == 1 else 0), ended
+
+
+def mapping_of(tensor):
+    """The line of /proc/self/maps that has the tensor."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            begin, end = (int(word, 16) for word in line.split()[0].split("-"))
+            if begin <= tensor.data_ptr() < end:
+                return line
+    raise AssertionError("the tensor is in no mapping")
+
+
+def pooled(folder, rank, ranks):
+    """Tensors in memory that the ranks share, although each rank allocates in its own way; DDP's buckets are such."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+    backend = meet(folder, rank, ranks)
+    cpu = torch.device("cpu")
+
+    def allocate(count, dtype=torch.float32):
+        tensor = backend.allocate_tensor(count, dtype=dtype, device=cpu)
+        assert tensor.shape == (count,) and tensor.dtype == dtype
+        assert "memfd:muster" in mapping_of(tensor), mapping_of(tensor)
+        return tensor
+
+    assert backend.supports_tensor_alloc(cpu)
+    torch.manual_seed(rank)
+    kept = []
+    for turn in range(4):
+        kept.append(allocate(1 + rank * 1_500_000 * turn, torch.float64))
+        count = 300_001
+        expected = torch.randn(count)
+        data = allocate(count + rank)[rank:].copy_(expected)
+        dist.all_reduce(expected)
+        dist.all_reduce(data, async_op=True).wait()
+        assert torch.equal(data, expected)
+        # One rank's is its own.
+        data = data if rank else data.clone()
+        dist.all_reduce(data)
+        assert torch.equal(data, expected * ranks)
+        if turn == 2:
+            kept.clear()
+    assert backend.allocate_tensor(0, dtype=torch.float32, device=cpu).numel() == 0
+    text = failure_of(lambda: backend.allocate_tensor(1, dtype=torch.float32, device=torch.device("meta")))
+    assert "serves the CPU" in text, text
+
+    seen = []
+
+    def hook(_, bucket):
+        seen.append(mapping_of(bucket.buffer()))
+        return allreduce_hook(None, bucket)
+
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 300), gradient_as_bucket_view=True)
+    model.register_comm_hook(None, hook)
+    for _ in range(3):
+        model(torch.randn(4, 300)).sum().backward()
+    assert len(seen) >= 3 and all("memfd:muster" in line for line in seen), seen
+
+
+def no_pool(folder, rank, ranks):
+    """Over TCP there is no such memory."""
+    backend = meet(folder, rank, ranks)
+    assert not backend.supports_tensor_alloc(torch.device("cpu"))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(30, 30))
+    model(torch.randn(4, 30)).sum().backward()

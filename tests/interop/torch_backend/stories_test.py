@@ -162,6 +162,8 @@ def main():
     for story in (stories.absent, stories.power_sgd, stories.detail, stories.forked, stories.keyless, stories.other_torch,
                   stories.reopened, stories.lost_failure, stories.freed, stories.slow_work, stories.parent_had_group):
         play(story)
+    play(stories.pooled, ranks=3)
+    play(stories.no_pool, environment=tcp)
     check_same_bits()
     check_launchers()
 
