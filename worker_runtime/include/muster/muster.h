@@ -470,6 +470,7 @@ muster_status muster_batch_gradients(muster_communicator* communicator, float* s
 #include "muster/muster_checkpoint.h"
 #include "muster/muster_exchange.h"
 #include "muster/muster_group.h"
+#include "muster/muster_loss_scaler.h"
 #include "muster/muster_sampler.h"
 
 #endif
