@@ -111,7 +111,9 @@ MusterBackend::WorkPtr MusterBackend::move(Tensors& tensors, int peer, int tag, 
     check(tensors[0], title);
     const auto twin = dense(tensors[0]);
     const auto piece = piece_of(twin);
-    const auto marked = static_cast<std::uint32_t>(tag);
+    const auto marked = piece.type == MUSTER_U8
+                            ? mark_of_message(twin.scalar_type(), static_cast<std::uint32_t>(tag))
+                            : static_cast<std::uint32_t>(tag);
     Call call{.kind = sends      ? c10d::OpType::SEND
                       : peer < 0 ? c10d::OpType::RECVANYSOURCE
                                  : c10d::OpType::RECV,

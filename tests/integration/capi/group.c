@@ -97,6 +97,29 @@ static void reduce_in_place(muster_communicator* group, int rank, int size) {
     EXPECT(data == NULL);
 }
 
+// Rank 0 receives from any of the ranks that are still there. Rank 2 leaves first, then rank 1.
+static void lose_members(struct job job, muster_group_options options) {
+    muster_communicator* group = NULL;
+    GOOD(muster_group_open(&options, &group));
+    int32_t value = options.rank;
+    int peer = -1;
+    if (options.rank > 1) GOOD(muster_communicator_release(group));
+    GOOD(muster_barrier(job.world, 0, NULL));
+    if (options.rank == 1) {
+        GOOD(muster_send(group, &value, 1, MUSTER_I32, 0, 0, NULL));
+        GOOD(muster_communicator_release(group));
+    }
+    if (options.rank == 0) {
+        if (options.group_size > 1) {
+            GOOD(muster_receive_any(group, &value, 1, MUSTER_I32, 0, 0, &peer));
+            EXPECT(value == 1 && peer == 1);
+            BAD(muster_receive_any(group, &value, 1, MUSTER_I32, 0, 0, &peer), MUSTER_PEER_CLOSED,
+                "all others have closed the communicator");
+        }
+        GOOD(muster_communicator_release(group));
+    }
+}
+
 int main(void) {
     const struct job job = open_job();
     const int size = job.place.world_size, rank = job.place.rank;
@@ -133,7 +156,12 @@ int main(void) {
         options.meeting_timeout_ms = 300;
         muster_communicator* group = NULL;
         BAD(muster_group_open(&options, &group), MUSTER_TIMED_OUT, "did not join");
+        options.name = "all";
+        options.meeting_timeout_ms = 0;
     }
+    GOOD(muster_barrier(job.world, 0, NULL));
+    // Those who came in vain and those who did not come meet.
+    lose_members(job, options);
     GOOD(muster_barrier(job.world, 0, NULL));
     return close_job(job);
 }

@@ -207,6 +207,10 @@ def differing(folder, rank, ranks):
         (("root 0", "root 1"), lambda: dist.gather(torch.ones(4), two, rank)),
         (("REDUCE SUM of Float, root 1",), lambda: dist.reduce(torch.ones(4), 1) if rank else dist.all_reduce(torch.ones(4))),
     )
+    if rank == 0:
+        cases += ((("Short, tag 5", "Char, tag 5"), lambda: dist.send(torch.zeros(2, dtype=torch.int16), 1, tag=5)),)
+    else:
+        cases += ((("Short, tag 5", "Char, tag 5"), lambda: dist.recv(torch.zeros(4, dtype=torch.int8), 0, tag=5)),)
     for number, (words, case) in enumerate(cases):
         dist.init_process_group("muster", init_method=f"file://{folder}/store{number}", rank=rank, world_size=ranks,
                                 timeout=PATIENCE)

@@ -31,18 +31,18 @@ def history(context, options, steps):
         if odd is not None and culprit == context.rank:
             values[place] = odd
         reducer.begin_step(1)
-        torch.frombuffer(reducer.gradient("weight"), dtype=torch.float32).copy_(values)
+        reducer.gradient("weight").copy_(values)
         reducer.mark_ready("weight")
         reducer.finish()
         # torch gets the average that DDP would have, and steps by itself.
-        averaged = torch.frombuffer(reducer.gradient("weight"), dtype=torch.float32).clone()
+        averaged = reducer.gradient("weight").clone()
         gradient.grad = averaged
         reference.unscale_(optimizer)
         finite = scaler.unscale(reducer)
         assert finite == (odd is None), (step, odd, finite)
         assert finite == bool(torch.isfinite(gradient.grad).all()), step
         if finite:
-            unscaled = torch.frombuffer(reducer.gradient("weight"), dtype=torch.float32)
+            unscaled = reducer.gradient("weight")
             assert torch.equal(unscaled, gradient.grad), step
         reference.step(optimizer)
         reference.update()

@@ -43,7 +43,8 @@ typedef struct muster_group_options {
     int transport;                    // the variable MUSTER_TRANSPORT overrides it
 } muster_group_options;
 
-// A collective of the members only. The n-th call of a member with one store meets the n-th call of the others. In a
+// A collective of the members only. The n-th call of a member with one store meets the n-th call of the others. After
+// a call that failed, the next calls of all members meet, also of those that did not come to it. In a
 // job with a key the members prove that they have it: MUSTER_UNSUPPORTED if this process cannot get it from its agent.
 // The group fails when a member dies, and when muster ends the round.
 muster_status muster_group_open(const muster_group_options* options, muster_communicator** group);

@@ -70,8 +70,9 @@ TEST_CASE("an overflow on any rank is one for all, and a finite step divides the
                     const auto finite = scaler.unscale(*reducer);
                     if (!finite) return complaint(finite);
                     if (*finite == overflows) return cat("step ", step, ": finite is ", *finite);
-                    const bool has_first = result == GradientResult::everywhere || communicator.rank() == 0;
-                    if (*finite && has_first && first_of(*reducer, 0) != 3) return cat("step ", step, ": not unscaled");
+                    // Of the bucket that parameter 1 begins.
+                    const bool has_begin = result == GradientResult::everywhere || communicator.rank() == 0;
+                    if (*finite && has_begin && first_of(*reducer, 1) != 3) return cat("step ", step, ": not unscaled");
                     if (!complaint(scaler.update()).empty()) return "update";
                     // Overflows at 1 and 5; two clean steps at 3 and 7.
                     if (overflows) scale /= 2;
