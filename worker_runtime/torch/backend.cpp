@@ -99,7 +99,8 @@ MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_pt
                      .is_needed = [job] { return job->work->has_future(); },
                      .then = [job] { job->work->complete_future(); }};
     TORCH_CHECK(lane->post(std::move(queued)), call.title, ": not started, because more than ", queued_max,
-                " operations are queued, or this process ends; wait for the works that you start");
+                " operations are queued, all ", threads_max, " threads wait, or this process ends; wait for the works that "
+                "you start");
     const std::lock_guard lock(coalescing_mutex_);
     if (coalesced_) coalesced_->push_back(work);
     return work;
@@ -204,7 +205,8 @@ MusterBackend::WorkPtr MusterBackend::endCoalescing() {
         waited->all->end(failure);
         waited->all->complete_future();
     };
-    TORCH_CHECK(Threads::of_process().run(wait), "coalesced operations: this process ends");
+    TORCH_CHECK(Threads::of_process().run(wait), "coalesced operations: all ", threads_max,
+                " threads wait, or this process ends; wait for the works that you start");
     return all;
 }
 
