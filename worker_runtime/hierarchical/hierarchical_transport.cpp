@@ -112,8 +112,7 @@ class HierarchicalTransport final : public Transport {
     }
 
     Result<Incoming> incoming(int peer) override {
-        if (groups_.node == nullptr || groups_.layout.node_of(peer) != groups_.number)
-            return over_tcp_->incoming(peer);
+        if (groups_.node == nullptr || groups_.layout.node_of(peer) != groups_.number) return over_tcp_->incoming(peer);
         return on_node_->incoming(peer - groups_.layout.first_of(groups_.number));
     }
 

@@ -78,9 +78,10 @@ Result<bool> ReducerBody::scale_gradients(double factor, void* after) {
     if (!(factor > 0) || !std::isfinite(factor))
         return in_step({Errc::invalid_argument, cat("scale_gradients() needs a finite factor > 0, not ", factor)});
     if (options_.wire == WireFormat::int8 || options_.wire == WireFormat::power)
-        return in_step({Errc::invalid_argument,
-                        "scale_gradients() does not work with the wires int8 and power, because an infinity would stay in "
-                        "the rounding errors that they keep; use the wire same, bf16 or f16"});
+        return in_step(
+            {Errc::invalid_argument,
+             "scale_gradients() does not work with the wires int8 and power, because an infinity would stay in "
+             "the rounding errors that they keep; use the wire same, bf16 or f16"});
     const auto norm = norm_after_finish("scale_gradients()", after);
     if (!norm) return norm.error();
     if (!std::isfinite(*norm)) return false;

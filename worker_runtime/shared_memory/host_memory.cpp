@@ -36,7 +36,8 @@ struct HostMemory::Region {
     std::map<std::size_t, std::size_t> free{};  ///< size by offset; neighbours are always joined
 
     std::optional<std::size_t> take(std::size_t size_bytes) {
-        const auto fits = std::find_if(free.begin(), free.end(), [&](const auto& one) { return one.second >= size_bytes; });
+        const auto fits =
+            std::find_if(free.begin(), free.end(), [&](const auto& one) { return one.second >= size_bytes; });
         if (is_retired || fits == free.end()) return std::nullopt;
         const auto [offset, size] = *fits;
         free.erase(fits);

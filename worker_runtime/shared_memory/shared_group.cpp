@@ -344,8 +344,7 @@ Result<std::vector<void*>> SharedGroup::common_memory(std::size_t size_bytes) {
             continue;
         }
         const auto offset = signature(rank).offset;
-        const SharedSegment& segment =
-            is_lent ? lent_[number].at(signature(rank).region) : allocated->segments[number];
+        const SharedSegment& segment = is_lent ? lent_[number].at(signature(rank).region) : allocated->segments[number];
         if (offset > segment.size_bytes() || size_bytes > segment.size_bytes() - offset)
             return corrupted(rank, cat(size_bytes, " bytes at offset ", offset, " in a memory region of ",
                                        segment.size_bytes(), " bytes"));

@@ -133,7 +133,8 @@ class SharedGroup {
     std::vector<FileDescriptor> peers_;  ///< pidfds
     std::vector<std::uint64_t> watched_;
     std::vector<KnownRegion> regions_;
-    /// By rank: its regions of HostMemory that an operation of this group has used. This rank's own are not mapped again.
+    /// By rank: its regions of HostMemory that an operation of this group has used. This rank's own are not mapped
+    /// again.
     std::vector<std::map<std::uint32_t, SharedSegment>> lent_;
     std::atomic<std::uint32_t> own_lent_ = 0;  ///< that of the last operation of this rank
     Operation operation_;

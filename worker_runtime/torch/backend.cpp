@@ -99,7 +99,8 @@ MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_pt
                      .is_needed = [job] { return job->work->has_future(); },
                      .then = [job] { job->work->complete_future(); }};
     TORCH_CHECK(lane->post(std::move(queued)), call.title, ": not started, because more than ", queued_max,
-                " operations are queued, all ", threads_max, " threads wait, or this process ends; wait for the works that "
+                " operations are queued, all ", threads_max,
+                " threads wait, or this process ends; wait for the works that "
                 "you start");
     const std::lock_guard lock(coalescing_mutex_);
     if (coalesced_) coalesced_->push_back(work);
@@ -112,9 +113,8 @@ MusterBackend::WorkPtr MusterBackend::move(Tensors& tensors, int peer, int tag, 
     check(tensors[0], title);
     const auto twin = dense(tensors[0]);
     const auto piece = piece_of(twin);
-    const auto marked = piece.type == MUSTER_U8
-                            ? mark_of_message(twin.scalar_type(), static_cast<std::uint32_t>(tag))
-                            : static_cast<std::uint32_t>(tag);
+    const auto marked = piece.type == MUSTER_U8 ? mark_of_message(twin.scalar_type(), static_cast<std::uint32_t>(tag))
+                                                : static_cast<std::uint32_t>(tag);
     Call call{.kind = sends      ? c10d::OpType::SEND
                       : peer < 0 ? c10d::OpType::RECVANYSOURCE
                                  : c10d::OpType::RECV,
@@ -171,7 +171,8 @@ at::Tensor MusterBackend::allocateTensor(long size, at::TensorOptions options) {
     void* const data = Group::host_memory(static_cast<std::size_t>(size) * options.dtype().itemsize());
     // Too little shared memory: such a tensor is copied.
     if (data == nullptr) return at::empty({size}, options);
-    return at::from_blob(data, {size}, [](void* memory) { Group::release_host_memory(memory); }, options);
+    return at::from_blob(
+        data, {size}, [](void* memory) { Group::release_host_memory(memory); }, options);
 }
 
 void MusterBackend::startCoalescing() {

@@ -9,9 +9,8 @@ namespace muster::torch_backend {
 
 namespace {
 
-// From the lowest bit: 6 of the kind, 6 of the type, 4 of the reduction, 15 of the root; of a message the tag instead of
-// the last two. Tags of messages are never
-// negative, so they lack the highest bit.
+// From the lowest bit: 6 of the kind, 6 of the type, 4 of the reduction, 15 of the root; of a message the tag instead
+// of the last two. Tags of messages are never negative, so they lack the highest bit.
 constexpr std::uint32_t is_mark = std::uint32_t{1} << 31;
 constexpr std::uint32_t no_combine = 15;
 constexpr std::uint32_t no_root = 0x7fff;

@@ -116,13 +116,16 @@ TEST_CASE("ranks that allocate differently reduce in place, with the bits of the
                 fill(place, terms.rank);
                 std::vector<float> mine(piece), all(piece * ranks);
                 const ConstBuffer whole(place.data(), piece * ranks, DataType::f32);
-                findings.expect(run_collective(*group, reduce_scatter(whole, buffer(std::span(mine)), ReduceOp::sum), limit),
-                                about("reduce_scatter"));
+                findings.expect(
+                    run_collective(*group, reduce_scatter(whole, buffer(std::span(mine)), ReduceOp::sum), limit),
+                    about("reduce_scatter"));
                 float sum = 0;
                 for (int rank = 0; rank < size; ++rank) sum += element(rank, own * piece + 5);
                 findings.expect(mine[5] == sum, about("reduce_scatter"));
-                findings.expect(run_collective(*group, all_gather({place.data(), piece, DataType::f32}, buffer(std::span(all))), limit),
-                                about("all_gather"));
+                findings.expect(
+                    run_collective(*group, all_gather({place.data(), piece, DataType::f32}, buffer(std::span(all))),
+                                   limit),
+                    about("all_gather"));
                 for (int rank = 0; rank < size; ++rank)
                     findings.expect(all[static_cast<std::size_t>(rank) * piece + 11] == element(rank, 11),
                                     about("all_gather"));

@@ -65,7 +65,8 @@ TEST_CASE("an overflow on any rank is one for all, and a finite step divides the
                     const bool overflows = step % 4 == 1;
                     const bool is_culprit = step % world == communicator.rank();
                     const float odd = step > 3 ? std::nanf("") : infinite;
-                    auto done = take_step(*reducer, 8, scaler.scale() * 3, overflows && is_culprit ? step % 8 : -1, odd);
+                    auto done =
+                        take_step(*reducer, 8, scaler.scale() * 3, overflows && is_culprit ? step % 8 : -1, odd);
                     if (!done) return complaint(done);
                     const auto finite = scaler.unscale(*reducer);
                     if (!finite) return complaint(finite);
@@ -91,7 +92,8 @@ TEST_CASE("a restored scaler has the history of the one that was kept") {
         const OwnedParameters parameters(eight(), 1);
         auto reducer = GradientReducer::make(communicator, parameters.list(), small_buckets());
         if (!reducer) return complaint(reducer);
-        const LossScalerOptions options{.initial_scale = 77.7f, .growth_factor = 1.3, .backoff_factor = 0.37, .growth_interval = 3};
+        const LossScalerOptions options{
+            .initial_scale = 77.7f, .growth_factor = 1.3, .backoff_factor = 0.37, .growth_interval = 3};
         auto first = LossScaler::make(options).value();
         std::mt19937 random(3);
         std::vector<bool> pattern;
@@ -101,7 +103,8 @@ TEST_CASE("a restored scaler has the history of the one that was kept") {
             pattern.push_back(random() % 5 == 0);
             if (auto done = take_step(*reducer, 8, 1, pattern.back() ? 0 : -1, infinite); !done) return complaint(done);
             if (auto done = first.unscale(*reducer); !done) return complaint(done);
-            if (step == 31) kept = first.state();  // in the middle of an interval and of a step: it counts from its begin
+            if (step == 31)
+                kept = first.state();  // in the middle of an interval and of a step: it counts from its begin
             (void)first.update();
             history.push_back(first.scale());
         }
