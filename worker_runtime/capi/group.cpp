@@ -21,19 +21,30 @@ Errc code_of(muster_status status) {
     return Errc::io;
 }
 
-/// The caller's store as a meeting place. The n-th groups of all members meet, so keys begin with n.
+/// The caller's store as a meeting place. The n-th meetings of all members meet, so keys begin with n: one more than
+/// this member's successful ones and the failed ones of any member. So those whose meeting failed, and those who never
+/// came to it, meet next time.
 class CallersStore final : public runtime::MeetingPlace {
   public:
     explicit CallersStore(const muster_group_store& store) : store_(store) {}
 
     Result<void> begin(int rank) {
-        const std::lock_guard lock(mutex_);
-        std::int64_t number = 0;
-        const std::string key = cat("muster/openings/", rank);
-        char why[why_bytes_max] = "";
-        auto added = result(store_.add(store_.argument, key.c_str(), 1, &number, why, sizeof why), "add to", key, why);
-        prefix_ = cat("muster/", number, "/");
-        return added;
+        openings_ = cat("muster/openings/", rank);
+        const auto opened = add(openings_, 0);
+        if (!opened) return opened.error();
+        const auto failed = add(failures, 0);
+        if (!failed) return failed.error();
+        prefix_ = cat("muster/", *opened + *failed + 1, "/");
+        return {};
+    }
+
+    /// Whatever came of the meeting. A store that cannot be reached then is the next meeting's error.
+    void end(bool met) {
+        if (met) {
+            (void)add(openings_, 1);
+        } else if (const auto first = add(cat(prefix_, "failed"), 1); first && *first == 1) {
+            (void)add(failures, 1);
+        }
     }
 
     Result<void> publish(std::string_view key, std::string_view value, Instant /*deadline*/) override {
@@ -57,6 +68,16 @@ class CallersStore final : public runtime::MeetingPlace {
     }
 
   private:
+    static constexpr const char* failures = "muster/failures";
+
+    Result<std::int64_t> add(const std::string& key, std::int64_t delta) {
+        const std::lock_guard lock(mutex_);
+        std::int64_t sum = 0;
+        char why[why_bytes_max] = "";
+        auto added = result(store_.add(store_.argument, key.c_str(), delta, &sum, why, sizeof why), "add to", key, why);
+        return added ? Result<std::int64_t>(sum) : added.error();
+    }
+
     static Result<void> result(muster_status status, std::string_view did, const std::string& key, const char* why) {
         if (status == MUSTER_OK) return {};
         return Error{code_of(status), cat("the group's store cannot ", did, " ", key, ": ", why)};
@@ -104,10 +125,12 @@ class CallersStore final : public runtime::MeetingPlace {
 
     const muster_group_store store_;
     std::mutex mutex_;
+    std::string openings_;
     std::string prefix_;
 };
 
-Result<runtime::MetGroupTerms> read_terms(const muster_group_options& given) {
+/// `place`: where the group meets; stays null if it has one rank.
+Result<runtime::MetGroupTerms> read_terms(const muster_group_options& given, std::shared_ptr<CallersStore>& place) {
     runtime::MetGroupTerms terms;
     if (given.name == nullptr || given.name[0] == 0) return invalid("the group has no name");
     if (given.group_size < 1 || given.rank < 0 || given.rank >= given.group_size)
@@ -133,11 +156,10 @@ Result<runtime::MetGroupTerms> read_terms(const muster_group_options& given) {
     if (!store) return store.error();
     if (store->set == nullptr || store->get == nullptr || store->add == nullptr || store->wait == nullptr)
         return invalid("the store lacks one of set, get, add and wait");
-    auto place = std::make_shared<CallersStore>(*store);
-    if (given.group_size > 1) {
-        if (auto begun = place->begin(terms.rank); !begun) return begun.error();
-    }
-    terms.place = std::move(place);
+    if (given.group_size == 1) return terms;
+    place = std::make_shared<CallersStore>(*store);
+    if (auto begun = place->begin(terms.rank); !begun) return begun.error();
+    terms.place = place;
     return terms;
 }
 
@@ -156,9 +178,11 @@ muster_status muster_group_open(const muster_group_options* options, muster_comm
         *group = nullptr;
         const auto given = read(options);
         if (!given) return given.error();
-        auto terms = read_terms(*given);
+        std::shared_ptr<CallersStore> place;
+        auto terms = read_terms(*given, place);
         if (!terms) return terms.error();
         auto opened = runtime::MetGroups::of_process().open(std::move(*terms));
+        if (place) place->end(opened.has_value());
         if (!opened) return opened.error();
         *group =
             communicators().add(std::make_shared<CommunicatorObject>(std::shared_ptr<Context>(), std::move(*opened)));

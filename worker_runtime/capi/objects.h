@@ -7,6 +7,8 @@
 
 #include "muster/context.h"
 #include "muster/gradient_reducer.h"
+#include "muster/loss_scaler.h"
+#include "muster/muster_loss_scaler.h"
 #include "muster/sharded_optimizer.h"
 #include "worker_runtime/capi/handles.h"
 
@@ -53,6 +55,10 @@ inline Handles<muster_reducer, ReducerObject>& reducers() {
 }
 inline Handles<muster_optimizer, OptimizerObject>& optimizers() {
     static auto& all = *new Handles<muster_optimizer, OptimizerObject>("optimizer");
+    return all;
+}
+inline Handles<muster_loss_scaler, LossScaler>& loss_scalers() {
+    static auto& all = *new Handles<muster_loss_scaler, LossScaler>("loss scaler");
     return all;
 }
 

@@ -90,7 +90,7 @@ class CommunicatorBody {
   private:
     struct Lane;
     [[nodiscard]] Result<void> check(const Operation& operation) const;
-    Result<bool> receive_if_there(const Operation& operation, Duration timeout);
+    Result<Incoming> receive_if_there(const Operation& operation, Duration timeout);
     Lane& lane_of(const Operation& operation);
     Result<void> execute(Lane& lane, const Operation& operation, Duration timeout, WaitMode patience);
     void serve(Lane& lane);

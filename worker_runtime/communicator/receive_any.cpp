@@ -24,13 +24,19 @@ Result<int> CommunicatorBody::receive_any(Buffer buffer, std::uint32_t tag, Dura
     if (size() == 1) return Error{Errc::invalid_argument, "a world of one has no rank to receive from"};
     if (auto checked = check(operation); !checked) return checked.error();
     for (Duration pause = look_pause_min;; pause = std::min(2 * pause, look_pause_max)) {
+        int left_count = 0;
         for (operation.peer = 0; operation.peer < size(); ++operation.peer) {
             if (operation.peer == rank()) continue;
-            const Duration left = deadline - std::chrono::steady_clock::now();
-            const auto received = receive_if_there(operation, std::max<Duration>(left, 1ms));
+            const Duration time_left = deadline - std::chrono::steady_clock::now();
+            const auto received = receive_if_there(operation, std::max<Duration>(time_left, 1ms));
             if (!received) return received.error();
-            if (*received) return operation.peer;
+            if (*received == Incoming::message) return operation.peer;
+            if (*received == Incoming::left) ++left_count;
         }
+        if (left_count == size() - 1)
+            return fail(transport_->fail(
+                {Errc::peer_closed, cat("communicator ", terms_.group.id, ": rank ", terms_.group.in_root(rank()),
+                                        " receives from any rank, and all others have closed the communicator")}));
         if (auto stands = check_alive(began); !stands) return stands.error();
         if (std::chrono::steady_clock::now() >= deadline)
             return fail(transport_->fail(
@@ -41,21 +47,22 @@ Result<int> CommunicatorBody::receive_any(Buffer buffer, std::uint32_t tag, Dura
 }
 
 /// Another receive from this rank, in progress or queued, is before this one.
-Result<bool> CommunicatorBody::receive_if_there(const Operation& operation, Duration timeout) {
+Result<Incoming> CommunicatorBody::receive_if_there(const Operation& operation, Duration timeout) {
     Lane& lane = lane_of(operation);
     {
         const std::lock_guard lock(lane.mutex);
-        if (lane.busy || !lane.queue.empty()) return false;
+        if (lane.busy || !lane.queue.empty()) return Incoming::nothing;
         lane.busy = true;
     }
-    const auto is_there = transport_->has_message(operation.peer);
-    const auto done = is_there && *is_there ? execute(lane, operation, timeout, WaitMode::eager) : Result<void>();
+    const auto there = transport_->incoming(operation.peer);
+    const auto done =
+        there && *there == Incoming::message ? execute(lane, operation, timeout, WaitMode::eager) : Result<void>();
     {
         const std::lock_guard lock(lane.mutex);
         lane.no_longer_busy();
     }
     if (!done) return done.error();
-    return is_there;
+    return there;
 }
 
 }  // namespace muster::runtime

@@ -111,10 +111,9 @@ class HierarchicalTransport final : public Transport {
         return groups_.fail_tcp_on_error(on_node_->transfer(inside, terms));
     }
 
-    Result<bool> has_message(int peer) override {
-        if (groups_.node == nullptr || groups_.layout.node_of(peer) != groups_.number)
-            return over_tcp_->has_message(peer);
-        return on_node_->has_message(peer - groups_.layout.first_of(groups_.number));
+    Result<Incoming> incoming(int peer) override {
+        if (groups_.node == nullptr || groups_.layout.node_of(peer) != groups_.number) return over_tcp_->incoming(peer);
+        return on_node_->incoming(peer - groups_.layout.first_of(groups_.number));
     }
 
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override {

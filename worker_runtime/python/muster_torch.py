@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+import threading
 
 
 def autoload():
@@ -53,10 +54,24 @@ def _replace_gloo(distributed):
         return ",".join(":".join("muster" if word == "gloo" and (len(part) == 1 or part[0] == "cpu") else word
                                  for word in part) for part in parts)
 
+    config = distributed.distributed_c10d.BackendConfig
+    original_config = config.__init__
+    parsing = threading.local()  # torch reads the parts of "cpu:muster,cuda:gloo" as names, too: they are chosen already
+
     def new(cls, name):
-        return original(cls, chosen(name.lower()) if isinstance(name, str) else name)
+        is_whole = isinstance(name, str) and not getattr(parsing, "parts", False)
+        return original(cls, chosen(name.lower()) if is_whole else name)
+
+    def new_config(self, backend):
+        whole = distributed.Backend(backend)
+        parsing.parts = True
+        try:
+            original_config(self, whole)
+        finally:
+            parsing.parts = False
 
     distributed.Backend.__new__ = new
+    config.__init__ = new_config
 
 
 def _has_other_accelerator(torch):

@@ -64,27 +64,49 @@ Result<void> on_host(DeviceQueue* device, Duration timeout, const std::vector<Bu
 }  // namespace
 
 Result<double> ReducerBody::clip_grad_norm(double max_norm, void* after) {
-    if (!failure_) return failure_.error();
-    if (in_pass_) return in_step({Errc::invalid_argument, "clip_grad_norm() must be called after finish()"});
     if (!(max_norm > 0)) {
         return in_step({Errc::invalid_argument, cat("clip_grad_norm() needs a norm > 0, not ", max_norm)});
     }
+    const auto norm = norm_after_finish("clip_grad_norm()", after);
+    if (!norm || !(*norm > max_norm)) return norm;
+    const auto scaled = scale_parts(used_parts(options_.result == GradientResult::own_piece), max_norm / *norm);
+    if (!scaled) return fail(with_context(scaled.error(), "norm of the gradients")).error();
+    return norm;
+}
+
+Result<bool> ReducerBody::scale_gradients(double factor, void* after) {
+    if (!(factor > 0) || !std::isfinite(factor))
+        return in_step({Errc::invalid_argument, cat("scale_gradients() needs a finite factor > 0, not ", factor)});
+    if (options_.wire == WireFormat::int8 || options_.wire == WireFormat::power)
+        return in_step(
+            {Errc::invalid_argument,
+             "scale_gradients() does not work with the wires int8 and power, because an infinity would stay in "
+             "the rounding errors that they keep; use the wire same, bf16 or f16"});
+    const auto norm = norm_after_finish("scale_gradients()", after);
+    if (!norm) return norm.error();
+    if (!std::isfinite(*norm)) return false;
+    const auto scaled = scale_parts(used_parts(options_.result == GradientResult::own_piece), factor);
+    if (!scaled) return fail(with_context(scaled.error(), "scale the gradients")).error();
+    return true;
+}
+
+/// Equal on all ranks, and not finite if an average is not.
+Result<double> ReducerBody::norm_after_finish(const char* function, void* after) {
+    if (!failure_) return failure_.error();
+    if (in_pass_) return in_step({Errc::invalid_argument, cat(function, " must be called after finish()")});
     if (after != nullptr) {
         if (auto waits = wait_on_device(after); !waits) return waits.error();
     }
-    const bool pieces = options_.result == GradientResult::own_piece;
     // If each rank would have to copy all averages from its GPU, the ranks divide them among themselves.
-    const bool divided = pieces || device_;
+    const bool divided = options_.result == GradientResult::own_piece || device_;
     double sum = 0;
     auto done = add_squares(used_parts(divided), sum);
     if (done && divided) {
         const Buffer all{.data = &sum, .count = 1, .type = DataType::f64};
         done = communicator_.run(all_reduce(all, ReduceOp::sum));
     }
-    const double norm = std::sqrt(sum);
-    if (done && norm > max_norm) done = scale_parts(used_parts(pieces), max_norm / norm);
     if (!done) return fail(with_context(done.error(), "norm of the gradients")).error();
-    return norm;
+    return std::sqrt(sum);
 }
 
 /// The gradients of all used parameters; with `own`, only the part in this rank's pieces.

@@ -63,6 +63,10 @@ Result<void> GradientReducer::restore(const ReducerState& from) {
     return body_->restore(from);
 }
 
+Result<bool> GradientReducer::scale_gradients(double factor, void* after) {
+    return body_->scale_gradients(factor, after);
+}
+
 Result<void> GradientReducer::zero_gradients(void* after) {
     return body_->zero_gradients(after);
 }

@@ -57,6 +57,7 @@ class ReducerBody {
     Result<void> restore(const ReducerState& from);
 
     Result<double> clip_grad_norm(double max_norm, void* after);
+    Result<bool> scale_gradients(double factor, void* after);
     Result<void> zero_gradients(void* after);
 
     [[nodiscard]] Buffer gradient(std::int32_t parameter) const { return arena_.gradient(parameter); }
@@ -89,6 +90,7 @@ class ReducerBody {
     Result<void> finish_on_device();
     Result<void> set_to_zero(const Buffer& gradient);
     [[nodiscard]] std::vector<Buffer> used_parts(bool own) const;
+    Result<double> norm_after_finish(const char* function, void* after);
     Result<void> add_squares(const std::vector<Buffer>& parts, double& sum);
     Result<void> scale_parts(const std::vector<Buffer>& parts, double factor);
     Result<void> launch(BucketRange range);

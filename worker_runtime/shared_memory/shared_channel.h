@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/error.h"
 #include "worker_runtime/shared_memory/shared_group.h"
+#include "worker_runtime/transport/transport.h"
 
 namespace muster::runtime {
 
@@ -19,8 +20,11 @@ class SharedChannel {
     Result<void> send(const Operation& operation, const RunTerms& terms);
     /// invalid_argument, at both ends: the incoming message has another type or count.
     Result<void> receive(const Operation& operation, const RunTerms& terms);
-    /// Has the sender begun another message?
-    [[nodiscard]] bool has_message() const { return steps_of(group_.channel(from_, to_).filled) > slots_; }
+    [[nodiscard]] Incoming incoming() const {
+        const StepWord& filled = group_.channel(from_, to_).filled;
+        const bool left = has_left(filled);  // read first: what it sent before is a message
+        return steps_of(filled) > slots_ ? Incoming::message : left ? Incoming::left : Incoming::nothing;
+    }
 
   private:
     [[nodiscard]] std::size_t payload_bytes_max() const { return channel_slot_bytes(group_.size()) - sizeof(SlotHead); }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
+#include "worker_runtime/shared_memory/host_memory.h"
 
 namespace muster::runtime {
 
@@ -39,6 +41,7 @@ SharedGroup::SharedGroup(const GroupTerms& terms, LocalMeeting meeting, std::sha
       layout_(terms.size),
       meeting_(std::move(meeting)),
       watch_(std::move(watch)),
+      lent_(static_cast<std::size_t>(terms.size)),
       met_(static_cast<std::size_t>(terms.size)),
       message_waits_(new std::atomic<int>[static_cast<std::size_t>(terms.size)]()),
       crowded_(terms.size > cores_of_this_process()) {}
@@ -166,6 +169,7 @@ Result<void> SharedGroup::sign(const Operation& operation, bool copied) {
            .reduce = operation.reduce,
            .copied = copied ? std::uint8_t{1} : std::uint8_t{0}};
     if (!copied) locate(operation.input, own);
+    own_lent_ = own.region & HostMemory::region_bit ? own.region : 0;
     line(rank_).signatures[operations_ & 1] = own;
     if (!publish_step(line(rank_).step)) return failure();
     ++steps_;
@@ -176,7 +180,8 @@ Result<void> SharedGroup::meet(const Operation& operation, bool copied, const Ru
     if (auto signed_up = sign(operation, copied); !signed_up) return signed_up;
     if (auto come = await_all(terms); !come) return come;
     if (auto taken = take_signatures(); !taken) return taken;
-    return compare_signatures();
+    if (auto same = compare_signatures(); !same) return same;
+    return map_new_regions(terms);
 }
 
 /// Signatures are kept by parity, and the one before this is still there to be compared: nobody ends an operation that
@@ -228,6 +233,7 @@ Result<void> SharedGroup::take_signatures() {
         if (theirs.kind > OperationKind::receive || static_cast<int>(theirs.type) >= data_type_count ||
             theirs.reduce > ReduceOp::max)
             return corrupted(rank, "an operation of an unknown kind");
+        if (theirs.region & HostMemory::region_bit) continue;  // common_memory() checks it
         if (theirs.region > regions_.size())
             return corrupted(rank, cat("memory region ", theirs.region, " of ", regions_.size()));
         if (theirs.region > 0 && theirs.offset >= regions_[theirs.region - 1].size_bytes)
@@ -285,22 +291,61 @@ void SharedGroup::locate(const void* data, Signature& signature) const {
         signature.offset = static_cast<std::uint64_t>(offset);
         return;
     }
+    const auto lent = HostMemory::of_process().find(data);
+    signature.region = lent.region;
+    signature.offset = lent.offset;
 }
 
-Result<std::vector<void*>> SharedGroup::common_memory(std::size_t size_bytes, std::size_t apart_bytes) {
-    const Signature& first = signature(0);
-    std::vector<void*> places;
-    if (first.region == 0) return places;
-    const auto place = [&](int rank) { return first.offset + static_cast<std::size_t>(rank) * apart_bytes; };
-    for (int rank = 1; rank < size_; ++rank) {
-        if (signature(rank).region != first.region || signature(rank).offset != place(rank)) return places;
+bool SharedGroup::is_new_region(int rank) const {
+    const auto region = signature(rank).region;
+    return (region & HostMemory::region_bit) != 0 && !lent_[static_cast<std::size_t>(rank)].contains(region);
+}
+
+/// All ranks see the same signatures, so a region of HostMemory is new to all of them in the same operation: there each
+/// passes what is new of its own to the others.
+Result<void> SharedGroup::map_new_regions(const RunTerms& terms) {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < size_; ++rank)
+        if (is_new_region(rank)) ranks.push_back(rank);
+    if (ranks.empty()) return {};
+    // A rank without a new region passes a descriptor that nobody looks at.
+    auto own = is_new_region(rank_) ? HostMemory::of_process().descriptor(signature(rank_).region)
+                                    : Result<FileDescriptor>(FileDescriptor(::memfd_create("muster", MFD_CLOEXEC)));
+    if (!own) return fail(own.error().code, own.error().context);
+    const MeetingWait wait(terms.deadline, std::make_shared<ParentGroup>([this] { return check_alive(); }, size_));
+    shares_ = true;
+    auto all = meeting_.share(*own, "", wait);
+    shares_ = false;
+    if (!all) return fail(all.error().code, all.error().context);
+    for (const int rank : ranks) {
+        const auto place = static_cast<std::size_t>(rank);
+        auto mapped = rank == rank_ ? Result<SharedSegment>(SharedSegment()) : SharedSegment::map((*all)[place]);
+        // The others have mapped theirs, and use them in this operation: it is the group's end.
+        if (!mapped) return fail(Errc::io, with_context(mapped.error(), who(rank)).context);
+        lent_[place].emplace(signature(rank).region, std::move(*mapped));
     }
-    const auto region = regions_[first.region - 1].memory.lock();
-    if (!region) return places;
+    return {};
+}
+
+Result<std::vector<void*>> SharedGroup::common_memory(std::size_t size_bytes) {
+    const auto first = signature(0).region;
+    const bool is_lent = (first & HostMemory::region_bit) != 0;
+    std::vector<void*> places;
     for (int rank = 0; rank < size_; ++rank) {
-        const SharedSegment& segment = region->segments[static_cast<std::size_t>(rank)];
-        const auto offset = signature(rank).offset;  // inside the region, as take_signatures() found
-        if (size_bytes > segment.size_bytes() - offset)
+        const auto region = signature(rank).region;
+        if (is_lent ? (region & HostMemory::region_bit) == 0 : region == 0 || region != first) return places;
+    }
+    const auto allocated = is_lent ? nullptr : regions_[first - 1].memory.lock();
+    if (!is_lent && !allocated) return places;
+    for (int rank = 0; rank < size_; ++rank) {
+        const auto number = static_cast<std::size_t>(rank);
+        if (is_lent && rank == rank_) {
+            places.push_back(const_cast<void*>(operation_.input));
+            continue;
+        }
+        const auto offset = signature(rank).offset;
+        const SharedSegment& segment = is_lent ? lent_[number].at(signature(rank).region) : allocated->segments[number];
+        if (offset > segment.size_bytes() || size_bytes > segment.size_bytes() - offset)
             return corrupted(rank, cat(size_bytes, " bytes at offset ", offset, " in a memory region of ",
                                        segment.size_bytes(), " bytes"));
         places.push_back(segment.data() + offset);
@@ -412,6 +457,8 @@ Error SharedGroup::corrupted(int rank, const std::string& what) {
 }
 
 Error SharedGroup::failure() const {
+    // A late rank may still write there.
+    if (const auto region = own_lent_.load(); region != 0) HostMemory::of_process().retire(region);
     const FailureRecord& record = header().failure;
     // A word may fail before its reason is written down; if the writer was killed just there, nobody will ever finish.
     const auto until = std::chrono::steady_clock::now() + failure_text_limit;

@@ -12,7 +12,9 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,11 +57,10 @@ class SharedGroup {
     [[nodiscard]] std::byte* window(int rank) const;
     void turn() { ++turns_; }
 
-    /// After meet(): each rank's `size_bytes` of data in memory from allocate(), if all of it is at the same offset of
-    /// the same allocation, or at offsets that grow by `apart_bytes` per rank; else empty. bad_frame, the group's
-    /// failure: it does not fit there.
-    [[nodiscard]] Result<std::vector<void*>> common_memory(std::size_t size_bytes, std::size_t apart_bytes = 0);
-    /// True if `data` is in memory from allocate().
+    /// After meet(): where each rank's `size_bytes` of data is, if all ranks have it in HostMemory, or all in memory of
+    /// the same allocate(); else empty. Offsets may differ. bad_frame, the group's failure: it does not fit there.
+    [[nodiscard]] Result<std::vector<void*>> common_memory(std::size_t size_bytes);
+    /// True if `data` is in memory from allocate(), or in HostMemory.
     [[nodiscard]] bool is_shared(const void* data) const;
     /// After meet(): true if every rank had copied its data.
     [[nodiscard]] bool all_copied() const;
@@ -109,6 +110,8 @@ class SharedGroup {
     Result<void> await_all(const RunTerms& terms);
     Result<void> take_signatures();
     Result<void> compare_signatures();
+    Result<void> map_new_regions(const RunTerms& terms);
+    [[nodiscard]] bool is_new_region(int rank) const;
     [[nodiscard]] RankLine& line(int rank) const;
     [[nodiscard]] GroupHeader& header() const;
     [[nodiscard]] const Signature& signature(int rank) const { return met_[static_cast<std::size_t>(rank)]; }
@@ -130,6 +133,10 @@ class SharedGroup {
     std::vector<FileDescriptor> peers_;  ///< pidfds
     std::vector<std::uint64_t> watched_;
     std::vector<KnownRegion> regions_;
+    /// By rank: its regions of HostMemory that an operation of this group has used. This rank's own are not mapped
+    /// again.
+    std::vector<std::map<std::uint32_t, SharedSegment>> lent_;
+    std::atomic<std::uint32_t> own_lent_ = 0;  ///< that of the last operation of this rank
     Operation operation_;
     std::vector<Signature>
         met_;  ///< by rank: of the operation that meet() began; this rank's own never left its memory

@@ -48,7 +48,7 @@ class SharedMemoryTransport final : public Transport {
                                                      : incoming_[peer].receive(operation, terms);
     }
 
-    Result<bool> has_message(int peer) override { return incoming_[static_cast<std::size_t>(peer)].has_message(); }
+    Result<Incoming> incoming(int peer) override { return incoming_[static_cast<std::size_t>(peer)].incoming(); }
 
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override {
         return group_->allocate(size_bytes, terms);

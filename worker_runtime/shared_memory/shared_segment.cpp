@@ -95,6 +95,12 @@ Result<SharedSegment> SharedSegment::map(const FileDescriptor& memory, std::size
     return segment;
 }
 
+Result<SharedSegment> SharedSegment::map(const FileDescriptor& memory) {
+    struct stat facts {};
+    if (::fstat(memory.get(), &facts) != 0) return error_from_errno(errno, "look at a peer's shared memory");
+    return map(memory, static_cast<std::size_t>(facts.st_size));
+}
+
 SharedSegment::SharedSegment(SharedSegment&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_bytes_(std::exchange(other.size_bytes_, 0)),

@@ -21,6 +21,8 @@ class SharedSegment {
 
     /// A peer's memory. invalid_argument: it is shorter than `size_bytes`, or could be truncated.
     static Result<SharedSegment> map(const FileDescriptor& memory, std::size_t size_bytes);
+    /// The same, whole, whatever its size.
+    static Result<SharedSegment> map(const FileDescriptor& memory);
 
     SharedSegment() = default;
     SharedSegment(SharedSegment&& other) noexcept;

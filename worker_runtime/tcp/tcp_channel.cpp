@@ -71,14 +71,18 @@ Result<void> TcpChannel::move(const Operation& operation, const RunTerms& terms)
     return {};
 }
 
-Result<bool> TcpChannel::has_message() const {
+Result<Incoming> TcpChannel::incoming() const {
     if (!group_.is_whole())
         return Error{Errc::invalid_argument,
                      cat("receive from any rank: in a TCP group of more than ", whole_mesh_ranks_max,
                          " ranks two ranks connect with their first message; name the rank to receive from")};
-    const auto& incoming = group_.peer(peer_).incoming;
-    pollfd polled{incoming.get(), POLLIN, 0};
-    return incoming.holds_bytes() || ::poll(&polled, 1, 0) > 0;
+    const auto& stream = group_.peer(peer_).incoming;
+    if (stream.holds_bytes()) return Incoming::message;
+    char byte = 0;
+    const auto got = ::recv(stream.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got > 0) return Incoming::message;
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Incoming::nothing;
+    return group_.has_left(peer_) ? Incoming::left : Incoming::message;
 }
 
 Result<bool> TcpChannel::send_some(Progress& progress) {

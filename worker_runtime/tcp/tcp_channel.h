@@ -27,7 +27,7 @@ class TcpChannel {
 
     /// Has the sender begun another message, or gone? An error in a large group: there it may wait for this rank's
     /// call.
-    [[nodiscard]] Result<bool> has_message() const;
+    [[nodiscard]] Result<Incoming> incoming() const;
 
   private:
     struct Progress;

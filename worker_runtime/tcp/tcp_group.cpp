@@ -282,6 +282,12 @@ void TcpGroup::await_final_messages(int rank) {
     }
 }
 
+bool TcpGroup::has_left(int rank) {
+    await_final_messages(rank);
+    const std::lock_guard lock(mutex_);
+    return inbox(rank).told == PeerState::left;
+}
+
 Error TcpGroup::lost(int rank, int failure, const std::string& doing) {
     await_final_messages(rank);
     const std::lock_guard lock(mutex_);

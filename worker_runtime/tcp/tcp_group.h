@@ -90,6 +90,8 @@ class TcpGroup {
     /// A connection with `rank` has ended (`failure` 0) or failed while `doing`. Looks for the reason, which was sent
     /// before the end.
     Error lost(int rank, int failure, const std::string& doing);
+    /// A connection with `rank` has ended: did it close this communicator in order?
+    bool has_left(int rank);
 
     // ---- who is late ----
 

@@ -74,7 +74,7 @@ class TcpTransport final : public Transport {
         return (operation.kind == OperationKind::send ? outgoing_ : incoming_)[peer].move(operation, terms);
     }
 
-    Result<bool> has_message(int peer) override { return incoming_[static_cast<std::size_t>(peer)].has_message(); }
+    Result<Incoming> incoming(int peer) override { return incoming_[static_cast<std::size_t>(peer)].incoming(); }
 
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override {
         // All ranks of this host look before any of them takes: each leaves room for all.

@@ -68,6 +68,7 @@ bool finish(double grace_seconds) {
     const auto seconds = [](double number) {
         return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(number));
     };
+    Threads::of_process().begin_end();
     Group::end_all(Clock::now() + seconds(grace_seconds));
     const bool is_quiet = Threads::of_process().close(Clock::now() + seconds(2));
     Graveyard::of_process().empty();

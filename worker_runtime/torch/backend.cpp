@@ -1,6 +1,7 @@
 // The parts that all operations share, messages, and the group's life. Collectives: moves.cpp, reductions.cpp.
 #include "worker_runtime/torch/backend.h"
 
+#include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
 #include <sstream>
@@ -98,7 +99,9 @@ MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_pt
                      .is_needed = [job] { return job->work->has_future(); },
                      .then = [job] { job->work->complete_future(); }};
     TORCH_CHECK(lane->post(std::move(queued)), call.title, ": not started, because more than ", queued_max,
-                " operations are queued, or this process ends; wait for the works that you start");
+                " operations are queued, all ", threads_max,
+                " threads wait, or this process ends; wait for the works that "
+                "you start");
     const std::lock_guard lock(coalescing_mutex_);
     if (coalesced_) coalesced_->push_back(work);
     return work;
@@ -110,7 +113,8 @@ MusterBackend::WorkPtr MusterBackend::move(Tensors& tensors, int peer, int tag, 
     check(tensors[0], title);
     const auto twin = dense(tensors[0]);
     const auto piece = piece_of(twin);
-    const auto marked = static_cast<std::uint32_t>(tag);
+    const auto marked = piece.type == MUSTER_U8 ? mark_of_message(twin.scalar_type(), static_cast<std::uint32_t>(tag))
+                                                : static_cast<std::uint32_t>(tag);
     Call call{.kind = sends      ? c10d::OpType::SEND
                       : peer < 0 ? c10d::OpType::RECVANYSOURCE
                                  : c10d::OpType::RECV,
@@ -156,6 +160,21 @@ void MusterBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool /*wa
     barrier(sync)->wait();
 }
 
+bool MusterBackend::supportsTensorAlloc(c10::DeviceIndex /*device*/) {
+    return group_->shares_host_memory();
+}
+
+at::Tensor MusterBackend::allocateTensor(long size, at::TensorOptions options) {
+    TORCH_CHECK(size >= 0, "allocate_tensor: the size is ", size, "; it is a number of elements, 0 or more");
+    TORCH_CHECK(options.device().is_cpu(), "allocate_tensor: the device is ", options.device(),
+                ", and the muster back end serves the CPU");
+    void* const data = Group::host_memory(static_cast<std::size_t>(size) * options.dtype().itemsize());
+    // Too little shared memory: such a tensor is copied.
+    if (data == nullptr) return at::empty({size}, options);
+    return at::from_blob(
+        data, {size}, [](void* memory) { Group::release_host_memory(memory); }, options);
+}
+
 void MusterBackend::startCoalescing() {
     const std::lock_guard lock(coalescing_mutex_);
     coalesced_.emplace();
@@ -187,7 +206,8 @@ MusterBackend::WorkPtr MusterBackend::endCoalescing() {
         waited->all->end(failure);
         waited->all->complete_future();
     };
-    TORCH_CHECK(Threads::of_process().run(wait), "coalesced operations: this process ends");
+    TORCH_CHECK(Threads::of_process().run(wait), "coalesced operations: all ", threads_max,
+                " threads wait, or this process ends; wait for the works that you start");
     return all;
 }
 

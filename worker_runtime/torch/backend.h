@@ -56,6 +56,10 @@ class MusterBackend final : public c10d::Backend {
     WorkPtr barrier(const c10d::BarrierOptions& opts) override;
     void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
+    /// Tensors in memory that all ranks of the host use in place: buckets of DDP, buffers of FSDP2. No collective.
+    bool supportsTensorAlloc(c10::DeviceIndex device) override;
+    at::Tensor allocateTensor(long size, at::TensorOptions options = {}) override;
+
     void startCoalescing() override;
     WorkPtr endCoalescing() override;
 

@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "muster/muster_group.h"
-#include "worker_runtime/torch/per_process.h"
 
 namespace muster::torch_backend {
 
@@ -87,7 +86,7 @@ CollectivesMark::~CollectivesMark() {
     muster_tag_collectives(0);
 }
 
-Group::Group(GroupTerms terms) : terms_(std::move(terms)), process_(::getpid()) {
+Group::Group(GroupTerms terms) : terms_(std::move(terms)), process_(::getpid()), forks_(fork_count) {
     if (muster_api_version() < MUSTER_API_VERSION)
         throw GroupError(MUSTER_UNSUPPORTED,
                          "libmuster.so is older than the back end for torch; install both together");
@@ -113,7 +112,7 @@ Group::~Group() {
         const std::lock_guard lock(all.mutex);
         all.groups.erase(this);
     }
-    if (::getpid() == process_) muster_communicator_release(handle_);
+    if (!is_forked()) muster_communicator_release(handle_);
 }
 
 void Group::check(muster_status status) const {
@@ -121,7 +120,7 @@ void Group::check(muster_status status) const {
 }
 
 void Group::check_process() const {
-    if (::getpid() == process_) return;
+    if (!is_forked()) return;
     throw GroupError(MUSTER_UNSUPPORTED,
                      "process " + std::to_string(::getpid()) + " is a forked child of process " +
                          std::to_string(process_) + ", which made the group " + terms_.name +
@@ -233,6 +232,16 @@ int Group::receive_any(const Piece& piece, std::uint32_t tag, std::int64_t timeo
     return peer;
 }
 
+void* Group::host_memory(std::size_t size_bytes) {
+    void* data = nullptr;
+    return muster_host_memory_allocate(size_bytes, &data) == MUSTER_OK ? data : nullptr;
+}
+
+void Group::release_host_memory(void* data) {
+    // In a forked child it is not this process's, and there is nothing to release.
+    (void)muster_host_memory_release(data);
+}
+
 void Group::abort(const std::string& why) const {
     muster_communicator_abort(handle_, why.c_str());
 }
@@ -254,7 +263,7 @@ bool Group::is_idle() const {
 }
 
 void Group::settle(std::chrono::steady_clock::time_point deadline) const {
-    if (::getpid() != process_) return;
+    if (is_forked()) return;
     for (auto pause = std::chrono::microseconds(100); !is_idle();
          pause = std::min(pause * 2, std::chrono::microseconds(10000))) {
         if (status() != MUSTER_OK) return;  // what is in progress ends by itself

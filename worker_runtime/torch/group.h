@@ -20,6 +20,7 @@
 #include "muster/muster.h"
 #include "worker_runtime/torch/elements.h"
 #include "worker_runtime/torch/lanes.h"
+#include "worker_runtime/torch/per_process.h"
 
 namespace muster::torch_backend {
 
@@ -103,6 +104,12 @@ class Group {
     /// Returns the sender.
     int receive_any(const Piece& piece, std::uint32_t tag, std::int64_t timeout) const;
 
+    /// True if collectives on host_memory() need no copy.
+    [[nodiscard]] bool shares_host_memory() const { return transport() == "shared memory"; }
+    /// Of the process, for all groups; null if there is too little.
+    static void* host_memory(std::size_t size_bytes);
+    static void release_host_memory(void* data);
+
     void abort(const std::string& why) const;
     /// MUSTER_OK, or the first failure.
     [[nodiscard]] muster_status status() const;
@@ -124,6 +131,8 @@ class Group {
 
     const GroupTerms terms_;
     const pid_t process_;
+    const std::uint32_t forks_;
+    [[nodiscard]] bool is_forked() const { return forks_ != fork_count; }
     muster_communicator* handle_ = nullptr;
     mutable std::mutex lanes_mutex_;
     std::map<std::pair<int, bool>, std::shared_ptr<Lane>> lanes_;

@@ -1,6 +1,7 @@
 #include "worker_runtime/torch/lanes.h"
 
-#include <thread>
+#include <unistd.h>
+
 #include <utility>
 
 #include "worker_runtime/torch/per_process.h"
@@ -30,12 +31,18 @@ bool Threads::run(std::function<void()> task) {
         changed_.notify_one();
         return true;
     }
+    if (threads_ >= threads_max) {
+        tasks_.pop_back();
+        --busy_;
+        return false;
+    }
     try {
         std::thread([this] {
             is_ours = true;
             std::unique_lock own(mutex_);
             serve(own);
         }).detach();
+        ++threads_;
     } catch (const std::exception&) {
         if (idle_ > 0) return true;  // a thread takes it later
         tasks_.pop_back();
@@ -60,8 +67,18 @@ void Threads::serve(std::unique_lock<std::mutex>& lock) {
         ++idle_;
         const bool more = changed_.wait_for(lock, idle_max, [this] { return !tasks_.empty(); });
         --idle_;
-        if (!more) return;
+        if (!more) break;
     }
+    --threads_;
+}
+
+void Threads::begin_end() {
+    ender_ = std::this_thread::get_id();
+    ending_ = true;
+}
+
+void Threads::stay_if_ending() const {
+    while (ending_ && !is_ours && std::this_thread::get_id() != ender_) ::pause();
 }
 
 bool Threads::close(std::chrono::steady_clock::time_point deadline) {

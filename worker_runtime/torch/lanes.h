@@ -5,6 +5,7 @@
 // because an operation waits for other ranks, and they may wait for another queue of this process first.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -12,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 namespace muster::torch_backend {
 
@@ -19,17 +21,26 @@ namespace muster::torch_backend {
 inline constexpr std::size_t queued_max = 65536;
 /// An idle thread ends after this time.
 inline constexpr std::chrono::seconds idle_max{10};
+/// Of a process: each is a queue whose operation waits for other ranks. More than that are lost works, too.
+inline constexpr std::size_t threads_max = 1024;
 
 /// The threads of the process.
 class Threads {
   public:
     static Threads& of_process();
 
-    /// Runs `task` in an idle thread, or in a new one. Tasks throw nothing. False if close() was called.
+    /// Runs `task` in an idle thread, or in a new one. Tasks throw nothing. False if close() was called, or if there
+    /// are threads_max threads, and none is idle for it.
     bool run(std::function<void()> task);
 
     /// Refuses later tasks, and waits until the present ones are over. False if they are not by the deadline.
     bool close(std::chrono::steady_clock::time_point deadline);
+
+    /// The calling thread ends the interpreter now.
+    void begin_end();
+    /// Call it before a call returns to Python. After begin_end() any other thread that comes here stays for ever:
+    /// Python ends a thread that comes back into an interpreter that ends, which would end the process with abort().
+    void stay_if_ending() const;
 
     /// Is the calling thread one of these?
     static bool has_this_thread();
@@ -43,7 +54,10 @@ class Threads {
     std::deque<std::function<void()>> tasks_;
     std::size_t idle_ = 0;
     std::size_t busy_ = 0;
+    std::size_t threads_ = 0;
     bool closed_ = false;
+    std::atomic<bool> ending_ = false;
+    std::thread::id ender_{};
 };
 
 /// A queue of operations. Hold it by a shared_ptr.

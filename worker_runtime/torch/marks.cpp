@@ -9,14 +9,20 @@ namespace muster::torch_backend {
 
 namespace {
 
-// From the lowest bit: 6 of the kind, 6 of the type, 4 of the reduction, 15 of the root. Tags of messages are never
-// negative, so they lack the highest bit.
+// From the lowest bit: 6 of the kind, 6 of the type, 4 of the reduction, 15 of the root; of a message the tag instead
+// of the last two. Tags of messages are never negative, so they lack the highest bit.
 constexpr std::uint32_t is_mark = std::uint32_t{1} << 31;
 constexpr std::uint32_t no_combine = 15;
 constexpr std::uint32_t no_root = 0x7fff;
 
+constexpr std::uint32_t message_tag_max = 0x7ffff;
+
 std::string words_of(std::uint32_t mark) {
-    std::string text = c10d::opTypeToString(static_cast<c10d::OpType>(mark & 63));
+    const auto kind = static_cast<c10d::OpType>(mark & 63);
+    if (kind == c10d::OpType::SEND)
+        return std::string(c10::toString(static_cast<at::ScalarType>(mark >> 6 & 63))) + ", tag " +
+               std::to_string(mark >> 12 & message_tag_max);
+    std::string text = c10d::opTypeToString(kind);
     const auto combine = mark >> 12 & 15;
     if (combine < std::size(combine_names)) text += std::string(" ") + combine_names[combine];
     text += std::string(" of ") + c10::toString(static_cast<at::ScalarType>(mark >> 6 & 63));
@@ -32,6 +38,12 @@ std::uint32_t mark_of(const Marked& operation) {
     return is_mark | part(operation.kind, 63) | part(operation.type, 63) << 6 |
            (operation.combine < 0 ? no_combine : part(operation.combine, 15)) << 12 |
            (operation.root < 0 ? no_root : part(operation.root, no_root)) << 16;
+}
+
+std::uint32_t mark_of_message(at::ScalarType type, std::uint32_t tag) {
+    if (tag > message_tag_max) return tag;
+    return is_mark | static_cast<std::uint32_t>(c10d::OpType::SEND) | (static_cast<std::uint32_t>(type) & 63) << 6 |
+           tag << 12;
 }
 
 std::string with_marks_explained(const std::string& text) {

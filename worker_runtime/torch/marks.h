@@ -26,6 +26,10 @@ struct Marked {
 /// Never 0, which is the mark of operations that the library's signatures describe.
 std::uint32_t mark_of(const Marked& operation);
 
+/// The tag of a message of a type that moves as bytes, so that the ranks compare the type, too. A tag that leaves no
+/// room for it stays as it is.
+std::uint32_t mark_of_message(at::ScalarType type, std::uint32_t tag);
+
 /// The same text with every mark that it has in words.
 std::string with_marks_explained(const std::string& text);
 

@@ -34,6 +34,13 @@ struct SplitTerms {
 
 class DeviceQueue;
 
+/// What a rank has sent that was not received yet.
+enum class Incoming {
+    nothing,
+    message,  ///< or the end of a connection, whose cause transfer() finds
+    left,     ///< nothing, and nothing will follow: the rank closed this communicator
+};
+
 /// The transport of one group. The caller (CommunicatorBody) checks arguments, keeps operations in order and keeps the
 /// first failure. After a failure it calls only abort() and the destructor.
 class Transport {
@@ -59,9 +66,9 @@ class Transport {
     /// Runs a send or receive to its end. One at a time in each direction of each pair, beside others and beside run().
     virtual Result<void> transfer(const Operation& operation, const RunTerms& terms) = 0;
 
-    /// Returns at once: true if a message of `peer` is there, or its connection has ended. Called like transfer() of a
-    /// receive from it. An error, which is not the group's: this group cannot tell.
-    [[nodiscard]] virtual Result<bool> has_message(int /*peer*/) { return false; }
+    /// Returns at once. Called like transfer() of a receive from `peer`. An error, which is not the group's: this group
+    /// cannot tell.
+    [[nodiscard]] virtual Result<Incoming> incoming(int /*peer*/) { return Incoming::nothing; }
 
     /// A collective, called like run(): allocates memory that run() reduces in place.
     virtual Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) = 0;

@@ -77,6 +77,49 @@ static void send_messages(muster_communicator* group, int rank, int size) {
     }
 }
 
+// Each rank allocates in its own way.
+static void reduce_in_place(muster_communicator* group, int rank, int size) {
+    enum { COUNT = 50000 };
+    void* own = NULL;
+    void* data = NULL;
+    GOOD(muster_host_memory_allocate((size_t)rank * 100000, &own));
+    GOOD(muster_host_memory_allocate(COUNT * sizeof(int32_t), &data));
+    EXPECT(data != NULL && own != data && (uintptr_t)data % 256 == 0);
+    for (int i = 0; i < COUNT; ++i) ((int32_t*)data)[i] = rank + i;
+    GOOD(muster_all_reduce(group, data, COUNT, MUSTER_I32, MUSTER_SUM, 0, NULL));
+    EXPECT(((int32_t*)data)[7] == size * (size - 1) / 2 + size * 7);
+    GOOD(muster_host_memory_release(own));
+    GOOD(muster_host_memory_release(data));
+    GOOD(muster_host_memory_release(NULL));
+    BAD(muster_host_memory_release(data), MUSTER_INVALID_ARGUMENT, "released already");
+    BAD(muster_host_memory_allocate(1, NULL), MUSTER_INVALID_ARGUMENT, "`data` is NULL");
+    BAD(muster_host_memory_allocate((size_t)-1, &data), MUSTER_LIMIT_EXCEEDED, "no host has as much");
+    EXPECT(data == NULL);
+}
+
+// Rank 0 receives from any of the ranks that are still there. Rank 2 leaves first, then rank 1.
+static void lose_members(struct job job, muster_group_options options) {
+    muster_communicator* group = NULL;
+    GOOD(muster_group_open(&options, &group));
+    int32_t value = options.rank;
+    int peer = -1;
+    if (options.rank > 1) GOOD(muster_communicator_release(group));
+    GOOD(muster_barrier(job.world, 0, NULL));
+    if (options.rank == 1) {
+        GOOD(muster_send(group, &value, 1, MUSTER_I32, 0, 0, NULL));
+        GOOD(muster_communicator_release(group));
+    }
+    if (options.rank == 0) {
+        if (options.group_size > 1) {
+            GOOD(muster_receive_any(group, &value, 1, MUSTER_I32, 0, 0, &peer));
+            EXPECT(value == 1 && peer == 1);
+            BAD(muster_receive_any(group, &value, 1, MUSTER_I32, 0, 0, &peer), MUSTER_PEER_CLOSED,
+                "all others have closed the communicator");
+        }
+        GOOD(muster_communicator_release(group));
+    }
+}
+
 int main(void) {
     const struct job job = open_job();
     const int size = job.place.world_size, rank = job.place.rank;
@@ -91,6 +134,7 @@ int main(void) {
         GOOD(muster_all_reduce(group, &sum, 1, MUSTER_I32, MUSTER_SUM, 0, NULL));
         EXPECT(sum == size * (size - 1) / 2 + size * turn);
         send_messages(group, rank, size);
+        reduce_in_place(group, rank, size);
         GOOD(muster_barrier(group, 0, NULL));
         GOOD(muster_communicator_release(group));
     }
@@ -112,7 +156,12 @@ int main(void) {
         options.meeting_timeout_ms = 300;
         muster_communicator* group = NULL;
         BAD(muster_group_open(&options, &group), MUSTER_TIMED_OUT, "did not join");
+        options.name = "all";
+        options.meeting_timeout_ms = 0;
     }
+    GOOD(muster_barrier(job.world, 0, NULL));
+    // Those who came in vain and those who did not come meet.
+    lose_members(job, options);
     GOOD(muster_barrier(job.world, 0, NULL));
     return close_job(job);
 }

@@ -129,11 +129,52 @@ static void need_own_pieces(struct job job) {
     GOOD(muster_reducer_release(reducer));
 }
 
+// An infinity on the last rank only: all skip the step.
+static void scale_losses(struct job job) {
+    const muster_loss_scaler_options options = {.size = sizeof options, .initial_scale = 8, .growth_interval = 2};
+    muster_loss_scaler* scaler = NULL;
+    muster_loss_scale scale = {.size = sizeof scale};
+    GOOD(muster_loss_scaler_make(&options, &scaler));
+    float value = 0;
+    const muster_parameter parameter = {"w", NULL, 0, MUSTER_F32, &value};
+    muster_reducer* reducer = NULL;
+    GOOD(muster_reducer_make(job.world, &parameter, 1, NULL, &reducer));
+    const float expected[] = {8, 16, 8, 8, 16};
+    for (int step = 0; step < 5; ++step) {
+        GOOD(muster_loss_scaler_state(scaler, &scale));
+        GOOD(muster_reducer_begin_step(reducer, 1, NULL));
+        void* data = NULL;
+        size_t count = 0;
+        GOOD(muster_reducer_gradient(reducer, 0, &data, &count));
+        const int overflows = step == 2;
+        *(float*)data = overflows && job.place.rank == job.place.world_size - 1 ? HUGE_VALF : 3 * scale.scale;
+        GOOD(muster_reducer_mark_ready(reducer, 0));
+        GOOD(muster_reducer_finish(reducer));
+        int finite = -1;
+        GOOD(muster_loss_scaler_unscale(scaler, reducer, &finite));
+        EXPECT(finite == !overflows);
+        if (finite) EXPECT(*(float*)data == 3);
+        GOOD(muster_loss_scaler_update(scaler));
+        GOOD(muster_loss_scaler_state(scaler, &scale));
+        EXPECT(scale.scale == expected[step]);
+    }
+    BAD(muster_loss_scaler_update(scaler), MUSTER_INVALID_ARGUMENT, "without unscale()");
+    scale.scale = 0;
+    BAD(muster_loss_scaler_restore(scaler, &scale), MUSTER_INVALID_ARGUMENT, "the scale is 0");
+    BAD(muster_loss_scaler_restore(scaler, NULL), MUSTER_INVALID_ARGUMENT, "`state` is NULL");
+    scale.scale = 4;
+    scale.growth_tracker = 1;
+    GOOD(muster_loss_scaler_restore(scaler, &scale));
+    GOOD(muster_reducer_release(reducer));
+    GOOD(muster_loss_scaler_release(scaler));
+}
+
 int main(void) {
     const struct job job = open_job();
     train_with_sgd(job);
     keep_pieces(job);
     need_own_pieces(job);
     be_an_older_program(job);
+    scale_losses(job);
     return close_job(job);
 }

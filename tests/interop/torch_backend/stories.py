@@ -108,6 +108,27 @@ def exit_pending(folder, rank, ranks, mode):
     sys.exit(0)
 
 
+def exit_daemon(folder, rank, ranks):
+    """The end of a script while a daemon thread is in a call: it never comes back into an interpreter that ends."""
+    import muster.torch
+    muster.torch._EXIT_GRACE_SECONDS = 0.2
+    meet(folder, rank, ranks)
+    begun = threading.Event()
+
+    def receive():
+        begun.set()
+        while True:
+            try:
+                dist.recv(torch.ones(1), 1 - rank)
+            except RuntimeError:
+                pass
+
+    threading.Thread(target=receive, daemon=True).start()
+    begun.wait()
+    dist.barrier()
+    sys.exit(0)
+
+
 def ddp(folder, rank, ranks):
     """A plain script. Its weights go to a file, to be compared with another run's."""
     meet(folder, rank, ranks)
@@ -207,6 +228,10 @@ def differing(folder, rank, ranks):
         (("root 0", "root 1"), lambda: dist.gather(torch.ones(4), two, rank)),
         (("REDUCE SUM of Float, root 1",), lambda: dist.reduce(torch.ones(4), 1) if rank else dist.all_reduce(torch.ones(4))),
     )
+    if rank == 0:
+        cases += ((("Short, tag 5", "Char, tag 5"), lambda: dist.send(torch.zeros(2, dtype=torch.int16), 1, tag=5)),)
+    else:
+        cases += ((("Short, tag 5", "Char, tag 5"), lambda: dist.recv(torch.zeros(4, dtype=torch.int8), 0, tag=5)),)
     for number, (words, case) in enumerate(cases):
         dist.init_process_group("muster", init_method=f"file://{folder}/store{number}", rank=rank, world_size=ranks,
                                 timeout=PATIENCE)
@@ -276,3 +301,129 @@ def parent_had_group(folder, rank, ranks):
             os._exit(1)
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert ended == (-signal.SIGKILL if rank == 1 else 0), ended
+
+
+def mapping_of(tensor):
+    """The line of /proc/self/maps that has the tensor."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            begin, end = (int(word, 16) for word in line.split()[0].split("-"))
+            if begin <= tensor.data_ptr() < end:
+                return line
+    raise AssertionError("the tensor is in no mapping")
+
+
+def pooled(folder, rank, ranks):
+    """Tensors in memory that the ranks share, although each rank allocates in its own way; DDP's buckets are such."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+    backend = meet(folder, rank, ranks)
+    cpu = torch.device("cpu")
+
+    def allocate(count, dtype=torch.float32):
+        tensor = backend.allocate_tensor(count, dtype=dtype, device=cpu)
+        assert tensor.shape == (count,) and tensor.dtype == dtype
+        assert "memfd:muster" in mapping_of(tensor), mapping_of(tensor)
+        return tensor
+
+    assert backend.supports_tensor_alloc(cpu)
+    torch.manual_seed(rank)
+    kept = []
+    for turn in range(4):
+        kept.append(allocate(1 + rank * 1_500_000 * turn, torch.float64))
+        count = 300_001
+        expected = torch.randn(count)
+        data = allocate(count + rank)[rank:].copy_(expected)
+        dist.all_reduce(expected)
+        dist.all_reduce(data, async_op=True).wait()
+        assert torch.equal(data, expected)
+        # One rank's is its own.
+        data = data if rank else data.clone()
+        dist.all_reduce(data)
+        assert torch.equal(data, expected * ranks)
+        if turn == 2:
+            kept.clear()
+    assert backend.allocate_tensor(0, dtype=torch.float32, device=cpu).numel() == 0
+    text = failure_of(lambda: backend.allocate_tensor(1, dtype=torch.float32, device=torch.device("meta")))
+    assert "serves the CPU" in text, text
+
+    seen = []
+
+    def hook(_, bucket):
+        seen.append(mapping_of(bucket.buffer()))
+        return allreduce_hook(None, bucket)
+
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 300), gradient_as_bucket_view=True)
+    model.register_comm_hook(None, hook)
+    for _ in range(3):
+        model(torch.randn(4, 300)).sum().backward()
+    assert len(seen) >= 3 and all("memfd:muster" in line for line in seen), seen
+
+
+def no_pool(folder, rank, ranks):
+    """Over TCP there is no such memory."""
+    backend = meet(folder, rank, ranks)
+    assert not backend.supports_tensor_alloc(torch.device("cpu"))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(30, 30))
+    model(torch.randn(4, 30)).sum().backward()
+
+
+def fsdp(folder, rank, ranks):
+    """FSDP2 over a device mesh, a checkpoint by DCP, and DTensor: the weights of plain training."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    backend = meet(folder, rank, ranks)
+    mesh = init_device_mesh("cpu", (ranks,))
+
+    def model():
+        torch.manual_seed(1)
+        return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 6))
+
+    def step(trained, reduce):
+        optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+        torch.manual_seed(rank)
+        trained(torch.randn(16, 64)).square().mean().backward()
+        reduce()
+        optimizer.step()
+
+    plain = model()
+    step(plain, lambda: [dist.all_reduce(one.grad, dist.ReduceOp.AVG) for one in plain.parameters()])
+    sharded = model()
+    for layer in (sharded[0], sharded[2], sharded):
+        fully_shard(layer, mesh=mesh)
+        layer.set_allocate_memory_from_process_group_for_comm(True)
+    allocated = []
+    allocate = type(backend).allocate_tensor
+    type(backend).allocate_tensor = lambda *words, **more: allocated.append(allocate(*words, **more)) or allocated[-1]
+    step(sharded, lambda: None)
+    assert allocated and all("memfd:muster" in mapping_of(one) for one in allocated), len(allocated)
+    weights = sharded.state_dict()
+    for name, expected in plain.state_dict().items():
+        assert torch.allclose(weights[name].full_tensor(), expected, atol=1e-6), name
+
+    dcp.save({"model": weights}, checkpoint_id=f"{folder}/checkpoint")
+    kept = {name: one.to_local().clone() for name, one in weights.items()}
+    for one in weights.values():
+        one.to_local().zero_()
+    dcp.load({"model": weights}, checkpoint_id=f"{folder}/checkpoint")
+    assert all(torch.equal(one.to_local(), kept[name]) for name, one in weights.items())
+
+    whole = torch.arange(30.0).reshape(6, 5)
+    cut = distribute_tensor(whole, mesh, [Shard(0)])
+    assert torch.equal(cut.redistribute(mesh, [Shard(1)]).redistribute(mesh, [Replicate()]).to_local(), whole)
+
+
+def gloo_on_gpus(folder, rank, ranks):
+    """Where CUDA is there, --torch-backend makes "gloo" serve the GPUs only. gloo needs none to begin."""
+    import muster_torch
+    torch.cuda.is_available = lambda: True
+    muster_torch._replace_gloo(dist)
+    assert dist.Backend("gloo") == "cpu:muster,cuda:gloo" and dist.Backend("nccl") == "nccl"
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks, timeout=PATIENCE)
+    group = dist.distributed_c10d._get_default_group()
+    names = [group._get_backend(torch.device(device)).name() for device in ("cpu", "cuda")]
+    assert names == ["muster", "gloo"], names
+    data = torch.ones(3)
+    dist.all_reduce(data)
+    assert torch.equal(data, torch.full((3,), float(ranks)))

@@ -149,6 +149,8 @@ def main():
     tcp = {"MUSTER_TRANSPORT": "tcp"}
     for mode in ("kept", "dropped", "destroyed", "alone"):
         play(stories.exit_pending, mode, name=f"exit_{mode}", ends="as a script")
+    for _ in range(3):
+        play(stories.exit_daemon, ends="as a script")
     # DDP imports it, here once for all ranks. It would make each end of an interpreter a second longer.
     importlib.import_module("torch._dynamo")
     for ranks, environment in ((1, {}), (2, {}), (3, {}), (2, tcp), (3, tcp)):
@@ -162,6 +164,10 @@ def main():
     for story in (stories.absent, stories.power_sgd, stories.detail, stories.forked, stories.keyless, stories.other_torch,
                   stories.reopened, stories.lost_failure, stories.freed, stories.slow_work, stories.parent_had_group):
         play(story)
+    play(stories.pooled, ranks=3)
+    play(stories.no_pool, environment=tcp)
+    play(stories.fsdp)
+    play(stories.gloo_on_gpus)
     check_same_bits()
     check_launchers()
 

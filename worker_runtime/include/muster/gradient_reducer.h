@@ -184,6 +184,11 @@ class GradientReducer {
     /// for the norm, and all of them both ways if the norm is too large.
     Result<double> clip_grad_norm(double max_norm, void* after = nullptr);
 
+    /// After finish(): multiplies all gradients by `factor` > 0, if all averages are finite. Returns whether they are;
+    /// otherwise they are undefined. Collective, `after` and kernels as for clip_grad_norm(). invalid_argument: the
+    /// wire keeps rounding errors, where an infinity would stay. See loss_scaler.h.
+    Result<bool> scale_gradients(double factor, void* after = nullptr);
+
     /// Copies the state into `to`, and reuses the memory of an older state there. Call it between averaged steps.
     void keep(ReducerState& to) const;
 

@@ -43,7 +43,8 @@ typedef struct muster_group_options {
     int transport;                    // the variable MUSTER_TRANSPORT overrides it
 } muster_group_options;
 
-// A collective of the members only. The n-th call of a member with one store meets the n-th call of the others. In a
+// A collective of the members only. The n-th call of a member with one store meets the n-th call of the others. After
+// a call that failed, the next calls of all members meet, also of those that did not come to it. In a
 // job with a key the members prove that they have it: MUSTER_UNSUPPORTED if this process cannot get it from its agent.
 // The group fails when a member dies, and when muster ends the round.
 muster_status muster_group_open(const muster_group_options* options, muster_communicator** group);
@@ -67,6 +68,17 @@ muster_status muster_receive_any(muster_communicator* communicator, void* data, 
 // have a meaning of their own, such as bytes of a type that the library lacks, learns when ranks disagree on it. It
 // does not concern messages, which have tags of their own.
 void muster_tag_collectives(uint32_t tag);
+
+// ---- memory that ranks of a host use in place; since version 8 ----
+
+// Memory of a pool of this process. In shared memory, all_reduce, reduce_scatter, all_gather and all_to_all whose input
+// lies there on every rank of the host need no copy, in any communicator. Not a collective: every rank allocates when
+// it likes, and as much. The content is undefined, the address a multiple of 256. The pool keeps memory that was
+// released for later use, up to the most that was in use at once. MUSTER_LIMIT_EXCEEDED: the host or this job has
+// too little. A forked child cannot access it.
+muster_status muster_host_memory_allocate(size_t size_bytes, void** data);
+// Thread-safe, and independent of the order of allocations. No operation may be in progress on the memory.
+muster_status muster_host_memory_release(void* data);
 
 #ifdef __cplusplus
 }

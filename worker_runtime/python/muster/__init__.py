@@ -9,6 +9,7 @@ from muster.checkpoint import Checkpointer, Loaded, SaveReport
 from muster.communicator import Communicator, Context, Place, Work
 from muster.exchange import Bucket, BucketSlice, Collective, Exchange
 from muster.library import MusterError
+from muster.loss_scaler import LossScaler
 from muster.optimizer import OptimizerPiece, ShardedOptimizer
 from muster.preemption import EXIT_SAVED_AND_LEFT, PreemptionNotice
 from muster.random_state import random_state, set_random_state
@@ -21,6 +22,6 @@ from muster.tensors import Shard
 __version__ = "0.1.0"
 
 __all__ = ["Bucket", "BucketSlice", "Checkpointer", "Collective", "Communicator", "Context", "DistributedSampler",
-           "EXIT_SAVED_AND_LEFT", "ElasticSampler", "Exchange", "GradientReducer", "Loaded", "MusterError", "OptimizerPiece", "Place", "PreemptionNotice", "ReducerState",
+           "EXIT_SAVED_AND_LEFT", "ElasticSampler", "Exchange", "GradientReducer", "Loaded", "LossScaler", "MusterError", "OptimizerPiece", "Place", "PreemptionNotice", "ReducerState",
            "SaveReport", "ScalingReport", "Shard", "ShardedOptimizer", "StepCost", "Store", "Work", "heartbeat",
            "random_state", "section", "set_random_state"]

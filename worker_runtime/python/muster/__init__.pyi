@@ -7,7 +7,7 @@ from typing import Any, Callable, ClassVar, Generator, Iterable, Iterator, Mappi
 
 __version__: str
 __all__ = ["Bucket", "BucketSlice", "Checkpointer", "Collective", "Communicator", "Context", "DistributedSampler",
-           "EXIT_SAVED_AND_LEFT", "ElasticSampler", "Exchange", "GradientReducer", "Loaded", "MusterError", "OptimizerPiece", "Place", "PreemptionNotice", "ReducerState",
+           "EXIT_SAVED_AND_LEFT", "ElasticSampler", "Exchange", "GradientReducer", "Loaded", "LossScaler", "MusterError", "OptimizerPiece", "Place", "PreemptionNotice", "ReducerState",
            "SaveReport", "ScalingReport", "Shard", "ShardedOptimizer", "StepCost", "Store", "Work", "heartbeat",
            "random_state", "section", "set_random_state"]
 
@@ -118,6 +118,16 @@ class Loaded(NamedTuple):
     skipped: list[Any]
     source: str
     rank_bytes: bytes
+
+class LossScaler:
+    def __init__(self, initial_scale: float = 65536.0, growth_factor: float = 2.0, backoff_factor: float = 0.5,
+                 growth_interval: int = 2000) -> None: ...
+    @property
+    def scale(self) -> float: ...
+    def unscale(self, reducer: GradientReducer) -> bool: ...
+    def update(self) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 class Checkpointer:
     def __init__(self, context: Context, directory: Any = None, keep_last: int = 2, keep_every: int = 0,

@@ -7,10 +7,10 @@ import ctypes
 import functools
 import os
 import weakref
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
-API_VERSION = 7  # of the header that the structures below follow
+API_VERSION = 8  # of the header that the structures below follow
 
 
 class MusterError(RuntimeError):
@@ -108,6 +108,15 @@ class SampleStepFields(ctypes.Structure):
 class OptimizerRule(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("kind", c_int), ("learning_rate", c_double), ("momentum", c_double),
                 ("beta1", c_double), ("beta2", c_double), ("epsilon", c_double), ("weight_decay", c_double)]
+
+
+class LossScalerOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("initial_scale", c_float), ("growth_factor", c_double), ("backoff_factor", c_double),
+                ("growth_interval", c_int32)]
+
+
+class LossScaleFields(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("scale", c_float), ("growth_tracker", c_int32)]
 
 
 class PieceFields(ctypes.Structure):
@@ -229,6 +238,12 @@ _PROTOTYPES = {
     "optimizer_get_piece": (_HANDLE, c_size_t, POINTER(PieceFields)),
     "optimizer_reload": (_HANDLE,),
     "optimizer_release": (_HANDLE,),
+    "loss_scaler_make": (POINTER(LossScalerOptions), POINTER(_HANDLE)),
+    "loss_scaler_state": (_HANDLE, POINTER(LossScaleFields)),
+    "loss_scaler_restore": (_HANDLE, POINTER(LossScaleFields)),
+    "loss_scaler_unscale": (_HANDLE, _HANDLE, POINTER(c_int)),
+    "loss_scaler_update": (_HANDLE,),
+    "loss_scaler_release": (_HANDLE,),
     "batch_statistics": (_HANDLE, c_void_p, c_void_p, c_size_t, POINTER(c_uint64)),
     "batch_gradients": (_HANDLE, c_void_p, c_void_p, c_size_t),
     "checkpointer_open": (_HANDLE, POINTER(CheckpointerOptions), POINTER(_HANDLE)),

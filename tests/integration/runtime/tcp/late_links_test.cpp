@@ -295,7 +295,7 @@ TEST_CASE("a large group says that it cannot receive from any rank, and goes on"
     Findings findings;
     run_as_threads(size, [&](const GroupTerms& terms) {
         const auto world = join_over_tcp(terms);
-        const auto there = world->has_message((terms.rank + 1) % size);
+        const auto there = world->incoming((terms.rank + 1) % size);
         findings.expect_error(there ? Result<void>() : there.error(),
                               {"receive from any rank", "more than 32 ranks", "name the rank to receive from"});
         findings.expect(carry_out(*world, barrier()), "barrier");

@@ -24,6 +24,9 @@ def _create(options, _backend_options):
 
     _load()
     _finish_at_exit(os.getpid())
+    if torch.cuda.device_count() == 0:
+        # DDP takes the memory of its buckets from the back end then. With GPUs it would ask NCCL, too, which is torch's choice.
+        os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
     timeout_ms = min(max(1, round(options.timeout.total_seconds() * 1000)), _LONGEST_TIMEOUT_MS)
     shell = torch.distributed.ProcessGroup(options.store, options.group_rank, options.group_size)
     torch.ops.muster._attach(shell.boxed(), f"torch/{options.group_id}", list(options.global_ranks_in_group), timeout_ms)

@@ -1,0 +1,52 @@
+"""LossScaler: loss_scaler.h has the rules."""
+
+import ctypes
+
+from muster.library import Handle, LossScaleFields, LossScalerOptions, ask, call, make
+
+
+class LossScaler:
+    """Keeps the gradients of f16 training in f16's range, with the rules of torch.amp.GradScaler.
+
+    Multiply the loss by `scale`. After the reducer's finish(), step the optimizer if unscale() returns True. Then call
+    update(). state_dict() has the names of torch's GradScaler, whose state can be loaded, too.
+    """
+
+    def __init__(self, initial_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
+        self._factors = {"growth_factor": growth_factor, "backoff_factor": backoff_factor, "growth_interval": growth_interval}
+        self._begin(initial_scale)
+
+    def _begin(self, scale):
+        options = LossScalerOptions(ctypes.sizeof(LossScalerOptions), scale, **self._factors)
+        for name, value in (("initial_scale", scale), *self._factors.items()):
+            if not value:
+                raise ValueError(f"{name} is {value!r}; it is a number > 0")  # 0 stands for the default in C
+        self._handle = Handle("loss_scaler", make("loss_scaler_make", ctypes.byref(options)))
+
+    def _state(self):
+        fields = LossScaleFields(ctypes.sizeof(LossScaleFields))
+        call("loss_scaler_state", self._handle.value, ctypes.byref(fields))
+        return fields
+
+    @property
+    def scale(self):
+        """The factor for the loss of the next backward pass."""
+        return self._state().scale
+
+    def unscale(self, reducer):
+        """Divides all averages by the scale. False, on all ranks, if one of them is infinite or NaN: skip the step."""
+        return bool(ask("loss_scaler_unscale", ctypes.c_int, self._handle.value, reducer._handle.value))
+
+    def update(self):
+        """Ends the step: adapts the scale."""
+        call("loss_scaler_update", self._handle.value)
+
+    def state_dict(self):
+        fields = self._state()
+        return {"scale": fields.scale, **self._factors, "_growth_tracker": fields.growth_tracker}
+
+    def load_state_dict(self, state):
+        self._factors = {name: state[name] for name in self._factors}
+        self._begin(state["scale"])
+        fields = LossScaleFields(ctypes.sizeof(LossScaleFields), state["scale"], state["_growth_tracker"])
+        call("loss_scaler_restore", self._handle.value, ctypes.byref(fields))
