@@ -85,11 +85,11 @@ void GoodputLedger::take(const Event& event, Instant now) {
         case EventKind::round_sealed:
         case EventKind::round_resumed: return begin_round(now);
         case EventKind::round_stepping:
-            if (!pending_) return;
-            add(TimeBucket::starting, now);
+            add(pending_ ? TimeBucket::starting : current_, now);
             pending_ = false;
             current_ = TimeBucket::stepping;
-            if (round_) round_->first_step = event.facts.step;
+            if (!round_) round_.emplace();  // A restarted daemon has not seen its seal.
+            round_->first_step = event.facts.step;
             return;
         case EventKind::round_ended: return end_round(event.facts, now);
         case EventKind::round_drained:

@@ -10,7 +10,7 @@ import weakref
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
-API_VERSION = 7  # of the header that the structures below follow
+API_VERSION = 8  # of the header that the structures below follow
 
 
 class MusterError(RuntimeError):
@@ -154,6 +154,7 @@ _PROTOTYPES = {
     "context_world": (_HANDLE, POINTER(_HANDLE)),
     "context_release": (_HANDLE,),
     "heartbeat": (),
+    "progress": (c_int64,),
     "section_enter": (c_char_p, c_int64, POINTER(c_uint64)),
     "section_leave": (c_uint64,),
     "store_set": (_HANDLE, c_char_p, c_void_p, c_size_t),
