@@ -1,6 +1,5 @@
 #include "rendezvous/dialects/metrics_page.h"
 
-#include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::rendezvous {
@@ -9,7 +8,7 @@ namespace {
 
 std::string escaped(std::string_view value) {
     std::string out;
-    for (const char letter : is_utf8(value) ? std::string(value) : printable(value)) {
+    for (const char letter : value) {
         if (letter == '\\' || letter == '"')
             out += cat('\\', letter);
         else if (letter == '\n')

@@ -26,7 +26,7 @@ class MetricsPage {
 
     /// Begins a family. `name` is the one that queries use: that of a counter ends in _total, that of an info in _info.
     void family(std::string_view name, MetricKind kind, std::string_view help);
-    /// A series of the last family. Label values may have any bytes; what is not UTF-8 is escaped.
+    /// A series of the last family. Label values are UTF-8.
     void add(double value, const Labels& labels = {});
     void add_one(std::string_view name, MetricKind kind, std::string_view help, double value) {
         family(name, kind, help);

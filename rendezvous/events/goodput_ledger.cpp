@@ -122,10 +122,11 @@ std::string GoodputLedger::sentence(Instant now) const {
     if (!began_ || totals.wall_clock <= Duration::zero()) return {};
     const auto stepping = totals.of(TimeBucket::stepping);
     const auto unmeasured = totals.of(TimeBucket::unmeasured) + totals.pending;
-    auto text = stepping > Duration::zero()
-                    ? cat(percent(totals.goodput()), " of ", describe(totals.wall_clock), " trained")
-                    : cat("workers ran for ", describe(unmeasured), " of ", describe(totals.wall_clock),
-                          " and reported no steps");
+    const auto wall_clock = describe(totals.wall_clock);
+    auto text = stepping > Duration::zero() ? cat(percent(totals.goodput()), " of ", wall_clock, " trained")
+                : unmeasured == Duration::zero()
+                    ? cat("no worker ran in ", wall_clock)
+                    : cat("workers ran for ", describe(unmeasured), " of ", wall_clock, " and reported no steps");
     std::vector<std::string> rest;
     const auto tell = [&rest](Duration time, std::string_view what) {
         if (time >= 100ms) rest.push_back(cat(describe(time), " ", what));

@@ -17,7 +17,8 @@ for family in text_string_to_metric_families(sys.stdin.buffer.read().decode()):
     for sample in family.samples:
         print(repr((sample.name, sorted(sample.labels.items()))))
 """
-NAMES = ['quote"name', "back\\slash", "new\nline", "naïve-漢字", b"bad-\xff-bytes", "{job=\"x\"} 1", "tab\tname", " "]
+# Neither a launcher nor the daemon accepts a name with a control character or bytes that are not UTF-8.
+NAMES = ['quote"name', "back\\slash", "naïve-漢字", '{job="x"} 1', " "]
 
 
 def scrape(job, accept):
@@ -27,7 +28,7 @@ def scrape(job, accept):
 
 
 def has_parser():
-    return subprocess.run([PYTHON, "-c", "import prometheus_client.openmetrics.parser"], capture_output=True,
+    return pathlib.Path(PYTHON).exists() and subprocess.run([PYTHON, "-c", "import prometheus_client.openmetrics.parser"], capture_output=True,
                           check=False).returncode == 0
 
 
@@ -38,14 +39,11 @@ class Metrics(unittest.TestCase):
         open_type, open_text = scrape(job, OPEN_METRICS)
         self.assertEqual(open_type, "application/openmetrics-text; version=1.0.0; charset=utf-8")
         self.assertTrue(open_text.endswith(b"\n# EOF\n"))
-        if shutil.which("promtool"):
-            checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
-            self.assertEqual(checked.returncode, 0, checked.stderr.decode() + text.decode())
-        if pathlib.Path(PYTHON).exists() and has_parser():
-            read = subprocess.run([PYTHON, "-c", STRICT], input=open_text, capture_output=True, timeout=60, check=False)
-            self.assertEqual(read.returncode, 0, read.stderr.decode() + open_text.decode())
-            return read.stdout.decode()
-        return ""
+        checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
+        self.assertEqual(checked.returncode, 0, checked.stderr.decode() + text.decode())
+        read = subprocess.run([PYTHON, "-c", STRICT], input=open_text, capture_output=True, timeout=60, check=False)
+        self.assertEqual(read.returncode, 0, read.stderr.decode() + open_text.decode())
+        return read.stdout.decode()
 
     def test_both_formats_are_accepted_by_what_reads_them_also_with_hostile_names(self):
         if not shutil.which("promtool") or not has_parser():
@@ -61,9 +59,7 @@ class Metrics(unittest.TestCase):
             job.round(0, len(NAMES))
             seen = self.check(job)
             self.assertEqual(seen.count("('muster_job_restarts_total'"), len(NAMES), seen)
-            self.assertIn("'new\\nline'", seen)
             self.assertIn("'naïve-漢字'", seen)
-            self.assertIn(r"'bad-\\xff-bytes'", seen)
             job.finish()
             for node in nodes:
                 job.expect_exit(node, 0)

@@ -146,7 +146,7 @@ class Status(unittest.TestCase):
                 again = job.daemon()
                 node = job.node(*FAST, nnodes="1")
                 wait_for("job on the screen", lambda: f"job {job.id}: running".encode() in screen.read()[before:])
-                self.assertNotIn(b"\x1b[3", screen.bytes)  # no color
+                self.assertNotRegex(screen.bytes, rb"\x1b\[[0-9]+m")  # no color
                 job.finish()
                 job.expect_exit(node, 0)
                 screen.process.send_signal(signal.SIGINT)

@@ -59,6 +59,8 @@ TEST_CASE("the time of a job with one failure is in the buckets, and the steps a
 TEST_CASE("a round without steps is unmeasured once it is over, and no bucket has shrunk") {
     Story story;
     story.tell(0, EventKind::job_started);
+    CHECK(story.ledger.sentence(Story::at(0)).empty());
+    CHECK(story.ledger.sentence(Story::at(1)) == "no worker ran in 1 s; 1 s waiting for nodes");
     story.tell(1, EventKind::round_sealed);
     CHECK(story.of(TimeBucket::starting, 50) == 0);
     CHECK(story.of(TimeBucket::unmeasured, 50) == 0);
@@ -66,6 +68,15 @@ TEST_CASE("a round without steps is unmeasured once it is over, and no bucket ha
     CHECK(story.of(TimeBucket::unmeasured, 200) == 100);
     CHECK(story.ledger.sentence(Story::at(200)) ==
           "workers ran for 100 s of 101 s and reported no steps; 1 s waiting for nodes");
+}
+
+TEST_CASE("a daemon that was restarted in a round counts its steps from the first report") {
+    Story story;
+    story.tell(10, EventKind::round_stepping, {.step = 50});
+    story.tell(40, EventKind::round_ended, {.reason = "node_lost", .step = 79});
+    story.tell(41, EventKind::round_drained, {.checkpoint_step = 69});
+    CHECK(story.of(TimeBucket::stepping, 41) == 30);
+    CHECK(story.ledger.totals(Story::at(41)).lost_work == 10s);
 }
 
 TEST_CASE("nodes that join or leave are no failure") {

@@ -19,7 +19,7 @@ TEST_CASE("every sentence of the log is an event, and what the log leaves out is
     Story story("min=2 max=2 restarts=1");
     story.answers("join n0\njoin n1");
     CHECK(story.answers("show events") ==
-          "    muster.job.started.v1 job 'job' is started by n0 (pid 101)\n"
+          "\n    muster.job.started.v1 job 'job' is started by n0 (pid 101)\n"
           "    muster.node.joined.v1 job 'job': n0 (pid 101) joined\n"
           "    muster.node.joined.v1 job 'job': n1 (pid 102) joined\n"
           "    muster.round.sealed.v1 job 'job': round 0 sealed with 2 nodes, 0 of 1 restarts used\n");
