@@ -209,7 +209,10 @@ void Agent::Driver::happen(SupervisorEvent event) {
         if (std::holds_alternative<StopRequested>(next) || std::holds_alternative<ClientFenced>(next))
             host_.end_standbys();
         const SupervisorStep step = supervisor_.step(next, now());
-        for (const auto& line : step.why) log(LogLevel::info, line);
+        for (const auto& event : step.why) {
+            log(event.place == EventPlace::log_and_stream ? LogLevel::info : LogLevel::debug, event.text);
+            if (agent_.on_event) agent_.on_event(event);
+        }
         for (const auto& line : step.notices)
             if (agent_.on_progress) agent_.on_progress(line);
         for (const auto& action : step.actions) std::visit([this](const auto& ordered) { carry_out(ordered); }, action);

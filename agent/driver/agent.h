@@ -38,6 +38,8 @@ class Agent {
     std::function<void(std::string)> on_unsaved;
     /// A handled signal, or the preemption signal, has come. May be empty.
     std::function<void(int)> on_signal;
+    /// What happened on this node, without its job. May be empty.
+    std::function<void(const Event&)> on_event;
     /// Lines for the person at the launcher: "waiting for 1 more node ...", "round 0 ended: ...". May be empty.
     std::function<void(std::string)> on_progress;
 

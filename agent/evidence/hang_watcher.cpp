@@ -78,6 +78,7 @@ void HangWatcher::begin_round(std::uint32_t rank_base) {
     activities_.reset();
     seen_sent_at_.reset();
     paces_sent_.clear();
+    stepped_sent_ = 0;
     torch_operations_.clear();
     resting_ = false;
     arm();
@@ -214,12 +215,19 @@ void HangWatcher::send_seen(Instant now) {
     std::map<std::int32_t, native::WorkerPace> paces;
     for (const auto& worker : seen)
         if (worker.pace != native::WorkerPace::usual) paces[worker.at.rank] = worker.pace;
-    if (seen_sent_at_ && now - *seen_sent_at_ < seen_pause && paces == paces_sent_) return;
+    std::size_t stepped = 0;
+    for (auto& worker : seen) {
+        const auto step = ask(static_cast<std::uint32_t>(worker.at.rank) - rank_base_).step;
+        if (!step) continue;
+        worker.step = *step;
+        worker.at.state += cat(", step ", *step, " done");
+        ++stepped;
+    }
+    const bool is_news = paces != paces_sent_ || stepped > stepped_sent_;
+    if (seen_sent_at_ && now - *seen_sent_at_ < seen_pause && !is_news) return;
     seen_sent_at_ = now;
     paces_sent_ = std::move(paces);
-    for (auto& worker : seen)
-        if (const auto step = ask(static_cast<std::uint32_t>(worker.at.rank) - rank_base_).step)
-            worker.at.state += cat(", step ", *step, " done");
+    stepped_sent_ = stepped;
     on_seen(std::move(seen));
 }
 

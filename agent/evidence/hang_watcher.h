@@ -41,7 +41,7 @@ class HangWatcher {
     std::function<WorkerInput(std::uint32_t local_rank)> ask;
     std::function<void(std::string)> on_notice;
     /// Called with the workers' states: after their start, every 10 s, and at once when a worker becomes overdue or
-    /// waiting or ceases to be.
+    /// waiting or ceases to be, or reports its first step.
     std::function<void(std::vector<native::SeenWorker>)> on_seen;
 
     void begin_round(std::uint32_t rank_base);
@@ -93,6 +93,7 @@ class HangWatcher {
     std::optional<std::vector<WorkerActivity>> activities_;  ///< The places when the round failed.
     std::optional<Instant> seen_sent_at_;
     std::map<std::int32_t, native::WorkerPace> paces_sent_;  ///< Ranks whose pace is not `usual`.
+    std::size_t stepped_sent_ = 0;                           ///< Workers that had reported a step then.
     /// Keyed by rank: its operation when it was last idle for long.
     std::map<std::int32_t, TorchOperation> torch_operations_;
     bool resting_ = true;

@@ -184,6 +184,7 @@ struct Reporter {
             out +=
                 "  every rank failed with this error before its first step: check the program, its options and its "
                 "environment\n";
+        if (!end.goodput.empty()) out += cat("  time: ", end.goodput, '\n');
         if (failed.part != NodePart::ran) out += cat("  ", why_idle(failed.part, context), '\n');
         return out;
     }

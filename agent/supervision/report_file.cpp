@@ -11,16 +11,6 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-std::string_view name(FailureKind kind) {
-    switch (kind) {
-        case FailureKind::node_lost: return "node_lost";
-        case FailureKind::killed: return "killed";
-        case FailureKind::worker_error: return "worker_error";
-        case FailureKind::communication_error: return "communication_error";
-    }
-    return "unknown";
-}
-
 struct EndAsJson {
     json operator()(const Exited& end) const { return {{"type", "exit"}, {"code", end.code}}; }
     json operator()(const Signaled& end) const {
@@ -89,6 +79,7 @@ struct Outcome {
     void operator()(const JobSucceeded& end) const {
         tell("succeeded", why_idle(end.part, context));
         out["part"] = name(end.part);
+        if (!end.goodput.empty()) out["goodput"] = end.goodput;
     }
     void operator()(const JobFailed& failed) const {
         const auto& end = failed.report;
@@ -97,6 +88,7 @@ struct Outcome {
         out["part"] = name(failed.part);
         out["round"] = verdict.round;
         out["restart_count"] = end.restart_count;
+        if (!end.goodput.empty()) out["goodput"] = end.goodput;
         if (verdict.first) out["first"] = as_json(*verdict.first);
         out["groups"] = json::array();
         for (const auto& group : verdict.groups)
@@ -131,6 +123,16 @@ json head(const ReportContext& context, int exit_code) {
             {"outcome", ""}, {"exit_code", exit_code}};
 }
 
+json described(const Ending& ending, const ReportContext& context, int exit_code) {
+    json file = head(context, exit_code);
+    std::visit(Outcome{file, context}, ending);
+    if (!context.signal_reason.empty()) file["signal_reason"] = context.signal_reason;
+    if (!context.unsaved.empty()) file["unsaved"] = context.unsaved;
+    if (!context.unsaved.empty() && std::holds_alternative<JobSucceeded>(ending))
+        Outcome{file, context}.tell("unsaved", context.unsaved);
+    return file;
+}
+
 std::string written(const json& file) {
     return file.dump(2, ' ', false, json::error_handler_t::replace) + '\n';
 }
@@ -138,14 +140,13 @@ std::string written(const json& file) {
 }  // namespace
 
 std::string report_file(const Ending& ending, const ReportContext& context, int exit_code, std::string_view text) {
-    json file = head(context, exit_code);
-    std::visit(Outcome{file, context}, ending);
-    if (!context.signal_reason.empty()) file["signal_reason"] = context.signal_reason;
-    if (!context.unsaved.empty()) file["unsaved"] = context.unsaved;
-    if (!context.unsaved.empty() && std::holds_alternative<JobSucceeded>(ending))
-        Outcome{file, context}.tell("unsaved", context.unsaved);
+    json file = described(ending, context, exit_code);
     file["text"] = text;
     return written(file);
+}
+
+std::string outcome(const Ending& ending, const ReportContext& context) {
+    return described(ending, context, 0)["outcome"];
 }
 
 std::string report_file(const ReportContext& context, int exit_code, std::string_view why) {

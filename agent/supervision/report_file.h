@@ -12,8 +12,9 @@
 // cancelled, no_rendezvous, refused, agent_failed, set_up_failed, drained, not_launched. Beyond the first line above a
 // field stands where it has a meaning: first, groups and the counts in "failed" and "crash_loop"; part, in these two
 // and in "succeeded", is what this node did of the job: "ran" its program, or not, as a "spare", or because it came
-// "late"; signal_reason where a scheduler has sent a signal and says why; unsaved, a text, where a step that was in
-// memory at the end is not on the disk. Bytes that are no UTF-8 become U+FFFD.
+// "late"; goodput, there too, is how the job's time was spent, as a sentence; signal_reason where a scheduler has sent
+// a signal and says why; unsaved, a text, where a step that was in memory at the end is not on the disk. Bytes that are
+// no UTF-8 become U+FFFD.
 #pragma once
 
 #include <string>
@@ -26,6 +27,9 @@ namespace muster::agent {
 /// The whole file, ended by '\n'. `text` is what the person at the launcher reads; empty after success, but
 /// for a node that has not run its program.
 std::string report_file(const Ending& ending, const ReportContext& context, int exit_code, std::string_view text);
+
+/// The "outcome" of that file.
+std::string outcome(const Ending& ending, const ReportContext& context);
 
 /// The same for a launcher that could not begin.
 std::string report_file(const ReportContext& context, int exit_code, std::string_view why);

@@ -145,8 +145,7 @@ void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {
     round_->assignment = assignment;
     round_->workers.resize(config_.join.slots);
     for (auto& worker : round_->workers) worker.started_at = now;
-    say(cat("round ", assignment.round, ": group rank ", assignment.group_rank, " of ", assignment.group_world_size,
-            ", ", ranks_of_node(assignment.rank_base, config_.join.slots), " of ", assignment.world_size));
+    note_assigned();
     for (const auto& note : assignment.notes) tell(note);
     act(StartWorkers{assignment});
 }
@@ -186,11 +185,11 @@ void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
 }
 
 void Supervisor::on_job_ended(const native::JobEnded& ended, Instant now) {
-    say(cat("the job ended: ", ended.why));
+    say(cat("the job ended: ", ended.why, ended.goodput.empty() ? "" : "; ", ended.goodput));
     job_over_ = true;
     const auto part = last_round_ != no_round ? NodePart::ran : parked_ ? NodePart::spare : NodePart::late;
     if (ended.outcome == native::JobOutcome::succeeded)
-        end(JobSucceeded{part});
+        end(JobSucceeded{part, ended.goodput});
     else
         end(JobFailed{ended, part});
     begin_drain(sigterm, Tell::round_over, cat("the job ended: ", ended.why), now);
@@ -248,6 +247,7 @@ void Supervisor::on_host_event(const HostEvent& event, Instant now) {
     if (const auto* started = std::get_if<WorkerStarted>(&event.event)) {
         MUSTER_CHECK(round_ && started->local_rank < round_->workers.size(), started->local_rank);
         round_->workers[started->local_rank].answered = true;
+        note_start(*started);
     } else if (const auto* ended = std::get_if<WorkerEnded>(&event.event)) {
         on_worker_ended(*ended, event.notes, now);
     } else if (const auto* group = std::get_if<GroupEmpty>(&event.event)) {
@@ -272,15 +272,15 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
     round_->orphaned = round_->orphaned || ended.orphaned;
     if (ended.unfed || ended.orphaned || stopped_by_us(ended, notes)) {
         worker.fate = WorkerState::stopped;
+        note_end(ended, worker.fate, notes.cause);
         if (ended.unfed)
             fence("this agent was stopped for too long, so its guardian killed the workers; continuing", now);
         return;
     }
-    if (succeeded(ended.end)) {
-        worker.fate = WorkerState::succeeded;
-        return;
-    }
-    worker.fate = saved_and_left(ended.end) ? WorkerState::saved : WorkerState::failed;
+    const auto fate = saved_and_left(ended.end) ? WorkerState::saved : WorkerState::failed;
+    worker.fate = succeeded(ended.end) ? WorkerState::succeeded : fate;
+    note_end(ended, worker.fate, notes.cause);
+    if (worker.fate == WorkerState::succeeded) return;
     if (const auto* never = std::get_if<NotStarted>(&ended.end)) {
         if (never->error_number == 0)  // this agent could not prepare it
             return on_shortage(cat("this node cannot start its workers: ", notes.message), notes, now);

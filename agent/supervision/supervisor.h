@@ -14,6 +14,7 @@
 
 #include "agent/supervision/process_host.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/events/event.h"
 #include "rendezvous/wire/native/messages.h"
 
 namespace muster::agent {
@@ -70,6 +71,7 @@ enum class NodePart {
 /// Why this agent ended; launcher/report/exit_code turns it into a number.
 struct JobSucceeded {
     NodePart part = NodePart::ran;
+    std::string goodput{};  ///< As in JobEnded.
 };
 /// The job is over and failed; `report` is the same on every node.
 struct JobFailed {
@@ -207,7 +209,7 @@ using SupervisorAction =
 
 struct SupervisorStep {
     std::vector<SupervisorAction> actions;
-    std::vector<std::string> why;      ///< Log lines.
+    std::vector<Event> why;            ///< What happened: for the log, and for the events of this node.
     std::vector<std::string> notices;  ///< Lines for the user of the launcher, at any log level.
 };
 
@@ -322,7 +324,11 @@ class Supervisor {
     void end(Ending ending);
     void act(SupervisorAction action) { step_.actions.push_back(std::move(action)); }
     void tell(std::string line) { step_.notices.push_back(std::move(line)); }
-    void say(std::string why) { step_.why.push_back(std::move(why)); }
+    void say(std::string why) { say(EventKind::node_progress, std::move(why), {}, EventPlace::log_and_stream); }
+    void say(EventKind kind, std::string text, EventFacts facts, EventPlace place);
+    void note_assigned();
+    void note_start(const WorkerStarted& started);
+    void note_end(const WorkerEnded& ended, WorkerState fate, const FailureCause& cause);
     [[nodiscard]] bool drained() const;
     [[nodiscard]] bool all_ended() const;
     [[nodiscard]] bool may_be_noticed() const;

@@ -165,7 +165,9 @@ struct LaunchConfig {
     std::string prefix_template;  ///< TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE. Empty: "[${role_name}${local_rank}]:".
     bool host_prefix = false;     ///< Prefix [host:rank] on every line.
     LogLevel log_level = LogLevel::warning;
-    std::string report;  ///< --report as given (report_writer.h). Empty: no file.
+    std::string report;         ///< --report as given (report_writer.h). Empty: no file.
+    std::string events;         ///< --events as given, with the same names. Empty: no file.
+    bool torch_events = false;  ///< --event-log-handler console: torchrun's lines on stderr.
 };
 
 /// The job as people know it: the name that they gave, also of a node alone.

@@ -77,6 +77,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     // At a time limit, a preemption or scancel, Slurm sends the signal twice within 1 s; SIGKILL follows after
     // KillWait.
     if (is_slurm_task(environment)) agent.supervisor.repeated_signal = SIGTERM;
+    agent.supervisor.join.expected_hosts = slurm_hosts_of_first_task(environment, native::sentence_bytes_max);
 
     agent.workers.argv = entry.argv;
     agent.workers.environment = {environment.begin(), environment.end()};

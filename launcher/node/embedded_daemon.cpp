@@ -184,6 +184,7 @@ rendezvous::DaemonConfig daemon_config(const LaunchConfig& config, const DaemonC
     daemon.server.secret_seed = rendezvous::random_nonce();
     daemon.on_job_forgotten = callbacks.on_job_forgotten;
     daemon.on_key_question = callbacks.on_key_question;
+    daemon.on_event = callbacks.on_event;
     return daemon;
 }
 

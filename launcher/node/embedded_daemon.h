@@ -31,6 +31,7 @@ using IsStopping = std::function<bool()>;
 struct DaemonCallbacks {
     std::function<void(const std::string& job)> on_job_forgotten;
     rendezvous::KeyQuestion on_key_question;
+    rendezvous::EventSink on_event;
 };
 
 /// Binds the endpoint's port on all addresses, or only on loopback (standalone, or an endpoint on loopback). Returns

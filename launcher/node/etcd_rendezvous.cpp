@@ -79,6 +79,7 @@ class EtcdRendezvous::Body {
         daemon.server.authentication = authentication(config);
         daemon.server.secret_seed = rendezvous::random_nonce();
         daemon.on_job_forgotten = callbacks_.job_forgotten;
+        daemon.on_event = callbacks_.on_event;
         daemon.on_standing_by = [this](const std::string& leader) { told(leader); };
         return daemon;
     }

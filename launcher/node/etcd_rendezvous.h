@@ -18,6 +18,7 @@ struct EtcdCallbacks {
     /// The leader's endpoint. Empty: no leader is known, and `why` has the reason.
     std::function<void(std::optional<Endpoint> leader, std::string why)> leader;
     std::function<void(const std::string& job)> job_forgotten;
+    rendezvous::EventSink on_event;
 };
 
 class EtcdRendezvous {

@@ -61,8 +61,12 @@ Incarnation random_incarnation() {
 
 class NodeRun::Body {
   public:
-    Body(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit)
-        : config_(std::move(config)), entry_(std::move(entry)), environment_(std::move(environment)), unit_(unit) {
+    Body(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit, NodeEvents& events)
+        : config_(std::move(config)),
+          entry_(std::move(entry)),
+          environment_(std::move(environment)),
+          unit_(unit),
+          events_(events) {
         facts_.identity = {.host = host_name(), .pid = ::getpid(), .incarnation = random_incarnation()};
         facts_.stderr_is_terminal = ::isatty(STDERR_FILENO) == 1;
     }
@@ -109,7 +113,9 @@ class NodeRun::Body {
             daemon_address_ = daemon.host;
             host.set_death_notice(own ? std::string{} : death_notice(daemon));
         };
+        agent.on_event = [this](const Event& event) { events_.take(event); };
         agent.on_progress = [this](const std::string& line) {
+            events_.progress(line);
             print_notice(cat("muster: ", line, "\n"));
             unit_.status(line);
         };
@@ -228,6 +234,7 @@ class NodeRun::Body {
                 link_->client().leader_is(leader, std::move(why));
             });
         };
+        callbacks.on_event = events_.daemon_sink();
         callbacks.job_forgotten = [this](const std::string& job) {
             boost::asio::post(io_, [this, job] { on_forgotten(job); });
         };
@@ -250,7 +257,8 @@ class NodeRun::Body {
             config_, choice, asked, net_loop_, [this] { return is_signalled(); },
             {.on_job_forgotten =
                  [this](const std::string& job) { boost::asio::post(io_, [this, job] { on_forgotten(job); }); },
-             .on_key_question = key_giver_ ? key_question() : rendezvous::KeyQuestion{}});
+             .on_key_question = key_giver_ ? key_question() : rendezvous::KeyQuestion{},
+             .on_event = events_.daemon_sink()});
         if (!opened) {
             const bool is_taken = choice == Hosting::told && opened.error().code == Errc::already_exists;
             return NotLaunched{
@@ -328,6 +336,7 @@ class NodeRun::Body {
     Entry entry_;
     Environment environment_;
     const ServiceUnit& unit_;
+    NodeEvents& events_;
     NodeFacts facts_;
     std::vector<Endpoint> endpoints_;  ///< The daemons that the options name, numeric.
     std::size_t first_count_ = 0;      ///< How many of endpoints_ belong to the first daemon.
@@ -352,8 +361,8 @@ class NodeRun::Body {
     std::string unsaved_;
 };
 
-NodeRun::NodeRun(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit)
-    : body_(std::make_unique<Body>(std::move(config), std::move(entry), std::move(environment), unit)) {}
+NodeRun::NodeRun(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit, NodeEvents& events)
+    : body_(std::make_unique<Body>(std::move(config), std::move(entry), std::move(environment), unit, events)) {}
 
 NodeRun::~NodeRun() = default;
 

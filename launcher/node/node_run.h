@@ -9,6 +9,7 @@
 #include "agent/supervision/supervisor.h"
 #include "launcher/config/environment.h"
 #include "launcher/config/launch_config.h"
+#include "launcher/node/node_events.h"
 #include "launcher/node/service_unit.h"
 #include "launcher/options/entry.h"
 
@@ -22,8 +23,9 @@ struct NotLaunched {
 
 class NodeRun {
   public:
-    /// `config.workers_per_node` is final. `unit` receives the status, and must outlive this object.
-    NodeRun(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit);
+    /// `config.workers_per_node` is final. `unit` receives the status, and `events` what happens; both must outlive
+    /// this object.
+    NodeRun(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit, NodeEvents& events);
     ~NodeRun();
     NodeRun(const NodeRun&) = delete;
     NodeRun& operator=(const NodeRun&) = delete;

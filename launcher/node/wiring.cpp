@@ -18,6 +18,7 @@
 #include "launcher/commands/fault_command.h"
 #include "launcher/commands/flight_command.h"
 #include "launcher/commands/key_command.h"
+#include "launcher/commands/status_command.h"
 #include "launcher/config/environment.h"
 #include "launcher/host/absent_ranks.h"
 #include "launcher/host/checkpoint_place.h"
@@ -86,11 +87,11 @@ std::string checkpoint_trouble(const LaunchConfig& config) {
     return checked ? std::string() : checked.error().context;
 }
 
-/// The absolute path of the report, because the working directory may change. Empty: no report.
-std::string report_file_path(const LaunchConfig& config) {
-    if (config.report.empty()) return {};
-    const auto path = report_path(config.report, {.host = host_name(), .job = shown_job(config), .pid = ::getpid()});
-    return absolute_path(path.value_or(config.report));
+/// The absolute path of --report or --events, because the working directory may change. Empty: no file.
+std::string named_file_path(const LaunchConfig& config, const std::string& file) {
+    if (file.empty()) return {};
+    const auto path = report_path(file, {.host = host_name(), .job = shown_job(config), .pid = ::getpid()});
+    return absolute_path(path.value_or(file));
 }
 
 std::string report_problem(const std::string& path) {
@@ -167,6 +168,14 @@ Result<agent::GuardianHandle> start_guardian(const LaunchConfig& config) {
     return agent::fork_guardian(guardian_config(config));
 }
 
+/// How many workers this node has, on which devices and CPUs.
+Result<void> resolve_workers(LaunchConfig& config, const Environment& environment) {
+    if (auto counted = resolve_worker_count(config, environment); !counted) return counted.error();
+    if (auto devices = check_visible_devices(config, environment); !devices) return devices.error();
+    if (auto placed = resolve_placement(config, environment); !placed) return placed.error();
+    return {};
+}
+
 int launch(Launch launch, Environment environment) {
     auto unit = ServiceUnit::take(environment, ::getpid(), ::getppid());
     auto& config = launch.config;
@@ -179,7 +188,7 @@ int launch(Launch launch, Environment environment) {
         return refuse(exit_codes::usage, trouble, style);
     if (const auto trouble = log_dir_trouble(config); !trouble.empty())
         return refuse(exit_codes::usage, trouble, style);
-    const auto report_file = report_file_path(config);
+    const auto report_file = named_file_path(config, config.report);
     if (const auto trouble = report_problem(report_file); !trouble.empty())
         return refuse(exit_codes::usage, trouble, style);
     if (config.etcd) {
@@ -202,19 +211,17 @@ int launch(Launch launch, Environment environment) {
     write_log_on_thread();
     // A write of the launcher to a closed terminal must not end the job. Workers start with default signal actions.
     std::signal(SIGPIPE, SIG_IGN);
-    if (const auto counted = resolve_worker_count(config, environment); !counted)
-        return refuse(exit_codes::usage, counted.error().context, style);
-    if (const auto devices = check_visible_devices(config, environment); !devices)
-        return refuse(exit_codes::usage, devices.error().context, style);
-    if (const auto placed = resolve_placement(config, environment); !placed)
-        return refuse(exit_codes::usage, placed.error().context, style);
+    if (const auto resolved = resolve_workers(config, environment); !resolved)
+        return refuse(exit_codes::usage, resolved.error().context, style);
     if (const auto enough = check_open_files(config); !enough)
         return refuse(exit_codes::internal, enough.error().context, style);
     if (const auto trouble = checkpoint_trouble(config); !trouble.empty())
         return refuse(exit_codes::configuration, trouble, style);
     log_known_facts(launch, environment);
 
-    NodeRun run(config, std::get<Entry>(entry), environment, unit);
+    auto events = NodeEvents::open(config, named_file_path(config, config.events), host_name());
+    if (!events) return refuse(exit_codes::usage, cat("--events: ", events.error().context), style);
+    NodeRun run(config, std::get<Entry>(entry), environment, unit, **events);
     const auto result = run.run(std::move(*guardian));
     const agent::ReportContext context{.job = shown_job(config),
                                        .host = run.host(),
@@ -231,6 +238,7 @@ int launch(Launch launch, Environment environment) {
     const auto& ending = std::get<agent::Ending>(result);
     const int code = exit_code(ending, style, run.unsaved());
     const auto text = agent::report(ending, context);
+    (*events)->ended(code == exit_codes::success, agent::outcome(ending, context), text);
     leave_report(report_file, agent::report_file(ending, context, code, text));
     leave_report(std::string(value_or_empty(environment, "TORCHELASTIC_ERROR_FILE")),
                  error_file_of(ending, run.host(), text));
@@ -246,6 +254,7 @@ Command command_named(std::string_view word) {
     if (word == "checkpoint") return run_checkpoint;
     if (word == "drain") return [](const auto& arguments) { return run_drain(arguments, process_environment()); };
     if (word == "fault") return [](const auto& arguments) { return run_fault(arguments, process_environment()); };
+    if (word == "status") return [](const auto& arguments) { return run_status(arguments, process_environment()); };
     if (word == "key") return [](const auto& arguments) { return run_key(arguments, process_environment()); };
     if (word == "config") return [](const auto& arguments) { return run_config(arguments, process_environment()); };
     return nullptr;

@@ -9,6 +9,7 @@ std::span<const CommandRow> command_table() {
         {"drain", "NODE", "Makes a node stop its workers and leave its job."},
         {"fault", "KIND TARGET", "Injects a fault into a worker, a node or the daemon."},
         {"key", "[show]", "Makes the secret of your jobs, or shows it."},
+        {"status", "[JOB]", "Shows the jobs of a daemon, and what is wrong."},
         {"flight", "DIR...", "Reports from flight records which rank is missing from which collective."},
     };
     return commands;

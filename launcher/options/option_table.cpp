@@ -111,7 +111,7 @@ Accepted accept_torch_backend(std::string_view value, Settings& settings) {
 Accepted accept_event_handler(std::string_view value, Settings& settings) {
     if (const auto wrong = one_of(value, {"null", "console", "dynamic_rendezvous"}))
         return cat(*wrong, "; Python plug-ins as handlers are not supported");
-    if (value == "console") settings.warnings.push_back("--event-log-handler console: muster prints no events yet");
+    settings.config.torch_events = value == "console";
     return std::nullopt;
 }
 
@@ -256,20 +256,15 @@ Accepted accept_allow_from(std::string_view value, Settings& settings) {
     return std::nullopt;
 }
 
-Accepted accept_report(std::string_view value, Settings& settings) {
+Accepted accept_named_file(std::string_view value, std::string& file) {
     if (value.empty() || !report_path(value, {})) return "a file name; %h, %j, %p and %% in it are replaced";
-    settings.config.report = value;
+    file = value;
     return std::nullopt;
 }
 
 Accepted accept_log_level(std::string_view value, Settings& settings) {
     if (!parse_log_level(value, settings.config.log_level)) return "debug, info, warning or error";
     return std::nullopt;
-}
-
-Accepted accept_monitor_interval(std::string_view value, Settings&) {
-    Duration unused{};
-    return positive_seconds(value, unused);
 }
 
 using Kind = ValueKind;
@@ -441,17 +436,22 @@ constexpr std::array rows{
               [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"worker", "host"})) return wrong;
                   to.config.host_prefix = value == "host"; return std::nullopt; }},
     OptionRow{"report", 0, Kind::value, Group::output, From::muster, true, "FILE",
-              "Writes this node's report as JSON to FILE at the end of the job. %h, %j and %p stand for the host, the job and the launcher's pid.", "", accept_report},
+              "Writes this node's report as JSON to FILE at the end of the job. %h, %j and %p stand for the host, the job and the launcher's pid.", "",
+              [](auto value, auto& to) { return accept_named_file(value, to.config.report); }},
+    OptionRow{"events", 0, Kind::value, Group::output, From::muster, true, "FILE",
+              "Appends what happens on this node to FILE, one JSON line (CloudEvents 1.0) each. %h, %j and %p as for --report.", "",
+              [](auto value, auto& to) { return accept_named_file(value, to.config.events); }},
     OptionRow{"log-level", 0, Kind::value, Group::output, From::muster, true, "debug|info|warning|error",
               "Lowest level of muster's own log lines. Default also from LOGLEVEL.", "warning", accept_log_level},
 
     OptionRow{"monitor-interval", 0, Kind::value, Group::compatibility, From::torchrun, true, "SECONDS",
-              "No effect: muster detects worker exits immediately.", "0.1", accept_monitor_interval},
+              "No effect: muster detects worker exits immediately.", "0.1",
+              [](auto value, auto&) { Duration unused{}; return positive_seconds(value, unused); }},
     OptionRow{"start-method", 0, Kind::value, Group::compatibility, From::torchrun, true, "spawn|fork|forkserver",
               "No effect.", "spawn",
               [](auto value, auto&) { return one_of(value, {"spawn", "fork", "forkserver"}); }},
     OptionRow{"event-log-handler", 0, Kind::value, Group::compatibility, From::torchrun, true, "null|console|dynamic_rendezvous",
-              "console is accepted but prints nothing yet.", "null", accept_event_handler},
+              "console: prints torchrun's JSON lines about the workers' starts and ends on stderr.", "null", accept_event_handler},
     OptionRow{"logs-specs", 0, Kind::value, Group::compatibility, From::torchrun, false, "NAME", "Only default is supported.", "default",
               [](auto value, auto&) -> Accepted { if (value == "default") return std::nullopt;
                   return "default (Python plug-ins as log specifications are not supported)"; }},

@@ -30,8 +30,10 @@ Error unreadable(std::string_view variable, std::string_view value, std::string_
                 "; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT, or --from=none")};
 }
 
+constexpr std::string_view host_variables[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"};
+
 Result<std::vector<std::string>> hosts_of(const Environment& environment) {
-    for (const std::string_view variable : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}) {
+    for (const auto variable : host_variables) {
         const auto text = lookup(environment, variable);
         if (!text) continue;
         auto hosts = parse_host_list(*text);
@@ -150,6 +152,16 @@ Result<SlurmTask> slurm_task(const Environment& environment) {
     const auto restarts = number(environment, "SLURM_RESTART_COUNT").value_or(0);
     if (restarts > 0) task.job += cat("-", restarts);
     return task;
+}
+
+std::string slurm_hosts_of_first_task(const Environment& environment, std::size_t bytes_max) {
+    if (!is_slurm_task(environment)) return {};
+    const auto task = slurm_task(environment);
+    if (!task || task->host_number != 0 || task->task_on_host != 0) return {};
+    for (const auto variable : host_variables)
+        if (const auto text = lookup(environment, variable))
+            return text->size() <= bytes_max ? std::string(*text) : std::string();
+    return {};
 }
 
 std::string slurm_cpu_hint(const Environment& environment, std::uint32_t workers, std::uint32_t usable) {

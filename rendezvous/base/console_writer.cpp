@@ -28,6 +28,7 @@ struct ConsoleWriter::Shared {
     int fd;
     std::string name;
     Limits limits;
+    Target target;  ///< Replaces `fd` if it is set.
 
     std::mutex mutex;
     std::condition_variable filled;   ///< The thread waits for bytes.
@@ -63,7 +64,10 @@ void ConsoleWriter::Shared::run() {
         writing = true;
         drained.notify_all();
         lock.unlock();
-        write_all(taken);
+        if (target.write)
+            target.write(taken);
+        else
+            write_all(taken);
         lock.lock();
         writing = false;
         // What was dropped is told when there is room again, also if nothing more is ever printed.
@@ -91,6 +95,7 @@ void ConsoleWriter::Shared::write_all(std::string_view bytes) {
 
 /// By the caller, where there is no thread: only what the stream takes without waiting longer than that.
 bool ConsoleWriter::Shared::write_before(Instant deadline) {
+    if (target.write) return buffer.empty();
     while (!buffer.empty() && !closed) {
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
         pollfd ready{fd, POLLOUT, 0};
@@ -111,7 +116,9 @@ void ConsoleWriter::Shared::broken(int error_number) {
 void ConsoleWriter::Shared::accept(std::string_view text) {
     if (skipped_count > 0) {
         if (!at_line_start) buffer.push_back('\n');
-        buffer.append(cat(line_time(fd), "... ", skipped_count, skipped_count == 1 ? " line" : " lines", " skipped\n"));
+        buffer.append(target.skipped ? target.skipped(skipped_count)
+                                     : cat(line_time(fd), "... ", skipped_count,
+                                           skipped_count == 1 ? " line" : " lines", " skipped\n"));
         at_line_start = true;
         skipped_count = 0;
     }
@@ -124,6 +131,10 @@ ConsoleWriter::ConsoleWriter(int fd, std::string name, Limits limits) : shared_(
     shared_->fd = fd;
     shared_->name = std::move(name);
     shared_->limits = limits;
+}
+
+ConsoleWriter::ConsoleWriter(Target target, Limits limits) : ConsoleWriter(-1, {}, limits) {
+    shared_->target = std::move(target);
 }
 
 ConsoleWriter::~ConsoleWriter() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,9 +26,16 @@ class ConsoleWriter {
         Duration patience = 250ms;
     };
 
+    /// For text that does not go to a stream as it is. The thread calls both.
+    struct Target {
+        std::function<void(std::string_view text)> write;         ///< Whole lines. Reports its own errors.
+        std::function<std::string(std::uint64_t lines)> skipped;  ///< The line that replaces dropped ones.
+    };
+
     /// `fd` is not owned and must stay open while this lives; `name` is for the log: "stdout".
     ConsoleWriter(int fd, std::string name, Limits limits);
     ConsoleWriter(int fd, std::string name) : ConsoleWriter(fd, std::move(name), Limits{}) {}
+    ConsoleWriter(Target target, Limits limits);
     /// Drops unwritten text; call flush() first. A thread that hangs in a write to a dead terminal is detached.
     ~ConsoleWriter();
     ConsoleWriter(const ConsoleWriter&) = delete;

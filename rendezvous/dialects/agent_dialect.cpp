@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "rendezvous/base/endpoint.h"
-#include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/sockets/tcp_options.h"
@@ -15,16 +14,6 @@
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::rendezvous {
-
-namespace {
-
-std::string journal_fields_of(const ServerLine& line) {
-    if (line.job.empty()) return {};
-    const auto fields = journal_field("MUSTER_JOB", line.job);
-    return line.round == no_round ? fields : fields + journal_field("MUSTER_ROUND", cat(line.round));
-}
-
-}  // namespace
 
 class AgentDialect::AgentSession final : public Session {
   public:
@@ -237,10 +226,7 @@ std::vector<std::string> AgentDialect::reached_at() const {
 void AgentDialect::step(const ServerEvent& event, Instant now) {
     ServerStep step = server_->step(event, now);
     deadline_ = server_->deadline();
-    for (const ServerLine& line : step.why) {
-        const JournalScope about(journal_fields_of(line));
-        log(LogLevel::info, line.text);
-    }
+    hooks_.events(step.why);
     const bool has_records = !step.records.empty();
     std::size_t record_bytes = 0;
     for (const auto& record : step.records) record_bytes += record.key.size() + record.value.size();

@@ -29,6 +29,7 @@ class AgentDialect final : public Dialect {
         std::function<void(const std::string& job)> job_forgotten;
         std::function<void()> leading;
         std::function<void(const std::string& leader)> standing_by;
+        std::function<void(const std::vector<Event>& events)> events;  ///< Log lines among them.
     };
 
     /// `kept` is the state that an earlier daemon kept in `state`.
@@ -52,6 +53,9 @@ class AgentDialect final : public Dialect {
     }
 
     [[nodiscard]] std::string status_json(Instant now) const;
+    [[nodiscard]] std::vector<JobSummary> summaries(Instant now) const {
+        return server_ ? server_->summaries(now) : std::vector<JobSummary>{};
+    }
     /// Why the state cannot be written now, and since when; empty: it can.
     [[nodiscard]] const std::optional<StateWatch::Stall>& state_stall() const { return watch_.stall(); }
     [[nodiscard]] std::size_t unpersisted_count() const { return gate_.waiting_count(); }

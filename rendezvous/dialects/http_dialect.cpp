@@ -75,8 +75,8 @@ HttpPage HttpDialect::page_for(const HttpRequest& request, const Connection& con
                 .body =
                     "Status pages are for who knows the job's secret. Send 'Authorization: Bearer TOKEN' with the "
                     "token that musterd --status-token prints.\n"};
-    if (auto page = pages_(path)) return std::move(*page);
-    return {.status = 404, .body = "There are /healthz, /status and /metrics.\n"};
+    if (auto page = pages_(request)) return std::move(*page);
+    return {.status = 404, .body = "There are /healthz, /status, /metrics and /api/v1/jobs/JOB/events.\n"};
 }
 
 }  // namespace muster::rendezvous

@@ -16,8 +16,8 @@ namespace muster::rendezvous {
 
 class HttpDialect final : public Dialect {
   public:
-    /// The page at a path (without its query), or nothing: 404.
-    using Pages = std::function<std::optional<HttpPage>(std::string_view path)>;
+    /// The page at the request's target (a path with its query), or nothing: 404.
+    using Pages = std::function<std::optional<HttpPage>(const HttpRequest& request)>;
 
     /// False: it has no such page. Else `answer` is called once, on the loop's thread, at any time.
     using LatePages =

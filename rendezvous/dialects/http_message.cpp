@@ -31,7 +31,8 @@ Result<std::optional<HttpRequest>> parse_http_request(std::string_view bytes, st
     return std::optional(HttpRequest{.method = std::string(request.method_string()),
                                      .target = std::string(request.target()),
                                      .host = std::string(request[http::field::host]),
-                                     .authorization = std::string(request[http::field::authorization])});
+                                     .authorization = std::string(request[http::field::authorization]),
+                                     .accept = std::string(request[http::field::accept])});
 }
 
 bool is_own_host(std::string_view host, const std::vector<std::string>& names) {

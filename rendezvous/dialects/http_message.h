@@ -16,6 +16,7 @@ struct HttpRequest {
     std::string target;         ///< path and query as sent
     std::string host;           ///< of the header Host, with its port as sent; empty: there is none
     std::string authorization;  ///< of the header of that name
+    std::string accept = {};    ///< of the header of that name
 };
 
 /// The request at the front of `bytes`, or nothing while its headers are not complete. Errors: bad_frame for bytes that

@@ -29,6 +29,7 @@
 #include "rendezvous/base/system/start_up_signals.h"
 #include "rendezvous/base/text/nearest.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/events/files/event_file.h"
 #include "rendezvous/musterd/options.h"
 #include "rendezvous/secret/find_secret.h"
 #include "rendezvous/secret/job_key.h"
@@ -196,7 +197,16 @@ struct Serving {
     StateOptions state;
     bool insecure = false;             ///< --insecure
     std::shared_ptr<Secrets> secrets;  ///< empty: there is none
+    std::string events;                ///< --events
 };
+
+/// Opens the directory of --events. An error is for the user.
+Result<std::unique_ptr<EventFile>> open_events(const std::string& directory, rendezvous::DaemonConfig& config) {
+    if (directory.empty()) return std::unique_ptr<EventFile>();
+    auto opened = EventFile::open_in(directory, EventFile::daemon_rotation);
+    if (opened) config.on_event = [file = opened->get()](std::string_view line) { file->add(line); };
+    return opened;
+}
 
 /// Who sees the port open may tell that the secret has changed. It waits until the state is open, and ends nothing.
 void hold_hang_up() {
@@ -230,6 +240,11 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
             "secret (muster key) keeps strangers out");
     }
     config.server.authentication = authentication(config, *listeners);
+    const auto events = open_events(options.events, config);
+    if (!events) {
+        print_error(cat("--events: ", events.error().context));
+        return exit_unavailable;
+    }
     auto first = std::move(listeners->front());
     listeners->erase(listeners->begin());
     if (where.self.empty()) where.self = describe(own_place(first->address(), first->port()));
@@ -292,10 +307,9 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
     config.listen.ports = *ports;
     const auto& level_name = given["log-level"].as<std::string>();
     LogLevel level{};
-    if (!parse_log_level(level_name, level)) {
+    if (!parse_log_level(level_name, level))
         return print_error(
             cat(named("log-level"), ": got '", level_name, "'; accepted is debug, info, warning or error"));
-    }
     set_log_level(level);
     set_log_name("musterd");
     const char* journal = std::getenv("JOURNAL_STREAM");
@@ -346,7 +360,8 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
         log(LogLevel::warning, join(idle, " and "),
             ": ignored, because the service manager passes the sockets; set ListenStream= in a drop-in of "
             "musterd.socket instead");
-    return serve(std::move(config), {std::move(state), is_insecure, std::move(secrets)}, *service);
+    return serve(std::move(config),
+                 {std::move(state), is_insecure, std::move(secrets), given["events"].as<std::string>()}, *service);
 }
 
 constexpr StartUpAnswer start_up_answer{

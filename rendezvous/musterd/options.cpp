@@ -47,6 +47,9 @@ options::options_description describe_options() {
     add("etcd-key", text("FILE")->default_value(""),
         "private key of --etcd-cert. (For an etcd user: MUSTER_ETCD_LOGIN_FILE names a file, mode 0600, with "
         "USER:PASSWORD)");
+    add("events", text("DIR")->default_value(""),
+        "write what happens to the jobs to DIR/events.jsonl, one JSON line (CloudEvents 1.0) each; older files are "
+        "events.1.jsonl to events.3.jsonl, of 64 MiB each. A disk that does not keep up loses events, not time");
     add("first-start",
         "no job is running yet: seal a round as soon as all its nodes have joined. Default: wait one lease after the "
         "start first, because agents of running jobs may reconnect");
@@ -56,7 +59,7 @@ options::options_description describe_options() {
         "further names under which browsers and monitoring reach /status and /metrics; its addresses, localhost and "
         "this host's name always work");
     add("status-token",
-        "print the token that /status and /metrics ask of other hosts (Authorization: Bearer TOKEN) where "
+        "print the token that /status, /metrics and /api ask of other hosts (Authorization: Bearer TOKEN) where "
         "MUSTER_SECRET_FILE is set, and exit");
     add("log-level", text("debug|info|warning|error")->default_value("info"), "debug, info, warning or error");
     add("version", "print the version and exit");

@@ -162,7 +162,11 @@ Member& Job::add_member(const Arrival& arrival, const native::Join& join, const 
     waiting_changed_ = true;
     last_refusal_.clear();
     empty_since_ = no_deadline;
-    if (terms_by_.empty()) terms_by_ = label(arrival.node);
+    if (terms_by_.empty()) {
+        terms_by_ = label(arrival.node);
+        turn.note(EventKind::job_started, cat("job '", id_, "' is started by ", terms_by_), facts_of(member.node));
+    }
+    turn.note(EventKind::node_joined, cat("job '", id_, "': ", label(member.node), " joined"), facts_of(member.node));
     return member;
 }
 
@@ -210,7 +214,9 @@ void Job::give_way(const Turn& turn) {
         if (member.connected()) turn.step.actions.push_back(CloseConnection{member.connection, why});
     for (const auto& [connection, held] : std::exchange(held_, {}))
         turn.step.actions.push_back(CloseConnection{connection, why});
-    turn.step.why.push_back(cat("job '", id_, "' gives way to a new one: ", config_.jobs_max, " jobs, the maximum"));
+    turn.tell(EventKind::job_ended,
+              cat("job '", id_, "' gives way to a new one: ", config_.jobs_max, " jobs, the maximum"),
+              {.outcome = "gave_way"});
     forgotten_ = unkept_ = true;
     if (!std::exchange(announced_, true)) turn.step.actions.push_back(JobForgotten{id_});
 }
@@ -368,7 +374,7 @@ void Job::on_workers_failed(Incarnation from_agent, const native::WorkersFailed&
         unknown.message = "a worker failed";
     }
     const auto why = sentence(failures.front());
-    for (auto& failure : failures) round_.failures.add(std::move(failure));
+    for (auto& failure : failures) note_failure(std::move(failure), turn);
     if (round_.running()) end_round(RoundEndReason::worker_failed, why, turn);
     settle(turn);
 }
@@ -394,7 +400,7 @@ void Job::on_round_report(Incarnation from_agent, const native::RoundReport& rep
     member.workers_gone = true;
     count(member, +1);
     if (member.round == round_.number) {
-        for (const auto& failure : report.failures) round_.failures.add(failure);
+        for (const auto& failure : report.failures) note_failure(failure, turn);
         for (const auto& worker : report.activities) round_.activities.add(member.node.host, worker);
         round_.stopped_count += report.stopped_count;
         round_.checkpoint_step = std::max(round_.checkpoint_step, report.checkpoint_step);
@@ -416,7 +422,8 @@ void Job::departed(Members::iterator gone, RoundEndReason reason, const std::str
     note_parting(member, turn.now);
     erase(gone, turn);
     left_ = reason == RoundEndReason::node_left;
-    turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), left_ ? " left: " : " died: ", why));
+    turn.tell(left_ ? EventKind::node_left : EventKind::node_lost,
+              cat("job '", id_, "': ", label(member.node), left_ ? " left: " : " died: ", why), facts_of(member.node));
     if (member.place == Place::running && round_.running())
         end_round(reason, cat(label(member.node), left_ ? " left: " : " was lost: ", why), turn);
     settle(turn);

@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/events/goodput_ledger.h"
+#include "rendezvous/events/job_counters.h"
 #include "rendezvous/rounds/ledgers/seen_ledger.h"
 #include "rendezvous/rounds/ledgers/yielding_jobs.h"
 #include "rendezvous/rounds/member.h"
@@ -40,7 +42,21 @@ struct Turn {
     void send(ConnectionId to, native::Message message) const {
         if (to != 0) step.actions.push_back(SendTo{{to}, std::move(message)});
     }
+    /// For the log and the events.
+    void tell(EventKind kind, std::string text, EventFacts facts = {}) const {
+        step.why.push_back({.kind = kind, .text = std::move(text), .facts = std::move(facts)});
+    }
+    /// For the events alone: too frequent for the log, or the log has it in other words.
+    void note(EventKind kind, std::string text, EventFacts facts = {}) const {
+        step.why.push_back(
+            {.kind = kind, .text = std::move(text), .facts = std::move(facts), .place = EventPlace::stream_only});
+    }
 };
+
+/// The facts about a node in an event.
+EventFacts facts_of(const NodeIdentity& node);
+std::string_view name(native::RoundEndReason reason);
+std::string_view name(native::JobOutcome outcome);
 
 /// What a daemon knows when it starts.
 struct DaemonStart {
@@ -87,6 +103,8 @@ class Job {
     void on_torchrun(const std::string& peer, const Turn& turn);
     /// Applies expired deadlines.
     void on_elapsed(const Turn& turn);
+    /// The events since the last call are this job's.
+    void take_events(const Turn& turn);
     /// The records changed by the calls above; deletions of all records when the job is forgotten.
     void keep_records(const Turn& turn);
 
@@ -116,6 +134,10 @@ class Job {
     [[nodiscard]] std::uint32_t restarts_used() const { return restarts_used_; }
     [[nodiscard]] const std::optional<native::JobEnded>& ending() const { return ending_; }
     [[nodiscard]] std::string waiting_for(Instant now) const;
+    /// The last step of the slowest rank in the round. -1: not all ranks have reported one.
+    [[nodiscard]] std::int64_t slowest_step() const;
+    [[nodiscard]] const GoodputLedger& goodput() const { return goodput_; }
+    [[nodiscard]] const JobCounters& counters() const { return counters_; }
 
   private:
     /// How many members are in which place; maintained by set_place and set_connection, so that settle() need not
@@ -243,6 +265,7 @@ class Job {
     [[nodiscard]] bool follows_former(const NodeIdentity& node) const;
 
     // job_seen.cpp
+    void note_steps(Member& member, const Turn& turn);
     void send_job_seen(const Turn& turn);
 
     // job_waiting.cpp: progress messages
@@ -280,6 +303,7 @@ class Job {
 
     // job.cpp
     void note_known(const Member& member, const Turn& turn);
+    void note_failure(Failure failure, const Turn& turn);
     Member& add_member(const Arrival& arrival, const native::Join& join, const Turn& turn);
     void erase(Members::iterator gone, const Turn& turn);
     /// The members of the running round, with running or successful workers.
@@ -330,6 +354,8 @@ class Job {
 
     SealedRound round_;
     SeenLedger seen_;  ///< of that round's workers, while it runs
+    GoodputLedger goodput_;
+    JobCounters counters_;
     Round next_round_ = 0;
     std::uint32_t restarts_used_ = 0;
     std::vector<Instant> charged_at_;     ///< those of them that the budget's window still covers; empty without one

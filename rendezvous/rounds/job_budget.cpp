@@ -21,6 +21,8 @@ using native::RoundEndReason;
 void Job::decide_budget(const Turn& turn) {
     if (round_.settled_budget) return;
     round_.settled_budget = true;
+    turn.note(EventKind::round_drained, cat("job '", id_, "': no worker of round ", round_.number, " runs any more"),
+              {.checkpoint_step = round_.checkpoint_step});
     // Its failures are those of agents that nobody else knows to have been in a round.
     if (!round_.taught.agreed) return;
     const bool flaps = judge_nodes(turn);
@@ -191,9 +193,10 @@ bool Job::judge_nodes(const Turn& turn) {
         count(member, +1);
         if (too_often == was_excluded) continue;
         waiting_changed_ = true;
-        turn.step.why.push_back(
-            cat("job '", id_,
-                "': ", too_often ? exclusion_reason(member) : cat(label(member.node), " may take part again")));
+        turn.tell(too_often ? EventKind::node_left_out : EventKind::node_taken_back,
+                  cat("job '", id_,
+                      "': ", too_often ? exclusion_reason(member) : cat(label(member.node), " may take part again")),
+                  facts_of(member.node));
     }
     return flaps;
 }

@@ -79,7 +79,9 @@ native::CommandAnswer Job::drain_node(const native::Command& command, const Turn
         count(member, +1);
         member.leave_reason = command.why.empty() ? "requested with muster drain" : command.why;
         waiting_changed_ = true;
-        turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), " must leave: ", member.leave_reason));
+        turn.tell(EventKind::node_drained,
+                  cat("job '", id_, "': ", label(member.node), " must leave: ", member.leave_reason),
+                  facts_of(member.node));
     }
     if (round_.running() && in_running_round(member)) round_.drained = true;
     turn.send(member.connection, native::Drain{member.leave_reason});
@@ -105,7 +107,7 @@ native::CommandAnswer Job::notify(const native::Command& command, const Turn& tu
         if (member.noticed) told.connections.push_back(member.connection);
     }
     const auto nodes = told.connections.size();
-    turn.step.why.push_back(cat("job '", id_, "': notice to all workers: ", command.why));
+    turn.tell(EventKind::notice_given, cat("job '", id_, "': notice to all workers: ", command.why));
     if (nodes > 0) turn.step.actions.push_back(std::move(told));
     return {command.number, true, cat("notice sent to the workers of ", nodes, nodes == 1 ? " node" : " nodes")};
 }

@@ -37,7 +37,7 @@ native::CommandAnswer Job::fault_on_daemon(const native::Command& command, const
                 config_.embedded_for.empty()
                     ? "refused: this daemon was started without --allow-faults"
                     : "refused: this daemon is part of a node's muster that was started without --allow-faults"};
-    turn.step.why.push_back(cat("job '", id_, "': injected by ", native::describe(command.fault)));
+    turn.tell(EventKind::fault_injected, cat("job '", id_, "': injected by ", native::describe(command.fault)));
     turn.step.actions.push_back(SufferFault{command.fault});
     return {command.number, true,
             config_.embedded_for.empty()
@@ -72,8 +72,9 @@ void Job::on_fault_answer(Incarnation from_agent, const native::FaultAnswer& ans
     turn.send(asked.asked_by,
               native::CommandAnswer{asked.asked_as, answer.done, cat(label(member.node), ": ", answer.text)});
     if (!answer.done) return;
-    turn.step.why.push_back(
-        cat("job '", id_, "': on ", label(member.node), ", injected by ", native::describe(asked.fault)));
+    turn.tell(EventKind::fault_injected,
+              cat("job '", id_, "': on ", label(member.node), ", injected by ", native::describe(asked.fault)),
+              facts_of(member.node));
     if (asked.fault.target != native::FaultTarget::agent) return;
     member.fault = native::describe(asked.fault);
     // The lease detects its loss; two leases leave room for a slow daemon. The same holds for a permanent stop: an

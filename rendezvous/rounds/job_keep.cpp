@@ -60,6 +60,7 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
         if (now - noticed_at_ < lease() + takeover_max) notice_lasts_until_ = now + lease();
     }
     waiting_sent_at_ = now - config_.gathering_interval;  // whoever comes is told at once
+    if (round_.running()) goodput_.take({.kind = EventKind::round_resumed}, now);
     round_.failures = round_.failures.on_clock(-config_.to_wall_clock);
     failures_revision_ = round_.failures.revision();
     if (!round_.failures.empty()) {

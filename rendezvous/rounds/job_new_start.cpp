@@ -41,7 +41,8 @@ bool Job::hold_back(const Arrival& arrival, const native::Join& join, const Turn
     held_.insert_or_assign(arrival.connection, HeldJoin{arrival, join, anew});
     if (anew && (members_.empty() || (ending_ && turn.now >= ended_at_ + config_.end_linger))) return true;  // at once
     const auto why = why_held(join, turn.now);
-    turn.step.why.push_back(cat("job '", id_, "': ", label(arrival.node), " waits for ", why));
+    turn.tell(EventKind::node_waiting, cat("job '", id_, "': ", label(arrival.node), " waits for ", why),
+              facts_of(arrival.node));
     turn.send(arrival.connection, native::Gathering{.joined = 0,
                                                     .nodes_min = join.terms.nodes_min,
                                                     .nodes_max = join.terms.nodes_max,
@@ -108,8 +109,10 @@ bool Job::hold_claim(const Arrival& arrival, const native::Join& join, bool resu
     const auto same = std::ranges::count_if(
         held_, [&](const auto& entry) { return entry.second.claims && entry.second.join.terms == join.terms; });
     if (static_cast<std::size_t>(same) <= members_.size()) {
-        turn.step.why.push_back(cat("job '", id_, "': ", label(arrival.node),
-                                    " waits until it is clear which terms are the job's: ", objected->why));
+        turn.tell(EventKind::node_waiting,
+                  cat("job '", id_, "': ", label(arrival.node),
+                      " waits until it is clear which terms are the job's: ", objected->why),
+                  facts_of(arrival.node));
         return true;
     }
     while (!members_.empty()) {
@@ -120,10 +123,10 @@ bool Job::hold_claim(const Arrival& arrival, const native::Join& join, bool resu
                 member.join};
         erase(members_.begin(), turn);
     }
-    turn.step.why.push_back(cat("job '", id_, "': ", label(arrival.node),
-                                " and others have been in a round of it, and "
-                                "their terms are the job's; they were ",
-                                terms_by_, "'s until now"));
+    turn.tell(EventKind::job_note, cat("job '", id_, "': ", label(arrival.node),
+                                       " and others have been in a round of it, and "
+                                       "their terms are the job's; they were ",
+                                       terms_by_, "'s until now"));
     terms_ = join.terms;
     terms_by_ = label(arrival.node);
     claims_until_ = turn.now;

@@ -112,8 +112,9 @@ void Job::learn_round(const Arrival& arrival, const native::Resume& resume, cons
     round_.node_count = round_.unfinished = resume.as_assigned.group_world_size;
     round_.taught = {.agreed = false, .restarts_used = resume.as_assigned.restart_count};
     no_seal_before_ = std::max(no_seal_before_, turn.now + lease());  // its other members have as long to come back
-    turn.step.why.push_back(
-        cat("job '", id_, "': round ", resume.round, " continues, as reported by ", label(arrival.node)));
+    turn.tell(EventKind::round_resumed,
+              cat("job '", id_, "': round ", resume.round, " continues, as reported by ", label(arrival.node)),
+              facts_of(arrival.node));
 }
 
 /// One more agent says the same of the round. With most of its members, and at least two, it is known.

@@ -81,6 +81,7 @@ void Job::seal(const Turn& turn) {
         member.workers_gone = false;
         member.reported = false;
         member.workers_seen.clear();
+        member.stepping = false;
     }
     std::sort(members.begin(), members.end(),
               [](const auto* a, const auto* b) { return a->group_rank < b->group_rank; });
@@ -105,8 +106,10 @@ void Job::seal(const Turn& turn) {
         turn.send(by_rank[i]->connection, std::move(told[i]));
     }
     send_peers(turn);
-    turn.step.why.push_back(cat("job '", id_, "': round ", round_.number, " sealed with ", size,
-                                size == 1 ? " node" : " nodes", ", ", restarts_text()));
+    turn.tell(EventKind::round_sealed,
+              cat("job '", id_, "': round ", round_.number, " sealed with ", size, size == 1 ? " node" : " nodes", ", ",
+                  restarts_text()),
+              {.node_count = size, .restart_count = restarts_used_});
 }
 
 Duration Job::heartbeat() const {

@@ -1,4 +1,6 @@
 // What agents see of their workers: kept for a loss, and put together over all nodes.
+#include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,7 +15,32 @@ void Job::on_workers_seen(Incarnation from_agent, const native::WorkersSeen& see
     auto& member = found->second;
     member.workers_seen = seen.workers;
     member.workers_seen_at = turn.now;
-    if (member.place == Place::running) seen_.note(seen.workers, turn.now);
+    if (member.place != Place::running) return;
+    seen_.note(seen.workers, turn.now);
+    note_steps(member, turn);
+}
+
+/// The first step of the last rank ends the round's start.
+void Job::note_steps(Member& member, const Turn& turn) {
+    const auto& workers = member.workers_seen;
+    const bool steps = !workers.empty() && std::ranges::all_of(workers, [](const auto& one) { return one.step >= 0; });
+    if (!steps || std::exchange(member.stepping, true)) return;
+    if (++round_.stepping_count != round_.node_count) return;
+    const auto step = slowest_step();
+    turn.note(EventKind::round_stepping,
+              cat("job '", id_, "': all ranks of round ", round_.number, " have completed a step (", step, ")"),
+              {.step = step});
+    take_events(turn);
+}
+
+std::int64_t Job::slowest_step() const {
+    if (round_.stepping_count < round_.node_count || round_.number == no_round) return -1;
+    std::optional<std::int64_t> slowest;
+    for (const auto& [incarnation, member] : members_)
+        if (member.round == round_.number)
+            for (const auto& worker : member.workers_seen)
+                slowest = std::min(slowest.value_or(worker.step), worker.step);
+    return slowest.value_or(-1);
 }
 
 /// No consequence but words: what ends a hang is the operation's own deadline, or the agent of a worker that is
@@ -32,7 +59,8 @@ void Job::send_job_seen(const Turn& turn) {
     auto said = seen_.look(nodes, turn.now);
     if (!said) return;
     said->round = round_.number;
-    for (const auto& line : said->lines) turn.step.why.push_back(cat("job '", id_, "': ", line.text));
+    for (const auto& line : said->lines)
+        turn.tell(EventKind::worker_late, cat("job '", id_, "': ", line.text), {.rank = line.rank});
     told.message = *std::move(said);
     turn.step.actions.push_back(std::move(told));
 }

@@ -48,7 +48,8 @@ void Job::settle_doubtful(const Turn& turn) {
             continue;
         }
         const std::string why = "it did not stop its workers in time, and no other node confirms its round";
-        turn.step.why.push_back(cat("job '", id_, "': ", label(doubted.node), " is not waited for: ", why));
+        turn.tell(EventKind::node_lost, cat("job '", id_, "': ", label(doubted.node), " is not waited for: ", why),
+                  facts_of(doubted.node));
         if (doubted.connected()) turn.step.actions.push_back(CloseConnection{doubted.connection, why});
         erase(member, turn);
     }
@@ -198,7 +199,8 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
     check_again_at(turn.now);
     told.message = native::RoundEnded{round_.number, reason, round_.final, round_.why};
     if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
-    turn.step.why.push_back(cat("job '", id_, "': round ", round_.number, " ended: ", round_.why));
+    turn.tell(EventKind::round_ended, cat("job '", id_, "': round ", round_.number, " ended: ", round_.why),
+              {.reason = std::string(name(reason)), .step = slowest_step()});
 }
 
 Verdict Job::verdict() const {
@@ -216,6 +218,13 @@ Verdict Job::verdict() const {
 void Job::finish(JobOutcome outcome, std::string why, const Turn& turn) {
     ending_ = native::JobEnded{outcome, verdict(), restarts_used_, std::move(why)};
     ended_at_ = turn.now;
+    turn.tell(EventKind::job_ended,
+              cat("job '", id_, "' ", outcome == JobOutcome::succeeded ? "succeeded: " : "failed: ", ending_->why),
+              {.outcome = std::string(name(outcome)),
+               .restart_count = restarts_used_,
+               .checkpoint_step = round_.checkpoint_step});
+    take_events(turn);
+    ending_->goodput = goodput_.sentence(turn.now);
     ended_on_.clear();
     SendTo told{{}, *ending_};
     SendTo strangers{{}, end_for_strangers()};
@@ -228,8 +237,6 @@ void Job::finish(JobOutcome outcome, std::string why, const Turn& turn) {
     }
     for (auto* group : {&told, &strangers})
         if (!group->connections.empty()) turn.step.actions.push_back(std::move(*group));
-    turn.step.why.push_back(
-        cat("job '", id_, "' ", outcome == JobOutcome::succeeded ? "succeeded: " : "failed: ", ending_->why));
 }
 
 /// The verdict has hosts, paths and the last words of workers. Who was in no round and has proved nothing gets the end

@@ -132,7 +132,8 @@ void Job::lose(Members::iterator lost, const Turn& turn) {
         member.place == Place::running || (member.place == Place::draining && !member.workers_gone);
     if (!workers_may_run) {
         if (member.place != Place::succeeded || round_.running())
-            turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), " is gone: ", how));
+            turn.tell(EventKind::node_lost, cat("job '", id_, "': ", label(member.node), " is gone: ", how),
+                      facts_of(member.node));
         left_ = false;
         if (member.place != Place::lost)
             note_parting(member, turn.now);
@@ -145,6 +146,8 @@ void Job::lose(Members::iterator lost, const Turn& turn) {
     blame_node(member, why, turn.now);
     const bool running = member.place == Place::running;
     set_place(member, Place::lost);
+    turn.note(EventKind::node_lost, cat("job '", id_, "': ", label(member.node), " was lost: ", why),
+              facts_of(member.node));
     if (running) end_round(RoundEndReason::node_lost, cat(label(member.node), " was lost: ", why), turn);
 }
 
@@ -202,7 +205,8 @@ void Job::on_stall(Duration late, std::string_view what, const Turn& turn) {
     rearm_leases(turn.now);
     // The time in which a taught round's other members may come back was not theirs either.
     if (no_seal_before_ >= turn.now - late) no_seal_before_ = turn.now + lease();
-    turn.step.why.push_back(cat("job '", id_, "': ", what, " for ", describe(late), "; all leases restart"));
+    turn.tell(EventKind::daemon_stalled,
+              cat("job '", id_, "': ", what, " for ", describe(late), "; all leases restart"));
 }
 
 void Job::on_elapsed(const Turn& turn) {

@@ -61,7 +61,7 @@ void Job::on_torchrun(const std::string& peer, const Turn& turn) {
     if (round_.running() || ending_ || tally_.gathered == 0 || torchrun_at_ == peer) return;
     torchrun_at_ = peer;
     waiting_changed_ = true;
-    turn.step.why.push_back(cat("job '", id_, "': torchrun on ", peer, " waits for it in the store"));
+    turn.tell(EventKind::node_waiting, cat("job '", id_, "': torchrun on ", peer, " waits for it in the store"));
     send_waiting(turn);
 }
 

@@ -29,6 +29,7 @@ class Server::Implementation {
         return agenda_.empty() || held_since_ ? no_deadline : agenda_.begin()->first;
     }
     [[nodiscard]] std::string status_json(Instant now) const;
+    [[nodiscard]] std::vector<JobSummary> summaries(Instant now) const;
 
   private:
     struct Connection {
@@ -50,7 +51,7 @@ class Server::Implementation {
     void on(const Received& event, const Turn& turn);
     void on(const TorchrunConnected& event, const Turn& turn);
     void on(const Elapsed& event, const Turn& turn);
-    void on(const DecisionsHeld& event, const Turn& turn);
+    void on(const DecisionsHeld&, const Turn& turn) { held_since_ = turn.now; }
     void on(const DecisionsFreed& event, const Turn& turn);
 
     void hello(Connections::iterator from, const native::Hello& hello, const Turn& turn);
@@ -68,9 +69,8 @@ class Server::Implementation {
     Entry* find(const Connection& connection);
     Entry* find_or_create(Connections::iterator from, const native::JobTerms& terms, const Turn& turn);
     void update(Entry& entry, const Turn& turn);
-    static void attribute_lines(const Job& job, const Turn& turn);
     void judge_released(const std::string& id, Round next_round, std::vector<HeldJoin> released, const Turn& turn);
-    void schedule(Entry& entry);
+    void schedule(Entry& entry, Instant now);
     bool make_room(const Turn& turn);
     void note_complete(const Turn& turn);
     void refuse(Connections::iterator from, RefusalReason reason, std::string why, const Turn& turn);
@@ -85,6 +85,7 @@ class Server::Implementation {
     std::map<std::string, Entry> jobs_;
     std::set<std::pair<Instant, std::string>> agenda_;  ///< the jobs by deadline
     YieldingJobs yielding_;
+    PastJobs past_;
     std::optional<Instant> held_since_;  ///< DecisionsHeld
 };
 
@@ -99,7 +100,7 @@ Server::Implementation::Implementation(ServerConfig config, Instant started, Kep
     if (kept.complete) config_.start_hold = StartHold::none;
     for (auto& job : kept.jobs) {
         const auto id = job.facts.id;
-        schedule(jobs_.try_emplace(id, Entry{Job(config_, std::move(job), started)}).first->second);
+        schedule(jobs_.try_emplace(id, Entry{Job(config_, std::move(job), started)}).first->second, started);
     }
 }
 
@@ -110,16 +111,14 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
     if (const auto promised = deadline(); promised != no_deadline && now > promised)
         for (auto& [id, entry] : jobs_) {
             entry.job.on_stall(now - promised, "this daemon was suspended", turn);
-            attribute_lines(entry.job, turn);
+            entry.job.take_events(turn);
         }
     std::visit([&](const auto& happened) { on(happened, turn); }, event);
     note_complete(turn);
-    for (const auto& action : out.actions) {
-        const auto* closed = std::get_if<CloseConnection>(&action);
-        if (closed == nullptr) continue;
-        const auto found = connections_.find(closed->connection);
-        if (found != connections_.end()) found->second.closing = true;
-    }
+    for (const auto& action : out.actions)
+        if (const auto* closed = std::get_if<CloseConnection>(&action))
+            if (const auto found = connections_.find(closed->connection); found != connections_.end())
+                found->second.closing = true;
     return out;
 }
 
@@ -157,16 +156,12 @@ void Server::Implementation::on(const Elapsed&, const Turn& turn) {
     }
 }
 
-void Server::Implementation::on(const DecisionsHeld&, const Turn& turn) {
-    held_since_ = turn.now;
-}
-
 void Server::Implementation::on(const DecisionsFreed&, const Turn& turn) {
     if (!held_since_) return;
     const auto held = turn.now - *std::exchange(held_since_, std::nullopt);
     for (auto& [id, entry] : jobs_) {
         entry.job.on_decisions_freed(held, turn);
-        attribute_lines(entry.job, turn);
+        entry.job.take_events(turn);
     }
     on(Elapsed{}, turn);
 }
@@ -261,9 +256,9 @@ void Server::Implementation::wrong_secret(Connections::iterator from, std::strin
     // Closed without a word: one whose secret is mended tries again, and so finds the gate open later.
     if (gate_.is_shut_for(source, turn.now)) return close(from, "too many wrong secrets from its address", turn);
     gate_.note_wrong(source, turn.now);
-    turn.step.why.push_back(
-        cat("refused from ", source, ", job '", from->second.hello->job, "': ", why,
-            gate_.is_shut_for(source, turn.now) ? "; further wrong secrets from there are ignored for some time" : ""));
+    const auto more = gate_.is_shut_for(source, turn.now);
+    turn.tell(EventKind::node_refused, cat("refused from ", source, ", job '", from->second.hello->job, "': ", why,
+                                           more ? "; further wrong secrets from there are ignored for some time" : ""));
     refuse(from, RefusalReason::secret, std::move(why), turn);
 }
 
@@ -390,22 +385,14 @@ Server::Implementation::Entry* Server::Implementation::find_or_create(Connection
     return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, start_)}).first->second;
 }
 
-/// The lines since the last call are this job's.
-void Server::Implementation::attribute_lines(const Job& job, const Turn& turn) {
-    for (auto line = turn.step.why.rbegin(); line != turn.step.why.rend() && line->job.empty(); ++line) {
-        line->job = job.id();
-        line->round = job.round().number;
-    }
-}
-
 /// What the job has changed is kept; it is filed under its new deadline, or dropped.
 void Server::Implementation::update(Entry& entry, const Turn& turn) {
-    attribute_lines(entry.job, turn);
+    entry.job.take_events(turn);
     entry.job.keep_records(turn);
     auto released = entry.job.take_released();
     const auto id = entry.job.id();
     const auto next_round = entry.job.next_round();
-    schedule(entry);
+    schedule(entry, turn.now);
     if (!released.empty()) judge_released(id, next_round, std::move(released), turn);
 }
 
@@ -421,15 +408,15 @@ void Server::Implementation::judge_released(const std::string& id, Round next_ro
             continue;
         }
         if (!jobs_.contains(id))
-            turn.step.why.push_back(cat("job '", id, "': the agents of its earlier run are gone; ", label(arrived.node),
-                                        " starts it again"));
+            turn.tell(EventKind::job_started, cat("job '", id, "': the agents of its earlier run are gone; ",
+                                                  label(arrived.node), " starts it again"));
         auto& entry = *find_or_create(from, join.terms, turn);
         entry.job.number_rounds_from(next_round);
         from->second.may_act_for_agent = entry.job.on_join(arrived, join, turn);
         if (!from->second.may_act_for_agent) close(from, "refused", turn);
-        attribute_lines(entry.job, turn);
+        entry.job.take_events(turn);
         entry.job.keep_records(turn);
-        schedule(entry);
+        schedule(entry, turn.now);
     }
 }
 
@@ -450,7 +437,7 @@ bool Server::Implementation::make_room(const Turn& turn) {
     return true;
 }
 
-void Server::Implementation::schedule(Entry& entry) {
+void Server::Implementation::schedule(Entry& entry, Instant now) {
     yielding_.rank(entry.job.id(), entry.job.forgotten() ? JobHold::firm : entry.job.hold());
     const auto due = entry.job.deadline();
     if (due != entry.due || entry.job.forgotten()) {
@@ -458,7 +445,9 @@ void Server::Implementation::schedule(Entry& entry) {
         entry.due = due;
         if (due != no_deadline && !entry.job.forgotten()) agenda_.emplace(due, entry.job.id());
     }
-    if (entry.job.forgotten()) jobs_.erase(std::string(entry.job.id()));
+    if (!entry.job.forgotten()) return;
+    past_.add(summary_of(entry.job, now), now);
+    jobs_.erase(std::string(entry.job.id()));
 }
 
 void Server::Implementation::refuse(Connections::iterator from, RefusalReason reason, std::string why,
@@ -482,6 +471,13 @@ std::string Server::Implementation::status_json(Instant now) const {
     return rendezvous::status_json(jobs, config_, now);
 }
 
+std::vector<JobSummary> Server::Implementation::summaries(Instant now) const {
+    std::vector<JobSummary> all;
+    for (const auto& [id, entry] : jobs_) all.push_back(summary_of(entry.job, now));
+    past_.append_to(all, now);
+    return all;
+}
+
 Server::Server(ServerConfig config, Instant started) : Server(std::move(config), started, KeptState{}) {}
 Server::Server(ServerConfig config, Instant started, KeptState kept)
     : implementation_(std::make_unique<Implementation>(std::move(config), started, std::move(kept))) {}
@@ -492,6 +488,9 @@ ServerStep Server::step(const ServerEvent& event, Instant now) {
 }
 Instant Server::deadline() const {
     return implementation_->deadline();
+}
+std::vector<JobSummary> Server::summaries(Instant now) const {
+    return implementation_->summaries(now);
 }
 std::string Server::status_json(Instant now) const {
     return implementation_->status_json(now);

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "rendezvous/base/time.h"
+#include "rendezvous/events/event.h"
+#include "rendezvous/rounds/job_summary.h"
 #include "rendezvous/wire/native/heartbeat_pace.h"
 #include "rendezvous/wire/native/messages.h"
 #include "rendezvous/wire/native/secret.h"
@@ -124,20 +126,11 @@ struct KnownAgent {
     bool proven = false;
 };
 
-/// A log line, and the journal's fields of it.
-struct ServerLine {
-    ServerLine(std::string text_) : text(std::move(text_)) {}
-
-    std::string text;
-    std::string job;         ///< empty: it is about no job
-    Round round = no_round;  ///< of that job; no_round: none was sealed
-};
-
 struct ServerStep {
     std::vector<ServerAction> actions;  ///< to be carried out in order, after `records` are persisted
     std::vector<Record> records;
     std::vector<KnownAgent> known;  ///< who has become known; may repeat
-    std::vector<ServerLine> why;    ///< log lines, each once, when something changed
+    std::vector<Event> why;         ///< what happened, each once, when something changed
 };
 
 struct KeptState;  // job_record.h
@@ -157,6 +150,8 @@ class Server {
     [[nodiscard]] Instant deadline() const;
     /// Every job with its members, rounds and restarts, for people and monitoring.
     [[nodiscard]] std::string status_json(Instant now) const;
+    /// The same in numbers, with the jobs that were forgotten in the last hour.
+    [[nodiscard]] std::vector<JobSummary> summaries(Instant now) const;
 
   private:
     class Implementation;

@@ -6,28 +6,40 @@ namespace muster::rendezvous {
 
 namespace {
 
-std::string_view name(Place place) {
-    switch (place) {
-        case Place::waiting: return "waiting";
-        case Place::running: return "running";
-        case Place::succeeded: return "succeeded";
-        case Place::draining: return "draining";
-        case Place::lost: return "lost";
-    }
-    return "unknown";
-}
-
 nlohmann::json describe(const Member& member, Instant now) {
     using std::chrono::milliseconds;
     nlohmann::json out{{"host", member.node.host},
                        {"pid", member.node.pid},
-                       {"place", member.parked_at > 0 ? std::string_view("parked") : name(member.place)},
+                       {"place", place_name(member)},
                        {"slots", member.join.slots},
                        {"role", member.join.role},
                        {"connected", member.connected()},
                        {"silent_ms", std::chrono::duration_cast<milliseconds>(now - member.last_received).count()}};
     if (member.round != no_round) out["group_rank"] = member.group_rank;
+    if (member.rank_base >= 0) out["rank_base"] = member.rank_base;
     if (member.excluded) out["left_out"] = true;
+    for (const auto& worker : member.workers_seen) {
+        if (worker.pace == native::WorkerPace::usual) continue;
+        const auto* pace = worker.pace == native::WorkerPace::overdue ? "overdue" : "waiting";
+        out[pace].push_back({{"rank", worker.at.rank},
+                             {"idle_ms", worker.at.idle_ms},
+                             {"operation", worker.at.operation},
+                             {"place", worker.at.place}});
+    }
+    return out;
+}
+
+/// In seconds.
+nlohmann::json describe(const GoodputLedger& ledger, Instant now) {
+    const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
+    const auto totals = ledger.totals(now);
+    nlohmann::json out{{"text", ledger.sentence(now)},
+                       {"wall_clock", seconds(totals.wall_clock)},
+                       {"pending", seconds(totals.pending)},
+                       {"lost_work", seconds(totals.lost_work)},
+                       {"lost_steps", totals.lost_step_count}};
+    for (std::size_t i = 0; i < time_bucket_count; ++i)
+        out[std::string(name(static_cast<TimeBucket>(i)))] = seconds(totals.buckets[i]);
     return out;
 }
 
@@ -40,12 +52,29 @@ nlohmann::json describe(const Job& job, Instant now) {
                        {"nodes_min", job.terms().nodes_min},
                        {"nodes_max", job.terms().nodes_max},
                        {"waiting_for", job.waiting_for(now)},
+                       {"goodput", describe(job.goodput(), now)},
                        {"nodes", nlohmann::json::array()}};
+    if (const auto step = job.slowest_step(); step >= 0) out["step"] = step;
+    if (job.round().checkpoint_step >= 0) out["checkpoint_step"] = job.round().checkpoint_step;
+    for (const auto& [incarnation, member] : job.members())
+        if (!member.join.expected_hosts.empty()) out["expected_hosts"] = member.join.expected_hosts;
     for (const auto& [incarnation, member] : job.members()) out["nodes"].push_back(describe(member, now));
     return out;
 }
 
 }  // namespace
+
+std::string_view place_name(const Member& member) {
+    if (member.parked_at > 0) return "parked";
+    switch (member.place) {
+        case Place::waiting: return "waiting";
+        case Place::running: return "running";
+        case Place::succeeded: return "succeeded";
+        case Place::draining: return "draining";
+        case Place::lost: return "lost";
+    }
+    return "unknown";
+}
 
 std::string_view phase_name(const Job& job) {
     if (job.ending()) return "over";

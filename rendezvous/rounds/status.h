@@ -9,10 +9,15 @@
 namespace muster::rendezvous {
 
 /// {"jobs": [{"id", "phase", "round", "restarts_used", "restarts_max", "nodes_min", "nodes_max", "waiting_for",
-///   "nodes": [{"host", "pid", "place", "group_rank", "slots", "role", "connected", "silent_ms"}]}]}
+///   "step", "checkpoint_step", "expected_hosts", "goodput": {"text", "wall_clock", a member for each bucket ...},
+///   "nodes": [{"host", "pid", "place", "group_rank", "rank_base", "slots", "role", "connected", "silent_ms",
+///     "overdue": [{"rank", "idle_ms", "operation", "place"}], "waiting": ...}]}]}
 /// in the order given, and "embedded": true beside "jobs" where the daemon ends with a node's job. Text that is not
 /// UTF-8 has its bad bytes replaced.
 std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig& config, Instant now);
+
+/// "waiting", "parked", "running", "succeeded", "draining" or "lost".
+std::string_view place_name(const Member& member);
 
 /// "gathering", "running", "draining", "ending" or "over".
 std::string_view phase_name(const Job& job);

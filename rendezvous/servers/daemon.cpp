@@ -11,9 +11,11 @@
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/dialects/agent_dialect.h"
 #include "rendezvous/dialects/http_dialect.h"
+#include "rendezvous/dialects/job_metrics.h"
 #include "rendezvous/dialects/store_dialect.h"
 #include "rendezvous/net/station.h"
 #include "rendezvous/secret/control_key.h"
+#include "rendezvous/servers/process_metrics.h"
 
 namespace muster::rendezvous {
 
@@ -21,10 +23,6 @@ namespace {
 
 /// Jobs of torchrun agents noted within one turn. Agents beyond the maximum connect again.
 constexpr std::size_t torchrun_max = 64;
-
-void metric(std::string& out, std::string_view name, std::string_view kind, std::string_view help, double value) {
-    out += cat("# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n", name, " ", value, "\n");
-}
 
 ServerConfig with_secret(ServerConfig server, const JobKeys& keys) {
     server.secret = control_hashes(keys);
@@ -79,6 +77,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
           on_standing_by_(std::move(config.on_standing_by)),
           memory_(std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)),
           store_(store_config_of(config.limits)),
+          events_(std::move(config.on_event)),
           agents_(with_secret(config.server, config.keys), std::move(state), std::move(config.kept),
                   {.fresh_store = [this](const FreshStore& fresh) { refresh(fresh); },
                    .job_forgotten = [this](const std::string& job) { forgotten(job); },
@@ -89,9 +88,10 @@ class Daemon::Implementation final : EventLoop::Ticker {
                    .standing_by =
                        [this](const std::string& leader) {
                            if (on_standing_by_) on_standing_by_(leader);
-                       }},
+                       },
+                   .events = [this](const std::vector<Event>& happened) { events_.take(happened); }},
                   started_),
-          pages_([this](std::string_view path) { return page(path); },
+          pages_([this](const HttpRequest& request) { return page(request); },
                  {.names = own_names(std::move(config.status_hosts)),
                   .tokens = config.keys ? [keys = config.keys] { return status_tokens(keys); }
                                         : HttpDialect::Access::Tokens{}},
@@ -166,10 +166,15 @@ class Daemon::Implementation final : EventLoop::Ticker {
         if (on_job_forgotten_) on_job_forgotten_(job);
     }
 
-    std::optional<HttpPage> page(std::string_view path) const {
+    std::optional<HttpPage> page(const HttpRequest& request) const {
+        if (auto found = events_.page(request.target)) return found;
+        const auto path = std::string_view(request.target).substr(0, request.target.find('?'));
         if (path == "/healthz") return health();
         if (path == "/status") return HttpPage{.type = "application/json", .body = status_json() + "\n"};
-        if (path == "/metrics") return HttpPage{.type = "text/plain; version=0.0.4", .body = metrics()};
+        if (path == "/metrics") {
+            const auto format = metrics_format(request.accept);
+            return HttpPage{.type = metrics_content_type(format), .body = metrics(format)};
+        }
         return std::nullopt;
     }
 
@@ -179,32 +184,35 @@ class Daemon::Implementation final : EventLoop::Ticker {
         return HttpPage{.status = 503, .body = cat(trouble, "\n")};
     }
 
-    [[nodiscard]] std::string metrics() const {
-        const auto uptime = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+    [[nodiscard]] std::string metrics(MetricsFormat format) const {
+        using enum MetricKind;
+        const auto now = std::chrono::steady_clock::now();
         const StationCounts counts = station_.counts();
         const StoreUsage usage = store_.usage();
         const auto number = [](auto value) { return static_cast<double>(value); };
-        std::string out;
-        metric(out, "muster_uptime_seconds", "gauge", "Time since the daemon started.", uptime);
-        metric(out, "muster_connections", "gauge", "Open connections of all kinds.", number(counts.open));
-        metric(out, "muster_agents", "gauge", "Connections of agents.", number(station_.count(agents_)));
-        metric(out, "muster_connections_accepted_total", "counter", "Connections accepted.", number(counts.accepted));
-        metric(out, "muster_connections_refused_total", "counter", "Connections closed because they broke a rule.",
-               number(counts.refused));
-        metric(out, "muster_unsent_bytes", "gauge", "Bytes queued for peers.", number(counts.unsent_bytes));
-        metric(out, "muster_memory_bytes", "gauge", "Memory that peers make the daemon hold.",
-               number(memory_->bytes()));
-        metric(out, "muster_memory_bytes_max", "gauge", "The limit of muster_memory_bytes.",
-               number(memory_->bytes_max()));
-        metric(out, "muster_agent_messages_total", "counter", "Messages from agents.", number(agents_.message_count()));
-        metric(out, "muster_unpersisted_steps", "gauge", "Steps that wait until the state is written.",
-               number(agents_.unpersisted_count()));
-        metric(out, "muster_state_stalled", "gauge", "1 while the state cannot be written.",
-               agents_.state_stall() ? 1 : 0);
-        metric(out, "muster_store_keys", "gauge", "Keys with a value in the store.", number(usage.key_count));
-        metric(out, "muster_store_bytes", "gauge", "Memory used by the store.", number(usage.bytes));
-        metric(out, "muster_store_waits", "gauge", "Clients waiting for keys of the store.", number(usage.wait_count));
-        return out;
+        MetricsPage page(format);
+        add_process_metrics(page);
+        page.add_one("muster_uptime_seconds", gauge, "Time since the daemon started.",
+                     std::chrono::duration<double>(now - started_).count());
+        page.add_one("muster_connections", gauge, "Open connections of all kinds.", number(counts.open));
+        page.add_one("muster_agents", gauge, "Connections of agents.", number(station_.count(agents_)));
+        page.add_one("muster_connections_accepted_total", counter, "Connections accepted.", number(counts.accepted));
+        page.add_one("muster_connections_refused_total", counter, "Connections closed because they broke a rule.",
+                     number(counts.refused));
+        page.add_one("muster_unsent_bytes", gauge, "Bytes queued for peers.", number(counts.unsent_bytes));
+        page.add_one("muster_memory_bytes", gauge, "Memory that peers make the daemon hold.", number(memory_->bytes()));
+        page.add_one("muster_memory_bytes_max", gauge, "The limit of muster_memory_bytes.",
+                     number(memory_->bytes_max()));
+        page.add_one("muster_agent_messages_total", counter, "Messages from agents.", number(agents_.message_count()));
+        page.add_one("muster_unpersisted_steps", gauge, "Steps that wait until the state is written.",
+                     number(agents_.unpersisted_count()));
+        page.add_one("muster_state_stalled", gauge, "1 while the state cannot be written.",
+                     agents_.state_stall() ? 1 : 0);
+        page.add_one("muster_store_keys", gauge, "Keys with a value in the store.", number(usage.key_count));
+        page.add_one("muster_store_bytes", gauge, "Memory used by the store.", number(usage.bytes));
+        page.add_one("muster_store_waits", gauge, "Clients waiting for keys of the store.", number(usage.wait_count));
+        add_job_metrics(page, agents_.summaries(now));
+        return page.finish();
     }
 
     EventLoop& loop_;
@@ -215,6 +223,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
     std::map<std::string, std::string> torchrun_;  ///< torchrun agents seen since the last turn: job, address
     const std::shared_ptr<MemoryBudget> memory_;
     StoreDialect store_;
+    EventTap events_;
     AgentDialect agents_;
     HttpDialect pages_;
     const std::shared_ptr<const AllowedSources> sources_;

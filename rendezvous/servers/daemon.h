@@ -3,7 +3,7 @@
 //
 // The pure Server (rendezvous/rounds) handles agents (native dialect); the actions of a step wait until its records are
 // persisted. One store per port serves PyTorch's TCPStore clients; the static back end clears it at each seal. HTTP
-// serves GET /healthz, /status (JSON) and /metrics (Prometheus).
+// serves GET /healthz, /status (JSON), /metrics (Prometheus) and /api/v1/jobs/JOB/events (JSON lines).
 //
 // All work and all callbacks run on the loop's thread. `open`, the destructor and the functions below may be called
 // from any one thread.
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/dialects/event_tap.h"
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/net/limits.h"
 #include "rendezvous/net/listener.h"
@@ -43,6 +44,8 @@ struct DaemonConfig {
     /// A job is over, and every agent has acknowledged it or ServerConfig::end_linger has passed: an embedded daemon
     /// may stop.
     std::function<void(const std::string& job)> on_job_forgotten;
+    /// Receives each event's line, on the loop's thread. Must not wait. Empty: nobody but GET /api/v1/jobs/JOB/events.
+    EventSink on_event;
     /// How nodes without a key get one from this daemon's launcher. Empty: they do not, and the answer is 404.
     KeyQuestion on_key_question;
     /// With shared state: this daemon became the leader, or another one did. `leader` is the address for agents; empty:

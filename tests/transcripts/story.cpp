@@ -236,6 +236,7 @@ void Story::seen(Puppet& agent, const Words& words) {
                                        agent.node.pid + 1 + static_cast<std::int32_t>(i), 0, "running", false,
                                        "all_reduce 41 of world", ""}});
     for (auto& worker : seen.workers) {
+        take(words, "step", worker.step);
         if (words.contains("overdue")) {
             worker.pace = native::WorkerPace::overdue;
             worker.at.idle_ms = 12'000;
@@ -359,6 +360,10 @@ void Story::restart(Duration down) {
 
 void Story::show(const std::string& what) {
     if (what == "job") return line(server_->status_json(now_));
+    if (what == "events") {
+        for (const auto& event : std::exchange(events_, {})) line(cat(type_name(event.kind), " ", event.text));
+        return;
+    }
     for (const auto& [name, agent] : puppets_)
         if (agent.assigned.round != no_round)
             line(cat(name, ": round ", agent.assigned.round, ", group rank ", agent.assigned.group_rank, " of ",
@@ -375,7 +380,9 @@ void Story::step(const ServerEvent& event) {
 }
 
 void Story::print(const ServerStep& step) {
-    for (const auto& why : step.why) line(cat("log: ", why.text));
+    events_.insert(events_.end(), step.why.begin(), step.why.end());
+    for (const auto& why : step.why)
+        if (why.place == EventPlace::log_and_stream) line(cat("log: ", why.text));
     for (const auto& record : step.records) {
         if (!record.value.empty()) {
             kept_[record.key] = record.value;

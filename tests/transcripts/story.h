@@ -12,7 +12,7 @@
 //   report n0 [stopped=2]                       RoundReport
 //   rejoin n0                                   report, join
 //   fail n0 [code=1|signal=9|comm|lost] [early] [full] [ago=20ms] [error=1ms]   WorkersFailed
-//   seen n0 [overdue|waiting] [round=0]         WorkersSeen
+//   seen n0 [overdue|waiting] [round=0] [step=3] WorkersSeen
 //   succeed n0 | leave n0 | ack n0
 //   drain n0 node=n1 | notify n0                a command that n0 passes on
 //   close n0                                    the connection breaks
@@ -29,7 +29,7 @@
 //   restart [30s]                               the daemon starts anew, after so long, from its records or knowing
 //   nothing; all
 //                                               connections break
-//   show round | show job
+//   show round | show job | show events          events: those since the last time, with what the log does not have
 //   # a comment
 #pragma once
 
@@ -38,6 +38,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "rendezvous/rounds/server.h"
 
@@ -96,6 +98,7 @@ class Story {
     std::map<rendezvous::ConnectionId, std::string> names_;
     rendezvous::ConnectionId next_connection_ = 1;
     std::string out_;
+    std::vector<Event> events_;  ///< Since `show events`.
 };
 
 /// True when what a story answered has these words in it.

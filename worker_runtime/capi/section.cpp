@@ -14,6 +14,10 @@ void muster_heartbeat(void) {
     heartbeat();
 }
 
+void muster_progress(int64_t step) {
+    progress(step);
+}
+
 muster_status muster_section_enter(const char* name, int64_t limit_ms, uint64_t* section) {
     return guarded("muster_section_enter", [&]() -> Result<void> {
         if (section == nullptr) return invalid("`section` is NULL");

@@ -42,6 +42,15 @@ void ProgressReporter::heartbeat() {
     send(local::Heartbeat{});
 }
 
+void ProgressReporter::progress(std::int64_t step) {
+    if (!is_ours() || step < 0) return;
+    const std::lock_guard lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - progress_at_ < heartbeat_pause) return;
+    progress_at_ = now;
+    send(local::Progress{step});
+}
+
 std::uint64_t ProgressReporter::enter(std::string name, Duration limit) {
     if (!is_ours() || name.empty()) return 0;
     const std::lock_guard lock(mutex_);
@@ -112,6 +121,10 @@ void ProgressReporter::connect() {
 
 void heartbeat() noexcept {
     runtime::ProgressReporter::of_process().heartbeat();
+}
+
+void progress(std::int64_t step) noexcept {
+    runtime::ProgressReporter::of_process().progress(step);
 }
 
 Section::Section(std::string_view name, Duration limit) noexcept

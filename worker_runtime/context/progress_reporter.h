@@ -24,6 +24,7 @@ class ProgressReporter {
     static ProgressReporter& of_process();
 
     void heartbeat();
+    void progress(std::int64_t step);
     /// Returns a number for leave(); 0: nothing was sent.
     std::uint64_t enter(std::string name, Duration limit);
     void leave(std::uint64_t number);
@@ -53,6 +54,7 @@ class ProgressReporter {
     std::uint64_t next_ = 1;
     std::vector<Entered> entered_;
     std::chrono::steady_clock::time_point heartbeat_at_{};
+    std::chrono::steady_clock::time_point progress_at_{};
 
     ProgressReporter();
 };

@@ -45,9 +45,9 @@ std::optional<WaitingWorker> waiting_one(const std::vector<SeenLedger::Node>& no
     std::optional<WaitingWorker> first;
     for (const auto& node : nodes) {
         if (now - node.received_at > sent_recently) continue;
-        for (const auto& [at, pace, percent] : node.workers)
-            if (pace == WorkerPace::waiting && (!first || at.rank < first->rank))
-                first = WaitingWorker{node.host, at.rank, at.pid, at.operation};
+        for (const auto& worker : node.workers)
+            if (worker.pace == WorkerPace::waiting && (!first || worker.at.rank < first->rank))
+                first = WaitingWorker{node.host, worker.at.rank, worker.at.pid, worker.at.operation};
     }
     return first;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/base/ids.h"
@@ -22,6 +23,9 @@ enum class FailureKind : std::uint8_t {
     worker_error = 2,         ///< The worker's own exit code or exception.
     communication_error = 3,  ///< The worker ended because a peer was lost (a table of known messages).
 };
+
+/// "worker_error".
+std::string_view name(FailureKind kind);
 
 struct Failure {
     FailureKind kind = FailureKind::worker_error;

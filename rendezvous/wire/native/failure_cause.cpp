@@ -4,6 +4,7 @@
 #include <array>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/wire/native/failure.h"
 
 namespace muster {
 
@@ -27,6 +28,16 @@ std::string_view name(CauseKind kind) {
     const auto index = static_cast<std::size_t>(kind);
     MUSTER_CHECK(index < names.size(), index);
     return names[index];
+}
+
+std::string_view name(FailureKind kind) {
+    switch (kind) {
+        case FailureKind::node_lost: return "node_lost";
+        case FailureKind::killed: return "killed";
+        case FailureKind::worker_error: return "worker_error";
+        case FailureKind::communication_error: return "communication_error";
+    }
+    return "unknown";
 }
 
 std::string description_of(CauseKind kind) {

@@ -164,6 +164,7 @@ void fields(auto& v, Is<Join> auto& m) {
     v.line(m.entry);
     v.line(m.arguments, arguments_bytes_max);
     v.number(m.arguments_hash);
+    v.sentence(m.expected_hosts);
 }
 
 void fields(auto& v, Is<Assigned> auto& m) {
@@ -242,6 +243,7 @@ void fields(auto& v, Is<SeenWorker> auto& m) {
     v.part(m.at);
     v.choice(m.pace, WorkerPace::waiting);
     v.number(m.inside_percent);
+    v.number(m.step);
 }
 
 void fields(auto& v, Is<WorkersSeen> auto& m) {
@@ -292,6 +294,7 @@ void fields(auto& v, Is<JobEnded> auto& m) {
     v.part(m.verdict);
     v.number(m.restart_count);
     v.sentence(m.why);
+    v.sentence(m.goodput);
 }
 
 void fields(auto& v, Is<Refused> auto& m) {

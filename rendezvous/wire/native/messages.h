@@ -22,7 +22,7 @@
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 7;
+inline constexpr std::uint32_t protocol_version = 8;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.
@@ -80,6 +80,9 @@ struct Join {
     std::string entry;             ///< The program, for messages ("train.py").
     std::string arguments;         ///< Its arguments, for messages: without secrets and control characters, truncated.
     std::uint64_t arguments_hash = 0;  ///< Hash of the program and all arguments, without secrets. 0: not given.
+    /// From the first node: the hosts that its scheduler gave to the job, as Slurm writes them ("gpu[01-08]"). Empty:
+    /// unknown.
+    std::string expected_hosts;
     friend bool operator==(const Join&, const Join&) = default;
 };
 
@@ -194,6 +197,7 @@ struct SeenWorker {
     WorkerActivity at;  ///< Also filled for a busy worker: idle_ms is 0.
     WorkerPace pace = WorkerPace::usual;
     std::int32_t inside_percent = -1;  ///< Share of its recent time inside operations. -1: it has begun none recently.
+    std::int64_t step = -1;            ///< The last step that it has reported. -1: none.
     friend bool operator==(const SeenWorker&, const SeenWorker&) = default;
 };
 
@@ -292,7 +296,8 @@ struct JobEnded {
     JobOutcome outcome = JobOutcome::succeeded;
     Verdict verdict;  ///< Verdict of the last round.
     std::uint32_t restart_count = 0;
-    std::string why;  ///< "worker failed and no restart is left (3 of 3 used)"
+    std::string why;        ///< "worker failed and no restart is left (3 of 3 used)"
+    std::string goodput{};  ///< "92.4 % of 3.2 h trained; ..." (events/goodput_ledger.h). Empty: the job had no round.
     friend bool operator==(const JobEnded&, const JobEnded&) = default;
 };
 

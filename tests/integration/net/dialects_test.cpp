@@ -195,11 +195,12 @@ TEST_CASE("with a secret, other hosts see the status with its token alone") {
     CHECK(get("127.0.0.1", "/status", "").starts_with("HTTP/1.1 200 "));
     const auto far = far_address();
     if (far.empty()) return;  // a host without a network
-    for (const auto* path : {"/status", "/metrics"}) {
+    for (const auto* path : {"/status", "/metrics", "/api/v1/jobs/x/events"}) {
         CHECK(get(far, path, "").starts_with("HTTP/1.1 401 "));
         CHECK(get(far, path, "Authorization: Bearer 00\r\n").starts_with("HTTP/1.1 401 "));
         const auto token = status_token(job_key(test_secret, {}));
-        CHECK(get(far, path, "Authorization: Bearer " + token + "\r\n").starts_with("HTTP/1.1 200 "));
+        const auto answer = get(far, path, "Authorization: Bearer " + token + "\r\n");
+        CHECK(answer.starts_with(path[1] == 'a' ? "HTTP/1.1 404 " : "HTTP/1.1 200 "));  // there is no job x
     }
     CHECK(get(far, "/healthz", "").starts_with("HTTP/1.1 200 "));
 }

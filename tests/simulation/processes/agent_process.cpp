@@ -172,7 +172,7 @@ void AgentProcess::tell(const agent::SupervisorEvent& event) {
     if (!alive()) return;
     note_doom(event);
     agent::SupervisorStep step = supervisor_.step(event, now());
-    for (const auto& line : step.why) world_.chronicle.tell(setting_.name, ": ", line);
+    for (const auto& line : step.why) world_.chronicle.tell(setting_.name, ": ", line.text);
     const bool over = !step.actions.empty() && std::holds_alternative<agent::Finish>(step.actions.back());
     if (over && world_.plant == Plant::acts_after_finish) step.actions.emplace_back(agent::OpenStore{});
     for (auto& action : step.actions) {

@@ -4,6 +4,7 @@
 //         const muster::Section section("evaluation", 10min);      // reported after 10 minutes; without a limit: never
 //         evaluate();
 //     }
+//     muster::progress(step);                                     // in each step
 //     muster::heartbeat();                                        // in each step of a loop without collectives
 //
 // The agent learns the usual time between a worker's collectives, and between its heartbeats. It reports a much longer
@@ -23,6 +24,11 @@ namespace muster {
 
 /// Reports that this worker is alive and makes progress. At most ten per second are sent; more are dropped.
 void heartbeat() noexcept;
+
+/// Reports the number of a completed step, which muster shows and by which it counts how the job's time was spent. Call
+/// it in each step, with the numbers that checkpoints have. Every tenth of a second one is sent; those between are
+/// dropped.
+void progress(std::int64_t step) noexcept;
 
 /// Names the worker's activity until the end of the scope. If sections are nested, or several threads have one, the
 /// section entered last counts.

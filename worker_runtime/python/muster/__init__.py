@@ -15,7 +15,7 @@ from muster.preemption import EXIT_SAVED_AND_LEFT, PreemptionNotice
 from muster.random_state import random_state, set_random_state
 from muster.reducer import GradientReducer, ReducerState, ScalingReport, StepCost
 from muster.sampler import DistributedSampler, ElasticSampler
-from muster.section import heartbeat, section
+from muster.section import heartbeat, progress, section
 from muster.store import Store
 from muster.tensors import Shard
 
@@ -24,4 +24,4 @@ __version__ = "0.1.0"
 __all__ = ["Bucket", "BucketSlice", "Checkpointer", "Collective", "Communicator", "Context", "DistributedSampler",
            "EXIT_SAVED_AND_LEFT", "ElasticSampler", "Exchange", "GradientReducer", "Loaded", "LossScaler", "MusterError", "OptimizerPiece", "Place", "PreemptionNotice", "ReducerState",
            "SaveReport", "ScalingReport", "Shard", "ShardedOptimizer", "StepCost", "Store", "Work", "heartbeat",
-           "random_state", "section", "set_random_state"]
+           "progress", "random_state", "section", "set_random_state"]

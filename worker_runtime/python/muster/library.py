@@ -163,6 +163,7 @@ _PROTOTYPES = {
     "context_world": (_HANDLE, POINTER(_HANDLE)),
     "context_release": (_HANDLE,),
     "heartbeat": (),
+    "progress": (c_int64,),
     "section_enter": (c_char_p, c_int64, POINTER(c_uint64)),
     "section_leave": (c_uint64,),
     "store_set": (_HANDLE, c_char_p, c_void_p, c_size_t),

@@ -1,4 +1,4 @@
-"""heartbeat() and section(): section.h has the rules. Neither needs a Context. Outside muster both do nothing, so any script
+"""heartbeat(), progress() and section(): section.h has the rules. None needs a Context. Outside muster they do nothing, so any script
 may call them."""
 
 import contextlib
@@ -12,6 +12,12 @@ def heartbeat():
     """Reports progress; call it in each step of a loop. If a worker's heartbeats stop for 3 times their longest pause so far,
     and for --hang-timeout, muster reports where the worker is. It does not stop the worker."""
     call_void("heartbeat")
+
+
+def progress(step):
+    """Reports the number of a completed step; call it in each step, with the numbers that checkpoints have. `muster status`
+    shows it, and muster counts by it how the job's time was spent."""
+    call_void("progress", step)
 
 
 @contextlib.contextmanager

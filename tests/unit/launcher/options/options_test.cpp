@@ -73,6 +73,7 @@ std::string sample_value(std::string_view name) {
                                                                  {"duplicate-stderr-filters", "a"},
                                                                  {"prefix", "host"},
                                                                  {"report", "r"},
+                                                                 {"events", "e"},
                                                                  {"log-level", "debug"},
                                                                  {"monitor-interval", "1"},
                                                                  {"start-method", "fork"},

@@ -21,6 +21,7 @@ Join join() {
     join.entry = "a.py";
     join.arguments = "-x";
     join.arguments_hash = 0x0102030405060708;
+    join.expected_hosts = "n[0-1]";
     return join;
 }
 
@@ -83,6 +84,7 @@ std::vector<Message> samples() {
     ended.verdict = {7, failure(), 2, 5, {{FailureKind::killed, "s", "9", 3}}, {{"n1", idle(), "9", 1}}};
     ended.restart_count = 3;
     ended.why = "no";
+    ended.goodput = "ok";
     return {hello,
             join(),
             Resume{7, true, join(), assigned(), 45'000},
@@ -107,7 +109,7 @@ std::vector<Message> samples() {
             Proof{"p"},
             Command{1, CommandVerb::drain_node, "n1", "fan"},
             FaultAnswer{1, true, "ok"},
-            WorkersSeen{7, {{idle(), WorkerPace::waiting, 40}}},
+            WorkersSeen{7, {{idle(), WorkerPace::waiting, 40, 12}}},
             Challenge{"n", "p"},
             NoticeGiven{"preempted"},
             CommandAnswer{1, true, "ok"},

@@ -1,0 +1,54 @@
+#include "launcher/status/http_get.h"
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/store_client/blocking_socket.h"
+
+namespace muster::launcher {
+
+namespace {
+
+constexpr std::size_t page_bytes_max = std::size_t{64} << 20;
+
+Result<HttpAnswer> parse(std::string_view answer) {
+    constexpr std::string_view begin = "HTTP/1.1 ";
+    const auto head_end = answer.find("\r\n\r\n");
+    unsigned status = 0;
+    if (!answer.starts_with(begin) || head_end == std::string_view::npos ||
+        answer.find("\r\nServer: muster\r\n") > head_end || !parse_number(answer.substr(begin.size(), 3), status))
+        return Error{Errc::bad_frame, "its answer is not muster's; does another server own the port?"};
+    return HttpAnswer{status, std::string(answer.substr(head_end + 4))};
+}
+
+Result<HttpAnswer> get_at(const SocketAddress& address, const std::string& question, Instant deadline) {
+    auto socket = rendezvous::BlockingSocket::connect(address, deadline);
+    if (!socket) return socket.error();
+    if (auto sent = socket->send(question, deadline); !sent) return sent.error();
+    std::string answer;
+    for (;;) {
+        const auto piece = socket->receive(deadline);
+        if (!piece && piece.error().code == Errc::peer_closed) return parse(answer);
+        if (!piece) return piece.error();
+        answer.append(*piece);
+        if (answer.size() > page_bytes_max) return Error{Errc::limit_exceeded, "its page is longer than 64 MiB"};
+    }
+}
+
+}  // namespace
+
+Result<HttpAnswer> http_get(const std::vector<SocketAddress>& addresses, const std::string& target,
+                            const std::string& token, Instant deadline) {
+    Error last{Errc::not_found, "it has no address"};
+    for (const auto& address : addresses) {
+        const auto question =
+            cat("GET ", target, " HTTP/1.1\r\nHost: ",
+                address.numeric().find(':') == std::string::npos ? address.numeric() : cat("[", address.numeric(), "]"),
+                "\r\nConnection: close\r\n",
+                token.empty() ? std::string() : cat("Authorization: Bearer ", token, "\r\n"), "\r\n");
+        auto got = get_at(address, question, deadline);
+        if (got) return got;
+        last = got.error();
+    }
+    return last;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,62 @@
+// The daemon's GET /status as values. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::launcher {
+
+/// A rank that waits in an operation, or for which others wait.
+struct StatusRank {
+    std::int64_t rank = -1;
+    bool is_overdue = false;  ///< False: it waits.
+    std::int64_t idle_ms = 0;
+    std::string operation;
+    std::string place;
+};
+
+struct StatusNode {
+    std::string host;
+    std::int64_t pid = 0;
+    std::string place;
+    std::int64_t slots = 0;
+    std::int64_t group_rank = -1;
+    std::int64_t rank_base = -1;
+    std::int64_t silent_ms = 0;
+    bool is_connected = true;
+    bool is_left_out = false;
+    std::vector<StatusRank> ranks;
+};
+
+struct StatusJob {
+    std::string id;
+    std::string phase;
+    std::string waiting_for;
+    std::string goodput;
+    std::int64_t round = -1;
+    std::int64_t restarts_used = 0;
+    std::int64_t restarts_max = 0;
+    std::int64_t nodes_min = 0;
+    std::int64_t nodes_max = 0;
+    std::int64_t step = -1;
+    std::int64_t checkpoint_step = -1;
+    /// Hosts that the scheduler gave to the job and that no node of it has joined from.
+    std::vector<std::string> missing_hosts;
+    std::vector<StatusNode> nodes;
+};
+
+struct StatusFacts {
+    std::vector<StatusJob> jobs;
+    std::string leader;  ///< Of a daemon that stands by. Empty: it leads, or knows no leader.
+    bool stands_by = false;
+    std::string trouble;  ///< Why the daemon cannot write its state. Empty: it can.
+};
+
+/// bad_frame: the text is not a status page.
+Result<StatusFacts> read_status_facts(std::string_view json);
+
+}  // namespace muster::launcher

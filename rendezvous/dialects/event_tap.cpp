@@ -1,0 +1,93 @@
+#include "rendezvous/dialects/event_tap.h"
+
+#include <chrono>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "rendezvous/base/journal.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/printable.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+/// A reader with more to read asks again with the last sequence number.
+constexpr std::size_t page_bytes_max = std::size_t{512} << 10;
+
+std::string journal_fields_of(const Event& event) {
+    if (event.job.empty()) return {};
+    const auto fields = journal_field("MUSTER_JOB", event.job);
+    return event.round == no_round ? fields : fields + journal_field("MUSTER_ROUND", cat(event.round));
+}
+
+std::optional<unsigned> hex_digit(char letter) {
+    if (letter >= '0' && letter <= '9') return letter - '0';
+    if (letter >= 'a' && letter <= 'f') return letter - 'a' + 10;
+    if (letter >= 'A' && letter <= 'F') return letter - 'A' + 10;
+    return std::nullopt;
+}
+
+/// Nothing for a percent sign without two digits.
+std::optional<std::string> percent_decoded(std::string_view text) {
+    std::string out;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        if (text[at] != '%') {
+            out += text[at];
+            continue;
+        }
+        if (at + 2 >= text.size()) return std::nullopt;
+        const auto high = hex_digit(text[at + 1]);
+        const auto low = hex_digit(text[at + 2]);
+        if (!high || !low) return std::nullopt;
+        out += static_cast<char>(*high * 16 + *low);
+        at += 2;
+    }
+    return out;
+}
+
+HttpPage bad_request(std::string_view why) {
+    return {.status = 400, .body = cat(why, ": write /api/v1/jobs/JOB/events?after=SEQUENCE\n")};
+}
+
+}  // namespace
+
+EventTap::EventTap(EventSink sink) : sink_(std::move(sink)), stream_(cat(std::random_device{}())) {}
+
+void EventTap::take(const std::vector<Event>& events) {
+    if (events.empty()) return;
+    const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+    for (const auto& event : events) {
+        {
+            const JournalScope about(journal_fields_of(event));
+            log(event.place == EventPlace::log_and_stream ? LogLevel::info : LogLevel::debug, event.text);
+        }
+        const auto line = stream_.add(event, since_1970);
+        if (sink_) sink_(line);
+    }
+}
+
+std::optional<HttpPage> EventTap::page(std::string_view target) const {
+    constexpr std::string_view before = "/api/v1/jobs/";
+    constexpr std::string_view behind = "/events";
+    const auto path = target.substr(0, target.find('?'));
+    if (!path.starts_with(before) || !path.ends_with(behind) || path.size() <= before.size() + behind.size())
+        return std::nullopt;
+    const auto job = percent_decoded(path.substr(before.size(), path.size() - before.size() - behind.size()));
+    if (!job) return bad_request("a percent sign needs two hexadecimal digits");
+    std::uint64_t after = 0;
+    const auto query = target.size() > path.size() ? target.substr(path.size() + 1) : std::string_view();
+    for (const auto part : split(query, '&'))
+        if (part.starts_with("after=") && !parse_number(part.substr(6), after))
+            return bad_request(cat("after is not a number: '", printable_line(part.substr(6)), "'"));
+    auto page = stream_.after(*job, after, page_bytes_max);
+    if (!page)
+        return HttpPage{
+            .status = 404,
+            .body = cat("This daemon has no events of a job '", printable_line(*job), "'. /status lists its jobs.\n")};
+    return HttpPage{.type = "application/x-ndjson", .body = std::move(page->lines)};
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,109 @@
+#include "rendezvous/dialects/job_metrics.h"
+
+#include <array>
+#include <functional>
+
+namespace muster::rendezvous {
+
+namespace {
+
+using Jobs = std::vector<const JobSummary*>;
+
+double number(auto value) {
+    return static_cast<double>(value);
+}
+
+double seconds(Duration time) {
+    return std::chrono::duration<double>(time).count();
+}
+
+void add_gauge(MetricsPage& page, const Jobs& jobs, std::string_view name, std::string_view help,
+               const std::function<double(const JobSummary&)>& value) {
+    page.family(name, MetricKind::gauge, help);
+    for (const auto* job : jobs)
+        if (const auto known = value(*job); known >= 0) page.add(known, {{"job", job->id}});
+}
+
+void add_counter(MetricsPage& page, const Jobs& jobs, std::string_view name, std::string_view help,
+                 const std::function<double(const JobSummary&)>& value) {
+    page.family(name, MetricKind::counter, help);
+    for (const auto* job : jobs) page.add(value(*job), {{"job", job->id}});
+}
+
+void add_state(MetricsPage& page, const Jobs& jobs) {
+    constexpr std::array<std::string_view, 5> phases{"gathering", "running", "draining", "ending", "over"};
+    constexpr std::array<std::string_view, 6> places{"waiting", "parked", "running", "succeeded", "draining", "lost"};
+    constexpr std::array<std::string_view, 2> paces{"waiting", "overdue"};
+    const auto count_of = [](const auto& counts, std::string_view name) {
+        const auto found = counts.find(name);
+        return found == counts.end() ? 0.0 : number(found->second);
+    };
+    page.family("muster_job_phase", MetricKind::gauge, "1 for the phase that the job is in.");
+    for (const auto* job : jobs)
+        for (const auto phase : phases) page.add(job->phase == phase ? 1 : 0, {{"job", job->id}, {"phase", phase}});
+    page.family("muster_job_nodes", MetricKind::gauge, "Nodes by state.");
+    for (const auto* job : jobs)
+        for (const auto place : places) page.add(count_of(job->nodes, place), {{"job", job->id}, {"state", place}});
+    page.family("muster_job_nodes_wanted", MetricKind::gauge, "The least and the most nodes of a round.");
+    for (const auto* job : jobs) {
+        page.add(job->nodes_min, {{"job", job->id}, {"bound", "min"}});
+        page.add(job->nodes_max, {{"job", job->id}, {"bound", "max"}});
+    }
+    page.family("muster_job_ranks", MetricKind::gauge, "Ranks that wait in an operation, or for which others wait.");
+    for (const auto* job : jobs)
+        for (const auto pace : paces) page.add(count_of(job->ranks, pace), {{"job", job->id}, {"state", pace}});
+}
+
+void add_counts(MetricsPage& page, const Jobs& jobs) {
+    page.family("muster_job_rounds_total", MetricKind::counter, "Sealed rounds, by what led to them.");
+    for (const auto* job : jobs)
+        for (const auto& [reason, count] : job->counters.rounds)
+            page.add(number(count), {{"job", job->id}, {"reason", reason}});
+    page.family("muster_job_failures_total", MetricKind::counter, "Failed workers and lost nodes.");
+    for (const auto* job : jobs)
+        for (const auto& [what, count] : job->counters.failures)
+            page.add(number(count), {{"job", job->id}, {"kind", what.first}, {"cause", what.second}});
+    add_counter(page, jobs, "muster_job_restarts_total", "Charged restarts.",
+                [](const auto& job) { return number(job.restarts_used); });
+    add_gauge(page, jobs, "muster_job_restarts_left", "Restarts that are left of --max-restarts.", [](const auto& job) {
+        return job.restarts_used > job.restarts_max ? 0.0 : number(job.restarts_max - job.restarts_used);
+    });
+}
+
+void add_time(MetricsPage& page, const Jobs& jobs) {
+    page.family("muster_job_time_seconds_total", MetricKind::counter,
+                "How the time since the first agent was spent. The buckets exclude each other.");
+    for (const auto* job : jobs)
+        for (std::size_t i = 0; i < time_bucket_count; ++i)
+            page.add(seconds(job->time.buckets[i]), {{"job", job->id}, {"bucket", name(static_cast<TimeBucket>(i))}});
+    add_gauge(page, jobs, "muster_job_time_pending_seconds",
+              "Time since the seal of a round that has reported no step yet: it is in no bucket.",
+              [](const auto& job) { return seconds(job.time.pending); });
+    add_counter(page, jobs, "muster_job_lost_work_seconds_total",
+                "Stepping time after the checkpoint that was resumed.",
+                [](const auto& job) { return seconds(job.time.lost_work); });
+    add_counter(page, jobs, "muster_job_lost_steps_total", "Steps after the checkpoint that was resumed.",
+                [](const auto& job) { return number(job.time.lost_step_count); });
+    add_gauge(page, jobs, "muster_job_goodput_ratio", "Stepping time without lost work, of the wall clock.",
+              [](const auto& job) { return job.time.goodput(); });
+}
+
+}  // namespace
+
+void add_job_metrics(MetricsPage& page, const std::vector<JobSummary>& jobs) {
+    Jobs shown;
+    for (std::size_t i = 0; i < jobs.size() && i < metrics_jobs_max; ++i) shown.push_back(&jobs[i]);
+    page.add_one("muster_jobs", MetricKind::gauge, "Jobs, with those that ended in the last hour.",
+                 number(jobs.size()));
+    page.add_one("muster_jobs_left_out", MetricKind::gauge, "Jobs without series of their own.",
+                 number(jobs.size() - shown.size()));
+    add_state(page, shown);
+    add_counts(page, shown);
+    add_gauge(page, shown, "muster_job_step", "The last step of the slowest rank.",
+              [](const auto& job) { return number(job.step); });
+    add_gauge(page, shown, "muster_job_checkpoint_step", "The newest checkpoint when the last round ended.",
+              [](const auto& job) { return number(job.checkpoint_step); });
+    add_time(page, shown);
+}
+
+}  // namespace muster::rendezvous

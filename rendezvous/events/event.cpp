@@ -1,0 +1,135 @@
+#include "rendezvous/events/event.h"
+
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster {
+
+namespace {
+
+/// A segment of a URI's path (RFC 3986): job ids and host names may contain any byte.
+std::string in_path(std::string_view text) {
+    constexpr std::string_view digits = "0123456789ABCDEF";
+    std::string out;
+    for (const unsigned char byte : text) {
+        const bool plain = (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') ||
+                           (byte >= 'A' && byte <= 'Z') ||
+                           std::string_view("-._~").find(static_cast<char>(byte)) != std::string_view::npos;
+        if (plain)
+            out += static_cast<char>(byte);
+        else
+            out += cat('%', digits[byte >> 4], digits[byte & 15]);
+    }
+    return out;
+}
+
+std::string padded(std::uint64_t number, std::size_t width) {
+    auto text = cat(number);
+    return text.size() < width ? std::string(width - text.size(), '0') + text : text;
+}
+
+/// RFC 3339 in UTC, with microseconds.
+std::string time_text(Duration since_1970) {
+    using namespace std::chrono;
+    const auto whole = floor<microseconds>(since_1970);
+    const auto day = floor<days>(whole);
+    const year_month_day date{sys_days(day)};
+    const hh_mm_ss clock{whole - day};
+    const auto two = [](auto value) { return padded(static_cast<std::uint64_t>(value), 2); };
+    return cat(padded(static_cast<std::uint64_t>(static_cast<int>(date.year())), 4), "-",
+               two(static_cast<unsigned>(date.month())), "-", two(static_cast<unsigned>(date.day())), "T",
+               two(clock.hours().count()), ":", two(clock.minutes().count()), ":", two(clock.seconds().count()), ".",
+               padded(static_cast<std::uint64_t>(clock.subseconds().count()), 6), "Z");
+}
+
+std::string subject_of(const Event& event) {
+    if (event.facts.rank >= 0) return cat("rank/", event.facts.rank);
+    if (!event.facts.host.empty()) return cat("node/", event.facts.host);
+    return event.round == no_round ? std::string() : cat("round/", event.round);
+}
+
+nlohmann::ordered_json data_of(const Event& event) {
+    nlohmann::ordered_json data = nlohmann::ordered_json::object();
+    const auto text = [&data](const char* name, const std::string& value) {
+        if (!value.empty()) data[name] = value;
+    };
+    const auto number = [&data](const char* name, std::int64_t value) {
+        if (value >= 0) data[name] = value;
+    };
+    const auto& facts = event.facts;
+    text("job", event.job);
+    number("round", event.round);
+    text("host", facts.host);
+    if (facts.pid > 0) data["pid"] = facts.pid;
+    number("rank", facts.rank);
+    number("local_rank", facts.local_rank);
+    number("group_rank", facts.group_rank);
+    number("role_rank", facts.role_rank);
+    number("role_world_size", facts.role_world_size);
+    text("reason", facts.reason);
+    text("kind", facts.kind);
+    text("cause", facts.cause);
+    text("outcome", facts.outcome);
+    number("nodes", facts.node_count);
+    number("restart_count", facts.restart_count);
+    number("step", facts.step);
+    number("checkpoint_step", facts.checkpoint_step);
+    number("dropped", facts.dropped_count);
+    number("uncertainty_ms", facts.uncertainty_ms);
+    data["text"] = event.text;
+    return data;
+}
+
+}  // namespace
+
+std::string_view type_name(EventKind kind) {
+    switch (kind) {
+        case EventKind::job_started: return "muster.job.started.v1";
+        case EventKind::job_note: return "muster.job.note.v1";
+        case EventKind::job_ended: return "muster.job.ended.v1";
+        case EventKind::round_sealed: return "muster.round.sealed.v1";
+        case EventKind::round_assigned: return "muster.round.assigned.v1";
+        case EventKind::round_resumed: return "muster.round.resumed.v1";
+        case EventKind::round_stepping: return "muster.round.stepping.v1";
+        case EventKind::round_ended: return "muster.round.ended.v1";
+        case EventKind::round_drained: return "muster.round.drained.v1";
+        case EventKind::node_joined: return "muster.node.joined.v1";
+        case EventKind::node_waiting: return "muster.node.waiting.v1";
+        case EventKind::node_refused: return "muster.node.refused.v1";
+        case EventKind::node_lost: return "muster.node.lost.v1";
+        case EventKind::node_left: return "muster.node.left.v1";
+        case EventKind::node_drained: return "muster.node.drained.v1";
+        case EventKind::node_left_out: return "muster.node.left_out.v1";
+        case EventKind::node_taken_back: return "muster.node.taken_back.v1";
+        case EventKind::node_progress: return "muster.node.progress.v1";
+        case EventKind::worker_started: return "muster.worker.started.v1";
+        case EventKind::worker_succeeded: return "muster.worker.succeeded.v1";
+        case EventKind::worker_stopped: return "muster.worker.stopped.v1";
+        case EventKind::worker_failed: return "muster.worker.failed.v1";
+        case EventKind::worker_late: return "muster.worker.late.v1";
+        case EventKind::notice_given: return "muster.preemption.notice.v1";
+        case EventKind::fault_injected: return "muster.fault.injected.v1";
+        case EventKind::daemon_stalled: return "muster.daemon.stalled.v1";
+        case EventKind::daemon_note: return "muster.daemon.note.v1";
+        case EventKind::events_dropped: return "muster.events.dropped.v1";
+    }
+    return "muster.job.note.v1";
+}
+
+std::string event_line(const Event& event, const EventStamp& stamp) {
+    const auto place = event.job.empty() ? std::string("muster:/daemon") : cat("muster:/job/", in_path(event.job));
+    nlohmann::ordered_json out{{"specversion", "1.0"}};
+    // CloudEvents: source and id together are unique. A stream counts for each job, which is in the source.
+    out["id"] = cat(stamp.stream, "/", stamp.sequence);
+    out["source"] = stamp.node.empty() ? place : cat(place, "/node/", in_path(stamp.node));
+    out["type"] = type_name(event.kind);
+    out["time"] = time_text(stamp.since_1970);
+    if (auto subject = subject_of(event); !subject.empty()) out["subject"] = std::move(subject);
+    out["sequence"] = padded(stamp.sequence, 11);
+    out["datacontenttype"] = "application/json";
+    out["data"] = data_of(event);
+    return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace muster

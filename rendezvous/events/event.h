@@ -1,0 +1,100 @@
+// What happens to a job, as a value: the sentence that a person reads, and the facts in it for programs.
+//
+// The cores make events where they make log lines; nothing else does. An event is written as one JSON line, a
+// CloudEvent 1.0 in structured form (EVENTS.md has the types and the fields):
+//
+//   {"specversion":"1.0","id":"7f3a01c2/184","source":"muster:/job/train","type":"muster.round.sealed.v1",
+//    "time":"2026-11-23T18:02:11.482113Z","subject":"round/3","sequence":"00000000184",
+//    "datacontenttype":"application/json","data":{"job":"train","round":3,"nodes":16,"text":"..."}}
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/ids.h"
+#include "rendezvous/base/time.h"
+
+namespace muster {
+
+enum class EventKind : std::uint8_t {
+    job_started,  ///< The first node has joined.
+    job_note,     ///< A sentence about a job that has no type of its own.
+    job_ended,
+    round_sealed,
+    round_assigned,  ///< A node was told its ranks in the sealed round.
+    round_resumed,   ///< A restarted daemon learned the running round from its agents.
+    round_stepping,  ///< All ranks have completed a step.
+    round_ended,
+    round_drained,  ///< No worker of the ended round can run any more.
+    node_joined,
+    node_waiting,  ///< An agent is held back until it is clear whether it belongs to the job.
+    node_refused,
+    node_lost,
+    node_left,
+    node_drained,   ///< It was told to leave.
+    node_left_out,  ///< It takes part in no round for now, because it failed too often.
+    node_taken_back,
+    node_progress,  ///< A line that a launcher prints while it waits, starts and stops.
+    worker_started,
+    worker_succeeded,
+    worker_stopped,  ///< By muster, or it saved its step and left.
+    worker_failed,
+    worker_late,   ///< Others wait for it, or it is a straggler.
+    notice_given,  ///< The workers were told that the job will be stopped soon.
+    fault_injected,
+    daemon_stalled,
+    daemon_note,     ///< A sentence of the daemon that concerns no job.
+    events_dropped,  ///< Events that a full or slow target did not take, or that are no longer kept.
+};
+
+/// "muster.round.sealed.v1".
+std::string_view type_name(EventKind kind);
+
+/// What the sentence says, as values. A field that does not apply keeps its default, and is not written.
+struct EventFacts {
+    std::string host{};
+    std::int32_t pid = 0;
+    std::int32_t rank = -1;
+    std::int32_t local_rank = -1;
+    std::int32_t group_rank = -1;  ///< Of a node.
+    std::int32_t role_rank = -1;
+    std::int32_t role_world_size = -1;
+    std::string reason{};               ///< Of a round's end: "worker_failed", "node_lost" ...
+    std::string kind{};                 ///< Of a failure: "killed", "worker_error" ...
+    std::string cause{};                ///< Of a failure: "out_of_memory" ...
+    std::string outcome{};              ///< Of a job: "succeeded", "failed" ...
+    std::int64_t node_count = -1;       ///< Nodes of a sealed round.
+    std::int64_t restart_count = -1;    ///< Charged restarts so far.
+    std::int64_t step = -1;             ///< Of the slowest rank.
+    std::int64_t checkpoint_step = -1;  ///< The newest checkpoint.
+    std::int64_t dropped_count = -1;    ///< Of events_dropped.
+    std::int64_t uncertainty_ms = -1;   ///< Error of the time, where clocks of two hosts are involved.
+    friend bool operator==(const EventFacts&, const EventFacts&) = default;
+};
+
+/// Whether the sentence is for the log too, or too frequent for it.
+enum class EventPlace : std::uint8_t { log_and_stream, stream_only };
+
+struct Event {
+    EventKind kind = EventKind::job_note;
+    std::string text{};
+    EventFacts facts{};
+    EventPlace place = EventPlace::log_and_stream;
+    std::string job{};       ///< Empty: it is about no job.
+    Round round = no_round;  ///< Of that job. no_round: none was sealed.
+    friend bool operator==(const Event&, const Event&) = default;
+};
+
+/// What a stream adds to its events.
+struct EventStamp {
+    std::string_view stream;     ///< Distinguishes the writers of events: random for each process.
+    std::uint64_t sequence = 0;  ///< From 1. One more for each event of the stream and the job.
+    Duration since_1970{};
+    std::string_view node{};  ///< The host of a launcher. Empty: the daemon.
+};
+
+/// One line, ended by '\n'. Bytes that are not UTF-8 become U+FFFD.
+std::string event_line(const Event& event, const EventStamp& stamp);
+
+}  // namespace muster

@@ -1,0 +1,153 @@
+#include "rendezvous/events/files/event_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <random>
+
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/kernel/file_size_limit.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/events/event.h"
+
+namespace muster {
+
+namespace {
+
+constexpr Duration flush_timeout = 1s;
+
+std::uint64_t count_lines(std::string_view text) {
+    return static_cast<std::uint64_t>(std::ranges::count(text, '\n'));
+}
+
+}  // namespace
+
+/// The thread's side. Outlives the EventFile if the thread hangs in a write.
+class EventFile::Target {
+  public:
+    Target(std::string path, Rotation rotation) : path_(std::move(path)), rotation_(rotation) {
+        std::random_device random;
+        name_ = cat("file-", random());
+    }
+
+    Result<void> open() {
+        // A pipe without a reader fails with ENXIO instead of blocking.
+        file_ = FileDescriptor(
+            ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600));
+        struct stat facts {};
+        if (!file_.valid() || ::fstat(file_.get(), &facts) != 0)
+            return error_from_errno(errno, cat("write events to ", path_));
+        is_regular_ = S_ISREG(facts.st_mode);
+        size_ = is_regular_ ? static_cast<std::size_t>(facts.st_size) : 0;
+        ::fcntl(file_.get(), F_SETFL, O_APPEND);  // The thread may wait.
+        return {};
+    }
+
+    void write(std::string_view text) {
+        if (rotation_.file_bytes_max > 0 && is_regular_ && size_ + text.size() > rotation_.file_bytes_max && size_ > 0)
+            rotate();
+        if (lost_count_ > 0) {
+            const auto told = dropped_line(lost_count_, "the target did not take them");
+            if (write_lines(told) == told.size())
+                lost_count_ = 0;
+            else
+                --dropped_sequence_;
+        }
+        const auto written = lost_count_ > 0 ? 0 : write_lines(text);
+        lost_count_ += count_lines(text.substr(written));
+    }
+
+    std::string dropped_line(std::uint64_t count, std::string_view why) {
+        Event dropped{.kind = EventKind::events_dropped,
+                      .text = cat(count, count == 1 ? " event was" : " events were", " dropped: ", why)};
+        dropped.facts.dropped_count = static_cast<std::int64_t>(count);
+        return event_line(dropped, {name_, ++dropped_sequence_, std::chrono::system_clock::now().time_since_epoch()});
+    }
+
+  private:
+    /// Returns the size of the whole lines that were written. No half line stays in a file.
+    std::size_t write_lines(std::string_view text) {
+        std::size_t done = 0;
+        while (done < text.size()) {
+            const auto written = ::write(file_.get(), text.data() + done, text.size() - done);
+            if (written < 0 && errno == EINTR) continue;
+            if (written <= 0) {
+                report(errno);
+                return cut(text, done);
+            }
+            done += static_cast<std::size_t>(written);
+            size_ += static_cast<std::size_t>(written);
+        }
+        is_failing_ = false;
+        return done;
+    }
+
+    std::size_t cut(std::string_view text, std::size_t done) {
+        const auto line_end = done == 0 ? std::string_view::npos : text.rfind('\n', done - 1);
+        const auto kept = line_end == std::string_view::npos ? 0 : line_end + 1;
+        struct stat facts {};
+        // Only a file that nobody else has written to since can be cut.
+        if (is_regular_ && done > kept && ::fstat(file_.get(), &facts) == 0 &&
+            static_cast<std::size_t>(facts.st_size) == size_ &&
+            ::ftruncate(file_.get(), facts.st_size - static_cast<off_t>(done - kept)) == 0)
+            size_ -= done - kept;
+        return kept;
+    }
+
+    void report(int error) {
+        if (std::exchange(is_failing_, true)) return;
+        log(LogLevel::warning, "cannot write events to ", path_, ": ", errno_text(error),
+            "; the job continues without them until there is room");
+    }
+
+    [[nodiscard]] std::string older(unsigned number) const {
+        const auto stem = path_.substr(0, path_.size() - std::string_view(".jsonl").size());
+        return cat(stem, ".", number, ".jsonl");
+    }
+
+    void rotate() {
+        for (auto number = rotation_.file_count - 1; number > 1; --number)
+            std::rename(older(number - 1).c_str(), older(number).c_str());
+        if (rotation_.file_count > 1) std::rename(path_.c_str(), older(1).c_str());
+        if (const auto opened = open(); !opened) log(LogLevel::warning, opened.error().context);
+    }
+
+    const std::string path_;
+    const Rotation rotation_;
+    std::string name_;
+    FileDescriptor file_;
+    bool is_regular_ = false;
+    bool is_failing_ = false;
+    std::size_t size_ = 0;
+    std::uint64_t lost_count_ = 0;
+    std::uint64_t dropped_sequence_ = 0;
+};
+
+EventFile::EventFile(std::shared_ptr<Target> target)
+    : writer_({.write = [target](std::string_view text) { target->write(text); },
+               .skipped = [target](std::uint64_t count) { return target->dropped_line(count, "the target is slow"); }},
+              {.buffer_max_bytes = waiting_bytes_max, .patience = Duration::zero()}) {}
+
+EventFile::~EventFile() {
+    writer_.flush(flush_timeout);
+}
+
+Result<std::unique_ptr<EventFile>> EventFile::open(const std::string& path, Rotation rotation) {
+    auto target = std::make_shared<Target>(path, rotation);
+    if (auto opened = target->open(); !opened) return opened.error();
+    return std::unique_ptr<EventFile>(new EventFile(std::move(target)));
+}
+
+Result<std::unique_ptr<EventFile>> EventFile::open_in(const std::string& directory, Rotation rotation) {
+    if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+        return error_from_errno(errno, cat("create the directory of events ", directory));
+    return open(cat(directory, "/events.jsonl"), rotation);
+}
+
+}  // namespace muster

@@ -1,0 +1,146 @@
+#include "rendezvous/events/goodput_ledger.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster {
+
+namespace {
+
+std::string percent(double share) {
+    const auto tenths = static_cast<std::int64_t>(std::lround(share * 1000));
+    return tenths % 10 == 0 ? cat(tenths / 10, " %") : cat(tenths / 10, ".", tenths % 10, " %");
+}
+
+}  // namespace
+
+std::string_view name(TimeBucket bucket) {
+    switch (bucket) {
+        case TimeBucket::waiting_nodes: return "waiting_nodes";
+        case TimeBucket::starting: return "starting";
+        case TimeBucket::stepping: return "stepping";
+        case TimeBucket::unmeasured: return "unmeasured";
+        case TimeBucket::stopping: return "stopping";
+        case TimeBucket::reconfiguring: return "reconfiguring";
+    }
+    return "unknown";
+}
+
+double GoodputLedger::Totals::goodput() const {
+    if (wall_clock <= Duration::zero()) return 0;
+    return static_cast<double>((of(TimeBucket::stepping) - lost_work).count()) /
+           static_cast<double>(wall_clock.count());
+}
+
+void GoodputLedger::add(TimeBucket bucket, Instant until) {
+    totals_.buckets[static_cast<std::size_t>(bucket)] += until - since_;
+    if (bucket == TimeBucket::stepping && round_) round_->stepping += until - since_;
+    since_ = until;
+}
+
+/// Settles what came before.
+void GoodputLedger::switch_to(TimeBucket bucket, Instant now) {
+    add(pending_ ? TimeBucket::unmeasured : current_, now);
+    pending_ = false;
+    current_ = bucket;
+}
+
+void GoodputLedger::begin_round(Instant now) {
+    switch_to(TimeBucket::starting, now);
+    pending_ = true;
+    round_.emplace();
+}
+
+void GoodputLedger::end_round(const EventFacts& facts, Instant now) {
+    const bool changes = facts.reason == "node_joined" || facts.reason == "node_left";
+    if (!changes) ++totals_.failed_round_count;
+    switch_to(changes ? TimeBucket::reconfiguring : TimeBucket::stopping, now);
+    if (round_) round_->last_step = std::max(round_->first_step, facts.step);
+}
+
+/// Its share of the round's steps is its share of the round's time.
+void GoodputLedger::count_lost(std::int64_t checkpoint_step) {
+    if (!round_ || round_->first_step < 0 || round_->last_step < round_->first_step) return round_.reset();
+    const auto done = round_->last_step - round_->first_step + 1;
+    const auto lost = std::clamp<std::int64_t>(round_->last_step - checkpoint_step, 0, done);
+    const auto share = static_cast<double>(lost) / static_cast<double>(done);
+    const auto time = Duration(std::llround(static_cast<double>(round_->stepping.count()) * share));
+    totals_.lost_work += std::min(time, round_->stepping);
+    totals_.lost_step_count += lost;
+    round_.reset();
+}
+
+void GoodputLedger::take(const Event& event, Instant now) {
+    if (over_ && event.kind != EventKind::job_started) return;
+    if (!began_) began_ = since_ = now;
+    switch (event.kind) {
+        case EventKind::job_started:
+            // Another run of the job under the same name, whose time is its own.
+            if (over_) *this = GoodputLedger{};
+            if (!began_) began_ = since_ = now;
+            return;
+        case EventKind::round_sealed:
+        case EventKind::round_resumed: return begin_round(now);
+        case EventKind::round_stepping:
+            add(pending_ ? TimeBucket::starting : current_, now);
+            pending_ = false;
+            current_ = TimeBucket::stepping;
+            if (!round_) round_.emplace();  // A restarted daemon has not seen its seal.
+            round_->first_step = event.facts.step;
+            return;
+        case EventKind::round_ended: return end_round(event.facts, now);
+        case EventKind::round_drained:
+            switch_to(TimeBucket::waiting_nodes, now);
+            return count_lost(event.facts.checkpoint_step);
+        case EventKind::job_ended:
+            switch_to(current_, now);
+            if (event.facts.outcome != "succeeded") count_lost(event.facts.checkpoint_step);
+            over_ = true;
+            totals_.wall_clock = now - *began_;
+            return;
+        default: return;
+    }
+}
+
+GoodputLedger::Totals GoodputLedger::totals(Instant now) const {
+    auto totals = totals_;
+    if (!began_ || over_) return totals;
+    const auto open = now - since_;
+    if (pending_)
+        totals.pending = open;
+    else
+        totals.buckets[static_cast<std::size_t>(current_)] += open;
+    totals.wall_clock = now - *began_;
+    return totals;
+}
+
+std::string GoodputLedger::sentence(Instant now) const {
+    const auto totals = this->totals(now);
+    if (!began_ || totals.wall_clock <= Duration::zero()) return {};
+    const auto stepping = totals.of(TimeBucket::stepping);
+    const auto unmeasured = totals.of(TimeBucket::unmeasured) + totals.pending;
+    const auto wall_clock = describe(totals.wall_clock);
+    auto text = stepping > Duration::zero() ? cat(percent(totals.goodput()), " of ", wall_clock, " trained")
+                : unmeasured == Duration::zero()
+                    ? cat("no worker ran in ", wall_clock)
+                    : cat("workers ran for ", describe(unmeasured), " of ", wall_clock, " and reported no steps");
+    std::vector<std::string> rest;
+    const auto tell = [&rest](Duration time, std::string_view what) {
+        if (time >= 100ms) rest.push_back(cat(describe(time), " ", what));
+    };
+    if (stepping > Duration::zero()) tell(unmeasured, "in rounds without steps");
+    tell(totals.of(TimeBucket::waiting_nodes), "waiting for nodes");
+    tell(totals.of(TimeBucket::starting), "starting");
+    tell(totals.of(TimeBucket::stopping), "stopping");
+    tell(totals.of(TimeBucket::reconfiguring), "for changes of nodes");
+    const auto failures = totals.failed_round_count;
+    tell(totals.lost_work,
+         cat("of work lost (", totals.lost_step_count, totals.lost_step_count == 1 ? " step, " : " steps, ", failures,
+             failures == 1 ? " failure)" : " failures)"));
+    return rest.empty() ? text : cat(text, "; ", join(rest, ", "));
+}
+
+}  // namespace muster

@@ -1,0 +1,74 @@
+// How a job's time was spent: a fold over its events. Pure.
+//
+// Each moment from the first agent to the job's end is in exactly one bucket, so that the buckets sum to the wall clock
+// exactly. A round without a reported step cannot be told from one that is still starting. So the time since its seal
+// is *pending* until its first step or its end decides the bucket; buckets never shrink.
+//
+//   waiting_nodes   the first agent, or the end of the last round's workers, to the seal
+//   starting        the seal to the first step of all ranks
+//   stepping        the first step to the round's end
+//   unmeasured      a round in which no rank reported steps
+//   stopping        a round that failed: its end until no worker runs
+//   reconfiguring   the same for a round that ended because nodes joined or left
+//
+// Steps after the checkpoint from which the next round continues are lost. This is known only at a round's end, so lost
+// work is a counter of its own beside the buckets: goodput = (stepping - lost_work) / wall clock.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/events/event.h"
+
+namespace muster {
+
+enum class TimeBucket : std::uint8_t { waiting_nodes, starting, stepping, unmeasured, stopping, reconfiguring };
+inline constexpr std::size_t time_bucket_count = 6;
+std::string_view name(TimeBucket bucket);
+
+class GoodputLedger {
+  public:
+    struct Totals {
+        std::array<Duration, time_bucket_count> buckets{};  ///< By TimeBucket.
+        Duration pending{};                                 ///< Of the running round, which has reported no step yet.
+        Duration wall_clock{};
+        Duration lost_work{};
+        std::int64_t lost_step_count = 0;
+        std::uint32_t failed_round_count = 0;  ///< Rounds that a failure or a lost node ended.
+
+        [[nodiscard]] Duration of(TimeBucket bucket) const { return buckets[static_cast<std::size_t>(bucket)]; }
+        /// From 0 to 1.
+        [[nodiscard]] double goodput() const;
+    };
+
+    /// `now` does not decrease from call to call.
+    void take(const Event& event, Instant now);
+    [[nodiscard]] Totals totals(Instant now) const;
+    /// "92.4 % of 192 min trained; 4 min starting, 9 min of work lost to 2 failures". Empty before the first event.
+    [[nodiscard]] std::string sentence(Instant now) const;
+
+  private:
+    void switch_to(TimeBucket bucket, Instant now);
+    void add(TimeBucket bucket, Instant until);
+    void begin_round(Instant now);
+    void end_round(const EventFacts& facts, Instant now);
+    void count_lost(std::int64_t checkpoint_step);
+
+    struct OpenRound {
+        std::int64_t first_step = -1;
+        std::int64_t last_step = -1;
+        Duration stepping{};
+    };
+    Totals totals_;
+    std::optional<Instant> began_;
+    Instant since_{};  ///< All time before it is in a bucket.
+    bool over_ = false;
+    bool pending_ = false;  ///< The time since `since_` waits for a first step. `current_` then counts for nothing.
+    TimeBucket current_ = TimeBucket::waiting_nodes;
+    std::optional<OpenRound> round_;  ///< The running or ended round, until its lost work is counted.
+};
+
+}  // namespace muster

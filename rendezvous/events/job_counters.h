@@ -1,0 +1,25 @@
+// How often what happened to a job: a fold over its events, for metrics. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "rendezvous/events/event.h"
+
+namespace muster {
+
+struct JobCounters {
+    /// Sealed rounds by what led to them: "start", or the reason of the last round's end.
+    std::map<std::string, std::uint64_t> rounds;
+    /// Failed workers and lost nodes by kind and cause. A cause that is unknown is "unknown".
+    std::map<std::pair<std::string, std::string>, std::uint64_t> failures;
+
+    void take(const Event& event);
+
+  private:
+    std::string next_round_ = "start";
+};
+
+}  // namespace muster

@@ -1,0 +1,56 @@
+#include "rendezvous/rounds/job_summary.h"
+
+#include <algorithm>
+
+#include "rendezvous/rounds/job.h"
+#include "rendezvous/rounds/status.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+constexpr Duration past_kept = 1h;
+constexpr std::size_t past_max = 200;
+
+}  // namespace
+
+JobSummary summary_of(const Job& job, Instant now) {
+    JobSummary summary{.id = job.id(),
+                       .phase = phase_name(job),
+                       .nodes = {},
+                       .ranks = {},
+                       .nodes_min = job.terms().nodes_min,
+                       .nodes_max = job.terms().nodes_max,
+                       .restarts_used = job.restarts_used(),
+                       .restarts_max = job.terms().restarts_max,
+                       .step = job.slowest_step(),
+                       .checkpoint_step = job.round().checkpoint_step,
+                       .time = job.goodput().totals(now),
+                       .counters = job.counters()};
+    for (const auto& [incarnation, member] : job.members()) {
+        ++summary.nodes[place_name(member)];
+        for (const auto& worker : member.workers_seen)
+            if (worker.pace != native::WorkerPace::usual)
+                ++summary.ranks[worker.pace == native::WorkerPace::overdue ? "overdue" : "waiting"];
+    }
+    return summary;
+}
+
+void PastJobs::add(JobSummary summary, Instant now) {
+    summary.phase = "over";
+    summary.nodes.clear();
+    summary.ranks.clear();
+    std::erase_if(jobs_, [&](const Past& past) { return past.until <= now || past.summary.id == summary.id; });
+    if (jobs_.size() == past_max) jobs_.pop_front();
+    jobs_.push_back({now + past_kept, std::move(summary)});
+}
+
+void PastJobs::append_to(std::vector<JobSummary>& jobs, Instant now) const {
+    const auto present = static_cast<std::ptrdiff_t>(jobs.size());
+    for (const auto& [until, summary] : jobs_)
+        if (until > now &&
+            !std::ranges::binary_search(jobs.begin(), jobs.begin() + present, summary.id, {}, &JobSummary::id))
+            jobs.push_back(summary);
+}
+
+}  // namespace muster::rendezvous

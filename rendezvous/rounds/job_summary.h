@@ -1,0 +1,51 @@
+// A job in numbers, for metrics; and those of jobs that are over, which a scrape may still want.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/events/goodput_ledger.h"
+#include "rendezvous/events/job_counters.h"
+
+namespace muster::rendezvous {
+
+class Job;
+
+struct JobSummary {
+    std::string id;
+    std::string_view phase;
+    std::map<std::string_view, std::uint64_t> nodes;  ///< By place ("running", "parked" ...).
+    std::map<std::string_view, std::uint64_t> ranks;  ///< "waiting", "overdue": of those that agents tell of.
+    std::uint32_t nodes_min = 0;
+    std::uint32_t nodes_max = 0;
+    std::uint32_t restarts_used = 0;
+    std::uint32_t restarts_max = 0;
+    std::int64_t step = -1;             ///< Of the slowest rank. -1: unknown.
+    std::int64_t checkpoint_step = -1;  ///< Of the last round's end. -1: unknown.
+    GoodputLedger::Totals time;
+    JobCounters counters;
+};
+
+JobSummary summary_of(const Job& job, Instant now);
+
+/// Jobs that the daemon has forgotten, for an hour: a scraper that comes every minute has their last numbers.
+class PastJobs {
+  public:
+    void add(JobSummary summary, Instant now);
+    /// `jobs` are sorted by id. One of them that runs again under the same name replaces its past.
+    void append_to(std::vector<JobSummary>& jobs, Instant now) const;
+
+  private:
+    struct Past {
+        Instant until;
+        JobSummary summary;
+    };
+    std::deque<Past> jobs_;  ///< The oldest first.
+};
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,77 @@
+"""Steps that workers report: the status, the events and the time of a job follow from them."""
+import json
+import sys
+import unittest
+
+from job import Job, wait_for
+from events_test import events_of, types
+from status_test import status
+
+FAST = ("--lease", 2)
+# Speaks to its agent as muster's runtime does (rendezvous/wire/local): Hello with its token, then Progress. It steps on
+# while there is a file "step" in its directory that names a step, and ends with "done", or fails with "fail".
+WORKER = r"""
+import os, pathlib, socket, struct, sys, time
+folder = pathlib.Path(sys.argv[1])
+link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+address = os.environ["MUSTER_AGENT_SOCKET"]
+link.connect("\0" + address[1:] if address.startswith("@") else address)
+token = os.environ["MUSTER_AGENT_TOKEN"].encode()
+runtime = b"a test"
+link.send(struct.pack("<BIi", 1, 1, os.getpid()) + struct.pack("<H", len(runtime)) + runtime + struct.pack("<H", len(token)) + token)
+(folder / ("started-" + os.environ["RANK"] + "-" + os.environ["MUSTER_ROUND"])).touch()
+while not (folder / "done").exists():
+    if os.environ["MUSTER_ROUND"] == "0" and (folder / "fail").exists() and os.environ["RANK"] == "1":
+        sys.exit(3)
+    if (folder / "step").exists():
+        link.send(struct.pack("<Bq", 2, int((folder / "step").read_text() or 0)))
+    time.sleep(0.05)  # a step
+"""
+
+
+class Steps(unittest.TestCase):
+    def test_the_time_of_a_job_is_counted_by_the_steps_of_its_workers(self):
+        with Job() as job:
+            job.daemon()
+            script = job.directory / "worker.py"
+            script.write_text(WORKER)
+            report = job.directory / "report.json"
+            node = job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                             f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--max-restarts", 1, *FAST, "--report", report,
+                             "--no-python", sys.executable, script, job.directory)
+
+            def page():
+                return json.loads(status(job, job.id, "--json").stdout)["jobs"][0]
+
+            def write(step):
+                (job.directory / "new").write_text(str(step))
+                (job.directory / "new").rename(job.directory / "step")
+
+            for rank in (0, 1):
+                wait_for("start of a worker", (job.directory / f"started-{rank}-0").exists)
+            before = page()
+            self.assertNotIn("step", before)
+            self.assertGreater(before["goodput"]["pending"], 0)
+            write(10)
+            wait_for("first step in the status", lambda: page().get("step") == 10)
+            wait_for("stepping time", lambda: page()["goodput"]["stepping"] > 0.5)
+            self.assertIn("step 10", status(job).stdout)
+            job.touch("fail")
+            wait_for("start of the next round", (job.directory / "started-1-1").exists)
+            wait_for("first step of the next round", lambda: page().get("step") == 10)
+            time = page()["goodput"]
+            buckets = ("waiting_nodes", "starting", "stepping", "unmeasured", "stopping", "reconfiguring", "pending")
+            self.assertAlmostEqual(sum(time[one] for one in buckets), time["wall_clock"], places=6)
+            self.assertEqual(time["lost_steps"], 1)  # there was no checkpoint
+            job.finish()
+            job.expect_exit(node, 0)
+            events = wait_for("end of the job", lambda: (found := events_of(job)) and types(found)[-1] == "job.ended" and found)
+            told = types(events)
+            self.assertEqual(told.count("round.stepping"), 2, told)
+            ended = next(event for event in events if event["type"] == "muster.round.ended.v1")
+            self.assertEqual(ended["data"]["step"], 10)
+            self.assertIn("% of", json.loads(report.read_text())["goodput"])
+
+
+if __name__ == "__main__":
+    unittest.main()

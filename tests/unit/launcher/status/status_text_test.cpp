@@ -1,0 +1,141 @@
+#include "launcher/status/status_text.h"
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/status/terminal.h"
+#include "rendezvous/base/text/text.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::launcher;
+using nlohmann::json;
+
+namespace {
+
+json node(const std::string& host, int rank_base) {
+    return {{"host", host},      {"pid", 4711},      {"place", "running"},          {"slots", 8},
+            {"connected", true}, {"silent_ms", 400}, {"group_rank", rank_base / 8}, {"rank_base", rank_base}};
+}
+
+json job(const std::string& id, const std::string& phase, const json& nodes) {
+    return {{"id", id},          {"phase", phase},
+            {"round", 3},        {"restarts_used", 1},
+            {"restarts_max", 3}, {"nodes_min", 2},
+            {"nodes_max", 4},    {"step", 1200},
+            {"waiting_for", ""}, {"goodput", {{"text", "92.4 % of 192 min trained"}}},
+            {"nodes", nodes}};
+}
+
+StatusFacts facts(const std::vector<json>& jobs) {
+    return read_status_facts(json{{"jobs", jobs}}.dump()).value();
+}
+
+std::string text(const std::vector<StatusLine>& lines) {
+    std::string out;
+    for (const auto& line : lines) out += cat(line.text, "\n");
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("several jobs are a table; one of them, or the only one, is shown with its nodes") {
+    const auto all =
+        facts({job("train", "running", {node("gpu01", 0), node("gpu02", 8)}), job("eval", "gathering", json::array())});
+    CHECK(text(status_lines(all, {}, {})) ==
+          "JOB                          PHASE     ROUND  NODES        STEP       RESTARTS\n"
+          "train                        running   3      2/2-4        1200       1/3\n"
+          "eval                         gathering 3      0/2-4        1200       1/3\n");
+    CHECK(text(status_lines(all, "train", {})) ==
+          "job train: running, round 3, 2 of 2-4 nodes in the round, step 1200, 1/3 rest...\n"
+          "time: 92.4 % of 192 min trained\n"
+          "NODE                               PID      PLACE      RANKS        HEARD\n"
+          "gpu01                              4711     running    0-7          400 ms ago\n"
+          "gpu02                              4711     running    8-15         400 ms ago\n");
+    CHECK(unknown_job(all, "tain") == "no job 'tain'; jobs: train, eval");
+    CHECK(text(status_lines(facts({}), {}, {})) == "no jobs\n");
+    CHECK(unknown_job(facts({}), "x") == "no job 'x'; this daemon has no jobs");
+}
+
+TEST_CASE("what is wrong comes first") {
+    auto lost = node("gpu03", 16);
+    lost["place"] = "lost";
+    lost["connected"] = false;
+    auto late = node("gpu02", 8);
+    late["overdue"] = {
+        {{"rank", 12}, {"idle_ms", 42'000}, {"operation", "all_reduce 40 of world"}, {"place", "load (data.py:31)"}}};
+    late["waiting"] = {{{"rank", 13}, {"idle_ms", 40'000}, {"operation", "all_reduce 41 of world"}, {"place", ""}}};
+    const auto lines = status_lines(facts({job("train", "running", {node("gpu01", 0), late, lost})}), {}, {100, 0});
+    CHECK(text(lines) ==
+          "job train: running, round 3, 2 of 2-4 nodes in the round, step 1200, 1/3 restarts used\n"
+          "time: 92.4 % of 192 min trained\n"
+          "rank 12 on gpu02 is missing in load (data.py:31), idle for 42 s, after all_reduce 40 of world\n"
+          "rank 13 on gpu02 waits in all_reduce 41 of world\n"
+          "NODE                                                   PID      PLACE      RANKS        HEARD\n"
+          "gpu03                                                  4711     lost       16-23        no link\n"
+          "gpu02                                                  4711     running    8-15         400 ms ago\n"
+          "gpu01                                                  4711     running    0-7          400 ms ago\n");
+    CHECK(lines[2].style == LineStyle::attention);
+    CHECK(lines[5].style == LineStyle::attention);
+}
+
+TEST_CASE("while nodes are awaited, those that the scheduler named and that are missing are named") {
+    auto gathering = job("train", "gathering", {node("gpu01.cluster", 0)});
+    gathering["waiting_for"] = "3 more nodes";
+    gathering["expected_hosts"] = "gpu[01-04]";
+    const auto missing = [&gathering] { return text(status_lines(facts({{gathering}}), {}, {200, 0})); };
+    CHECK_THAT(missing(), Catch::Contains("waiting for 3 more nodes\nmissing: gpu02, gpu03, gpu04\n"));
+    gathering["expected_hosts"] = "gpu[01-40]";
+    CHECK_THAT(missing(), Catch::Contains("gpu17 and 23 more\n"));
+    gathering["expected_hosts"] = "gpu[";
+    CHECK_THAT(missing(), !Catch::Contains("missing"));
+}
+
+TEST_CASE("every size holds, also with hostile names, and says what it left out") {
+    auto nodes = json::array();
+    for (int i = 0; i < 10'000; ++i) nodes.push_back(node(cat("gpu", i, "-\xE6\xBC\xA2\xE5\xAD\x97\x1b[31m"), 8 * i));
+    const auto many = facts({job(std::string(300, 'j'), "running", nodes)});
+    for (const StatusSize size : {StatusSize{80, 24}, StatusSize{20, 5}, StatusSize{200, 60}, StatusSize{1, 1}}) {
+        const auto lines = status_lines(many, {}, size);
+        CHECK(lines.size() == size.rows);
+        for (const auto& line : lines) {
+            CHECK(columns_of(line.text) <= size.columns);
+            CHECK(line.text.find('\x1b') == std::string::npos);
+        }
+        if (size.columns > 20) CHECK(lines.back().text == cat("... and ", 10'003 - size.rows + 1, " more lines"));
+    }
+}
+
+TEST_CASE("a page that is none, or has other types than expected, is an error or read as far as it goes") {
+    for (const char* page : {"", "{", "[]", "{}", R"({"jobs":3})", "<html>"})
+        CHECK(read_status_facts(page).error().code == Errc::bad_frame);
+    const auto odd =
+        read_status_facts(R"({"jobs":[7,{"id":[],"round":"x","nodes":[1,{"overdue":[1,{}]}],"goodput":1}]})");
+    REQUIRE(odd.has_value());
+    CHECK(odd->jobs.size() == 1);
+    CHECK_FALSE(status_lines(*odd, {}, {80, 24}).empty());
+    const auto standby = read_status_facts(R"({"jobs":[],"standby":true,"leader":"gpu02:29400"})");
+    CHECK(status_lines(*standby, {}, {})[0].text == "this daemon stands by; ask the leader, gpu02:29400");
+}
+
+TEST_CASE("a daemon that is gone is told with the time") {
+    CHECK(no_answer_line("gpu01:29400", 12'300ms, "connection refused", {}).text ==
+          "no answer from gpu01:29400 for 12 s: connection refused");
+}
+
+TEST_CASE("only changed lines are drawn, in one synchronized update") {
+    const std::vector<StatusLine> before{{"a"}, {"b"}, {"c"}};
+    CHECK(screen_update(before, before, 24, true).empty());
+    CHECK(screen_update(before, {{"a"}, {"x", LineStyle::attention}}, 24, true) ==
+          "\033[?2026h\033[2;1H\033[31mx\033[m\033[K\033[3;1H\033[K\033[?2026l");
+    CHECK(screen_update(before, {{"a"}, {"x", LineStyle::attention}}, 2, false) ==
+          "\033[?2026h\033[2;1Hx\033[K\033[?2026l");
+}
+
+TEST_CASE("text is cut by the columns that a terminal needs") {
+    CHECK(columns_of("a\xE6\xBC\xA2"
+                     "b") == 4);
+    CHECK(cut_to("abcdef", 5) == "ab...");
+    CHECK(cut_to("\xE6\xBC\xA2\xE6\xBC\xA2\xE6\xBC\xA2", 5) == "\xE6\xBC\xA2...");
+    CHECK(cut_to("abc", 1) == ".");
+    CHECK(cut_to("abc", 3) == "abc");
+}

@@ -1,0 +1,127 @@
+#include "rendezvous/events/files/event_file.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "rendezvous/base/text/text.h"
+#include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
+
+using namespace muster;
+using nlohmann::json;
+
+namespace {
+
+std::string read(const std::string& path) {
+    std::ifstream file(path);
+    return (std::ostringstream() << file.rdbuf()).str();
+}
+
+std::string line(int number, std::size_t size = 20) {
+    return cat("{\"number\":", number, ",\"fill\":\"", std::string(size, 'x'), "\"}\n");
+}
+
+/// Files of this process may not grow beyond this while it lives: the next write fails as on a full disk.
+struct FileSizeLimit {
+    explicit FileSizeLimit(rlim_t bytes) {
+        ::getrlimit(RLIMIT_FSIZE, &before);
+        const rlimit now{bytes, before.rlim_max};
+        ::setrlimit(RLIMIT_FSIZE, &now);
+        was = std::signal(SIGXFSZ, SIG_IGN);
+    }
+    ~FileSizeLimit() {
+        ::setrlimit(RLIMIT_FSIZE, &before);
+        std::signal(SIGXFSZ, was);
+    }
+    rlimit before{};
+    void (*was)(int) = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("lines are appended, and a new file is its owner's alone") {
+    const test::ScratchFolder folder;
+    for (int run = 0; run < 2; ++run) {
+        const auto file = EventFile::open(folder / "events");
+        REQUIRE(file.has_value());
+        (*file)->add(line(run));
+        CHECK((*file)->flush(10s));
+    }
+    CHECK(read(folder / "events") == line(0) + line(1));
+    struct stat facts {};
+    ::stat((folder / "events").c_str(), &facts);
+    CHECK((facts.st_mode & 0777) == 0600);
+}
+
+TEST_CASE("a directory gets a new file when one is full, and keeps as many as it should") {
+    const test::ScratchFolder folder;
+    const auto file = EventFile::open_in(folder / "events", {.file_bytes_max = 100, .file_count = 3});
+    REQUIRE(file.has_value());
+    for (int i = 0; i < 10; ++i) {
+        (*file)->add(line(i));
+        REQUIRE((*file)->flush(10s));
+    }
+    CHECK(read(folder / "events/events.jsonl") == line(8) + line(9));
+    CHECK(read(folder / "events/events.1.jsonl") == line(6) + line(7));
+    CHECK(read(folder / "events/events.2.jsonl") == line(4) + line(5));
+    CHECK(::access((folder / "events/events.3.jsonl").c_str(), F_OK) != 0);
+}
+
+TEST_CASE("a file that cannot be opened is an error that names it") {
+    const test::ScratchFolder folder;
+    CHECK(EventFile::open(folder / "missing/events").error().context.find("missing/events") != std::string::npos);
+    ::mkfifo((folder / "pipe").c_str(), 0600);
+    CHECK(EventFile::open(folder / "pipe").has_error());  // nobody reads it
+}
+
+TEST_CASE("on a full disk whole lines stay, and a record tells how many were dropped") {
+    const test::ScratchFolder folder;
+    const auto file = EventFile::open(folder / "events");
+    REQUIRE(file.has_value());
+    {
+        const FileSizeLimit limit(line(0).size() * 2 + 5);
+        for (int i = 0; i < 5; ++i) {
+            (*file)->add(line(i));
+            REQUIRE((*file)->flush(10s));
+        }
+        CHECK(read(folder / "events") == line(0) + line(1));
+    }
+    (*file)->add(line(5));
+    REQUIRE((*file)->flush(10s));
+    const auto text = read(folder / "events");
+    REQUIRE(text.starts_with(line(0) + line(1)));
+    REQUIRE(text.ends_with("\n" + line(5)));
+    const auto told = json::parse(split(text, '\n')[2]);
+    CHECK(told["type"] == "muster.events.dropped.v1");
+    CHECK(told["data"]["dropped"] == 3);
+}
+
+TEST_CASE("a reader that stalls delays nobody, and reads a record of what it missed") {
+    const test::ScratchFolder folder;
+    ::mkfifo((folder / "pipe").c_str(), 0600);
+    const int reader = ::open((folder / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
+    REQUIRE(reader >= 0);
+    std::string got;
+    {
+        const auto file = EventFile::open(folder / "pipe");
+        REQUIRE(file.has_value());
+        const auto one = line(1, 1'000);
+        for (std::size_t sent = 0; sent < 3 * EventFile::waiting_bytes_max; sent += one.size()) (*file)->add(one);
+        ::fcntl(reader, F_SETFL, 0);
+        std::string piece(1 << 16, '\0');
+        while (got.find("muster.events.dropped.v1") == std::string::npos) {
+            const auto size = ::read(reader, piece.data(), piece.size());
+            REQUIRE(size > 0);
+            got.append(piece, 0, static_cast<std::size_t>(size));
+        }
+    }
+    ::close(reader);
+    CHECK(got.size() < 2 * EventFile::waiting_bytes_max);
+}

@@ -1,0 +1,149 @@
+#include "rendezvous/events/goodput_ledger.h"
+
+#include <numeric>
+#include <random>
+
+#include "tests/support/catch.h"
+
+using namespace muster;
+
+namespace {
+
+/// A job's story, told with seconds since its start.
+struct Story {
+    GoodputLedger ledger;
+    static Instant at(double second) {
+        return Instant(1000s) + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(second));
+    }
+
+    void tell(double second, EventKind kind, EventFacts facts = {}) {
+        ledger.take({.kind = kind, .text = {}, .facts = std::move(facts)}, at(second));
+    }
+    [[nodiscard]] double of(TimeBucket bucket, double second) const {
+        return std::chrono::duration<double>(ledger.totals(at(second)).of(bucket)).count();
+    }
+};
+
+Duration sum_of(const GoodputLedger::Totals& totals) {
+    return std::accumulate(totals.buckets.begin(), totals.buckets.end(), totals.pending);
+}
+
+}  // namespace
+
+TEST_CASE("the time of a job with one failure is in the buckets, and the steps after the checkpoint are lost") {
+    Story story;
+    story.tell(0, EventKind::job_started);
+    story.tell(10, EventKind::round_sealed);
+    CHECK(std::chrono::duration<double>(story.ledger.totals(Story::at(20)).pending).count() == 10);
+    story.tell(30, EventKind::round_stepping, {.step = 1});
+    story.tell(130, EventKind::round_ended, {.reason = "worker_failed", .step = 100});
+    story.tell(135, EventKind::round_drained, {.checkpoint_step = 80});
+    story.tell(140, EventKind::round_sealed);
+    story.tell(150, EventKind::round_stepping, {.step = 81});
+    story.tell(240, EventKind::job_ended, {.outcome = "succeeded"});
+    const auto totals = story.ledger.totals(Story::at(999));
+    CHECK(totals.wall_clock == 240s);
+    CHECK(totals.of(TimeBucket::waiting_nodes) == 15s);
+    CHECK(totals.of(TimeBucket::starting) == 30s);
+    CHECK(totals.of(TimeBucket::stepping) == 190s);
+    CHECK(totals.of(TimeBucket::stopping) == 5s);
+    CHECK(totals.lost_step_count == 20);
+    CHECK(totals.lost_work == 20s);
+    CHECK(totals.failed_round_count == 1);
+    CHECK(
+        story.ledger.sentence(Story::at(999)) ==
+        "70.8 % of 240 s trained; 15 s waiting for nodes, 30 s starting, 5 s stopping, 20 s of work lost (20 steps, 1 "
+        "failure)");
+}
+
+TEST_CASE("a round without steps is unmeasured once it is over, and no bucket has shrunk") {
+    Story story;
+    story.tell(0, EventKind::job_started);
+    CHECK(story.ledger.sentence(Story::at(0)).empty());
+    CHECK(story.ledger.sentence(Story::at(1)) == "no worker ran in 1 s; 1 s waiting for nodes");
+    story.tell(1, EventKind::round_sealed);
+    CHECK(story.of(TimeBucket::starting, 50) == 0);
+    CHECK(story.of(TimeBucket::unmeasured, 50) == 0);
+    story.tell(101, EventKind::job_ended, {.outcome = "failed"});
+    CHECK(story.of(TimeBucket::unmeasured, 200) == 100);
+    CHECK(story.ledger.sentence(Story::at(200)) ==
+          "workers ran for 100 s of 101 s and reported no steps; 1 s waiting for nodes");
+}
+
+TEST_CASE("a daemon that was restarted in a round counts its steps from the first report") {
+    Story story;
+    story.tell(10, EventKind::round_stepping, {.step = 50});
+    story.tell(40, EventKind::round_ended, {.reason = "node_lost", .step = 79});
+    story.tell(41, EventKind::round_drained, {.checkpoint_step = 69});
+    CHECK(story.of(TimeBucket::stepping, 41) == 30);
+    CHECK(story.ledger.totals(Story::at(41)).lost_work == 10s);
+}
+
+TEST_CASE("nodes that join or leave are no failure") {
+    Story story;
+    for (const char* reason : {"node_joined", "node_left"}) {
+        story.tell(0, EventKind::round_sealed);
+        story.tell(0, EventKind::round_stepping, {.step = 0});
+        story.tell(0, EventKind::round_ended, {.reason = reason, .step = 5});
+    }
+    story.tell(7, EventKind::round_drained, {.checkpoint_step = 5});
+    CHECK(story.of(TimeBucket::reconfiguring, 7) == 7);
+    CHECK(story.ledger.totals(Story::at(7)).failed_round_count == 0);
+    CHECK(story.ledger.totals(Story::at(7)).lost_step_count == 0);
+}
+
+TEST_CASE("a failed job loses what is after its checkpoint; without one it loses all of the round") {
+    for (const auto& [checkpoint, lost] : {std::pair{-1, 10}, std::pair{5, 5}, std::pair{10, 0}, std::pair{12, 0}}) {
+        Story story;
+        story.tell(0, EventKind::round_sealed);
+        story.tell(0, EventKind::round_stepping, {.step = 1});
+        story.tell(100, EventKind::round_ended, {.reason = "node_lost", .step = 10});
+        story.tell(101, EventKind::job_ended, {.outcome = "failed", .checkpoint_step = checkpoint});
+        INFO(checkpoint);
+        CHECK(story.ledger.totals(Story::at(101)).lost_step_count == lost);
+        CHECK(story.ledger.totals(Story::at(101)).lost_work == lost * 10s);
+    }
+}
+
+TEST_CASE("another run under the same name has its own time") {
+    Story story;
+    story.tell(0, EventKind::job_started);
+    story.tell(10, EventKind::job_ended, {.outcome = "succeeded"});
+    story.tell(20, EventKind::node_joined);
+    CHECK(story.ledger.totals(Story::at(25)).wall_clock == 10s);
+    story.tell(30, EventKind::job_started);
+    CHECK(story.ledger.totals(Story::at(35)).wall_clock == 5s);
+}
+
+TEST_CASE("whatever happens in whatever order, the buckets sum to the wall clock exactly and never shrink") {
+    constexpr EventKind kinds[] = {EventKind::job_started,   EventKind::node_joined,    EventKind::round_sealed,
+                                   EventKind::round_resumed, EventKind::round_stepping, EventKind::round_ended,
+                                   EventKind::round_drained, EventKind::node_lost,      EventKind::job_ended};
+    constexpr const char* reasons[] = {"worker_failed", "node_lost", "node_joined", "node_left", "daemon_restarted"};
+    for (unsigned seed = 0; seed < 20'000; ++seed) {
+        std::mt19937 random(seed);
+        GoodputLedger ledger;
+        Instant now{std::chrono::nanoseconds{random()}};
+        GoodputLedger::Totals before;
+        for (int i = 0; i < 30; ++i) {
+            now += std::chrono::nanoseconds(random() % 3 == 0 ? 0 : std::uint64_t{random()} * 1000);
+            Event event{.kind = kinds[random() % std::size(kinds)]};
+            event.facts.reason = reasons[random() % std::size(reasons)];
+            event.facts.outcome = random() % 2 == 0 ? "succeeded" : "failed";
+            event.facts.step = static_cast<std::int64_t>(random() % 100) - 1;
+            event.facts.checkpoint_step = static_cast<std::int64_t>(random() % 100) - 1;
+            ledger.take(event, now);
+            const auto later = now + std::chrono::nanoseconds(random() % 1000);
+            const auto totals = ledger.totals(later);
+            const bool starts_anew = totals.wall_clock < before.wall_clock;
+            if (sum_of(totals) != totals.wall_clock || totals.lost_work > totals.of(TimeBucket::stepping)) {
+                FAIL("seed " << seed << ", event " << i << ": " << sum_of(totals).count() << " and "
+                             << totals.wall_clock.count() << ", lost " << totals.lost_work.count());
+            }
+            for (std::size_t bucket = 0; bucket < time_bucket_count && !starts_anew; ++bucket)
+                if (totals.buckets[bucket] < before.buckets[bucket])
+                    FAIL("seed " << seed << ", event " << i << ": bucket " << bucket << " has shrunk");
+            before = ledger.totals(now);
+        }
+    }
+}

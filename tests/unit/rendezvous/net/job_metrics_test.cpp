@@ -1,0 +1,80 @@
+#include "rendezvous/dialects/job_metrics.h"
+
+#include <algorithm>
+
+#include "rendezvous/base/text/text.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::rendezvous;
+
+namespace {
+
+JobSummary job(std::string id) {
+    JobSummary job{
+        .id = std::move(id), .phase = "running", .nodes = {{"running", 2}}, .ranks = {}, .time = {}, .counters = {}};
+    job.nodes_max = 4;
+    job.restarts_max = 3;
+    job.restarts_used = 1;
+    job.time.buckets[static_cast<std::size_t>(TimeBucket::stepping)] = 90s;
+    job.time.wall_clock = 100s;
+    job.counters.rounds["start"] = 1;
+    return job;
+}
+
+std::string page_of(const std::vector<JobSummary>& jobs) {
+    MetricsPage page(MetricsFormat::text);
+    add_job_metrics(page, jobs);
+    return page.finish();
+}
+
+bool has(const std::string& page, std::string_view line) {
+    const auto lines = split(page, '\n');
+    return std::ranges::find(lines, line) != lines.end();
+}
+
+}  // namespace
+
+TEST_CASE("a job has its series, and none for what is unknown") {
+    const auto page = page_of({job("train")});
+    for (const char* line :
+         {"muster_jobs 1", "muster_jobs_left_out 0", "muster_job_phase{job=\"train\",phase=\"running\"} 1",
+          "muster_job_phase{job=\"train\",phase=\"over\"} 0", "muster_job_nodes{job=\"train\",state=\"running\"} 2",
+          "muster_job_nodes_wanted{job=\"train\",bound=\"max\"} 4",
+          "muster_job_rounds_total{job=\"train\",reason=\"start\"} 1", "muster_job_restarts_total{job=\"train\"} 1",
+          "muster_job_restarts_left{job=\"train\"} 2",
+          "muster_job_time_seconds_total{job=\"train\",bucket=\"stepping\"} 90",
+          "muster_job_goodput_ratio{job=\"train\"} 0.9"}) {
+        INFO(line << " in\n" << page);
+        CHECK(has(page, line));
+    }
+    CHECK(page.find("muster_job_step{") == std::string::npos);
+    CHECK(page.find("muster_job_failures_total{") == std::string::npos);
+}
+
+TEST_CASE("beyond the maximum jobs are left out and counted") {
+    std::vector<JobSummary> jobs;
+    for (int i = 0; i < 250; ++i) jobs.push_back(job(cat("job-", i)));
+    const auto page = page_of(jobs);
+    CHECK(has(page, "muster_jobs 250"));
+    CHECK(has(page, "muster_jobs_left_out 50"));
+    CHECK(has(page, "muster_job_restarts_total{job=\"job-199\"} 1"));
+    CHECK_FALSE(has(page, "muster_job_restarts_total{job=\"job-200\"} 1"));
+}
+
+TEST_CASE("a job that is over stays for an hour, unless it runs again") {
+    PastJobs past;
+    past.add(job("old"), Instant(0s));
+    past.add(job("again"), Instant(0s));
+    const auto list = [&past](Instant now) {
+        std::vector<JobSummary> jobs{job("again"), job("now")};
+        past.append_to(jobs, now);
+        std::vector<std::string> names;
+        for (const auto& one : jobs) names.push_back(cat(one.id, " ", one.phase));
+        return names;
+    };
+    CHECK(list(Instant(1s)) == std::vector<std::string>{"again running", "now running", "old over"});
+    CHECK(list(Instant(3601s)).size() == 2);
+    for (int i = 0; i < 500; ++i) past.add(job(cat("many-", i)), Instant(1s));
+    CHECK(list(Instant(2s)).size() == 202);
+}

@@ -1,0 +1,68 @@
+// What a job's events say, and how its time is counted.
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/base/text/text.h"
+#include "tests/support/catch.h"
+#include "tests/transcripts/story.h"
+
+namespace muster::test {
+
+namespace {
+
+nlohmann::json job_of(Story& story) {
+    return nlohmann::json::parse(story.answers("show job"))["jobs"][0];
+}
+
+}  // namespace
+
+TEST_CASE("every sentence of the log is an event, and what the log leaves out is one, too") {
+    Story story("min=2 max=2 restarts=1");
+    story.answers("join n0\njoin n1");
+    CHECK(story.answers("show events") ==
+          "\n    muster.job.started.v1 job 'job' is started by n0 (pid 101)\n"
+          "    muster.node.joined.v1 job 'job': n0 (pid 101) joined\n"
+          "    muster.node.joined.v1 job 'job': n1 (pid 102) joined\n"
+          "    muster.round.sealed.v1 job 'job': round 0 sealed with 2 nodes, 0 of 1 restarts used\n");
+    story.answers("fail n0 code=3\nrejoin n0\nrejoin n1");
+    const auto failed = story.answers("show events");
+    const std::vector<std::string> expected{"worker.failed", "round.ended", "round.drained", "round.sealed"};
+    std::size_t at = 0;
+    for (const auto& one : expected) {
+        at = failed.find(one, at);
+        INFO(one << " in\n" << failed);
+        REQUIRE(at != std::string::npos);
+    }
+    story.answers("succeed n0\nsucceed n1");
+    CHECK(says(story.answers("show events"), "muster.job.ended.v1 job 'job' succeeded: all workers exited 0"));
+}
+
+TEST_CASE("a round steps once all nodes have reported a step of every worker") {
+    Story story("min=2 max=2 restarts=1");
+    story.answers("join n0 slots=2\njoin n1 slots=2\nadvance 4s\nseen n0 step=7\nseen n1\nshow events");
+    CHECK_FALSE(job_of(story).contains("step"));
+    CHECK_FALSE(says(story.answers("show events"), "round.stepping"));
+    story.answers("seen n1 step=5");
+    CHECK(says(story.answers("show events"),
+               "round.stepping.v1 job 'job': all ranks of round 0 have completed a step (5)"));
+    CHECK(job_of(story)["step"] == 5);
+    story.answers("seen n1 step=9");
+    CHECK(job_of(story)["step"] == 7);
+    CHECK_FALSE(says(story.answers("show events"), "round.stepping"));
+    // In the next round everybody starts.
+    story.answers("fail n0 code=3\nrejoin n0\nrejoin n1");
+    CHECK_FALSE(job_of(story).contains("step"));
+}
+
+TEST_CASE("the status has the job's time, and the end of the job has it as a sentence") {
+    Story story("min=1 max=1 restarts=0");
+    story.answers("join n0\nadvance 10s\nseen n0 step=1\nadvance 30s\nseen n0 step=40");
+    const auto time = job_of(story)["goodput"];
+    CHECK(time["wall_clock"] == 40);
+    CHECK(time["starting"] == 10);
+    CHECK(time["stepping"] == 30);
+    CHECK(time["text"] == "75 % of 40 s trained; 10 s starting");
+    story.answers("succeed n0");
+    CHECK(says(job_of(story)["goodput"]["text"].get<std::string>(), "75 % of 40 s trained"));
+}
+
+}  // namespace muster::test
