@@ -20,11 +20,13 @@ constexpr std::size_t read_buffer_bytes = 256 * 1024;
 
 }  // namespace
 
-RelayUpstream::RelayUpstream(EventLoop& loop, Duration unread_max, std::unique_ptr<TlsStream> tls, Events events)
+RelayUpstream::RelayUpstream(EventLoop& loop, Duration unread_max, std::unique_ptr<TlsStream> tls,
+                             std::shared_ptr<MemoryBudget> memory, Events events)
     : loop_(loop),
       unread_max_(unread_max),
       events_(std::move(events)),
       tls_(std::move(tls)),
+      held_(std::move(memory)),
       buffer_(read_buffer_bytes),
       decrypted_(tls_ ? read_buffer_bytes + TlsStream::plain_bytes_more : 0) {}
 
@@ -62,11 +64,13 @@ void RelayUpstream::send(std::uint32_t client, std::string_view bytes) {
     c10d::append_relay_header(header, client, static_cast<std::uint32_t>(bytes.size()));
     outbox_.push(std::string_view(header));
     outbox_.push(bytes);
+    held_.set(outbox_.held_bytes());
 }
 
 void RelayUpstream::flush() {
     if (!socket_.valid() || !is_connected_ || unsent_bytes() == 0) return;
     const auto flushed = tls_ ? tls_->flush(outbox_, socket_.get(), false) : outbox_.flush(socket_.get());
+    held_.set(outbox_.held_bytes());
     if (flushed == Outbox::Flush::broken) return end(std::strerror(errno));
     is_blocked_ = flushed == Outbox::Flush::blocked;
     watch();

@@ -10,6 +10,7 @@
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/memory_budget.h"
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/net/outbox.h"
 #include "rendezvous/net/tls_stream.h"
@@ -26,7 +27,9 @@ class RelayUpstream final : public EventLoop::Handler {
     };
 
     /// `loop` must outlive it. Destroy it between turns, or retire() it. `tls`: null for clear text.
-    RelayUpstream(EventLoop& loop, Duration unread_max, std::unique_ptr<TlsStream> tls, Events events);
+    /// `memory` is charged with what is queued.
+    RelayUpstream(EventLoop& loop, Duration unread_max, std::unique_ptr<TlsStream> tls,
+                  std::shared_ptr<MemoryBudget> memory, Events events);
     ~RelayUpstream() override;
 
     /// Begins to connect. Errors: from the system; the connection's own failure comes as `ended`.
@@ -60,6 +63,7 @@ class RelayUpstream final : public EventLoop::Handler {
     Instant dial_deadline_ = no_deadline;
     std::uint32_t watched_ = 0;
     Outbox outbox_;
+    MemoryCharge held_;  ///< Kept and not waiting: no client is slow because the store is.
     c10d::RelayReader reader_;
     std::vector<char> buffer_;
     std::vector<char> decrypted_;  ///< Of what is in buffer_.

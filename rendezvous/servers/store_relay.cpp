@@ -53,11 +53,14 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
         return station_.start();
     }
     [[nodiscard]] std::uint16_t port() const { return station_.port(); }
+    [[nodiscard]] std::size_t held_bytes() const { return memory_->bytes(); }
 
     [[nodiscard]] std::string_view name() const override { return "store relay"; }
     std::unique_ptr<Session> begin(Connection& connection, Instant now) override {
         auto client = std::make_unique<Client>(*this, connection);
         silent_.emplace(connection.id(), Silent{connection, now + limits_.handshake_timeout});
+        connections_.emplace(connection.id(), &connection);
+        if (holds_back_) connection.pause_reading();
         return client;
     }
     /// What this turn's clients have sent goes out in one write.
@@ -74,12 +77,14 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
         void received(std::string_view bytes, Instant now) override {
             if (id_ == 0 && !relay_.admit(*this, now)) return;
             relay_.upstream_->send(id_, bytes);
-            if (!relay_.may_read(*this)) connection_.pause_reading();
+            relay_.hold_back();
+            if (!relay_.may_read(connection_)) connection_.pause_reading();
         }
         void drained(Instant) override {
-            if (relay_.may_read(*this)) connection_.resume_reading();
+            if (relay_.may_read(connection_)) connection_.resume_reading();
         }
         void ended(std::string_view, Instant) override {
+            relay_.connections_.erase(connection_.id());
             relay_.silent_.erase(connection_.id());
             relay_.leave(id_);
         }
@@ -99,16 +104,22 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
         while (!silent_.empty() && silent_.begin()->second.deadline <= now) {
             Connection& connection = silent_.begin()->second.connection;
             silent_.erase(silent_.begin());
-            if (clients_.empty()) connection.finish("no request within the handshake timeout");
+            if (clients_.empty() && !holds_back_) connection.finish("no request within the handshake timeout");
         }
         return silent_.empty() ? no_deadline : silent_.begin()->second.deadline;
     }
 
     /// False: too much waits for the store (read_again() comes) or for the client (drained() comes).
-    bool may_read(const Client& client) {
-        const bool store_is_behind = upstream_ && upstream_->unsent_bytes() > unsent_bytes_max;
-        has_paused_ |= store_is_behind;
-        return !store_is_behind && client.connection_.unsent_bytes() <= client_unsent_bytes_max;
+    [[nodiscard]] bool may_read(const Connection& connection) const {
+        return !holds_back_ && connection.unsent_bytes() <= client_unsent_bytes_max;
+    }
+
+    /// Too much waits for the store: nobody is read, also no client that has bytes ready in this very turn. Each of
+    /// thousands could add one read.
+    void hold_back() {
+        if (holds_back_ || !upstream_ || upstream_->unsent_bytes() <= unsent_bytes_max) return;
+        holds_back_ = true;
+        for (const auto& [id, connection] : connections_) connection->pause_reading();
     }
 
     /// Gives the client its number. False: there is no way to the store.
@@ -118,7 +129,7 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
         if (!upstream_) {
             last_id_ = 0;
             upstream_ = std::make_unique<RelayUpstream>(
-                loop_, limits_.unread_max, tls_ ? std::make_unique<TlsStream>(tls_, memory_) : nullptr,
+                loop_, limits_.unread_max, tls_ ? std::make_unique<TlsStream>(tls_, memory_) : nullptr, memory_,
                 RelayUpstream::Events{.piece = [this](const auto& piece) { deliver(piece); },
                                       .drained = [this] { read_again(); },
                                       .ended = [this](const std::string& why) { lost(why); }});
@@ -135,7 +146,9 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
     }
 
     void leave(std::uint32_t id) {
-        if (clients_.erase(id) > 0 && upstream_) upstream_->send(id, {});
+        if (clients_.erase(id) == 0 || !upstream_) return;
+        upstream_->send(id, {});
+        hold_back();
     }
 
     void deliver(const c10d::RelayReader::Piece& piece) {
@@ -148,9 +161,9 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
     }
 
     void read_again() {
-        if (!std::exchange(has_paused_, false)) return;
-        for (const auto& [id, client] : clients_)
-            if (may_read(*client)) client->connection_.resume_reading();
+        if (!std::exchange(holds_back_, false)) return;
+        for (const auto& [id, connection] : connections_)
+            if (may_read(*connection)) connection->resume_reading();
     }
 
     void lost(const std::string& why) {
@@ -161,6 +174,7 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
                                  std::chrono::steady_clock::now());
         upstream_->close();
         loop_.retire(std::exchange(upstream_, nullptr));
+        read_again();
         for (const auto& [id, client] : std::exchange(clients_, {})) {
             client->id_ = 0;  // the next connection counts anew
             client->connection_.finish("the connection to the store ended");
@@ -177,9 +191,10 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
     const std::shared_ptr<MemoryBudget> memory_;
     std::unique_ptr<RelayUpstream> upstream_;
     std::map<std::uint32_t, Client*> clients_;  ///< those that the store knows
+    std::map<ConnectionId, Connection*> connections_;  ///< all
     std::map<ConnectionId, Silent> silent_;     ///< those that have sent nothing, by deadline, as ids ascend
     std::uint32_t last_id_ = 0;
-    bool has_paused_ = false;
+    bool holds_back_ = false;  ///< Until the store has taken all.
     Station station_;  ///< last: its destructor ends sessions of the above
 };
 
@@ -209,6 +224,12 @@ StoreRelay::~StoreRelay() {
 
 std::uint16_t StoreRelay::port() const {
     return implementation_->port();
+}
+
+std::size_t StoreRelay::held_bytes() const {
+    std::size_t bytes = 0;
+    loop_.invoke([&] { bytes = implementation_->held_bytes(); });
+    return bytes;
 }
 
 }  // namespace muster::rendezvous

@@ -38,6 +38,8 @@ class StoreRelay {
     ~StoreRelay();
 
     [[nodiscard]] std::uint16_t port() const;
+    /// What it holds in memory of what its clients and the store have sent.
+    [[nodiscard]] std::size_t held_bytes() const;
 
   private:
     class Implementation;

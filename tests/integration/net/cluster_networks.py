@@ -198,3 +198,12 @@ def wait_for(cluster, what, condition, deadline=60):
         if time.monotonic() > end:
             raise AssertionError(f"{cluster.tag}: no {what}\n{cluster.story()}")
         time.sleep(0.01)  # between two looks
+
+
+def etcd_on(cluster, node, address):
+    """An etcd of one member, ready."""
+    host = f"[{address}]" if ":" in address else address
+    clients, peers = f"http://{host}:2379", f"http://{host}:2380"
+    etcd = node.start("etcd", "--data-dir", node.folder / "etcd", "--listen-client-urls", clients, "--advertise-client-urls", clients,
+                      "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}")
+    wait_for(cluster, "etcd", lambda: "ready to serve client requests" in etcd.err.read_text())

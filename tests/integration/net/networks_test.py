@@ -13,9 +13,9 @@ import sys
 import time
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parents[2] / "support")]
-from cluster_networks import BIN, GLOO, PORT, PYTHON, SHOW, WORKERS, Cluster, plain, run, wait_for  # noqa: E402
+from cluster_networks import BIN, GLOO, PORT, PYTHON, SHOW, WORKERS, Cluster, etcd_on, plain, run, wait_for  # noqa: E402
 from hosts import ip, prepare, private  # noqa: E402
-from store_cases import store_door_gloo, store_relay_gloo  # noqa: E402
+from store_cases import store_door_etcd, store_door_gloo, store_door_two_rounds, store_relay_gloo  # noqa: E402
 from torch_there import has_torch  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -60,15 +60,6 @@ def v6_static(cluster):
     cluster.finish(launchers)
     cluster.summed(launchers)
     return time.monotonic() - began
-
-
-def etcd_on(cluster, node, address):
-    """An etcd of one member, ready."""
-    host = f"[{address}]" if ":" in address else address
-    clients, peers = f"http://{host}:2379", f"http://{host}:2380"
-    etcd = node.start("etcd", "--data-dir", node.folder / "etcd", "--listen-client-urls", clients, "--advertise-client-urls", clients,
-                      "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}")
-    wait_for(cluster, "etcd", lambda: "ready to serve client requests" in etcd.err.read_text())
 
 
 def v6_etcd(cluster):
@@ -416,7 +407,7 @@ def port_without_the_right(cluster):
 
 CASES = (slow_resolver, slow_resolver_etcd, all_at_once_gloo, v6_only, v6_link_local, v6_musterd, v6_static, v6_etcd, dual_stack,
          ranks_by_second_network, ranks_by_second_network_v6, ranks_by_other_family, ranks_past_a_bridge, ranks_told_what_was_tried,
-         store_relay_gloo, store_door_gloo, dead_end_at_the_host, dead_end_at_the_store, mpirun_addresses, watched_daemon, debian_names, local_name, wrong_own_name,
+         store_relay_gloo, store_door_gloo, store_door_two_rounds, store_door_etcd, dead_end_at_the_host, dead_end_at_the_store, mpirun_addresses, watched_daemon, debian_names, local_name, wrong_own_name,
          no_names, dead_resolver, told_what_was_tried, copied_names, port_without_the_right, killed_on_another_host)
 
 

@@ -1,7 +1,9 @@
 """Cases of networks_test.py: the ways from a node to the workers' store of a round."""
+import re
 import sys
+import time
 
-from cluster_networks import GLOO, PORT, PYTHON, SHOW, plain, run, wait_for
+from cluster_networks import BIN, GLOO, PORT, PYTHON, SHOW, WORKERS, etcd_on, plain, run, wait_for
 
 # Asks the store of rank 0's node in clear text, and says whether it has answered.
 KNOCK = """
@@ -13,6 +15,14 @@ try:
 except ConnectionError:
     answer = b""
 print(f"rank {os.environ['RANK']}:", "answered" if answer else "closed", flush=True)
+"""
+
+# Knocks in each round. In the first one rank 1 is killed when its host has a file "go"; the others do an all_reduce.
+TWO_ROUNDS = """
+echo "round $MUSTER_ROUND master=$MASTER_ADDR"
+"$0" -c "$1" "$2"
+[ "$MUSTER_ROUND$RANK" != 01 ] || { until [ -e go ]; do sleep 0.01; done; exec "$0" -c "import os; os.kill(os.getpid(), 9)"; }
+exec "$3"
 """
 
 
@@ -48,3 +58,51 @@ def store_door_gloo(cluster):
     if refused.poll() != 78 or "give the same --store-door on every node" not in refused.err.read_text():
         raise AssertionError(f"{cluster.tag}: no advice\n{cluster.story()}")
     return took
+
+
+def door_rounds(cluster, nodes, endpoint, *options, meanwhile):
+    """A round fails while its ranks use the door; `meanwhile` comes before. The next one has a store and a door of its own, at
+    the same port."""
+    began, store = time.monotonic(), PORT + 7
+    launchers = [node.muster(endpoint, "--store-door", "--store-port", store, "--max-restarts", 1, *options,
+                             worker=["sh", "-c", TWO_ROUNDS, sys.executable, KNOCK, store, WORKERS / "context"]) for node in nodes]
+
+    def knocks(rank):
+        return re.findall(rf"rank {rank}: (\w+)", "".join(launcher.out.read_text() for launcher in launchers))
+
+    wait_for(cluster, "knocks of the first round", lambda: knocks(0) and knocks(1))
+    meanwhile()
+    for node in nodes:
+        (node.folder / "go").touch()
+    cluster.finish(launchers)
+    cluster.summed(launchers)
+    if knocks(0) != ["answered"] * 2 or knocks(1) != ["closed"] * 2:
+        raise AssertionError(f"{cluster.tag}: {knocks(0)}, {knocks(1)}\n{cluster.story()}")
+    masters = [line for launcher in launchers for line in re.findall(r"round (\d+) master=(\S+)", launcher.out.read_text())]
+    if sorted(masters) != sorted([(number, master) for number in "01" for master in ("10.1.0.1", "127.0.0.1")]):
+        raise AssertionError(f"{cluster.tag}: {masters}\n{cluster.story()}")
+    return time.monotonic() - began
+
+
+def store_door_two_rounds(cluster):
+    nodes = plain(cluster, 2)
+    return door_rounds(cluster, nodes, f"10.1.0.1:{PORT}", meanwhile=lambda: None)
+
+
+def store_door_etcd(cluster):
+    """The daemon that sealed the first round is killed. The one that takes over from etcd gives the next round its key."""
+    *nodes, host = plain(cluster, 3)
+    etcd_on(cluster, host, "10.1.0.3")
+    daemons = [host.start(BIN / "musterd", "--port", port, "--first-start", "--state", "etcd://10.1.0.3:2379", "--advertise",
+                          f"10.1.0.3:{port}", "--log-level", "info") for port in (PORT, PORT + 1)]
+
+    def leaders():
+        return [daemon for daemon in daemons if daemon.poll() is None and
+                "this daemon is the leader" in daemon.err.read_text()]
+
+    def take_over():
+        leaders()[0].kill()
+        wait_for(cluster, "new leader", lambda: leaders())
+
+    wait_for(cluster, "leader", leaders)
+    return door_rounds(cluster, nodes, f"10.1.0.3:{PORT},10.1.0.3:{PORT + 1}", meanwhile=take_over)

@@ -5,8 +5,10 @@
 
 #include <thread>
 
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/servers/round_store.h"
 #include "rendezvous/store_client/store_client.h"
+#include "rendezvous/wire/c10d/relay.h"
 #include "tests/integration/net/plain_socket.h"
 #include "tests/support/catch.h"
 
@@ -60,6 +62,22 @@ StoreRelayConfig each_way() {
     config.key = GENERATE(std::string(), round_key);
     return config;
 }
+
+/// A port of which nobody accepts, unless the test does.
+struct ListeningSocket {
+    explicit ListeningSocket(int backlog) : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof address;
+        REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
+        REQUIRE(::listen(fd.get(), backlog) == 0);
+        REQUIRE(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+        port = ntohs(address.sin_port);
+    }
+    FileDescriptor fd;
+    std::uint16_t port = 0;
+};
 
 }  // namespace
 
@@ -172,24 +190,15 @@ TEST_CASE("A relay closes a client that sends nothing, except beside a live one"
 TEST_CASE("A relay whose store's host does not answer closes its clients at its own deadline") {
     EventLoop loop;
     loop.start_thread();
-    const int full = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    REQUIRE(::bind(full, reinterpret_cast<sockaddr*>(&address), size) == 0);
-    REQUIRE(::listen(full, 0) == 0);
-    REQUIRE(::getsockname(full, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-    const PlainSocket fills("127.0.0.1", ntohs(address.sin_port));
+    const ListeningSocket full(0);
+    const PlainSocket fills("127.0.0.1", full.port);
     StoreRelayConfig config;
-    config.store = {"127.0.0.1", ntohs(address.sin_port)};
+    config.store = {"127.0.0.1", full.port};
     config.dial_timeout = 100ms;
-    auto relay = StoreRelay::open(loop, config).value();
+    const auto relay = StoreRelay::open(loop, config).value();
     const PlainSocket client("127.0.0.1", relay->port());
     client.send(c10d_bytes::validate + c10d_bytes::ping());
     CHECK(client.closed_by_peer());
-    relay.reset();
-    ::close(full);
 }
 
 TEST_CASE("A relay that has used up its client numbers connects to the store anew") {
@@ -228,4 +237,46 @@ TEST_CASE("A client that reads no answers is not read either") {
         sent += static_cast<std::size_t>(count);
     }
     CHECK(is_blocked);
+}
+
+TEST_CASE("Many clients that speak at once do not grow a relay whose store does not read; all comes when it reads") {
+    const ListeningSocket store(1);
+    EventLoop loop;
+    StoreRelayConfig config;
+    config.store = {"127.0.0.1", store.port};
+    const auto relay = StoreRelay::open(loop, config).value();
+    std::vector<PlainSocket> clients;
+    std::size_t sent_bytes = 0;
+    const std::string piece = c10d_bytes::validate + std::string(64 * 1024, 'x');
+    for (int i = 0; i < 300; ++i) {
+        clients.emplace_back("127.0.0.1", relay->port());
+        const auto count = ::send(clients.back().fd(), piece.data(), piece.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        REQUIRE(count > 0);
+        sent_bytes += static_cast<std::size_t>(count);
+    }
+    REQUIRE(sent_bytes > (16U << 20));
+    loop.start_thread();  // now every client has bytes ready
+    const auto deadline = std::chrono::steady_clock::now() + 20s;
+    while (relay->held_bytes() < (3U << 20) && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    std::size_t held_most = 0;
+    for (int turn = 0; turn < 100; ++turn) held_most = std::max(held_most, relay->held_bytes());
+    CHECK(held_most > (3U << 20));
+    CHECK(held_most < (6U << 20));
+
+    const timeval patience{.tv_sec = 20, .tv_usec = 0};
+    ::setsockopt(store.fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const FileDescriptor upstream(::accept4(store.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    REQUIRE(upstream.valid());
+    ::setsockopt(upstream.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    c10d::RelayReader frames;
+    std::string handshake(c10d::relay_handshake().size(), '\0');
+    REQUIRE(::recv(upstream.get(), handshake.data(), handshake.size(), MSG_WAITALL) ==
+            static_cast<ssize_t>(handshake.size()));
+    std::vector<char> buffer(256 * 1024);
+    for (std::size_t come_bytes = 0; come_bytes < sent_bytes;) {
+        const auto count = ::recv(upstream.get(), buffer.data(), buffer.size(), 0);
+        REQUIRE(count > 0);
+        std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
+        while (const auto one = frames.next(bytes)) come_bytes += one->bytes.size();
+    }
 }
