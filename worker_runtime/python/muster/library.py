@@ -10,7 +10,7 @@ import weakref
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
-API_VERSION = 7  # of the header that the structures below follow
+API_VERSION = 8  # of the header that the structures below follow
 
 
 class MusterError(RuntimeError):
@@ -19,6 +19,10 @@ class MusterError(RuntimeError):
     def __init__(self, code, text):
         super().__init__(text)
         self.code = code
+
+
+class RoundEnded(MusterError):
+    """The round is over, and this process may enter the next one: let it pass out of a function with @muster.recoverable."""
 
 
 class ContextOptions(ctypes.Structure):
@@ -152,6 +156,8 @@ _PROTOTYPES = {
     "context_open": (POINTER(ContextOptions), POINTER(_HANDLE)),
     "context_place": (_HANDLE, POINTER(PlaceFields)),
     "context_world": (_HANDLE, POINTER(_HANDLE)),
+    "context_can_rejoin": (_HANDLE, c_int),
+    "context_rejoin": (_HANDLE,),
     "context_release": (_HANDLE,),
     "heartbeat": (),
     "section_enter": (c_char_p, c_int64, POINTER(c_uint64)),
@@ -302,7 +308,9 @@ def call(name, *arguments):
     library = _library()
     status = getattr(library, f"muster_{name}")(*arguments)
     if status != 0:
-        raise MusterError(library.muster_status_name(status).decode(), library.muster_last_error().decode("utf-8", "replace"))
+        name = library.muster_status_name(status).decode()
+        kind = RoundEnded if name == "round_ended" else MusterError
+        raise kind(name, library.muster_last_error().decode("utf-8", "replace"))
 
 
 def call_void(name, *arguments):
