@@ -31,7 +31,8 @@ void Supervisor::settle(Instant now) {
         finish();
     } else if (begun_) {
         if (round_ && drained()) settle_round();
-        if (!round_) settle_join();
+        const bool dying = kept_ && kept_->killed_at;
+        if (!round_ && !dying) settle_join();
     }
     phase_ = derive_phase();
 }

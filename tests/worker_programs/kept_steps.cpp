@@ -1,7 +1,8 @@
 // A training in miniature that survives in its process (muster/recoverable.h). Every element is an integer, so that any
 // order of sums comes to the same bits. After each step it takes a snapshot.
 //
-//   kept_steps STEPS BYTES [KIND]     KIND: recoverable (the default), or plain: without run_recoverable
+//   kept_steps STEPS BYTES [KIND [PAUSE]]     KIND: recoverable (the default), or plain: without run_recoverable;
+//                                             PAUSE: milliseconds before each step
 //
 // Lines in the file ELASTIC_LOG, from every rank:
 //   start rank=R round=N pid=P count=C step=S from=memory|disk|nothing descriptors=D mappings=M threads=T
@@ -32,6 +33,7 @@ namespace {
 struct Plan {
     std::int64_t steps = 0;
     std::size_t element_count = 0;
+    int pause_ms = 0;
 };
 
 void write_line(const std::string& line) {
@@ -98,6 +100,7 @@ Result<void> train(Context& context, const Resume& resume, const Plan& plan, Mod
     for (auto step = from + 1; step <= plan.steps; ++step) {
         wait_while_there(cat("stuck.", rank));
         wait_while_there("hold");
+        if (plan.pause_ms > 0) ::poll(nullptr, 0, plan.pause_ms);
         if (auto taken = model.take_step(context.world(), step); !taken) return taken.error();
         const auto at = std::chrono::steady_clock::now().time_since_epoch().count();
         write_line(cat("step rank=", rank, " round=", context.round(), " step=", step, " at_ns=", at));
@@ -120,7 +123,8 @@ int fail(const Error& error) {
 
 int main(int argc, char** argv) {
     if (argc < 3) return 2;
-    const Plan plan{std::atoll(argv[1]), std::strtoull(argv[2], nullptr, 10) / sizeof(std::int64_t)};
+    const Plan plan{std::atoll(argv[1]), std::strtoull(argv[2], nullptr, 10) / sizeof(std::int64_t),
+                    argc > 4 ? std::atoi(argv[4]) : 0};
     auto context = Context::from_environment();
     if (!context) return fail(context.error());
     Model model(plan.element_count);

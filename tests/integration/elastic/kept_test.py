@@ -17,7 +17,8 @@ BYTES = 64 * 1024
 # A worker of another version: it speaks version 1 of the local protocol, says that it is there, and leaves when its round
 # is over. It writes each type of message that it gets.
 OLD_WORKER = """
-import os, pathlib, socket, struct, sys, time
+import os, pathlib, signal, socket, struct, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that the message is read before the end
 address = os.environ["MUSTER_AGENT_SOCKET"]
 channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 channel.connect("\\0" + address[1:])
@@ -33,7 +34,7 @@ with open(os.environ["ELASTIC_LOG"], "a") as log:
             continue
         print(f"heard rank={os.environ['RANK']} type={heard[0] if heard else 0}", file=log, flush=True)
         if not heard or heard[0] == 65:
-            time.sleep(600)
+            sys.exit(1)
 """
 
 PYTHON = pathlib.Path(__file__).resolve().parents[3] / "worker_runtime/python"
@@ -71,11 +72,11 @@ print(f"end rank={os.environ['RANK']} result={train('given')} left={','.join(lef
 class Kept(Job):
     """A job of kept_steps. "hold" stops its training between two steps."""
 
-    def train(self, *options, nproc=4, nodes=None, steps=STEPS, kind="recoverable", restarts=99, size=BYTES, **extra):
+    def train(self, *options, nproc=4, nodes=None, steps=STEPS, kind="recoverable", restarts=99, size=BYTES, pause_ms=0, **extra):
         where = () if nodes is None else ("--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
                                           "--rdzv-id", self.id, "--rdzv-conf", "last_call_timeout=60")
         return self.spawn("muster", *where, "--nproc-per-node", nproc, "--max-restarts", restarts, "--log-level=info",
-                          "--checkpoint-dir", self.directory / "checkpoints", *options, "--no-python", KEPT_STEPS, steps, size, kind, **extra)
+                          "--checkpoint-dir", self.directory / "checkpoints", *options, "--no-python", KEPT_STEPS, steps, size, kind, pause_ms, **extra)
 
     def progress(self, rank, round_number, step):
         wait_for(f"step {step} of rank {rank} in round {round_number}\n{self.story()[-3000:]}",
@@ -244,6 +245,7 @@ class KeptRounds(unittest.TestCase):
                 worker.kill()
                 worker.wait()
                 worker.stderr.close()
+                channel.close()
                 agent.close()
 
     def start_python(self, job):
@@ -277,7 +279,7 @@ class KeptRounds(unittest.TestCase):
 
     def test_nothing_grows_over_fifty_recoveries(self):
         with Kept() as job:
-            launcher = job.train(nproc=2, steps=1_000_000)
+            launcher = job.train(nproc=2, steps=1_000_000, pause_ms=10)
             before = job.trained(0, 2)
             seen = []
             for number in range(50):

@@ -140,6 +140,15 @@ TEST_CASE("a held worker does not outlive the lease of its agent") {
     CHECK(story.tree_empty() == "StartWorkers(1)");
 }
 
+TEST_CASE("no Join is sent while held workers are dying") {
+    Story story = holding();
+    story.round_ended(0);
+    CHECK(story.fenced() == "Keep(); KillTree");
+    CHECK(story.store_opened().empty());
+    story.ended(0, killed);
+    CHECK(story.tree_empty() == "SendJoin(after 0, store 4000)");
+}
+
 TEST_CASE("what the daemon says about a round while held workers are dying is kept in order") {
     Story story = joining();
     story.fenced();

@@ -50,7 +50,7 @@ inline std::string show(const SupervisorAction& action) {
             return cat("StartWorkers(", a.assignment.round, a.kept.empty() ? "" : cat(", kept ", list(a.kept)), ")");
         }
         std::string operator()(const KeepWorkers& a) const { return cat("Keep(", list(a.local_ranks), ")"); }
-        std::string operator()(const SendHold& a) const { return cat("SendHold(", describe(a.limit), ")"); }
+        std::string operator()(const SendHold& a) const { return cat("SendHold(", muster::describe(a.limit), ")"); }
         std::string operator()(const StartAgain& a) const {
             return cat("StartAgain(", a.local_rank, ", ", a.count, ")");
         }
