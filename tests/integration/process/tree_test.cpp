@@ -381,7 +381,7 @@ TEST_CASE("a thousand starts and kills leave no descriptor and no process") {
 
 TEST_CASE("workers that are kept, and what they have started, outlive the end of the others") {
     HostFixture fixture;
-    fixture.host->start({act({"pause"}, 0), act({"session", "-1"}, 1), act({"daemon", "-1"}, 2)});
+    fixture.host->start({act({"pause"}, 0), act({"session", "-1"}, 1), act({"session", "-1"}, 2)});
     REQUIRE(fixture.wait_for<WorkerStarted>(3));
     const auto left = [&] { return descendants_of(fixture.guardian_pid, all_processes()).size(); };
     REQUIRE(fixture.run_until([&] { return left() == 5; }));
