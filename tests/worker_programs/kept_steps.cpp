@@ -1,5 +1,6 @@
 // A training in miniature that survives in its process (muster/recoverable.h). Every element is an integer, so that any
-// order of sums comes to the same bits. After each step it takes a snapshot.
+// order of sums comes to the same bits. After each step it takes a snapshot. Each rank has an equal part of the state of
+// BYTES, as ZeRO-1 has it of an optimizer's.
 //
 //   kept_steps STEPS BYTES [KIND [PAUSE]]     KIND: recoverable (the default), or plain: without run_recoverable;
 //                                             PAUSE: milliseconds before each step
@@ -67,9 +68,11 @@ struct Model {
     std::vector<std::int64_t> change;
 
     explicit Model(std::size_t count) : weight(count), change(std::min<std::size_t>(count, 4096)) {}
-    CheckpointState state() {
-        return {.tensors = {StateTensor::whole("weight", TensorType::i64, {static_cast<std::int64_t>(weight.size())},
-                                               weight.data())}};
+    CheckpointState state(const Context& context) {
+        const auto all = weight.size() * static_cast<std::size_t>(context.world_size());
+        const auto begin = weight.size() * static_cast<std::size_t>(context.rank());
+        return {.tensors = {StateTensor::shard("weight", TensorType::i64, {static_cast<std::int64_t>(all)},
+                                               weight.data(), begin, weight.size())}};
     }
     Result<void> take_step(Communicator& world, std::int64_t step) {
         for (std::size_t i = 0; i < change.size(); ++i) {
@@ -88,7 +91,7 @@ Result<void> train(Context& context, const Resume& resume, const Plan& plan, Mod
     const auto rank = context.rank();
     auto checkpointer = Checkpointer::open(context, {.snapshot_interval = Duration::zero()});
     if (!checkpointer) return checkpointer.error();
-    auto state = model.state();
+    auto state = model.state(context);
     auto loaded = checkpointer->load(state);
     if (!loaded) return loaded.error();
     const auto from = *loaded ? (*loaded)->step : 0;
@@ -127,7 +130,7 @@ int main(int argc, char** argv) {
                     argc > 4 ? std::atoi(argv[4]) : 0};
     auto context = Context::from_environment();
     if (!context) return fail(context.error());
-    Model model(plan.element_count);
+    Model model(plan.element_count / static_cast<std::size_t>(context->world_size()));
     const auto body = [&](Context& now, const Resume& resume) { return train(now, resume, plan, model); };
     const bool plain = argc > 3 && std::string_view(argv[3]) == "plain";
     const auto done = plain ? body(*context, {}) : run_recoverable(*context, body);
