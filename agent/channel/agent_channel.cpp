@@ -98,6 +98,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     std::string ranks_key_;
     const std::string token_ = hexadecimal(random_bytes(16));
     WorkerFacts facts_;
+    std::function<void(const local::Message&)> on_keeping_;
     std::map<local::HandoverKind, std::vector<MemoryHandover>> handovers_;  // the newest last
     asio::posix::stream_descriptor listener_;
     asio::posix::stream_descriptor worker_;
@@ -333,6 +334,8 @@ void AgentChannel::Body::note(const local::Message& message) {
         note_section(*section);
     else if (std::holds_alternative<local::Heartbeat>(message))
         ++facts_.heartbeats;
+    else if (std::holds_alternative<local::CanKeep>(message) || std::holds_alternative<local::Held>(message))
+        if (on_keeping_) on_keeping_(message);
 }
 
 void AgentChannel::Body::close_newcomers() {
@@ -342,7 +345,8 @@ void AgentChannel::Body::close_newcomers() {
 void AgentChannel::Body::hang_up() {
     boost::system::error_code ignored;
     worker_.close(ignored);
-    facts_.connected = false;
+    if (!std::exchange(facts_.connected, false) || closed || !on_keeping_) return;
+    on_keeping_(local::CanKeep{false});
 }
 
 void AgentChannel::Body::send(const local::Message& message) {
@@ -382,6 +386,10 @@ AgentChannel::~AgentChannel() {
 
 void AgentChannel::set_ranks_key(std::string key) {
     body_->ranks_key_ = std::move(key);
+}
+
+void AgentChannel::on_keeping(std::function<void(const local::Message&)> heard) {
+    body_->on_keeping_ = std::move(heard);
 }
 
 const std::string& AgentChannel::token() const {

@@ -53,6 +53,10 @@ void Agent::Driver::start() {
     hangs_.on_notice = [this](std::string line) {
         if (agent_.on_progress) agent_.on_progress(std::move(line));
     };
+    commands_.on_keeping = [this](std::uint32_t local_rank, const local::Message& message) {
+        const auto* can = std::get_if<local::CanKeep>(&message);
+        happen(WorkerKeeps{local_rank, can == nullptr ? KeepWord::held : can->can ? KeepWord::can : KeepWord::cannot});
+    };
     hangs_.on_seen = [this](auto workers) { link_.workers_seen({commands_.last_round(), std::move(workers)}); };
     gpus_.on_notice = hangs_.on_notice;
     const auto timers = timers_.open(config_.workers.environment, temporary_directory(config_.workers.environment));
@@ -126,10 +130,19 @@ void Agent::Driver::wait_for_signal() {
 void Agent::Driver::feed() {
     if (link_.may_feed()) host_.feed();
     if (!worker_pids_.empty()) evidence_.look(now());
+    fence_held_workers();
     feeding_.expires_after(config_.lease / 10);
     feeding_.async_wait([weak = weak_from_this()](boost::system::error_code failure) {
         if (auto self = weak.lock(); self && !failure) self->feed();
     });
+}
+
+/// A held worker has no round by which the client could fence it. It ends with its agent's lease as one of a round does.
+void Agent::Driver::fence_held_workers() {
+    if (!supervisor_.holds_workers()) return;
+    const auto silence = now() - link_.heard_until();
+    if (silence >= config_.lease * 88 / 100)
+        happen(ClientFenced{cat("no answer from the rendezvous for ", muster::describe(silence))});
 }
 
 void Agent::Driver::arm_deadline() {

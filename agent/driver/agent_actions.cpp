@@ -25,7 +25,7 @@ void Agent::Driver::carry_out(const SendJoin& action) {
 }
 
 void Agent::Driver::carry_out(const StartWorkers& action) {
-    auto made = store_trouble_.empty() ? commands_.make(action.assignment)
+    auto made = store_trouble_.empty() ? commands_.make(action.assignment, action.kept)
                                        : Result<std::vector<WorkerCommand>>(Error{Errc::io, store_trouble_});
     if (made.has_value()) {
         set_journal_field("MUSTER_ROUND", cat(action.assignment.round));
@@ -33,13 +33,20 @@ void Agent::Driver::carry_out(const StartWorkers& action) {
         evidence_.begin_round();
         hangs_.begin_round(action.assignment.rank_base);
         faults_.begin_round(action.assignment.round, action.assignment.rank_base);
+        for (const auto local_rank : action.kept) {
+            const auto pid = worker_pids_.find(local_rank);
+            if (pid == worker_pids_.end()) continue;
+            hangs_.worker_started(local_rank, pid->second);
+            faults_.worker_started(local_rank, pid->second);
+        }
         // The guardian may be hungry from a time when it could not be fed.
         if (link_.may_feed()) host_.feed();
         host_.start(std::move(made.value()));
         return;
     }
+    // Held workers are not resumed then, and end with the round.
     for (std::uint32_t local_rank = 0; local_rank < config_.supervisor.join.slots; ++local_rank)
-        refuse_start(local_rank, made.error().context);
+        if (!worker_pids_.contains(local_rank)) refuse_start(local_rank, made.error().context);
 }
 
 void Agent::Driver::carry_out(const StartAgain& action) {
@@ -58,6 +65,18 @@ void Agent::Driver::refuse_start(std::uint32_t local_rank, const std::string& wh
     ended.end = NotStarted{0, "prepare the worker"};
     ended.at = now();
     happen(HostEvent{std::move(ended), std::move(notes)});
+}
+
+void Agent::Driver::carry_out(const KeepWorkers& action) {
+    host_.keep(action.local_ranks);
+    commands_.keep(action.local_ranks);
+}
+
+void Agent::Driver::carry_out(const SendHold& action) {
+    hangs_.round_failed();
+    hangs_.rest();
+    const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(action.limit);
+    commands_.send_to_kept(local::Hold{static_cast<std::uint64_t>(limit.count()), action.why});
 }
 
 void Agent::Driver::carry_out(const SendRoundOver& action) {

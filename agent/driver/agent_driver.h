@@ -52,6 +52,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void arm_deadline();
 
     void on_daemon_message(native::Message message);
+    void fence_held_workers();
     void find_store(native::Assigned assignment);
     void relay_store(native::Assigned& assignment);
     void happen(SupervisorEvent event);
@@ -67,6 +68,8 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void carry_out(const SendJoin& action);
     void carry_out(const StartWorkers& action);
     void carry_out(const StartAgain& action);
+    void carry_out(const KeepWorkers& action);
+    void carry_out(const SendHold& action);
     void carry_out(const SendRoundOver& action);
     void carry_out(const NotifyWorkers& action);
     void carry_out(const SignalWorkers& action);

@@ -23,6 +23,7 @@ class ClientLink final : public RendezvousLink {
     void cut_off(Duration length) override { client_.cut_off(length); }
     void close(std::function<void()> closed) override { client_.flush(1s, std::move(closed)); }
     [[nodiscard]] bool may_feed() const override { return client_.may_feed(); }
+    [[nodiscard]] Instant heard_until() const override { return client_.heard_until(); }
 
     std::function<void(const Endpoint& daemon)> on_connected;  ///< As in rendezvous::ClientCallbacks.
 

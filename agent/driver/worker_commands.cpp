@@ -12,10 +12,34 @@
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/wire/local/codec.h"
 
 namespace muster::agent {
 
-Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& assignment) {
+namespace {
+
+/// Held by a worker that was kept: its output and its error file stay where its process was started.
+constexpr std::string_view variable_of_a_process = "TORCHELASTIC_ERROR_FILE";
+
+/// The variables that differ between rounds as Resumed has them. An error: one does not fit.
+Result<std::vector<std::string>> round_variables(const std::vector<std::string>& environment) {
+    std::vector<std::string> out;
+    for (const auto& name : variables_of_a_round()) {
+        if (name == variable_of_a_process) continue;
+        const auto found = std::find_if(environment.begin(), environment.end(),
+                                        [&](const std::string& one) { return one.starts_with(cat(name, '=')); });
+        out.push_back(found == environment.end() ? name : *found);
+        if (out.back().size() > local::variable_bytes_max)
+            return Error{Errc::limit_exceeded,
+                         cat("the variable ", name, " has more than ", local::variable_bytes_max, " bytes")};
+    }
+    return out;
+}
+
+}  // namespace
+
+Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& assignment,
+                                                        const std::vector<std::uint32_t>& kept) {
     send_progress(assignment);
     const auto run = logs_.run_directory();
     if (run.has_error()) return run.error();
@@ -27,12 +51,17 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
                                         ", although the job has a key: its daemon probably runs without one. Start the "
                                         "daemon with the job's key (MUSTER_SECRET_FILE)")};
     forget_round();
-    workers_.assign(config_.workers.worker_count, {});
+    workers_.resize(config_.workers.worker_count);
     channels_.resize(config_.workers.worker_count);
     if (torch_.wanted())
         if (auto laid = torch_.lay(run.value()); !laid) log(LogLevel::info, laid.error().context);
     std::vector<WorkerCommand> commands;
     for (std::uint32_t local_rank = 0; local_rank < config_.workers.worker_count; ++local_rank) {
+        if (std::find(kept.begin(), kept.end(), local_rank) != kept.end()) {
+            if (auto resumed = resume(local_rank); !resumed) return resumed.error();
+            continue;
+        }
+        workers_[local_rank] = {};
         auto command = make_one(local_rank, 0);
         if (command.has_error()) return command.error();
         commands.push_back(std::move(command.value()));
@@ -62,18 +91,7 @@ Result<WorkerCommand> WorkerCommands::make_one(std::uint32_t local_rank, std::ui
                                                          ? cat("round-", last_round_)
                                                          : cat("round-", last_round_, "-start-", again_count));
     }
-    const auto snapshot_count = snapshots_[local_rank].size() + copies_[local_rank].size();
-    auto agent_socket = open_channel(local_rank);
-    const auto& channel = channels_[local_rank];
-    auto environment = worker_environment(config_.workers, assignment_, local_rank,
-                                          {.error_file = logs.error_file,
-                                           .agent_socket = std::move(agent_socket),
-                                           .has_ranks_key = !ranks_key_.empty(),
-                                           .agent_token = channel ? channel->token() : "",
-                                           .snapshot_count = snapshot_count,
-                                           .torch_hook = torch_.directory(),
-                                           .torch_socket = torch_.socket(local_rank),
-                                           .again_count = again_count});
+    auto environment = make_environment(local_rank, logs, again_count);
     if (environment.has_error()) return environment.error();
     const auto& placements = config_.workers.placements;
     const auto placement = placements.empty() ? Placement{} : placements[local_rank];
@@ -89,6 +107,44 @@ Result<WorkerCommand> WorkerCommands::make_one(std::uint32_t local_rank, std::ui
                                         : cat("--- round ", assignment_.round, ", start ", again_count + 1, " ---"),
                          .stdout_plan = std::move(logs.stdout_plan),
                          .stderr_plan = std::move(logs.stderr_plan)};
+}
+
+/// With a channel that is open.
+Result<std::vector<std::string>> WorkerCommands::make_environment(std::uint32_t local_rank, const WorkerLogs& logs,
+                                                                  std::uint32_t again_count) {
+    const auto snapshot_count = snapshots_[local_rank].size() + copies_[local_rank].size();
+    auto agent_socket = open_channel(local_rank);
+    const auto& channel = channels_[local_rank];
+    return worker_environment(config_.workers, assignment_, local_rank,
+                              {.error_file = logs.error_file,
+                               .agent_socket = std::move(agent_socket),
+                               .has_ranks_key = !ranks_key_.empty(),
+                               .agent_token = channel ? channel->token() : "",
+                               .snapshot_count = snapshot_count,
+                               .torch_hook = torch_.directory(),
+                               .torch_socket = torch_.socket(local_rank),
+                               .again_count = again_count});
+}
+
+/// What a new process finds in its environment, a held one gets by Resumed.
+Result<void> WorkerCommands::resume(std::uint32_t local_rank) {
+    const auto environment = make_environment(local_rank, workers_[local_rank], 0);
+    if (environment.has_error()) return environment.error();
+    auto variables = round_variables(environment.value());
+    if (variables.has_error()) return variables.error();
+    const auto before = std::move(kept_channels_[local_rank]);
+    kept_channels_.erase(local_rank);
+    if (before) before->send(local::Resumed{std::move(variables.value())});
+    return {};
+}
+
+void WorkerCommands::keep(std::vector<std::uint32_t> local_ranks) {
+    kept_ = std::move(local_ranks);
+    std::erase_if(kept_channels_, [this](const auto& one) { return !is_kept(one.first); });
+}
+
+bool WorkerCommands::is_kept(std::uint32_t local_rank) const {
+    return std::find(kept_.begin(), kept_.end(), local_rank) != kept_.end();
 }
 
 /// At a restart, on one node: all see the same directory.
@@ -149,6 +205,9 @@ std::string WorkerCommands::open_channel(std::uint32_t local_rank) {
     }
     channels_[local_rank] = std::move(channel.value());
     channels_[local_rank]->set_ranks_key(ranks_key_);
+    channels_[local_rank]->on_keeping([this, local_rank](const local::Message& message) {
+        if (on_keeping) on_keeping(local_rank, message);
+    });
     return channels_[local_rank]->address();
 }
 
@@ -158,6 +217,7 @@ void WorkerCommands::take_gifts(std::uint32_t local_rank) {
     if (!channel) return;
     snapshots_[local_rank] = channel->take_snapshots();
     copies_[local_rank] = channel->take_copies();
+    if (is_kept(local_rank)) kept_channels_[local_rank] = std::move(channel);
 }
 
 void WorkerCommands::forget_round() {
@@ -167,8 +227,13 @@ void WorkerCommands::forget_round() {
 }
 
 void WorkerCommands::send_to_all(const local::Message& message) {
-    for (const auto& channel : channels_)
-        if (channel) channel->send(message);
+    for (std::uint32_t local_rank = 0; local_rank < channels_.size(); ++local_rank)
+        if (channels_[local_rank] && !is_kept(local_rank)) channels_[local_rank]->send(message);
+}
+
+void WorkerCommands::send_to_kept(const local::Message& message) {
+    for (const auto local_rank : kept_)
+        if (local_rank < channels_.size() && channels_[local_rank]) channels_[local_rank]->send(message);
 }
 
 void WorkerCommands::keep_flight_records() {

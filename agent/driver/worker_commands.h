@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,9 +24,14 @@ class WorkerCommands {
     WorkerCommands(boost::asio::io_context& loop, const AgentConfig& config, LogDirectory& logs)
         : loop_(loop), config_(config), logs_(logs) {}
 
-    /// One command for each worker of this node, directories made and channels open. An error names what could not be
-    /// made.
-    Result<std::vector<WorkerCommand>> make(const native::Assigned& assignment);
+    /// What a worker says about being kept (AgentChannel::on_keeping).
+    std::function<void(std::uint32_t local_rank, const local::Message&)> on_keeping;
+
+    /// One command for each worker of this node that is not among `kept`, directories made and channels open; those get
+    /// Resumed. An error names what could not be made.
+    Result<std::vector<WorkerCommand>> make(const native::Assigned& assignment, const std::vector<std::uint32_t>& kept);
+    /// From now on these workers stay when the round ends: forget_round() leaves their connections open.
+    void keep(std::vector<std::uint32_t> local_ranks);
     /// The command for the worker of `local_rank` once more, the `count`-th time in this round. It gets the snapshots
     /// of its predecessor.
     Result<WorkerCommand> make_again(std::uint32_t local_rank, std::uint32_t count);
@@ -38,8 +44,9 @@ class WorkerCommands {
     /// What that worker tells about itself, in words on its channel and in its flight record.
     [[nodiscard]] HangWatcher::WorkerInput told(std::uint32_t local_rank) const;
 
-    /// On every channel that a worker opened.
+    /// On every channel that a worker opened, but those of workers that are kept.
     void send_to_all(const local::Message& message);
+    void send_to_kept(const local::Message& message);
     /// Nothing of the round's workers is left, and it did not end well: what they gave of their flight records goes
     /// into files beside their logs.
     void keep_flight_records();
@@ -61,6 +68,10 @@ class WorkerCommands {
     [[nodiscard]] std::int64_t local_step();
     void send_progress(const native::Assigned& assignment);
     Result<WorkerCommand> make_one(std::uint32_t local_rank, std::uint32_t again_count);
+    Result<std::vector<std::string>> make_environment(std::uint32_t local_rank, const WorkerLogs& logs,
+                                                      std::uint32_t again_count);
+    Result<void> resume(std::uint32_t local_rank);
+    [[nodiscard]] bool is_kept(std::uint32_t local_rank) const;
     std::string open_channel(std::uint32_t local_rank);
     void take_gifts(std::uint32_t local_rank);
     void keep_flight_record(std::uint32_t local_rank, const std::string& ending);
@@ -79,6 +90,8 @@ class WorkerCommands {
     std::string attempt_;                                  // directory of the current round; empty: none
     std::vector<WorkerLogs> workers_;                      // by local rank, of the current round
     std::vector<std::unique_ptr<AgentChannel>> channels_;  // by local rank; null where none could be opened
+    std::vector<std::uint32_t> kept_;  // local ranks that stay
+    std::map<std::uint32_t, std::unique_ptr<AgentChannel>> kept_channels_;  // of those, once their round is forgotten
     Round last_round_ = no_round;
     std::map<std::uint32_t, std::vector<MemoryHandover>>
         snapshots_;  // by local rank: given in a round before, for the next one's worker

@@ -151,6 +151,8 @@ void GuardianLoop::handle(const wire::Message& message, std::vector<FileDescript
         spawn(*asked, fds);
     else if (const auto* signal = std::get_if<wire::Signal>(&message))
         signal_leaders(signal->signal);
+    else if (const auto* keep = std::get_if<wire::Keep>(&message))
+        kept_ = keep->ids;
     else if (const auto* rest = std::get_if<wire::SignalGroup>(&message))
         signal_group(*rest);
     else if (std::holds_alternative<wire::ForkReserve>(message))

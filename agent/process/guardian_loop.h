@@ -113,6 +113,9 @@ class GuardianLoop {
     [[nodiscard]] std::string standby_cgroup() const;
     void signal_leaders(int signal);
     void signal_group(const guardian_wire::SignalGroup& signal);
+    [[nodiscard]] bool is_kept(std::uint64_t id) const;
+    [[nodiscard]] bool is_spared(pid_t pid) const;
+    [[nodiscard]] bool is_left_to_kill() const;
     void begin_follow_up(const guardian_wire::FollowUp& wanted);
     void follow_up(Instant now);
     bool note_group(std::uint64_t id, pid_t leader);
@@ -137,6 +140,7 @@ class GuardianLoop {
     GuardianRole role_;
     std::vector<Worker> workers_;
     std::vector<Standby> standbys_;
+    std::vector<std::uint64_t> kept_;  ///< Workers that stay when a round's others are stopped.
     std::vector<Group> groups_;
     std::deque<std::string> outbox_;
     std::string death_notice_;

@@ -145,20 +145,17 @@ void GuardianLoop::start_normally(Worker& worker) {
 }
 
 bool GuardianLoop::has_other_children() const {
-    const auto is_standby = [this](pid_t pid) {
-        return std::any_of(standbys_.begin(), standbys_.end(), [&](const Standby& one) { return one.pid == pid; });
-    };
     const auto listed = read_file("/proc/thread-self/children");
     if (!listed.empty()) {
         const auto pids = split(trim(listed), ' ');
         return std::any_of(pids.begin(), pids.end(), [&](std::string_view text) {
             pid_t pid = 0;
-            return !text.empty() && !(parse_number(text, pid) && is_standby(pid));
+            return !text.empty() && !(parse_number(text, pid) && is_spared(pid));
         });
     }
     const auto all = all_processes();  // not every kernel has that file
     return std::any_of(all.begin(), all.end(),
-                       [&](const ProcessFacts& facts) { return facts.parent == ::getpid() && !is_standby(facts.pid); });
+                       [&](const ProcessFacts& facts) { return facts.parent == ::getpid() && !is_spared(facts.pid); });
 }
 
 }  // namespace muster::agent

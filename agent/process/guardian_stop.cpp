@@ -34,6 +34,7 @@ void GuardianLoop::signal_leaders(int signal) {
         if (worker.takeover) end_takeover(worker);
     // A worker that has ended and is not reaped yet still owns its number, so this reaches nobody else.
     for (const auto& worker : workers_) {
+        if (is_kept(worker.id)) continue;
         // Looked up before the shell hears of it: afterwards its program may have been told as part of its group as
         // well.
         const auto programs = signal == SIGINT ? programs_of_waiting_shell(worker.pid) : std::vector<pid_t>{};
@@ -54,7 +55,8 @@ void GuardianLoop::follow_up(Instant now) {
     auto& [signal, next_look, children] = *follow_up_;
     next_look = now + follow_up_pause;
     auto waiters = children.told();
-    for (const auto& worker : workers_) waiters.push_back(worker.pid);
+    for (const auto& worker : workers_)
+        if (!is_kept(worker.id)) waiters.push_back(worker.pid);
     for (const auto& child : children.due(find_awaited(waiters, signalled_ticks_), now)) signal_process(child, signal);
 }
 
@@ -64,7 +66,25 @@ bool GuardianLoop::note_group(std::uint64_t id, pid_t leader) {
     return true;
 }
 
+bool GuardianLoop::is_kept(std::uint64_t id) const {
+    return std::find(kept_.begin(), kept_.end(), id) != kept_.end();
+}
+
+/// A standby process, or a worker that is kept: a round's end is none of theirs.
+bool GuardianLoop::is_spared(pid_t pid) const {
+    const auto is_it = [&](const auto& one) { return one.pid == pid; };
+    if (std::any_of(standbys_.begin(), standbys_.end(), is_it)) return true;
+    const auto worker = std::find_if(workers_.begin(), workers_.end(), is_it);
+    return worker != workers_.end() && is_kept(worker->id);
+}
+
+bool GuardianLoop::is_left_to_kill() const {
+    return children_left_ && (kept_.empty() || has_other_children());
+}
+
 void GuardianLoop::signal_group(const wire::SignalGroup& signal) {
+    for (const auto& worker : workers_)
+        if (worker.id == signal.id) ::kill(-worker.pid, signal.signal);
     for (auto& group : groups_) {
         if (group.id != signal.id) continue;
         ::kill(-group.number, signal.signal);
@@ -86,19 +106,24 @@ bool GuardianLoop::unfed(Instant now) const {
 
 void GuardianLoop::begin_kill(Cause cause, Instant now) {
     // Those of a round that has ended in order stay for the next one.
-    if (cause != Cause::asked) end_standby(0);
+    if (cause != Cause::asked) {
+        end_standby(0);
+        kept_.clear();
+    }
     if (killing_) return;
     // Most trees are their leaders, or are all in the cgroup: give those a moment to be reaped before reading /proc.
     killing_ = Killing{.cause = cause, .since = now, .next_pass = now + first_pause};
-    for (const auto& worker : workers_) ::kill(worker.pid, SIGKILL);
-    if (cgroup_ && children_left_) kill_cgroup(cgroup_->path());
+    for (const auto& worker : workers_)
+        if (!is_kept(worker.id)) ::kill(worker.pid, SIGKILL);
+    // With a worker that is kept the group is not empty of it: /proc finds the others.
+    if (cgroup_ && children_left_ && kept_.empty()) kill_cgroup(cgroup_->path());
 }
 
 void GuardianLoop::continue_kill(Instant now) {
     if (!killing_) return;
-    if (!children_left_) {
+    if (!is_left_to_kill()) {
         killing_.reset();
-        if (cgroup_) cgroup_ = WorkerCgroup::renew(std::move(*cgroup_));
+        if (cgroup_ && kept_.empty()) cgroup_ = WorkerCgroup::renew(std::move(*cgroup_));
         if (empty_asked_) send(wire::Emptied{});
         empty_asked_ = false;
         return;
@@ -110,12 +135,11 @@ void GuardianLoop::continue_kill(Instant now) {
 }
 
 void GuardianLoop::kill_pass() {
-    if (cgroup_) kill_cgroup(cgroup_->path());
+    if (cgroup_ && kept_.empty()) kill_cgroup(cgroup_->path());
     wire::Stuck stuck;
     auto all = all_processes();
-    std::erase_if(all, [this](const ProcessFacts& facts) {  // and with them what they have started
-        return std::any_of(standbys_.begin(), standbys_.end(), [&](const auto& one) { return one.pid == facts.pid; });
-    });
+    // And with them what they have started.
+    std::erase_if(all, [this](const ProcessFacts& facts) { return is_spared(facts.pid); });
     for (const auto& facts : descendants_of(::getpid(), std::move(all))) {
         if (!facts.alive()) continue;
         signal_process(facts, SIGKILL);

@@ -133,6 +133,11 @@ struct Write {
     }
     void operator()(const EndStandby& end) const { out.number(end.id); }
     void operator()(const StandbyReady& ready) const { out.number(ready.id); }
+    void operator()(const Keep& keep) const {
+        const auto count = std::min(keep.ids.size(), kept_max_count);
+        out.number(static_cast<std::uint32_t>(count));
+        for (std::size_t i = 0; i < count; ++i) out.number(keep.ids[i]);
+    }
 };
 
 Message read_spawn(ByteReader& in) {
@@ -176,6 +181,14 @@ Message read_stuck(ByteReader& in) {
     return stuck;
 }
 
+Message read_keep(ByteReader& in) {
+    const auto count = in.number<std::uint32_t>();
+    if (count > kept_max_count) in.fail();
+    Keep keep;
+    for (std::uint32_t i = 0; in.ok() && i < count; ++i) keep.ids.push_back(in.number<std::uint64_t>());
+    return keep;
+}
+
 Message read_reserve_forked(ByteReader& in) {
     ReserveForked begotten{.pid = in.number<std::int32_t>()};
     begotten.error_number = in.number<std::int32_t>();
@@ -210,6 +223,7 @@ Message read(ByteReader& in) {
         case 16: return read_follow_up(in);
         case 17: return EndStandby{in.number<std::uint64_t>()};
         case 18: return StandbyReady{in.number<std::uint64_t>()};
+        case 19: return read_keep(in);
         default: in.fail(); return Kill{};
     }
 }

@@ -25,6 +25,7 @@ inline constexpr std::size_t death_notice_max_bytes = 64 * 1024;
 inline constexpr std::size_t stage_max_bytes = 4096;
 inline constexpr std::size_t path_max_bytes = 4096;
 inline constexpr std::size_t stuck_max_count = 1024;      ///< Maximum number of pids in one TreeStuck.
+inline constexpr std::size_t kept_max_count = 8192;       ///< Far above the workers of a node.
 inline constexpr std::size_t image_max_bytes = 16 << 20;  ///< The kernel's own limit is a quarter of the stack limit.
 inline constexpr std::size_t fds_max = 3;
 inline constexpr int signals_max = 64;
@@ -46,7 +47,12 @@ struct EndStandby {
 struct Signal {
     std::int32_t signal = 0;
 };
-/// To what an ended worker has left in its process group.
+/// From now on Signal, FollowUp and Kill leave these workers alone, and what they have started. It replaces those that
+/// were named before.
+struct Keep {
+    std::vector<std::uint64_t> ids;
+};
+/// To a worker's process group, or to what an ended one has left in it.
 struct SignalGroup {
     std::uint64_t id = 0;
     std::int32_t signal = 0;
@@ -108,7 +114,7 @@ struct ReserveForked {
 
 using Message =
     std::variant<Spawn, Signal, SignalGroup, Kill, Feed, DeathNotice, Quit, ForkReserve, Serve, Spawned, Ended,
-                 GroupEmptied, Emptied, Stuck, ReserveForked, Folder, FollowUp, EndStandby, StandbyReady>;
+                 GroupEmptied, Emptied, Stuck, ReserveForked, Folder, FollowUp, EndStandby, StandbyReady, Keep>;
 
 std::string encode(const Message& message);
 /// Empty for anything that encode() cannot have made.

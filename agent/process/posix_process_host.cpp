@@ -57,6 +57,7 @@ class PosixProcessHost::Body : public std::enable_shared_from_this<PosixProcessH
     void end_standbys() {
         if (standbys_) standbys_->end();
     }
+    void keep(const std::vector<std::uint32_t>& local_ranks);
     void signal_group(std::uint32_t local_rank, int signal);
     void kill_tree();
     void kill_guardian();
@@ -171,7 +172,18 @@ void PosixProcessHost::Body::keep_standbys(StandbyPlan plan) {
         });
 }
 
+void PosixProcessHost::Body::keep(const std::vector<std::uint32_t>& local_ranks) {
+    wire::Keep keep;
+    for (const auto& [id, worker] : workers_) {
+        const bool named = std::find(local_ranks.begin(), local_ranks.end(), worker.local_rank) != local_ranks.end();
+        if (named && !worker.ended) keep.ids.push_back(id);
+    }
+    guardians_->send(keep);
+}
+
 void PosixProcessHost::Body::signal_group(std::uint32_t local_rank, int signal) {
+    for (const auto& [id, worker] : workers_)
+        if (worker.local_rank == local_rank && !worker.ended) return guardians_->send(wire::SignalGroup{id, signal});
     const auto group = groups_.find(local_rank);
     if (group != groups_.end()) guardians_->send(wire::SignalGroup{group->second, signal});
 }
@@ -336,6 +348,10 @@ void PosixProcessHost::signal_leaders(int signal) {
 void PosixProcessHost::follow_up(int signal, AwaitedTimeouts patience) {
     body_->guardians().send(
         wire::FollowUp{.signal = signal, .idle_ns = patience.idle.count(), .busy_ns = patience.busy.count()});
+}
+
+void PosixProcessHost::keep(const std::vector<std::uint32_t>& local_ranks) {
+    body_->keep(local_ranks);
 }
 
 void PosixProcessHost::signal_group(std::uint32_t local_rank, int signal) {

@@ -65,7 +65,7 @@ struct WorkerEnded {
 struct GroupEmpty {
     std::uint32_t local_rank = 0;
 };
-/// The answer to kill_tree(): nothing of the workers is left, neither leaders, nor their groups, nor any descendant
+/// The answer to kill_tree(): nothing of the workers is left that keep() has not named, neither leaders, nor their groups, nor any descendant
 /// that the guardian adopted.
 struct TreeEmpty {};
 /// kill_tree() was asked for some seconds ago and these are still there (a system call that cannot be interrupted: a
@@ -100,9 +100,12 @@ class ProcessHost {
     virtual void signal_leaders(int signal) = 0;
     /// From now on, until the workers have ended, sends `signal` to children for whose end a stopped worker waits.
     virtual void follow_up(int signal, AwaitedTimeouts patience) = 0;
-    /// Sends `signal` to what an ended worker has left in its process group, if anything.
+    /// From now on signal_leaders(), follow_up() and kill_tree() leave alone the workers of these local ranks, and
+    /// whatever has them for an ancestor. The death of the agent and a lack of feed() do not.
+    virtual void keep(const std::vector<std::uint32_t>& /*local_ranks*/) {}
+    /// Sends `signal` to the process group of a worker, or to what an ended one has left in it, if anything.
     virtual void signal_group(std::uint32_t local_rank, int signal) = 0;
-    /// SIGKILL for everything that is left, descendants in other sessions included; answers TreeEmpty when it is empty
+    /// SIGKILL for everything that is left and not kept, descendants in other sessions included; answers TreeEmpty when it is empty
     /// (at once if nothing was started). Also how leftovers of workers that ended by themselves are removed.
     virtual void kill_tree() = 0;
     /// The guardian does not carry that out: it was stopped. It is killed, and the workers with it; answers

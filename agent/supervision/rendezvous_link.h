@@ -36,6 +36,9 @@ class RendezvousLink {
     /// the agent then be stopped, it is the guardian that has to kill the workers in time.
     [[nodiscard]] virtual bool may_feed() const { return true; }
 
+    /// When the last message was sent that the daemon is known to have received.
+    [[nodiscard]] virtual Instant heard_until() const { return Instant::max(); }
+
     // Called from the loop, never from inside the calls above. All must be set before the first join.
     std::function<void(native::Message)> on_message;    ///< rendezvous::Deliver lists the messages.
     std::function<void(std::string why)> on_fenced;     ///< Kill the workers with SIGKILL now.

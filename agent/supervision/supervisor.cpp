@@ -51,7 +51,9 @@ SupervisorStep Supervisor::step(const SupervisorEvent& event, Instant now) {
 }
 
 Instant Supervisor::deadline() const {
-    if (phase_ == Phase::done || !round_ || drained()) return no_deadline;
+    if (phase_ == Phase::done) return no_deadline;
+    if (kept_ && kept_->killed_at) return *kept_->killed_at + config_.kill_wait;
+    if (!round_ || drained()) return no_deadline;
     if (!round_->drain) {
         auto due = std::min(round_->notice_due, round_->held_until);
         for (const auto& worker : round_->workers) due = std::min(due, worker.replace_until);
@@ -59,7 +61,7 @@ Instant Supervisor::deadline() const {
     }
     const auto& drain = *round_->drain;
     if (drain.forced_at) return *drain.forced_at + config_.kill_wait;
-    return drain.killed_at ? *drain.killed_at + config_.kill_wait : drain.kill_at;
+    return drain.killed_at ? *drain.killed_at + config_.kill_wait : std::min(drain.kill_at, drain.hold_until);
 }
 
 // ---- the events: facts are noted ----
@@ -93,26 +95,38 @@ void Supervisor::on(const StoreOpened& event, Instant) {
 }
 
 void Supervisor::on(const DaemonMessage& event, Instant now) {
-    if (const auto* assigned = std::get_if<native::Assigned>(&event.message)) {
+    const auto& message = event.message;
+    const bool is_of_a_round = std::holds_alternative<native::Assigned>(message) ||
+                               std::holds_alternative<native::RoundEnded>(message) ||
+                               std::holds_alternative<native::NoticeGiven>(message);
+    if (is_of_a_round && kept_ && kept_->killed_at)
+        kept_->later.push_back(message);  // S4: they are dying still
+    else
+        on_daemon(message, now);
+}
+
+void Supervisor::on_daemon(const native::Message& message, Instant now) {
+    if (const auto* assigned = std::get_if<native::Assigned>(&message)) {
         on_assigned(*assigned, now);
-    } else if (const auto* parked = std::get_if<native::Parked>(&event.message)) {
+    } else if (const auto* parked = std::get_if<native::Parked>(&message)) {
         parked_ = true;
+        release_kept("this node is a spare", now);
         const auto before = parked->position;
         say(before == 0 ? "parked as a spare, first in the queue"
                         : cat("parked as a spare, after ", before, before == 1 ? " other spare" : " other spares"));
-    } else if (const auto* ended = std::get_if<native::RoundEnded>(&event.message)) {
+    } else if (const auto* ended = std::get_if<native::RoundEnded>(&message)) {
         on_round_ended(*ended, now);
-    } else if (const auto* drain = std::get_if<native::Drain>(&event.message)) {
+    } else if (const auto* drain = std::get_if<native::Drain>(&message)) {
         // Not a round that is over: the workers may save, which may take their peers on other nodes.
         const bool running = round_ && !round_->drain;
         tell(cat("draining this node: ", drain->why, running ? "; stopping its workers" : ""));
         end(Drained{drain->why});
         begin_drain(sigterm, Tell::notice, cat("draining this node: ", drain->why), now);
-    } else if (const auto* notice = std::get_if<native::NoticeGiven>(&event.message)) {
+    } else if (const auto* notice = std::get_if<native::NoticeGiven>(&message)) {
         on_notice(*notice, now);
-    } else if (const auto* over = std::get_if<native::JobEnded>(&event.message)) {
+    } else if (const auto* over = std::get_if<native::JobEnded>(&message)) {
         on_job_ended(*over, now);
-    } else if (const auto* refused = std::get_if<native::Refused>(&event.message)) {
+    } else if (const auto* refused = std::get_if<native::Refused>(&message)) {
         say(cat("refused: ", refused->why));
         unreachable_ = true;
         end(JoinRefused{*refused});
@@ -147,7 +161,10 @@ void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {
     for (auto& worker : round_->workers) worker.started_at = now;
     note_assigned();
     for (const auto& note : assignment.notes) tell(note);
-    act(StartWorkers{assignment});
+    const auto kept = take_kept();
+    for (const auto local_rank : kept) round_->workers[local_rank].answered = true;
+    act(StartWorkers{assignment, kept});
+    if (!kept.empty()) act(KeepWorkers{});
 }
 
 void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
@@ -238,6 +255,7 @@ void Supervisor::on(const PreemptionAnnounced& event, Instant now) {
 }
 
 void Supervisor::on(const HostEvent& event, Instant now) {
+    if (on_kept_event(event, now)) return;
     if (hold(event, now)) return;
     release_held(now);
     on_host_event(event, now);
@@ -269,8 +287,9 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
     MUSTER_CHECK(worker.fate == WorkerState::running, ended.local_rank, ended.pid);
     worker.answered = true;
     worker.group_left = ended.group_left;
+    worker.keep = Keep::no;
     round_->orphaned = round_->orphaned || ended.orphaned;
-    if (ended.unfed || ended.orphaned || stopped_by_us(ended, notes)) {
+    if (ended.unfed || ended.orphaned || worker.hold_missed || stopped_by_us(ended, notes)) {
         worker.fate = WorkerState::stopped;
         note_end(ended, worker.fate, notes.cause);
         if (ended.unfed)
@@ -398,6 +417,7 @@ void Supervisor::on_tree_stuck(const std::string& what) {
 }
 
 void Supervisor::fence(const std::string& line, Instant now) {
+    release_kept(line, now);
     if (!round_ || drained()) return;
     // One line is enough for one end: where the daemon's word came first, that was told.
     if (!round_->fenced && !round_->ended) {
@@ -405,7 +425,8 @@ void Supervisor::fence(const std::string& line, Instant now) {
         last_end_ = cat(ranks_of_node(round_->assignment.rank_base, config_.join.slots), ": ", line);
     }
     round_->fenced = true;
-    if (!round_->drain) round_->drain = DrainState{sigkill, now, now, true, std::nullopt, std::nullopt};
+    if (!round_->drain)
+        round_->drain = DrainState{.signal = sigkill, .signalled = now, .kill_at = now, .hurried = true};
     release_held(now);
     kill_now(now);
 }
@@ -416,16 +437,23 @@ void Supervisor::begin_drain(int signal, Tell tell, const std::string& why, Inst
     const bool same =
         tell == Tell::notice && !held.empty() && outer_signal(std::get<WorkerEnded>(held[0].event)) == signal;
     const Instant since = same ? std::get<WorkerEnded>(held[0].event).at : now;
-    round_->drain = DrainState{signal, since, now + config_.grace, false, std::nullopt, std::nullopt};
+    round_->drain = DrainState{.signal = signal, .signalled = since, .kill_at = now + config_.grace};
     release_held(now);
+    if (tell == Tell::round_over && another_round_follows()) hold_workers(why, now);
     if (std::all_of(round_->workers.begin(), round_->workers.end(),
-                    [](const Worker& worker) { return worker.end_held || worker.fate != WorkerState::running; }))
+                    [](const Worker& worker) {
+                        return worker.end_held || worker.fate != WorkerState::running || worker.keep == Keep::asked;
+                    }))
         return;
     if (tell == Tell::round_over)
         act(SendRoundOver{why});
     else
         act(NotifyWorkers{why});
-    act(SignalWorkers{signal, {.idle = config_.grace / awaited_idle_part, .busy = config_.grace / awaited_busy_part}});
+    act(SignalWorkers{signal, awaited_timeouts()});
+}
+
+AwaitedTimeouts Supervisor::awaited_timeouts() const {
+    return {.idle = config_.grace / awaited_idle_part, .busy = config_.grace / awaited_busy_part};
 }
 
 void Supervisor::kill_now(Instant now) {

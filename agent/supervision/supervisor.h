@@ -39,6 +39,8 @@ struct SupervisorConfig {
     /// --on-worker-failure=keep: how often each worker of a round may be started again while the others run. 0: a
     /// worker that fails ends the round.
     std::uint32_t keep_max = 0;
+    /// From Hold to SIGKILL for a worker that can be kept (WorkerKeeps) and is not held yet.
+    Duration hold_wait = 5s;
     /// True if worker rank 0 itself serves the round's store. Its failure then ends the round in any case.
     bool rank_0_has_store = false;
 };
@@ -136,9 +138,19 @@ struct StopRequested {
 struct PreemptionAnnounced {
     int signal = 0;
 };
+/// What a worker said on its channel about being kept (STATES.md, Kept workers).
+enum class KeepWord {
+    can,     ///< It can leave its round in place.
+    cannot,  ///< It cannot, or its channel is closed.
+    held,    ///< It has left its round.
+};
+struct WorkerKeeps {
+    std::uint32_t local_rank = 0;
+    KeepWord word = KeepWord::can;
+};
 struct Elapsed {};
 using SupervisorEvent = std::variant<Begin, SetUpRefused, DaemonMessage, ClientFenced, ClientLost, HostEvent,
-                                     StoreOpened, StopRequested, PreemptionAnnounced, Elapsed>;
+                                     StoreOpened, StopRequested, PreemptionAnnounced, WorkerKeeps, Elapsed>;
 
 // ---- actions, carried out in order ----
 /// Bind a fresh, empty store for the round that is about to be joined; answer StoreOpened.
@@ -148,17 +160,28 @@ struct CloseStore {};
 struct SendJoin {
     native::Join join;
 };
-/// Start this round's workers; environment and argv are made by worker_environment.h from the assignment.
+/// Start this round's workers; environment and argv are made by worker_environment.h from the assignment. Those of
+/// `kept` are held, and get Resumed.
 struct StartWorkers {
     native::Assigned assignment;
+    std::vector<std::uint32_t> kept{};
+};
+/// From now on signals and KillTree leave the workers of these local ranks alone. It replaces those named before.
+struct KeepWorkers {
+    std::vector<std::uint32_t> local_ranks;
+};
+/// In the place of SendRoundOver, to those that KeepWorkers names.
+struct SendHold {
+    std::string why;
+    Duration limit{};
 };
 /// Start one worker of this round again. Nothing of the process group of its predecessor is left.
 struct StartAgain {
     std::uint32_t local_rank = 0;
     std::uint32_t count = 0;  ///< 1 for the first time.
 };
-/// Say on each worker's channel that its round is over, before the signal: the runtime leaves at once and does not try
-/// to save together with peers that may be dead. A SIGTERM without it is a notice.
+/// Say on the channel of each worker that is not kept that its round is over, before the signal: the runtime leaves at
+/// once and does not try to save together with peers that may be dead. A SIGTERM without it is a notice.
 struct SendRoundOver {
     std::string why;
 };
@@ -171,7 +194,7 @@ struct SignalWorkers {
     int signal = 0;
     AwaitedTimeouts awaited;
 };
-/// To what a worker that has ended left in its process group: a wrapper's program, a data loader.
+/// To the process group of a worker, or to what one that has ended left there: a wrapper's program, a data loader.
 struct SignalGroup {
     std::uint32_t local_rank = 0;
     int signal = 0;
@@ -203,8 +226,8 @@ struct Finish {
     Ending ending;
 };
 using SupervisorAction =
-    std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, StartAgain, SendRoundOver, NotifyWorkers, SignalWorkers,
-                 SignalGroup, PreemptWorkers, SendCommand, KillTree, KillGuardian, ReportFailed, ReportSucceeded,
+    std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, StartAgain, KeepWorkers, SendHold, SendRoundOver,
+                 NotifyWorkers, SignalWorkers, SignalGroup, PreemptWorkers, SendCommand, KillTree, KillGuardian, ReportFailed, ReportSucceeded,
                  ReportRound, SendLeave, AcknowledgeEnd, Finish>;
 
 struct SupervisorStep {
@@ -227,13 +250,19 @@ class Supervisor {
     /// When step(Elapsed) must be called at the latest; no_deadline when nothing waits for time.
     [[nodiscard]] Instant deadline() const;
     [[nodiscard]] Phase phase() const { return phase_; }
+    /// True while workers of a round that is over are held here for the next one.
+    [[nodiscard]] bool holds_workers() const { return kept_.has_value(); }
 
   private:
     static constexpr int sigterm = 15;  // The same on every Linux. Cores know no <csignal>.
     static constexpr int sigkill = 9;
     /// replaced: it failed, and is started again when its process group is empty.
     enum class WorkerState { running, succeeded, saved, failed, stopped, replaced };
+    /// Whether a worker that runs stays for the next round.
+    enum class Keep { no, can, asked, held };
     struct Worker {
+        Keep keep = Keep::no;
+        bool hold_missed = false;  ///< True after SIGKILL because it was not held in time.
         bool answered = false;  ///< True after WorkerStarted or WorkerEnded.
         WorkerState fate = WorkerState::running;
         bool end_held = false;          ///< True if its end is held and not judged yet (RoundState::held).
@@ -251,8 +280,9 @@ class Supervisor {
         Instant signalled;
         Instant kill_at;                   ///< Deadline. It may be brought forward, never pushed back.
         bool hurried = false;              ///< True if the deadline was brought forward.
-        std::optional<Instant> killed_at;  ///< Time of KillTree.
-        std::optional<Instant> forced_at;  ///< Time of KillGuardian.
+        std::optional<Instant> killed_at{};  ///< Time of KillTree.
+        std::optional<Instant> forced_at{};  ///< Time of KillGuardian.
+        Instant hold_until = no_deadline;  ///< For workers that were asked to be held.
     };
     /// Everything that is forgotten when the round is drained.
     struct RoundState {
@@ -277,6 +307,14 @@ class Supervisor {
         std::vector<Failure> failed_late;         ///< Failures reported after the daemon had ended the round.
     };
 
+    /// Workers of a drained round that wait for the next one.
+    struct KeptWorkers {
+        std::vector<bool> held;            ///< Indexed by local rank.
+        std::optional<Instant> killed_at;  ///< Time of KillTree, when there is to be no next round for them.
+        /// What the daemon said about the next round while they were dying.
+        std::vector<native::Message> later;
+    };
+
     // One for each event; they note facts, and settle() draws the conclusions.
     void on(const Begin& event, Instant now);
     void on(const SetUpRefused& event, Instant now);
@@ -287,7 +325,10 @@ class Supervisor {
     void on(const StoreOpened& event, Instant now);
     void on(const StopRequested& event, Instant now);
     void on(const PreemptionAnnounced& event, Instant now);
+    void on(const WorkerKeeps& event, Instant now);
     void on(const Elapsed& event, Instant now);
+    void on_daemon(const native::Message& message, Instant now);
+    bool on_kept_event(const HostEvent& event, Instant now);
     void on_assigned(const native::Assigned& assignment, Instant now);
     void on_round_ended(const native::RoundEnded& ended, Instant now);
     void on_job_ended(const native::JobEnded& ended, Instant now);
@@ -310,6 +351,16 @@ class Supervisor {
     void settle_notice(Instant now);
     void on_notice(const native::NoticeGiven& notice, Instant now);
     void signal_groups();
+    [[nodiscard]] bool another_round_follows() const;
+    void hold_workers(const std::string& why, Instant now);
+    void release_workers(const std::string& why);
+    void release_kept(const std::string& why, Instant now);
+    void settle_held(Instant now);
+    void settle_kept(Instant now);
+    [[nodiscard]] std::vector<std::uint32_t> take_kept();
+    [[nodiscard]] bool is_done(const Worker& worker) const;
+    void keep_only(Keep least);
+    [[nodiscard]] AwaitedTimeouts awaited_timeouts() const;
     void report_killed();
     void settle_round();
     void settle_join();
@@ -355,6 +406,7 @@ class Supervisor {
     Round last_round_ = no_round;
     std::string last_end_;  // how it ended here, once it has
     std::optional<RoundState> round_;
+    std::optional<KeptWorkers> kept_;
     std::optional<Ending> ending_;
 };
 

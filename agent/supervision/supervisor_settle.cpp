@@ -9,8 +9,8 @@
 namespace muster::agent {
 
 bool Supervisor::all_ended() const {
-    return std::none_of(round_->workers.begin(), round_->workers.end(),
-                        [](const Worker& worker) { return worker.fate == WorkerState::running; });
+    return std::all_of(round_->workers.begin(), round_->workers.end(),
+                       [this](const Worker& worker) { return is_done(worker); });
 }
 
 /// The leaders, and what they left in their groups. (What has left its group as well, a daemon, waits for KillTree.)
@@ -26,11 +26,13 @@ bool Supervisor::drained() const {
 void Supervisor::settle(Instant now) {
     if (round_ && now >= round_->held_until) release_held(now);
     if (round_ && !drained()) settle_workers(now);
-    if (ending_ && (!round_ || drained() || stuck_)) {
+    settle_kept(now);
+    if (ending_ && ((!kept_ && (!round_ || drained())) || stuck_)) {
         finish();
     } else if (begun_) {
         if (round_ && drained()) settle_round();
-        if (!round_) settle_join();
+        const bool dying = kept_ && kept_->killed_at;
+        if (!round_ && !dying) settle_join();
     }
     phase_ = derive_phase();
 }
@@ -93,6 +95,7 @@ void Supervisor::settle_workers(Instant now) {
 }
 
 void Supervisor::settle_drain(Instant now) {
+    settle_held(now);
     auto& drain = *round_->drain;
     if (drain.forced_at) {
         if (now >= *drain.forced_at + config_.kill_wait) on_tree_stuck("the workers' processes");
@@ -103,6 +106,7 @@ void Supervisor::settle_drain(Instant now) {
         act(KillGuardian{});
     } else if (all_gone() || now >= drain.kill_at) {
         if (!all_gone() && !drain.hurried) report_killed();
+        if (drain.hold_until != no_deadline) keep_only(Keep::held);
         drain.killed_at = now;
         act(KillTree{});
     } else {
@@ -114,7 +118,7 @@ void Supervisor::settle_drain(Instant now) {
 void Supervisor::report_killed() {
     std::string ranks;
     for (std::uint32_t local_rank = 0; local_rank < round_->workers.size(); ++local_rank)
-        if (const auto& worker = round_->workers[local_rank]; worker.fate == WorkerState::running || worker.group_left)
+        if (const auto& worker = round_->workers[local_rank]; !is_done(worker) || worker.group_left)
             ranks += cat(ranks.empty() ? "rank " : ",", round_->assignment.rank_base + local_rank);
     auto killed = cat(ranks, " had not ended ", describe(config_.grace), " after ", signal_name(round_->drain->signal),
                       " (--shutdown-timeout) and was killed");

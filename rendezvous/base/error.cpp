@@ -25,6 +25,7 @@ std::string_view name(Errc code) {
         case Errc::cancelled: return "cancelled";
         case Errc::unsupported: return "unsupported";
         case Errc::io: return "io";
+        case Errc::round_ended: return "round_ended";
     }
     return "unknown";
 }

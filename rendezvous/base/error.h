@@ -27,7 +27,9 @@ enum class Errc {
     cancelled,          ///< cancelled by this process: shutdown, a newer request
     unsupported,        ///< not supported by this build, host or peer
     io,                 ///< any other error of the operating system; `context` holds its text
+    round_ended,        ///< the round is over, and this process may enter the next one (Context::rejoin)
 };
+inline constexpr Errc last_errc = Errc::round_ended;
 
 /// The enumerator's own name, e.g. "timed_out".
 std::string_view name(Errc code);

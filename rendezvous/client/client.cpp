@@ -469,6 +469,10 @@ bool Client::may_feed() const {
     return implementation_->core().may_feed(now());
 }
 
+Instant Client::heard_until() const {
+    return implementation_->core().heard_until();
+}
+
 void Client::flush(Duration limit, std::function<void()> done) {
     implementation_->flush(limit, std::move(done));
 }

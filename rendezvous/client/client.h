@@ -57,6 +57,8 @@ class Client {
     [[nodiscard]] std::optional<native::PeerAnswer> answer(const native::PeerAsk& ask) const;
     /// As ClientCore::may_feed; call it each lease/10.
     [[nodiscard]] bool may_feed() const;
+    /// When the last message was sent that the daemon is known to have received.
+    [[nodiscard]] Instant heard_until() const;
     /// Must be the last call: closes the connection in order. `done` is called when the daemon has read everything (it
     /// then closes its side), at once without a connection, or after `limit`.
     void flush(Duration limit, std::function<void()> done);

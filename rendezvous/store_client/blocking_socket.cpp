@@ -87,6 +87,10 @@ Result<void> BlockingSocket::send(std::string_view bytes, Instant deadline) {
     return {};
 }
 
+void BlockingSocket::interrupt() const {
+    ::shutdown(descriptor_, SHUT_RDWR);
+}
+
 void BlockingSocket::end_sending() const {
     ::shutdown(descriptor_, SHUT_WR);
 }

@@ -28,6 +28,8 @@ class BlockingSocket {
     Result<void> send(std::string_view bytes, Instant deadline);
     /// Shuts down the sending side; what the peer sends is still received.
     void end_sending() const;
+    /// Every call in progress and every later one fails. From any thread, while the object lives.
+    void interrupt() const;
     /// Returns at least one received byte; the view is valid until the next call. peer_closed: the stream has ended.
     Result<std::string_view> receive(Instant deadline);
 

@@ -115,6 +115,10 @@ Result<StoreClient> StoreClient::connect(const Endpoint& endpoint, const StoreCl
     return StoreClient(std::make_unique<Impl>(Impl{endpoint, options, std::move(*store), {}}));
 }
 
+void StoreClient::interrupt() const {
+    impl_->store.socket.interrupt();
+}
+
 bool StoreClient::server_is_ours() const {
     return impl_->store.core.server_is_ours();
 }

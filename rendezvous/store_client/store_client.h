@@ -82,6 +82,8 @@ class StoreClient {
     /// same method, which they do on one server. A call that timed out stays counted.
     Result<void> barrier(std::string_view key, std::int64_t world, Timeout timeout = {});
 
+    /// Every call in progress and every later one fails with peer_closed. From any thread, while the client lives.
+    void interrupt() const;
     /// True for muster's server: get() takes one round trip, and all operations are supported.
     [[nodiscard]] bool server_is_ours() const;
     /// Returns the numeric address of the server.

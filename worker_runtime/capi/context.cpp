@@ -58,6 +58,28 @@ muster_status muster_context_world(muster_context* context, muster_communicator*
     });
 }
 
+muster_status muster_context_can_rejoin(muster_context* context, int can) {
+    return guarded("muster_context_can_rejoin", [&]() -> Result<void> {
+        auto found = contexts().find(context);
+        if (!found) return found.error();
+        (*found)->can_rejoin(can != 0);
+        return {};
+    });
+}
+
+muster_status muster_context_rejoin(muster_context* context) {
+    return guarded("muster_context_rejoin", [&]() -> Result<void> {
+        auto found = contexts().find(context);
+        if (!found) return found.error();
+        // This one, and the handle's.
+        if (found->use_count() > 2)
+            return Error{Errc::refused,
+                         "a communicator, reducer, checkpointer or another handle that was made from this context is "
+                         "still open; release all of them first"};
+        return (*found)->rejoin();
+    });
+}
+
 muster_status muster_context_release(muster_context* context) {
     return guarded("muster_context_release", [&] { return contexts().release(context); });
 }

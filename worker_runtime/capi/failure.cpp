@@ -40,6 +40,7 @@ muster_status status_of(Errc code) {
         case Errc::cancelled: return MUSTER_CANCELLED;
         case Errc::unsupported: return MUSTER_UNSUPPORTED;
         case Errc::io: return MUSTER_IO;
+        case Errc::round_ended: return MUSTER_ROUND_ENDED;
     }
     return MUSTER_INTERNAL;
 }
@@ -92,7 +93,8 @@ const char* muster_status_name(muster_status status) {
                                             "unsupported",
                                             "io",
                                             "out_of_memory",
-                                            "internal"};
+                                            "internal",
+                                            "round_ended"};
     const bool known = status >= 0 && static_cast<std::size_t>(status) < std::size(names);
     return known ? names[status] : "unknown";
 }

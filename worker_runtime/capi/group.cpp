@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t why_bytes_max = 1024;
 
 Errc code_of(muster_status status) {
-    for (int code = 0; code <= static_cast<int>(Errc::io); ++code) {
+    for (int code = 0; code <= static_cast<int>(last_errc); ++code) {
         if (status_of(static_cast<Errc>(code)) == status) return static_cast<Errc>(code);
     }
     return Errc::io;

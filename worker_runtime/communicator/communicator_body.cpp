@@ -29,7 +29,7 @@ Error invalid(const Operation& operation, std::string_view why) {
 void RoundGroups::add(CommunicatorBody& body) {
     const std::lock_guard lock(mutex_);
     bodies_.insert(&body);
-    if (!ended_.empty()) body.abort(ended_);
+    if (!ended_.empty()) body.abort(ended_, code_);
 }
 
 void RoundGroups::remove(CommunicatorBody& body) {
@@ -37,10 +37,18 @@ void RoundGroups::remove(CommunicatorBody& body) {
     bodies_.erase(&body);
 }
 
-void RoundGroups::end(std::string_view why) {
+void RoundGroups::end(std::string_view why, Errc code) {
     const std::lock_guard lock(mutex_);
-    if (ended_.empty()) ended_ = why;
-    for (auto* const body : bodies_) body->abort(why);
+    if (ended_.empty()) {
+        ended_ = why;
+        code_ = code;
+    }
+    for (auto* const body : bodies_) body->abort(why, code);
+}
+
+void RoundGroups::begin_again() {
+    const std::lock_guard lock(mutex_);
+    ended_.clear();
 }
 
 CommunicatorBody::CommunicatorBody(Terms terms, std::unique_ptr<Transport> transport)
@@ -247,8 +255,8 @@ Error CommunicatorBody::why_no_part(const Error& error) {
     }
 }
 
-void CommunicatorBody::abort(std::string_view why) {
-    fail({Errc::cancelled, cat("communicator ", terms_.group.id, " was aborted: ", why)});
+void CommunicatorBody::abort(std::string_view why, Errc code) {
+    fail({code, cat("communicator ", terms_.group.id, " was aborted: ", why)});
     transport_->abort(why);
 }
 

@@ -43,13 +43,17 @@ class RoundGroups {
     void add(CommunicatorBody& body);
     /// Afterwards `body` may be destroyed: end() no longer uses it.
     void remove(CommunicatorBody& body);
-    /// Aborts all present communicators, and every later one.
-    void end(std::string_view why);
+    /// Aborts all present communicators, and every later one. `code`: round_ended if this process may enter the next
+    /// round, else cancelled.
+    void end(std::string_view why, Errc code = Errc::cancelled);
+    /// Another round has begun for this process: later communicators are not aborted.
+    void begin_again();
 
   private:
     std::mutex mutex_;
     std::set<CommunicatorBody*> bodies_;
     std::string ended_;
+    Errc code_ = Errc::cancelled;
 };
 
 class CommunicatorBody {
@@ -84,7 +88,7 @@ class CommunicatorBody {
     [[nodiscard]] DeviceQueue* device() const { return transport_->device(); }
     /// An error ends this communicator, and the other ranks receive it.
     Result<std::unique_ptr<Communicator>> split(int color, int key);
-    void abort(std::string_view why);
+    void abort(std::string_view why, Errc code = Errc::cancelled);
     [[nodiscard]] Result<void> status() const;
 
   private:

@@ -84,10 +84,11 @@ Result<std::string> AgentLink::receive_ranks_key(const std::string& address, con
 }
 
 Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address, const std::string& token,
-                                                      std::shared_ptr<FdWatch> watch, Heard heard) {
+                                                      std::shared_ptr<FdWatch> watch, Heard heard,
+                                                      std::function<void()> ended) {
     auto reached = reach(address);
     if (!reached) return reached.error();
-    std::unique_ptr<AgentLink> link(new AgentLink(std::move(*reached), std::move(watch), std::move(heard)));
+    std::unique_ptr<AgentLink> link(new AgentLink(std::move(*reached), std::move(watch), std::move(heard), std::move(ended)));
     link->send(local::Hello{.pid = ::getpid(), .runtime = "muster runtime", .token = token});
     auto watched = link->watch_->add(link->socket_, [body = link.get()] { return body->take_all(); });
     if (!watched) return watched.error();
@@ -95,8 +96,8 @@ Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address
     return link;
 }
 
-AgentLink::AgentLink(FileDescriptor socket, std::shared_ptr<FdWatch> watch, Heard heard)
-    : socket_(std::move(socket)), watch_(std::move(watch)), heard_(std::move(heard)) {}
+AgentLink::AgentLink(FileDescriptor socket, std::shared_ptr<FdWatch> watch, Heard heard, std::function<void()> ended)
+    : socket_(std::move(socket)), watch_(std::move(watch)), heard_(std::move(heard)), ended_(std::move(ended)) {}
 
 AgentLink::~AgentLink() {
     if (watched_ != 0) watch_->remove(watched_);
@@ -111,8 +112,11 @@ bool AgentLink::send(const local::Message& message, const FileDescriptor* gift) 
 bool AgentLink::take_all() {
     for (;;) {
         auto datagram = receive_datagram(socket_.get(), local::datagram_bytes_max, 1);
-        if (!datagram) return errno == EAGAIN;
-        if (datagram->bytes.empty()) return false;  // the agent has gone; what follows comes from elsewhere
+        if (!datagram && errno == EAGAIN) return true;
+        if (!datagram || datagram->bytes.empty()) {  // the agent has gone; what follows comes from elsewhere
+            if (ended_) ended_();
+            return false;
+        }
         FileDescriptor beside;
         if (!datagram->descriptors.empty()) beside = std::move(datagram->descriptors.front());
         if (const auto message = local::decode(datagram->bytes, local::Sender::agent))

@@ -29,9 +29,11 @@ class AgentLink {
     static Result<std::string> receive_ranks_key(const std::string& address, const std::string& token,
                                                  Instant deadline);
 
-    /// `heard` receives the agent's messages in the watch's thread. unreachable: no process listens at `address`.
+    /// `heard` receives the agent's messages in the watch's thread, and then `ended` is called when the agent has closed
+    /// the channel. unreachable: no process listens at `address`.
     static Result<std::unique_ptr<AgentLink>> connect(const std::string& address, const std::string& token,
-                                                      std::shared_ptr<FdWatch> watch, Heard heard);
+                                                      std::shared_ptr<FdWatch> watch, Heard heard,
+                                                      std::function<void()> ended = {});
     ~AgentLink();
     AgentLink(const AgentLink&) = delete;
     AgentLink& operator=(const AgentLink&) = delete;
@@ -41,12 +43,13 @@ class AgentLink {
     bool send(const local::Message& message, const FileDescriptor* gift = nullptr);
 
   private:
-    AgentLink(FileDescriptor socket, std::shared_ptr<FdWatch> watch, Heard heard);
+    AgentLink(FileDescriptor socket, std::shared_ptr<FdWatch> watch, Heard heard, std::function<void()> ended);
     bool take_all();
 
     FileDescriptor socket_;
     std::shared_ptr<FdWatch> watch_;
     Heard heard_;
+    std::function<void()> ended_;
     std::uint64_t watched_ = 0;
 };
 

@@ -10,71 +10,15 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/store_client/store_client.h"
-#include "worker_runtime/communicator/communicator_body.h"
-#include "worker_runtime/context/agent_link.h"
-#include "worker_runtime/context/agent_snapshots.h"
 #include "worker_runtime/context/choices.h"
-#include "worker_runtime/context/make_transport.h"
+#include "worker_runtime/context/context_body.h"
 #include "worker_runtime/context/met_group.h"
-#include "worker_runtime/context/notices.h"
-#include "worker_runtime/context/own_store.h"
-#include "worker_runtime/context/progress_reporter.h"
-#include "worker_runtime/context/rank_claim.h"
-#include "worker_runtime/context/round_store.h"
-#include "worker_runtime/core/environment.h"
 #include "worker_runtime/tcp/records/record_cipher.h"
 #include "worker_runtime/tcp/tcp_transport.h"
-#include "worker_runtime/transport/fd_watch.h"
-#include "worker_runtime/transport/wait_board.h"
 
 namespace muster {
 
 namespace runtime {
-
-class ContextBody {
-  public:
-    Environment environment;
-    std::shared_ptr<RoundStore> store;  // null in a world of one, which has its own
-    OwnStore own_store;
-    std::unique_ptr<RoundStore> claims;  // null without a store
-    RankClaim told;
-    HeldRank held;
-    pid_t holder = 0;  // a forked child may destroy this too, and holds nothing
-    std::shared_ptr<RoundGroups> groups = std::make_shared<RoundGroups>();
-    std::shared_ptr<Notices> notices = std::make_shared<Notices>();
-    std::shared_ptr<WaitBoard> waits = std::make_shared<WaitBoard>();
-    std::shared_ptr<AgentSnapshots> snapshots;  // null without an agent
-    std::unique_ptr<Communicator> world;
-    std::unique_ptr<AgentLink> agent;
-
-    ~ContextBody() {
-        if (claims && ::getpid() == holder) claims->post_value(held.key, claim_is_over);
-        if (snapshots) snapshots->disconnect();  // a checkpointer may still have it
-        if (agent) ProgressReporter::of_process().drop_channel(*agent);
-    }
-
-    std::shared_ptr<FlightRecorder> flight;
-    Duration meeting_timeout{};
-    WireSecurity security;
-    std::vector<std::string> addresses;  // of this host, for other ranks; none without a store
-    std::uint64_t host_groups = 0;
-
-    Result<void> reach_store(const ContextOptions& options);
-    Result<void> claim(const ContextOptions& options);
-    [[nodiscard]] Error explained(Error error) const;
-    /// All keys of the round.
-    [[nodiscard]] Result<std::unique_ptr<RoundStore>> connect_store(Duration timeout) const;
-    [[nodiscard]] std::string opening_prefix() const;
-    Result<void> receive_key();
-    /// What they carry is the whole model, and is sent beside training: encrypted wherever there is a key.
-    [[nodiscard]] WireSecurity of_host_groups() const { return {.key = security.key, .encrypts = true}; }
-    Result<void> open_flight_record();
-    Result<void> meet(const ContextOptions& options);
-    Result<std::unique_ptr<Communicator>> host_group(const std::vector<int>& members);
-
-  private:
-    void reach_agent(std::shared_ptr<FdWatch> watch);
-};
 
 Result<void> ContextBody::reach_store(const ContextOptions& options) {
     if (environment.store_host.empty()) return {};
@@ -89,7 +33,7 @@ Result<void> ContextBody::reach_store(const ContextOptions& options) {
     return {};
 }
 
-Result<std::unique_ptr<RoundStore>> ContextBody::connect_store(Duration timeout) const {
+Result<std::unique_ptr<RoundStore>> ContextBody::connect_store(Duration timeout) {
     auto client = rendezvous::StoreClient::connect({environment.store_host, environment.store_port},
                                                    {.connect_timeout = timeout});
     if (!client) {
@@ -98,7 +42,9 @@ Result<std::unique_ptr<RoundStore>> ContextBody::connect_store(Duration timeout)
     }
     const std::string prefix =
         cat("muster/", environment.job, "/", environment.round, "/", environment.restart_count, "/");
-    return std::make_unique<RoundStore>(std::move(*client), prefix);
+    auto made = std::make_unique<RoundStore>(std::move(*client), prefix);
+    connections.add(*made);
+    return made;
 }
 
 /// Keys of a worker's first program are not those of its second; nor are those of a world of another size.
@@ -221,46 +167,64 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
     std::size_t offers = 0;
     (void)parse_number(variable("MUSTER_SNAPSHOTS").value_or(std::string()), offers);
     snapshots = std::make_shared<AgentSnapshots>(offers);
-    auto link = AgentLink::connect(environment.agent_socket, environment.agent_token, std::move(watch),
-                                   [this](const local::Message& message, FileDescriptor beside) {
-                                       if (const auto* ended = std::get_if<local::RoundEnded>(&message)) {
-                                           const int stop = notices->end_round();
-                                           if (stop != 0) ::kill(::getpid(), stop);
-                                           groups->end(cat("the round ended: ", ended->why));
-                                           MetGroups::of_process().end(cat("the round ended: ", ended->why));
-                                       }
-                                       if (std::holds_alternative<local::Notice>(message)) notices->add();
-                                       if (const auto* offer = std::get_if<local::Offer>(&message))
-                                           snapshots->add_offer(*offer, std::move(beside));
-                                   });
+    auto link = AgentLink::connect(
+        environment.agent_socket, environment.agent_token, std::move(watch),
+        [this](const local::Message& message, FileDescriptor beside) { heard(message, std::move(beside)); },
+        [this] { word.end(); });
     // The channel is a help, not a need: a worker's own child has inherited the variable, but only one may connect.
     if (!link) return snapshots.reset();
     agent = std::move(*link);
     snapshots->connect(*agent);
+    if (can_rejoin) agent->send(local::CanKeep{true});
     ProgressReporter::of_process().use_channel(*agent);
     agent->send(local::Give{.kind = local::HandoverKind::flight_record, .size_bytes = flight_ring_bytes},
                 &flight->descriptor());
 }
 
+void ContextBody::heard(const local::Message& message, FileDescriptor beside) {
+    if (const auto* ended = std::get_if<local::RoundEnded>(&message)) {
+        const int stop = notices->end_round();
+        if (stop != 0) ::kill(::getpid(), stop);
+        const auto why = cat("the round ended: ", ended->why);
+        groups->end(why);
+        MetGroups::of_process().end(why);
+        word.end();
+    }
+    if (const auto* hold = std::get_if<local::Hold>(&message)) {
+        const auto why = cat("the round ended: ", hold->why);
+        groups->end(why, Errc::round_ended);
+        MetGroups::of_process().end(why, Errc::round_ended);
+        connections.interrupt();
+        word.hold(why);
+    }
+    if (const auto* resumed = std::get_if<local::Resumed>(&message)) word.resume(resumed->variables);
+    if (std::holds_alternative<local::Notice>(message)) notices->add();
+    if (const auto* offer = std::get_if<local::Offer>(&message)) snapshots->add_offer(*offer, std::move(beside));
+}
+
+Result<void> ContextBody::open() {
+    options.meeting_timeout = std::min(options.meeting_timeout, CommunicatorBody::timeout_max);
+    MetGroups::of_process().leave_agent_to_context();
+    ProgressReporter::of_process().close_own_connection();
+    const Section section("start-up");  // told once there is a channel to the agent
+    if (auto set = set_log_level_by_environment(); !set) return set.error();
+    auto read = read_environment(variable);
+    if (!read) return read.error();
+    environment = std::move(*read);
+    meeting_timeout = options.meeting_timeout;
+    if (auto reached = reach_store(options); !reached) return reached.error();
+    if (auto claimed = claim(options); !claimed) return claimed.error();
+    if (auto opened = open_flight_record(); !opened) return opened.error();
+    if (auto received = receive_key(); !received) return received.error();
+    return meet(options);
+}
+
 }  // namespace runtime
 
 Result<Context> Context::from_environment(const ContextOptions& given) {
-    ContextOptions options = given;
-    options.meeting_timeout = std::min(options.meeting_timeout, runtime::CommunicatorBody::timeout_max);
-    runtime::MetGroups::of_process().leave_agent_to_context();
-    runtime::ProgressReporter::of_process().close_own_connection();
-    const Section section("start-up");  // told once there is a channel to the agent
-    if (auto set = runtime::set_log_level_by_environment(); !set) return set.error();
     auto body = std::make_unique<runtime::ContextBody>();
-    auto environment = runtime::read_environment(runtime::variable);
-    if (!environment) return environment.error();
-    body->environment = std::move(*environment);
-    body->meeting_timeout = options.meeting_timeout;
-    if (auto reached = body->reach_store(options); !reached) return reached.error();
-    if (auto claimed = body->claim(options); !claimed) return claimed.error();
-    if (auto opened = body->open_flight_record(); !opened) return opened.error();
-    if (auto received = body->receive_key(); !received) return received.error();
-    if (auto met = body->meet(options); !met) return met.error();
+    body->options = given;
+    if (auto opened = body->open(); !opened) return opened.error();
     return Context(std::move(body));
 }
 

@@ -47,7 +47,9 @@ class MetGroups {
     Result<std::unique_ptr<Communicator>> open(MetGroupTerms terms);
 
     /// Ends all groups: the round has ended.
-    void end(std::string_view why) { groups_->end(why); }
+    void end(std::string_view why, Errc code = Errc::cancelled) { groups_->end(why, code); }
+    /// Another round has begun for this process, which has kept nothing of the one before.
+    void begin_again() { groups_->begin_again(); }
 
     /// A Context has its own channel, and the agent accepts one per worker. It calls end() from then on.
     void leave_agent_to_context();

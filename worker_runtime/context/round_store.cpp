@@ -70,6 +70,12 @@ void RoundStore::post_value(std::string_view key, std::string_view value) {
     if (connection_->client.set(full, value, 1s)) (void)connection_->client.check({full}, 1s);
 }
 
+std::function<void()> RoundStore::interrupter() const {
+    return [weak = std::weak_ptr(connection_)] {
+        if (const auto connection = weak.lock()) connection->client.interrupt();
+    };
+}
+
 std::string RoundStore::address() const {
     return connection_->client.address();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -35,6 +36,8 @@ class RoundStore final : public Store, public MeetingPlace {
     void post_value(std::string_view key, std::string_view value);
 
     [[nodiscard]] std::string address() const;
+    /// Ends every wait on this connection, in this store and in those below(), if there are any left.
+    [[nodiscard]] std::function<void()> interrupter() const;
 
   private:
     struct Connection {

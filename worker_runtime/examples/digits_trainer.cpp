@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "muster/context.h"
+#include "muster/recoverable.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/examples/trainer_options.h"
 #include "worker_runtime/examples/training.h"
@@ -110,31 +111,43 @@ int judge(const TrainerOptions& options, const Context& context, DigitsNetwork& 
     return fail("", {Errc::invalid_argument, "the test accuracy is below --accuracy-min"});
 }
 
-int run(const TrainerOptions& options, Context& context) {
-    const auto who = cat("rank ", context.rank(), ": ");
+/// The exit code. Everything here belongs to the round of `context`.
+Result<int> run(const TrainerOptions& options, Context& context) {
     const auto digits = load_digits(options.data);
-    if (digits.has_error()) return fail(who, digits.error());
+    if (digits.has_error()) return digits.error();
     std::ofstream losses;
     if (context.rank() == 0 && !options.losses.empty()) {
         losses.open(options.losses, std::ios::app);
-        if (!losses)
-            return fail(who, {Errc::io, cat(options.losses, ": cannot be written; name another with --losses")});
+        if (!losses) return Error{Errc::io, cat(options.losses, ": cannot be written; name another with --losses")};
     }
     const auto steps = step_count(options.plan, digits->train.size());
     std::optional<Checkpointer> checkpointer;
     if (!options.checkpoint_dir.empty()) {
         auto opened = Checkpointer::open(context, {.directory = options.checkpoint_dir});
-        if (opened.has_error()) return fail(who, opened.error());
+        if (opened.has_error()) return opened.error();
         checkpointer = std::move(opened.value());
     }
     const auto notice = PreemptionNotice::watch(context);
-    if (notice.has_error()) return fail(who, notice.error());
+    if (notice.has_error()) return notice.error();
     auto trained = train(options.plan, context.world(), *digits, events_for(options, context, steps, losses),
                          {.checkpointer = checkpointer ? &*checkpointer : nullptr, .notice = &notice.value()});
-    if (trained.has_error()) return fail(who, trained.error());
+    if (trained.has_error()) return trained.error();
     if (!trained->left) return judge(options, context, trained->network, *digits);
     say(context, "preemption notice: state is saved, exiting");
     return exit_saved_and_left;
+}
+
+int run_as_asked(const TrainerOptions& options, Context& context) {
+    Result<int> code = 0;
+    const auto once = [&](Context& now, const Resume& resume) -> Result<void> {
+        if (resume.count > 0)
+            say(now, cat("rank 0 stays in process ", ::getpid(), ", round ", now.round(), ": ", resume.why));
+        code = run(options, now);
+        return code ? Result<void>() : code.error();
+    };
+    const auto done = options.in_process ? run_recoverable(context, once) : once(context, {});
+    if (!done) return fail(cat("rank ", context.rank(), ": "), done.error());
+    return *code;
 }
 
 }  // namespace
@@ -151,5 +164,5 @@ int main(int argc, char** argv) {
     }
     auto context = muster::Context::from_environment();
     if (context.has_error()) return fail("", context.error(), 2);
-    return run(*options, *context);
+    return run_as_asked(*options, *context);
 }

@@ -73,6 +73,12 @@ constexpr std::array options_known{
            [](const auto& value, auto& to) { return take_text(value, to.die_once); }},
     Option{"--pause-file", "a file", "while it exists, every rank waits the milliseconds in it before each step (none)",
            [](const auto& value, auto& to) { return take_text(value, to.pause_file); }},
+    Option{"--recover", "restart or in-process",
+           "what survivors of a failed round do: all are started again, or they stay (restart)",
+           [](const auto& value, auto& to) {
+               to.in_process = value == "in-process";
+               return to.in_process || value == "restart";
+           }},
     Option{"--fault", "KIND:RANK:STEP",
            "that rank has this fault before that step: crash, memory, bus, disk, segment, library, swap, size, stop, "
            "slow",

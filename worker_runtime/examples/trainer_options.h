@@ -22,6 +22,7 @@ struct TrainerOptions {
     std::string die_once;
     InjectedFault fault;
     std::string pause_file;  ///< While this file exists, each step waits for the milliseconds that it contains.
+    bool in_process = false;  ///< Survivors of a failed round enter the next one in the same process.
     bool help = false;
 };
 

@@ -154,7 +154,7 @@ std::optional<Error> wrong_in(const Datagram& datagram, std::size_t descriptor_c
     }
     int code = 0;
     const auto blank = std::min(bytes.find(' '), bytes.size());
-    if (!parse_number(bytes.substr(0, blank), code) || code < 0 || code > static_cast<int>(Errc::io))
+    if (!parse_number(bytes.substr(0, blank), code) || code < 0 || code > static_cast<int>(last_errc))
         return Error{Errc::bad_frame, "malformed bytes"};
     return Error{static_cast<Errc>(code), std::string(bytes.substr(std::min(blank + 1, bytes.size())))};
 }

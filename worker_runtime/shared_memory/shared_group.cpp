@@ -469,7 +469,7 @@ Error SharedGroup::failure() const {
     if (record.state.load(std::memory_order_acquire) != FailureRecord::written) {
         return {Errc::peer_closed, cat("communicator ", id_, ": a rank died while it reported a failure")};
     }
-    const auto code = record.code <= static_cast<std::uint32_t>(Errc::io) ? static_cast<Errc>(record.code) : Errc::io;
+    const auto code = record.code <= static_cast<std::uint32_t>(last_errc) ? static_cast<Errc>(record.code) : Errc::io;
     return {code, std::string(record.text, ::strnlen(record.text, sizeof record.text))};
 }
 

@@ -169,6 +169,8 @@ class ClientCore {
     std::optional<native::PeerAnswer> answer(const native::PeerAsk& ask, Instant now);
     /// Whether the driver may feed the guardian now (Fencing::may_feed). Call it at least each lease/10.
     [[nodiscard]] bool may_feed(Instant now) const { return fencing_.may_feed(heard_until_, now); }
+    /// When the last message was sent that the daemon is known to have received.
+    [[nodiscard]] Instant heard_until() const { return heard_until_; }
 
   private:
     enum class Membership {

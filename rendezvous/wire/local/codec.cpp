@@ -1,5 +1,7 @@
 #include "rendezvous/wire/local/codec.h"
 
+#include <algorithm>
+
 #include "rendezvous/base/text/bytes.h"
 #include "rendezvous/base/text/text.h"
 
@@ -14,10 +16,14 @@ enum class Type : std::uint8_t {
     heartbeat = 4,
     give = 5,
     ask_ranks_key = 6,
+    can_keep = 7,
+    held = 8,
     round_ended = 65,
     notice = 66,
     offer = 67,
     ranks_key = 68,
+    hold = 69,
+    resumed = 70,
 };
 constexpr std::uint8_t first_agent_type = 64;
 
@@ -61,6 +67,11 @@ struct Encoder {
         put(out, Type::ask_ranks_key);
         put_text(out, m.token, name_bytes_max);
     }
+    void operator()(const CanKeep& m) const {
+        put(out, Type::can_keep);
+        out.number(static_cast<std::uint8_t>(m.can));
+    }
+    void operator()(const Held&) const { put(out, Type::held); }
     void operator()(const Offer& m) const {
         put(out, Type::offer);
         put_handover(m);
@@ -82,6 +93,17 @@ struct Encoder {
         out.number(m.step);
         put_text(out, m.why, sentence_bytes_max);
     }
+    void operator()(const Hold& m) const {
+        put(out, Type::hold);
+        out.number(m.limit_ms);
+        put_text(out, m.why, sentence_bytes_max);
+    }
+    void operator()(const Resumed& m) const {
+        put(out, Type::resumed);
+        const auto count = std::min(m.variables.size(), variables_max);
+        out.number(static_cast<std::uint8_t>(count));
+        for (std::size_t i = 0; i < count; ++i) put_text(out, m.variables[i], variable_bytes_max);
+    }
 };
 
 std::string take_text(ByteReader& in, std::size_t bytes_max) {
@@ -93,7 +115,30 @@ Hello take_hello(ByteReader& in) {
     m.version = in.number<std::uint32_t>();
     m.pid = in.number<std::int32_t>();
     m.runtime = take_text(in, name_bytes_max);
-    m.token = take_text(in, name_bytes_max);
+    const bool has_token = m.version > 1 || !in.finished();
+    if (has_token) m.token = take_text(in, name_bytes_max);
+    if (m.version > protocol_version) in.raw(in.remaining());
+    return m;
+}
+
+CanKeep take_can_keep(ByteReader& in) {
+    const auto can = in.number<std::uint8_t>();
+    if (can > 1) in.fail();
+    return {can == 1};
+}
+
+Hold take_hold(ByteReader& in) {
+    Hold m;
+    m.limit_ms = in.number<std::uint64_t>();
+    m.why = take_text(in, sentence_bytes_max);
+    return m;
+}
+
+Resumed take_resumed(ByteReader& in) {
+    Resumed m;
+    const auto count = in.number<std::uint8_t>();
+    if (count > variables_max) in.fail();
+    for (std::size_t i = 0; in.ok() && i < count; ++i) m.variables.push_back(take_text(in, variable_bytes_max));
     return m;
 }
 
@@ -157,9 +202,13 @@ Result<Message> decode(std::string_view datagram, Sender sender) {
         case Type::heartbeat: message = Heartbeat{}; break;
         case Type::give: message = take_give(in); break;
         case Type::ask_ranks_key: message = AskRanksKey{take_text(in, name_bytes_max)}; break;
+        case Type::can_keep: message = take_can_keep(in); break;
+        case Type::held: message = Held{}; break;
         case Type::round_ended: message = RoundEnded{take_text(in, sentence_bytes_max)}; break;
         case Type::notice: message = take_notice(in); break;
         case Type::offer: message = take_handover<Offer>(in); break;
+        case Type::hold: message = take_hold(in); break;
+        case Type::resumed: message = take_resumed(in); break;
         case Type::ranks_key: message = RanksKey{std::string(in.raw(ranks_key_bytes))}; break;
         default: return Error{Errc::unsupported, cat("type ", type, " on the agent-worker channel is not known here")};
     }
@@ -175,10 +224,14 @@ std::string_view name(const Message& message) {
         std::string_view operator()(const Heartbeat&) const { return "Heartbeat"; }
         std::string_view operator()(const Give&) const { return "Give"; }
         std::string_view operator()(const AskRanksKey&) const { return "AskRanksKey"; }
+        std::string_view operator()(const CanKeep&) const { return "CanKeep"; }
+        std::string_view operator()(const Held&) const { return "Held"; }
         std::string_view operator()(const Offer&) const { return "Offer"; }
         std::string_view operator()(const RanksKey&) const { return "RanksKey"; }
         std::string_view operator()(const RoundEnded&) const { return "RoundEnded"; }
         std::string_view operator()(const Notice&) const { return "Notice"; }
+        std::string_view operator()(const Hold&) const { return "Hold"; }
+        std::string_view operator()(const Resumed&) const { return "Resumed"; }
     };
     return std::visit(Name{}, message);
 }

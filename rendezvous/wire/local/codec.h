@@ -3,17 +3,22 @@
 //   u8 type | fields                         (numbers little-endian; a text is a u16 length and its bytes)
 //
 //   type  message      fields
-//    1    Hello        u32 version, i32 pid, text runtime (<= 255)
+//    1    Hello        u32 version, i32 pid, text runtime (<= 255), text token (<= 255), which version 1 may lack;
+//                      what follows in a Hello of a version above ours is ignored
 //    2    Progress     i64 step
 //    3    Section      text name (<= 255)
 //    4    Heartbeat    -
 //    5    Give         u8 kind, u64 size_bytes, i64 step, i32 rank if the kind is 2 (a copy),
 //                      text directory (<= 1024); one descriptor beside the bytes
 //    6    AskRanksKey  text token (<= 255)
+//    7    CanKeep      u8 can (0 or 1)
+//    8    Held         -
 //   65    RoundEnded   text why (<= 1024)
 //   66    Notice       i64 step, text why (<= 1024)
 //   67    Offer        u8 kind, u64 size_bytes; one descriptor beside the bytes
 //   68    RanksKey     32 bytes
+//   69    Hold         u64 limit_ms, text why (<= 1024)
+//   70    Resumed      u8 count (<= 20), that many texts (<= 512)
 //
 // Types below 64 are the worker's, the others the agent's.
 #pragma once
@@ -27,12 +32,14 @@
 
 namespace muster::local {
 
-/// The longest messages are Give and Notice. A datagram beyond this is refused unread.
-inline constexpr std::size_t datagram_bytes_max = 2048;
+/// The longest message is Resumed; those of version 1 end at 2048. A datagram beyond this is refused unread.
+inline constexpr std::size_t datagram_bytes_max = 12 * 1024;
 inline constexpr std::size_t name_bytes_max = 255;
 inline constexpr std::size_t sentence_bytes_max = 1024;
 inline constexpr std::size_t path_bytes_max = 1024;
 inline constexpr std::size_t ranks_key_bytes = 32;
+inline constexpr std::size_t variables_max = 20;
+inline constexpr std::size_t variable_bytes_max = 512;
 
 enum class Sender { worker, agent };
 

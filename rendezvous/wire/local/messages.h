@@ -8,10 +8,13 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 namespace muster::local {
 
-inline constexpr std::uint32_t protocol_version = 1;
+/// 2 adds CanKeep, Held, Hold and Resumed. A Hello of version 1 may end before its token, which was added to it without a
+/// new number; from 2 on each new field of a message comes with a new version.
+inline constexpr std::uint32_t protocol_version = 2;
 
 // ---- worker -> agent ----
 
@@ -67,6 +70,17 @@ struct AskRanksKey {
     friend bool operator==(const AskRanksKey&, const AskRanksKey&) = default;
 };
 
+/// Whether this worker can leave its round in place from now on: its program has a place to which a failed step returns.
+struct CanKeep {
+    bool can = false;
+    friend bool operator==(const CanKeep&, const CanKeep&) = default;
+};
+
+/// The answer to Hold: no communicator, connection, lock, write or thread of the round is left in this process.
+struct Held {
+    friend bool operator==(const Held&, const Held&) = default;
+};
+
 // ---- agent -> worker ----
 
 /// What a worker in this one's place gave before it ended, snapshots and copies. The datagram carries exactly one
@@ -90,6 +104,21 @@ struct RoundEnded {
     friend bool operator==(const RoundEnded&, const RoundEnded&) = default;
 };
 
+/// In the place of RoundEnded, to a worker that can be kept: the round is over, and no stop signal follows. Leave the
+/// round, answer Held, and wait for Resumed. A RoundEnded instead says that no round follows here.
+struct Hold {
+    std::uint64_t limit_ms = 0;  ///< The agent kills a worker that is not held by then.
+    std::string why;
+    friend bool operator==(const Hold&, const Hold&) = default;
+};
+
+/// A held worker enters the next round: it sets these variables of its environment, "NAME=value", and unsets those
+/// without a "=". Its new channel is among them, and the agent closes this one.
+struct Resumed {
+    std::vector<std::string> variables;
+    friend bool operator==(const Resumed&, const Resumed&) = default;
+};
+
 /// The job will be stopped soon (preemption). Save after `step`, which is the same for all workers, then leave.
 struct Notice {
     std::int64_t step = -1;  ///< -1: the next possible step.
@@ -97,7 +126,7 @@ struct Notice {
     friend bool operator==(const Notice&, const Notice&) = default;
 };
 
-using Message =
-    std::variant<Hello, Progress, Section, Heartbeat, Give, AskRanksKey, Offer, RanksKey, RoundEnded, Notice>;
+using Message = std::variant<Hello, Progress, Section, Heartbeat, Give, AskRanksKey, CanKeep, Held, Offer, RanksKey,
+                             RoundEnded, Notice, Hold, Resumed>;
 
 }  // namespace muster::local

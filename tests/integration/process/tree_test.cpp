@@ -378,3 +378,44 @@ TEST_CASE("a thousand starts and kills leave no descriptor and no process") {
     CHECK(descriptors(fixture.guardian_pid) == guardians);
     CHECK(descendants_of(fixture.guardian_pid, all_processes()).empty());
 }
+
+TEST_CASE("workers that are kept, and what they have started, outlive the end of the others") {
+    HostFixture fixture;
+    fixture.host->start({act({"pause"}, 0), act({"session", "-1"}, 1), act({"session", "-1"}, 2)});
+    REQUIRE(fixture.wait_for<WorkerStarted>(3));
+    const auto left = [&] { return descendants_of(fixture.guardian_pid, all_processes()).size(); };
+    REQUIRE(fixture.run_until([&] { return left() == 5; }));
+    fixture.host->keep({1});
+    fixture.host->signal_leaders(SIGTERM);
+    REQUIRE(fixture.wait_for<WorkerEnded>(2));
+    fixture.host->kill_tree();
+    REQUIRE(fixture.wait_for<TreeEmpty>());
+    CHECK(left() == 2);
+    for (const auto& event : fixture.all<WorkerEnded>()) CHECK(event.local_rank != 1);
+
+    // Others start beside it, and a group's signal reaches it.
+    fixture.host->start({act({"pause"}, 0)});
+    REQUIRE(fixture.wait_for<WorkerStarted>(4));
+    fixture.host->signal_group(1, SIGKILL);
+    REQUIRE(fixture.wait_for<WorkerEnded>(3));
+    fixture.host->kill_tree();
+    REQUIRE(fixture.wait_for<TreeEmpty>(2));
+    CHECK(left() == 0);
+}
+
+TEST_CASE("a tree that is being killed takes workers with it as soon as they are kept no more") {
+    HostFixture fixture;
+    fixture.host->start({act({"pause"}, 0), act({"pause"}, 1)});
+    REQUIRE(fixture.wait_for<WorkerStarted>(2));
+    fixture.host->keep({0, 1});
+    fixture.host->kill_tree();
+    REQUIRE(fixture.wait_for<TreeEmpty>());
+    CHECK(fixture.all<WorkerEnded>().empty());
+    fixture.host->keep({1});
+    fixture.host->kill_tree();
+    fixture.host->keep({});
+    REQUIRE(fixture.wait_for<WorkerEnded>(1));
+    fixture.host->kill_tree();
+    REQUIRE(fixture.wait_for<TreeEmpty>(2));
+    REQUIRE(fixture.wait_for<WorkerEnded>(2));
+}

@@ -46,11 +46,12 @@ enum {
     MUSTER_NOT_FOUND = 8,
     MUSTER_ALREADY_EXISTS = 9,
     MUSTER_PERMISSION_DENIED = 10,
-    MUSTER_CANCELLED = 11,    // abort() was called, or the round has ended
+    MUSTER_CANCELLED = 11,    // abort() was called, or the round has ended and this process is to leave
     MUSTER_UNSUPPORTED = 12,  // not supported in this build or on this host
     MUSTER_IO = 13,           // any other error of the operating system
     MUSTER_OUT_OF_MEMORY = 14,
-    MUSTER_INTERNAL = 15,  // a bug in the library
+    MUSTER_INTERNAL = 15,     // a bug in the library
+    MUSTER_ROUND_ENDED = 16,  // the round has ended, and this process may enter the next one: muster_context_rejoin()
 };
 
 // The name of a status, such as "timed_out"; "unknown" for any other number.
@@ -106,6 +107,17 @@ muster_status muster_context_place(muster_context* context, muster_place* place)
 muster_status muster_context_world(muster_context* context, muster_communicator** world);
 
 muster_status muster_context_release(muster_context* context);
+
+// ---- survivors of a failed round; since version 8 (details in recoverable.h) ----
+
+// Tells the agent whether this process can stay when its round ends, as muster_context_rejoin() does.
+muster_status muster_context_can_rejoin(muster_context* context, int can);
+
+// After a call has failed: release every handle that was made from this context, except the context, then call this. It
+// waits for the next round and renews the context in place. MUSTER_REFUSED: a handle is still open. MUSTER_INVALID_ARGUMENT:
+// no round has ended, the failure is this rank's own. After any other error, the context can only be released, and the
+// process should exit.
+muster_status muster_context_rejoin(muster_context* context);
 
 // ---- sections and heartbeats for the agent; since version 3 (details in section.h) ----
 

@@ -8,11 +8,12 @@ numpy nor torch is imported. PYTHON.md has examples.
 from muster.checkpoint import Checkpointer, Loaded, SaveReport
 from muster.communicator import Communicator, Context, Place, Work
 from muster.exchange import Bucket, BucketSlice, Collective, Exchange
-from muster.library import MusterError
+from muster.library import MusterError, RoundEnded
 from muster.loss_scaler import LossScaler
 from muster.optimizer import OptimizerPiece, ShardedOptimizer
 from muster.preemption import EXIT_SAVED_AND_LEFT, PreemptionNotice
 from muster.random_state import random_state, set_random_state
+from muster.recover import Resume, recoverable
 from muster.reducer import GradientReducer, ReducerState, ScalingReport, StepCost
 from muster.sampler import DistributedSampler, ElasticSampler
 from muster.section import heartbeat, progress, section
@@ -23,5 +24,5 @@ __version__ = "0.1.0"
 
 __all__ = ["Bucket", "BucketSlice", "Checkpointer", "Collective", "Communicator", "Context", "DistributedSampler",
            "EXIT_SAVED_AND_LEFT", "ElasticSampler", "Exchange", "GradientReducer", "Loaded", "LossScaler", "MusterError", "OptimizerPiece", "Place", "PreemptionNotice", "ReducerState",
-           "SaveReport", "ScalingReport", "Shard", "ShardedOptimizer", "StepCost", "Store", "Work", "heartbeat",
-           "progress", "random_state", "section", "set_random_state"]
+           "Resume", "RoundEnded", "SaveReport", "ScalingReport", "Shard", "ShardedOptimizer", "StepCost", "Store", "Work", "heartbeat",
+           "progress", "random_state", "recoverable", "section", "set_random_state"]

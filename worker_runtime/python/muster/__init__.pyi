@@ -8,8 +8,8 @@ from typing import Any, Callable, ClassVar, Generator, Iterable, Iterator, Mappi
 __version__: str
 __all__ = ["Bucket", "BucketSlice", "Checkpointer", "Collective", "Communicator", "Context", "DistributedSampler",
            "EXIT_SAVED_AND_LEFT", "ElasticSampler", "Exchange", "GradientReducer", "Loaded", "LossScaler", "MusterError", "OptimizerPiece", "Place", "PreemptionNotice", "ReducerState",
-           "SaveReport", "ScalingReport", "Shard", "ShardedOptimizer", "StepCost", "Store", "Work", "heartbeat",
-           "progress", "random_state", "section", "set_random_state"]
+           "Resume", "RoundEnded", "SaveReport", "ScalingReport", "Shard", "ShardedOptimizer", "StepCost", "Store", "Work", "heartbeat",
+           "progress", "random_state", "recoverable", "section", "set_random_state"]
 
 EXIT_SAVED_AND_LEFT: int
 
@@ -22,6 +22,15 @@ _MaybeWork = Any
 class MusterError(RuntimeError):
     code: str
     def __init__(self, code: str, text: str) -> None: ...
+
+class RoundEnded(MusterError): ...
+
+class Resume(NamedTuple):
+    count: int = 0
+    why: str = ""
+    def __bool__(self) -> bool: ...
+
+def recoverable(function: Optional[Callable[..., Any]] = None, **options: Any) -> Callable[..., Any]: ...
 
 class Place(NamedTuple):
     rank: int

@@ -65,9 +65,24 @@ class Context:
         options = ContextOptions(ctypes.sizeof(ContextOptions), milliseconds(meeting_timeout),
                                  milliseconds(operation_timeout), number_of(transport, _TRANSPORTS, "transport"))
         self._handle = Handle("context", make("context_open", ctypes.byref(options)))
+        self.place = self._read_place()
+
+    def _read_place(self):
         fields = PlaceFields(ctypes.sizeof(PlaceFields))
         call("context_place", self._handle.value, ctypes.byref(fields))
-        self.place = Place(*(getattr(fields, name) for name in Place._fields))
+        return Place(*(getattr(fields, name) for name in Place._fields))
+
+    def _can_rejoin(self, can):
+        call("context_can_rejoin", self._handle.value, 1 if can else 0)
+
+    def _rejoin(self):
+        """recover.py: waits for the next round, and renews this object."""
+        world = self.__dict__.pop("world", None)
+        if world is not None:
+            world.close()
+        self.__dict__.pop("store", None)
+        call("context_rejoin", self._handle.value)
+        self.place = self._read_place()
 
     @property
     def rank(self):

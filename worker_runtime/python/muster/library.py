@@ -21,6 +21,10 @@ class MusterError(RuntimeError):
         self.code = code
 
 
+class RoundEnded(MusterError):
+    """The round is over, and this process may enter the next one: let it pass out of a function with @muster.recoverable."""
+
+
 class ContextOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("meeting_timeout_ms", c_int64), ("operation_timeout_ms", c_int64),
                 ("transport", c_int)]
@@ -161,6 +165,8 @@ _PROTOTYPES = {
     "context_open": (POINTER(ContextOptions), POINTER(_HANDLE)),
     "context_place": (_HANDLE, POINTER(PlaceFields)),
     "context_world": (_HANDLE, POINTER(_HANDLE)),
+    "context_can_rejoin": (_HANDLE, c_int),
+    "context_rejoin": (_HANDLE,),
     "context_release": (_HANDLE,),
     "heartbeat": (),
     "progress": (c_int64,),
@@ -318,7 +324,9 @@ def call(name, *arguments):
     library = _library()
     status = getattr(library, f"muster_{name}")(*arguments)
     if status != 0:
-        raise MusterError(library.muster_status_name(status).decode(), library.muster_last_error().decode("utf-8", "replace"))
+        name = library.muster_status_name(status).decode()
+        kind = RoundEnded if name == "round_ended" else MusterError
+        raise kind(name, library.muster_last_error().decode("utf-8", "replace"))
 
 
 def call_void(name, *arguments):

@@ -38,7 +38,7 @@ ControlFrame frame_of(std::uint8_t code, std::uint64_t unfinished, std::string_v
     if (code == giving_up)
         return {.kind = ControlFrame::Kind::gives_up, .unfinished = unfinished, .text = {}, .waits_for = {}};
     if (code != answering && code != asking)
-        return {.code = code <= static_cast<std::uint8_t>(Errc::io) ? static_cast<Errc>(code) : Errc::bad_frame,
+        return {.code = code <= static_cast<std::uint8_t>(last_errc) ? static_cast<Errc>(code) : Errc::bad_frame,
                 .unfinished = unfinished,
                 .text = std::string(text),
                 .waits_for = {}};

@@ -426,3 +426,23 @@ TEST_CASE("what a worker gave just before its end is there, though its end was h
     CHECK(snapshots[0].step == 20);
     CHECK(snapshots[0].directory == "/ckpt");
 }
+
+TEST_CASE("a worker's words about being kept are heard, and the end of its connection takes them back") {
+    ChannelRig rig;
+    std::vector<local::Message> words;
+    rig.channel->on_keeping([&](const local::Message& word) { words.push_back(word); });
+    auto worker = std::make_unique<Worker>(*rig.channel);
+    worker->say(local::CanKeep{true});
+    worker->say(local::Progress{1});
+    worker->say(local::Held{});
+    REQUIRE(rig.run_until([&] { return words.size() == 2; }));
+    worker.reset();
+    REQUIRE(rig.run_until([&] { return words.size() == 3; }));
+    CHECK(words == std::vector<local::Message>{local::CanKeep{true}, local::Held{}, local::CanKeep{false}});
+
+    Worker again(*rig.channel);
+    again.say(local::CanKeep{true});
+    REQUIRE(rig.run_until([&] { return words.size() == 4; }));
+    rig.channel.reset();
+    CHECK(words.size() == 4);
+}

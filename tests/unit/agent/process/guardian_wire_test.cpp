@@ -37,7 +37,8 @@ std::vector<Message> one_of_each() {
             FollowUp{.signal = 15, .idle_ns = 3, .busy_ns = 10},
             Spawn{.id = 9, .has_stderr = true, .stands_by = true, .standby = 8},
             EndStandby{8},
-            StandbyReady{8}};
+            StandbyReady{8},
+            Keep{{3, 4}}};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Random lives of an agent against a host and a daemon that keep their contracts. Safety after every step; then the
 // faults stop and the agent must come to its end.
+#include <algorithm>
 #include <random>
 #include <set>
 #include <utility>
@@ -45,14 +46,18 @@ class Life {
         bool ended = true;
         bool group = false;  ///< its leader has ended and left something
         std::uint32_t again_count = 0;
-        bool group_taken = false;  ///< the group died with the guardian, which the supervisor has not heard yet
+        bool group_taken = false;  ///< the group is gone, which the supervisor may not have heard yet
+        bool asked = false;        ///< it got Hold, and has not answered
+        bool held = false;
+        bool kept = false;         ///< KillTree leaves it alone
+        bool outlived = false;     ///< it was held when its round was drained
     };
 
     bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
 
     void anything() {
         now_ += std::chrono::milliseconds(random_() % 3000);
-        switch (random_() % 17) {
+        switch (random_() % 20) {
             case 0: return deliver(store_opened_if_asked());
             case 1:
             case 2:
@@ -68,6 +73,9 @@ class Life {
             case 12: return chance(5) ? deliver(DaemonMessage{native::JobEnded{}}) : deliver(Elapsed{});
             case 13: return group_empties();
             case 14: return chance(5) ? guardian_replaced() : deliver(Elapsed{});
+            case 16:
+            case 17:
+            case 18: return keeps();
             case 15:
                 return chance(50) ? deliver(DaemonMessage{native::NoticeGiven{"x"}})
                                   : deliver(PreemptionAnnounced{SIGUSR1});
@@ -101,12 +109,25 @@ class Life {
         process.group = ended.group_left = chance(20);
         deliver(HostEvent{std::move(ended), {}});
     }
+    void keeps() {
+        const auto local_rank = static_cast<std::uint32_t>(random_() % 2);
+        auto& process = processes_[local_rank];
+        if (process.ended) return deliver(Elapsed{});
+        if (process.asked && chance(80)) {
+            process.asked = false;
+            process.held = true;
+            return deliver(WorkerKeeps{local_rank, KeepWord::held});
+        }
+        deliver(WorkerKeeps{local_rank, chance(80) ? KeepWord::can : KeepWord::cannot});
+    }
     void group_empties() {
         const auto local_rank = static_cast<std::uint32_t>(random_() % 2);
         if (!std::exchange(processes_[local_rank].group, false)) return deliver(Elapsed{});
+        processes_[local_rank].group_taken = true;  // the supervisor may hold the end before it, and then this too
         deliver(HostEvent{GroupEmpty{local_rank}, {}});
     }
     void guardian_replaced() {
+        guardian_dies_ = true;  // the supervisor hears of one end after the other, and may judge held ones meanwhile
         for (std::uint32_t local_rank = 0; local_rank < 2 && !finished_; ++local_rank) {
             auto& process = processes_[local_rank];
             process.group_taken = std::exchange(process.group, false);
@@ -117,17 +138,20 @@ class Life {
         }
         if (!finished_) deliver(HostEvent{GuardianLost{"killed", now_, true}, {}});
         processes_[0].group_taken = processes_[1].group_taken = false;
+        guardian_dies_ = false;
     }
     void answer_kill() {
         if (!kill_asked_) return deliver(Elapsed{});
         for (std::uint32_t local_rank = 0; local_rank < 2 && !finished_; ++local_rank) {
-            if (processes_[local_rank].ended) continue;
-            processes_[local_rank].ended = true;
+            auto& process = processes_[local_rank];
+            if (process.ended || process.kept) continue;
+            process.ended = true;
             deliver(
                 HostEvent{WorkerEnded{.local_rank = local_rank, .pid = 100, .end = Signaled{SIGKILL}, .at = now_}, {}});
         }
         kill_asked_ = false;
         tree_ = false;
+        for (auto& process : processes_) process.outlived = !process.ended;
         if (!finished_) deliver(HostEvent{TreeEmpty{}, {}});
     }
 
@@ -142,6 +166,9 @@ class Life {
     /// The host has not answered KillTree in time, nor KillGuardian after it.
     bool given_up() const { return guardian_killed_ && now_ - killed_at_ >= Story::config().kill_wait; }
 
+    /// Nor one for held workers.
+    bool outlives_kill() const { return kill_asked_ && !tree_ && now_ - killed_at_ >= Story::config().kill_wait; }
+
     void carry_out(const SupervisorAction& action) {
         REQUIRE_FALSE(finished_);
         const auto text = show(action);
@@ -155,6 +182,7 @@ class Life {
         } else if (std::holds_alternative<SendJoin>(action)) {
             REQUIRE(store_);
             REQUIRE_FALSE(tree_);  // S4
+            for (const auto& process : processes_) REQUIRE((process.ended || (process.held && process.kept)));
             joined_ = true;
         } else if (const auto* start = std::get_if<StartWorkers>(&action)) {
             REQUIRE(joined_);
@@ -162,7 +190,23 @@ class Life {
             REQUIRE(started_rounds_.insert(start->assignment.round).second);
             joined_ = false;
             tree_ = true;
-            processes_[0] = processes_[1] = Process{false, false, false};
+            for (std::uint32_t local_rank = 0; local_rank < 2; ++local_rank) {
+                auto& process = processes_[local_rank];
+                const bool resumed =
+                    std::find(start->kept.begin(), start->kept.end(), local_rank) != start->kept.end();
+                REQUIRE(process.ended != resumed);
+                REQUIRE((!resumed || (process.held && process.kept)));
+                process = Process{.answered = resumed, .ended = false, .kept = resumed};
+            }
+        } else if (const auto* keep = std::get_if<KeepWorkers>(&action)) {
+            for (auto& process : processes_) process.kept = false;
+            for (const auto local_rank : keep->local_ranks) {
+                REQUIRE((!processes_[local_rank].ended || guardian_dies_));
+                processes_[local_rank].kept = true;
+            }
+        } else if (std::holds_alternative<SendHold>(action)) {
+            REQUIRE(tree_);
+            for (auto& process : processes_) process.asked = process.kept;
         } else if (const auto* again = std::get_if<StartAgain>(&action)) {
             // One process a local rank, and none beside the remains of another; never while the round ends.
             auto& process = processes_[again->local_rank];
@@ -172,16 +216,16 @@ class Life {
             REQUIRE_FALSE(process.group);
             REQUIRE(again->count == process.again_count + 1);
             REQUIRE(again->count <= keep_max);
-            process = Process{false, false, false, again->count};
+            process = Process{.answered = false, .ended = false, .again_count = again->count};
         } else if (std::holds_alternative<SignalWorkers>(action) || std::holds_alternative<NotifyWorkers>(action)) {
             REQUIRE(tree_);
-            REQUIRE((!processes_[0].ended || !processes_[1].ended));
+            REQUIRE((!processes_[0].ended || !processes_[1].ended || guardian_dies_));
         } else if (const auto* group = std::get_if<SignalGroup>(&action)) {
-            REQUIRE(tree_);
-            REQUIRE(processes_[group->local_rank].ended);
-            REQUIRE((processes_[group->local_rank].group || processes_[group->local_rank].group_taken));
+            const auto& process = processes_[group->local_rank];
+            REQUIRE((tree_ || process.outlived));
+            REQUIRE((process.ended ? process.group || process.group_taken : process.asked || process.held));
         } else if (std::holds_alternative<KillTree>(action)) {
-            REQUIRE(tree_);
+            REQUIRE((tree_ || processes_[0].outlived || processes_[1].outlived));
             kill_asked_ = true;
             guardian_killed_ = false;
             killed_at_ = now_;
@@ -195,7 +239,7 @@ class Life {
             REQUIRE((!tree_ || given_up()));
         } else if (std::holds_alternative<Finish>(action)) {
             REQUIRE_FALSE(store_);
-            REQUIRE((!tree_ || given_up()));
+            REQUIRE(((!tree_ && processes_[0].ended && processes_[1].ended) || given_up() || outlives_kill()));
             finished_ = true;
         }
     }
@@ -208,7 +252,7 @@ class Life {
     Process processes_[2];
     std::set<Round> started_rounds_;
     bool store_ = false, open_asked_ = false, joined_ = false, tree_ = false, kill_asked_ = false, finished_ = false;
-    bool guardian_killed_ = false;
+    bool guardian_killed_ = false, guardian_dies_ = false;
 };
 
 }  // namespace

@@ -41,7 +41,16 @@ inline std::string show(const SupervisorAction& action) {
         std::string operator()(const SendJoin& a) const {
             return cat("SendJoin(after ", a.join.last_round, ", store ", a.join.store_port, ")");
         }
-        std::string operator()(const StartWorkers& a) const { return cat("StartWorkers(", a.assignment.round, ")"); }
+        static std::string list(const std::vector<std::uint32_t>& ranks) {
+            std::string out;
+            for (const auto rank : ranks) out += cat(out.empty() ? "" : " ", rank);
+            return out;
+        }
+        std::string operator()(const StartWorkers& a) const {
+            return cat("StartWorkers(", a.assignment.round, a.kept.empty() ? "" : cat(", kept ", list(a.kept)), ")");
+        }
+        std::string operator()(const KeepWorkers& a) const { return cat("Keep(", list(a.local_ranks), ")"); }
+        std::string operator()(const SendHold& a) const { return cat("SendHold(", muster::describe(a.limit), ")"); }
         std::string operator()(const StartAgain& a) const {
             return cat("StartAgain(", a.local_rank, ", ", a.count, ")");
         }
@@ -142,6 +151,10 @@ class Story {
         ended.orphaned = true;
         return step(HostEvent{std::move(ended), {}});
     }
+    std::string can_keep(std::uint32_t local_rank) { return step(WorkerKeeps{local_rank, KeepWord::can}); }
+    std::string cannot_keep(std::uint32_t local_rank) { return step(WorkerKeeps{local_rank, KeepWord::cannot}); }
+    std::string held(std::uint32_t local_rank) { return step(WorkerKeeps{local_rank, KeepWord::held}); }
+    std::string parked() { return step(DaemonMessage{native::Parked{}}); }
     std::string tree_empty() { return step(HostEvent{TreeEmpty{}, {}}); }
     std::string tree_stuck() { return step(HostEvent{TreeStuck{{77}}, {}}); }
     std::string guardian_lost() { return step(HostEvent{GuardianLost{"killed", now, false}, {}}); }

@@ -9,16 +9,21 @@ namespace {
 
 Sender sender_of(const Message& message) {
     const bool of_agent = std::holds_alternative<RoundEnded>(message) || std::holds_alternative<Notice>(message) ||
-                          std::holds_alternative<Offer>(message) || std::holds_alternative<RanksKey>(message);
+                          std::holds_alternative<Offer>(message) || std::holds_alternative<RanksKey>(message) ||
+                          std::holds_alternative<Hold>(message) || std::holds_alternative<Resumed>(message);
     return of_agent ? Sender::agent : Sender::worker;
 }
 
-const std::vector<Message> one_of_each = {Hello{1, 4242, "muster 0.1.0", "0123abcd"},
+const std::vector<Message> one_of_each = {Hello{2, 4242, "muster 0.1.0", "0123abcd"},
                                           Progress{1234567},
                                           Section{"all_reduce", 90},
                                           Heartbeat{},
                                           Give{HandoverKind::flight_record, 1ULL << 40, 7, -1, "/ckpt"},
                                           AskRanksKey{"0123abcd"},
+                                          CanKeep{true},
+                                          Held{},
+                                          Hold{5000, "rank 3 on gpu07 failed"},
+                                          Resumed{{"RANK=2", "MUSTER_STORE_ADDR"}},
                                           Offer{HandoverKind::snapshot, 77},
                                           RanksKey{std::string(32, 'k')},
                                           RoundEnded{"rank 3 on gpu07 failed"},
@@ -70,6 +75,26 @@ TEST_CASE("a side that speaks the other's words is refused, and a newer one's wo
     CHECK(decode("\x3f", Sender::worker).error().code == Errc::unsupported);
     CHECK(decode("\x7f", Sender::agent).error().code == Errc::unsupported);
     CHECK(decode(std::string(4096, '\x02'), Sender::worker).error().code == Errc::bad_frame);
+}
+
+TEST_CASE("a Hello of version 1 may lack its token, one of a newer version may have more") {
+    const std::string token("\0\0", 2);
+    auto old = encode(Hello{1, 7, "muster", ""});
+    old.resize(old.size() - token.size());
+    CHECK(std::get<Hello>(decode(old, Sender::worker).value()) == Hello{1, 7, "muster", ""});
+    CHECK(std::get<Hello>(decode(old + token, Sender::worker).value()) == Hello{1, 7, "muster", ""});
+    const Hello newer{protocol_version + 1, 7, "muster", "0123"};
+    CHECK(std::get<Hello>(decode(encode(newer) + "more", Sender::worker).value()) == newer);
+}
+
+TEST_CASE("a Resumed has a limit of variables") {
+    const Resumed most{std::vector<std::string>(variables_max, std::string(variable_bytes_max, 'v'))};
+    const auto bytes = encode(most);
+    CHECK(bytes.size() <= datagram_bytes_max);
+    CHECK(std::get<Resumed>(decode(bytes, Sender::agent).value()) == most);
+    auto more = bytes;
+    ++more[1];
+    CHECK(decode(more + std::string("\0\0", 2), Sender::agent).error().code == Errc::bad_frame);
 }
 
 TEST_CASE("a sentence that is too long is cut and not refused") {

@@ -1,0 +1,299 @@
+"""Kept rounds: the survivors of a failure enter the next round in the same process, and come to the same bits as a run that
+nobody disturbed."""
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import unittest
+
+from job import WORKERS, Job, wait_for
+
+KEPT_STEPS = WORKERS / "kept_steps"
+STEPS = 400
+BYTES = 64 * 1024
+
+# A worker of another version: it speaks version 1 of the local protocol, says that it is there, and leaves when its round
+# is over. It writes each type of message that it gets.
+OLD_WORKER = """
+import os, pathlib, signal, socket, struct, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that the message is read before the end
+address = os.environ["MUSTER_AGENT_SOCKET"]
+channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+channel.connect("\\0" + address[1:])
+text = lambda value: struct.pack("<H", len(value)) + value.encode()
+channel.send(b"\\x01" + struct.pack("<Ii", 1, os.getpid()) + text("muster runtime") + text(os.environ["MUSTER_AGENT_TOKEN"]))
+with open(os.environ["ELASTIC_LOG"], "a") as log:
+    print(f"start rank={os.environ['RANK']} round={os.environ['MUSTER_ROUND']} pid={os.getpid()} count=0", file=log, flush=True)
+    while not pathlib.Path("done").exists():
+        channel.settimeout(0.05)
+        try:
+            heard = channel.recv(4096)
+        except socket.timeout:
+            continue
+        print(f"heard rank={os.environ['RANK']} type={heard[0] if heard else 0}", file=log, flush=True)
+        if not heard or heard[0] == 65:
+            sys.exit(1)
+"""
+
+PYTHON = pathlib.Path(__file__).resolve().parents[3] / "worker_runtime/python"
+PYTHON_WORKER = """
+import array, os, pathlib, time
+import muster
+
+log = open(os.environ["ELASTIC_LOG"], "a", buffering=1)
+left = []
+
+@muster.recoverable
+def train(context, resume, word):
+    print(f"start rank={context.rank} round={context.place.round} pid={os.getpid()} count={resume.count} "
+          f"environment={os.environ['MUSTER_ROUND']} word={word}", file=log)
+    values = array.array("q", [context.rank])
+    group = context.world.split(context.rank % 2)
+    try:
+        while True:
+            values[0] = pathlib.Path("done").exists() and context.place.round > 0  # until all ranks agree
+            context.world.all_reduce(values, op="max")
+            if values[0]:
+                break
+            time.sleep(0.002)
+            if pathlib.Path("raise").exists():
+                raise ValueError("not a round's end")
+    except muster.MusterError as error:
+        left.append(type(error).__name__)
+        raise
+    return "trained"
+
+print(f"end rank={os.environ['RANK']} result={train('given')} left={','.join(left) or '-'}", file=log)
+"""
+
+
+class Kept(Job):
+    """A job of kept_steps. "hold" stops its training between two steps."""
+
+    def train(self, *options, nproc=4, nodes=None, steps=STEPS, kind="recoverable", restarts=99, size=BYTES, pause_ms=0, **extra):
+        where = () if nodes is None else ("--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
+                                          "--rdzv-id", self.id, "--rdzv-conf", "last_call_timeout=60")
+        return self.spawn("muster", *where, "--nproc-per-node", nproc, "--max-restarts", restarts, "--log-level=info",
+                          "--checkpoint-dir", self.directory / "checkpoints", *options, "--no-python", KEPT_STEPS, steps, size, kind, pause_ms, **extra)
+
+    def progress(self, rank, round_number, step):
+        wait_for(f"step {step} of rank {rank} in round {round_number}\n{self.story()[-3000:]}",
+                 lambda: any(line["step"] >= step for line in self.lines("step")
+                             if line["rank"] == rank and line["round"] == round_number))
+
+    def step_of(self, round_number):
+        return max((line["step"] for line in self.lines("step") if line["round"] == round_number), default=0)
+
+    def trained(self, round_number, world, more=3):
+        """All ranks of this round have taken steps in it."""
+        first = self.round(round_number, world)[0]["step"]
+        for rank in range(world):
+            self.progress(rank, round_number, first + more)
+        return self.round(round_number, world)
+
+    def sums(self, world):
+        found = wait_for("the ranks' results", lambda: (lines := self.lines("sum")) and len(lines) >= world and lines)
+        return {line["rank"]: line["value"] for line in found}
+
+
+def undisturbed(steps=STEPS, size=BYTES):
+    with Kept() as job:
+        launcher = job.train(steps=steps, size=size)
+        job.expect_exit(launcher, 0, deadline=120)
+        return job.sums(4)
+
+
+class KeptRounds(unittest.TestCase):
+    def expect_kept(self, before, after, victims):
+        for rank, line in after.items():
+            if rank in victims:
+                self.assertNotEqual(line["pid"], before[rank]["pid"])
+                self.assertEqual(line["count"], 0)
+            else:
+                self.assertEqual(line["pid"], before[rank]["pid"])
+                self.assertEqual(line["count"], before[rank]["count"] + 1)
+            self.assertEqual(line["from"], "memory")
+
+    def test_the_others_keep_their_processes_and_the_result_is_that_of_an_undisturbed_run(self):
+        expected = undisturbed()
+        with Kept() as job:
+            launcher = job.train()
+            before = job.trained(0, 4)
+            for number, victim in enumerate((1, 0, 3)):
+                os.kill(before[victim]["pid"], signal.SIGKILL)
+                after = job.trained(number + 1, 4)
+                self.expect_kept(before, after, {victim})
+                before = after
+            job.expect_exit(launcher, 0, deadline=120)
+            self.assertEqual(job.sums(4), expected)
+            job.expect_gone()
+
+    def test_survivors_of_both_nodes_are_kept(self):
+        expected = undisturbed()
+        with Kept() as job:
+            launchers = [job.train(nproc=2, nodes=2) for _ in range(2)]
+            before = job.trained(0, 4)
+            for number, victim in enumerate((3, 0)):
+                os.kill(before[victim]["pid"], signal.SIGKILL)
+                after = job.trained(number + 1, 4)
+                self.expect_kept(before, after, {victim})
+                before = after
+            for launcher in launchers:
+                job.expect_exit(launcher, 0, deadline=120)
+            self.assertEqual(job.sums(4), expected)
+            job.expect_gone()
+
+    def test_a_worker_that_does_not_leave_its_round_in_time_is_killed_and_replaced(self):
+        with Kept() as job:
+            launcher = job.train()
+            job.touch("stuck.2")
+            before = wait_for("round 0", lambda: job.starts(round=0) if len(job.starts(round=0)) == 4 else None)
+            before = {line["rank"]: line for line in before}
+            wait_for("a stuck rank", lambda: job.step_of(0) < STEPS)
+            os.kill(before[1]["pid"], signal.SIGKILL)
+            wait_for("the limit", lambda: "did not leave its round within 5 s" in launcher.err.read_text())
+            (job.directory / "stuck.2").unlink()
+            after = job.round(1, 4)
+            for rank in (0, 3):
+                self.assertEqual(after[rank]["pid"], before[rank]["pid"])
+            for rank in (1, 2):
+                self.assertNotEqual(after[rank]["pid"], before[rank]["pid"])
+            job.expect_exit(launcher, 0, deadline=120)
+
+    def held(self, job, launcher, count):
+        wait_for(f"{count} held workers\n{job.story()[-3000:]}",
+                 lambda: launcher.err.read_text().count("has left the round and is held") >= count)
+
+    def test_held_workers_die_with_their_agent(self):
+        with Kept() as job:
+            launchers = [job.train(nproc=2, nodes=2) for _ in range(2)]
+            before = job.trained(0, 4)
+            by_node = {launcher.pid: [] for launcher in launchers}
+            for line in before.values():
+                by_node[job.parent(job.parent(line["pid"]))].append(line)
+            # The node that does not have the store loses its agent, so that the other one's workers are held and wait.
+            waiting, lost = sorted(launchers, key=lambda one: min(line["rank"] for line in by_node[one.pid]))
+            os.kill(lost.pid, signal.SIGKILL)
+            self.held(job, waiting, 2)
+            pids = [line["pid"] for line in by_node[waiting.pid]]
+            for pid in pids:
+                self.assertTrue(pathlib.Path(f"/proc/{pid}").exists())
+            os.kill(waiting.pid, signal.SIGKILL)
+            job.expect_gone()
+
+    def test_held_workers_end_when_the_launcher_is_stopped(self):
+        with Kept() as job:
+            launchers = [job.train(nproc=2, nodes=2) for _ in range(2)]
+            before = job.trained(0, 4)
+            lost = next(one for one in launchers if one.pid == job.parent(job.parent(before[3]["pid"])))
+            waiting = next(one for one in launchers if one is not lost)
+            os.kill(lost.pid, signal.SIGKILL)
+            self.held(job, waiting, 2)
+            waiting.terminate()
+            self.assertNotEqual(job.exit_code(waiting), 0)
+            job.expect_gone()
+
+    def test_a_program_without_run_recoverable_is_restarted_as_ever(self):
+        with Kept() as job:
+            launcher = job.train(kind="plain")
+            before = job.trained(0, 4)
+            os.kill(before[1]["pid"], signal.SIGKILL)
+            after = job.trained(1, 4)
+            for rank in range(4):
+                self.assertNotEqual(after[rank]["pid"], before[rank]["pid"])
+            job.expect_exit(launcher, 0, deadline=120)
+
+    def test_a_worker_of_version_1_hears_what_it_knows_and_is_restarted(self):
+        with Kept() as job:
+            (job.directory / "old.py").write_text(OLD_WORKER)
+            launcher = job.spawn("muster", "--nproc-per-node", 2, "--max-restarts", 2, "old.py", PYTHON_EXEC=sys.executable)
+            before = job.round(0, 2)
+            os.kill(before[1]["pid"], signal.SIGKILL)
+            after = job.round(1, 2)
+            self.assertNotEqual(after[0]["pid"], before[0]["pid"])
+            self.assertEqual([line["type"] for line in job.lines("heard")], [65])
+            job.finish()
+            job.expect_exit(launcher, 0)
+
+    def test_an_agent_of_version_1_gets_todays_behaviour(self):
+        """The stand-in takes the worker's words as version 1 does, which passes over CanKeep, and ends the round."""
+        with Kept() as job:
+            address = f"muster-old-agent-{job.tag}"
+            agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            agent.bind("\0" + address)
+            agent.listen(1)
+            agent.settimeout(30)
+            worker = subprocess.Popen(
+                [str(KEPT_STEPS), "100000000", str(BYTES)], cwd=job.directory, stderr=subprocess.PIPE, text=True,
+                env=job.environment(MUSTER_AGENT_SOCKET=f"@{address}", MUSTER_AGENT_TOKEN="0123", RANK="0", WORLD_SIZE="1",
+                                    LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MUSTER_CHECKPOINT_DIR=str(job.directory / "checkpoints")))
+            try:
+                channel, _ = agent.accept()
+                channel.settimeout(30)
+                types = set()
+                while 7 not in types:
+                    types.add(channel.recv(16384)[0])
+                self.assertIn(1, types)
+                why = b"rank 1 failed"
+                channel.send(b"\x41" + len(why).to_bytes(2, "little") + why)
+                self.assertEqual(worker.wait(timeout=30), 1)
+                self.assertIn("the round ended: rank 1 failed", worker.stderr.read())
+            finally:
+                worker.kill()
+                worker.wait()
+                worker.stderr.close()
+                channel.close()
+                agent.close()
+
+    def start_python(self, job):
+        (job.directory / "train.py").write_text(PYTHON_WORKER)
+        return job.spawn("muster", "--nproc-per-node", 3, "--max-restarts", 3, "train.py", PYTHON_EXEC=sys.executable,
+                         PYTHONPATH=str(PYTHON), MUSTER_LIBRARY=os.environ["MUSTER_LIBRARY"])
+
+    def test_a_python_function_is_called_again_in_the_same_process(self):
+        with Kept() as job:
+            launcher = self.start_python(job)
+            before = job.round(0, 3)
+            os.kill(before[1]["pid"], signal.SIGKILL)
+            after = job.round(1, 3)
+            job.finish()
+            job.expect_exit(launcher, 0)
+            for rank in (0, 2):
+                self.assertEqual((after[rank]["pid"], after[rank]["count"]), (before[rank]["pid"], 1))
+            self.assertEqual({line["environment"] for line in after.values()}, {1})
+            ends = {line["rank"]: line for line in job.lines("end")}
+            self.assertEqual({line["result"] for line in ends.values()}, {"trained"})
+            self.assertTrue(all(ends[rank]["left"] in ("RoundEnded", "MusterError") for rank in (0, 2)), ends)
+            job.expect_gone()
+
+    def test_another_exception_of_a_python_function_is_a_failure_as_ever(self):
+        with Kept() as job:
+            launcher = self.start_python(job)
+            job.round(0, 3)
+            job.touch("raise")
+            self.assertNotEqual(job.exit_code(launcher), 0)
+            self.assertIn("not a round's end", launcher.err.read_text())
+
+    def test_nothing_grows_over_fifty_recoveries(self):
+        with Kept() as job:
+            launcher = job.train(nproc=2, steps=1_000_000, pause_ms=10)
+            before = job.trained(0, 2)
+            seen = []
+            for number in range(50):
+                os.kill(before[1]["pid"], signal.SIGKILL)
+                after = job.trained(number + 1, 2, more=1)
+                self.assertEqual(after[0]["pid"], before[0]["pid"])
+                seen.append(after[0])
+                before = after
+            for what in ("descriptors", "mappings", "threads"):
+                numbers = [line[what] for line in seen]
+                # The first rounds warm caches up.
+                self.assertLessEqual(max(numbers[40:]), max(numbers[5:15]), f"{what}: {numbers}")
+            launcher.terminate()
+            job.exit_code(launcher)
+
+
+if __name__ == "__main__":
+    unittest.main()

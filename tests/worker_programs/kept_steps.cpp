@@ -1,0 +1,138 @@
+// A training in miniature that survives in its process (muster/recoverable.h). Every element is an integer, so that any
+// order of sums comes to the same bits. After each step it takes a snapshot. Each rank has an equal part of the state of
+// BYTES, as ZeRO-1 has it of an optimizer's.
+//
+//   kept_steps STEPS BYTES [KIND [PAUSE]]     KIND: recoverable (the default), or plain: without run_recoverable;
+//                                             PAUSE: milliseconds before each step
+//
+// Lines in the file ELASTIC_LOG, from every rank:
+//   start rank=R round=N pid=P count=C step=S from=memory|disk|nothing descriptors=D mappings=M threads=T
+//   step rank=R round=N step=S at_ns=T       the monotonic clock
+//   sum rank=R value=HEX                     at the end
+// Files in the working directory steer it: "hold" makes all ranks wait between steps until it is gone; "stuck.R" makes
+// rank R wait outside of muster, as in a call that cannot be interrupted.
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "muster/checkpoint.h"
+#include "muster/context.h"
+#include "muster/recoverable.h"
+#include "rendezvous/base/text/text.h"
+
+using namespace muster;
+
+namespace {
+
+struct Plan {
+    std::int64_t steps = 0;
+    std::size_t element_count = 0;
+    int pause_ms = 0;
+};
+
+void write_line(const std::string& line) {
+    static const int file = ::open(std::getenv("ELASTIC_LOG"), O_WRONLY | O_APPEND | O_CLOEXEC);
+    const auto whole = line + "\n";
+    if (::write(file, whole.data(), whole.size()) != static_cast<ssize_t>(whole.size())) std::abort();
+}
+
+std::size_t entries(const char* directory) {
+    std::size_t count = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory)) ++count;
+    return count;
+}
+
+std::size_t mappings() {
+    std::size_t count = 0;
+    if (auto* const file = std::fopen("/proc/self/maps", "re")) {
+        for (int c = 0; (c = std::fgetc(file)) != EOF;) count += c == '\n' ? 1 : 0;
+        std::fclose(file);
+    }
+    return count;
+}
+
+void wait_while_there(const std::string& path) {
+    while (std::filesystem::exists(path)) ::poll(nullptr, 0, 2);
+}
+
+/// The model is the process's: it outlives the rounds.
+struct Model {
+    std::vector<std::int64_t> weight;
+    std::vector<std::int64_t> change;
+
+    explicit Model(std::size_t count) : weight(count), change(std::min<std::size_t>(count, 4096)) {}
+    CheckpointState state(const Context& context) {
+        const auto all = weight.size() * static_cast<std::size_t>(context.world_size());
+        const auto begin = weight.size() * static_cast<std::size_t>(context.rank());
+        return {.tensors = {StateTensor::shard("weight", TensorType::i64, {static_cast<std::int64_t>(all)},
+                                               weight.data(), begin, weight.size())}};
+    }
+    Result<void> take_step(Communicator& world, std::int64_t step) {
+        for (std::size_t i = 0; i < change.size(); ++i) {
+            const auto mixed = static_cast<std::uint64_t>(weight[i]) * 6364136223846793005U +
+                               static_cast<std::uint64_t>(step) + i * static_cast<std::uint64_t>(world.rank() + 1);
+            change[i] = static_cast<std::int64_t>(mixed >> 8U);
+        }
+        auto shared = world.run(all_reduce(buffer(std::span(change)), ReduceOp::sum));
+        if (!shared) return shared;
+        for (std::size_t i = 0; i < change.size(); ++i) weight[i] ^= change[i];
+        return {};
+    }
+};
+
+Result<void> train(Context& context, const Resume& resume, const Plan& plan, Model& model) {
+    const auto rank = context.rank();
+    auto checkpointer = Checkpointer::open(context, {.snapshot_interval = Duration::zero()});
+    if (!checkpointer) return checkpointer.error();
+    auto state = model.state(context);
+    auto loaded = checkpointer->load(state);
+    if (!loaded) return loaded.error();
+    const auto from = *loaded ? (*loaded)->step : 0;
+    if (from == 0) std::fill(model.weight.begin(), model.weight.end(), 0);
+    write_line(cat("start rank=", rank, " round=", context.round(), " pid=", ::getpid(), " count=", resume.count,
+                   " step=", from, " from=", !*loaded ? "nothing" : (*loaded)->from_memory ? "memory" : "disk",
+                   " descriptors=", entries("/proc/self/fd"), " mappings=", mappings(),
+                   " threads=", entries("/proc/self/task")));
+    for (auto step = from + 1; step <= plan.steps; ++step) {
+        wait_while_there(cat("stuck.", rank));
+        wait_while_there("hold");
+        if (plan.pause_ms > 0) ::poll(nullptr, 0, plan.pause_ms);
+        if (auto taken = model.take_step(context.world(), step); !taken) return taken.error();
+        const auto at = std::chrono::steady_clock::now().time_since_epoch().count();
+        write_line(cat("step rank=", rank, " round=", context.round(), " step=", step, " at_ns=", at));
+        if (auto kept = checkpointer->snapshot(step, state); !kept) return kept.error();
+    }
+    std::uint64_t sum = 14695981039346656037U;
+    for (const auto value : model.weight) sum = (sum ^ static_cast<std::uint64_t>(value)) * 1099511628211U;
+    char text[32];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(sum));
+    write_line(cat("sum rank=", rank, " value=", text));
+    return {};
+}
+
+int fail(const Error& error) {
+    std::fprintf(stderr, "kept_steps: %s\n", describe(error).c_str());
+    return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 3) return 2;
+    const Plan plan{std::atoll(argv[1]), std::strtoull(argv[2], nullptr, 10) / sizeof(std::int64_t),
+                    argc > 4 ? std::atoi(argv[4]) : 0};
+    auto context = Context::from_environment();
+    if (!context) return fail(context.error());
+    Model model(plan.element_count / static_cast<std::size_t>(context->world_size()));
+    const auto body = [&](Context& now, const Resume& resume) { return train(now, resume, plan, model); };
+    const bool plain = argc > 3 && std::string_view(argv[3]) == "plain";
+    const auto done = plain ? body(*context, {}) : run_recoverable(*context, body);
+    return done ? 0 : fail(done.error());
+}

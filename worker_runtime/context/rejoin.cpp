@@ -1,0 +1,97 @@
+// A process leaves its round in place and enters the next one (agent/STATES.md, Kept workers).
+#include <stdlib.h>
+
+#include <chrono>
+#include <utility>
+
+#include "muster/recoverable.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/context/context_body.h"
+#include "worker_runtime/context/met_group.h"
+
+namespace muster {
+
+namespace runtime {
+
+namespace {
+
+/// A rank sees a peer's death in its communicator before the agent says that the round is over: the agent of a lost node
+/// is missed for a lease first.
+constexpr Duration word_timeout = 15s;
+
+/// The environment of a new process, as far as it differs between rounds.
+void set_variables(const std::vector<std::string>& variables) {
+    for (const auto& one : variables) {
+        const auto end = one.find('=');
+        if (end == std::string::npos)
+            ::unsetenv(one.c_str());
+        else
+            ::setenv(one.substr(0, end).c_str(), one.c_str() + end + 1, 1);
+    }
+}
+
+}  // namespace
+
+void ContextBody::leave_round() {
+    world.reset();
+    claims.reset();  // nobody reads the claims of a round that is over
+    store.reset();
+    if (snapshots) snapshots->disconnect();
+    flight.reset();
+    waits.reset();
+}
+
+}  // namespace runtime
+
+void Context::can_rejoin(bool can) {
+    body_->can_rejoin = can;
+    if (body_->agent) body_->agent->send(local::CanKeep{can});
+}
+
+Result<void> Context::rejoin() {
+    using State = runtime::RoundWord::State;
+    const auto said = [this] {
+        return body_->word.wait_for_other(State::running, std::chrono::steady_clock::now() + runtime::word_timeout);
+    };
+    if (!body_->agent || !body_->can_rejoin)
+        return Error{Errc::unsupported, "this process has no agent that keeps it, or can_rejoin() was not called"};
+    const bool runs = !body_->world || body_->world->status().has_value();
+    if (runs && body_->word.state() == State::running)
+        return Error{Errc::invalid_argument, "the round has not ended: the failure is this rank's own"};
+    while (said() == State::hold) {
+        body_->leave_round();
+        runtime::MetGroups::of_process().begin_again();
+        body_->agent->send(local::Held{});
+        // The agent ends this wait: with the next round, with a signal, or with its own end.
+        if (body_->word.wait_for_other(State::hold, no_deadline) != State::resumed)
+            return Error{Errc::cancelled, cat(body_->word.why(), "; no round follows for this process")};
+        runtime::set_variables(body_->word.take_variables());
+        auto next = std::make_unique<runtime::ContextBody>();
+        next->options = body_->options;
+        next->can_rejoin = true;
+        body_ = std::move(next);
+        const auto opened = body_->open();
+        // The next round may end before its ranks have met.
+        if (opened || !body_->agent) return opened;
+    }
+    return Error{Errc::cancelled, cat("the round is over, and the agent has not asked this process to stay: ",
+                                      body_->word.why())};
+}
+
+Result<void> run_recoverable(Context& context, const std::function<Result<void>(Context&, const Resume&)>& body) {
+    context.can_rejoin(true);
+    Resume resume;
+    for (;;) {
+        auto done = body(context, resume);
+        if (done) {
+            context.can_rejoin(false);
+            return done;
+        }
+        const auto joined = context.rejoin();
+        if (!joined && joined.error().code == Errc::invalid_argument) return done;
+        if (!joined) return Error{done.error().code, cat(done.error().context, "; ", joined.error().context)};
+        resume = {.count = resume.count + 1, .why = std::move(done.error().context)};
+    }
+}
+
+}  // namespace muster

@@ -1,0 +1,83 @@
+"""Training that survives the failure of another rank in its own process (include/muster/recoverable.h has the rules)."""
+
+import ctypes
+import functools
+import gc
+import os
+import traceback
+from typing import NamedTuple
+
+from muster.communicator import Context
+from muster.library import MusterError
+
+
+class Resume(NamedTuple):
+    """Why the function is called: `count` rounds were left in place before, the last one with the error `why`. False before
+    the first."""
+
+    count: int = 0
+    why: str = ""
+
+    def __bool__(self):
+        return self.count > 0
+
+
+def recoverable(function=None, **options):
+    """A decorator for the function that trains, function(context, resume, ...). Call it without the first two arguments; it
+    makes the Context, with the given options.
+
+    If a worker or a node fails, a call of muster's raises a MusterError here, most often a RoundEnded. Let it pass. This process
+    waits for the next round, in which only the missing workers are started, and calls the function again with the same
+    `context`, which has another rank, world and store. Make everything that comes from it anew: communicators, reducers,
+    checkpointers; and load the state with Checkpointer.load(). Models and data may stay.
+
+    Where no round follows, and for any other exception, this is a plain call of the function.
+    """
+    if function is None:
+        return functools.partial(recoverable, **options)
+
+    @functools.wraps(function)
+    def run(*arguments, **named):
+        with Context(**options) as context:
+            return _run(context, function, arguments, named)
+
+    return run
+
+
+def _run(context, function, arguments, named):
+    context._can_rejoin(True)
+    resume = Resume()
+    while True:
+        try:
+            result = function(context, resume, *arguments, **named)
+        except MusterError as error:
+            failure = error
+        else:
+            context._can_rejoin(False)
+            return result
+        # What the function has made of the round is held by its frames.
+        traceback.clear_frames(failure.__traceback__)
+        gc.collect()
+        try:
+            context._rejoin()
+        except MusterError as no_round:
+            raise failure from (None if no_round.code == "invalid_argument" else no_round)
+        load_environment()
+        resume = Resume(resume.count + 1, str(failure))
+        del failure
+
+
+def load_environment():
+    """os.environ is a copy, which does not hold what the library has set."""
+    entries = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
+    now, index = {}, 0
+    while entries[index] is not None:
+        name, equals, value = entries[index].partition(b"=")
+        if equals:
+            now[os.fsdecode(name)] = os.fsdecode(value)
+        index += 1
+    for name in [name for name in os.environ if name not in now]:
+        del os.environ[name]
+    for name, value in now.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
