@@ -147,7 +147,9 @@ void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {
     for (auto& worker : round_->workers) worker.started_at = now;
     say(cat("round ", assignment.round, ": group rank ", assignment.group_rank, " of ", assignment.group_world_size,
             ", ", ranks_of_node(assignment.rank_base, config_.join.slots), " of ", assignment.world_size));
-    for (const auto& note : assignment.notes) tell(note);
+    for (const auto& note : assignment.notes)
+        if (std::ranges::find(last_notes_, note) == last_notes_.end()) tell(note);
+    last_notes_ = assignment.notes;
     act(StartWorkers{assignment});
 }
 
@@ -224,6 +226,11 @@ void Supervisor::on(const StopRequested& event, Instant now) {
         tell(cat(signal_name(event.signal), " again: killing the remaining processes"));
         kill_now(now);
     }
+}
+
+void Supervisor::on(const NodeSick& event, Instant) {
+    if (round_) return;  // no Join is under way
+    end(Drained{event.why});
 }
 
 void Supervisor::on(const PreemptionAnnounced& event, Instant now) {

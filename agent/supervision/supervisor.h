@@ -130,13 +130,17 @@ struct StoreOpened {
 struct StopRequested {
     int signal = 0;
 };
+/// In the place of a Join: the site's own check found this node sick.
+struct NodeSick {
+    std::string why;
+};
 /// The preemption signal reached the launcher: all workers of the job are to hear it.
 struct PreemptionAnnounced {
     int signal = 0;
 };
 struct Elapsed {};
 using SupervisorEvent = std::variant<Begin, SetUpRefused, DaemonMessage, ClientFenced, ClientLost, HostEvent,
-                                     StoreOpened, StopRequested, PreemptionAnnounced, Elapsed>;
+                                     StoreOpened, StopRequested, NodeSick, PreemptionAnnounced, Elapsed>;
 
 // ---- actions, carried out in order ----
 /// Bind a fresh, empty store for the round that is about to be joined; answer StoreOpened.
@@ -284,6 +288,7 @@ class Supervisor {
     void on(const HostEvent& event, Instant now);
     void on(const StoreOpened& event, Instant now);
     void on(const StopRequested& event, Instant now);
+    void on(const NodeSick& event, Instant now);
     void on(const PreemptionAnnounced& event, Instant now);
     void on(const Elapsed& event, Instant now);
     void on_assigned(const native::Assigned& assignment, Instant now);
@@ -347,7 +352,8 @@ class Supervisor {
     bool stuck_ = false;        // the tree cannot be emptied
     int stop_count_ = 0;
     Round last_round_ = no_round;
-    std::string last_end_;  // how it ended here, once it has
+    std::vector<std::string> last_notes_;  // what the last assignment told; each is told once
+    std::string last_end_;                 // how it ended here, once it has
     std::optional<RoundState> round_;
     std::optional<Ending> ending_;
 };

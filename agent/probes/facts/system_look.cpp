@@ -5,22 +5,19 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 
 #include "agent/probes/facts/fact_line.h"
 #include "agent/probes/facts/looks.h"
 #include "rendezvous/base/kernel/first_line.h"
 #include "rendezvous/base/kernel/memory_limit.h"
 #include "rendezvous/base/kernel/process_limit.h"
+#include "rendezvous/base/system/python_packages.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string in_words(rlim_t limit) {
     return limit == RLIM_INFINITY ? "unlimited" : cat(limit);
@@ -68,26 +65,13 @@ void print_memory_limit() {
     if (lowest) print_fact("memory-limit", {{"bytes", cat(*lowest)}, {"path", path}});
 }
 
-/// The PyTorch of the active environment, by its folder: importing it takes seconds.
+/// The PyTorch of the active environment: importing it takes seconds.
 void print_torch_version() {
     for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
         const char* const prefix = ::getenv(variable);
-        if (prefix == nullptr || *prefix == '\0') continue;
-        std::error_code failure;
-        for (fs::directory_iterator python(cat(prefix, "/lib"), failure), end; !failure && python != end;
-             python.increment(failure)) {
-            constexpr std::string_view before = "torch-", behind = ".dist-info";
-            std::error_code none;
-            for (fs::directory_iterator at(python->path() / "site-packages", none); !none && at != end;
-                 at.increment(none)) {
-                const auto name = at->path().filename().string();
-                if (!name.starts_with(before) || !name.ends_with(behind)) continue;
-                print_fact("version",
-                           {{"of", "PyTorch"},
-                            {"is", name.substr(before.size(), name.size() - before.size() - behind.size())}});
-                return;
-            }
-        }
+        const auto packages = python_packages(prefix != nullptr ? prefix : "");
+        const auto torch = packages.find("torch");
+        if (torch != packages.end()) return print_fact("version", {{"of", "PyTorch"}, {"is", torch->second}});
     }
 }
 

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/doctor/doctor_report.h"
+#include "agent/doctor/health_verdict.h"
 #include "agent/doctor/known_settings.h"
 #include "tests/support/catch.h"
 #include "tests/unit/agent/doctor/clean_node.h"
@@ -137,4 +138,21 @@ TEST_CASE("the findings as text, as JSON and for Nagios") {
     report.findings = {finding(Level::unknown)};
     CHECK(doctor_nagios(report).starts_with("MUSTER UNKNOWN - 1 could not look; "));
     CHECK(nlohmann::json::parse(doctor_json(report))["findings"][0]["level"] == "unknown");
+}
+
+TEST_CASE("the exit code of a health check decides, and its last line is the reason") {
+    using State = HealthVerdict::State;
+    const auto verdict = [](std::string_view output) { return read_health(output, "30 s"); };
+    CHECK(verdict("fine\n\nmuster-health-exit 0\n") == HealthVerdict{State::healthy, {}});
+    CHECK(verdict("checks\nGPU 3 is lost  \n\n\nmuster-health-exit 1\n") ==
+          HealthVerdict{State::sick, "GPU 3 is lost"});
+    CHECK(verdict("\nmuster-health-exit 3\n") == HealthVerdict{State::sick, "exit code 3"});
+    CHECK(verdict("\x1b[31mred\n\nmuster-health-exit 1\n").why == "\\x1b[31mred");
+    CHECK(verdict(std::string(9000, 'x') + "\n\nmuster-health-exit 1\n").why.size() == 512);
+    CHECK(verdict("sh: 1: nhc: not found\n\nmuster-health-exit 127\n") ==
+          HealthVerdict{State::unknown, "it cannot be run: sh: 1: nhc: not found"});
+    CHECK(verdict("it hangs") == HealthVerdict{State::unknown, "it did not end within 30 s"});
+    CHECK(verdict("muster-health-exit 0\nit lies, and hangs") ==
+          HealthVerdict{State::unknown, "it did not end within 30 s"});
+    CHECK(verdict("note start /usr/bin/env: No such file\n").why == "start /usr/bin/env: No such file");
 }
