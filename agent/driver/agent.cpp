@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "agent/doctor/doctor_report.h"
 #include "agent/driver/agent_driver.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/socket_address.h"
@@ -28,6 +29,8 @@ Agent::Driver::Driver(Agent& agent, asio::io_context& loop, AgentConfig config, 
       hangs_(loop, config_.hang, config_.workers.environment),
       timers_(loop),
       gpus_(loop, config_.workers.environment),
+      preflight_(loop),
+      health_(loop, config_.health),
       faults_(loop, config_.allow_faults ? FaultInjector::Faults::allowed : FaultInjector::Faults::refused),
       supervisor_(config_.supervisor),
       reach_(loop),
@@ -67,6 +70,16 @@ void Agent::Driver::start() {
     else
         happen(Begin{});
     if (auto folder = logs_.own_base(); !folder.empty()) host_.remove_after_death(std::move(folder));
+    look_at_node();
+}
+
+/// While the node joins: nothing waits for it, and the job's end drops what is not known by then.
+void Agent::Driver::look_at_node() {
+    if (!config_.preflight) return;
+    preflight_.start(*config_.preflight, [this](const DoctorFacts& facts) {
+        for (const auto& finding : examine(facts, config_.preflight->limits, config_.preflight->skip))
+            if (finding.level > Level::info) log(LogLevel::warning, "preflight: ", finding_line(finding));
+    });
 }
 
 void Agent::Driver::listen() {

@@ -19,9 +19,19 @@ void Agent::Driver::carry_out(const CloseStore&) {
 }
 
 void Agent::Driver::carry_out(const SendJoin& action) {
-    gpus_.when_free([weak = weak_from_this(), join = action.join] {
-        if (auto self = weak.lock()) self->link_.join(join);
-    });
+    const auto last = commands_.last_round();
+    health_.run(last == no_round ? std::optional<Round>() : last,
+                [weak = weak_from_this(), join = action.join](const HealthVerdict& verdict) {
+                    auto self = weak.lock();
+                    if (!self) return;
+                    if (verdict.state == HealthVerdict::State::sick)
+                        return self->happen(NodeSick{cat("--health-check: ", verdict.why)});
+                    if (verdict.state == HealthVerdict::State::unknown)
+                        log(LogLevel::warning, "--health-check gave no answer, so this node joins: ", verdict.why);
+                    self->gpus_.when_free([weak, join] {
+                        if (auto owner = weak.lock()) owner->link_.join(join);
+                    });
+                });
 }
 
 void Agent::Driver::carry_out(const StartWorkers& action) {
@@ -147,6 +157,7 @@ void Agent::Driver::carry_out(const ReportRound& action) {
 
 void Agent::Driver::carry_out(const SendLeave& action) {
     gpus_.drop();
+    health_.drop();
     link_.leave(action.why);
 }
 
@@ -161,6 +172,8 @@ void Agent::Driver::carry_out(const Finish& action) {
     commands_.forget_round();
     hangs_.rest();
     gpus_.drop();
+    health_.drop();
+    preflight_.drop();
     feeding_.cancel();
     deadline_.cancel();
     command_socket_.reset();

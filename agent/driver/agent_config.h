@@ -2,10 +2,13 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/diagnosis/hang_watch.h"
+#include "agent/evidence/health_check.h"
+#include "agent/evidence/node_looks.h"
 #include "agent/supervision/log_layout.h"
 #include "agent/supervision/supervisor.h"
 #include "agent/supervision/worker_environment.h"
@@ -27,12 +30,14 @@ struct AgentConfig {
     std::string shown_job = "none";  ///< Job id as users know it. Part of the command socket's address.
     LogChoices logs;
     NetworkFacts network;
-    std::vector<int> handled_signals;  ///< Forwarded to the workers; then the agent leaves.
-    bool allow_faults = false;         ///< --allow-faults: muster fault may inject faults into this node.
-    HangConfig hang;                   ///< Limits for workers without progress.
-    int preemption_signal = 0;         ///< Gives a notice to all workers of the job. 0: none.
-    Duration lease = 5s;               ///< The guardian is fed every lease/10.
-    Duration persist_limit = 60s;      ///< Time limit for writing copies in memory to disk. Zero: they are not written.
+    std::vector<int> handled_signals;   ///< Forwarded to the workers; then the agent leaves.
+    bool allow_faults = false;          ///< --allow-faults: muster fault may inject faults into this node.
+    HangConfig hang;                    ///< Limits for workers without progress.
+    int preemption_signal = 0;          ///< Gives a notice to all workers of the job. 0: none.
+    Duration lease = 5s;                ///< The guardian is fed every lease/10.
+    std::optional<LookPlan> preflight;  ///< --preflight: what of this node is looked at while it joins.
+    HealthCheckConfig health;           ///< --health-check: run before each join.
+    Duration persist_limit = 60s;  ///< Time limit for writing copies in memory to disk. Zero: they are not written.
 };
 
 }  // namespace muster::agent

@@ -62,6 +62,8 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     WorkerNotes notes_at(Instant at) const;
     void settle_flight_records(bool job_succeeded);
 
+    void look_at_node();
+
     // One for each action.
     void carry_out(const OpenStore& action);
     void carry_out(const CloseStore& action);
@@ -97,6 +99,8 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     HangWatcher hangs_;
     TimerFifo timers_;
     GpuCheck gpus_;
+    NodeLooks preflight_;
+    HealthCheck health_;
     FaultInjector faults_;
     Supervisor supervisor_;
     StoreReach reach_;

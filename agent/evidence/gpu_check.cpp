@@ -26,10 +26,14 @@ Instant steady_now() {
 
 }  // namespace
 
+bool has_gpu_driver(std::string_view nvml_library) {
+    return !nvml_library.empty() || ::access("/dev/nvidiactl", F_OK) == 0;
+}
+
 GpuCheck::GpuCheck(boost::asio::io_context& loop, const std::map<std::string, std::string>& environment)
     : runs_(loop), pause_(loop) {
     const auto named = environment.find("MUSTER_NVML_LIBRARY");
-    is_present_ = (named != environment.end() && !named->second.empty()) || ::access("/dev/nvidiactl", F_OK) == 0;
+    is_present_ = has_gpu_driver(named != environment.end() ? std::string_view(named->second) : std::string_view());
     if (const auto found = environment.find("CUDA_VISIBLE_DEVICES"); found != environment.end())
         visible_ = found->second;
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "agent/diagnosis/gpu_use.h"
 #include "agent/evidence/gpu_baseline_file.h"
@@ -16,6 +17,9 @@
 #include "rendezvous/base/time.h"
 
 namespace muster::agent {
+
+/// Whether this host has an NVIDIA driver, or `nvml_library` (MUSTER_NVML_LIBRARY) names a library in its place.
+bool has_gpu_driver(std::string_view nvml_library);
 
 class GpuCheck {
   public:

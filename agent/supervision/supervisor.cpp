@@ -160,7 +160,9 @@ void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {
     round_->workers.resize(config_.join.slots);
     for (auto& worker : round_->workers) worker.started_at = now;
     note_assigned();
-    for (const auto& note : assignment.notes) tell(note);
+    for (const auto& note : assignment.notes)
+        if (std::ranges::find(last_notes_, note) == last_notes_.end()) tell(note);
+    last_notes_ = assignment.notes;
     const auto kept = take_kept();
     for (const auto local_rank : kept) round_->workers[local_rank].answered = true;
     act(StartWorkers{assignment, kept});
@@ -240,6 +242,11 @@ void Supervisor::on(const StopRequested& event, Instant now) {
         tell(cat(signal_name(event.signal), " again: killing the remaining processes"));
         kill_now(now);
     }
+}
+
+void Supervisor::on(const NodeSick& event, Instant) {
+    if (round_) return;  // no Join is under way
+    end(Drained{event.why});
 }
 
 void Supervisor::on(const PreemptionAnnounced& event, Instant now) {

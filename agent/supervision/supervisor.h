@@ -134,6 +134,10 @@ struct StoreOpened {
 struct StopRequested {
     int signal = 0;
 };
+/// In the place of a Join: the site's own check found this node sick.
+struct NodeSick {
+    std::string why;
+};
 /// The preemption signal reached the launcher: all workers of the job are to hear it.
 struct PreemptionAnnounced {
     int signal = 0;
@@ -150,7 +154,7 @@ struct WorkerKeeps {
 };
 struct Elapsed {};
 using SupervisorEvent = std::variant<Begin, SetUpRefused, DaemonMessage, ClientFenced, ClientLost, HostEvent,
-                                     StoreOpened, StopRequested, PreemptionAnnounced, WorkerKeeps, Elapsed>;
+                                     StoreOpened, StopRequested, NodeSick, PreemptionAnnounced, WorkerKeeps, Elapsed>;
 
 // ---- actions, carried out in order ----
 /// Bind a fresh, empty store for the round that is about to be joined; answer StoreOpened.
@@ -324,6 +328,7 @@ class Supervisor {
     void on(const HostEvent& event, Instant now);
     void on(const StoreOpened& event, Instant now);
     void on(const StopRequested& event, Instant now);
+    void on(const NodeSick& event, Instant now);
     void on(const PreemptionAnnounced& event, Instant now);
     void on(const WorkerKeeps& event, Instant now);
     void on(const Elapsed& event, Instant now);
@@ -404,7 +409,8 @@ class Supervisor {
     bool stuck_ = false;        // the tree cannot be emptied
     int stop_count_ = 0;
     Round last_round_ = no_round;
-    std::string last_end_;  // how it ended here, once it has
+    std::vector<std::string> last_notes_;  // what the last assignment told; each is told once
+    std::string last_end_;                 // how it ended here, once it has
     std::optional<RoundState> round_;
     std::optional<KeptWorkers> kept_;
     std::optional<Ending> ending_;

@@ -150,6 +150,9 @@ struct LaunchConfig {
     bool warm_by_memory = false;     ///< --warm-workers auto: one for each worker, as far as memory allows.
     std::string warm_imports;        ///< --warm-imports, separated by commas. Empty: torch, if it is installed.
     int preemption_signal = 0;       ///< Sent to any agent, it gives a notice to all workers of the job. 0: none.
+    bool preflight = true;           ///< --preflight: look at this node while it joins.
+    std::string health_check;        ///< --health-check: a command for /bin/sh -c before each join. Empty: none.
+    Duration health_limit = 30s;     ///< --health-timeout
     /// --allow-faults: muster fault may kill this node's workers, its agent and its daemon.
     bool allow_faults = false;
     ExitCodeStyle exit_codes = ExitCodeStyle::muster;

@@ -1,11 +1,14 @@
 #include "launcher/node/agent_config.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <limits>
 
 #include "launcher/config/shown_arguments.h"
 #include "launcher/node/job_access.h"
+#include "launcher/node/node_versions.h"
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/journal.h"
@@ -31,6 +34,20 @@ std::vector<agent::StreamSet> stream_sets(const StreamChoice& choice, std::uint3
         sets[local_rank] = {.out = (mask & 1U) != 0, .err = (mask & 2U) != 0};
     }
     return sets;
+}
+
+/// Names and networks matter only where other hosts may come. The launcher has raised its own limit of open files.
+agent::LookPlan preflight_plan(const LaunchConfig& config, const Environment& environment) {
+    agent::LookPlan plan{.directories = {}, .skip = {"open-files"}, .limits = {}, .environment = environment};
+    if (!serves_other_hosts(config))
+        plan.skip.insert(
+            {"names", "network", "locked-memory", "rdma-port", "roce-mtu", "rdma-device", "rdma-disabled"});
+    const auto temporary = value_or_empty(environment, "TMPDIR");
+    for (const auto& directory : {config.checkpoint_dir, config.checkpoint_local_dir, config.log_dir,
+                                  std::string(temporary.empty() ? "/tmp" : temporary)})
+        // One that is missing is made later. All of them were looked at before the start, so this hangs on no new disk.
+        if (!directory.empty() && ::access(directory.c_str(), F_OK) == 0) plan.directories.push_back(directory);
+    return plan;
 }
 
 }  // namespace
@@ -126,6 +143,8 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
 
     agent.handled_signals = config.handled_signals;
     agent.preemption_signal = config.preemption_signal;
+    if (config.preflight) agent.preflight = preflight_plan(config, environment);
+    agent.health = {.command = config.health_check, .limit = config.health_limit, .job = shown_job(config)};
     agent.allow_faults = config.allow_faults;
     agent.lease = config.lease;
     agent.persist_limit = config.persist_limit;
@@ -135,7 +154,8 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     return agent;
 }
 
-rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFacts& node) {
+rendezvous::ClientConfig client_config(const LaunchConfig& config, const Environment& environment,
+                                       const NodeFacts& node) {
     rendezvous::ClientConfig client;
     client.endpoint = config.endpoint;
     // A standalone daemon listens only on IPv4 loopback. The numeric address saves a lookup of "localhost".
@@ -146,7 +166,7 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     client.leader_is_supplied = config.etcd.has_value();
     client.job = config.job;
     client.node = node.identity;
-    client.versions = {{.component = "muster", .version = MUSTER_VERSION}};
+    client.versions = node_versions(environment);
     client.join_timeout = config.join_timeout;
     client.lease = config.lease;
     client.lost_timeout = config.lost_timeout;

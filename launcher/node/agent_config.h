@@ -27,6 +27,7 @@ native::Join join_message(const LaunchConfig& config, const NodeFacts& node);
 agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, const Environment& environment,
                                 const NodeFacts& node);
 
-rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFacts& node);
+rendezvous::ClientConfig client_config(const LaunchConfig& config, const Environment& environment,
+                                       const NodeFacts& node);
 
 }  // namespace muster::launcher

@@ -94,7 +94,7 @@ class NodeRun::Body {
             log(LogLevel::warning,
                 "--warm-workers has no effect: only a Python script or module without --no-python, --run-path and "
                 "--local-rank can be warm");
-        auto client = client_config(config_, facts_);
+        auto client = client_config(config_, environment_, facts_);
         client.secret_seed = rendezvous::random_nonce();
         agent::ClientLink link(io_, std::move(client));
         link_ = &link;

@@ -14,6 +14,7 @@
 #include "agent/supervision/report_file.h"
 #include "launcher/commands/checkpoint_command.h"
 #include "launcher/commands/config_command.h"
+#include "launcher/commands/doctor_command.h"
 #include "launcher/commands/drain_command.h"
 #include "launcher/commands/fault_command.h"
 #include "launcher/commands/flight_command.h"
@@ -252,6 +253,7 @@ using Command = int (*)(const std::vector<std::string>& arguments);
 Command command_named(std::string_view word) {
     if (word == "flight") return run_flight;
     if (word == "checkpoint") return run_checkpoint;
+    if (word == "doctor") return [](const auto& arguments) { return run_doctor(arguments, process_environment()); };
     if (word == "drain") return [](const auto& arguments) { return run_drain(arguments, process_environment()); };
     if (word == "fault") return [](const auto& arguments) { return run_fault(arguments, process_environment()); };
     if (word == "status") return [](const auto& arguments) { return run_status(arguments, process_environment()); };

@@ -410,6 +410,18 @@ constexpr std::array rows{
     OptionRow{"allow-faults", 0, Kind::flag, Group::restarts, From::muster, true, "",
               "Allows muster fault to kill, stop, slow down or disconnect workers and the agent of this node, for tests.", "",
               [](auto value, auto& to) { return flag(value, to.config.allow_faults); }},
+    OptionRow{"preflight", 0, Kind::value, Group::restarts, From::muster, true, "off|local",
+              "local: while the node joins, looks for its faults as muster doctor does, and logs what it finds. Nothing waits for it. off: does not.", "local",
+              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"off", "local"})) return wrong;
+                  to.config.preflight = value == "local"; return std::nullopt; }},
+    OptionRow{"health-check", 0, Kind::value, Group::restarts, From::muster, true, "COMMAND",
+              "Command run by /bin/sh before each join. Exit code 0: healthy. Another one: this node leaves the job with exit code 76, uncharged; the last line of the output is the reason.", "",
+              [](auto value, auto& to) -> Accepted { if (value.empty()) return "a command"; to.config.health_check = value; return std::nullopt; }},
+    OptionRow{"health-timeout", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
+              "Timeout of --health-check. A check that does not end is killed, and the node joins.", "30",
+              [](auto value, auto& to) -> Accepted { const auto limit = seconds(value);
+                  if (!limit || *limit <= Duration::zero()) return "seconds, e.g. 30";
+                  to.config.health_limit = *limit; return std::nullopt; }},
     OptionRow{"exit-code", 0, Kind::value, Group::restarts, From::muster, true, "muster|torchrun",
               "muster: the exit code of the root cause (see below). torchrun: 1 for every failure.", "muster",
               [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"muster", "torchrun"})) return wrong;

@@ -19,7 +19,11 @@ constexpr unsigned long long not_available = ~0ULL;
 
 template <class Function>
 void GpuDriver::find(const char* name, Function*& function) {
-    function = reinterpret_cast<Function*>(::dlsym(handle_, name));
+    function = reinterpret_cast<Function*>(symbol(name));
+}
+
+void* GpuDriver::symbol(const char* name) const {
+    return ::dlsym(handle_, name);
 }
 
 Result<GpuDriver> GpuDriver::load(const std::string& library) {

@@ -34,6 +34,9 @@ class GpuDriver {
     /// Bytes that are taken, by whomever; 0 where the driver does not say.
     [[nodiscard]] std::uint64_t used_bytes_of(Device device) const;
 
+    /// A function that this library may have; null if it does not.
+    [[nodiscard]] void* symbol(const char* name) const;
+
     int (*device_count)(unsigned*) = nullptr;
     int (*device_by_index)(unsigned, Device*) = nullptr;
     int (*mig_mode)(Device, unsigned* current,

@@ -3,18 +3,36 @@
 //     gpu INDEX UUID USED_BYTES
 //     process PID USED_BYTES
 //
-// The order is NVML's. MUSTER_NVML_LIBRARY may name the library. A separate program, because a faulty driver may hang.
+// With --health it prints what `muster doctor` judges (gpu_health.h), and "end". The order is NVML's.
+// MUSTER_NVML_LIBRARY may name the library. A separate program, because a faulty driver may hang.
 //
 // Exit codes: 0; 1 if there is no driver, or it does not answer.
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "agent/probes/gpus/gpu_driver.h"
+#include <string_view>
 
-int main() {
+#include "agent/probes/gpus/gpu_driver.h"
+#include "agent/probes/gpus/gpu_health.h"
+
+namespace {
+
+int print_health(const muster::Result<muster::agent::GpuDriver>& driver) {
+    if (driver)
+        muster::agent::print_gpu_health(*driver);
+    else
+        ::printf("failure\ttext=%s\n", driver.error().context.c_str());
+    ::puts("end");
+    return driver ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
     using muster::agent::GpuDriver;
     const char* const named = ::getenv("MUSTER_NVML_LIBRARY");
     auto driver = GpuDriver::load(named != nullptr && *named != '\0' ? named : muster::agent::gpu_library);
+    if (argc > 1 && std::string_view(argv[1]) == "--health") return print_health(driver);
     unsigned count = 0;
     if (!driver || driver->device_count(&count) != GpuDriver::success) {
         ::printf("note %s\n", driver ? "nvmlDeviceGetCount failed" : driver.error().context.c_str());

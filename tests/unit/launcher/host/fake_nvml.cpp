@@ -1,6 +1,9 @@
 // Stands in for libnvidia-ml.so.1: the devices are those that FAKE_NVML names, e.g. "GPU-a;GPU-b=MIG-x,MIG-y" (two
 // GPUs, the second partitioned), "broken" for a driver that does not answer. The file FAKE_NVML_USE has a line for each
-// GPU, "USED_BYTES PID:BYTES PID:BYTES", and may change at any time.
+// GPU, "USED_BYTES PID:BYTES PID:BYTES", and may change at any time. FAKE_NVML=hang: nvmlInit never returns.
+// FAKE_NVML_HEALTH has fields of the health of a GPU by its index, "1 recovery 2": see health_of().
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -34,6 +37,18 @@ struct Use {
 
 std::vector<Device>& devices();
 
+/// A field of FAKE_NVML_HEALTH, "INDEX FIELD VALUE", or what is healthy.
+unsigned long long health_of(void* device, const std::string& field, unsigned long long healthy) {
+    const char* const text = std::getenv("FAKE_NVML_HEALTH");
+    std::istringstream words(text != nullptr ? text : "");
+    std::ptrdiff_t index = 0;
+    std::string name;
+    unsigned long long value = 0;
+    while (words >> index >> name >> value)
+        if (index == static_cast<Device*>(device) - devices().data() && name == field) return value;
+    return healthy;
+}
+
 Use use_of(void* device) {
     const char* const path = std::getenv("FAKE_NVML_USE");
     std::ifstream file(path != nullptr ? path : "");
@@ -66,6 +81,7 @@ int nvmlInit_v2() {
     devices().clear();
     const char* text = std::getenv("FAKE_NVML");
     if (text == nullptr || std::strcmp(text, "broken") == 0) return 9;
+    while (std::strcmp(text, "hang") == 0) ::pause();
     if (*text == '\0') return success;
     for (const auto& one : pieces(text, ';')) {
         const auto equals = one.find('=');
@@ -92,7 +108,8 @@ int nvmlDeviceGetCount_v2(unsigned* count) {
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
     if (index >= devices().size()) return not_found;
     *device = &devices()[index];
-    return success;
+    constexpr int lost = 15;
+    return health_of(*device, "lost", 0) != 0 ? lost : success;
 }
 
 int nvmlDeviceGetUUID(void* device, char* text, unsigned size) {
@@ -134,6 +151,62 @@ struct Memory {
 };
 int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
     *memory = {1ULL << 36, 0, use_of(device).used};
+    return success;
+}
+
+int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncorrected, unsigned* pending,
+                              unsigned* failed) {
+    *corrected = *uncorrected = 0;
+    *pending = static_cast<unsigned>(health_of(device, "rows-pending", 0));
+    *failed = static_cast<unsigned>(health_of(device, "rows-failed", 0));
+    return success;
+}
+int nvmlDeviceGetTotalEccErrors(void* device, int, int, unsigned long long* count) {
+    *count = health_of(device, "ecc-uncorrected", 0);
+    return success;
+}
+int nvmlDeviceGetMemoryErrorCounter(void* device, int, int, int, unsigned long long* count) {
+    *count = health_of(device, "sram-corrected", 0);
+    return success;
+}
+int nvmlDeviceGetNvLinkState(void* device, unsigned link, unsigned* active) {
+    if (link >= 18) return not_found;
+    *active = link < health_of(device, "nvlinks", 18) ? 1 : 0;
+    return success;
+}
+struct FabricInfo {
+    unsigned version;
+    unsigned char cluster[16];
+    int status;
+    unsigned clique;
+    unsigned char state;
+    unsigned health;
+};
+int nvmlDeviceGetGpuFabricInfoV(void* device, FabricInfo* info) {
+    if (info->version != 0x02000024) return 2;
+    info->status = 0;
+    info->state = static_cast<unsigned char>(health_of(device, "fabric", 3));
+    info->health = static_cast<unsigned>(health_of(device, "fabric-health", 0xaa));
+    return success;
+}
+struct FieldValue {
+    unsigned field, scope;
+    long long timestamp, latency;
+    int type, result;
+    unsigned long long value;
+};
+int nvmlDeviceGetFieldValues(void* device, int, FieldValue* value) {
+    constexpr unsigned recovery_action = 230;
+    value->result = value->field == recovery_action ? success : 3;
+    value->value = health_of(device, "recovery", 0);
+    return success;
+}
+int nvmlDeviceGetCurrentClocksEventReasons(void* device, unsigned long long* reasons) {
+    *reasons = health_of(device, "clocks", 1);  // idle
+    return success;
+}
+int nvmlSystemGetDriverVersion(char* text, unsigned size) {
+    std::strncpy(text, "570.00", size);
     return success;
 }
 

@@ -13,9 +13,11 @@
 
 #include "launcher/node/agent_config.h"
 #include "launcher/node/death_notice.h"
+#include "launcher/node/node_versions.h"
 #include "launcher/node/torch_package.h"
 #include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/codec.h"
+#include "rendezvous/wire/native/limits.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
 
@@ -204,7 +206,7 @@ TEST_CASE("the agent and its client are told what the options said") {
     CHECK(keyed.ranks_key("of round 3") != keyed.ranks_key("of round 4"));
     CHECK(keyed.ranks_key({}).empty());  // the daemon has to give one
     const auto proofs = [&](const std::string& round_secret, const char* text) {
-        return client_config(config, node).peers_hash(round_secret)(text);
+        return client_config(config, {}, node).peers_hash(round_secret)(text);
     };
     CHECK(proofs("of round 3", "x") == proofs("of round 3", "x"));
     CHECK(proofs("of round 3", "x") != proofs("of round 4", "x"));
@@ -219,11 +221,48 @@ TEST_CASE("the agent and its client are told what the options said") {
 
     config.backend = Backend::c10d;
     config.standalone = true;
-    const auto client = client_config(config, node);
+    const auto client = client_config(config, {}, node);
     CHECK(client.endpoint.host == "127.0.0.1");
     CHECK(client.job == "j7");
     CHECK(client.lease == 2s);
     CHECK(agent_config(config, {}, {}, node).workers.master_port == 0);
+}
+
+TEST_CASE("a node sends its versions, and the variables of NCCL that must be equal on all nodes") {
+    const auto value = [](const Environment& environment, std::string_view component) -> std::string {
+        for (const auto& fact : node_versions(environment))
+            if (fact.component == component) return fact.version;
+        return {};
+    };
+    CHECK(node_versions({}).front() == native::VersionFact{"muster", value({}, "muster")});
+    CHECK(!value({}, "the kernel").empty());
+    CHECK(value({}, "the NCCL variables") == "none");
+    CHECK(value({{"NCCL_ALGO", "Ring"}, {"NCCL_SOCKET_IFNAME", "eth0"}, {"NCCL_NET", "IB"}, {"NCCL_DEBUG", "INFO"}},
+                "the NCCL variables") == "NCCL_ALGO=Ring NCCL_NET=IB");
+    CHECK(value({{"NCCL_ALGO", std::string(400, 'x')}}, "the NCCL variables").size() == native::name_bytes_max);
+    CHECK(node_versions({}).size() <= native::versions_max);
+    test::ScratchFolder folder;
+    for (const char* name :
+         {"torch-2.13.0+cpu.dist-info", "nvidia_nccl_cu13-2.28.9.dist-info", "torchvision-1.dist-info"})
+        std::filesystem::create_directories(folder / (std::string("lib/python3.11/site-packages/") + name));
+    const Environment active{{"VIRTUAL_ENV", folder.string()}};
+    CHECK(value(active, "PyTorch") == "2.13.0+cpu");
+    CHECK(value(active, "NCCL") == "2.28.9");
+    CHECK(value({{"VIRTUAL_ENV", "/none"}}, "PyTorch").empty());
+}
+
+TEST_CASE("what is looked at while a node joins depends on who may come") {
+    LaunchConfig config;
+    CHECK(agent_config(config, {}, {}, {}).preflight->skip.contains("names"));
+    config.nodes_max = 2;
+    config.endpoint = {"node0", 29400};
+    config.checkpoint_dir = "/none";
+    const auto plan = agent_config(config, {}, {{"TMPDIR", "/dev"}}, {}).preflight;
+    REQUIRE(plan.has_value());
+    CHECK(plan->skip == std::set<std::string>{"open-files"});
+    CHECK(plan->directories == std::vector<std::string>{"/dev"});
+    config.preflight = false;
+    CHECK_FALSE(agent_config(config, {}, {}, {}).preflight.has_value());
 }
 
 TEST_CASE("workers get the package of the back end for PyTorch if it is asked for, unless they have one") {

@@ -50,6 +50,9 @@ std::string sample_value(std::string_view name) {
                                                                  {"preemption-signal", "SIGUSR1"},
                                                                  {"shutdown-timeout", "7"},
                                                                  {"hang-timeout", "5"},
+                                                                 {"preflight", "off"},
+                                                                 {"health-check", "/usr/sbin/nhc"},
+                                                                 {"health-timeout", "5"},
                                                                  {"warm-workers", "2"},
                                                                  {"warm-imports", "torch,a.b"},
                                                                  {"signals-to-handle", "SIGTERM"},
@@ -142,6 +145,7 @@ TEST_CASE("every option is read in both spellings, with its value attached or fo
 
 TEST_CASE("a bad value in the environment is an error that names the variable, for every option that refuses any") {
     const std::set<std::string_view> takes_any_text{"role",
+                                                    "health-check",
                                                     "rdzv-id",
                                                     "local-addr",
                                                     "log-dir",

@@ -1,0 +1,160 @@
+// Of facts, findings. Each look is a program with a deadline, and each check judges the records of one look. A look
+// that was cut is one finding of level unknown under the look's own name; the records that it printed before are judged
+// anyway, so a disk that hangs does not hide another that is full.
+#include "agent/doctor/check_table.h"
+
+#include <algorithm>
+
+#include "agent/doctor/known_settings.h"
+#include "rendezvous/base/text/nearest.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+struct LookRow {
+    std::string_view name;
+    std::string_view why;
+    std::string_view mend;
+};
+
+constexpr LookRow look_rows[] = {
+    {"names", "Each worker resolves names when it connects to the store and to its peers.",
+     "see /etc/resolv.conf and /etc/hosts; try: getent hosts $(hostname)"},
+    {"network", "A kernel that does not list its interfaces hides their faults.", "try: ip -s link"},
+    {"system", "Limits that are not known may end a job.", "try: ulimit -a; df -h /dev/shm"},
+    {"pci", "A device that does not answer hangs the driver, too.", "try: lspci -vv; see dmesg"},
+    {"kernel-log", "The kernel log has the GPU errors since the boot.", "try: dmesg | grep Xid"},
+    {"gpus", "A driver that hangs also hangs every process that uses a GPU.",
+     "see dmesg for Xid; then reset the GPU (nvidia-smi --gpu-reset) or reboot the node"},
+    {"disks", "A disk that hangs also hangs the checkpoint and the logs that are written to it.",
+     "see dmesg and the file server; try: timeout 5 df DIR"},
+    {"settings", "The variables of NCCL, gloo and PyTorch decide which network the job uses.", ""},
+};
+
+const LookRow& row_of(std::string_view look) {
+    const auto kind = look.substr(0, look.find(' '));
+    return *std::ranges::find(look_rows, kind, &LookRow::name);
+}
+
+bool is_skipped(std::string_view name, const std::set<std::string>& skip) {
+    return skip.contains(std::string(name));
+}
+
+bool is_skipped(const Check& check, const std::set<std::string>& skip) {
+    return is_skipped(check.name, skip) || is_skipped(check.look, skip);
+}
+
+void add_cut_looks(const DoctorFacts& facts, const std::set<std::string>& skip, std::vector<Finding>& out) {
+    for (const auto& [name, look] : facts.looks) {
+        const auto& row = row_of(name);
+        if (look.state != Look::State::cut || is_skipped(row.name, skip)) continue;
+        const auto path = name.substr(std::min(row.name.size() + 1, name.size()));
+        out.push_back({.check = std::string(row.name),
+                       .level = Level::unknown,
+                       .what = path.empty() ? cat("the look at ", row.name) : path,
+                       .measured = look.why,
+                       .expected = "an answer",
+                       .why = std::string(row.why),
+                       .mend = std::string(row.mend)});
+    }
+}
+
+std::vector<std::string> all_names() {
+    std::vector<std::string> names;
+    for (const auto& check : check_table()) names.emplace_back(check.name);
+    for (const auto& row : look_rows) names.emplace_back(row.name);
+    return names;
+}
+
+}  // namespace
+
+std::string_view level_name(Level level) {
+    constexpr std::string_view names[] = {"info", "warning", "could not look", "critical"};
+    return names[static_cast<std::size_t>(level)];
+}
+
+const Look& DoctorFacts::look(std::string_view name) const {
+    static const Look none;
+    const auto found = looks.find(name);
+    return found != looks.end() ? found->second : none;
+}
+
+const std::vector<Check>& check_table() {
+    static const auto checks = [] {
+        std::vector<Check> found;
+        for (const auto part : {system_checks, network_checks, device_checks, gpu_checks, setting_checks})
+            for (const auto& check : part()) found.push_back(check);
+        return found;
+    }();
+    return checks;
+}
+
+Result<void> check_skip_names(const std::set<std::string>& names) {
+    const auto known = all_names();
+    for (const auto& name : names) {
+        if (std::ranges::find(known, name) != known.end()) continue;
+        const auto near = nearest(name, known);
+        return Error{Errc::invalid_argument,
+                     cat("there is no check '", name, "'",
+                         near.empty() ? "; `muster doctor explain` lists all" : cat("; the nearest is ", near))};
+    }
+    return {};
+}
+
+std::size_t check_count(const std::set<std::string>& skip) {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(check_table(), [&](const Check& check) { return !is_skipped(check, skip); }));
+}
+
+std::vector<Finding> examine(const DoctorFacts& facts, const DoctorLimits& limits, const std::set<std::string>& skip) {
+    std::vector<Finding> findings;
+    add_cut_looks(facts, skip, findings);
+    for (const auto& check : check_table()) {
+        if (is_skipped(check, skip)) continue;
+        for (auto& one : check.judge(facts, limits))
+            findings.push_back({.check = std::string(check.name),
+                                .level = one.level,
+                                .what = std::move(one.what),
+                                .measured = std::move(one.measured),
+                                .expected = std::move(one.expected),
+                                .why = std::string(check.why),
+                                .mend = one.mend.empty() ? std::string(check.mend) : std::move(one.mend)});
+    }
+    std::ranges::stable_sort(findings, std::ranges::greater{}, &Finding::level);
+    return findings;
+}
+
+Result<std::string> explain(std::string_view name) {
+    for (const auto& check : check_table())
+        if (check.name == name)
+            return cat(name, ": a check of ", check.look, ".\n  Why: ", check.why, "\n  Mend: ", check.mend, "\n");
+    for (const auto& row : look_rows)
+        if (row.name == name)
+            return cat(name, ": a look; --skip ", name, " leaves out all of its checks.\n  Why: ", row.why, "\n",
+                       row.mend.empty() ? "" : cat("  If it does not answer: ", row.mend, "\n"));
+    for (const auto& row : limit_table())
+        if (row.name == name) return cat(name, ": a limit, ", row.value, " by default.\n  ", row.help, "\n");
+    for (const auto& setting : known_settings())
+        if (setting.name == name) return cat(name, ": a variable.\n  ", setting.help, "\n");
+    auto known = all_names();
+    for (const auto& row : limit_table()) known.emplace_back(row.name);
+    for (const auto& setting : known_settings()) known.emplace_back(setting.name);
+    const auto near = nearest(name, known);
+    return Error{Errc::not_found,
+                 cat("nothing has the name '", name, "'",
+                     near.empty() ? "; `muster doctor explain` lists all" : cat("; the nearest is ", near))};
+}
+
+std::string explain_all() {
+    std::string out = "Checks:\n";
+    for (const auto& check : check_table()) out += cat("  ", check.name, " (", check.look, "): ", check.why, "\n");
+    out += "Limits (--limits FILE):\n";
+    for (const auto& row : limit_table()) out += cat("  ", row.name, " = ", row.value, ": ", row.help, "\n");
+    out += "Variables:\n";
+    for (const auto& setting : known_settings()) out += cat("  ", setting.name, ": ", setting.help, "\n");
+    return out;
+}
+
+}  // namespace muster::agent

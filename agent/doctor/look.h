@@ -1,0 +1,44 @@
+// What one look at this machine found. A look is a program with a deadline (muster-facts, muster-gpus --health): it
+// prints one record a line, and "end" as its last line. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace muster::agent {
+
+/// "disk\tpath=/tmp\tfree=42": a name and its fields.
+struct FactRecord {
+    std::string name;
+    std::map<std::string, std::string, std::less<>> fields;
+
+    /// Empty if the record does not have it.
+    [[nodiscard]] const std::string& text(std::string_view field) const;
+    /// Nothing if the record does not have it, or if it is not a number.
+    [[nodiscard]] std::optional<std::int64_t> number(std::string_view field) const;
+};
+
+struct Look {
+    enum class State { not_taken, done, cut };
+    State state = State::not_taken;
+    std::string why;  ///< Why it was cut: "no answer within 2 s".
+    std::vector<FactRecord> records;
+
+    /// The records of that name, in the order of the output.
+    [[nodiscard]] std::vector<const FactRecord*> all(std::string_view name) const;
+    /// The first record of that name. Null: there is none.
+    [[nodiscard]] const FactRecord* first(std::string_view name) const;
+};
+
+/// Of a look that printed `output`. Without "end" it was cut: by its deadline, because it died, or ("note WHY") because
+/// it did not start. Records that are complete count anyway. `limit` is the deadline in words, "2 s".
+Look parse_look(std::string_view output, std::string_view limit);
+
+inline constexpr std::size_t look_records_max = 4096;
+
+}  // namespace muster::agent

@@ -1,0 +1,49 @@
+// Looks at this node for muster doctor. Each look is a program with its own deadline (muster-facts, muster-gpus), and
+// all run side by side: one that hangs costs its deadline, is killed, and blocks no other. A program in uninterruptible
+// sleep cannot be killed; it is left behind.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/doctor/check_table.h"
+#include "agent/process/side_runs.h"
+
+namespace muster::agent {
+
+struct LookPlan {
+    std::vector<std::string> directories;  ///< Absolute paths of the directories to write to.
+    std::set<std::string> skip;            ///< Looks that are not taken, and names of checks, which do not matter here.
+    DoctorLimits limits;
+    Variables environment;
+};
+
+class NodeLooks {
+  public:
+    /// `loop` outlives it.
+    explicit NodeLooks(boost::asio::io_context& loop) : loop_(loop), runs_(loop) {}
+
+    /// `done` comes once from the loop, when every look has ended or met its deadline. Call it once.
+    void start(const LookPlan& plan, std::function<void(DoctorFacts)> done);
+    /// Ends those that run. `done` is not called any more.
+    void drop();
+
+  private:
+    void take(const std::string& name, std::vector<std::string> words, std::int64_t limit_ms);
+
+    void end_one();
+
+    boost::asio::io_context& loop_;
+    SideRuns runs_;
+    DoctorFacts facts_;
+    std::size_t missing_count_ = 0;
+    std::function<void(DoctorFacts)> done_;
+    std::shared_ptr<char> life_ = std::make_shared<char>();  // handlers hold it weakly
+};
+
+}  // namespace muster::agent

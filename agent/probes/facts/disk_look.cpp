@@ -1,0 +1,53 @@
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "agent/probes/facts/fact_line.h"
+#include "agent/probes/facts/looks.h"
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+/// Writes and syncs 1 MiB in a file that has no name any more. Empty: it worked.
+std::string write_trouble(const std::string& path) {
+    constexpr std::size_t size = std::size_t{1} << 20;
+    auto name = path + "/.muster-doctor-XXXXXX";
+    const FileDescriptor file(::mkostemp(name.data(), O_CLOEXEC));
+    if (!file.valid()) return std::strerror(errno);
+    ::unlink(name.c_str());
+    const std::string bytes(size, 'm');
+    for (std::size_t done = 0; done < size;) {
+        const auto written = ::write(file.get(), bytes.data() + done, size - done);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return std::strerror(errno);
+        done += static_cast<std::size_t>(written);
+    }
+    return ::fsync(file.get()) == 0 ? std::string() : std::strerror(errno);
+}
+
+}  // namespace
+
+void look_at_disk(const std::string& path) {
+    struct statvfs disk {};
+    if (::statvfs(path.c_str(), &disk) != 0)
+        return print_fact("disk", {{"path", path}, {"failure", std::strerror(errno)}});
+    const auto before = std::chrono::steady_clock::now();
+    const auto trouble = write_trouble(path);
+    const auto took = std::chrono::steady_clock::now() - before;
+    print_fact("disk", {{"path", path},
+                        {"free", cat(std::uint64_t{disk.f_bavail} * disk.f_frsize)},
+                        {"free-inodes", cat(std::uint64_t{disk.f_favail})},
+                        {"inodes", cat(std::uint64_t{disk.f_files})},
+                        {"ms", cat(std::chrono::duration_cast<std::chrono::milliseconds>(took).count())},
+                        {"failure", trouble}});
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,33 @@
+// muster-facts LOOK [DIR]: prints facts about this node, one record a line (fact_line.h), and "end".
+//
+// A program of its own, because a disk, a resolver or a device may hang. LOOK is names, network, system, pci,
+// kernel-log or disks; disks needs DIR.
+//
+// Exit codes: 0; 2 for another word.
+#include <cstdio>
+#include <string_view>
+
+#include "agent/probes/facts/looks.h"
+
+int main(int argc, char** argv) {
+    using namespace muster::agent;
+    const std::string_view look = argc > 1 ? argv[1] : "";
+    if (look == "names" && argc == 2) {
+        look_at_names();
+    } else if (look == "network" && argc == 2) {
+        look_at_network();
+    } else if (look == "system" && argc == 2) {
+        look_at_system();
+    } else if (look == "pci" && argc == 2) {
+        look_at_pci();
+    } else if (look == "kernel-log" && argc == 2) {
+        look_at_kernel_log();
+    } else if (look == "disks" && argc == 3) {
+        look_at_disk(argv[2]);
+    } else {
+        std::fputs("usage: muster-facts names|network|system|pci|kernel-log, or muster-facts disks DIR\n", stderr);
+        return 2;
+    }
+    std::puts("end");
+    return 0;
+}

@@ -1,0 +1,121 @@
+#include "launcher/commands/doctor_command.h"
+
+#include <chrono>
+
+#include "agent/doctor/doctor_report.h"
+#include "launcher/host/environment_probe.h"
+#include "launcher/host/node_doctor.h"
+#include "launcher/report/command_output.h"
+#include "rendezvous/base/system/absolute_path.h"
+#include "rendezvous/base/system/config_text.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+constexpr int could_not_look = 3;
+
+constexpr std::string_view doctor_usage =
+    "usage: muster doctor [--dir DIR] [--skip NAME] [--limits FILE] [--json | --nagios]\n"
+    "       muster doctor explain [NAME]\n"
+    "Looks for faults of this node: names, network, RDMA, limits, PCI, GPUs, settings, versions, disks. It takes at "
+    "most\n"
+    "5 s, needs no root and no daemon, and changes nothing. Each finding is one line: what, measured, expected, why, "
+    "and\n"
+    "what mends it. `explain` describes a check, a limit or a variable of NCCL, gloo or PyTorch; without NAME it lists "
+    "all.\n"
+    "\n"
+    "  --dir DIR      also looks at this directory, e.g. that of the checkpoints; may be repeated\n"
+    "  --skip NAME    leaves a check or a whole look out; may be repeated, or a list with commas\n"
+    "  --limits FILE  other limits, as lines NAME = NUMBER\n"
+    "  --json         the findings as JSON\n"
+    "  --nagios       the findings as the output of a Nagios plugin\n"
+    "  --help         this text\n"
+    "\n"
+    "Exit codes: 0 no warning, 1 warning, 2 critical, 3 could not look (also: wrong usage).\n";
+
+enum class DoctorOutput { text, json, nagios };
+
+struct DoctorWords {
+    DoctorOrder order;
+    DoctorOutput output = DoctorOutput::text;
+};
+
+Error doctor_error(std::string why) {
+    return {Errc::invalid_argument, std::move(why)};
+}
+
+Result<void> take_doctor_limits(const std::string& path, agent::DoctorLimits& limits) {
+    const auto text = read_config_file(path);
+    if (!text) return doctor_error(cat("--limits: ", text.error().context));
+    auto parsed = agent::parse_limits(*text);
+    if (!parsed) return doctor_error(cat("--limits: ", path, ": ", parsed.error().context));
+    limits = *std::move(parsed);
+    return {};
+}
+
+Result<void> take_doctor_value(std::string_view option, const std::string& value, DoctorWords& words) {
+    if (value.empty()) return doctor_error(cat(option, ": the value is empty"));
+    if (option == "--limits") return take_doctor_limits(value, words.order.limits);
+    if (option == "--dir")
+        words.order.directories.push_back(absolute_path(value));
+    else
+        for (const auto name : split(value, ',')) words.order.skip.emplace(trim(name));
+    return {};
+}
+
+Result<DoctorWords> read_doctor_words(const std::vector<std::string>& arguments) {
+    DoctorWords words;
+    for (std::size_t at = 0; at < arguments.size(); ++at) {
+        const std::string_view word = arguments[at];
+        if (word == "--json" || word == "--nagios") {
+            if (words.output != DoctorOutput::text) return doctor_error("write --json or --nagios, once");
+            words.output = word == "--json" ? DoctorOutput::json : DoctorOutput::nagios;
+            continue;
+        }
+        const auto option = word.substr(0, word.find('='));
+        if (option != "--dir" && option != "--skip" && option != "--limits")
+            return doctor_error(cat("unknown word '", word, "' (see muster doctor --help)"));
+        const bool is_joined = option.size() < word.size();
+        if (!is_joined && at + 1 == arguments.size()) return doctor_error(cat(option, ": the value is missing"));
+        const auto value = is_joined ? std::string(word.substr(option.size() + 1)) : arguments[++at];
+        if (const auto taken = take_doctor_value(option, value, words); !taken) return taken.error();
+    }
+    if (const auto known = agent::check_skip_names(words.order.skip); !known)
+        return doctor_error(cat("--skip: ", known.error().context));
+    return words;
+}
+
+int explain_names(const std::vector<std::string>& arguments) {
+    if (arguments.size() == 1) return answer("doctor", agent::explain_all());
+    if (arguments.size() > 2) return print_error("doctor", could_not_look, "write: muster doctor explain [NAME]");
+    const auto text = agent::explain(arguments[1]);
+    return text ? answer("doctor", *text) : print_error("doctor", could_not_look, text.error().context);
+}
+
+}  // namespace
+
+int run_doctor(const std::vector<std::string>& arguments, const Environment& environment) {
+    if (asks_for_help(arguments)) return answer("doctor", doctor_usage);
+    if (!arguments.empty() && arguments.front() == "explain") return explain_names(arguments);
+    auto words = read_doctor_words(arguments);
+    if (!words) return print_error("doctor", could_not_look, words.error().context);
+    const auto temporary = value_or_empty(environment, "TMPDIR");
+    words->order.directories.emplace_back(temporary.empty() ? "/tmp" : temporary);
+    const auto before = std::chrono::steady_clock::now();
+    const auto facts = look_at_node(words->order, environment);
+    const auto took = std::chrono::steady_clock::now() - before;
+    agent::DoctorReport report{
+        .host = host_name(),
+        .version = MUSTER_VERSION,
+        .findings = agent::examine(facts, words->order.limits, words->order.skip),
+        .check_count = agent::check_count(words->order.skip),
+        .took_ms = static_cast<std::size_t>(std::chrono::duration_cast<std::chrono::milliseconds>(took).count())};
+    const auto text = words->output == DoctorOutput::json     ? agent::doctor_json(report)
+                      : words->output == DoctorOutput::nagios ? agent::doctor_nagios(report)
+                                                              : agent::doctor_text(report);
+    return answer("doctor", text, agent::doctor_exit_code(report.findings));
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,23 @@
+// Looks at this node for a caller that has nothing else to do meanwhile.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/doctor/check_table.h"
+#include "launcher/config/environment.h"
+
+namespace muster::launcher {
+
+/// What muster doctor looks at and what it leaves out.
+struct DoctorOrder {
+    std::vector<std::string> directories;  ///< Absolute paths.
+    std::set<std::string> skip;
+    agent::DoctorLimits limits;
+};
+
+/// Blocks until every look has ended or met its deadline (agent/evidence/node_looks.h).
+agent::DoctorFacts look_at_node(const DoctorOrder& order, const Environment& environment);
+
+}  // namespace muster::launcher

@@ -1,0 +1,53 @@
+#include "launcher/node/node_versions.h"
+
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <array>
+
+#include "rendezvous/base/kernel/first_line.h"
+#include "rendezvous/base/system/python_packages.h"
+#include "rendezvous/base/text/printable.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/wire/native/limits.h"
+
+namespace muster::launcher {
+
+namespace {
+
+/// Those that may differ: names of this node's devices and files, and what NCCL prints.
+bool belongs_to_one_node(std::string_view name) {
+    constexpr std::array<std::string_view, 6> own{"_IFNAME", "_HCA", "_FILE", "_DEBUG", "_SUBSYS", "_GID_INDEX"};
+    return std::ranges::any_of(own, [name](auto ending) { return name.ends_with(ending); });
+}
+
+std::string nccl_settings(const Environment& environment) {
+    std::string out;
+    for (auto at = environment.lower_bound("NCCL_"); at != environment.end() && at->first.starts_with("NCCL_"); ++at)
+        if (!belongs_to_one_node(at->first)) out += cat(out.empty() ? "" : " ", at->first, '=', at->second);
+    return out.empty() ? "none" : out;
+}
+
+}  // namespace
+
+std::vector<native::VersionFact> node_versions(const Environment& environment) {
+    std::vector<native::VersionFact> versions;
+    const auto add = [&versions](const char* component, const std::string& version) {
+        const auto text = printable_line(version);
+        if (!text.empty()) versions.push_back({component, std::string(front_of(text, native::name_bytes_max))});
+    };
+    add("muster", MUSTER_VERSION);
+    utsname kernel{};
+    if (::uname(&kernel) == 0) add("the kernel", kernel.release);
+    add("the NVIDIA driver", first_line("/sys/module/nvidia/version"));
+    auto prefix = value_or_empty(environment, "VIRTUAL_ENV");
+    if (prefix.empty()) prefix = value_or_empty(environment, "CONDA_PREFIX");
+    for (const auto& [name, version] : python_packages(std::string(prefix))) {
+        if (name == "torch") add("PyTorch", version);
+        if (name.starts_with("nvidia_nccl")) add("NCCL", version);
+    }
+    add("the NCCL variables", nccl_settings(environment));
+    return versions;
+}
+
+}  // namespace muster::launcher

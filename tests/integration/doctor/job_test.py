@@ -1,0 +1,136 @@
+"""In a job: the looks while a node joins, the site's own health check, and settings that differ between nodes."""
+import os
+import pathlib
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "elastic"))
+from job import Job, wait_for  # noqa: E402
+from nodes_test import job_status  # noqa: E402
+
+GPUS = {"MUSTER_NVML_LIBRARY": os.environ["FAKE_NVML_LIBRARY"], "FAKE_NVML": "GPU-a;GPU-b"}
+SICK = {**GPUS, "FAKE_NVML_HEALTH": "1 rows-failed 1"}
+FAST = ("--lease", 2)
+
+
+class Preflight(unittest.TestCase):
+    def launch(self, job, *options, worker="true", **environment):
+        return job.spawn("muster", *options, "--no-python", "/bin/sh", "-c", worker, **environment)
+
+    def test_a_fault_of_the_node_is_logged_and_the_job_goes_on(self):
+        with Job() as job:
+            done = job.directory / "done"
+            launcher = self.launch(job, worker=f'until [ -e "{done}" ]; do sleep 0.01; done', **SICK)
+            said = launcher.err.read_text
+            wait_for("the finding", lambda: "preflight: critical: gpu-remapped-rows: GPU 1 (GPU-b): a row" in said())
+            done.touch()
+            self.assertEqual(launcher.wait(30), 0, said())
+            self.assertEqual(said().count("preflight:"), 1, said())
+
+    def test_a_driver_that_hangs_holds_up_no_worker_and_no_end(self):
+        with Job() as job:
+            start = time.monotonic()
+            # The check of GPU memory before workers start has its own limit.
+            launcher = self.launch(job, worker="echo started", **{**GPUS, "FAKE_NVML": "hang"})
+            self.assertEqual(launcher.wait(30), 0, launcher.err.read_text())
+            self.assertLess(time.monotonic() - start, 8)
+
+    def test_off_looks_at_nothing(self):
+        with Job() as job:
+            launcher = self.launch(job, "--preflight=off", worker="sleep 0.5", **SICK)
+            self.assertEqual(launcher.wait(30), 0)
+            self.assertNotIn("preflight", launcher.err.read_text())
+            wrong = self.launch(job, "--preflight=pairs")
+            self.assertEqual(wrong.wait(30), 2)
+            self.assertIn("accepted is off or local", wrong.err.read_text())
+
+    def test_a_clean_node_says_nothing(self):
+        with Job() as job:
+            launcher = self.launch(job, worker="sleep 0.5", **GPUS)
+            self.assertEqual(launcher.wait(30), 0)
+            self.assertEqual(launcher.err.read_text(), "")
+
+
+class HealthCheck(unittest.TestCase):
+    def test_a_sick_node_leaves_and_the_others_start_without_it(self):
+        with Job() as job:
+            job.daemon()
+            check = 'echo first; echo "GPU 3 is lost, job $MUSTER_JOB, $MUSTER_WHEN, round $MUSTER_ROUND."; exit 1'
+            sick = job.node(*FAST, "--health-check", check, nproc=1)
+            job.expect_exit(sick, 76)
+            self.assertIn(f"has left the job: --health-check: GPU 3 is lost, job {job.id}, join, round .", sick.err.read_text())
+            nodes = [job.node(*FAST, "--health-check", "true", nproc=1) for _ in range(2)]
+            job.round(0, 2)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+
+    def test_a_node_that_falls_sick_between_rounds_leaves_uncharged(self):
+        with Job() as job:
+            daemon = job.daemon()
+            ill = job.directory / "ill"
+            check = f'test "$MUSTER_WHEN$MUSTER_ROUND" = join && exit 0; test ! -e "{ill}" || {{ echo broken; exit 9; }}'
+            stays = job.node(*FAST, "--max-restarts", 1, "--spares", 1, nproc=1)
+            falls = job.node(*FAST, "--max-restarts", 1, "--spares", 1, "--health-check", check, nproc=1)
+            wait_for("both nodes", lambda: job_status(job).count('"host"') == 2)
+            spare = job.node(*FAST, "--max-restarts", 1, "--spares", 1, nproc=1)
+            first = job.round(0, 2)
+            ill.touch()
+            victim = next(line["pid"] for line in first.values() if job.parent(job.parent(line["pid"])) == falls.pid)
+            os.kill(victim, 9)
+            job.expect_exit(falls, 76)
+            self.assertIn("--health-check: broken", falls.err.read_text())
+            second = job.round(1, 2)
+            self.assertEqual({line["restart"] for line in second.values()}, {1})
+            job.finish()
+            job.expect_exit(stays, 0)
+            job.expect_exit(spare, 0)
+            job.expect_gone(but=[daemon])
+
+    def test_a_check_that_hangs_costs_its_limit_and_its_group_is_killed(self):
+        with Job() as job:
+            pid_file = job.directory / "sleeper"
+            start = time.monotonic()
+            launcher = job.spawn("muster", "--health-check", f'sleep 600 & echo $! > "{pid_file}"; wait', "--health-timeout", 1,
+                                 "--no-python", "/bin/true")
+            self.assertEqual(launcher.wait(30), 0, launcher.err.read_text())
+            self.assertLess(time.monotonic() - start, 10)
+            self.assertIn("--health-check gave no answer, so this node joins: it did not end within 1 s", launcher.err.read_text())
+            sleeper = pathlib.Path("/proc", pid_file.read_text().strip())
+            wait_for("the end of what the check started", lambda: not sleeper.exists())
+
+    def test_a_check_that_cannot_run_says_nothing_about_the_node(self):
+        with Job() as job:
+            launcher = job.spawn("muster", "--health-check", "/none/nhc", "--no-python", "/bin/true")
+            self.assertEqual(launcher.wait(30), 0, launcher.err.read_text())
+            self.assertRegex(launcher.err.read_text(), "so this node joins: it cannot be run: .*/none/nhc.*not found")
+
+    def test_a_stop_while_the_check_runs(self):
+        with Job() as job:
+            begun = job.directory / "begun"
+            launcher = job.spawn("muster", "--health-check", f'touch "{begun}"; sleep 600', "--no-python", "/bin/true")
+            wait_for("the check", begun.exists)
+            launcher.terminate()
+            self.assertEqual(launcher.wait(10), 143)
+            job.expect_gone()
+
+
+class Settings(unittest.TestCase):
+    def test_settings_that_differ_are_named_once_on_every_node(self):
+        with Job() as job:
+            job.daemon()
+            nodes = [job.node(*FAST, "--max-restarts", 1, nproc=1, NCCL_ALGO=algorithm) for algorithm in ("Ring", "Tree")]
+            first = job.round(0, 2)
+            os.kill(first[0]["pid"], 9)
+            job.round(1, 2)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+                said = node.err.read_text()
+                self.assertEqual(said.count("versions of the NCCL variables differ: NCCL_ALGO=Ring on "), 1, said)
+                self.assertIn("; NCCL_ALGO=Tree on ", said)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

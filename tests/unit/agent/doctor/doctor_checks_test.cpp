@@ -1,0 +1,240 @@
+#include <set>
+
+#include "tests/support/catch.h"
+#include "tests/unit/agent/doctor/clean_node.h"
+
+using namespace muster;
+using namespace muster::agent;
+using namespace muster::agent::test;
+
+namespace {
+
+std::vector<Finding> grave(const DoctorFacts& facts, const DoctorLimits& limits = {}) {
+    auto findings = examine(facts, limits, {});
+    std::erase_if(findings, [](const Finding& one) { return one.level == Level::info; });
+    return findings;
+}
+
+/// Replaces the record of the look that begins with the same two words, or adds it.
+void plant(DoctorFacts& facts, const std::string& look, std::string_view record) {
+    const auto planted = fact(record);
+    auto& records = facts.looks[look].records;
+    const auto words = split(record, ' ');
+    for (auto& one : records) {
+        if (one.name != planted.name) continue;
+        const auto key = words.size() > 1 ? words[1].substr(0, words[1].find('=')) : std::string_view();
+        const bool is_named = key == "name" || key == "device" || key == "address" || key == "index" || key == "path";
+        if (is_named && one.text(key) != planted.text(key)) continue;
+        for (const auto& [field, value] : planted.fields) one.fields[field] = value;
+        return;
+    }
+    records.push_back(planted);
+}
+
+struct Fault {
+    const char* check;
+    Level level;
+    const char* look;
+    const char* record;
+    const char* measured;
+};
+
+constexpr Fault faults[] = {
+    {"lookup-time", Level::warning, "names", "name ms=1700", "took 1700 ms"},
+    {"own-name", Level::warning, "names", "name failure=Name~or~service~not~known",
+     "does not resolve: Name or service not known"},
+    {"interface-speed", Level::warning, "network", "interface name=eth0 speed=100", "100 Mbit/s, full duplex"},
+    {"interface-speed", Level::warning, "network", "interface name=eth0 duplex=half", "25000 Mbit/s, half duplex"},
+    {"interface-mtu", Level::warning, "network", "interface name=eth0 mtu=1300", "MTU 1300"},
+    {"interface-errors", Level::warning, "network", "interface name=eth0 errors=901", "901 errors in 9000000 packets"},
+    {"bond-members", Level::warning, "network", "bond-member state=down", "down"},
+    {"conntrack-table", Level::warning, "network", "conntrack count=220000", "220000 of 262144"},
+    {"tcp-abort-on-overflow", Level::warning, "network", "tcp abort-on-overflow=1", "1"},
+    {"listen-backlog", Level::warning, "network", "tcp somaxconn=128", "128"},
+    {"port-range", Level::warning, "network", "ports first=1024", "1024 to 60999"},
+    {"open-files", Level::warning, "system", "open-files soft=256", "256 (soft), 1048576 (hard)"},
+    {"open-files", Level::warning, "system", "open-files hard=1015", "1024 (soft), 1015 (hard)"},
+    {"locked-memory", Level::warning, "system", "locked-memory soft=8388608", "8388608 bytes"},
+    {"process-limit", Level::warning, "system", "processes free=100", "100 (pids.max)"},
+    {"memory-limit", Level::warning, "system", "memory-limit bytes=171798691839", "163839 MiB"},
+    {"shared-memory", Level::warning, "system", "shm bytes=67108864", "64 MiB (Docker's default)"},
+    {"ptrace-scope", Level::warning, "system", "ptrace-scope value=3", "3"},
+    {"rdma-port", Level::critical, "pci", "rdma-port device=mlx5_0 state=DOWN phys=Polling",
+     "DOWN, Polling; lost its link 1 times"},
+    {"rdma-port", Level::warning, "pci", "rdma-port device=mlx5_0 state=INIT", "INIT, link up"},
+    {"roce-mtu", Level::warning, "pci", "rdma-port device=mlx5_1 mtu=1500", "MTU 1500"},
+    {"pci-link", Level::warning, "pci", "device address=0000:e0:00.0 width=8", "x8"},
+    {"pci-acs", Level::warning, "pci", "acs address=0000:d0:01.0", "ACS redirects requests"},
+    {"iommu", Level::warning, "pci", "device address=0000:e0:00.0 iommu=DMA-FQ", "IOMMU translates (DMA-FQ)"},
+    {"gpu-xid", Level::critical, "kernel-log", "line text=6,1,2,-;NVRM:~Xid~(PCI:0000:e1:00):~79,~GPU~has~fallen",
+     "in the kernel log since the boot"},
+    {"gpu-xid", Level::warning, "kernel-log", "line text=6,1,2,-;NVRM:~Xid~(PCI:0000:e1:00):~48,~x",
+     "in the kernel log since the boot"},
+    {"gpu-driver", Level::critical, "gpus", "failure text=nvmlInit:~Driver~Not~Loaded", "nvmlInit: Driver Not Loaded"},
+    {"gpu-lost", Level::critical, "gpus", "lost index=7 text=GPU~is~lost", "GPU is lost"},
+    {"gpu-recovery", Level::critical, "gpus", "gpu index=1 recovery=1", "the driver asks: reset the GPU"},
+    {"gpu-remapped-rows", Level::critical, "gpus", "gpu index=1 rows-pending=1", "the replacement of a row is pending"},
+    {"gpu-remapped-rows", Level::critical, "gpus", "gpu index=1 rows-failed=1",
+     "a row of its memory could not be replaced"},
+    {"gpu-ecc", Level::critical, "gpus", "gpu index=0 ecc-uncorrected=1", "1 uncorrected memory errors"},
+    {"gpu-ecc", Level::warning, "gpus", "gpu index=0 sram-corrected=10001", "10001 corrected errors of its SRAM"},
+    {"gpu-throttle", Level::warning, "gpus", "gpu index=0 hw-thermal=6",
+     "clocks slowed: too hot (hardware), 6 of 10 samples"},
+    {"gpu-nvlink", Level::critical, "gpus", "gpu index=0 nvlinks=17", "17 active NVLinks"},
+    {"gpu-fabric", Level::critical, "gpus", "gpu index=0 fabric=2", "still registers with the fabric"},
+    {"gpu-fabric", Level::critical, "gpus", "gpu index=0 fabric-health=169", "the fabric's bandwidth is degraded"},
+    {"disk-space", Level::critical, "disks /tmp", "disk path=/tmp free=4096 failure=No~space~left~on~device",
+     "0 MiB free"},
+    {"disk-space", Level::critical, "disks /tmp", "disk path=/tmp free-inodes=0", "no free inodes"},
+    {"disk-space", Level::warning, "disks /tmp", "disk path=/tmp free=99999999", "95 MiB free"},
+    {"disk-write", Level::warning, "disks /tmp", "disk path=/tmp ms=1400", "wrote and synced 1 MiB in 1400 ms"},
+    {"disk-write", Level::critical, "disks /tmp", "disk path=/tmp failure=Read-only~file~system",
+     "cannot be written: Read-only file system"},
+};
+
+struct WrongSetting {
+    const char* check;
+    const char* variable;
+    const char* value;
+    const char* measured;
+};
+
+constexpr WrongSetting wrong_settings[] = {
+    {"socket-interface", "NCCL_SOCKET_IFNAME", "ens5", "no interface begins with 'ens5'"},
+    {"socket-interface", "NCCL_SOCKET_IFNAME", "=eth", "no interface is named 'eth'"},
+    {"socket-interface", "GLOO_SOCKET_IFNAME", "eth", "no interface is named 'eth'"},
+    {"rdma-device", "NCCL_IB_HCA", "mlx4", "no RDMA device matches 'mlx4'"},
+    {"rdma-disabled", "NCCL_IB_DISABLE", "1", "the RDMA port mlx5_0 is active"},
+    {"slow-setting", "NCCL_P2P_DISABLE", "1", "GPUs of this node do not copy directly"},
+    {"slow-setting", "NCCL_DEBUG", "TRACE", "every call of NCCL is logged"},
+    {"old-setting", "NCCL_ASYNC_ERROR_HANDLING", "1", "obsolete"},
+    {"omp-threads", "OMP_NUM_THREADS", "97", "this process may use 96 CPUs"},
+};
+
+}  // namespace
+
+TEST_CASE("a clean node has no finding of level warning or above") {
+    for (const auto& one : grave(clean_node())) CHECK(one.check == "none");
+}
+
+TEST_CASE("each fault is found by its own check and by no other") {
+    for (const auto& fault : faults) {
+        auto facts = clean_node();
+        plant(facts, fault.look, fault.record);
+        const auto findings = grave(facts);
+        INFO(fault.check << ": " << fault.record);
+        REQUIRE(findings.size() == 1);
+        CHECK(findings[0].check == fault.check);
+        CHECK(findings[0].level == fault.level);
+        CHECK(findings[0].measured == fault.measured);
+        CHECK(!findings[0].expected.empty());
+        CHECK(!findings[0].why.empty());
+        CHECK(!findings[0].mend.empty());
+    }
+}
+
+TEST_CASE("each wrong setting is found by its own check and by no other") {
+    for (const auto& setting : wrong_settings) {
+        auto facts = clean_node();
+        facts.environment[setting.variable] = setting.value;
+        const auto findings = grave(facts);
+        INFO(setting.variable << "=" << setting.value);
+        REQUIRE(findings.size() == 1);
+        CHECK(findings[0].check == setting.check);
+        CHECK(findings[0].level == Level::warning);
+        CHECK(findings[0].measured == setting.measured);
+    }
+}
+
+TEST_CASE("every check has a fault in this file") {
+    std::set<std::string_view> tested{
+        "own-name",  "name-route", "core-limit",     "versions",
+        "gpudirect", "gpu-count",  "unknown-setting"};  // below, or without a level above info
+    for (const auto& fault : faults) tested.insert(fault.check);
+    for (const auto& setting : wrong_settings) tested.insert(setting.check);
+    for (const auto& check : check_table()) CHECK(tested.contains(check.name));
+}
+
+TEST_CASE("a name that is loopback alone is found only where the host has another address") {
+    auto facts = clean_node();
+    auto& names = facts.looks["names"];
+    std::erase_if(names.records, [](const auto& one) { return one.text("loopback") == "0"; });
+    const auto findings = grave(facts);
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].check == "own-name");
+    CHECK(findings[0].measured == "resolves to 127.0.1.1");
+    CHECK(findings[0].mend == "write '10.0.0.7 gpu07' into /etc/hosts in place of the line with 127.0.1.1");
+    std::erase_if(names.records, [](const auto& one) { return one.name == "other-address"; });
+    CHECK(grave(facts).empty());
+}
+
+TEST_CASE("an address without a route is found") {
+    auto facts = clean_node();
+    facts.looks["names"].records.push_back(
+        fact("address value=2001:db8::7 loopback=0 reachable=0 failure=Network~is~unreachable"));
+    const auto findings = grave(facts);
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].check == "name-route");
+}
+
+TEST_CASE("a GPU that NVML does not count is found, but not one that a container hides") {
+    auto facts = clean_node();
+    facts.looks["gpus"].records.pop_back();
+    auto findings = grave(facts);
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].check == "gpu-count");
+    CHECK(findings[0].measured == "1");
+    CHECK(findings[0].expected == "2");
+    plant(facts, "gpus", "count device-files=1");
+    CHECK(grave(facts).empty());
+    DoctorLimits limits;
+    limits.set("gpu-count", 8);
+    findings = grave(facts, limits);
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].expected == "8");
+}
+
+TEST_CASE("GPUs on the bus without a driver are found") {
+    auto facts = clean_node();
+    facts.looks.erase("gpus");
+    const auto findings = grave(facts);
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].check == "gpu-driver");
+    CHECK(findings[0].measured == "not loaded, with 2 GPUs on the PCI bus");
+}
+
+TEST_CASE("in a virtual machine neither ACS nor the IOMMU is a finding") {
+    auto facts = clean_node();
+    plant(facts, "pci", "acs address=0000:d0:01.0");
+    plant(facts, "pci", "device address=0000:e0:00.0 iommu=DMA");
+    CHECK(grave(facts).size() == 2);
+    plant(facts, "pci", "virtual value=1");
+    CHECK(grave(facts).empty());
+}
+
+TEST_CASE("ports that are reserved are no finding") {
+    auto facts = clean_node();
+    plant(facts, "network", "ports first=1024 reserved=8080,29400-29500");
+    CHECK(grave(facts).empty());
+}
+
+TEST_CASE("an unknown variable is information only if it looks like a typing error") {
+    auto facts = clean_node();
+    const auto infos = [&] {
+        auto found = examine(facts, {}, {});
+        std::erase_if(found, [](const Finding& one) { return one.check != "unknown-setting"; });
+        return found;
+    };
+    facts.environment["NCCL_SOMETHING_OF_A_PLUGIN"] = "1";
+    CHECK(infos().empty());
+    facts.environment["NCCL_SOCKET_IFNAM"] = "eth";
+    REQUIRE(infos().size() == 1);
+    CHECK(infos()[0].expected == "perhaps NCCL_SOCKET_IFNAME");
+}
+
+TEST_CASE("nothing that was looked at is no finding but of the settings") {
+    DoctorFacts facts;
+    CHECK(grave(facts).empty());
+    facts.environment = clean_node().environment;
+    CHECK(grave(facts).empty());
+}
