@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -26,6 +27,12 @@ struct StreamPlan {
     bool keep_tail = false;  ///< The last 64 KiB of stderr are kept for the failure report.
     std::string file;        ///< All output is appended to this file. Empty: none.
     std::string prefix;      ///< "[default0]:". Empty: bytes are forwarded as they arrive.
+    /// Lines for the console that other ranks print as well are shown once (agent/output/line_fold.h).
+    struct Fold {
+        std::uint32_t rank = 0;
+        std::uint32_t among = 0;  ///< So many workers of this node are shown.
+    };
+    std::optional<Fold> fold;
     std::vector<std::string> filters;  ///< Lines that contain one of these also go to `filtered_file`, with the prefix.
     std::string filtered_file;
     /// Not empty: lines for the console go to the journal, each a record with these fields, and without the prefix.

@@ -64,6 +64,7 @@ class NodeRun::Body {
     Body(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit)
         : config_(std::move(config)), entry_(std::move(entry)), environment_(std::move(environment)), unit_(unit) {
         facts_.identity = {.host = host_name(), .pid = ::getpid(), .incarnation = random_incarnation()};
+        facts_.stdout_is_terminal = ::isatty(STDOUT_FILENO) == 1;
         facts_.stderr_is_terminal = ::isatty(STDERR_FILENO) == 1;
     }
 

@@ -1,6 +1,7 @@
 """Workers that fail, and how the job goes on or ends."""
 import contextlib
 import os
+import pty
 import signal
 import subprocess
 import unittest
@@ -37,6 +38,32 @@ class Workers(unittest.TestCase):
                 os.close(console)
             self.assertEqual(run.returncode, 0)
             self.assertRegex(run.stderr, "did not accept all output of the workers")
+
+    def test_a_crowded_terminal_shows_equal_lines_once(self):
+        program = ["--nproc-per-node", "10", "--no-python", "sh", "-c",
+                   "test -t 1 && test -t 2 && echo a terminal; echo I am $RANK >&2"]
+        with Job() as job:
+            def shown(*options):
+                ours, console = pty.openpty()
+                run = subprocess.Popen([BIN / "muster", *options, *program], stdin=subprocess.DEVNULL, stdout=console,
+                                       stderr=console, env=job.environment())
+                os.close(console)
+                text = b""
+                with contextlib.suppress(OSError):  # EIO is the end of a terminal
+                    while chunk := os.read(ours, 65536):
+                        text += chunk
+                os.close(ours)
+                self.assertEqual(run.wait(30), 0)
+                return text.decode().replace("\r\n", "\n")
+
+            folded = shown()
+            self.assertEqual(folded.count("]: a terminal\n"), 1, folded)
+            self.assertRegex(folded, r"\[same from .*10( ranks of this node| in all)\]")
+            for rank in range(10):
+                self.assertIn(f"[{rank}]: I am {rank}\n", folded)
+            plain = shown("--console", "all")
+            self.assertEqual(plain.count("a terminal\n"), 10, plain)
+            self.assertNotIn("same from", plain)
 
     def test_a_killed_worker_restarts_the_round_on_both_nodes(self):
         with Job() as job:
