@@ -163,9 +163,9 @@ std::string LineFold::who(const Group& group) const {
     }
     auto text = cat("same ", group.exact ? "" : "but for numbers ", "from ");
     if (count >= among_)
-        text += cat("all ", count, " ranks of this node");
+        text += cat("all ", count, " ", limits_.ranks);
     else if (count + absent.size() == among_ && absent.size() <= absent_named_max && absent.size() < others.size())
-        text += cat("all ranks of this node but ", describe_ranges(absent), "; ", count, " in all");
+        text += cat("all ", limits_.ranks, " but ", describe_ranges(absent), "; ", count, " in all");
     else
         text += cat(others.size() == 1 ? "rank " : "ranks ", describe_ranges(others), "; ", count, " in all");
     if (group.repeats > 0) text += cat("; ", times, " more in ", in_window);

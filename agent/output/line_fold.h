@@ -28,6 +28,7 @@ class LineFold {
         Duration window = 5s;
         /// A traceback that has not ended after this time is shown as far as it came.
         Duration block_wait = 200ms;
+        std::string_view ranks = "ranks of this node";  ///< All that there are.
         std::size_t open_max = 1024;          ///< Lines whose ranks are still awaited; beyond it the oldest are told.
         std::size_t line_max_bytes = 4096;    ///< A longer line is shown whole and not compared.
         std::size_t block_max_bytes = 65536;  ///< A longer traceback is cut into units.
@@ -55,6 +56,7 @@ class LineFold {
     [[nodiscard]] Instant due() const;
     /// The text for the console since the last call: whole lines.
     [[nodiscard]] std::string take();
+    [[nodiscard]] std::size_t size() const { return text_.size(); }  ///< Of that text.
 
   private:
     struct Source {

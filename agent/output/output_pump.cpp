@@ -142,7 +142,9 @@ boost::system::result<FileDescriptor, NotStarted> OutputPump::Body::open_stream(
     for (const auto& [path, file] : {std::pair{&plan.file, &parts.file}, {&plan.filtered_file, &parts.filtered_file}}) {
         if (path->empty()) continue;
         int error_number = 0;
-        *file = files_.open(*path, command.heading, error_number);
+        // The filtered lines of all workers share a file, which has no owner.
+        const auto owner = path == &plan.file ? command.owner : std::nullopt;
+        *file = files_.open(*path, command.heading, owner, error_number);
         if (!*file) return NotStarted{error_number, cat("open ", *path)};
     }
     // Two threads on one stream (2>&1) would cut each other's lines in two.

@@ -40,6 +40,14 @@ struct StreamPlan {
     // inherit, console and file all false: /dev/null.
 };
 
+/// Whose output a log file holds.
+struct LogOwner {
+    std::uint64_t round = 0;
+    std::uint32_t rank = 0;
+    std::string host;
+    friend bool operator==(const LogOwner&, const LogOwner&) = default;
+};
+
 struct WorkerCommand {
     std::uint32_t local_rank = 0;
     std::vector<std::string> argv;            ///< argv[0] is looked up in PATH of `environment` unless it has a '/'.
@@ -48,6 +56,7 @@ struct WorkerCommand {
     std::vector<std::uint32_t> memory_nodes;  ///< Preferred NUMA nodes for its memory. Empty: the agent's.
     int ignored_signal = 0;                   ///< Signal that is ignored at its start. 0: none.
     std::string heading;  ///< "--- round 3 ---": written with the time as a line of each file before the first byte.
+    std::optional<LogOwner> owner;  ///< For the index of each file (agent/output/log_index.h).
     StreamPlan stdout_plan;
     StreamPlan stderr_plan;
 };

@@ -10,6 +10,7 @@ std::span<const CommandRow> command_table() {
         {"fault", "KIND TARGET", "Injects a fault into a worker, a node or the daemon."},
         {"key", "[show]", "Makes the secret of your jobs, or shows it."},
         {"flight", "DIR...", "Reports from flight records which rank is missing from which collective."},
+        {"logs", "DIR", "Shows the log files of all workers below DIR as one stream."},
     };
     return commands;
 }
