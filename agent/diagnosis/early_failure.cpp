@@ -4,6 +4,7 @@
 #include <array>
 
 #include "agent/diagnosis/error_text.h"
+#include "rendezvous/base/text/rank_text.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -16,13 +17,6 @@ constexpr std::array start_errors = {2 /* ENOENT */, 8 /* ENOEXEC */, 13 /* EACC
 constexpr std::array exceptions = {std::string_view("ImportError"), std::string_view("ModuleNotFoundError"),
                                    std::string_view("SyntaxError"), std::string_view("IndentationError"),
                                    std::string_view("TabError")};
-
-/// torch puts "[rank3]: " before each line of an uncaught exception.
-std::string_view without_rank(std::string_view line) {
-    if (!line.starts_with("[rank")) return line;
-    const auto end = line.find("]: ");
-    return end == std::string_view::npos ? line : line.substr(end + 3);
-}
 
 /// "ValueError" of "ValueError: bad batch", "CUDAError" of "torch.CUDAError"; empty for a line that is no exception's.
 std::string_view exception_of(std::string_view line) {

@@ -105,6 +105,9 @@ Result<WorkerCommand> WorkerCommands::make_one(std::uint32_t local_rank, std::ui
                          .heading = again_count == 0
                                         ? cat("--- round ", assignment_.round, " ---")
                                         : cat("--- round ", assignment_.round, ", start ", again_count + 1, " ---"),
+                         .owner = LogOwner{.round = static_cast<std::uint64_t>(assignment_.round),
+                                           .rank = assignment_.rank_base + local_rank,
+                                           .host = config_.supervisor.host},
                          .stdout_plan = std::move(logs.stdout_plan),
                          .stderr_plan = std::move(logs.stderr_plan)};
 }

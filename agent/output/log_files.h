@@ -4,10 +4,14 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "agent/output/log_index.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/time.h"
 
 namespace muster::agent {
 
@@ -19,15 +23,24 @@ class LogFile {
     LogFile(std::string path, FileDescriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
     void append(std::string_view bytes);
     /// Writes `heading` as a line of its own, unless it is empty or the last one written here: the streams of one round
-    /// that share a file share its heading.
-    void begin_section(std::string_view heading);
+    /// that share a file share its heading. With an owner the file gets an index (log_index.h), which is missing where
+    /// the disk takes none.
+    void begin_section(std::string_view heading, const std::optional<LogOwner>& owner);
     /// True while a write goes on; for another thread.
     [[nodiscard]] bool is_writing() const { return is_writing_; }
 
   private:
+    void write(std::string_view bytes);
+    void mark(std::uint64_t offset, const std::optional<LogOwner>& owner);
+
     std::string path_;
     FileDescriptor fd_;
     std::string heading_;
+    FileDescriptor index_;
+    std::uint64_t size_ = 0;         ///< Of the file; kept where there is an index.
+    std::uint64_t marked_size_ = 0;  ///< When the last mark was made.
+    Instant marked_at_{};
+    std::mutex mutex_;  ///< Headings come from another thread than bytes.
     std::atomic<bool> told_ = false;
     std::atomic<bool> is_writing_ = false;
 };
@@ -37,7 +50,8 @@ class LogFiles {
   public:
     /// The file at `path`, made (with its directories) or opened for append, and its section begun with `heading`. A
     /// stream of the round before may still have it open. A null pointer and an errno where that cannot be.
-    std::shared_ptr<LogFile> open(const std::string& path, std::string_view heading, int& error_number);
+    std::shared_ptr<LogFile> open(const std::string& path, std::string_view heading,
+                                  const std::optional<LogOwner>& owner, int& error_number);
 
     /// The path of one that takes nothing, where the writing thread is known to wait; for the caller of open().
     [[nodiscard]] std::string hanging() const;

@@ -78,12 +78,15 @@ class OutputPump::Body : public std::enable_shared_from_this<OutputPump::Body> {
     void close(OutputStream* stream);
     void finish_settled(Instant now);
     void show_partials(Instant now);
+    void show_folded(Instant now);
     [[nodiscard]] int timeout_ms(Instant now) const;
     void wake();
 
     Console console_;
     ConsoleWriter stdout_writer_;
     ConsoleWriter stderr_writer_;
+    LineFold stdout_fold_;  // the pump's thread only
+    LineFold stderr_fold_;
     LogFiles files_;
     std::map<std::uint64_t, Streams> by_worker_;  // for tails; the caller's thread only
     FileDescriptor epoll_;
@@ -95,7 +98,9 @@ class OutputPump::Body : public std::enable_shared_from_this<OutputPump::Body> {
     std::vector<Settling> asked_;
     bool stop_ = false;
     bool stopped_ = false;
+    bool tell_folded_ = false;  ///< flush() waits until the folds have told all.
     std::condition_variable has_stopped_;
+    std::condition_variable has_told_;
 
     // The pump's thread only.
     std::vector<StreamPointer> streams_;
@@ -137,12 +142,15 @@ boost::system::result<FileDescriptor, NotStarted> OutputPump::Body::open_stream(
     for (const auto& [path, file] : {std::pair{&plan.file, &parts.file}, {&plan.filtered_file, &parts.filtered_file}}) {
         if (path->empty()) continue;
         int error_number = 0;
-        *file = files_.open(*path, command.heading, error_number);
+        // The filtered lines of all workers share a file, which has no owner.
+        const auto owner = path == &plan.file ? command.owner : std::nullopt;
+        *file = files_.open(*path, command.heading, owner, error_number);
         if (!*file) return NotStarted{error_number, cat("open ", *path)};
     }
     // Two threads on one stream (2>&1) would cut each other's lines in two.
     const bool one_console = same_stream(console_.stdout_fd, console_.stderr_fd);
     if (plan.console) parts.console = is_stdout || one_console ? &stdout_writer_ : &stderr_writer_;
+    if (plan.console && plan.fold) parts.fold = is_stdout || one_console ? &stdout_fold_ : &stderr_fold_;
     FileDescriptor workers_end;
     if (plan.terminal) {
         if (auto terminal = open_pseudo_terminal(
@@ -221,6 +229,12 @@ void OutputPump::Body::forget(std::uint64_t worker) {
 
 bool OutputPump::Body::flush(Duration limit) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
+    if (thread_.joinable()) {
+        std::unique_lock lock(mutex_);
+        tell_folded_ = true;
+        wake();
+        has_told_.wait_for(lock, limit, [this] { return !tell_folded_ || stopped_; });
+    }
     const bool first = stdout_writer_.flush(limit);
     return stderr_writer_.flush(std::max(Duration(0), Duration(deadline - std::chrono::steady_clock::now()))) && first;
 }
@@ -238,6 +252,7 @@ void OutputPump::Body::run() {
         take_questions();
         const auto now = std::chrono::steady_clock::now();
         show_partials(now);
+        show_folded(now);
         const std::lock_guard lock(mutex_);
         if (stop_) {
             stopped_ = true;
@@ -268,7 +283,10 @@ void OutputPump::Body::take_questions() {
 }
 
 void OutputPump::Body::move_arrived() {
-    for (auto& stream : arrived_) streams_.push_back(std::move(stream));
+    for (auto& stream : arrived_) {
+        stream->begin();
+        streams_.push_back(std::move(stream));
+    }
     arrived_.clear();
 }
 
@@ -305,8 +323,25 @@ void OutputPump::Body::show_partials(Instant now) {
     }
 }
 
+void OutputPump::Body::show_folded(Instant now) {
+    std::unique_lock lock(mutex_);
+    const bool all = tell_folded_;
+    lock.unlock();  // the console may be slow
+    for (const auto& [fold, writer] : {std::pair{&stdout_fold_, &stdout_writer_}, {&stderr_fold_, &stderr_writer_}}) {
+        if (all)
+            fold->show_all(now);
+        else
+            fold->show_due(now);
+        if (const auto text = fold->take(); !text.empty()) writer->add(text);
+    }
+    if (!all) return;
+    lock.lock();
+    tell_folded_ = false;
+    has_told_.notify_all();
+}
+
 int OutputPump::Body::timeout_ms(Instant now) const {
-    auto deadline = no_deadline;
+    auto deadline = std::min(stdout_fold_.due(), stderr_fold_.due());
     for (const auto& stream : streams_) deadline = std::min(deadline, stream->partial_deadline());
     for (const auto& settling : settling_) deadline = std::min(deadline, settling.deadline);
     if (deadline == no_deadline) return -1;

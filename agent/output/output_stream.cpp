@@ -17,6 +17,11 @@ constexpr Duration journal_patience = 250ms;  ///< The same as ConsoleWriter's.
 
 }  // namespace
 
+void OutputStream::begin() {
+    const auto& plan = parts_.plan;
+    if (parts_.fold != nullptr) folded_ = parts_.fold->open(plan.fold->rank, plan.fold->among, plan.prefix);
+}
+
 OutputStream::Read OutputStream::read(std::string& buffer) {
     const auto size = ::read(source(), buffer.data(), buffer.size());
     if (size > 0) {
@@ -25,6 +30,7 @@ OutputStream::Read OutputStream::read(std::string& buffer) {
     }
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return Read::nothing_now;
     show_partial();  // EOF, or EIO from a pty
+    if (folded_) parts_.fold->close(*std::exchange(folded_, std::nullopt), std::chrono::steady_clock::now());
     return Read::ended;
 }
 
@@ -54,6 +60,8 @@ void OutputStream::pass(std::string_view bytes) {
 }
 
 void OutputStream::split(std::string_view bytes) {
+    if (folded_ && splitter_.ended_with_return() && bytes.starts_with('\n'))
+        parts_.fold->end_bar(*folded_, std::chrono::steady_clock::now());
     splitter_.add(bytes);
     for (std::string_view line; splitter_.next(line);) show(line);
     send_batches();
@@ -68,11 +76,18 @@ void OutputStream::show(std::string_view line) {
     };
     if (parts_.console != nullptr && !parts_.plan.journal_fields.empty())
         write_journal(JournalPriority::info, line, parts_.plan.journal_fields, journal_patience);
+    else if (folded_)
+        fold(line);
     else if (parts_.console != nullptr)
         add_to(console_batch_);
     const auto contained = [&](const std::string& filter) { return line.find(filter) != std::string_view::npos; };
     const auto& filters = parts_.plan.filters;
     if (parts_.filtered_file && std::any_of(filters.begin(), filters.end(), contained)) add_to(filtered_batch_);
+}
+
+void OutputStream::fold(std::string_view line) {
+    const auto ending = splitter_.ended_with_return() ? LineFold::Ending::carriage_return : LineFold::Ending::newline;
+    parts_.fold->add(*folded_, line, ending, std::chrono::steady_clock::now());
 }
 
 void OutputStream::send_batches() {

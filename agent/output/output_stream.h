@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "agent/output/line_fold.h"
 #include "agent/output/line_splitter.h"
 #include "agent/output/log_files.h"
 #include "agent/output/tail_buffer.h"
@@ -28,9 +30,12 @@ class OutputStream {
         std::shared_ptr<LogFile> file;
         std::shared_ptr<LogFile> filtered_file;
         ConsoleWriter* console = nullptr;  ///< Null: not printed.
+        LineFold* fold = nullptr;          ///< Of that console, where the plan folds. Outlives this.
     };
     explicit OutputStream(Parts parts) : parts_(std::move(parts)) {}
 
+    /// Before the first read.
+    void begin();
     enum class Read { some, nothing_now, ended };
     /// Takes what is there, at most `buffer.size()` bytes, and hands it on.
     Read read(std::string& buffer);
@@ -49,13 +54,16 @@ class OutputStream {
     void pass(std::string_view bytes);
     void split(std::string_view bytes);
     void show(std::string_view line);
+    void fold(std::string_view line);
     void send_batches();
     [[nodiscard]] bool by_line() const {
-        return !parts_.plan.prefix.empty() || parts_.filtered_file != nullptr || !parts_.plan.journal_fields.empty();
+        return !parts_.plan.prefix.empty() || parts_.filtered_file != nullptr || !parts_.plan.journal_fields.empty() ||
+               parts_.fold != nullptr;
     }
 
     Parts parts_;
     LineSplitter splitter_;
+    std::optional<LineFold::SourceId> folded_;
     Instant partial_deadline_ = no_deadline;
     std::string console_batch_;
     std::string filtered_batch_;

@@ -44,15 +44,22 @@ StreamPlan plan_stream(const LogChoices& choices, const WorkerPlace& place, cons
     if (wish.redirected) plan.file = wish.file;
     plan.console = wish.shown &&
                    (wish.teed || (!wish.redirected && (wish.is_stderr || choices.host_prefix || choices.to_journal)));
+    const bool folded = choices.fold_among > 0 && wish.shown && !choices.to_journal && (wish.teed || !wish.redirected);
+    if (folded) plan.console = true;
     plan.inherit = wish.shown && !wish.redirected && !plan.console;
     if (wish.teed && wish.shown) {
         plan.prefix = host.empty() ? tee_prefix(choices, place) : host;
         plan.filters = wish.is_stderr ? choices.stderr_filters : choices.stdout_filters;
         if (!plan.filters.empty()) plan.filtered_file = wish.filtered_file;
     } else if (plan.console) {
-        plan.prefix = host;
-        plan.terminal = wish.is_stderr && host.empty() && choices.stderr_is_terminal;
+        plan.prefix = host.empty() && folded ? cat('[', place.rank, "]: ") : host;
+        // A folded stdout as well: Python writes lines at once to a terminal and keeps them back from a pipe.
+        plan.terminal =
+            host.empty() && (wish.is_stderr ? choices.stderr_is_terminal : folded && choices.stdout_is_terminal);
     }
+    const auto& filter = choices.local_ranks_filter;
+    const auto among = filter.empty() ? choices.fold_among : static_cast<std::uint32_t>(filter.size());
+    if (folded) plan.fold = StreamPlan::Fold{.rank = place.rank, .among = among};
     if (plan.console && choices.to_journal) plan.journal_fields = journal_fields(place, wish.is_stderr);
     return plan;
 }

@@ -39,7 +39,11 @@ struct LogChoices {
     std::string prefix_template;
     bool host_prefix = false;  ///< "[<host>:<rank>] " is the only prefix of every line, with or without tee.
     bool to_journal = false;   ///< The launcher's stderr is systemd's journal. Every line goes there with its rank.
+    bool stdout_is_terminal = false;  ///< The launcher's stdout is one. A folded, unprefixed stdout then uses a pty.
     bool stderr_is_terminal = false;  ///< The launcher's stderr is a terminal. An unprefixed stderr then uses a pty.
+    /// The console shows lines once that several of this node's workers print; so many it has. 0: each line is shown.
+    /// Not with `to_journal`.
+    std::uint32_t fold_among = 0;
 };
 
 /// One worker's place in the round, for prefixes and paths.

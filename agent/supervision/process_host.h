@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -26,11 +27,25 @@ struct StreamPlan {
     bool keep_tail = false;  ///< The last 64 KiB of stderr are kept for the failure report.
     std::string file;        ///< All output is appended to this file. Empty: none.
     std::string prefix;      ///< "[default0]:". Empty: bytes are forwarded as they arrive.
+    /// Lines for the console that other ranks print as well are shown once (agent/output/line_fold.h).
+    struct Fold {
+        std::uint32_t rank = 0;
+        std::uint32_t among = 0;  ///< So many workers of this node are shown.
+    };
+    std::optional<Fold> fold;
     std::vector<std::string> filters;  ///< Lines that contain one of these also go to `filtered_file`, with the prefix.
     std::string filtered_file;
     /// Not empty: lines for the console go to the journal, each a record with these fields, and without the prefix.
     std::string journal_fields;
     // inherit, console and file all false: /dev/null.
+};
+
+/// Whose output a log file holds.
+struct LogOwner {
+    std::uint64_t round = 0;
+    std::uint32_t rank = 0;
+    std::string host;
+    friend bool operator==(const LogOwner&, const LogOwner&) = default;
 };
 
 struct WorkerCommand {
@@ -41,6 +56,7 @@ struct WorkerCommand {
     std::vector<std::uint32_t> memory_nodes;  ///< Preferred NUMA nodes for its memory. Empty: the agent's.
     int ignored_signal = 0;                   ///< Signal that is ignored at its start. 0: none.
     std::string heading;  ///< "--- round 3 ---": written with the time as a line of each file before the first byte.
+    std::optional<LogOwner> owner;  ///< For the index of each file (agent/output/log_index.h).
     StreamPlan stdout_plan;
     StreamPlan stderr_plan;
 };

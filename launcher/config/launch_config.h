@@ -167,6 +167,8 @@ struct LaunchConfig {
     std::vector<std::string> stderr_filters;
     std::string prefix_template;  ///< TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE. Empty: "[${role_name}${local_rank}]:".
     bool host_prefix = false;     ///< Prefix [host:rank] on every line.
+    enum class ConsoleLines { automatic, fold, all };
+    ConsoleLines console = ConsoleLines::automatic;  ///< --console: equal lines of many ranks once, or each line.
     LogLevel log_level = LogLevel::warning;
     std::string report;         ///< --report as given (report_writer.h). Empty: no file.
     std::string events;         ///< --events as given, with the same names. Empty: no file.

@@ -21,6 +21,9 @@ namespace muster::launcher {
 
 namespace {
 
+/// With more workers on a terminal, lines that many of them print hide the rest: --console=auto folds them.
+constexpr std::uint32_t console_lines_max_workers = 8;
+
 std::uint32_t milliseconds(Duration duration) {
     const auto count = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
     return static_cast<std::uint32_t>(std::clamp<std::int64_t>(count, 1, std::numeric_limits<std::uint32_t>::max()));
@@ -139,7 +142,13 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.logs.prefix_template = config.prefix_template;
     agent.logs.host_prefix = config.host_prefix;
     agent.logs.to_journal = journal_is_open();
+    agent.logs.stdout_is_terminal = node.stdout_is_terminal;
     agent.logs.stderr_is_terminal = node.stderr_is_terminal;
+    const bool is_crowded_terminal =
+        node.stdout_is_terminal && node.stderr_is_terminal && config.workers_per_node > console_lines_max_workers;
+    using Lines = LaunchConfig::ConsoleLines;
+    if (config.console == Lines::fold || (config.console == Lines::automatic && is_crowded_terminal))
+        agent.logs.fold_among = config.workers_per_node;
 
     agent.handled_signals = config.handled_signals;
     agent.preemption_signal = config.preemption_signal;

@@ -19,6 +19,7 @@ struct NodeFacts {
     std::string known_addresses;  ///< Addresses of the endpoint's host, as Endpoint::host lists them. Empty: unknown.
     agent::NetworkFacts network;
     bool hosts_endpoint = false;
+    bool stdout_is_terminal = false;
     bool stderr_is_terminal = false;
 };
 

@@ -68,6 +68,7 @@ class NodeRun::Body {
           unit_(unit),
           events_(events) {
         facts_.identity = {.host = host_name(), .pid = ::getpid(), .incarnation = random_incarnation()};
+        facts_.stdout_is_terminal = ::isatty(STDOUT_FILENO) == 1;
         facts_.stderr_is_terminal = ::isatty(STDERR_FILENO) == 1;
     }
 

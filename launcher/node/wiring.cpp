@@ -19,6 +19,7 @@
 #include "launcher/commands/fault_command.h"
 #include "launcher/commands/flight_command.h"
 #include "launcher/commands/key_command.h"
+#include "launcher/commands/logs_command.h"
 #include "launcher/commands/status_command.h"
 #include "launcher/config/environment.h"
 #include "launcher/host/absent_ranks.h"
@@ -252,6 +253,7 @@ using Command = int (*)(const std::vector<std::string>& arguments);
 /// Null if `word` is not a command.
 Command command_named(std::string_view word) {
     if (word == "flight") return run_flight;
+    if (word == "logs") return run_logs;
     if (word == "checkpoint") return run_checkpoint;
     if (word == "doctor") return [](const auto& arguments) { return run_doctor(arguments, process_environment()); };
     if (word == "drain") return [](const auto& arguments) { return run_drain(arguments, process_environment()); };

@@ -12,6 +12,7 @@ std::span<const CommandRow> command_table() {
         {"key", "[show]", "Makes the secret of your jobs, or shows it."},
         {"status", "[JOB]", "Shows the jobs of a daemon, and what is wrong."},
         {"flight", "DIR...", "Reports from flight records which rank is missing from which collective."},
+        {"logs", "DIR", "Shows the log files of all workers below DIR as one stream."},
     };
     return commands;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rendezvous/base/text/rank_text.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/rounds/ledgers/verdict.h"
 #include "rendezvous/wire/native/limits.h"
@@ -11,17 +12,6 @@ namespace muster::rendezvous {
 namespace {
 
 constexpr std::size_t line_bytes_max = 300;
-
-bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
-/// torch writes "[rank5]: " before each line of a traceback.
-std::string_view without_rank(std::string_view line) {
-    if (!line.starts_with("[rank")) return line;
-    const auto end = line.find("]: ");
-    return end == std::string_view::npos ? line : line.substr(end + 3);
-}
 
 std::string_view last_line(std::string_view text) {
     text = trim(text);
@@ -38,23 +28,6 @@ std::string_view exception_line(std::string_view text) {
         if (!trim(line).empty() && line.front() != ' ') return trim(line);
     }
     return last_line(text);
-}
-
-/// Every number, also a hexadecimal one, becomes '#'.
-std::string without_numbers(std::string_view text) {
-    std::string out;
-    bool in_number = false;
-    for (const char c : text) {
-        const bool hexadecimal = (c >= 'a' && c <= 'f') || c == 'x';
-        if (is_digit(c) || (in_number && hexadecimal)) {
-            if (!in_number) out += '#';
-            in_number = true;
-        } else {
-            in_number = false;
-            out += c;
-        }
-    }
-    return out;
 }
 
 }  // namespace

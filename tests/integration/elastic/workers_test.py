@@ -1,6 +1,7 @@
 """Workers that fail, and how the job goes on or ends."""
 import contextlib
 import os
+import pty
 import signal
 import subprocess
 import unittest
@@ -37,6 +38,93 @@ class Workers(unittest.TestCase):
                 os.close(console)
             self.assertEqual(run.returncode, 0)
             self.assertRegex(run.stderr, "did not accept all output of the workers")
+
+    def test_a_crowded_terminal_shows_equal_lines_once(self):
+        program = ["--nproc-per-node", "10", "--no-python", "sh", "-c",
+                   "test -t 1 && test -t 2 && echo a terminal; echo I am $RANK >&2"]
+        with Job() as job:
+            def shown(*options):
+                ours, console = pty.openpty()
+                run = subprocess.Popen([BIN / "muster", *options, *program], stdin=subprocess.DEVNULL, stdout=console,
+                                       stderr=console, env=job.environment())
+                os.close(console)
+                text = b""
+                with contextlib.suppress(OSError):  # EIO is the end of a terminal
+                    while chunk := os.read(ours, 65536):
+                        text += chunk
+                os.close(ours)
+                self.assertEqual(run.wait(30), 0)
+                return text.decode().replace("\r\n", "\n")
+
+            folded = shown()
+            self.assertEqual(folded.count("]: a terminal\n"), 1, folded)
+            self.assertRegex(folded, r"\[same from .*10( ranks of this node| in all)\]")
+            for rank in range(10):
+                self.assertIn(f"[{rank}]: I am {rank}\n", folded)
+            plain = shown("--console", "all")
+            self.assertEqual(plain.count("a terminal\n"), 10, plain)
+            self.assertNotIn("same from", plain)
+
+    def test_the_logs_of_all_nodes_are_one_stream(self):
+        with Job() as job:
+            logs = job.directory / "logs"
+            program = ["--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                       f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "-r", 3, "--log-dir", logs, "--no-python", "sh", "-c",
+                       # One after the other, farther apart than the 10 ms to which times are kept.
+                       "touch done.-1; echo loading; echo I am $RANK >&2; until test -e done.$((RANK - 1)); do sleep 0.02; done;"
+                       "sleep 0.05; echo last of $RANK; touch done.$RANK"]
+            nodes = [job.spawn("muster", *program) for _ in range(2)]
+            for node in nodes:
+                job.expect_exit(node, 0)
+
+            def shown(*options):
+                run = subprocess.run([BIN / "muster", "logs", logs, *options], capture_output=True, text=True, timeout=30,
+                                     env=job.environment())
+                self.assertEqual((run.returncode, run.stderr), (0, ""))
+                return run.stdout.splitlines()
+
+            every = shown("--all")
+            self.assertEqual(every[-4:], [f"[{rank}]: last of {rank}" for rank in range(4)])
+            self.assertEqual(sorted(every[:-4]),
+                             sorted(line for rank in range(4) for line in (f"[{rank}]: I am {rank}", f"[{rank}]: loading")))
+            folded = shown("--stream", "out", "--rank", "0-2", "--round=last")
+            self.assertEqual(sum(line.endswith("]: loading") for line in folded), 1, folded)
+            self.assertRegex("\n".join(folded), r"\[same from all 3 ranks\]")
+            self.assertEqual(shown("-n", 1), ["[3]: last of 3"])
+            self.assertRegex(shown("--times", "-i", "of 2$")[0], r"^\d\d:\d\d:\d\d\.\d{3} \[2\]: last of 2$")
+
+    def test_the_logs_of_a_running_job_are_followed(self):
+        with Job() as job:
+            logs = job.directory / "logs"
+            go_on = job.directory / "go-on"
+            node = job.spawn("muster", "--nproc-per-node", 2, "-r", 3, "--log-dir", logs, "--no-python", "sh", "-c",
+                              f"echo begun; until test -e '{go_on}'; do sleep 0.05; done; echo more of $RANK")
+            wait_for("the logs", lambda: len(list(logs.glob("**/stdout.log"))) == 2)
+            with subprocess.Popen([BIN / "muster", "logs", "-f", "--all", logs], stdout=subprocess.PIPE, text=True,
+                                  env=job.environment()) as view:
+                begun = {view.stdout.readline() for _ in range(2)}
+                self.assertEqual(begun, {"[0]: begun\n", "[1]: begun\n"})
+                go_on.touch()
+                self.assertEqual({view.stdout.readline() for _ in range(2)}, {"[0]: more of 0\n", "[1]: more of 1\n"})
+                view.send_signal(signal.SIGINT)
+                view.wait(10)
+            job.expect_exit(node, 0)
+
+    def test_bad_words_for_logs_are_named(self):
+        with Job() as job:
+            for words, message in ((["/nonexistent"], "no folder"), ([], "the folder is missing"), ([job.directory], "-r 3"),
+                                   (["--rank", "x", job.directory], "no list of ranks"),
+                                   (["-i", "(", job.directory], "no regular expression"),
+                                   (["--since", "1y", job.directory], "no time"),
+                                   (["--round", "x", job.directory], "nor last"),
+                                   (["--stream", "both", job.directory], "neither out nor err"),
+                                   (["-n", "0", job.directory], "no number of lines"),
+                                   (["--folow", job.directory], "unknown option '--folow'"),
+                                   ([job.directory, "--rank"], "needs a value")):
+                run = subprocess.run([BIN / "muster", "logs", *words], capture_output=True, text=True, timeout=30,
+                                     env=job.environment())
+                self.assertEqual((run.returncode, run.stdout), (2, ""), words)
+                self.assertIn(message, run.stderr)
 
     def test_a_killed_worker_restarts_the_round_on_both_nodes(self):
         with Job() as job:

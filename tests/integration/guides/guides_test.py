@@ -28,7 +28,7 @@ ELSEWHERE = {REPOSITORY / page: REPOSITORY / test for page, test in (
     ("worker_runtime/data/DATA_ORDER.md", "tests/integration/capi/sampler_test.py"))}
 WITH_TORCH = {"PYTHON_EXEC": PYTHON, "PYTHONPATH": str(REPOSITORY / "worker_runtime/python")}
 OURS = ("muster", "musterd", "muster-stacks")
-COMMANDS = ("checkpoint", "config", "doctor", "drain", "fault", "flight", "key", "status")
+COMMANDS = ("checkpoint", "config", "doctor", "drain", "fault", "flight", "key", "logs", "status")
 
 
 @functools.cache

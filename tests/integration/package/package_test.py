@@ -140,7 +140,7 @@ class Packages(unittest.TestCase):
         version = self.root.run("muster", "--version").stdout
         self.assertRegex(version, r"^muster 0\.\d+\.\d+\n  commit +\S+.*\n  compiler +GNU 1\d.*\n  libraries +Boost 1\.\d+")
         self.assertNotIn(str(BUILD), version)
-        for program in ("musterd", "muster-stacks", "muster doctor", "muster drain", "muster checkpoint", "muster fault", "muster flight", "muster key", "muster status"):
+        for program in ("musterd", "muster-stacks", "muster doctor", "muster drain", "muster checkpoint", "muster fault", "muster flight", "muster key", "muster logs", "muster status"):
             self.assertIn("muster", self.root.run(*program.split(), "--help").stdout)
         (self.root.folder / "tmp/job.sh").write_text(JOB)
         (self.root.folder / "tmp/job.sh").chmod(0o755)

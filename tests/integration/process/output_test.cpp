@@ -129,6 +129,43 @@ TEST_CASE("tee of eight workers: no line lost, none split, files complete") {
     }
 }
 
+TEST_CASE("a folded console shows what all workers print once, and the files stay complete") {
+    constexpr std::uint32_t worker_count = 12;
+    const TemporaryDirectory directory;
+    Pipe console;
+    HostFixture fixture({}, on(console));
+    Reader reader(console);
+    std::vector<WorkerCommand> commands;
+    for (std::uint32_t rank = 0; rank < worker_count; ++rank) {
+        auto command = act({}, rank);
+        command.argv = {"/bin/sh", "-c", "echo the same; printf '10%%\\r20%%\\r'; echo $0 has begun; echo E >&2",
+                        std::to_string(rank)};
+        command.stdout_plan = shown("[" + std::to_string(rank) + "]: ");
+        command.stdout_plan.file = directory.file(std::to_string(rank));
+        command.stdout_plan.fold = StreamPlan::Fold{.rank = rank, .among = worker_count};
+        command.stderr_plan = command.stdout_plan;
+        command.stderr_plan.file.clear();
+        commands.push_back(std::move(command));
+    }
+    fixture.host->start(std::move(commands));
+    REQUIRE(fixture.wait_for<WorkerEnded>(worker_count, 60s));
+    fixture.end();
+    const auto text = reader.text();
+    const auto count = [&](std::string_view part) {
+        std::size_t found = 0;
+        for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+        return found;
+    };
+    CHECK(count("]: the same\n") == 1);
+    CHECK(count("]: E\n") == 1);
+    CHECK(count("same from all 12 ranks of this node") == 2);
+    CHECK(count(" has begun\n") == worker_count);
+    CHECK(count("20%") == 0);  // the line stands where the bar was
+    for (std::uint32_t rank = 0; rank < worker_count; ++rank)
+        CHECK(contents(directory.file(std::to_string(rank))) ==
+              "the same\n10%\r20%\r" + std::to_string(rank) + " has begun\n");
+}
+
 TEST_CASE("without a prefix the bytes pass as they are, with one as whole lines") {
     Pipe console;
     HostFixture fixture({}, on(console));

@@ -193,6 +193,8 @@ TEST_CASE("a job that succeeds goes from the store to the acknowledged end") {
     CHECK(rig.news() == "serve round 0; start 2");
     CHECK(rig.host.commands.at(1).argv == std::vector<std::string>{"/bin/true", "1"});
     CHECK(rig.host.commands.at(1).heading == "--- round 0 ---");
+    REQUIRE(rig.host.commands.at(1).owner);
+    CHECK(rig.host.commands.at(1).owner->rank == 1);
     rig.end_worker(0, Exited{0});
     rig.end_worker(1, Exited{0});
     CHECK(rig.news() == "succeeded");

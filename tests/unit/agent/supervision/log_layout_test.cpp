@@ -119,3 +119,35 @@ TEST_CASE("--log-dir /dev/null: no files, no error file, and redirects and filte
     CHECK(show(logs.stderr_plan) == "console tail");
     CHECK(attempt_directory("", 2).empty());
 }
+
+TEST_CASE("a folded console pumps every stream that is shown, under its rank") {
+    LogChoices choices;
+    choices.fold_among = 12;
+    choices.redirects = {{}, {.out = true, .err = false}};
+    choices.tee = {{}, {.out = false, .err = true}};
+    const auto plain = worker_logs(choices, "/logs/attempt_0", {.role = "default", .rank = 4, .local_rank = 0});
+    CHECK(plain.stdout_plan.console);
+    CHECK_FALSE(plain.stdout_plan.inherit);
+    CHECK(plain.stdout_plan.prefix == "[4]: ");
+    REQUIRE(plain.stdout_plan.fold);
+    CHECK(plain.stdout_plan.fold->rank == 4);
+    CHECK(plain.stdout_plan.fold->among == 12);
+    CHECK_FALSE(plain.stdout_plan.terminal);
+    const auto other = worker_logs(choices, "/logs/attempt_0", {.role = "default", .rank = 5, .local_rank = 1});
+    CHECK_FALSE(other.stdout_plan.fold);  // in its file only
+    CHECK_FALSE(other.stdout_plan.console);
+    CHECK(other.stderr_plan.fold);
+    CHECK(other.stderr_plan.prefix == "[default1]:");
+
+    choices.stdout_is_terminal = true;
+    CHECK(worker_logs(choices, "", {.local_rank = 0}).stdout_plan.terminal);
+    CHECK_FALSE(worker_logs(choices, "", {.local_rank = 0}).stderr_plan.terminal);
+    choices.local_ranks_filter = {0, 3};
+    CHECK(worker_logs(choices, "/logs/attempt_0", {.local_rank = 3}).stdout_plan.fold->among == 2);
+    CHECK_FALSE(worker_logs(choices, "/logs/attempt_0", {.local_rank = 1}).stdout_plan.fold);
+    choices.to_journal = true;
+    CHECK_FALSE(worker_logs(choices, "/logs/attempt_0", {.local_rank = 3}).stdout_plan.fold);
+    choices.to_journal = false;
+    choices.fold_among = 0;
+    CHECK_FALSE(worker_logs(choices, "", {.local_rank = 0}).stdout_plan.fold);
+}

@@ -175,6 +175,7 @@ TEST_CASE("the agent and its client are told what the options said") {
                          .known_addresses = {},
                          .network = {},
                          .hosts_endpoint = false,
+                         .stdout_is_terminal = false,
                          .stderr_is_terminal = true};
     const auto agent = agent_config(config, Entry{{"python3", "-u", "/x/train.py"}}, {{"A", "b"}}, node);
     CHECK(agent.supervisor.stop_signals == config.handled_signals);
@@ -263,6 +264,25 @@ TEST_CASE("what is looked at while a node joins depends on who may come") {
     CHECK(plan->directories == std::vector<std::string>{"/dev"});
     config.preflight = false;
     CHECK_FALSE(agent_config(config, {}, {}, {}).preflight.has_value());
+}
+
+TEST_CASE("--console=auto folds on a terminal with more than 8 workers") {
+    using Lines = LaunchConfig::ConsoleLines;
+    const auto among = [](Lines lines, std::uint32_t workers, bool out, bool err) {
+        LaunchConfig config;
+        config.console = lines;
+        config.workers_per_node = workers;
+        NodeFacts node;
+        node.stdout_is_terminal = out;
+        node.stderr_is_terminal = err;
+        return agent_config(config, {}, {}, node).logs.fold_among;
+    };
+    CHECK(among(Lines::automatic, 9, true, true) == 9);
+    CHECK(among(Lines::automatic, 8, true, true) == 0);
+    CHECK(among(Lines::automatic, 9, false, true) == 0);
+    CHECK(among(Lines::automatic, 9, true, false) == 0);
+    CHECK(among(Lines::fold, 2, false, false) == 2);
+    CHECK(among(Lines::all, 64, true, true) == 0);
 }
 
 TEST_CASE("workers get the package of the back end for PyTorch if it is asked for, unless they have one") {

@@ -1,0 +1,131 @@
+#include "agent/output/log_reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+constexpr std::size_t chunk_bytes = 16 << 10;  // times two thousand files
+constexpr std::size_t index_line_max = 1024;
+
+/// A pipe or a device in the place of a file could hold its reader for ever. Invalid with an errno.
+FileDescriptor open_regular(const std::string& path) {
+    FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    struct stat facts {};
+    if (!file.valid() || ::fstat(file.get(), &facts) != 0) return {};
+    if (S_ISREG(facts.st_mode)) return file;
+    errno = EINVAL;
+    return {};
+}
+
+}  // namespace
+
+Result<LogReader> LogReader::open(const std::string& path, LogOwner owner) {
+    auto file = open_regular(path);
+    if (!file.valid()) return error_from_errno(errno, cat("read ", path));
+    auto index = open_regular(log_index_path(path));
+    return LogReader(std::move(file), std::move(index), std::move(owner));
+}
+
+LogReader::LogReader(FileDescriptor file, FileDescriptor index, LogOwner owner)
+    : file_(std::move(file)), index_(std::move(index)), owner_(std::make_shared<const LogOwner>(std::move(owner))) {}
+
+void LogReader::skip_to(std::int64_t time_ns) {
+    for (bool passed = true; passed;) {
+        passed = false;
+        read_index();
+        for (; !marks_.empty() && marks_.front().time_ns < time_ns; passed = true) pass_mark();
+        if (!marks_.empty()) position_ = marks_.front().offset;
+    }
+}
+
+Result<bool> LogReader::next(LogLine& line) {
+    for (;;) {
+        if (std::string_view text; splitter_.next(text)) {
+            fill_in(line, text);
+            line.is_bar = splitter_.ended_with_return();
+            return true;
+        }
+        const auto filled = fill();
+        if (!filled || !*filled) return filled;
+    }
+}
+
+bool LogReader::take_rest(LogLine& line) {
+    if (!splitter_.holds_partial()) return false;
+    fill_in(line, splitter_.take_partial());
+    line.is_bar = false;
+    return true;
+}
+
+void LogReader::fill_in(LogLine& line, std::string_view text) const {
+    line.text = text;
+    line.time_ns = time_ns_;
+    line.owner = owner_;
+}
+
+/// Reads up to the next mark, so that all lines of a chunk have one time.
+Result<bool> LogReader::fill() {
+    read_index();
+    pass_marks();
+    const auto until = marks_.empty() ? std::uint64_t{chunk_bytes} : marks_.front().offset - position_;
+    chunk_.resize(std::min<std::uint64_t>(chunk_bytes, until));
+    const auto size = ::pread(file_.get(), chunk_.data(), chunk_.size(), static_cast<off_t>(position_));
+    if (size < 0) return error_from_errno(errno, "read a log file");
+    chunk_.resize(static_cast<std::size_t>(size));
+    position_ += chunk_.size();
+    if (!chunk_.empty()) splitter_.add(chunk_);
+    return !chunk_.empty();
+}
+
+void LogReader::read_index() {
+    if (!index_.valid()) return;
+    char bytes[4096];
+    for (ssize_t size = 0;
+         (size = ::pread(index_.get(), bytes, sizeof bytes, static_cast<off_t>(index_position_))) > 0;) {
+        index_position_ += static_cast<std::uint64_t>(size);
+        index_rest_.append(bytes, static_cast<std::size_t>(size));
+        for (std::size_t end = 0; (end = index_rest_.find('\n')) != std::string::npos;) {
+            auto mark = to_mark(std::string_view(index_rest_).substr(0, end));
+            index_rest_.erase(0, end + 1);
+            if (mark && mark->offset >= position_ && (marks_.empty() || mark->offset >= marks_.back().begin))
+                marks_.push_back(std::move(*mark));
+        }
+        if (index_rest_.size() > index_line_max) index_rest_.clear();  // damaged
+        if (marks_.size() > 1000) return;                              // the rest when these have been passed
+    }
+}
+
+void LogReader::pass_marks() {
+    while (!marks_.empty() && marks_.front().offset <= position_) pass_mark();
+}
+
+void LogReader::pass_mark() {
+    auto& mark = marks_.front();
+    position_ = std::max(position_, mark.begin);
+    time_ns_ = mark.time_ns;
+    if (mark.owner) owner_ = std::make_shared<const LogOwner>(std::move(*mark.owner));
+    marks_.pop_front();
+}
+
+std::uint64_t last_round(const std::string& path) {
+    std::uint64_t round = 0;
+    std::ifstream index(path);
+    for (std::string line; std::getline(index, line);) {
+        if (!line.starts_with("round")) continue;
+        if (const auto mark = to_mark(line); mark && mark->owner) round = std::max(round, mark->owner->round);
+    }
+    return round;
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,60 @@
+// Reads one log file of a worker line by line, with the time and the owner of each.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "agent/output/line_splitter.h"
+#include "agent/output/log_index.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
+
+namespace muster::agent {
+
+struct LogLine {
+    std::string text;
+    std::int64_t time_ns = 0;  ///< 0: the file has no index.
+    std::shared_ptr<const LogOwner> owner;
+    bool is_bar = false;  ///< It ended with '\r': the state of a progress bar.
+};
+
+/// A file that grows may be read on: next() after it returned false. Files without an index, such as torchrun's, are of
+/// the owner that is given.
+class LogReader {
+  public:
+    static Result<LogReader> open(const std::string& path, LogOwner owner);
+
+    /// Passes over what is older, as far as the index tells.
+    void skip_to(std::int64_t time_ns);
+    /// The next line. False at the end of the file; a beginning of a line there waits for its rest.
+    Result<bool> next(LogLine& line);
+    /// That beginning, as a line of its own.
+    bool take_rest(LogLine& line);
+
+  private:
+    LogReader(FileDescriptor file, FileDescriptor index, LogOwner owner);
+    void read_index();
+    [[nodiscard]] Result<bool> fill();
+    void fill_in(LogLine& line, std::string_view text) const;
+    void pass_marks();
+    void pass_mark();
+
+    FileDescriptor file_;
+    FileDescriptor index_;
+    std::uint64_t index_position_ = 0;
+    std::string index_rest_;     ///< Beginning of a line of the index.
+    std::deque<LogMark> marks_;  ///< Those from `position_` on.
+    std::uint64_t position_ = 0;
+    std::int64_t time_ns_ = 0;
+    std::shared_ptr<const LogOwner> owner_;
+    std::string chunk_;
+    LineSplitter splitter_;
+};
+
+/// The highest round that the index at `path` names; 0 if there is none.
+std::uint64_t last_round(const std::string& path);
+
+}  // namespace muster::agent

@@ -1,0 +1,127 @@
+// Log files with their index: what is written, and what a reader makes of it.
+#include "agent/output/log_reader.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "agent/output/log_files.h"
+#include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
+
+using namespace muster;
+using namespace muster::agent;
+
+namespace {
+
+const LogOwner rank_35{.round = 7, .rank = 35, .host = "gpu07 of rack 3"};
+
+void write_file(const std::string& path, std::string_view text) {
+    std::ofstream(path, std::ios::app) << text;
+}
+
+std::string line_of(LogReader& reader) {
+    LogLine line;
+    const auto more = reader.next(line);
+    REQUIRE(more.has_value());
+    if (!*more) return "(end)";
+    return std::to_string(line.owner->round) + "/" + std::to_string(line.owner->rank) + " " + std::to_string(line.time_ns) +
+           (line.is_bar ? " bar " : " ") + line.text;
+}
+
+}  // namespace
+
+TEST_CASE("a mark is a line, and a line that is damaged is none") {
+    const LogMark begins{.offset = 81920, .begin = 81963, .time_ns = 1764126000123456789, .owner = rank_35};
+    CHECK(to_line(begins) == "round 7 rank 35 at 1764126000123456789 from 81920 to 81963 on gpu07 of rack 3\n");
+    const LogMark goes_on{.offset = 81963, .begin = 81963, .time_ns = 1764126000124001122, .owner = {}};
+    CHECK(to_line(goes_on) == "at 1764126000124001122 from 81963\n");
+    for (const auto& mark : {begins, goes_on}) {
+        auto line = to_line(mark);
+        line.pop_back();
+        CHECK(to_mark(line) == mark);
+    }
+    for (const auto* damaged : {"", "at", "at x from 3", "at 5 from", "at 5 from 3 ", "at 5 from 3 to 4", "round 7", "at 5",
+                                "round 7 rank 1 at 5 from 9 to 8 on a", "round 7 rank 1 at 5 from 9 to 10",
+                                "round 7 rank -1 at 5 from 9 to 10 on a", "at 99999999999999999999 from 3"}) {
+        CAPTURE(damaged);
+        CHECK_FALSE(to_mark(damaged));
+    }
+    CHECK(log_index_path("/a.b/3/stdout.log") == "/a.b/3/.stdout.times");
+    CHECK(log_index_path("stderr") == ".stderr.times");
+}
+
+TEST_CASE("what is written under a heading is read with its owner and time") {
+    const test::ScratchFolder directory;
+    const auto path = (directory / "stdout.log");
+    LogFiles files;
+    int error_number = 0;
+    {
+        const auto file = files.open(path, "--- round 7 ---", rank_35, error_number);
+        REQUIRE(file);
+        file->append("one\ntwo\nhalf");
+    }
+    {
+        const auto file = files.open(path, "--- round 8 ---", LogOwner{.round = 8, .rank = 2, .host = "h"}, error_number);
+        file->append("three\n");
+    }
+    auto reader = LogReader::open(path, {});
+    REQUIRE(reader);
+    std::vector<LogLine> lines;
+    for (LogLine line; *reader->next(line);) lines.push_back(line);
+    REQUIRE(lines.size() == 4);
+    CHECK(lines[0].text == "one");
+    CHECK(*lines[0].owner == rank_35);
+    CHECK(lines[0].time_ns > 1'700'000'000'000'000'000);
+    CHECK(lines[0].time_ns == lines[1].time_ns);
+    CHECK(lines[2].text == "half");
+    CHECK(lines[2].owner->round == 7);
+    CHECK(lines[3].text == "three");
+    CHECK(lines[3].owner->rank == 2);
+    CHECK(lines[3].time_ns >= lines[1].time_ns);
+    CHECK(last_round(log_index_path(path)) == 8);
+    CHECK(last_round((directory / "none")) == 0);
+}
+
+TEST_CASE("a reader goes on with a file that grows, and passes over what is older") {
+    const test::ScratchFolder directory;
+    const auto path = (directory / "stderr.log"), index = log_index_path(path);
+    write_file(path, "heading\na\nb\n10%\r20%\rhal");
+    write_file(index, "round 1 rank 4 at 100 from 0 to 8 on h\nat 200 from 10\nnonsense\nat 300 fr");
+    auto reader = LogReader::open(path, {});
+    REQUIRE(reader);
+    SECTION("all of it") {
+        CHECK(line_of(*reader) == "1/4 100 a");
+        CHECK(line_of(*reader) == "1/4 200 b");
+        CHECK(line_of(*reader) == "1/4 200 bar 10%");
+        CHECK(line_of(*reader) == "1/4 200 bar 20%");
+        CHECK(line_of(*reader) == "(end)");
+        CHECK(line_of(*reader) == "(end)");
+        write_file(index, "om 23\n");
+        write_file(path, "f\nlast");
+        CHECK(line_of(*reader) == "1/4 300 half");
+        CHECK(line_of(*reader) == "(end)");
+        LogLine rest;
+        REQUIRE(reader->take_rest(rest));
+        CHECK(rest.text == "last");
+        CHECK_FALSE(reader->take_rest(rest));
+    }
+    SECTION("from a time on") {
+        reader->skip_to(150);
+        CHECK(line_of(*reader) == "1/4 200 b");
+    }
+    SECTION("from a time on that has not come") {
+        reader->skip_to(1000);
+        CHECK(line_of(*reader) == "1/4 200 b");  // as near as the index tells: its chunk may be newer
+    }
+}
+
+TEST_CASE("a file without an index is of the owner that was given") {
+    const test::ScratchFolder directory;
+    write_file((directory / "stdout.log"), "x\n");
+    auto reader = LogReader::open((directory / "stdout.log"), {.round = 0, .rank = 5, .host = ""});
+    REQUIRE(reader);
+    CHECK(line_of(*reader) == "0/5 0 x");
+    const auto missing = LogReader::open((directory / "nothing.log"), {});
+    REQUIRE_FALSE(missing);
+    CHECK(missing.error().context.find("nothing.log") != std::string::npos);
+}

@@ -1,0 +1,160 @@
+#include "launcher/commands/log_view.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
+
+using namespace muster;
+using namespace muster::launcher;
+
+namespace {
+
+constexpr std::int64_t second = 1'000'000'000;
+constexpr std::int64_t start = 1'764'000'000 * second;
+
+/// A folder of logs: each write is a chunk with its time.
+class Logs {
+  public:
+    Logs() : folder_(scratch_.string()) {}
+    void begin(std::uint32_t rank, std::uint64_t round, const std::string& stream = "stdout") {
+        add(rank, stream, "heading\n", "round " + std::to_string(round) + " rank " + std::to_string(rank) + " at ",
+            " to " + std::to_string(size(rank, stream) + 8) + " on h");
+    }
+    void write(std::uint32_t rank, std::int64_t at_ms, const std::string& text, const std::string& stream = "stdout") {
+        now_ns_ = start + at_ms * 1'000'000;
+        add(rank, stream, text, "at ", "");
+    }
+    std::string path(std::uint32_t rank, const std::string& name) const {
+        return (folder_ / "j_x" / "attempt_0" / std::to_string(rank) / name).string();
+    }
+    std::string read(LogRequest request) const {
+        request.folders = {folder_.string()};
+        LogView view(std::move(request), now_ns_);
+        std::string text;
+        const auto sink = [&](std::string_view lines) {
+            text += lines;
+            return true;
+        };
+        const auto found = view.find();
+        if (!found) return found.error().context;
+        REQUIRE(view.read(now_ns_, sink).has_value());
+        view.finish(sink);
+        return text;
+    }
+    std::string folder() const { return folder_.string(); }
+
+  private:
+    std::uint64_t size(std::uint32_t rank, const std::string& stream) const {
+        std::error_code none;
+        const auto size = std::filesystem::file_size(path(rank, stream + ".log"), none);
+        return none ? 0 : size;
+    }
+    void add(std::uint32_t rank, const std::string& stream, const std::string& text, const std::string& before,
+             const std::string& after) {
+        std::filesystem::create_directories(std::filesystem::path(path(rank, "x")).parent_path());
+        const auto offset = size(rank, stream);
+        std::ofstream(path(rank, "." + stream + ".times"), std::ios::app)
+            << before << now_ns_ << " from " << offset << after << '\n';
+        std::ofstream(path(rank, stream + ".log"), std::ios::app) << text;
+    }
+
+    test::ScratchFolder scratch_;
+    std::filesystem::path folder_;
+    std::int64_t now_ns_ = start;
+};
+
+LogRequest every_line() {
+    LogRequest request;
+    request.fold = false;
+    return request;
+}
+
+}  // namespace
+
+TEST_CASE("lines of many files come in order of time, and a chunk stays together") {
+    Logs logs;
+    for (const std::uint32_t rank : {0, 1, 12}) logs.begin(rank, 3);
+    logs.begin(1, 3, "stderr");
+    logs.write(12, 10, "b1\nb2\n");
+    logs.write(0, 5, "a\n");
+    logs.write(1, 20, "Traceback\n  one\n", "stderr");
+    logs.write(0, 20, "between?\n");
+    logs.write(1, 15, "c\n");
+    logs.write(12, 30, "half");
+    logs.write(12, 40, " and half\nrest");
+    const auto text = logs.read(every_line());
+    CHECK((text == "[0]: a\n[12]: b1\n[12]: b2\n[1]: c\n[1]: Traceback\n[1]:   one\n[0]: between?\n[12]: half and half\n"
+                   "[12]: rest\n" ||
+           text == "[0]: a\n[12]: b1\n[12]: b2\n[1]: c\n[0]: between?\n[1]: Traceback\n[1]:   one\n[12]: half and half\n"
+                   "[12]: rest\n"));
+}
+
+TEST_CASE("what all ranks print is two lines, whatever their files' order") {
+    Logs logs;
+    for (std::uint32_t rank = 0; rank < 12; ++rank) {
+        logs.begin(rank, 0);
+        logs.write(rank, 100 - rank, "loading\nmine is " + std::to_string(rank) + "\n");
+    }
+    const auto text = logs.read({});
+    CHECK(text.starts_with("[11]: loading\n[11]: mine is 11\n[10]: mine is 10\n"));
+    CHECK(text.find("[same from all 12 ranks] loading\n") != std::string::npos);
+    CHECK(std::ranges::count(text, '\n') == 14);
+}
+
+TEST_CASE("only what is asked for is shown") {
+    Logs logs;
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+        logs.begin(rank, 0);
+        logs.begin(rank, 0, "stderr");
+        logs.write(rank, 0, "old " + std::to_string(rank) + "\n");
+        logs.begin(rank, 4);
+        logs.write(rank, 60'000, "new " + std::to_string(rank) + "\n");
+        logs.write(rank, 60'000, "loss\n", "stderr");
+    }
+    auto request = every_line();
+    SECTION("ranks") {
+        request.ranks = {1};
+        CHECK(logs.read(request) == "[1]: old 1\n[1]: loss\n[1]: new 1\n");
+    }
+    SECTION("a stream") {
+        request.out = false;
+        CHECK(logs.read(request) == "[0]: loss\n[1]: loss\n[2]: loss\n");
+    }
+    SECTION("the last round") {
+        request.last_round = true;
+        CHECK(logs.read(request) == "[0]: new 0\n[1]: new 1\n[2]: new 2\n");
+    }
+    SECTION("a round") {
+        request.round = 0;
+        request.err = false;
+        CHECK(logs.read(request) == "[0]: old 0\n[1]: old 1\n[2]: old 2\n");
+    }
+    SECTION("the last seconds") {
+        request.since = 30s;
+        request.err = false;
+        CHECK(logs.read(request) == "[0]: new 0\n[1]: new 1\n[2]: new 2\n");
+    }
+    SECTION("lines that match") {
+        request.include.emplace_back("^new");
+        request.include.emplace_back("^old");
+        request.exclude.emplace_back("[02]");
+        CHECK(logs.read(request) == "[1]: old 1\n[1]: new 1\n");
+    }
+}
+
+TEST_CASE("files without an index come one after the other, of the rank that their folder is named after") {
+    Logs logs;
+    std::filesystem::create_directories(logs.path(7, ""));
+    std::ofstream(logs.path(7, "stdout.log")) << "x\ny\n";
+    logs.begin(1, 0);
+    logs.write(1, 0, "z\n");
+    CHECK(logs.read(every_line()) == "[7]: x\n[7]: y\n[1]: z\n");
+}
+
+TEST_CASE("a file that may not be read is named") {
+    Logs logs;
+    std::filesystem::create_directories(logs.path(0, "stdout.log"));
+    CHECK(logs.read({}).find("stdout.log") != std::string::npos);
+}
