@@ -78,7 +78,7 @@ class Workers(unittest.TestCase):
                 job.expect_exit(node, 0)
 
             def shown(*options):
-                run = subprocess.run([BIN / "muster", "logs", logs, *options], capture_output=True, text=True, timeout=30,
+                run = subprocess.run([BIN / "muster", "logs", logs, *map(str, options)], capture_output=True, text=True, timeout=30,
                                      env=job.environment())
                 self.assertEqual((run.returncode, run.stderr), (0, ""))
                 return run.stdout.splitlines()
