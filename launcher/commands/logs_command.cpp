@@ -12,6 +12,7 @@
 #include "launcher/commands/log_view.h"
 #include "launcher/config/option_values.h"
 #include "launcher/report/command_output.h"
+#include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/open_files.h"
 #include "rendezvous/base/text/text.h"
 
@@ -143,15 +144,22 @@ Result<LogRequest> read_request(const std::vector<std::string>& words) {
     return request;
 }
 
-/// False when nobody reads any more.
-bool print(std::string_view text) {
+/// 0, or the error number of stdout: EPIPE if nobody reads any more.
+int print(std::string_view text) {
     while (!text.empty()) {
         const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
         if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return false;
+        if (written <= 0) return errno;
         text.remove_prefix(static_cast<std::size_t>(written));
     }
-    return true;
+    return 0;
+}
+
+int exit_code(int error_number) {
+    if (error_number == 0 || error_number == EPIPE) return exit_codes::success;
+    return print_error(
+        "logs", exit_codes::internal,
+        cat("stdout takes no more: ", errno_text(error_number), "; the rest of the lines is missing there"));
 }
 
 std::string_view last_lines(std::string_view text, std::size_t count) {
@@ -182,8 +190,9 @@ int run_logs(const std::vector<std::string>& arguments) {
     const auto folder = request->folders.front();
     LogView view(std::move(*request), now_ns());
     std::string end;  // as much as may belong to the last lines
+    int trouble = 0;
     const auto sink = [&](std::string_view lines) {
-        if (!last) return print(lines);
+        if (!last) return (trouble = print(lines)) == 0;
         end += lines;
         if (end.size() > end_max_bytes) end = std::string(last_lines(end, *last));
         return true;
@@ -200,9 +209,9 @@ int run_logs(const std::vector<std::string>& arguments) {
         auto wanted = view.read(now_ns(), sink);
         if (!wanted) return print_error("logs", exit_codes::usage, wanted.error().context);
         if (!follow) view.finish(sink);
-        if (last && !print(last_lines(end, *last))) return exit_codes::success;
+        if (last) trouble = print(last_lines(end, *last));
         last.reset();
-        if (!follow || !*wanted || !wait_for_more()) return exit_codes::success;
+        if (!follow || trouble != 0 || !*wanted || !wait_for_more()) return exit_code(trouble);
     }
 }
 

@@ -91,6 +91,11 @@ class Workers(unittest.TestCase):
             self.assertEqual(sum(line.endswith("]: loading") for line in folded), 1, folded)
             self.assertRegex("\n".join(folded), r"\[same from all 3 ranks\]")
             self.assertEqual(shown("-n", 1), ["[3]: last of 3"])
+            with open("/dev/full", "w") as full:
+                run = subprocess.run([BIN / "muster", "logs", logs], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30,
+                                     env=job.environment())
+            self.assertEqual(run.returncode, 70)
+            self.assertIn("stdout takes no more", run.stderr)
             self.assertRegex(shown("--times", "-i", "of 2$")[0], r"^\d\d:\d\d:\d\d\.\d{3} \[2\]: last of 2$")
 
     def test_the_logs_of_a_running_job_are_followed(self):
