@@ -18,10 +18,6 @@ constexpr std::size_t small_in_place_bytes = 1u << 10;
 /// each sums its share.
 constexpr std::size_t small_bytes = 16u << 10;
 
-/// Of an all_reduce through windows: a part of the data, of its window and of the others' slices stays in a core's
-/// second cache between the copies and the sum.
-constexpr std::size_t reduced_at_once_bytes = 256u << 10;
-
 /// memcpy, but for nothing at all from nowhere: an empty buffer has no address.
 void copy_bytes(void* to, const void* from, std::size_t size_bytes) {
     if (size_bytes > 0) ::memcpy(to, from, size_bytes);
@@ -143,7 +139,7 @@ Result<void> Collective::all_reduce_in_place(std::vector<void*> places) {
 }
 
 Result<void> Collective::all_reduce_windows() {
-    const std::size_t chunk = reduced_at_once_bytes / element_bytes_;
+    const std::size_t chunk = window_bytes / element_bytes_;
     for (std::size_t done = 0; done < operation_.count; done += chunk) {
         const std::size_t count = std::min(chunk, operation_.count - done);
         group_.turn();

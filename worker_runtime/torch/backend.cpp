@@ -52,6 +52,7 @@ void MusterBackend::land(const at::Tensor& tensor, const at::Tensor& twin) {
 
 MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_ptr<Lane> lane,
                                             std::function<void(BackendWork&)> after) {
+    const ReturnToPython returns;
     Graveyard::of_process().empty();
     try {
         group_->check_process();

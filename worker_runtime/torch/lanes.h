@@ -38,8 +38,7 @@ class Threads {
 
     /// The calling thread ends the interpreter now.
     void begin_end();
-    /// Call it before a call returns to Python. After begin_end() any other thread that comes here stays for ever:
-    /// Python ends a thread that comes back into an interpreter that ends, which would end the process with abort().
+    /// After begin_end() any other thread that comes here stays for ever, but for those of this class.
     void stay_if_ending() const;
 
     /// Is the calling thread one of these?
@@ -58,6 +57,15 @@ class Threads {
     bool closed_ = false;
     std::atomic<bool> ending_ = false;
     std::thread::id ender_{};
+};
+
+/// In a call that returns to Python: a thread that would come back into an interpreter that ends stays here instead.
+/// Python would end that thread, by an exception that C++ does not let pass: the process would end with abort().
+struct ReturnToPython {
+    ReturnToPython() = default;
+    ~ReturnToPython() { Threads::of_process().stay_if_ending(); }
+    ReturnToPython(const ReturnToPython&) = delete;
+    ReturnToPython& operator=(const ReturnToPython&) = delete;
 };
 
 /// A queue of operations. Hold it by a shared_ptr.

@@ -30,9 +30,7 @@ BackendWork::~BackendWork() {
 }
 
 bool BackendWork::wait(std::chrono::milliseconds timeout) {
-    struct Return {
-        ~Return() { Threads::of_process().stay_if_ending(); }
-    } const on_return;
+    const ReturnToPython returns;
     if (timeout != kNoTimeout) {
         std::unique_lock lock(mutex_);
         TORCH_CHECK(cv_.wait_for(lock, timeout, [this] { return completed_; }), "Operation timed out! ", name_,

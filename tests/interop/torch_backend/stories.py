@@ -229,7 +229,7 @@ def differing(folder, rank, ranks):
         (("REDUCE SUM of Float, root 1",), lambda: dist.reduce(torch.ones(4), 1) if rank else dist.all_reduce(torch.ones(4))),
     )
     if rank == 0:
-        cases += ((("Short, tag 5", "Char, tag 5"), lambda: dist.send(torch.zeros(2, dtype=torch.int16), 1, tag=5)),)
+        cases += ((("Short, tag 5", "Char, tag 5"), lambda: (dist.send(torch.zeros(2, dtype=torch.int16), 1, tag=5), dist.barrier())),)
     else:
         cases += ((("Short, tag 5", "Char, tag 5"), lambda: dist.recv(torch.zeros(4, dtype=torch.int8), 0, tag=5)),)
     for number, (words, case) in enumerate(cases):
