@@ -79,7 +79,7 @@ TEST_CASE("what is wrong comes first") {
 }
 
 TEST_CASE("while nodes are awaited, those that the scheduler named and that are missing are named") {
-    auto gathering = job("train", "gathering", {node("gpu01.cluster", 0)});
+    auto gathering = job("train", "gathering", json::array({node("gpu01.cluster", 0)}));
     gathering["waiting_for"] = "3 more nodes";
     gathering["expected_hosts"] = "gpu[01-04]";
     const auto missing = [&gathering] {
