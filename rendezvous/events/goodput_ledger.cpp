@@ -89,7 +89,7 @@ void GoodputLedger::take(const Event& event, Instant now) {
             pending_ = false;
             current_ = TimeBucket::stepping;
             if (!round_) round_.emplace();  // A restarted daemon has not seen its seal.
-            round_->first_step = event.facts.step;
+            if (round_->first_step < 0) round_->first_step = event.facts.step;
             return;
         case EventKind::round_ended: return end_round(event.facts, now);
         case EventKind::round_drained:
@@ -115,6 +115,61 @@ GoodputLedger::Totals GoodputLedger::totals(Instant now) const {
         totals.buckets[static_cast<std::size_t>(current_)] += open;
     totals.wall_clock = now - *began_;
     return totals;
+}
+
+std::vector<std::int64_t> GoodputLedger::kept(Duration to_wall_clock) const {
+    if (!began_) return {};
+    const auto at = [&](Instant instant) { return Duration(instant.time_since_epoch() + to_wall_clock).count(); };
+    const auto round = round_.value_or(OpenRound{});
+    std::vector<std::int64_t> numbers{at(*began_),
+                                      at(since_),
+                                      over_ ? 1 : 0,
+                                      pending_ ? 1 : 0,
+                                      static_cast<std::int64_t>(current_),
+                                      totals_.wall_clock.count(),
+                                      totals_.lost_work.count(),
+                                      totals_.lost_step_count,
+                                      totals_.failed_round_count,
+                                      round_ ? 1 : 0,
+                                      round.first_step,
+                                      round.last_step,
+                                      round.stepping.count()};
+    for (const auto bucket : totals_.buckets) numbers.push_back(bucket.count());
+    return numbers;
+}
+
+GoodputLedger GoodputLedger::from(const std::vector<std::int64_t>& kept, Duration to_wall_clock, Instant now) {
+    // Three years: sums of such numbers do not overflow.
+    constexpr auto time_max = Duration(3 * 365 * 24h).count();
+    GoodputLedger ledger;
+    constexpr std::size_t before_buckets = 13;
+    if (kept.size() != before_buckets + time_bucket_count) return ledger;
+    const auto in = [](std::int64_t number, std::int64_t least, std::int64_t most) {
+        return number >= least && number <= most;
+    };
+    const auto here = [&](std::int64_t at) { return at - Duration(now.time_since_epoch() + to_wall_clock).count(); };
+    // Never later than now: a wall clock may have been set back.
+    if (!in(kept[0], 0, INT64_MAX) || !in(kept[1], kept[0], INT64_MAX)) return ledger;
+    const auto began = std::min<std::int64_t>(here(kept[0]), 0), since = std::min<std::int64_t>(here(kept[1]), 0);
+    if (began < -time_max || !in(kept[4], 0, static_cast<std::int64_t>(time_bucket_count) - 1)) return ledger;
+    for (const auto i : {5, 6, 7, 8, 12})
+        if (!in(kept[static_cast<std::size_t>(i)], 0, time_max)) return ledger;
+    if (!in(kept[8], 0, UINT32_MAX) || !in(kept[10], -1, time_max) || !in(kept[11], -1, time_max)) return ledger;
+    for (std::size_t i = 0; i < time_bucket_count; ++i) {
+        if (!in(kept[before_buckets + i], 0, time_max)) return GoodputLedger{};
+        ledger.totals_.buckets[i] = Duration(kept[before_buckets + i]);
+    }
+    ledger.began_ = now + Duration(began);
+    ledger.since_ = now + Duration(since);
+    ledger.over_ = kept[2] != 0;
+    ledger.pending_ = kept[3] != 0;
+    ledger.current_ = static_cast<TimeBucket>(kept[4]);
+    ledger.totals_.wall_clock = Duration(kept[5]);
+    ledger.totals_.lost_work = Duration(kept[6]);
+    ledger.totals_.lost_step_count = kept[7];
+    ledger.totals_.failed_round_count = static_cast<std::uint32_t>(kept[8]);
+    if (kept[9] != 0) ledger.round_ = OpenRound{kept[10], kept[11], Duration(kept[12])};
+    return ledger;
 }
 
 std::string GoodputLedger::sentence(Instant now) const {

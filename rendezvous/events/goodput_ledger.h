@@ -20,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/events/event.h"
 
@@ -47,6 +48,10 @@ class GoodputLedger {
     /// `now` does not decrease from call to call.
     void take(const Event& event, Instant now);
     [[nodiscard]] Totals totals(Instant now) const;
+    /// For a daemon that continues: whole numbers, with instants on the wall clock. Empty before the first event.
+    [[nodiscard]] std::vector<std::int64_t> kept(Duration to_wall_clock) const;
+    /// From those of an earlier daemon. Numbers that no ledger can have written give an empty one.
+    static GoodputLedger from(const std::vector<std::int64_t>& kept, Duration to_wall_clock, Instant now);
     /// "92.4 % of 192 min trained; 4 min starting, 9 min of work lost to 2 failures". Empty before the first event.
     [[nodiscard]] std::string sentence(Instant now) const;
 

@@ -60,7 +60,7 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
         if (now - noticed_at_ < lease() + takeover_max) notice_lasts_until_ = now + lease();
     }
     waiting_sent_at_ = now - config_.gathering_interval;  // whoever comes is told at once
-    if (round_.running()) goodput_.take({.kind = EventKind::round_resumed}, now);
+    goodput_ = GoodputLedger::from(kept.facts.goodput, config_.to_wall_clock, now);
     round_.failures = round_.failures.on_clock(-config_.to_wall_clock);
     failures_revision_ = round_.failures.revision();
     if (!round_.failures.empty()) {
@@ -106,7 +106,8 @@ JobFacts Job::facts() const {
             .ended_on = ended_on_,
             .former_hosts = former_hosts_,
             .noticed_at_ns = noticed_at_ == no_deadline ? 0 : on_wall_clock(noticed_at_),
-            .notice_why = notice_why_};
+            .notice_why = notice_why_,
+            .goodput = goodput_.kept(config_.to_wall_clock)};
 }
 
 std::uint64_t Job::groups_revision() const {

@@ -47,6 +47,8 @@ constexpr std::size_t fingerprints_max = 1'000;
 
 /// Of restarts within a window, the newest.
 constexpr std::size_t charges_max = 10'000;
+/// More than GoodputLedger::kept has.
+constexpr std::size_t goodput_numbers_max = 32;
 
 /// A list element of one number.
 template <class T>
@@ -89,6 +91,7 @@ struct JobRow {
     JobFacts facts;
     std::vector<Number<std::int64_t>> charges_at_ns;
     std::vector<PastFailure> past_failures;
+    std::vector<Number<std::int64_t>> goodput;
     RoundRow round;
 };
 
@@ -178,6 +181,7 @@ void fields(auto& v, Is<JobRow> auto& m) {
     v.names(facts.former_hosts, former_hosts_max);
     v.number(facts.noticed_at_ns);
     v.sentence(facts.notice_why);
+    v.list(m.goodput, goodput_numbers_max);
     v.part(m.round);
 }
 
@@ -310,6 +314,7 @@ class Collector {
         JobRow row;
         if (!decode(rest, row) || row.facts.id.empty() || key != job_key(row.facts.id)) return false;
         for (const auto& charge : row.charges_at_ns) row.facts.charges_at_ns.push_back(charge.value);
+        for (const auto& number : row.goodput) row.facts.goodput.push_back(number.value);
         auto& pasts = row.facts.pasts;
         for (const auto& failed : row.past_failures) {
             if (pasts.empty() || pasts.back().host != failed.host) pasts.push_back({failed.host, {}});
@@ -378,6 +383,7 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
     JobRow row{facts,
                {},
                {},
+               {},
                {.end = {round.number, round.reason, round.final, round.why},
                 .ended = round.ended,
                 .node_count = round.node_count,
@@ -396,6 +402,7 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
                 .final_why = round.final_why,
                 .secret_salt = round.secret.salt,
                 .secret_mark = round.secret.mark}};
+    for (const auto number : facts.goodput) row.goodput.push_back({number});
     const auto& charges = facts.charges_at_ns;
     for (auto at = charges.size() > charges_max ? charges.size() - charges_max : 0; at < charges.size(); ++at)
         row.charges_at_ns.push_back({charges[at]});

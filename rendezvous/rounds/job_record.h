@@ -51,6 +51,7 @@ struct JobFacts {
     std::vector<std::string> former_hosts;  ///< of nodes that were in a round and are gone, oldest first
     std::int64_t noticed_at_ns = 0;         ///< the last notice to all workers, on the wall clock; 0: none
     std::string notice_why;                 ///< its words
+    std::vector<std::int64_t> goodput{};    ///< GoodputLedger::kept
 };
 
 /// A job without the connections and the clocks of the daemon that knew it: no instant in here means anything.

@@ -26,6 +26,7 @@ void Job::note_steps(Member& member, const Turn& turn) {
     const bool steps = !workers.empty() && std::ranges::all_of(workers, [](const auto& one) { return one.step >= 0; });
     if (!steps || std::exchange(member.stepping, true)) return;
     if (++round_.stepping_count != round_.node_count) return;
+    unkept_ = true;
     const auto step = slowest_step();
     turn.note(EventKind::round_stepping,
               cat("job '", id_, "': all ranks of round ", round_.number, " have completed a step (", step, ")"),

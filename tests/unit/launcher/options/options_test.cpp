@@ -150,6 +150,7 @@ TEST_CASE("a bad value in the environment is an error that names the variable, f
                                                     "local-addr",
                                                     "log-dir",
                                                     "report",
+                                                    "events",
                                                     "checkpoint-dir",
                                                     "checkpoint-local-dir",
                                                     "signals-to-handle",

@@ -79,10 +79,12 @@ TEST_CASE("what is wrong comes first") {
 }
 
 TEST_CASE("while nodes are awaited, those that the scheduler named and that are missing are named") {
-    auto gathering = job("train", "gathering", {node("gpu01.cluster", 0)});
+    auto gathering = job("train", "gathering", json::array({node("gpu01.cluster", 0)}));
     gathering["waiting_for"] = "3 more nodes";
     gathering["expected_hosts"] = "gpu[01-04]";
-    const auto missing = [&gathering] { return text(status_lines(facts({{gathering}}), {}, {200, 0})); };
+    const auto missing = [&gathering] {
+        return text(status_lines(facts(std::vector<json>(1, gathering)), {}, {200, 0}));
+    };
     CHECK_THAT(missing(), Catch::Contains("waiting for 3 more nodes\nmissing: gpu02, gpu03, gpu04\n"));
     gathering["expected_hosts"] = "gpu[01-40]";
     CHECK_THAT(missing(), Catch::Contains("gpu17 and 23 more\n"));

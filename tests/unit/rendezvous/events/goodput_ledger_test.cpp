@@ -115,6 +115,25 @@ TEST_CASE("another run under the same name has its own time") {
     CHECK(story.ledger.totals(Story::at(35)).wall_clock == 5s);
 }
 
+TEST_CASE("numbers that no ledger has written give an empty one") {
+    Story story;
+    story.tell(0, EventKind::round_sealed);
+    story.tell(1, EventKind::round_stepping, {.step = 1});
+    const auto kept = story.ledger.kept(0s);
+    const auto from = [](std::vector<std::int64_t> numbers) { return GoodputLedger::from(numbers, 0s, Story::at(2)); };
+    CHECK(from(kept).kept(0s) == kept);
+    CHECK(from({}).kept(0s).empty());
+    CHECK(from(std::vector<std::int64_t>(kept.begin(), kept.end() - 1)).kept(0s).empty());
+    for (std::size_t i = 0; i < kept.size(); ++i)
+        for (const std::int64_t wrong : {INT64_MIN, INT64_MAX, std::int64_t{-2}}) {
+            auto damaged = kept;
+            damaged[i] = wrong;
+            const auto ledger = from(damaged);
+            INFO(i << ": " << wrong);
+            CHECK(sum_of(ledger.totals(Story::at(3))) >= 0s);  // nothing overflows
+        }
+}
+
 TEST_CASE("whatever happens in whatever order, the buckets sum to the wall clock exactly and never shrink") {
     constexpr EventKind kinds[] = {EventKind::job_started,   EventKind::node_joined,    EventKind::round_sealed,
                                    EventKind::round_resumed, EventKind::round_stepping, EventKind::round_ended,
@@ -144,6 +163,10 @@ TEST_CASE("whatever happens in whatever order, the buckets sum to the wall clock
                 if (totals.buckets[bucket] < before.buckets[bucket])
                     FAIL("seed " << seed << ", event " << i << ": bucket " << bucket << " has shrunk");
             before = ledger.totals(now);
+            // A daemon on another host continues with the same numbers.
+            const auto next = GoodputLedger::from(ledger.kept(1234567s), 1234567s + 99h, now - 99h);
+            if (next.kept(1234567s + 99h) != ledger.kept(1234567s) || next.sentence(now - 99h) != ledger.sentence(now))
+                FAIL("seed " << seed << ", event " << i << ": a restarted daemon counts otherwise");
         }
     }
 }
