@@ -50,8 +50,8 @@ def train(context, resume, word):
     print(f"start rank={context.rank} round={context.place.round} pid={os.getpid()} count={resume.count} "
           f"environment={os.environ['MUSTER_ROUND']} word={word}", file=log)
     values = array.array("q", [context.rank])
-    group = context.world.split(context.rank % 2)
     try:
+        group = context.world.split(context.rank % 2)
         while True:
             values[0] = pathlib.Path("done").exists() and context.place.round > 0  # until all ranks agree
             context.world.all_reduce(values, op="max")
