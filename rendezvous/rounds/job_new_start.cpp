@@ -69,9 +69,9 @@ bool Job::take_held_connection(const Arrival& arrival, const Turn& turn) {
 std::string Job::why_held(const native::Join& join, Instant now) const {
     if (ending_) return "all agents of this job's earlier run to acknowledge its end";
     const auto differs = difference(terms_, terms_by_, join.terms, "this node");
-    const auto until = given_up_at(reachability(now)) + lease();
-    return cat("the lost agents of this job's earlier run to be confirmed gone, at most ",
-               describe(std::max<Duration>(until - now, Duration{})),
+    // Of a job that has no members the time is Instant::min(), from which nothing can be taken away.
+    const auto until = std::max(given_up_at(reachability(now)) + lease(), now);
+    return cat("the lost agents of this job's earlier run to be confirmed gone, at most ", describe(until - now),
                differs.empty() ? std::string("; it ran another program") : cat("; ", differs));
 }
 
