@@ -60,8 +60,8 @@ class AgentChannel {
     /// Given from now on to each connection that asks with token(), also to one beside the worker's: a worker's child
     /// may be the program that needs it. 32 bytes.
     void set_ranks_key(std::string key);
-    /// `heard` gets the worker's messages CanKeep and Held, and a CanKeep{false} when the worker's connection ends. It is
-    /// not called any more once the channel is destroyed.
+    /// `heard` gets the worker's messages CanKeep and Held, and a CanKeep{false} when the worker's connection ends. It
+    /// is not called any more once the channel is destroyed.
     void on_keeping(std::function<void(const local::Message&)> heard);
     /// For MUSTER_AGENT_TOKEN. A connection that does not begin with it is not heard, and gets nothing. It keeps away
     /// processes of the same user number in other containers, which see address() in /proc/net/unix, and connections

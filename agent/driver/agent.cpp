@@ -150,7 +150,8 @@ void Agent::Driver::feed() {
     });
 }
 
-/// A held worker has no round by which the client could fence it. It ends with its agent's lease as one of a round does.
+/// A held worker has no round by which the client could fence it. It ends with its agent's lease as one of a round
+/// does.
 void Agent::Driver::fence_held_workers() {
     if (!supervisor_.holds_workers()) return;
     const auto silence = now() - link_.heard_until();

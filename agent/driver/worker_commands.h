@@ -90,7 +90,7 @@ class WorkerCommands {
     std::string attempt_;                                  // directory of the current round; empty: none
     std::vector<WorkerLogs> workers_;                      // by local rank, of the current round
     std::vector<std::unique_ptr<AgentChannel>> channels_;  // by local rank; null where none could be opened
-    std::vector<std::uint32_t> kept_;  // local ranks that stay
+    std::vector<std::uint32_t> kept_;                      // local ranks that stay
     std::map<std::uint32_t, std::unique_ptr<AgentChannel>> kept_channels_;  // of those, once their round is forgotten
     Round last_round_ = no_round;
     std::map<std::uint32_t, std::vector<MemoryHandover>>

@@ -81,8 +81,8 @@ struct WorkerEnded {
 struct GroupEmpty {
     std::uint32_t local_rank = 0;
 };
-/// The answer to kill_tree(): nothing of the workers is left that keep() has not named, neither leaders, nor their groups, nor any descendant
-/// that the guardian adopted.
+/// The answer to kill_tree(): nothing of the workers is left that keep() has not named, neither leaders, nor their
+/// groups, nor any descendant that the guardian adopted.
 struct TreeEmpty {};
 /// kill_tree() was asked for some seconds ago and these are still there (a system call that cannot be interrupted: a
 /// dead network disk, a hung driver). The guardian goes on trying; TreeEmpty follows if it ever succeeds.
@@ -121,8 +121,9 @@ class ProcessHost {
     virtual void keep(const std::vector<std::uint32_t>& /*local_ranks*/) {}
     /// Sends `signal` to the process group of a worker, or to what an ended one has left in it, if anything.
     virtual void signal_group(std::uint32_t local_rank, int signal) = 0;
-    /// SIGKILL for everything that is left and not kept, descendants in other sessions included; answers TreeEmpty when it is empty
-    /// (at once if nothing was started). Also how leftovers of workers that ended by themselves are removed.
+    /// SIGKILL for everything that is left and not kept, descendants in other sessions included; answers TreeEmpty when
+    /// it is empty (at once if nothing was started). Also how leftovers of workers that ended by themselves are
+    /// removed.
     virtual void kill_tree() = 0;
     /// The guardian does not carry that out: it was stopped. It is killed, and the workers with it; answers
     /// GuardianLost, and the TreeEmpty that kill_tree() owes.

@@ -447,10 +447,9 @@ void Supervisor::begin_drain(int signal, Tell tell, const std::string& why, Inst
     round_->drain = DrainState{.signal = signal, .signalled = since, .kill_at = now + config_.grace};
     release_held(now);
     if (tell == Tell::round_over && another_round_follows()) hold_workers(why, now);
-    if (std::all_of(round_->workers.begin(), round_->workers.end(),
-                    [](const Worker& worker) {
-                        return worker.end_held || worker.fate != WorkerState::running || worker.keep == Keep::asked;
-                    }))
+    if (std::all_of(round_->workers.begin(), round_->workers.end(), [](const Worker& worker) {
+            return worker.end_held || worker.fate != WorkerState::running || worker.keep == Keep::asked;
+        }))
         return;
     if (tell == Tell::round_over)
         act(SendRoundOver{why});

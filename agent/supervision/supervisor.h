@@ -231,8 +231,8 @@ struct Finish {
 };
 using SupervisorAction =
     std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, StartAgain, KeepWorkers, SendHold, SendRoundOver,
-                 NotifyWorkers, SignalWorkers, SignalGroup, PreemptWorkers, SendCommand, KillTree, KillGuardian, ReportFailed, ReportSucceeded,
-                 ReportRound, SendLeave, AcknowledgeEnd, Finish>;
+                 NotifyWorkers, SignalWorkers, SignalGroup, PreemptWorkers, SendCommand, KillTree, KillGuardian,
+                 ReportFailed, ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
 
 struct SupervisorStep {
     std::vector<SupervisorAction> actions;
@@ -267,7 +267,7 @@ class Supervisor {
     struct Worker {
         Keep keep = Keep::no;
         bool hold_missed = false;  ///< True after SIGKILL because it was not held in time.
-        bool answered = false;  ///< True after WorkerStarted or WorkerEnded.
+        bool answered = false;     ///< True after WorkerStarted or WorkerEnded.
         WorkerState fate = WorkerState::running;
         bool end_held = false;          ///< True if its end is held and not judged yet (RoundState::held).
         bool group_left = false;        ///< True if it has ended and other processes of its group have not.
@@ -282,11 +282,11 @@ class Supervisor {
     struct DrainState {
         int signal = 0;  ///< Signal that was sent at `signalled`.
         Instant signalled;
-        Instant kill_at;                   ///< Deadline. It may be brought forward, never pushed back.
-        bool hurried = false;              ///< True if the deadline was brought forward.
+        Instant kill_at;                     ///< Deadline. It may be brought forward, never pushed back.
+        bool hurried = false;                ///< True if the deadline was brought forward.
         std::optional<Instant> killed_at{};  ///< Time of KillTree.
         std::optional<Instant> forced_at{};  ///< Time of KillGuardian.
-        Instant hold_until = no_deadline;  ///< For workers that were asked to be held.
+        Instant hold_until = no_deadline;    ///< For workers that were asked to be held.
     };
     /// Everything that is forgotten when the round is drained.
     struct RoundState {

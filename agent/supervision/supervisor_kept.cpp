@@ -1,6 +1,7 @@
-// Workers that outlive their round (STATES.md, Kept workers). When a round ends and another one may follow, a worker that
-// can leave its round in place is asked to. Once it is held, it counts as gone for S4: the rest of the tree is killed, and
-// the node joins. The next assignment resumes it. Whatever says that there is no next round for it kills it.
+// Workers that outlive their round (STATES.md, Kept workers). When a round ends and another one may follow, a worker
+// that can leave its round in place is asked to. Once it is held, it counts as gone for S4: the rest of the tree is
+// killed, and the node joins. The next assignment resumes it. Whatever says that there is no next round for it kills
+// it.
 #include <algorithm>
 #include <utility>
 

@@ -1,6 +1,6 @@
 // A training in miniature that survives in its process (muster/recoverable.h). Every element is an integer, so that any
-// order of sums comes to the same bits. After each step it takes a snapshot. Each rank has an equal part of the state of
-// BYTES, as ZeRO-1 has it of an optimizer's.
+// order of sums comes to the same bits. After each step it takes a snapshot. Each rank has an equal part of the state
+// of BYTES, as ZeRO-1 has it of an optimizer's.
 //
 //   kept_steps STEPS BYTES [KIND [PAUSE]]     KIND: recoverable (the default), or plain: without run_recoverable;
 //                                             PAUSE: milliseconds before each step
@@ -97,7 +97,10 @@ Result<void> train(Context& context, const Resume& resume, const Plan& plan, Mod
     const auto from = *loaded ? (*loaded)->step : 0;
     if (from == 0) std::fill(model.weight.begin(), model.weight.end(), 0);
     write_line(cat("start rank=", rank, " round=", context.round(), " pid=", ::getpid(), " count=", resume.count,
-                   " step=", from, " from=", !*loaded ? "nothing" : (*loaded)->from_memory ? "memory" : "disk",
+                   " step=", from, " from=",
+                   !*loaded                 ? "nothing"
+                   : (*loaded)->from_memory ? "memory"
+                                            : "disk",
                    " descriptors=", entries("/proc/self/fd"), " mappings=", mappings(),
                    " threads=", entries("/proc/self/task")));
     for (auto step = from + 1; step <= plan.steps; ++step) {

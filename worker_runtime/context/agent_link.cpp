@@ -88,7 +88,8 @@ Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address
                                                       std::function<void()> ended) {
     auto reached = reach(address);
     if (!reached) return reached.error();
-    std::unique_ptr<AgentLink> link(new AgentLink(std::move(*reached), std::move(watch), std::move(heard), std::move(ended)));
+    std::unique_ptr<AgentLink> link(
+        new AgentLink(std::move(*reached), std::move(watch), std::move(heard), std::move(ended)));
     link->send(local::Hello{.pid = ::getpid(), .runtime = "muster runtime", .token = token});
     auto watched = link->watch_->add(link->socket_, [body = link.get()] { return body->take_all(); });
     if (!watched) return watched.error();

@@ -29,8 +29,8 @@ class AgentLink {
     static Result<std::string> receive_ranks_key(const std::string& address, const std::string& token,
                                                  Instant deadline);
 
-    /// `heard` receives the agent's messages in the watch's thread, and then `ended` is called when the agent has closed
-    /// the channel. unreachable: no process listens at `address`.
+    /// `heard` receives the agent's messages in the watch's thread, and then `ended` is called when the agent has
+    /// closed the channel. unreachable: no process listens at `address`.
     static Result<std::unique_ptr<AgentLink>> connect(const std::string& address, const std::string& token,
                                                       std::shared_ptr<FdWatch> watch, Heard heard,
                                                       std::function<void()> ended = {});

@@ -15,8 +15,8 @@ namespace runtime {
 
 namespace {
 
-/// A rank sees a peer's death in its communicator before the agent says that the round is over: the agent of a lost node
-/// is missed for a lease first.
+/// A rank sees a peer's death in its communicator before the agent says that the round is over: the agent of a lost
+/// node is missed for a lease first.
 constexpr Duration word_timeout = 15s;
 
 /// The environment of a new process, as far as it differs between rounds.
@@ -74,8 +74,8 @@ Result<void> Context::rejoin() {
         // The next round may end before its ranks have met.
         if (opened || !body_->agent) return opened;
     }
-    return Error{Errc::cancelled, cat("the round is over, and the agent has not asked this process to stay: ",
-                                      body_->word.why())};
+    return Error{Errc::cancelled,
+                 cat("the round is over, and the agent has not asked this process to stay: ", body_->word.why())};
 }
 
 Result<void> run_recoverable(Context& context, const std::function<Result<void>(Context&, const Resume&)>& body) {

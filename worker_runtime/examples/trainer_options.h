@@ -21,7 +21,7 @@ struct TrainerOptions {
     std::uint64_t die_at_step = 0;
     std::string die_once;
     InjectedFault fault;
-    std::string pause_file;  ///< While this file exists, each step waits for the milliseconds that it contains.
+    std::string pause_file;   ///< While this file exists, each step waits for the milliseconds that it contains.
     bool in_process = false;  ///< Survivors of a failed round enter the next one in the same process.
     bool help = false;
 };

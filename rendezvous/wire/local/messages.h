@@ -12,8 +12,8 @@
 
 namespace muster::local {
 
-/// 2 adds CanKeep, Held, Hold and Resumed. A Hello of version 1 may end before its token, which was added to it without a
-/// new number; from 2 on each new field of a message comes with a new version.
+/// 2 adds CanKeep, Held, Hold and Resumed. A Hello of version 1 may end before its token, which was added to it without
+/// a new number; from 2 on each new field of a message comes with a new version.
 inline constexpr std::uint32_t protocol_version = 2;
 
 // ---- worker -> agent ----
@@ -70,7 +70,8 @@ struct AskRanksKey {
     friend bool operator==(const AskRanksKey&, const AskRanksKey&) = default;
 };
 
-/// Whether this worker can leave its round in place from now on: its program has a place to which a failed step returns.
+/// Whether this worker can leave its round in place from now on: its program has a place to which a failed step
+/// returns.
 struct CanKeep {
     bool can = false;
     friend bool operator==(const CanKeep&, const CanKeep&) = default;

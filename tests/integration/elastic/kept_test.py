@@ -2,15 +2,17 @@
 nobody disturbed."""
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
 import sys
 import unittest
 
-from job import WORKERS, Job, wait_for
+from job import BIN, WORKERS, Job, wait_for
 
 KEPT_STEPS = WORKERS / "kept_steps"
+DIGITS = pathlib.Path(__file__).resolve().parents[3] / "worker_runtime/examples/data/digits.csv"
 STEPS = 400
 BYTES = 64 * 1024
 
@@ -50,8 +52,8 @@ def train(context, resume, word):
     print(f"start rank={context.rank} round={context.place.round} pid={os.getpid()} count={resume.count} "
           f"environment={os.environ['MUSTER_ROUND']} word={word}", file=log)
     values = array.array("q", [context.rank])
-    group = context.world.split(context.rank % 2)
     try:
+        group = context.world.split(context.rank % 2)
         while True:
             values[0] = pathlib.Path("done").exists() and context.place.round > 0  # until all ranks agree
             context.world.all_reduce(values, op="max")
@@ -246,6 +248,22 @@ class KeptRounds(unittest.TestCase):
                 worker.stderr.close()
                 channel.close()
                 agent.close()
+
+    def test_the_example_trainer_comes_to_the_weights_of_an_undisturbed_run(self):
+        said = {}
+        for dies in (False, True):
+            with Kept() as job:
+                fault = ("--die-at-step", 40, "--die-once", job.directory / "died") if dies else ()
+                launcher = job.spawn("muster", "--nproc-per-node", 3, "--max-restarts", 1, "--checkpoint-dir",
+                                     job.directory / "checkpoints", "--no-python", BIN / "digits_trainer", "--data", DIGITS,
+                                     "--epochs", 5, "--recover", "in-process", *fault)
+                job.expect_exit(launcher, 0, deadline=120)
+                said[dies] = launcher.out.read_text()
+        self.assertIn("rank 0 stays in process", said[True])
+        self.assertNotIn("rank 0 stays in process", said[False])
+        weights = {dies: re.findall("weights ([0-9a-f]{16})", text) for dies, text in said.items()}
+        self.assertEqual(weights[True], weights[False])
+        self.assertEqual(len(weights[True]), 1)
 
     def start_python(self, job):
         (job.directory / "train.py").write_text(PYTHON_WORKER)

@@ -81,9 +81,9 @@ class Context {
     /// host_group().
     [[nodiscard]] Result<void> can_make_host_groups() const;
 
-    /// What run_recoverable() (muster/recoverable.h) is made of. can_rejoin(true) tells the agent that this process need
-    /// not end with its round: after a failed call, the program destroys what it has made from this context and calls
-    /// rejoin().
+    /// What run_recoverable() (muster/recoverable.h) is made of. can_rejoin(true) tells the agent that this process
+    /// need not end with its round: after a failed call, the program destroys what it has made from this context and
+    /// calls rejoin().
     void can_rejoin(bool can);
     /// Waits until the next round begins, and renews this context in place. Errors: invalid_argument: the round has not
     /// ended; unsupported, cancelled: no round follows for this process. After another error than invalid_argument, the

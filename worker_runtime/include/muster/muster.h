@@ -114,9 +114,9 @@ muster_status muster_context_release(muster_context* context);
 muster_status muster_context_can_rejoin(muster_context* context, int can);
 
 // After a call has failed: release every handle that was made from this context, except the context, then call this. It
-// waits for the next round and renews the context in place. MUSTER_REFUSED: a handle is still open. MUSTER_INVALID_ARGUMENT:
-// no round has ended, the failure is this rank's own. After any other error, the context can only be released, and the
-// process should exit.
+// waits for the next round and renews the context in place. MUSTER_REFUSED: a handle is still open.
+// MUSTER_INVALID_ARGUMENT: no round has ended, the failure is this rank's own. After any other error, the context can
+// only be released, and the process should exit.
 muster_status muster_context_rejoin(muster_context* context);
 
 // ---- sections and heartbeats for the agent; since version 3 (details in section.h) ----

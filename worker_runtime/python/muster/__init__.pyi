@@ -26,7 +26,7 @@ class MusterError(RuntimeError):
 class RoundEnded(MusterError): ...
 
 class Resume(NamedTuple):
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]
     why: str = ""
     def __bool__(self) -> bool: ...
 

@@ -49,8 +49,8 @@ class Life {
         bool group_taken = false;  ///< the group is gone, which the supervisor may not have heard yet
         bool asked = false;        ///< it got Hold, and has not answered
         bool held = false;
-        bool kept = false;         ///< KillTree leaves it alone
-        bool outlived = false;     ///< it was held when its round was drained
+        bool kept = false;      ///< KillTree leaves it alone
+        bool outlived = false;  ///< it was held when its round was drained
     };
 
     bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
@@ -166,6 +166,20 @@ class Life {
     /// The host has not answered KillTree in time, nor KillGuardian after it.
     bool given_up() const { return guardian_killed_ && now_ - killed_at_ >= Story::config().kill_wait; }
 
+    void begin(const StartWorkers& start) {
+        REQUIRE(joined_);
+        REQUIRE_FALSE(tree_);
+        REQUIRE(started_rounds_.insert(start.assignment.round).second);
+        joined_ = false;
+        tree_ = true;
+        for (std::uint32_t local_rank = 0; local_rank < 2; ++local_rank) {
+            auto& process = processes_[local_rank];
+            const bool resumed = std::find(start.kept.begin(), start.kept.end(), local_rank) != start.kept.end();
+            REQUIRE(process.ended != resumed);
+            REQUIRE((!resumed || (process.held && process.kept)));
+            process = Process{.answered = resumed, .ended = false, .kept = resumed};
+        }
+    }
     /// Nor one for held workers.
     bool outlives_kill() const { return kill_asked_ && !tree_ && now_ - killed_at_ >= Story::config().kill_wait; }
 
@@ -185,19 +199,7 @@ class Life {
             for (const auto& process : processes_) REQUIRE((process.ended || (process.held && process.kept)));
             joined_ = true;
         } else if (const auto* start = std::get_if<StartWorkers>(&action)) {
-            REQUIRE(joined_);
-            REQUIRE_FALSE(tree_);
-            REQUIRE(started_rounds_.insert(start->assignment.round).second);
-            joined_ = false;
-            tree_ = true;
-            for (std::uint32_t local_rank = 0; local_rank < 2; ++local_rank) {
-                auto& process = processes_[local_rank];
-                const bool resumed =
-                    std::find(start->kept.begin(), start->kept.end(), local_rank) != start->kept.end();
-                REQUIRE(process.ended != resumed);
-                REQUIRE((!resumed || (process.held && process.kept)));
-                process = Process{.answered = resumed, .ended = false, .kept = resumed};
-            }
+            begin(*start);
         } else if (const auto* keep = std::get_if<KeepWorkers>(&action)) {
             for (auto& process : processes_) process.kept = false;
             for (const auto local_rank : keep->local_ranks) {
