@@ -30,6 +30,8 @@ constexpr LookRow look_rows[] = {
      "see dmesg for Xid; then reset the GPU (nvidia-smi --gpu-reset) or reboot the node"},
     {"disks", "A disk that hangs also hangs the checkpoint and the logs that are written to it.",
      "see dmesg and the file server; try: timeout 5 df DIR"},
+    {"nodes", "Jobs need connections between all of their nodes.",
+     "see the messages above; start the same command on every node"},
     {"settings", "The variables of NCCL, gloo and PyTorch decide which network the job uses.", ""},
 };
 
@@ -84,7 +86,7 @@ const Look& DoctorFacts::look(std::string_view name) const {
 const std::vector<Check>& check_table() {
     static const auto checks = [] {
         std::vector<Check> found;
-        for (const auto part : {system_checks, network_checks, device_checks, gpu_checks, setting_checks})
+        for (const auto part : {system_checks, network_checks, device_checks, gpu_checks, setting_checks, pair_checks})
             for (const auto& check : part()) found.push_back(check);
         return found;
     }();

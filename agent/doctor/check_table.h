@@ -55,6 +55,7 @@ std::vector<Check> network_checks();
 std::vector<Check> device_checks();
 std::vector<Check> gpu_checks();
 std::vector<Check> setting_checks();
+std::vector<Check> pair_checks();
 
 /// Refuses a word that is neither a check nor a look, and names the nearest.
 Result<void> check_skip_names(const std::set<std::string>& names);

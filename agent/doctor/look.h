@@ -39,6 +39,6 @@ struct Look {
 /// it did not start. Records that are complete count anyway. `limit` is the deadline in words, "2 s".
 Look parse_look(std::string_view output, std::string_view limit);
 
-inline constexpr std::size_t look_records_max = 4096;
+inline constexpr std::size_t look_records_max = 16'384;
 
 }  // namespace muster::agent

@@ -1,10 +1,15 @@
 #include "launcher/commands/doctor_command.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <fstream>
 
 #include "agent/doctor/doctor_report.h"
+#include "agent/doctor/links_svg.h"
 #include "launcher/host/environment_probe.h"
 #include "launcher/host/node_doctor.h"
+#include "launcher/host/node_pairs.h"
 #include "launcher/report/command_output.h"
 #include "rendezvous/base/system/absolute_path.h"
 #include "rendezvous/base/system/config_text.h"
@@ -15,6 +20,7 @@ namespace muster::launcher {
 namespace {
 
 constexpr int could_not_look = 3;
+constexpr int nodes_max = 4096;
 
 constexpr std::string_view doctor_usage =
     "usage: muster doctor [--dir DIR] [--skip NAME] [--limits FILE] [--json | --nagios]\n"
@@ -33,6 +39,18 @@ constexpr std::string_view doctor_usage =
     "  --nagios       the findings as the output of a Nagios plugin\n"
     "  --help         this text\n"
     "\n"
+    "Between nodes: run the same command on every node. Pairs of nodes connect and move messages; a bad node, a bad "
+    "path\n"
+    "and a node that does not come are named on every node. Under srun or mpirun --level 2 is enough.\n"
+    "  --nnodes N     the number of nodes\n"
+    "  --rdzv-endpoint HOST[:PORT]   where the nodes meet\n"
+    "  --level 2      the same with what the scheduler tells\n"
+    "  --rdzv-id ID   the job's name (doctor)\n"
+    "  --wait SECONDS how long to wait for the nodes (30)\n"
+    "  --out DIR      writes passing_nodes.txt and failing_nodes.txt\n"
+    "  --plot FILE.svg   draws the links\n"
+    "  -- OPTIONS     further options of muster, e.g. -- --insecure\n"
+    "\n"
     "Exit codes: 0 no warning, 1 warning, 2 critical, 3 could not look (also: wrong usage).\n";
 
 enum class DoctorOutput { text, json, nagios };
@@ -40,6 +58,10 @@ enum class DoctorOutput { text, json, nagios };
 struct DoctorWords {
     DoctorOrder order;
     DoctorOutput output = DoctorOutput::text;
+    bool between_nodes = false;
+    PairsOrder pairs;
+    std::string out_directory;
+    std::string plot;
 };
 
 Error doctor_error(std::string why) {
@@ -58,11 +80,31 @@ Result<void> take_doctor_limits(const std::string& path, agent::DoctorLimits& li
 Result<void> take_doctor_value(std::string_view option, const std::string& value, DoctorWords& words) {
     if (value.empty()) return doctor_error(cat(option, ": the value is empty"));
     if (option == "--limits") return take_doctor_limits(value, words.order.limits);
+    if (option == "--out") return words.out_directory = value, Result<void>();
+    if (option == "--plot") return words.plot = value, Result<void>();
     if (option == "--dir")
         words.order.directories.push_back(absolute_path(value));
     else
         for (const auto name : split(value, ',')) words.order.skip.emplace(trim(name));
     return {};
+}
+
+/// Those of the test between nodes. False: another option.
+Result<bool> take_pairs_value(std::string_view option, const std::string& value, DoctorWords& words) {
+    const auto number = [&](int least, int most, int& into) -> Result<bool> {
+        if (parse_number(value, into) && into >= least && into <= most) return true;
+        return doctor_error(cat(option, ": got '", value, "'; accepted is a number from ", least, " to ", most));
+    };
+    int level = 0;
+    words.between_nodes |= option == "--nnodes" || option == "--rdzv-endpoint";
+    if (option == "--nnodes") return number(2, nodes_max, words.pairs.node_count);
+    if (option == "--wait") return number(1, 3600, words.pairs.wait_seconds);
+    if (option == "--rdzv-endpoint") return words.pairs.endpoint = value, true;
+    if (option == "--rdzv-id") return words.pairs.job = value, true;
+    if (option != "--level") return false;
+    const auto taken = number(1, 2, level);
+    words.between_nodes |= level == 2;
+    return taken;
 }
 
 Result<DoctorWords> read_doctor_words(const std::vector<std::string>& arguments) {
@@ -74,14 +116,29 @@ Result<DoctorWords> read_doctor_words(const std::vector<std::string>& arguments)
             words.output = word == "--json" ? DoctorOutput::json : DoctorOutput::nagios;
             continue;
         }
+        if (word == "--") {
+            words.pairs.muster_options.assign(arguments.begin() + static_cast<std::ptrdiff_t>(at) + 1, arguments.end());
+            break;
+        }
         const auto option = word.substr(0, word.find('='));
-        if (option != "--dir" && option != "--skip" && option != "--limits")
+        constexpr std::array<std::string_view, 10> options{"--dir",  "--skip",   "--limits",        "--out",
+                                                           "--plot", "--nnodes", "--rdzv-endpoint", "--rdzv-id",
+                                                           "--wait", "--level"};
+        if (std::ranges::find(options, option) == options.end())
             return doctor_error(cat("unknown word '", word, "' (see muster doctor --help)"));
         const bool is_joined = option.size() < word.size();
         if (!is_joined && at + 1 == arguments.size()) return doctor_error(cat(option, ": the value is missing"));
         const auto value = is_joined ? std::string(word.substr(option.size() + 1)) : arguments[++at];
+        const auto of_pairs = take_pairs_value(option, value, words);
+        if (!of_pairs) return of_pairs.error();
+        if (*of_pairs) continue;
         if (const auto taken = take_doctor_value(option, value, words); !taken) return taken.error();
     }
+    if (words.pairs.endpoint.empty() != (words.pairs.node_count == 0))
+        return doctor_error(
+            "--nnodes and --rdzv-endpoint belong together; a scheduler's nodes are tested by --level 2");
+    if (!words.between_nodes && (!words.out_directory.empty() || !words.plot.empty()))
+        return doctor_error("--out and --plot show the nodes: write --nnodes and --rdzv-endpoint, or --level 2");
     if (const auto known = agent::check_skip_names(words.order.skip); !known)
         return doctor_error(cat("--skip: ", known.error().context));
     return words;
@@ -94,6 +151,21 @@ int explain_names(const std::vector<std::string>& arguments) {
     return text ? answer("doctor", *text) : print_error("doctor", could_not_look, text.error().context);
 }
 
+/// --out and --plot. A failure is printed and hides no finding.
+Result<void> write_pictures(const DoctorWords& words, const agent::Look& nodes) {
+    const auto write = [](const std::string& path, const std::string& text) -> Result<void> {
+        std::ofstream file(path, std::ios::binary);
+        file << text;
+        if (file.flush()) return {};
+        return doctor_error(cat("cannot write ", path));
+    };
+    if (!words.plot.empty())
+        if (auto drawn = write(words.plot, agent::links_svg(nodes)); !drawn) return drawn;
+    if (words.out_directory.empty()) return {};
+    const auto passing = write(words.out_directory + "/passing_nodes.txt", agent::hosts_of(nodes, true));
+    return passing ? write(words.out_directory + "/failing_nodes.txt", agent::hosts_of(nodes, false)) : passing;
+}
+
 }  // namespace
 
 int run_doctor(const std::vector<std::string>& arguments, const Environment& environment) {
@@ -104,7 +176,10 @@ int run_doctor(const std::vector<std::string>& arguments, const Environment& env
     const auto temporary = value_or_empty(environment, "TMPDIR");
     words->order.directories.emplace_back(temporary.empty() ? "/tmp" : temporary);
     const auto before = std::chrono::steady_clock::now();
-    const auto facts = look_at_node(words->order, environment);
+    auto facts = look_at_node(words->order, environment);
+    if (words->between_nodes) facts.looks["nodes"] = look_between_nodes(words->pairs);
+    if (const auto written = write_pictures(*words, facts.look("nodes")); !written)
+        print_error("doctor", could_not_look, written.error().context);
     const auto took = std::chrono::steady_clock::now() - before;
     agent::DoctorReport report{
         .host = host_name(),

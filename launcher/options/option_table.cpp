@@ -419,9 +419,7 @@ constexpr std::array rows{
               [](auto value, auto& to) -> Accepted { if (value.empty()) return "a command"; to.config.health_check = value; return std::nullopt; }},
     OptionRow{"health-timeout", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
               "Timeout of --health-check. A check that does not end is killed, and the node joins.", "30",
-              [](auto value, auto& to) -> Accepted { const auto limit = seconds(value);
-                  if (!limit || *limit <= Duration::zero()) return "seconds, e.g. 30";
-                  to.config.health_limit = *limit; return std::nullopt; }},
+              [](auto value, auto& to) { return positive_seconds(value, to.config.health_limit); }},
     OptionRow{"exit-code", 0, Kind::value, Group::restarts, From::muster, true, "muster|torchrun",
               "muster: the exit code of the root cause (see below). torchrun: 1 for every failure.", "muster",
               [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"muster", "torchrun"})) return wrong;
@@ -498,19 +496,6 @@ const OptionRow* find_option(std::string_view name) {
     for (const auto& row : rows)
         if (row.name == name) return &row;
     return nullptr;
-}
-
-std::string_view heading(OptionGroup group) {
-    switch (group) {
-        case OptionGroup::nodes: return "Nodes and workers";
-        case OptionGroup::rendezvous: return "Rendezvous";
-        case OptionGroup::program: return "The program";
-        case OptionGroup::restarts: return "Restarts, stopping and exit codes";
-        case OptionGroup::output: return "Output";
-        case OptionGroup::compatibility: return "Accepted for compatibility with torchrun";
-        case OptionGroup::about: return "About";
-    }
-    return "";
 }
 
 }  // namespace muster::launcher

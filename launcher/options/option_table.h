@@ -41,6 +41,4 @@ std::span<const OptionRow> option_table();
 /// The row of `name` (dashes, complete), or nullptr.
 const OptionRow* find_option(std::string_view name);
 
-std::string_view heading(OptionGroup group);
-
 }  // namespace muster::launcher

@@ -58,6 +58,19 @@ std::optional<Source> from_environment(const OptionRow& row, const Environment& 
     return std::nullopt;
 }
 
+std::string_view heading(OptionGroup group) {
+    switch (group) {
+        case OptionGroup::nodes: return "Nodes and workers";
+        case OptionGroup::rendezvous: return "Rendezvous";
+        case OptionGroup::program: return "The program";
+        case OptionGroup::restarts: return "Restarts, stopping and exit codes";
+        case OptionGroup::output: return "Output";
+        case OptionGroup::compatibility: return "Accepted for compatibility with torchrun";
+        case OptionGroup::about: return "About";
+    }
+    return "";
+}
+
 /// The options as Boost.Program_options describes them: their groups, and in --help the defaults in force.
 po::options_description described(OptionGroup group, const Environment& environment) {
     po::options_description description(std::string(heading(group)), help_width, help_width / 2);

@@ -1,5 +1,6 @@
 #include <set>
 
+#include "agent/doctor/links_svg.h"
 #include "tests/support/catch.h"
 #include "tests/unit/agent/doctor/clean_node.h"
 
@@ -147,9 +148,12 @@ TEST_CASE("each wrong setting is found by its own check and by no other") {
 }
 
 TEST_CASE("every check has a fault in this file") {
-    std::set<std::string_view> tested{
-        "own-name",  "name-route", "core-limit",     "versions",
-        "gpudirect", "gpu-count",  "unknown-setting"};  // below, or without a level above info
+    std::set<std::string_view> tested{"own-name",        "name-route",
+                                      "core-limit",      "versions",
+                                      "gpudirect",       "gpu-count",
+                                      "unknown-setting", "node-links",
+                                      "node-undecided",  "node-path",
+                                      "nodes-missing",   "links"};  // below, or without a level above info
     for (const auto& fault : faults) tested.insert(fault.check);
     for (const auto& setting : wrong_settings) tested.insert(setting.check);
     for (const auto& check : check_table()) CHECK(tested.contains(check.name));
@@ -237,4 +241,31 @@ TEST_CASE("nothing that was looked at is no finding but of the settings") {
     CHECK(grave(facts).empty());
     facts.environment = clean_node().environment;
     CHECK(grave(facts).empty());
+}
+
+TEST_CASE("what the nodes found out about each other is judged") {
+    DoctorFacts facts;
+    facts.looks["nodes"] =
+        look_of({"nodes expected=5 came=4 rounds=3", "node rank=0 host=n0 verdict=passed why=",
+                 "node rank=1 host=n1 verdict=bad why=no~connection", "node rank=2 host=n2 verdict=undecided why=slow",
+                 "node rank=3 host=n3 verdict=passed why=", "path a=0 b=3 why=small~messages~pass",
+                 "pair a=0 b=3 passed=0 why=x", "pair a=0 b=2 passed=1 latency-us=50 mbytes-per-s=900",
+                 "pair a=2 b=3 passed=1 latency-us=70 mbytes-per-s=800"});
+    const auto findings = examine(facts, {}, {});
+    REQUIRE(findings.size() == 5);
+    CHECK(findings[0].check == "node-links");
+    CHECK(findings[0].what == "n1 (rank 1)");
+    CHECK(findings[0].measured == "no connection");
+    CHECK(findings[1].check == "node-undecided");
+    CHECK(findings[2].check == "nodes-missing");
+    CHECK(findings[2].measured == "4");
+    CHECK(findings[3].what == "the path between n0 (rank 0) and n3 (rank 3)");
+    CHECK(findings[4].measured == "800 to 900 MB/s, 50 to 70 us");
+    CHECK(hosts_of(facts.look("nodes"), true) == "n0\nn3\n");
+    CHECK(hosts_of(facts.look("nodes"), false) == "n1\nn2\n");
+    facts.looks["nodes"].records[1].fields["host"] = "<n0>";
+    const auto picture = links_svg(facts.look("nodes"));
+    CHECK(picture.starts_with("<svg "));
+    CHECK(picture.find("&lt;n0&gt;") != std::string::npos);
+    CHECK(picture.find("900 MB/s, 50 us") != std::string::npos);
 }

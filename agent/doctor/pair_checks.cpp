@@ -1,0 +1,92 @@
+// What the nodes found out about each other (worker_runtime/pairs).
+#include <algorithm>
+
+#include "agent/doctor/check_table.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+using Found = std::vector<Measured>;
+
+/// "gpu07 (rank 3)".
+std::string node_of(const Look& look, const std::string& rank) {
+    for (const auto* node : look.all("node"))
+        if (node->text("rank") == rank) return cat(node->text("host"), " (rank ", rank, ")");
+    return cat("rank ", rank);
+}
+
+Found with_verdict(const DoctorFacts& facts, std::string_view verdict, Level level) {
+    const auto& look = facts.look("nodes");
+    Found found;
+    for (const auto* node : look.all("node"))
+        if (node->text("verdict") == verdict)
+            found.push_back(
+                {level, node_of(look, node->text("rank")), node->text("why"), "connections to other nodes"});
+    return found;
+}
+
+Found bad_nodes(const DoctorFacts& facts, const DoctorLimits&) {
+    return with_verdict(facts, "bad", Level::critical);
+}
+
+Found undecided_nodes(const DoctorFacts& facts, const DoctorLimits&) {
+    return with_verdict(facts, "undecided", Level::unknown);
+}
+
+Found paths(const DoctorFacts& facts, const DoctorLimits&) {
+    const auto& look = facts.look("nodes");
+    Found found;
+    for (const auto* path : look.all("path"))
+        found.push_back(
+            {Level::warning,
+             cat("the path between ", node_of(look, path->text("a")), " and ", node_of(look, path->text("b"))),
+             path->text("why"), "as each of them has to other nodes"});
+    return found;
+}
+
+Found missing_nodes(const DoctorFacts& facts, const DoctorLimits&) {
+    const auto* nodes = facts.look("nodes").first("nodes");
+    if (nodes == nullptr) return {};
+    const auto expected = nodes->number("expected").value_or(0), came = nodes->number("came").value_or(0);
+    if (came >= expected) return {};
+    return {{Level::unknown, "nodes that came", cat(came), cat(expected)}};
+}
+
+/// Facts to compare, where something passed.
+Found links(const DoctorFacts& facts, const DoctorLimits&) {
+    std::int64_t count = 0, slowest = 0, fastest = 0, latency_min = 0, latency_max = 0;
+    for (const auto* pair : facts.look("nodes").all("pair")) {
+        if (pair->text("passed") != "1") continue;
+        const auto speed = pair->number("mbytes-per-s").value_or(0), latency = pair->number("latency-us").value_or(0);
+        slowest = count == 0 ? speed : std::min(slowest, speed);
+        latency_min = count == 0 ? latency : std::min(latency_min, latency);
+        fastest = std::max(fastest, speed);
+        latency_max = std::max(latency_max, latency);
+        ++count;
+    }
+    if (count == 0) return {};
+    return {{Level::info, cat(count, count == 1 ? " pair" : " pairs"),
+             cat(slowest, " to ", fastest, " MB/s, ", latency_min, " to ", latency_max, " us"),
+             "the same on all links"}};
+}
+
+}  // namespace
+
+std::vector<Check> pair_checks() {
+    return {
+        {"node-links", "nodes", "A job with this node does not start, hangs, or is as slow as this node.",
+         "run muster doctor there; check its cable, MTU (ip link) and firewall (nft list ruleset)", bad_nodes},
+        {"node-undecided", "nodes", "No node that works was left to test it.",
+         "add a node that is known to be good, and test again", undecided_nodes},
+        {"node-path", "nodes", "Jobs in which these two nodes are neighbours hang or are slow.",
+         "check the switches, routes and firewalls between the two", paths},
+        {"nodes-missing", "nodes", "Nothing is known about a node that does not come.",
+         "see its own output: can it reach the endpoint? --wait SECONDS waits longer", missing_nodes},
+        {"links", "nodes", "The slowest link decides the speed of a collective.",
+         "compare with the network's data sheet", links},
+    };
+}
+
+}  // namespace muster::agent

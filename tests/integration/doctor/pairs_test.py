@@ -1,0 +1,105 @@
+"""muster doctor between nodes: in network namespaces, a planted fault of one node is named on every node, and nothing else.
+
+    pairs_test.py [CASE...]"""
+import json
+import os
+import pathlib
+import sys
+import time
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "net"), str(TESTS.parent / "support")]
+from cluster_networks import BIN, PORT, Cluster  # noqa: E402
+from hosts import prepare, private  # noqa: E402
+
+STORE = 29600
+# What the nodes meet by stays; what they test is cut.
+BETWEEN_RANKS = f"tcp sport != {{ {PORT}, {STORE} }} tcp dport != {{ {PORT}, {STORE} }}"
+ONLY_PAIRS = "names,network,system,pci,kernel-log,disks,gpus,settings"
+
+
+def start(cluster, count, *options, expected=None):
+    """muster doctor on `count` hosts n0, n1, ... of one network."""
+    nodes = [cluster.node(f"n{number}") for number in range(count)]
+    for number, node in enumerate(nodes, 1):
+        node.interface("front", f"10.1.0.{number}/24")
+    return nodes, lambda: [
+        node.start(BIN / "muster", "doctor", "--nnodes", expected or count, "--rdzv-endpoint", f"10.1.0.1:{PORT}", "--json", "--skip",
+                   ONLY_PAIRS, "--out", node.folder, "--plot", node.folder / "links.svg", *options, "--", "--store-port", STORE)
+        for node in nodes]
+
+
+def answers(cluster, processes, deadline=90):
+    """(exit code, findings above information) of each, after all have ended."""
+    end = time.monotonic() + deadline
+    for process in processes:
+        process.wait(max(0.1, end - time.monotonic()))
+    found = []
+    for process in processes:
+        text = process.out.read_text()
+        assert text.startswith("{"), cluster.story()
+        all_of = json.loads(text)["findings"]
+        found.append((process.returncode, [one for one in all_of if one["level"] != "info"], all_of))
+    return found
+
+
+def expect(cluster, answered, code, check, what, measured):
+    for got, findings, _ in answered:
+        assert (got, [one["check"] for one in findings]) == (code, [check]), cluster.story()
+        assert what in findings[0]["what"] and measured in findings[0]["measured"], findings
+
+
+def clean(cluster):
+    nodes, go = start(cluster, 4)
+    for got, findings, all_of in answers(cluster, go()):
+        assert (got, findings) == (0, []), cluster.story()
+        assert any(one["check"] == "links" and " MB/s, " in one["measured"] for one in all_of), all_of
+    for node in nodes:
+        assert sorted((node.folder / "passing_nodes.txt").read_text().split()) == ["n0", "n1", "n2", "n3"]
+        assert (node.folder / "failing_nodes.txt").read_text() == ""
+        assert (node.folder / "links.svg").read_text().count("#2e7d32") >= 4
+
+
+def large_packets_are_lost(cluster):
+    nodes, go = start(cluster, 6)
+    nodes[4].drop(f"{BETWEEN_RANKS} meta length > 1300")
+    answered = answers(cluster, go())
+    expect(cluster, answered, 2, "node-links", "n4 (rank", "small messages pass, but 4 MiB do not")
+    assert (nodes[0].folder / "failing_nodes.txt").read_text() == "n4\n"
+
+
+def a_firewall_between_ranks(cluster):
+    nodes, go = start(cluster, 5)
+    nodes[2].drop(BETWEEN_RANKS)
+    expect(cluster, answers(cluster, go()), 2, "node-links", "n2 (rank", "no connection")
+
+
+def a_node_that_never_comes(cluster):
+    _, go = start(cluster, 3, "--wait", 3, expected=4)
+    expect(cluster, answers(cluster, go()), 3, "nodes-missing", "nodes that came", "3")
+
+
+def a_slow_node(cluster):
+    nodes, go = start(cluster, 5)
+    nodes[3].drop(f"{BETWEEN_RANKS} limit rate over 400 kbytes/second")
+    for got, findings, _ in answers(cluster, go()):
+        assert (got, [one["check"] for one in findings]) == (2, ["node-links"]), cluster.story()
+        assert "n3 (rank" in findings[0]["what"], findings
+
+
+CASES = [clean, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_slow_node]
+
+
+def main():
+    private()
+    prepare()
+    chosen = [case for case in CASES if not sys.argv[1:] or case.__name__ in sys.argv[1:]]
+    for number, case in enumerate(chosen):
+        began = time.monotonic()
+        with Cluster(f"p{number}") as cluster:
+            case(cluster)
+        print(f"{case.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

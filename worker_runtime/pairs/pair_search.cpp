@@ -1,0 +1,191 @@
+#include "worker_runtime/pairs/pair_search.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "rendezvous/base/text/printable.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/pairs/pair_test.h"
+#include "worker_runtime/pairs/pairing.h"
+
+namespace muster::runtime {
+
+namespace {
+
+constexpr Duration start_limit = 30s;
+constexpr Duration slack = 10s;
+/// A pair with less than this part of the usual bandwidth counts as failed.
+constexpr int slow_part = 4;
+
+std::string own_host() {
+    std::array<char, 256> name{};
+    return ::gethostname(name.data(), name.size() - 1) == 0 ? printable_line(name.data()) : "?";
+}
+
+/// "0-3 1-2".
+std::string write_pairs(const std::vector<NodePair>& pairs) {
+    std::string out;
+    for (const auto& [a, b] : pairs) out += cat(out.empty() ? "" : " ", a, '-', b);
+    return out;
+}
+
+/// The pair of `rank`; nothing if it rests in this round.
+std::optional<NodePair> own_pair(std::string_view text, int rank) {
+    for (const auto word : split(text, ' ')) {
+        NodePair pair;
+        const auto dash = word.find('-');
+        if (dash == std::string_view::npos || !parse_number(word.substr(0, dash), pair.first) ||
+            !parse_number(word.substr(dash + 1), pair.second))
+            continue;
+        if (pair.first == rank || pair.second == rank) return pair;
+    }
+    return std::nullopt;
+}
+
+std::string write_result(const PairResult& result) {
+    return cat(result.passed ? 1 : 0, ' ', result.latency_us, ' ', result.mbytes_per_s, ' ', result.why);
+}
+
+PairResult read_result(std::string_view text) {
+    PairResult result;
+    const auto words = split(text, ' ');
+    if (words.size() < 4 || !parse_number(words[1], result.latency_us) || !parse_number(words[2], result.mbytes_per_s))
+        return {.passed = false, .why = "an answer that does not read"};
+    result.passed = words[0] == "1";
+    result.why = text.substr(words[0].size() + words[1].size() + words[2].size() + 3);
+    return result;
+}
+
+class Search {
+  public:
+    explicit Search(const SearchTerms& terms) : terms_(terms) {}
+
+    Result<void> test_own(int round, std::string_view pairs) {
+        const auto pair = own_pair(pairs, terms_.rank);
+        if (!pair) return {};
+        const auto name = cat("pair/", round, '/', pair->first, '-', pair->second);
+        const auto result = test_pair({.name = name,
+                                       .ranks = *pair,
+                                       .is_first = pair->first == terms_.rank,
+                                       .place = std::shared_ptr<MeetingPlace>(terms_.store->below(name + '/'))});
+        return terms_.store->set(cat("result/", round, '/', terms_.rank), write_result(result));
+    }
+
+  protected:
+    const SearchTerms& terms_;
+};
+
+/// Rank 0: decides on the pairs, and on what they mean.
+class LeadingSearch : public Search {
+  public:
+    using Search::Search;
+
+    Result<std::string> run() {
+        Pairing pairing(terms_.world_size, std::random_device()());
+        for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
+            const auto round = pairing.round_count();
+            const auto text = write_pairs(pairs);
+            if (auto told = terms_.store->set(cat("round/", round), text); !told) return told.error();
+            const auto deadline = std::chrono::steady_clock::now() + pair_limit + slack;
+            if (auto tested = test_own(round, text); !tested) return tested.error();
+            auto results = collect(pairs, round, deadline);
+            mark_slow(results);
+            for (const auto& [pair, result] : results) {
+                pairing.told(pair, result.passed);
+                note(pair, round, result);
+            }
+        }
+        auto report = write_report(pairing);
+        const auto told = terms_.store->set(cat("round/", pairing.round_count() + 1), report);
+        if (!told) return told.error();
+        return report;
+    }
+
+  private:
+    using Results = std::map<NodePair, PairResult>;
+
+    /// One answer of both ranks: the worse one.
+    Results collect(const std::vector<NodePair>& pairs, int round, Instant deadline) {
+        Results results;
+        for (const auto& pair : pairs)
+            for (const int rank : {pair.first, pair.second}) {
+                const auto left = std::max<Duration>(deadline - std::chrono::steady_clock::now(), 1ms);
+                const auto text = terms_.store->get(cat("result/", round, '/', rank), left);
+                const auto one = text ? read_result(*text)
+                                      : PairResult{.passed = false, .why = cat("rank ", rank, " did not answer")};
+                auto& kept = results.try_emplace(pair, one).first->second;
+                if (!one.passed && kept.passed) kept = one;
+            }
+        return results;
+    }
+
+    /// The first round decides what is usual: its median, or of fewer than three pairs the best.
+    void mark_slow(Results& results) {
+        if (usual_ == 0) {
+            std::vector<int> speeds;
+            for (const auto& [pair, result] : results)
+                if (result.passed) speeds.push_back(result.mbytes_per_s);
+            std::ranges::sort(speeds);
+            if (!speeds.empty()) usual_ = speeds.size() < 3 ? speeds.back() : speeds[speeds.size() / 2];
+        }
+        for (auto& [pair, result] : results) {
+            if (!result.passed || result.mbytes_per_s * slow_part >= usual_) continue;
+            result.passed = false;
+            result.why = cat("slow: ", result.mbytes_per_s, " MB/s where ", usual_, " MB/s are usual");
+        }
+    }
+
+    void note(NodePair pair, int round, const PairResult& result) {
+        records_ += cat("pair\ta=", pair.first, "\tb=", pair.second, "\tround=", round,
+                        "\tpassed=", result.passed ? 1 : 0, "\tlatency-us=", result.latency_us,
+                        "\tmbytes-per-s=", result.mbytes_per_s, "\twhy=", printable_line(result.why), '\n');
+        if (result.passed) return;
+        why_[pair.first] = why_[pair.second] = result.why;  // the last round's counts
+    }
+
+    std::string write_report(const Pairing& pairing) {
+        std::vector<std::string> verdicts(static_cast<std::size_t>(terms_.world_size), "passed");
+        for (const int node : pairing.bad_nodes()) verdicts[static_cast<std::size_t>(node)] = "bad";
+        for (const int node : pairing.undecided_nodes()) verdicts[static_cast<std::size_t>(node)] = "undecided";
+        auto out = cat("nodes\texpected=", terms_.expected_count, "\tcame=", terms_.world_size,
+                       "\trounds=", pairing.round_count(), '\n');
+        for (int rank = 0; rank < terms_.world_size; ++rank) {
+            const auto host = terms_.store->get(cat("host/", rank), start_limit);
+            const auto& verdict = verdicts[static_cast<std::size_t>(rank)];
+            out += cat("node\trank=", rank, "\thost=", host ? *host : "?", "\tverdict=", verdict,
+                       "\twhy=", verdict == "passed" ? "" : printable_line(why_[rank]), '\n');
+        }
+        for (const auto& [a, b] : pairing.bad_paths())
+            out += cat("path\ta=", a, "\tb=", b, "\twhy=", printable_line(why_[a]), '\n');
+        return out + records_ + "end\n";
+    }
+
+    int usual_ = 0;  // MB/s
+    std::string records_;
+    std::map<int, std::string> why_;
+};
+
+/// The other ranks: do what rank 0 says until it has the result.
+Result<std::string> follow(const SearchTerms& terms) {
+    Search search(terms);
+    for (int round = 1;; ++round) {
+        auto text = terms.store->get(cat("round/", round), pair_limit + 2 * slack + start_limit);
+        if (!text) return with_context(text.error(), "rank 0 says nothing");
+        if (text->ends_with("end\n")) return text;
+        if (auto tested = search.test_own(round, *text); !tested) return tested.error();
+    }
+}
+
+}  // namespace
+
+Result<std::string> search_bad_nodes(const SearchTerms& terms) {
+    if (auto told = terms.store->set(cat("host/", terms.rank), own_host()); !told) return told.error();
+    return terms.rank == 0 ? LeadingSearch(terms).run() : follow(terms);
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,49 @@
+// muster-pairs FILE NODES: one worker of the job that `muster doctor --nnodes` starts. It tests pairs of nodes with the
+// other ranks and writes the result to FILE, on every node. NODES is the number of nodes that should have come.
+//
+// It listens as ranks of a job do (worker_runtime/tcp): only ranks with the job's key are accepted, where it has one.
+// Exit codes: 0 the result is in FILE; 1 there is none, with the reason on stderr; 2 wrong arguments.
+#include <stdlib.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/store_client/store_client.h"
+#include "worker_runtime/context/choices.h"
+#include "worker_runtime/core/environment.h"
+#include "worker_runtime/pairs/pair_search.h"
+
+using namespace muster;
+using namespace muster::runtime;
+
+namespace {
+
+int fail(const std::string& why) {
+    std::fprintf(stderr, "muster-pairs: %s\n", why.c_str());
+    return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    SearchTerms terms;
+    if (argc != 3 || !parse_number(std::string_view(argv[2]), terms.expected_count)) {
+        std::fputs("usage: muster-pairs FILE NODES, as a worker of a job\n", stderr);
+        return 2;
+    }
+    ::unsetenv("MUSTER_TRANSPORT");  // between nodes it is TCP, whatever a trainer uses
+    const auto environment = read_environment(variable);
+    if (!environment) return fail(environment.error().context);
+    auto client =
+        rendezvous::StoreClient::connect({environment->store_host, environment->store_port}, {.connect_timeout = 30s});
+    if (!client) return fail(cat("reach the store of rank 0: ", client.error().context));
+    terms.rank = environment->rank;
+    terms.world_size = environment->world_size;
+    terms.store = std::make_shared<RoundStore>(std::move(*client), cat("doctor/", environment->round, '/'));
+    const auto found = search_bad_nodes(terms);
+    if (!found) return fail(found.error().context);
+    std::ofstream file(argv[1], std::ios::binary);
+    file << *found;
+    return file.flush() ? 0 : fail(cat("write ", argv[1]));
+}
