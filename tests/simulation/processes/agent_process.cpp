@@ -137,11 +137,11 @@ void AgentProcess::guardian_reports_death() {
     native::Hello hello;
     hello.job = setting_.client.job;
     hello.node = setting_.client.node;
-    hello.challenge = setting_.client.secret ? "the guardian's" : "";
+    hello.challenge = setting_.client.key.secret ? "the guardian's" : "";
     // Of several one leads, and takes them; the others hear them in vain.
     for (const Address daemon : setting_.daemons)
         messengers_.push_back(std::make_unique<Messenger>(world_.events, world_.network, setting_.host, daemon, hello,
-                                                          setting_.client.secret));
+                                                          setting_.client.key.secret));
 }
 
 void AgentProcess::power_lost() {
