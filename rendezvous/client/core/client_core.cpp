@@ -189,8 +189,7 @@ void ClientCore::greet() {
     hello_.connection = connection_count_ - uncounted_;
     hello_.versions = config_.versions;
     nonce_.clear();
-    if (!trusted_)
-        hello_.challenge = secret()(cat("muster challenge ", connection_count_, ' ', config_.secret_seed));
+    if (!trusted_) hello_.challenge = secret()(cat("muster challenge ", connection_count_, ' ', config_.secret_seed));
     say(hello_);
 }
 

@@ -198,7 +198,11 @@ void AgentProcess::note_doom(const agent::SupervisorEvent& event) {
     if (said == nullptr) return;
     if (std::holds_alternative<native::JobEnded>(said->message)) doom_ = DoomCause::job_ended;
     if (std::holds_alternative<native::Drain>(said->message)) doom_ = DoomCause::drain;
-    if (std::holds_alternative<native::Refused>(said->message)) doom_ = DoomCause::refused;
+    if (const auto* refused = std::get_if<native::Refused>(&said->message)) {
+        doom_ = DoomCause::refused;
+        if (refused->reason == native::RefusalReason::secret && !setting_.client.older_keys.empty())
+            world_.chronicle.violated("secret", cat("a node has the job's secret, and is refused: ", refused->why));
+    }
     const auto* ended = std::get_if<native::RoundEnded>(&said->message);
     if (ended != nullptr && ended->round == round_) doom_ = DoomCause::round_ended;
     if (doom_) doom_said_ = said->message;
