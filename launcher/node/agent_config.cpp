@@ -163,6 +163,14 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     return agent;
 }
 
+static rendezvous::ClientKey client_key(const rendezvous::JobKey& key, std::string_view job) {
+    if (key.empty()) return {};
+    auto control = rendezvous::control_key(key, job);
+    return {.secret = rendezvous::control_hash(key),
+            .tls_identity = std::move(control.identity),
+            .tls_key = std::move(control.key)};
+}
+
 rendezvous::ClientConfig client_config(const LaunchConfig& config, const Environment& environment,
                                        const NodeFacts& node) {
     rendezvous::ClientConfig client;
@@ -180,15 +188,15 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const Environ
     client.lease = config.lease;
     client.lost_timeout = config.lost_timeout;
     client.stop_grace = config.grace;
-    client.secret = rendezvous::control_hash(config.key);
+    client.key = client_key(config.key, config.job);
     if (!config.key.empty()) {
-        auto control = rendezvous::control_key(config.key, config.job);
-        client.tls_identity = std::move(control.identity);
-        client.tls_key = std::move(control.key);
         client.peers_hash = [](const std::string& round_secret) {
             return rendezvous::keyed_hash(rendezvous::derived_key(round_secret, "peers"));
         };
     }
+    if (config.keys)
+        for (const auto& key : config.keys(config.job))
+            if (key != config.key) client.older_keys.push_back(client_key(key, config.job));
     return client;
 }
 

@@ -26,15 +26,21 @@ std::unique_ptr<KeyGiver> KeyGiver::make(boost::asio::io_context& loop, const La
                                                   rendezvous::job_key_text(config.key), config.launch_key));
 }
 
-void KeyGiver::ask(const std::string& source, std::string nonce, Answer answer) {
+void KeyGiver::ask(const std::string& source, std::string nonce, Gone gone, Answer answer) {
     if (!is_munge_nonce(nonce)) return answer(404, "a nonce has 64 hexadecimal digits\n");
     if (source_ == LaunchKey::home_alone)
         return answer(503, cat(home_key_text, " (unmunge cannot decode what munge makes there)\n"));
     auto place = source_of(source);
+    if (waiting_.size() == waiting_max || sources_.contains(place)) forget_gone();
     if (waiting_.size() == waiting_max || !sources_.insert(place).second)
         return answer(503, "the first node is busy with questions for the key\n");
-    waiting_.push_back({std::move(place), std::move(nonce), std::move(answer), std::chrono::steady_clock::now()});
+    waiting_.push_back(
+        {std::move(place), std::move(nonce), std::move(gone), std::move(answer), std::chrono::steady_clock::now()});
     begin_next();
+}
+
+void KeyGiver::forget_gone() {
+    std::erase_if(waiting_, [this](const Question& one) { return *one.gone && sources_.erase(one.source) > 0; });
 }
 
 void KeyGiver::begin_next() {
@@ -43,7 +49,9 @@ void KeyGiver::begin_next() {
         waiting_.front().answer(503, "the first node was busy with questions for the key\n");
         waiting_.pop_front();
     }
-    if (waiting_.empty() || under_way_ == under_way_max || pauses_) return;
+    if (under_way_ == under_way_max || pauses_) return;
+    forget_gone();
+    if (waiting_.empty()) return;
     auto question = std::move(waiting_.front());
     waiting_.pop_front();
     start(std::move(question));

@@ -2,6 +2,7 @@
 // rendezvous. launch_key.h has the other end.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -26,24 +27,29 @@ class KeyGiver {
     /// HTTP's status, and the credential or why there is none: 404 without a program munge, or 503 where the same
     /// question may be answered later.
     using Answer = std::function<void(unsigned status, std::string body)>;
+    /// True once the asker's connection has ended.
+    using Gone = std::shared_ptr<const std::atomic<bool>>;
 
     /// Nothing if this node does not serve a step's job, or the job has no key. `loop` outlives it.
     static std::unique_ptr<KeyGiver> make(boost::asio::io_context& loop, const LaunchConfig& config,
                                           const Environment& environment);
 
     /// One at a time for each source_of(source), so that one host does not keep the others waiting. It starts at most
-    /// four munge at one time, and one each 4 ms. It starts none for a question that is older than its asker waits.
-    void ask(const std::string& source, std::string nonce, Answer answer);
+    /// four munge at one time, and one each 4 ms. It starts none for a question that is older than its asker waits, or
+    /// whose asker has gone.
+    void ask(const std::string& source, std::string nonce, Gone gone, Answer answer);
 
   private:
     struct Question {
         std::string source;
         std::string nonce;
+        Gone gone;
         Answer answer;
         std::chrono::steady_clock::time_point asked;
     };
     KeyGiver(boost::asio::io_context& loop, MungeKeyTerms terms, std::string key, LaunchKey source)
         : runs_(loop), pause_(loop), terms_(std::move(terms)), key_(std::move(key)), source_(source) {}
+    void forget_gone();
     void begin_next();
     void start(Question question);
     void answer(const Question& question, const std::string& printed);

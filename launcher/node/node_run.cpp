@@ -280,12 +280,13 @@ class NodeRun::Body {
 
     /// The daemon asks on its own loop, and hears the answer there.
     [[nodiscard]] rendezvous::KeyQuestion key_question() {
-        return [this](const std::string& source, std::string nonce, KeyGiver::Answer answer) {
+        return [this](const std::string& source, std::string nonce, KeyGiver::Gone gone, KeyGiver::Answer answer) {
             auto back = [this, answer = std::move(answer)](unsigned status, std::string body) {
                 net_loop_.post([answer, status, body = std::move(body)] { answer(status, body); });
             };
-            boost::asio::post(io_, [this, source, nonce = std::move(nonce), back = std::move(back)]() mutable {
-                key_giver_->ask(source, std::move(nonce), std::move(back));
+            boost::asio::post(io_, [this, source, nonce = std::move(nonce), gone = std::move(gone),
+                                    back = std::move(back)]() mutable {
+                key_giver_->ask(source, std::move(nonce), std::move(gone), std::move(back));
             });
         };
     }

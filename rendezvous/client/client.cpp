@@ -55,7 +55,8 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
           flush_timer_(io),
           cut_timer_(io),
           cut_attempt_(io) {
-        if (!config_.tls_key.empty()) tls_ = PskContext::client(config_.tls_identity, config_.tls_key);
+        use_tls(config_.key);
+        for (const auto& key : config_.older_keys) use_tls(key);
         if (!config_.known_addresses.empty()) known_[config_.endpoint.host] = config_.known_addresses;
     }
 
@@ -161,6 +162,10 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         });
     }
 
+    void use_tls(const ClientKey& key) {
+        tls_.push_back(key.tls_key.empty() ? nullptr : PskContext::client(key.tls_identity, key.tls_key));
+    }
+
     void connected(const std::string& name, Result<tcp::socket> socket) {
         connector_ = nullptr;
         if (stopped_) return;
@@ -178,9 +183,10 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         tune_stream(socket->native_handle(), std::max<Duration>(config_.lease, 1s));
         tune_thin_stream(socket->native_handle());
         tell(callbacks_.on_connected, remote);
-        if (!tls_ || (is_loopback(remote.host) && !config_.tls_on_loopback))
+        const auto& tls = tls_[core_.key_at()];
+        if (!tls || (is_loopback(remote.host) && !config_.tls_on_loopback))
             return opened(std::make_shared<Link>(std::move(*socket), nullptr, name, remote));
-        handshake_ = TlsHandshake::start(io_, std::move(*socket), tls_,
+        handshake_ = TlsHandshake::start(io_, std::move(*socket), tls,
                                          [self = shared_from_this(), name, remote](TlsHandshake::Outcome outcome) {
                                              self->shaken(name, remote, std::move(outcome));
                                          });
@@ -407,7 +413,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     Instant cut_until_ = Instant::min();
     std::vector<std::shared_ptr<Link>> ended_unacknowledged_;
     Instant armed_for_ = no_deadline;
-    std::shared_ptr<const PskContext> tls_;  ///< Empty: without a key.
+    std::vector<std::shared_ptr<const PskContext>> tls_;  ///< Of each key; null: without one.
     std::shared_ptr<Connector> connector_;
     std::shared_ptr<TlsHandshake> handshake_;
     std::shared_ptr<Link> socket_;

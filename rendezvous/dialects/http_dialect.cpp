@@ -24,17 +24,18 @@ class HttpDialect::HttpSession final : public Session {
         if (!request) return dialect_.station_->refuse(connection_, request.error().context, now);
         if (!*request) return;
         is_asked_ = true;
-        if (dialect_.answers_late(**request, connection_)) return;
+        if (dialect_.answers_late(**request, connection_, gone_)) return;
         connection_.send(http_response(dialect_.page_for(**request, connection_), (*request)->method));
         connection_.finish("answered");
     }
-    void ended(std::string_view, Instant) override {}
+    void ended(std::string_view, Instant) override { *gone_ = true; }
 
   private:
     const HttpDialect& dialect_;
     Connection& connection_;
     std::string request_;
     bool is_asked_ = false;
+    const std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 std::unique_ptr<Session> HttpDialect::begin(Connection& connection, Instant) {
@@ -45,9 +46,9 @@ std::string HttpDialect::refusal(std::string_view why) const {
     return http_response({.status = 403, .body = std::string(why) + "\n"}, "GET");
 }
 
-bool HttpDialect::answers_late(const HttpRequest& request, const Connection& connection) const {
+bool HttpDialect::answers_late(const HttpRequest& request, const Connection& connection, AskerGone gone) const {
     if (!late_ || request.method != "GET" || !is_own_host(request.host, access_.names)) return false;
-    return late_(request.target, connection.peer(),
+    return late_(request.target, connection.peer(), std::move(gone),
                  [self = std::weak_ptr(self_), id = connection.id()](const HttpPage& page) {
                      const auto dialect = self.lock();
                      auto* const asker = dialect ? (*dialect)->station_->find(id) : nullptr;

@@ -1,6 +1,7 @@
 // Status pages over HTTP on the daemon's port.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,14 +15,17 @@
 
 namespace muster::rendezvous {
 
+/// True once the asker's connection has ended. For any thread.
+using AskerGone = std::shared_ptr<const std::atomic<bool>>;
+
 class HttpDialect final : public Dialect {
   public:
     /// The page at the request's target (a path with its query), or nothing: 404.
     using Pages = std::function<std::optional<HttpPage>(const HttpRequest& request)>;
 
     /// False: it has no such page. Else `answer` is called once, on the loop's thread, at any time.
-    using LatePages =
-        std::function<bool(std::string_view target, const std::string& source, std::function<void(HttpPage)> answer)>;
+    using LatePages = std::function<bool(std::string_view target, const std::string& source, AskerGone gone,
+                                         std::function<void(HttpPage)> answer)>;
 
     struct Access {
         std::vector<std::string> names;  ///< of this daemon, beside its addresses and localhost
@@ -42,7 +46,7 @@ class HttpDialect final : public Dialect {
 
     [[nodiscard]] HttpPage page_for(const HttpRequest& request, const Connection& connection) const;
 
-    [[nodiscard]] bool answers_late(const HttpRequest& request, const Connection& connection) const;
+    [[nodiscard]] bool answers_late(const HttpRequest& request, const Connection& connection, AskerGone gone) const;
 
     Pages pages_;
     const Access access_;

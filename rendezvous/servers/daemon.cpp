@@ -42,11 +42,11 @@ std::vector<std::string> status_tokens(const JobKeys& keys) {
 
 HttpDialect::LatePages key_pages(KeyQuestion question) {
     if (!question) return {};
-    return [question = std::move(question)](std::string_view target, const std::string& source,
+    return [question = std::move(question)](std::string_view target, const std::string& source, AskerGone gone,
                                             std::function<void(HttpPage)> answer) {
         constexpr std::string_view asked = "/key?nonce=";
         if (!target.starts_with(asked)) return false;
-        question(source, std::string(target.substr(asked.size())),
+        question(source, std::string(target.substr(asked.size())), std::move(gone),
                  [answer = std::move(answer)](unsigned status, std::string body) {
                      answer({.status = status, .body = std::move(body)});
                  });

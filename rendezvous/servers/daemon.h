@@ -9,6 +9,7 @@
 // from any one thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,9 +29,10 @@
 namespace muster::rendezvous {
 
 /// GET /key?nonce=NONCE of a peer at the address `source`. `answer` is called once, on the loop's thread, with HTTP's
-/// status and the body.
-using KeyQuestion = std::function<void(const std::string& source, std::string nonce,
-                                       std::function<void(unsigned status, std::string body)> answer)>;
+/// status and the body. `gone` is true once the peer's connection has ended.
+using KeyQuestion =
+    std::function<void(const std::string& source, std::string nonce, std::shared_ptr<const std::atomic<bool>> gone,
+                       std::function<void(unsigned status, std::string body)> answer)>;
 
 struct DaemonConfig {
     ListenConfig listen{.address = {}, .ports = {29400, 29400}};

@@ -190,12 +190,12 @@ class StoreRelay::Implementation final : public Dialect, EventLoop::Ticker {
     const std::shared_ptr<const PskContext> tls_;  ///< Null: clear text.
     const std::shared_ptr<MemoryBudget> memory_;
     std::unique_ptr<RelayUpstream> upstream_;
-    std::map<std::uint32_t, Client*> clients_;  ///< those that the store knows
+    std::map<std::uint32_t, Client*> clients_;         ///< those that the store knows
     std::map<ConnectionId, Connection*> connections_;  ///< all
-    std::map<ConnectionId, Silent> silent_;     ///< those that have sent nothing, by deadline, as ids ascend
+    std::map<ConnectionId, Silent> silent_;            ///< those that have sent nothing, by deadline, as ids ascend
     std::uint32_t last_id_ = 0;
     bool holds_back_ = false;  ///< Until the store has taken all.
-    Station station_;  ///< last: its destructor ends sessions of the above
+    Station station_;          ///< last: its destructor ends sessions of the above
 };
 
 StoreRelay::StoreRelay(EventLoop& loop) : loop_(loop) {}

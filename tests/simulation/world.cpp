@@ -1,6 +1,7 @@
 #include "tests/simulation/world.h"
 
 #include <csignal>
+#include <utility>
 
 #include "tests/simulation/job_secret.h"
 
@@ -79,7 +80,12 @@ rendezvous::ClientConfig World::client_config(const Node& node) {
     config.stop_grace = job.grace;
     config.fan_out = scenario_.fan_out;
     if (scenario_.secret && !(node.odd && incarnation_count_ % 2 == 0)) {
-        config.secret = hash_with(node.odd ? other_secret : job_secret);
+        config.key.secret = hash_with(node.odd ? other_secret : job_secret);
+        // The key is being changed, and the daemons do not know it yet.
+        if (!node.odd && incarnation_count_ % 3 == 0)
+            config.older_keys = {{.secret = std::exchange(config.key.secret, hash_with(other_secret)),
+                                  .tls_identity = {},
+                                  .tls_key = {}}};
         config.secret_seed = cat(incarnation_count_);
         config.peers_hash = peers_hash;
     }

@@ -169,7 +169,7 @@ void ClientCore::on(const ConnectionOpened& input, Instant now) {
     if (link_ != Link::connecting) return;
     has_older_ = has_older_ || kept_;
     kept_.reset();
-    trusted_ = !config_.secret || input.is_proven;
+    trusted_ = !secret() || input.is_proven;
     link_ = trusted_ ? Link::open : Link::greeting;
     opened_at_ = now;
     link_received_at_ = now;
@@ -189,22 +189,21 @@ void ClientCore::greet() {
     hello_.connection = connection_count_ - uncounted_;
     hello_.versions = config_.versions;
     nonce_.clear();
-    if (!trusted_)
-        hello_.challenge = config_.secret(cat("muster challenge ", connection_count_, ' ', config_.secret_seed));
+    if (!trusted_) hello_.challenge = secret()(cat("muster challenge ", connection_count_, ' ', config_.secret_seed));
     say(hello_);
 }
 
 /// The first Challenge requests our proof, the second carries the daemon's. Nothing else is sent before that.
 void ClientCore::on_challenge(const native::Challenge& challenge, Instant now) {
-    if (!config_.secret)
+    if (!secret())
         return distrust("it requires a secret, and this node has none; set MUSTER_SECRET_FILE on this node", now);
     const bool asks = link_ == Link::greeting && nonce_.empty() && !challenge.nonce.empty();
     if (asks) {
         nonce_ = challenge.nonce;
-        return say(native::Proof{native::proof_of(config_.secret, native::Prover::agent, hello_, nonce_)});
+        return say(native::Proof{native::proof_of(secret(), native::Prover::agent, hello_, nonce_)});
     }
     if (link_ != Link::greeting || nonce_.empty() ||
-        !same_digest(native::proof_of(config_.secret, native::Prover::daemon, hello_, nonce_), challenge.proof))
+        !same_digest(native::proof_of(secret(), native::Prover::daemon, hello_, nonce_), challenge.proof))
         return distrust("it does not have the job's secret (MUSTER_SECRET_FILE)", now);
     // Only now: failures and the ends of stderr are nobody else's business.
     trusted_ = true;
@@ -219,6 +218,15 @@ void ClientCore::distrust(std::string why, Instant now) {
     lines_.no_answer(WaitingLines::Reached::a_peer, tried_, now);
     try_next_endpoint(now);
     retry_later(now);
+}
+
+/// The daemon refuses the key in use. False: each other one was tried since the first, which is in use again.
+bool ClientCore::try_next_key(Instant now) {
+    key_at_ = (key_at_ + 1) % (config_.older_keys.size() + 1);
+    if (key_at_ == 0) return false;
+    link_ = Link::none;
+    retry_at_ = now + config_.backoff_min;
+    return true;
 }
 
 static std::uint32_t saturated_ms(Duration duration) {
@@ -300,8 +308,10 @@ void ClientCore::on(const ConnectionFailed& input, Instant now) {
     if (link_ != Link::connecting) return;
     tried_ = input.tried;
     store_.clear();
+    const bool is_refused = input.reached == ConnectionFailed::Reached::refused;
+    if (is_refused && try_next_key(now)) return;
     // As for a Refused of a daemon that has not proved itself: it counts at the start alone.
-    if (input.reached == ConnectionFailed::Reached::refused && !ever_received_) {
+    if (is_refused && !ever_received_) {
         link_ = Link::none;
         return on_job_over(
             native::Refused{native::RefusalReason::secret, cat("job '", config_.job, "': ", input.tried)});

@@ -28,6 +28,14 @@
 
 namespace muster::rendezvous {
 
+/// How a client proves the job's key.
+struct ClientKey {
+    native::KeyedHash secret;  ///< the job's secret; empty: none
+    /// Of the job's key, for TLS to other hosts (secret/control_key.h); empty: there is no key.
+    std::string tls_identity;
+    std::string tls_key;
+};
+
 struct ClientConfig {
     Endpoint endpoint;  ///< the driver resolves it and connects
     /// the endpoint's addresses, in the format of Endpoint::host; empty: resolve its name
@@ -48,12 +56,11 @@ struct ClientConfig {
     Duration stop_grace = 30s;    ///< --shutdown-timeout: how long workers here may take to stop
     /// Only simulations have another one.
     std::uint32_t fan_out = native::tree_fan_out;
-    native::KeyedHash secret;  ///< the job's secret; empty: none
-    std::string secret_seed;   ///< random bytes for this agent's challenges
-    PeersHash peers_hash;      ///< proves the questions between agents; empty: no secret
-    /// Of the job's key, for TLS to other hosts (secret/control_key.h); empty: there is no key.
-    std::string tls_identity;
-    std::string tls_key;
+    ClientKey key;
+    /// Those that `key` replaces. During a change a daemon may still have one of them alone.
+    std::vector<ClientKey> older_keys;
+    std::string secret_seed;       ///< random bytes for this agent's challenges
+    PeersHash peers_hash;          ///< proves the questions between agents; empty: no secret
     bool tls_on_loopback = false;  ///< also where clear text and proofs would do
 };
 
@@ -164,6 +171,8 @@ class ClientCore {
     [[nodiscard]] Instant deadline() const;
     /// The target of Connect now.
     [[nodiscard]] const Endpoint& endpoint() const;
+    /// The key for Connect now: 0 is ClientConfig::key, then follow older_keys.
+    [[nodiscard]] std::size_t key_at() const { return key_at_; }
     /// The answer to PeerAsk. "Lost" is a promise: this node joins no other round while others rely on it (fencing.h).
     /// Empty: nobody of the round asks this, or has asked it before (peer_proof.h). Afterwards step(TimePassed) is due.
     std::optional<native::PeerAnswer> answer(const native::PeerAsk& ask, Instant now);
@@ -218,6 +227,10 @@ class ClientCore {
     void send_round_report();
     void on_challenge(const native::Challenge& challenge, Instant now);
     void distrust(std::string why, Instant now);
+    [[nodiscard]] const native::KeyedHash& secret() const {
+        return (key_at_ == 0 ? config_.key : config_.older_keys[key_at_ - 1]).secret;
+    }
+    bool try_next_key(Instant now);
     void say(native::Message message);
     void ping(Instant now);
     void send_commands(Instant now);
@@ -306,6 +319,7 @@ class ClientCore {
     };
 
     Link link_ = Link::none;
+    std::size_t key_at_ = 0;                ///< 0: config_.key, then config_.older_keys
     std::optional<Kept> kept_;              ///< beside it link_ is `none` or `connecting`
     bool has_older_ = false;                ///< until DropOlder
     std::size_t endpoint_at_ = 0;           ///< 0: config_.endpoint, then config_.others

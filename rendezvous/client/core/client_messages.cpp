@@ -12,9 +12,13 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
     if (const auto* challenge = std::get_if<native::Challenge>(&input.message)) return on_challenge(*challenge, now);
     // The named daemon must still prove the secret.
     if (const auto* elsewhere = std::get_if<native::NotLeader>(&input.message)) return on_not_leader(*elsewhere, now);
+    const auto* refused = std::get_if<native::Refused>(&input.message);
+    if (!trusted_ && refused != nullptr && refused->reason == native::RefusalReason::secret && try_next_key(now)) {
+        if (!ever_received_) ++uncounted_;
+        return out_.push_back(Disconnect{});
+    }
     // At the start, a refusal from an untrusted daemon counts, because this node could only wait otherwise. Later it
     // does not: another program on the port, or a daemon started without its secret, must not end workers.
-    const auto* refused = std::get_if<native::Refused>(&input.message);
     if (!trusted_ && (refused == nullptr || ever_received_))
         return distrust(refused != nullptr ? refused->why : "it did not prove that it has the job's secret", now);
     link_received_at_ = now;

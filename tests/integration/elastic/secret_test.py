@@ -334,6 +334,30 @@ class Secret(unittest.TestCase):
             for node in nodes:
                 job.expect_exit(node, 0)
 
+    def test_a_node_with_both_keys_joins_a_job_that_began_with_the_old_one(self):
+        old, new = "the old secret of it", "the new secret of it"
+
+        def meet(job, address, refusal):
+            endpoint = ("--rdzv-endpoint", f"{address}:{job.port}")
+            nodes = [job.node(*FAST, *endpoint, nproc=1, MUSTER_KEY=old)]
+            wait_for("a daemon", lambda: job.answers(address))
+            nodes.append(job.node(*FAST, *endpoint, nproc=1, MUSTER_KEY=new, MUSTER_KEY_OLD=old))
+            job.round(0, 2)
+            late = job.node(*FAST, *endpoint, nproc=1, MUSTER_KEY=new)
+            job.expect_exit(late, 78)
+            self.assertIn(refusal, late.err.read_text())
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+        with Job() as job:  # proofs in clear text
+            meet(job, "127.0.0.1", "has another secret than this rendezvous")
+        if not OUTER:
+            self.skipTest("this host has no address but loopback, so no TLS")
+        with Job() as job:
+            job.spawn("musterd", "--bind", OUTER, "--port", job.port, "--first-start", MUSTER_KEY=old)
+            wait_for("listening musterd", lambda: job.answers(OUTER))
+            meet(job, OUTER, "the rendezvous has another secret than this node")
+
     def test_a_pipe_in_the_place_of_the_secret_does_not_stop_a_daemon(self):
         with Job() as job:
             secret = secret_file(job, "secret", "the right secret of it\n")

@@ -90,8 +90,8 @@ DaemonConfig with_secret(const std::string& secret) {
 ClientConfig over_tls(const std::string& secret) {
     ClientConfig config;
     auto control = control_key(job_key({.text = secret, .origin = {}}, "job"), "job");
-    config.tls_identity = std::move(control.identity);
-    config.tls_key = std::move(control.key);
+    config.key.tls_identity = std::move(control.identity);
+    config.key.tls_key = std::move(control.key);
     config.tls_on_loopback = true;
     return config;
 }
@@ -298,7 +298,7 @@ TEST_CASE("agents of a round that come upon a daemon of another secret go to the
     boost::asio::io_context io;
     ClientConfig known = speaks_tls ? over_tls("ours") : ClientConfig{};
     known.known_addresses = "127.0.0.2,127.0.0.1";
-    known.secret = control_hash(job_key({.text = "ours", .origin = {}}, "job"));
+    known.key.secret = control_hash(job_key({.text = "ours", .origin = {}}, "job"));
     known.secret_seed = "seed";
     Agent first(io, {"no-such-host.invalid", port}, 1, 600s, known);
     Agent second(io, {"no-such-host.invalid", port}, 2, 600s, known);

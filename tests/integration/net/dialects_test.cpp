@@ -1,5 +1,7 @@
 // One port, three dialects; addresses and ports.
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -97,7 +99,9 @@ TEST_CASE(
     "a question for the key is answered when its answer is there, and not once its asker or the daemon has gone") {
     using Answer = std::function<void(unsigned status, std::string body)>;
     std::mutex mutex;
+    using Gone = std::shared_ptr<const std::atomic<bool>>;
     std::vector<std::pair<std::string, Answer>> asked;
+    std::vector<Gone> gone_of;
     const auto asked_count = [&] {
         const std::lock_guard lock(mutex);
         return asked.size();
@@ -109,9 +113,10 @@ TEST_CASE(
     };
     DaemonConfig config;
     config.listen.ports = {0, 0};
-    config.on_key_question = [&](const std::string& source, std::string nonce, Answer answer) {
+    config.on_key_question = [&](const std::string& source, std::string nonce, Gone gone, Answer answer) {
         CHECK(source == "127.0.0.1");
         const std::lock_guard lock(mutex);
+        gone_of.push_back(std::move(gone));
         asked.emplace_back(std::move(nonce), std::move(answer));
     };
     EventLoop loop;
@@ -137,7 +142,11 @@ TEST_CASE(
     {
         const auto gone = ask("GET /key?nonce=n2 HTTP/1.0\r\n\r\n");
         until_asked(2);
+        CHECK_FALSE(*gone_of[1]);
     }
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (!*gone_of[1] && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    CHECK(*gone_of[1]);
     CHECK(ask("GET /key?nonce=n3 HTTP/1.1\r\nHost: rebound.example\r\n\r\n")
               .receive_all(closed)
               .starts_with("HTTP/1.1 421 "));

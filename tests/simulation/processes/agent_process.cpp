@@ -137,11 +137,11 @@ void AgentProcess::guardian_reports_death() {
     native::Hello hello;
     hello.job = setting_.client.job;
     hello.node = setting_.client.node;
-    hello.challenge = setting_.client.secret ? "the guardian's" : "";
+    hello.challenge = setting_.client.key.secret ? "the guardian's" : "";
     // Of several one leads, and takes them; the others hear them in vain.
     for (const Address daemon : setting_.daemons)
         messengers_.push_back(std::make_unique<Messenger>(world_.events, world_.network, setting_.host, daemon, hello,
-                                                          setting_.client.secret));
+                                                          setting_.client.key.secret));
 }
 
 void AgentProcess::power_lost() {
@@ -198,7 +198,11 @@ void AgentProcess::note_doom(const agent::SupervisorEvent& event) {
     if (said == nullptr) return;
     if (std::holds_alternative<native::JobEnded>(said->message)) doom_ = DoomCause::job_ended;
     if (std::holds_alternative<native::Drain>(said->message)) doom_ = DoomCause::drain;
-    if (std::holds_alternative<native::Refused>(said->message)) doom_ = DoomCause::refused;
+    if (const auto* refused = std::get_if<native::Refused>(&said->message)) {
+        doom_ = DoomCause::refused;
+        if (refused->reason == native::RefusalReason::secret && !setting_.client.older_keys.empty())
+            world_.chronicle.violated("secret", cat("a node has the job's secret, and is refused: ", refused->why));
+    }
     const auto* ended = std::get_if<native::RoundEnded>(&said->message);
     if (ended != nullptr && ended->round == round_) doom_ = DoomCause::round_ended;
     if (doom_) doom_said_ = said->message;

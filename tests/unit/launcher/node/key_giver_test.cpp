@@ -67,10 +67,13 @@ struct Asked {
                                 {"SLURM_STEP_NODELIST", "n[0-7]"}});
         REQUIRE(giver);
     }
-    void ask(const std::string& source, const std::string& name) {
-        giver->ask(source, std::string(64, 'a'), [this, name](unsigned status, std::string body) {
+    /// What it returns is to be set when the asker goes.
+    std::shared_ptr<std::atomic<bool>> ask(const std::string& source, const std::string& name) {
+        auto gone = std::make_shared<std::atomic<bool>>(false);
+        giver->ask(source, std::string(64, 'a'), gone, [this, name](unsigned status, std::string body) {
             answers[name] = {status, std::move(body)};
         });
+        return gone;
     }
     template <class Condition>
     void run_until(Condition is_true) {
@@ -115,6 +118,20 @@ TEST_CASE("four munge run at one time, started one after the other") {
     munge.release();
     asked.run_until([&] { return asked.answers.size() == 6; });
     for (const auto& [name, answer] : asked.answers) CHECK(answer.first == 200);
+}
+
+TEST_CASE("no munge is started for an asker that has gone, who may ask again") {
+    const StandIn munge(held_munge);
+    Asked asked;
+    for (int i = 0; i < 4; ++i) asked.ask(cat("10.0.0.", i), cat(i));
+    asked.run_until([&] { return munge.run_count() == 4; });
+    *asked.ask("10.0.1.1", "gone") = true;
+    *asked.ask("10.0.1.2", "gone, too") = true;
+    asked.ask("10.0.1.1", "again");
+    munge.release();
+    asked.run_until([&] { return asked.answers.size() == 5; });
+    CHECK(asked.answers["again"].first == 200);
+    CHECK(munge.run_count() == 5);
 }
 
 TEST_CASE("a munge that fails is answered by 503, and says where else the key may be") {

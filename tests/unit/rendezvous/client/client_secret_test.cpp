@@ -12,7 +12,7 @@ TEST_CASE("with a secret nothing is said before the challenge, and nobody is bel
     };
     const auto with_secret = [&] {
         Dialogue talk;
-        talk.config.secret = hash;
+        talk.config.key.secret = hash;
         talk.core.emplace(talk.config);
         talk.join();
         return talk;
@@ -48,7 +48,7 @@ TEST_CASE("each connection is proved anew, and after the first one no stranger's
     };
     const auto hash = hash_with("key");
     Dialogue talk;
-    talk.config.secret = hash;
+    talk.config.key.secret = hash;
     talk.config.secret_seed = "random";
     talk.core.emplace(talk.config);
     talk.join();
@@ -103,7 +103,7 @@ TEST_CASE("each connection is proved anew, and after the first one no stranger's
 
 TEST_CASE("a daemon that asks for nothing is left after half a lease, and a refusal is heard from anybody") {
     Dialogue talk;
-    talk.config.secret = [](std::string_view) { return std::string("x"); };
+    talk.config.key.secret = [](std::string_view) { return std::string("x"); };
     talk.core.emplace(talk.config);
     talk.join();
     talk.open();
@@ -115,7 +115,7 @@ TEST_CASE("a daemon that asks for nothing is left after half a lease, and a refu
 
 TEST_CASE("over TLS both sides have proved the key: no proofs, and everything is said at once") {
     Dialogue talk;
-    talk.config.secret = [](std::string_view) { return std::string("x"); };
+    talk.config.key.secret = [](std::string_view) { return std::string("x"); };
     talk.core.emplace(talk.config);
     talk.join();
     CHECK(talk.hears(ConnectionOpened{.address = "10.0.0.1", .is_proven = true}) ==
@@ -135,6 +135,56 @@ TEST_CASE("a handshake that the daemon refuses ends a node that has heard nothin
     later.pass(20ms);
     CHECK_FALSE(any_starts_with(later.hears(refusal), "deliver"));
     CHECK(any_starts_with(later.pass(1s), "connect"));
+}
+
+TEST_CASE("a node that has the key before the change, too, comes with that one where the new one is refused") {
+    const auto new_hash = [](std::string_view) { return std::string("new"); };
+    const auto old_hash = [](std::string_view) { return std::string("old"); };
+    const auto with_both = [&] {
+        Dialogue talk;
+        talk.config.key.secret = new_hash;
+        talk.config.older_keys = {{.secret = old_hash, .tls_identity = {}, .tls_key = {}}};
+        talk.core.emplace(talk.config);
+        talk.join();
+        return talk;
+    };
+    const native::Refused refusal{native::RefusalReason::secret, "no"};
+    const auto challenge_of = [](const Dialogue& talk) { return std::get<native::Hello>(talk.last_sent).challenge; };
+
+    auto talk = with_both();
+    talk.open();
+    CHECK(challenge_of(talk) == "new");
+    CHECK(talk.daemon(refusal) == Lines{"disconnect"});
+    CHECK(talk.pass(20ms) == Lines{"connect"});
+    talk.open();
+    CHECK(challenge_of(talk) == "old");
+    CHECK(std::get<native::Hello>(talk.last_sent).connection == 1);  // the first one has reached nobody's job
+    talk.daemon(native::Challenge{"nonce", ""});
+    CHECK(talk.daemon(native::Challenge{"", "old"}).front() == "send Join");
+    CHECK(talk.daemon(Dialogue::assigned()) == Lines{"deliver Assigned"});
+    // The daemon is started with the new one alone.
+    talk.broken();
+    talk.pass(20ms);
+    talk.open();
+    CHECK(challenge_of(talk) == "old");
+    CHECK(talk.daemon(refusal).front() == "disconnect a stranger");
+    talk.pass(1s);
+    talk.open();
+    CHECK(challenge_of(talk) == "new");
+
+    auto neither = with_both();
+    neither.open();
+    neither.daemon(refusal);
+    neither.pass(20ms);
+    neither.open();
+    CHECK(neither.daemon(refusal) == Lines{"deliver Refused"});
+
+    const ConnectionFailed by_tls{.tried = "10.0.0.1: another secret", .reached = ConnectionFailed::Reached::refused};
+    auto shaking = with_both();
+    CHECK(shaking.hears(by_tls).empty());
+    CHECK(shaking.core->key_at() == 1);
+    CHECK(shaking.pass(20ms) == Lines{"connect"});
+    CHECK(shaking.hears(by_tls) == Lines{"deliver Refused"});
 }
 
 TEST_CASE("a daemon that asks for a secret which this node has not is not served") {
