@@ -51,6 +51,7 @@ enum class EntryKind {
     program,     ///< --no-python: exec script args, looked up in PATH
 };
 
+enum class ConsoleLines { automatic, fold, all };
 enum class ExitCodeStyle { muster, torchrun };
 
 /// Where the key of a launch in a step of Slurm's comes from, on the node that serves the rendezvous.
@@ -167,7 +168,6 @@ struct LaunchConfig {
     std::vector<std::string> stderr_filters;
     std::string prefix_template;  ///< TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE. Empty: "[${role_name}${local_rank}]:".
     bool host_prefix = false;     ///< Prefix [host:rank] on every line.
-    enum class ConsoleLines { automatic, fold, all };
     ConsoleLines console = ConsoleLines::automatic;  ///< --console: equal lines of many ranks once, or each line.
     LogLevel log_level = LogLevel::warning;
     std::string report;         ///< --report as given (report_writer.h). Empty: no file.

@@ -85,6 +85,27 @@ native::Join join_message(const LaunchConfig& config, const NodeFacts& node) {
     return join;
 }
 
+static agent::LogChoices log_choices(const LaunchConfig& config, const NodeFacts& node) {
+    agent::LogChoices logs;
+    logs.base = config.log_dir;
+    logs.none = config.log_dir_null;
+    logs.redirects = stream_sets(config.redirects, config.workers_per_node);
+    logs.tee = stream_sets(config.tee, config.workers_per_node);
+    logs.local_ranks_filter = config.local_ranks_filter;
+    logs.stdout_filters = config.stdout_filters;
+    logs.stderr_filters = config.stderr_filters;
+    logs.prefix_template = config.prefix_template;
+    logs.host_prefix = config.host_prefix;
+    logs.to_journal = journal_is_open();
+    logs.stdout_is_terminal = node.stdout_is_terminal;
+    logs.stderr_is_terminal = node.stderr_is_terminal;
+    const bool is_crowded_terminal =
+        node.stdout_is_terminal && node.stderr_is_terminal && config.workers_per_node > console_lines_max_workers;
+    if (config.console == ConsoleLines::fold || (config.console == ConsoleLines::automatic && is_crowded_terminal))
+        logs.fold_among = config.workers_per_node;
+    return logs;
+}
+
 agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, const Environment& environment,
                                 const NodeFacts& node) {
     agent::AgentConfig agent;
@@ -132,24 +153,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
         };
     }
     agent.network = node.network;
-    agent.logs.base = config.log_dir;
-    agent.logs.none = config.log_dir_null;
-    agent.logs.redirects = stream_sets(config.redirects, config.workers_per_node);
-    agent.logs.tee = stream_sets(config.tee, config.workers_per_node);
-    agent.logs.local_ranks_filter = config.local_ranks_filter;
-    agent.logs.stdout_filters = config.stdout_filters;
-    agent.logs.stderr_filters = config.stderr_filters;
-    agent.logs.prefix_template = config.prefix_template;
-    agent.logs.host_prefix = config.host_prefix;
-    agent.logs.to_journal = journal_is_open();
-    agent.logs.stdout_is_terminal = node.stdout_is_terminal;
-    agent.logs.stderr_is_terminal = node.stderr_is_terminal;
-    const bool is_crowded_terminal =
-        node.stdout_is_terminal && node.stderr_is_terminal && config.workers_per_node > console_lines_max_workers;
-    using Lines = LaunchConfig::ConsoleLines;
-    if (config.console == Lines::fold || (config.console == Lines::automatic && is_crowded_terminal))
-        agent.logs.fold_among = config.workers_per_node;
-
+    agent.logs = log_choices(config, node);
     agent.handled_signals = config.handled_signals;
     agent.preemption_signal = config.preemption_signal;
     if (config.preflight) agent.preflight = preflight_plan(config, environment);

@@ -448,8 +448,7 @@ constexpr std::array rows{
     OptionRow{"console", 0, Kind::value, Group::output, From::muster, true, "auto|fold|all",
               "fold: a line that many workers of this node print is shown once, with the ranks. all: each line. auto: fold on a terminal with more than 8 workers.", "auto",
               [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"auto", "fold", "all"})) return wrong;
-                  using Lines = LaunchConfig::ConsoleLines;
-                  to.config.console = value == "auto" ? Lines::automatic : value == "fold" ? Lines::fold : Lines::all; return std::nullopt; }},
+                  to.config.console = value == "auto" ? ConsoleLines::automatic : value == "fold" ? ConsoleLines::fold : ConsoleLines::all; return std::nullopt; }},
     OptionRow{"report", 0, Kind::value, Group::output, From::muster, true, "FILE",
               "Writes this node's report as JSON to FILE at the end of the job. %h, %j and %p stand for the host, the job and the launcher's pid.", "",
               [](auto value, auto& to) { return accept_named_file(value, to.config.report); }},

@@ -24,8 +24,8 @@ std::string line_of(LogReader& reader) {
     const auto more = reader.next(line);
     REQUIRE(more.has_value());
     if (!*more) return "(end)";
-    return std::to_string(line.owner->round) + "/" + std::to_string(line.owner->rank) + " " + std::to_string(line.time_ns) +
-           (line.is_bar ? " bar " : " ") + line.text;
+    return std::to_string(line.owner->round) + "/" + std::to_string(line.owner->rank) + " " +
+           std::to_string(line.time_ns) + (line.is_bar ? " bar " : " ") + line.text;
 }
 
 }  // namespace
@@ -40,8 +40,8 @@ TEST_CASE("a mark is a line, and a line that is damaged is none") {
         line.pop_back();
         CHECK(to_mark(line) == mark);
     }
-    for (const auto* damaged : {"", "at", "at x from 3", "at 5 from", "at 5 from 3 ", "at 5 from 3 to 4", "round 7", "at 5",
-                                "round 7 rank 1 at 5 from 9 to 8 on a", "round 7 rank 1 at 5 from 9 to 10",
+    for (const auto* damaged : {"", "at", "at x from 3", "at 5 from", "at 5 from 3 ", "at 5 from 3 to 4", "round 7",
+                                "at 5", "round 7 rank 1 at 5 from 9 to 8 on a", "round 7 rank 1 at 5 from 9 to 10",
                                 "round 7 rank -1 at 5 from 9 to 10 on a", "at 99999999999999999999 from 3"}) {
         CAPTURE(damaged);
         CHECK_FALSE(to_mark(damaged));
@@ -61,7 +61,8 @@ TEST_CASE("what is written under a heading is read with its owner and time") {
         file->append("one\ntwo\nhalf");
     }
     {
-        const auto file = files.open(path, "--- round 8 ---", LogOwner{.round = 8, .rank = 2, .host = "h"}, error_number);
+        const auto file =
+            files.open(path, "--- round 8 ---", LogOwner{.round = 8, .rank = 2, .host = "h"}, error_number);
         file->append("three\n");
     }
     auto reader = LogReader::open(path, {});

@@ -85,10 +85,11 @@ TEST_CASE("lines of many files come in order of time, and a chunk stays together
     logs.write(12, 30, "half");
     logs.write(12, 40, " and half\nrest");
     const auto text = logs.read(every_line());
-    CHECK((text == "[0]: a\n[12]: b1\n[12]: b2\n[1]: c\n[1]: Traceback\n[1]:   one\n[0]: between?\n[12]: half and half\n"
-                   "[12]: rest\n" ||
-           text == "[0]: a\n[12]: b1\n[12]: b2\n[1]: c\n[0]: between?\n[1]: Traceback\n[1]:   one\n[12]: half and half\n"
-                   "[12]: rest\n"));
+    CHECK(
+        (text == "[0]: a\n[12]: b1\n[12]: b2\n[1]: c\n[1]: Traceback\n[1]:   one\n[0]: between?\n[12]: half and half\n"
+                 "[12]: rest\n" ||
+         text == "[0]: a\n[12]: b1\n[12]: b2\n[1]: c\n[0]: between?\n[1]: Traceback\n[1]:   one\n[12]: half and half\n"
+                 "[12]: rest\n"));
 }
 
 TEST_CASE("what all ranks print is two lines, whatever their files' order") {

@@ -201,6 +201,20 @@ TEST_CASE("the agent and its client are told what the options said") {
     CHECK(agent.logs.tee[3] == agent::StreamSet{.out = true, .err = false});
     CHECK(agent.logs.stderr_is_terminal);
     CHECK_FALSE(agent.ranks_key);
+
+    config.backend = Backend::c10d;
+    config.standalone = true;
+    const auto client = client_config(config, {}, node);
+    CHECK(client.endpoint.host == "127.0.0.1");
+    CHECK(client.job == "j7");
+    CHECK(client.lease == 2s);
+    CHECK(agent_config(config, {}, {}, node).workers.master_port == 0);
+}
+
+TEST_CASE("the ranks of a round prove themselves with a key that follows from the round's secret") {
+    LaunchConfig config;
+    config.nodes_max = 3;
+    const NodeFacts node;
     config.key = std::string(32, 'k');
     const auto keyed = agent_config(config, {}, {}, node);
     CHECK(keyed.ranks_key("of round 3") == rendezvous::derived_key("of round 3", "ranks"));
@@ -219,14 +233,6 @@ TEST_CASE("the agent and its client are told what the options said") {
     REQUIRE(alone.ranks_key);
     CHECK(alone.ranks_key({}).size() == 32);
     CHECK(alone.ranks_key({}) != alone.ranks_key({}));
-
-    config.backend = Backend::c10d;
-    config.standalone = true;
-    const auto client = client_config(config, {}, node);
-    CHECK(client.endpoint.host == "127.0.0.1");
-    CHECK(client.job == "j7");
-    CHECK(client.lease == 2s);
-    CHECK(agent_config(config, {}, {}, node).workers.master_port == 0);
 }
 
 TEST_CASE("a node sends its versions, and the variables of NCCL that must be equal on all nodes") {
@@ -267,7 +273,7 @@ TEST_CASE("what is looked at while a node joins depends on who may come") {
 }
 
 TEST_CASE("--console=auto folds on a terminal with more than 8 workers") {
-    using Lines = LaunchConfig::ConsoleLines;
+    using Lines = ConsoleLines;
     const auto among = [](Lines lines, std::uint32_t workers, bool out, bool err) {
         LaunchConfig config;
         config.console = lines;
