@@ -20,7 +20,7 @@ namespace muster::launcher {
 
 namespace {
 
-constexpr std::string_view usage =
+constexpr std::string_view logs_usage =
     "usage: muster logs DIR... [options]\n"
     "Shows the log files (stdout.log, stderr.log) below DIR, the folder of --log-dir, as one stream in order of time.\n"
     "A line that many ranks print is shown once, then the ranks that printed it.\n"
@@ -181,7 +181,7 @@ bool wait_for_more() {
 }  // namespace
 
 int run_logs(const std::vector<std::string>& arguments) {
-    if (asks_for_help(arguments)) return answer("logs", usage);
+    if (asks_for_help(arguments)) return answer("logs", logs_usage);
     auto request = read_request(arguments);
     if (!request) return print_error("logs", exit_codes::usage, request.error().context);
     raise_open_files_limit();

@@ -26,7 +26,7 @@ namespace muster::launcher {
 
 namespace {
 
-constexpr std::string_view usage =
+constexpr std::string_view status_usage =
     "usage: muster status [JOB] [--watch[=SECONDS]] [--once] [--json] [--rdzv-endpoint HOST[:PORT]]\n"
     "Shows the jobs of a daemon, or one job with its nodes, those in trouble first. JOB is the job's --rdzv-id.\n"
     "--watch redraws the screen every 2 s, or every SECONDS, until q or Ctrl-C; without a terminal it prints the\n"
@@ -35,8 +35,8 @@ constexpr std::string_view usage =
     "is given. The daemon is at --rdzv-endpoint, default 127.0.0.1:29400. Of another host's daemon with a secret it\n"
     "needs the secret: set MUSTER_SECRET_FILE.\n";
 
-constexpr std::uint16_t default_port = 29'400;
-constexpr Duration answer_limit = 5s;
+constexpr std::uint16_t usual_port = 29'400;
+constexpr Duration page_limit = 5s;
 /// A screen must not ignore Ctrl-C for long, and asks again anyway.
 constexpr Duration answer_limit_of_watch = 2s;
 
@@ -131,7 +131,7 @@ std::string text_of(const std::vector<StatusLine>& lines) {
 }
 
 int print_once(const Wish& wish, const Source& source) {
-    const auto page = source.ask(answer_limit);
+    const auto page = source.ask(page_limit);
     if (!page) return print_error("status", 1, cat(source.name(), ": ", page.error().context));
     const auto facts = read_status_facts(*page);
     if (!facts) return print_error("status", 1, cat(source.name(), ": ", facts.error().context));
@@ -191,10 +191,10 @@ int watch(const Wish& wish, const Source& source) {
 }  // namespace
 
 int run_status(const std::vector<std::string>& arguments, const Environment& environment) {
-    if (asks_for_help(arguments)) return answer("status", usage);
+    if (asks_for_help(arguments)) return answer("status", status_usage);
     const auto wish = read_wish(arguments);
     if (!wish) return print_error("status", exit_codes::usage, wish.error().context);
-    const auto endpoint = parse_endpoint(wish->endpoint, default_port);
+    const auto endpoint = parse_endpoint(wish->endpoint, usual_port);
     if (!endpoint) return print_error("status", exit_codes::usage, cat("--rdzv-endpoint: ", endpoint.error().context));
     const auto secret = rendezvous::find_secret(value_of(environment));
     if (!secret) return print_error("status", exit_codes::configuration, secret.error().context);
