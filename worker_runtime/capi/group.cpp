@@ -21,31 +21,29 @@ Errc code_of(muster_status status) {
     return Errc::io;
 }
 
-/// The caller's store as a meeting place. The n-th meetings of all members meet, so keys begin with n: one more than
-/// this member's successful ones and the failed ones of any member. So those whose meeting failed, and those who never
-/// came to it, meet next time.
+/// The caller's store as a meeting place. Meetings have numbers, with which their keys begin. A member's next one is
+/// the lowest that it did not come to and that no member has seen fail. So those whose meeting failed, and those who
+/// never came to it, meet next time.
 class CallersStore final : public runtime::MeetingPlace {
   public:
     explicit CallersStore(const muster_group_store& store) : store_(store) {}
 
     Result<void> begin(int rank) {
-        openings_ = cat("muster/openings/", rank);
-        const auto opened = add(openings_, 0);
-        if (!opened) return opened.error();
-        const auto failed = add(failures, 0);
-        if (!failed) return failed.error();
-        prefix_ = cat("muster/", *opened + *failed + 1, "/");
-        return {};
-    }
-
-    /// Whatever came of the meeting. A store that cannot be reached then is the next meeting's error.
-    void end(bool met) {
-        if (met) {
-            (void)add(openings_, 1);
-        } else if (const auto first = add(cat(prefix_, "failed"), 1); first && *first == 1) {
-            (void)add(failures, 1);
+        const std::string own = cat("muster/openings/", rank);
+        const auto last = add(own, 0);
+        if (!last) return last.error();
+        for (auto number = *last + 1;; ++number) {
+            prefix_ = cat("muster/", number, "/");
+            const auto failures = add(cat(prefix_, "failed"), 0);
+            if (!failures) return failures.error();
+            if (*failures > 0) continue;
+            const auto come = add(own, number - *last);
+            return come ? Result<void>() : come.error();
         }
     }
+
+    /// A store that cannot be reached now is the next meeting's error.
+    void has_failed() { (void)add(cat(prefix_, "failed"), 1); }
 
     Result<void> publish(std::string_view key, std::string_view value, Instant /*deadline*/) override {
         const std::lock_guard lock(mutex_);
@@ -68,8 +66,6 @@ class CallersStore final : public runtime::MeetingPlace {
     }
 
   private:
-    static constexpr const char* failures = "muster/failures";
-
     Result<std::int64_t> add(const std::string& key, std::int64_t delta) {
         const std::lock_guard lock(mutex_);
         std::int64_t sum = 0;
@@ -125,7 +121,6 @@ class CallersStore final : public runtime::MeetingPlace {
 
     const muster_group_store store_;
     std::mutex mutex_;
-    std::string openings_;
     std::string prefix_;
 };
 
@@ -182,7 +177,7 @@ muster_status muster_group_open(const muster_group_options* options, muster_comm
         auto terms = read_terms(*given, place);
         if (!terms) return terms.error();
         auto opened = runtime::MetGroups::of_process().open(std::move(*terms));
-        if (place) place->end(opened.has_value());
+        if (place && !opened) place->has_failed();
         if (!opened) return opened.error();
         *group =
             communicators().add(std::make_shared<CommunicatorObject>(std::shared_ptr<Context>(), std::move(*opened)));

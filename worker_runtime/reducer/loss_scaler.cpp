@@ -37,6 +37,10 @@ Result<bool> LossScaler::unscale(GradientReducer& reducer, void* after) {
     if (step_ != Step::none) return invalid("unscale() was called twice in one step; call update() in between");
     // The inverse as torch has it: in f64, rounded once.
     const auto inverse = static_cast<float>(1.0 / static_cast<double>(state_.scale));
+    if (!std::isfinite(inverse))
+        return invalid(cat("the scale has shrunk to ", state_.scale,
+                           " by overflows in step after step; look for what makes "
+                           "the loss or a gradient infinite or NaN whatever the scale"));
     const auto finite = reducer.scale_gradients(static_cast<double>(inverse), after);
     if (!finite) return finite;
     step_ = *finite ? Step::finite : Step::overflow;

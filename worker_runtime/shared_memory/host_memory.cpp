@@ -80,30 +80,35 @@ Result<std::byte*> HostMemory::allocate(std::size_t size_bytes) {
     if (size_bytes > size_bytes_max)
         return Error{Errc::limit_exceeded, "no host has as much memory (a negative size?)"};
     const std::size_t wanted = round_up(std::max<std::size_t>(size_bytes, 1), granule_bytes);
-    const std::lock_guard lock(mutex_);
-    const auto lend = [&](Region& region, std::size_t offset) {
-        std::byte* const data = region.segment.data() + offset;
-        in_use_[data] = {.region = &region, .offset = offset, .size_bytes = wanted};
-        return data;
-    };
-    for (const auto& region : regions_)
-        if (const auto offset = region->take(wanted)) return lend(*region, *offset);
-    const auto fresh = grow(wanted);
-    if (!fresh) return fresh.error();
-    return lend(**fresh, (*fresh)->take(wanted).value());
-}
-
-Result<HostMemory::Region*> HostMemory::grow(std::size_t size_bytes) {
-    const std::size_t usual = std::clamp(total_bytes_, region_bytes_min, region_bytes_usual_max);
-    auto segment = SharedSegment::create(round_up(std::max(size_bytes, usual), 4096), "tensors that ranks share");
-    if (!segment && segment.error().code == Errc::limit_exceeded && size_bytes < usual)
-        segment = SharedSegment::create(round_up(size_bytes, 4096), "tensors that ranks share");
+    std::size_t usual = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        if (auto* const data = lend(wanted)) return data;
+        usual = std::clamp(total_bytes_, region_bytes_min, region_bytes_usual_max);
+    }
+    // Without the lock: it takes seconds for gigabytes, and all operations of the process look into the pool.
+    auto segment = SharedSegment::create(round_up(std::max(wanted, usual), 4096), "tensors that ranks share");
+    if (!segment && segment.error().code == Errc::limit_exceeded && wanted < usual)
+        segment = SharedSegment::create(round_up(wanted, 4096), "tensors that ranks share");
     if (!segment) return segment.error();
+    const std::lock_guard lock(mutex_);
     auto region = std::make_unique<Region>(Region{.segment = std::move(*segment), .number = region_bit | ++newest_});
     region->free.emplace(0, region->segment.size_bytes());
     total_bytes_ += region->segment.size_bytes();
-    regions_.push_back(std::move(region));
-    return regions_.back().get();
+    regions_.insert(regions_.begin(), std::move(region));  // first, so that nobody else has taken it
+    return lend(wanted);
+}
+
+/// Null if no region has a free block of this size.
+std::byte* HostMemory::lend(std::size_t size_bytes) {
+    for (const auto& region : regions_) {
+        const auto offset = region->take(size_bytes);
+        if (!offset) continue;
+        std::byte* const data = region->segment.data() + *offset;
+        in_use_[data] = {.region = region.get(), .offset = *offset, .size_bytes = size_bytes};
+        return data;
+    }
+    return nullptr;
 }
 
 bool HostMemory::release(const void* data) {

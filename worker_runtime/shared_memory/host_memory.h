@@ -3,7 +3,8 @@
 // Nothing here is a collective. Each rank allocates when it likes and as much as it likes. An operation's signature
 // names the region and the offset of the rank's data. A region that a group has not seen yet is new to all its ranks in
 // the same operation, because all see all signatures. So they pass its descriptor in that operation, and map it
-// (SharedGroup::map_new_regions). Regions keep their memory for later allocations until the process ends.
+// (SharedGroup::map_new_regions). Regions keep their memory for later allocations until the process ends. The pool
+// may hold about twice what was in use at once: regions grow with it, and small blocks split large free ones.
 //
 // After a failure a late rank may still write to the memory of the operation that failed. That region is retired:
 // it serves no later allocation, and no later operation in place.
@@ -54,7 +55,7 @@ class HostMemory {
     };
     HostMemory();
     ~HostMemory();
-    Result<Region*> grow(std::size_t size_bytes);
+    [[nodiscard]] std::byte* lend(std::size_t size_bytes);
 
     mutable std::mutex mutex_;
     std::vector<std::unique_ptr<Region>> regions_;

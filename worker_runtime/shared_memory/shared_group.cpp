@@ -311,7 +311,9 @@ Result<void> SharedGroup::map_new_regions(const RunTerms& terms) {
     // A rank without a new region passes a descriptor that nobody looks at.
     auto own = is_new_region(rank_) ? HostMemory::of_process().descriptor(signature(rank_).region)
                                     : Result<FileDescriptor>(FileDescriptor(::memfd_create("muster", MFD_CLOEXEC)));
-    if (!own) return fail(own.error().code, own.error().context);
+    if (own && !own->valid()) own = error_from_errno(errno, "make a descriptor for the meeting");
+    // The others wait for this rank's descriptor, so they must learn of it now.
+    if (!own) return fail(own.error().code, with_context(own.error(), who(rank_)).context);
     const MeetingWait wait(terms.deadline, std::make_shared<ParentGroup>([this] { return check_alive(); }, size_));
     shares_ = true;
     auto all = meeting_.share(*own, "", wait);

@@ -46,6 +46,7 @@ class TorchStore final : public MeetingStore {
 
 void attach(const c10::intrusive_ptr<c10d::ProcessGroup>& shell, const std::string& name,
             const std::vector<std::int64_t>& world_ranks, std::int64_t timeout_ms) {
+    const ReturnToPython returns;
     GroupTerms terms{.name = name, .rank = shell->getRank(), .size = shell->getSize(), .timeout_ms = timeout_ms};
     for (const auto rank : world_ranks) terms.world_ranks.push_back(static_cast<int>(rank));
     if (terms.size > 1) terms.store = std::make_shared<TorchStore>(shell->getStore());

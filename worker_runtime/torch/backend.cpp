@@ -173,7 +173,12 @@ at::Tensor MusterBackend::allocateTensor(long size, at::TensorOptions options) {
     // Too little shared memory: such a tensor is copied.
     if (data == nullptr) return at::empty({size}, options);
     return at::from_blob(
-        data, {size}, [](void* memory) { Group::release_host_memory(memory); }, options);
+        data, {size},
+        [forks = fork_count.load()](void* memory) {
+            // A forked child has the tensor but not the memory, and may have memory of its own at that address.
+            if (forks == fork_count) Group::release_host_memory(memory);
+        },
+        options);
 }
 
 void MusterBackend::startCoalescing() {

@@ -238,7 +238,6 @@ void* Group::host_memory(std::size_t size_bytes) {
 }
 
 void Group::release_host_memory(void* data) {
-    // In a forked child it is not this process's, and there is nothing to release.
     (void)muster_host_memory_release(data);
 }
 

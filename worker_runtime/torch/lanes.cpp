@@ -1,5 +1,6 @@
 #include "worker_runtime/torch/lanes.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <utility>
@@ -11,6 +12,19 @@ namespace muster::torch_backend {
 namespace {
 
 thread_local bool is_ours = false;
+
+/// How long a thread waits for the end of the interpreter to begin: an atexit function may join it.
+constexpr std::chrono::seconds end_begins_max{1};
+
+/// Asks Python, if it is in the process. The name is older than Python 3.13's.
+bool interpreter_ends() {
+    using Asked = int (*)();
+    static const auto ask = [] {
+        void* const found = ::dlsym(RTLD_DEFAULT, "Py_IsFinalizing");
+        return reinterpret_cast<Asked>(found != nullptr ? found : ::dlsym(RTLD_DEFAULT, "_Py_IsFinalizing"));
+    }();
+    return ask != nullptr && ask() != 0;
+}
 
 }  // namespace
 
@@ -78,7 +92,10 @@ void Threads::begin_end() {
 }
 
 void Threads::stay_if_ending() const {
-    while (ending_ && !is_ours && std::this_thread::get_id() != ender_) ::pause();
+    if (!ending_ || is_ours || std::this_thread::get_id() == ender_) return;
+    const auto limit = std::chrono::steady_clock::now() + end_begins_max;
+    while (!interpreter_ends() && std::chrono::steady_clock::now() < limit) ::usleep(1000);
+    while (interpreter_ends()) ::pause();
 }
 
 bool Threads::close(std::chrono::steady_clock::time_point deadline) {
@@ -99,18 +116,13 @@ bool Lane::run_here(const std::function<void()>& work) {
 }
 
 bool Lane::post(Job job) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (queue_.size() >= queued_max) return false;
-        queue_.push_back(std::move(job));
-        if (busy_) return true;
-        busy_ = true;
-    }
-    if (begin_thread()) return true;
+    // Locked also while a thread is sought: another job that is posted meanwhile relies on it.
     const std::lock_guard lock(mutex_);
-    busy_ = false;
-    queue_.pop_back();
-    return false;
+    if (queue_.size() >= queued_max) return false;
+    queue_.push_back(std::move(job));
+    busy_ = busy_ || begin_thread();
+    if (!busy_) queue_.pop_back();
+    return busy_;
 }
 
 bool Lane::begin_thread() {

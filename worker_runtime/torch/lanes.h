@@ -38,7 +38,8 @@ class Threads {
 
     /// The calling thread ends the interpreter now.
     void begin_end();
-    /// After begin_end() any other thread that comes here stays for ever, but for those of this class.
+    /// After begin_end() any other thread that comes here, but for those of this class, waits up to a second for the
+    /// interpreter's end to begin, and stays for ever if it has begun.
     void stay_if_ending() const;
 
     /// Is the calling thread one of these?

@@ -129,6 +129,21 @@ def exit_daemon(folder, rank, ranks):
     sys.exit(0)
 
 
+def exit_join(folder, rank, ranks):
+    """A function that the end of the interpreter runs after muster's joins a thread that was in a call."""
+    import atexit
+
+    import muster.torch
+    muster.torch._EXIT_GRACE_SECONDS = 0.2
+    threads = []
+    atexit.register(lambda: [thread.join() for thread in threads])
+    meet(folder, rank, ranks)
+    threads.append(threading.Thread(target=lambda: failure_of(lambda: dist.recv(torch.ones(1), 1 - rank)), daemon=True))
+    threads[0].start()
+    dist.barrier()
+    sys.exit(0)
+
+
 def ddp(folder, rank, ranks):
     """A plain script. Its weights go to a file, to be compared with another run's."""
     meet(folder, rank, ranks)

@@ -151,6 +151,7 @@ def main():
         play(stories.exit_pending, mode, name=f"exit_{mode}", ends="as a script")
     for _ in range(3):
         play(stories.exit_daemon, ends="as a script")
+    play(stories.exit_join, ends="as a script")
     # DDP imports it, here once for all ranks. It would make each end of an interpreter a second longer.
     importlib.import_module("torch._dynamo")
     for ranks, environment in ((1, {}), (2, {}), (3, {}), (2, tcp), (3, tcp)):

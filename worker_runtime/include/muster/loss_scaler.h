@@ -49,7 +49,8 @@ class LossScaler {
     /// After the reducer's finish(), once per step: divides all averages by the scale. Returns false if one of them is
     /// infinite or NaN; all averages are undefined then. Equal on all ranks. A collective where clip_grad_norm() is
     /// one; `after` as there. invalid_argument: the reducer's wire carries errors from step to step (int8, power), and
-    /// an infinity would stay in them. Gradients of f64 count as infinite from 1e154 on.
+    /// an infinity would stay in them; or the scale has shrunk to nothing, because every step overflowed. Gradients of
+    /// f64 count as infinite from 1e154 on.
     Result<bool> unscale(GradientReducer& reducer, void* after = nullptr);
 
     /// Ends the step: adapts the scale. invalid_argument: there was no unscale() since the last update().

@@ -13,14 +13,12 @@ class LossScaler:
     """
 
     def __init__(self, initial_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
-        self._factors = {"growth_factor": growth_factor, "backoff_factor": backoff_factor, "growth_interval": growth_interval}
-        self._begin(initial_scale)
-
-    def _begin(self, scale):
-        options = LossScalerOptions(ctypes.sizeof(LossScalerOptions), scale, **self._factors)
-        for name, value in (("initial_scale", scale), *self._factors.items()):
+        factors = {"growth_factor": growth_factor, "backoff_factor": backoff_factor, "growth_interval": growth_interval}
+        for name, value in (("initial_scale", initial_scale), *factors.items()):
             if not value:
                 raise ValueError(f"{name} is {value!r}; it is a number > 0")  # 0 stands for the default in C
+        options = LossScalerOptions(ctypes.sizeof(LossScalerOptions), initial_scale, **factors)
+        self._factors = factors
         self._handle = Handle("loss_scaler", make("loss_scaler_make", ctypes.byref(options)))
 
     def _state(self):
@@ -46,7 +44,7 @@ class LossScaler:
         return {"scale": fields.scale, **self._factors, "_growth_tracker": fields.growth_tracker}
 
     def load_state_dict(self, state):
-        self._factors = {name: state[name] for name in self._factors}
-        self._begin(state["scale"])
+        fresh = LossScaler(state["scale"], **{name: state[name] for name in self._factors})
         fields = LossScaleFields(ctypes.sizeof(LossScaleFields), state["scale"], state["_growth_tracker"])
-        call("loss_scaler_restore", self._handle.value, ctypes.byref(fields))
+        call("loss_scaler_restore", fresh._handle.value, ctypes.byref(fields))
+        self._factors, self._handle = fresh._factors, fresh._handle
