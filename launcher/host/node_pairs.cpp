@@ -65,8 +65,7 @@ agent::Look without_result(std::string why) {
 }  // namespace
 
 agent::Look look_between_nodes(const PairsOrder& order) {
-    const char* const temporary = ::getenv("TMPDIR");
-    auto result = cat(temporary != nullptr && *temporary != '\0' ? temporary : "/tmp", "/muster-pairs-XXXXXX");
+    auto result = cat(order.directory, "/muster-pairs-XXXXXX");
     const FileDescriptor file(::mkostemp(result.data(), O_CLOEXEC));
     if (!file.valid()) return without_result(cat("cannot make ", result, ": ", std::strerror(errno)));
     // Not an argument: those of all nodes are compared.
