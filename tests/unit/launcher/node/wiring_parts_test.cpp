@@ -260,7 +260,7 @@ TEST_CASE("what is looked at while a node joins depends on who may come") {
     const auto plan = agent_config(config, {}, {{"TMPDIR", "/dev"}}, {}).preflight;
     REQUIRE(plan.has_value());
     CHECK(plan->skip == std::set<std::string>{"open-files"});
-    CHECK(plan->directories == std::vector<std::string>{"/dev"});
+    CHECK(plan->directories == std::vector<std::string>{"/none", "/dev"});
     config.preflight = false;
     CHECK_FALSE(agent_config(config, {}, {}, {}).preflight.has_value());
 }
