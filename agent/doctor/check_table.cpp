@@ -7,6 +7,7 @@
 
 #include "agent/doctor/known_settings.h"
 #include "rendezvous/base/text/nearest.h"
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -83,6 +84,12 @@ const Look& DoctorFacts::look(std::string_view name) const {
     return found != looks.end() ? found->second : none;
 }
 
+const FactRecord* active_infiniband(const DoctorFacts& facts) {
+    for (const auto* port : facts.look("pci").all("rdma-port"))
+        if (port->text("state") == "ACTIVE" && port->text("layer") != "Ethernet") return port;
+    return nullptr;
+}
+
 const std::vector<Check>& check_table() {
     static const auto checks = [] {
         std::vector<Check> found;
@@ -124,6 +131,9 @@ std::vector<Finding> examine(const DoctorFacts& facts, const DoctorLimits& limit
                                 .why = std::string(check.why),
                                 .mend = one.mend.empty() ? std::string(check.mend) : std::move(one.mend)});
     }
+    // Values of variables and paths are foreign text.
+    for (auto& one : findings)
+        for (auto* text : {&one.what, &one.measured, &one.expected, &one.mend}) *text = printable_line(*text);
     std::ranges::stable_sort(findings, std::ranges::greater{}, &Finding::level);
     return findings;
 }

@@ -29,6 +29,9 @@ struct DoctorFacts {
     [[nodiscard]] const Look& look(std::string_view name) const;
 };
 
+/// The first active InfiniBand port. Ethernet ports do not count: RDMA's drivers load for every such card. Null: none.
+const FactRecord* active_infiniband(const DoctorFacts& facts);
+
 /// What a check measured. Its row completes it to a Finding.
 struct Measured {
     Level level;

@@ -14,6 +14,13 @@ bool is_virtual(const DoctorFacts& facts) {
     return facts.look("pci").first("virtual") != nullptr;
 }
 
+/// Whether two devices could copy to each other: GPUs, or a GPU and an InfiniBand port.
+bool may_copy_directly(const DoctorFacts& facts) {
+    const auto devices = facts.look("pci").all("device");
+    const auto gpus = std::ranges::count_if(devices, [](const auto* one) { return one->text("kind") == "GPU"; });
+    return !is_virtual(facts) && (gpus > 1 || (gpus == 1 && active_infiniband(facts) != nullptr));
+}
+
 std::string port_of(const FactRecord& port) {
     return cat(port.text("device"), " port ", port.text("port"));
 }
@@ -42,7 +49,7 @@ Found roce_mtu(const DoctorFacts& facts, const DoctorLimits& limits) {
     for (const auto* port : facts.look("pci").all("rdma-port")) {
         const auto mtu = port->number("mtu");
         if (port->text("layer") != "Ethernet" || port->text("state") != "ACTIVE" || !mtu || *mtu >= least) continue;
-        found.push_back({Level::warning, cat(port->text("interface"), ", the interface of ", port_of(*port)),
+        found.push_back({Level::info, cat(port->text("interface"), ", the interface of ", port_of(*port)),
                          cat("MTU ", *mtu), cat("at least ", least),
                          cat("ip link set ", port->text("interface"), " mtu 9000, on all nodes and switches")});
     }
@@ -54,8 +61,9 @@ Found pci_link(const DoctorFacts& facts, const DoctorLimits&) {
     Found found;
     for (const auto* device : facts.look("pci").all("device")) {
         const auto now = device->number("width").value_or(0), max = device->number("width-max").value_or(0);
-        const auto bridge = device->number("bridge-width-max").value_or(max);
-        if (now <= 0 || now >= std::min(max, bridge)) continue;
+        const auto bridge = device->number("bridge-width-max").value_or(0);
+        // Without a bridge, as in a virtual machine, it is not known how many lanes the slot has.
+        if (is_virtual(facts) || bridge <= 0 || now <= 0 || now >= std::min(max, bridge)) continue;
         found.push_back({Level::warning, cat(device->text("kind"), " ", device->text("address")), cat("x", now),
                          cat("x", std::min(max, bridge))});
     }
@@ -65,7 +73,7 @@ Found pci_link(const DoctorFacts& facts, const DoctorLimits&) {
 Found pci_acs(const DoctorFacts& facts, const DoctorLimits&) {
     Found found;
     // In a virtual machine the host decides, and some hypervisors need ACS.
-    if (is_virtual(facts)) return found;
+    if (!may_copy_directly(facts)) return found;
     for (const auto* bridge : facts.look("pci").all("acs"))
         found.push_back({Level::warning, cat("the bridge ", bridge->text("address")), "ACS redirects requests", "off",
                          cat("setpci -s ", bridge->text("address"), " ECAP_ACS+0x6.w=0000")});
@@ -77,7 +85,7 @@ Found pci_acs(const DoctorFacts& facts, const DoctorLimits&) {
 
 Found iommu(const DoctorFacts& facts, const DoctorLimits&) {
     Found found;
-    if (is_virtual(facts)) return found;
+    if (!may_copy_directly(facts)) return found;
     for (const auto* device : facts.look("pci").all("device"))
         if (device->text("kind") == "GPU" && device->text("iommu").starts_with("DMA"))
             found.push_back({Level::warning, cat("GPU ", device->text("address")),

@@ -33,8 +33,9 @@ std::int64_t gpus_on_the_bus(const DoctorFacts& facts) {
 Found gpu_driver(const DoctorFacts& facts, const DoctorLimits&) {
     const auto on_the_bus = gpus_on_the_bus(facts);
     if (facts.look("gpus").state == Look::State::not_taken && on_the_bus > 0)
-        return {{Level::warning, "the NVIDIA driver", cat("not loaded, with ", on_the_bus, " GPUs on the PCI bus"),
-                 "a driver", "modprobe nvidia; in a container: docker run --gpus all"}};
+        // A container without GPUs sees those of its host on the bus.
+        return {{Level::info, "the NVIDIA driver", cat("not visible here, with ", on_the_bus, " GPUs on the PCI bus"),
+                 "a driver, if the job uses GPUs"}};
     const auto* failure = facts.look("gpus").first("failure");
     if (failure == nullptr) return {};
     const bool is_mismatch = failure->text("text").find("mismatch") != std::string::npos;
@@ -131,7 +132,7 @@ Found gpu_nvlink(const DoctorFacts& facts, const DoctorLimits&) {
     return for_each_gpu(facts, [&](const FactRecord& gpu) -> std::optional<Measured> {
         const auto active = gpu.number("nvlinks");
         if (!active || *active >= most) return std::nullopt;
-        return Measured{Level::critical, gpu_of(gpu), cat(*active, " active NVLinks"),
+        return Measured{Level::warning, gpu_of(gpu), cat(*active, " active NVLinks"),
                         cat(most, ", as the other GPUs have")};
     });
 }
@@ -178,8 +179,9 @@ Found gpu_xid(const DoctorFacts& facts, const DoctorLimits&) {
         auto what = cat("GPU ", error->device, ", Xid ", error->xid);
         if (std::ranges::find(seen, what) != seen.end()) continue;
         seen.push_back(what);
-        found.push_back({resets || restarts ? Level::critical : Level::warning, std::move(what),
-                         "in the kernel log since the boot", "no such error",
+        // The line stays in the log after the reset, so it is no more than a warning. gpu-recovery and gpu-lost look at
+        // the GPU as it is now.
+        found.push_back({Level::warning, std::move(what), "in the kernel log since the boot", "no such error",
                          restarts ? "reboot the machine"
                          : resets ? "nvidia-smi --gpu-reset"
                                   : "dcgmi diag -r 3"});

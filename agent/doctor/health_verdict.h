@@ -13,7 +13,9 @@ struct HealthVerdict {
     friend bool operator==(const HealthVerdict&, const HealthVerdict&) = default;
 };
 
-/// The line that the check's shell prints behind the check's own output, before the exit code.
+/// The line that the check's shell prints before the check's output: without it the shell did not start.
+inline constexpr std::string_view health_begin_line = "muster-health-begin";
+/// The line that it prints behind the check's own output, before the exit code.
 inline constexpr std::string_view health_exit_line = "muster-health-exit ";
 
 /// Of the output: exit code 0 is healthy, as Slurm's HealthCheckProgram and LBNL NHC have it; else the last line of the

@@ -47,7 +47,8 @@ Found interface_errors(const DoctorFacts& facts, const DoctorLimits& limits) {
     return for_each_link(facts, [&](const FactRecord& link) -> std::optional<Measured> {
         const auto errors = link.number("errors").value_or(0), packets = link.number("packets").value_or(0);
         const auto most = limits.of("interface-errors-ppm");
-        if (packets < packets_min || errors <= packets / million * most + packets % million * most / million)
+        if (link.text("hardware") != "1" || packets < packets_min ||
+            errors <= packets / million * most + packets % million * most / million)
             return std::nullopt;
         return Measured{Level::warning, link.text("name"), cat(errors, " errors in ", packets, " packets"),
                         cat("at most ", most, " in a million"), cat("ethtool -S ", link.text("name"), " | grep err")};

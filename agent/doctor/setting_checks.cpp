@@ -45,13 +45,12 @@ bool matches(const NameList& list, const std::string& word, const std::vector<st
                                [&](const auto& name) { return list.is_exact ? name == word : name.starts_with(word); });
 }
 
-/// The first word of a list that names nothing of this machine. Empty: none.
+/// The first word of a list of which no word names anything of this machine. Empty: one does, which is enough for NCCL:
+/// one list may serve unlike nodes.
 std::string unmatched(const NameList& list, const std::vector<std::string>& names) {
-    if (list.excludes || names.empty()) return {};
-    // NCCL takes all that match: one name that exists is enough for it, unless the others are typing errors.
-    for (const auto& word : list.words)
-        if (!matches(list, word, names)) return word;
-    return {};
+    if (list.excludes || names.empty() || list.words.empty()) return {};
+    const bool any = std::ranges::any_of(list.words, [&](const auto& word) { return matches(list, word, names); });
+    return any ? std::string() : list.words.front();
 }
 
 Found socket_interface(const DoctorFacts& facts, const DoctorLimits&) {
@@ -78,10 +77,9 @@ Found rdma_device(const DoctorFacts& facts, const DoctorLimits&) {
 }
 
 Found rdma_disabled(const DoctorFacts& facts, const DoctorLimits&) {
-    const auto ports = facts.look("pci").all("rdma-port");
-    const auto active = std::ranges::find_if(ports, [](const auto* one) { return one->text("state") == "ACTIVE"; });
-    if (value_of(facts, "NCCL_IB_DISABLE") != "1" || active == ports.end()) return {};
-    return {{Level::warning, "NCCL_IB_DISABLE=1", cat("the RDMA port ", (*active)->text("device"), " is active"), "0"}};
+    const auto* active = active_infiniband(facts);
+    if (value_of(facts, "NCCL_IB_DISABLE") != "1" || active == nullptr) return {};
+    return {{Level::warning, "NCCL_IB_DISABLE=1", cat("the RDMA port ", active->text("device"), " is active"), "0"}};
 }
 
 Found slow_settings(const DoctorFacts& facts, const DoctorLimits&) {
@@ -156,7 +154,8 @@ std::vector<Check> setting_checks() {
          rdma_disabled},
         {"slow-setting", "settings", "It is meant for debugging or for broken machines, and slows a job down.",
          "unset the variable", slow_settings},
-        {"old-setting", "settings", "New versions do not read this name.", "unset the variable", old_names},
+        {"old-setting", "settings", "It is an old name: PyTorch warns about it, and later versions may not read it.",
+         "unset the variable", old_names},
         {"unknown-setting", "settings", "A name with a typing error has no effect.", "correct the name",
          unknown_settings},
         {"omp-threads", "settings", "More threads than CPUs wait for one another.", "unset OMP_NUM_THREADS", threads},

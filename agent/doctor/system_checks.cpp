@@ -70,8 +70,7 @@ Found open_files(const DoctorFacts& facts, const DoctorLimits& limits) {
 
 Found locked_memory(const DoctorFacts& facts, const DoctorLimits&) {
     const auto* locked = facts.look("system").first("locked-memory");
-    if (locked == nullptr || locked->text("soft") == "unlimited" || facts.look("pci").first("rdma-port") == nullptr)
-        return {};
+    if (locked == nullptr || locked->text("soft") == "unlimited" || active_infiniband(facts) == nullptr) return {};
     return {{Level::warning, "the limit of locked memory", cat(locked->text("soft"), " bytes"),
              "unlimited, because this node has RDMA devices"}};
 }

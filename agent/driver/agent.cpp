@@ -75,7 +75,7 @@ void Agent::Driver::start() {
 
 /// While the node joins: nothing waits for it, and the job's end drops what is not known by then.
 void Agent::Driver::look_at_node() {
-    if (!config_.preflight) return;
+    if (!config_.preflight || supervisor_.phase() == Phase::done) return;
     preflight_.start(*config_.preflight, [this](const DoctorFacts& facts) {
         for (const auto& finding : examine(facts, config_.preflight->limits, config_.preflight->skip))
             if (finding.level > Level::info) log(LogLevel::warning, "preflight: ", finding_line(finding));

@@ -24,8 +24,12 @@ void Agent::Driver::carry_out(const SendJoin& action) {
                 [weak = weak_from_this(), join = action.join](const HealthVerdict& verdict) {
                     auto self = weak.lock();
                     if (!self) return;
-                    if (verdict.state == HealthVerdict::State::sick)
-                        return self->happen(NodeSick{cat("--health-check: ", verdict.why)});
+                    const bool is_sick = verdict.state == HealthVerdict::State::sick;
+                    const bool may_leave = self->config_.health.sick_node == SickNode::leaves;
+                    if (is_sick && !may_leave)
+                        log(LogLevel::warning, "--health-check: ", verdict.why,
+                            "; this node joins, because it hosts the rendezvous of the others");
+                    if (is_sick && may_leave) return self->happen(NodeSick{cat("--health-check: ", verdict.why)});
                     if (verdict.state == HealthVerdict::State::unknown)
                         log(LogLevel::warning, "--health-check gave no answer, so this node joins: ", verdict.why);
                     self->gpus_.when_free([weak, join] {

@@ -14,10 +14,13 @@
 
 namespace muster::agent {
 
+enum class SickNode { leaves, is_named_only };
+
 struct HealthCheckConfig {
     std::string command;  ///< For /bin/sh -c. Empty: every node is healthy.
     Duration limit = 30s;
     std::string job;  ///< MUSTER_JOB of the check.
+    SickNode sick_node = SickNode::leaves;
 };
 
 class HealthCheck {

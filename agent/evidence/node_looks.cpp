@@ -22,8 +22,11 @@ void NodeLooks::start(const LookPlan& plan, std::function<void(DoctorFacts)> don
     for (const char* look : {"names", "network", "system", "pci", "kernel-log"})
         if (!plan.skip.contains(look)) take(look, {facts, look}, limit(look));
     if (!plan.skip.contains("disks"))
-        for (const auto& directory : plan.directories)
-            take(cat("disks ", directory), {facts, "disks", directory}, limit("disks"));
+        for (const auto& directory : plan.directories) {
+            std::vector<std::string> words{facts, "disks", directory};
+            if (plan.missing == MissingDirectory::is_made_later) words.emplace_back("--if-there");
+            take(cat("disks ", directory), std::move(words), limit("disks"));
+        }
     const auto named = plan.environment.find("MUSTER_NVML_LIBRARY");
     const bool has_driver =
         has_gpu_driver(named != plan.environment.end() ? std::string_view(named->second) : std::string_view());

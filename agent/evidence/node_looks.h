@@ -16,11 +16,15 @@
 
 namespace muster::agent {
 
+/// What a directory that does not exist means.
+enum class MissingDirectory { is_a_fault, is_made_later };
+
 struct LookPlan {
     std::vector<std::string> directories;  ///< Absolute paths of the directories to write to.
     std::set<std::string> skip;            ///< Looks that are not taken, and names of checks, which do not matter here.
     DoctorLimits limits;
     Variables environment;
+    MissingDirectory missing = MissingDirectory::is_a_fault;
 };
 
 class NodeLooks {

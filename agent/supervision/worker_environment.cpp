@@ -77,10 +77,7 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
                          ": the node of group rank 0 has no address for its store; set one with "
                          "--local-addr")};
     Variables variables = spec.environment;
-    // These are the agent's: workers run code of many authors under the same user.
-    for (const char* name :
-         {"MUSTER_SECRET_FILE", "MUSTER_KEY", "MUSTER_KEY_OLD", "MUSTER_ETCD_LOGIN_FILE", "CREDENTIALS_DIRECTORY"})
-        variables.erase(name);
+    for (const char* name : agents_own_variables) variables.erase(name);
     if (spec.virtual_local_rank) {
         auto device = visible_device(variables, local_rank);
         if (device.has_error()) return device.error();

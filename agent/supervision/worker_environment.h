@@ -19,6 +19,7 @@
 //                         workers theirs, and they meet nobody without it; else not set
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -30,6 +31,10 @@
 #include "rendezvous/wire/native/messages.h"
 
 namespace muster::agent {
+
+/// Variables that only the agent may have: workers and a site's check run code of many authors under the same user.
+inline constexpr std::array<const char*, 5> agents_own_variables{"MUSTER_SECRET_FILE", "MUSTER_KEY", "MUSTER_KEY_OLD",
+                                                                 "MUSTER_ETCD_LOGIN_FILE", "CREDENTIALS_DIRECTORY"};
 
 /// The same for all workers of this node and for all rounds.
 struct WorkerSpec {

@@ -173,8 +173,9 @@ int run_doctor(const std::vector<std::string>& arguments, const Environment& env
     if (!arguments.empty() && arguments.front() == "explain") return explain_names(arguments);
     auto words = read_doctor_words(arguments);
     if (!words) return print_error("doctor", could_not_look, words.error().context);
-    const auto temporary = value_or_empty(environment, "TMPDIR");
-    words->order.directories.emplace_back(temporary.empty() ? "/tmp" : temporary);
+    if (const auto temporary = value_or_empty(environment, "TMPDIR"); !temporary.empty())
+        words->pairs.directory = temporary;
+    words->order.directories.push_back(words->pairs.directory);
     const auto before = std::chrono::steady_clock::now();
     auto facts = look_at_node(words->order, environment);
     if (words->between_nodes) facts.looks["nodes"] = look_between_nodes(words->pairs);

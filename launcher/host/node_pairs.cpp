@@ -22,7 +22,7 @@ namespace {
 /// A result of 2,048 nodes has half a MiB.
 constexpr std::size_t result_bytes_max = std::size_t{4} << 20;
 
-std::vector<std::string> job_words(const PairsOrder& order, const std::string& result) {
+std::vector<std::string> job_words(const PairsOrder& order) {
     std::vector<std::string> words{
         "/proc/self/exe", "--nproc-per-node", "1", "--max-restarts", "0", "--preflight", "off", "--rdzv-id", order.job};
     if (!order.endpoint.empty())
@@ -33,7 +33,7 @@ std::vector<std::string> job_words(const PairsOrder& order, const std::string& r
                      {"--nnodes", cat("2:", order.node_count), "--rdzv-conf",
                       cat("last_call_timeout=", order.wait_seconds, ",join_timeout=", 2 * order.wait_seconds)});
     words.insert(words.end(), order.muster_options.begin(), order.muster_options.end());
-    words.insert(words.end(), {"--no-python", agent::side_program("muster-pairs"), result, cat(order.node_count)});
+    words.insert(words.end(), {"--no-python", agent::side_program("muster-pairs"), cat(order.node_count)});
     return words;
 }
 
@@ -65,11 +65,12 @@ agent::Look without_result(std::string why) {
 }  // namespace
 
 agent::Look look_between_nodes(const PairsOrder& order) {
-    const char* const temporary = ::getenv("TMPDIR");
-    auto result = cat(temporary != nullptr && *temporary != '\0' ? temporary : "/tmp", "/muster-pairs-XXXXXX");
+    auto result = cat(order.directory, "/muster-pairs-XXXXXX");
     const FileDescriptor file(::mkostemp(result.data(), O_CLOEXEC));
     if (!file.valid()) return without_result(cat("cannot make ", result, ": ", std::strerror(errno)));
-    const auto status = run_job(job_words(order, result));
+    // Not an argument: those of all nodes are compared.
+    ::setenv("MUSTER_PAIRS_FILE", result.c_str(), 1);
+    const auto status = run_job(job_words(order));
     const auto text = read_start_of_file(result, result_bytes_max);
     ::unlink(result.c_str());
     if (!status) return without_result(status.error().context);

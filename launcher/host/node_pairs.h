@@ -15,6 +15,7 @@ struct PairsOrder {
     std::string endpoint;                     ///< --rdzv-endpoint. Empty: what the scheduler tells.
     std::string job = "doctor";               ///< --rdzv-id
     int wait_seconds = 30;                    ///< Nodes that have not come by then are left out, and named.
+    std::string directory = "/tmp";           ///< For the result.
     std::vector<std::string> muster_options;  ///< Further options of muster, as given.
 };
 

@@ -1,7 +1,5 @@
 #include "launcher/node/agent_config.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <limits>
@@ -46,11 +44,21 @@ agent::LookPlan preflight_plan(const LaunchConfig& config, const Environment& en
         plan.skip.insert(
             {"names", "network", "locked-memory", "rdma-port", "roce-mtu", "rdma-device", "rdma-disabled"});
     const auto temporary = value_or_empty(environment, "TMPDIR");
+    // A directory may be on a disk that hangs, so the launcher itself does not touch it here.
     for (const auto& directory : {config.checkpoint_dir, config.checkpoint_local_dir, config.log_dir,
                                   std::string(temporary.empty() ? "/tmp" : temporary)})
-        // One that is missing is made later. All of them were looked at before the start, so this hangs on no new disk.
-        if (!directory.empty() && ::access(directory.c_str(), F_OK) == 0) plan.directories.push_back(directory);
+        if (!directory.empty()) plan.directories.push_back(directory);
+    plan.missing = agent::MissingDirectory::is_made_later;
     return plan;
+}
+
+agent::HealthCheckConfig health_check(const LaunchConfig& config, const NodeFacts& node) {
+    agent::HealthCheckConfig health{
+        .command = config.health_check, .limit = config.health_limit, .job = shown_job(config)};
+    // The rendezvous ends with the node that hosts it, and the others' job with it.
+    const bool others_need_it = node.hosts_endpoint && (config.nodes_max > 1 || config.spares > 0);
+    if (others_need_it) health.sick_node = agent::SickNode::is_named_only;
+    return health;
 }
 
 }  // namespace
@@ -157,7 +165,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.handled_signals = config.handled_signals;
     agent.preemption_signal = config.preemption_signal;
     if (config.preflight) agent.preflight = preflight_plan(config, environment);
-    agent.health = {.command = config.health_check, .limit = config.health_limit, .job = shown_job(config)};
+    agent.health = health_check(config, node);
     agent.allow_faults = config.allow_faults;
     agent.lease = config.lease;
     agent.persist_limit = config.persist_limit;

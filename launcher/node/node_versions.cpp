@@ -25,7 +25,13 @@ std::string nccl_settings(const Environment& environment) {
     std::string out;
     for (auto at = environment.lower_bound("NCCL_"); at != environment.end() && at->first.starts_with("NCCL_"); ++at)
         if (!belongs_to_one_node(at->first)) out += cat(out.empty() ? "" : " ", at->first, '=', at->second);
-    return out.empty() ? "none" : out;
+    if (out.empty()) return "none";
+    if (out.size() <= native::name_bytes_max) return out;
+    // What differs behind the cut must differ here too: FNV-1a, equal on all machines.
+    std::uint64_t hash = 0xcbf29ce484222325ULL;
+    for (const char c : out) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+    constexpr std::size_t room_for_the_hash = 32;
+    return cat(front_of(out, native::name_bytes_max - room_for_the_hash), "... hash ", hash);
 }
 
 }  // namespace

@@ -15,12 +15,35 @@ constexpr std::string_view ours = "MUSTER_";
 
 /// Variables that are not options, without MUSTER_: those of the launcher and the runtime, and those of a worker's
 /// environment, which a launcher inside a worker inherits.
-constexpr std::array<std::string_view, 28> known_names{
-    "AGENT_IFNAME",  "AGENT_SOCKET",  "AGENT_TOKEN",  "CUDA_LIBRARY", "ETCD_LOGIN_FILE", "FLIGHT_DIR",
-    "IFNAME",        "JOB",           "KEY",          "KEY_OLD",      "LIBRARY",         "LOCAL_RANK",
-    "NCCL_LIBRARY",  "NCCL_PLUGIN",   "NODE_RANK",    "NVML_LIBRARY", "NVTX_LIBRARY",    "PREEMPTION_SIGNAL",
-    "RANK",          "ROUND",         "SECRET_FILE",  "SIMD",         "SNAPSHOTS",       "STREAM",
-    "TCP_ALGORITHM", "TORCH_LIBRARY", "TORCH_SOCKET", "TRANSPORT"};
+constexpr std::array<std::string_view, 29> known_names{"AGENT_IFNAME",
+                                                       "AGENT_SOCKET",
+                                                       "AGENT_TOKEN",
+                                                       "CUDA_LIBRARY",
+                                                       "ETCD_LOGIN_FILE",
+                                                       "FLIGHT_DIR",
+                                                       "IFNAME",
+                                                       "JOB",
+                                                       "KEY",
+                                                       "KEY_OLD",
+                                                       "LIBRARY",
+                                                       "LOCAL_RANK",
+                                                       "NCCL_LIBRARY",
+                                                       "NCCL_PLUGIN",
+                                                       "NODE_RANK",
+                                                       "NVML_LIBRARY",
+                                                       "NVTX_LIBRARY",
+                                                       "PAIRS_FILE",
+                                                       "PREEMPTION_SIGNAL",
+                                                       "RANK",
+                                                       "ROUND",
+                                                       "SECRET_FILE",
+                                                       "SIMD",
+                                                       "SNAPSHOTS",
+                                                       "STREAM",
+                                                       "TCP_ALGORITHM",
+                                                       "TORCH_LIBRARY",
+                                                       "TORCH_SOCKET",
+                                                       "TRANSPORT"};
 
 /// Names and prefixes of variables that builds, tests and scripts use.
 constexpr std::array<std::string_view, 24> workshop_names{"BIN",

@@ -1,8 +1,9 @@
-// muster-pairs FILE NODES: one worker of the job that `muster doctor --nnodes` starts. It tests pairs of nodes with the
-// other ranks and writes the result to FILE, on every node. NODES is the number of nodes that should have come.
+// muster-pairs NODES: one worker of the job that `muster doctor --nnodes` starts. It tests pairs of nodes with the
+// other ranks and writes the result to the file MUSTER_PAIRS_FILE, on every node. NODES is the number of nodes that
+// should have come.
 //
 // It listens as ranks of a job do (worker_runtime/tcp): only ranks with the job's key are accepted, where it has one.
-// Exit codes: 0 the result is in FILE; 1 there is none, with the reason on stderr; 2 wrong arguments.
+// Exit codes: 0 the result is in the file; 1 there is none, with the reason on stderr; 2 wrong arguments.
 #include <stdlib.h>
 
 #include <cstdio>
@@ -28,8 +29,9 @@ int fail(const std::string& why) {
 
 int main(int argc, char** argv) {
     SearchTerms terms;
-    if (argc != 3 || !parse_number(std::string_view(argv[2]), terms.expected_count)) {
-        std::fputs("usage: muster-pairs FILE NODES, as a worker of a job\n", stderr);
+    const auto path = variable("MUSTER_PAIRS_FILE").value_or(std::string());
+    if (argc != 2 || path.empty() || !parse_number(std::string_view(argv[1]), terms.expected_count)) {
+        std::fputs("usage: muster-pairs NODES, as a worker of a job, with MUSTER_PAIRS_FILE\n", stderr);
         return 2;
     }
     ::unsetenv("MUSTER_TRANSPORT");  // between nodes it is TCP, whatever a trainer uses
@@ -43,7 +45,7 @@ int main(int argc, char** argv) {
     terms.store = std::make_shared<RoundStore>(std::move(*client), cat("doctor/", environment->round, '/'));
     const auto found = search_bad_nodes(terms);
     if (!found) return fail(found.error().context);
-    std::ofstream file(argv[1], std::ios::binary);
+    std::ofstream file(path, std::ios::binary);
     file << *found;
-    return file.flush() ? 0 : fail(cat("write ", argv[1]));
+    return file.flush() ? 0 : fail(cat("write ", path));
 }

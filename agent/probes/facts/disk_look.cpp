@@ -19,10 +19,14 @@ namespace {
 /// Writes and syncs 1 MiB in a file that has no name any more. Empty: it worked.
 std::string write_trouble(const std::string& path) {
     constexpr std::size_t size = std::size_t{1} << 20;
-    auto name = path + "/.muster-doctor-XXXXXX";
-    const FileDescriptor file(::mkostemp(name.data(), O_CLOEXEC));
+    // Without a name from the start where the file system can: a look that is killed leaves nothing behind.
+    FileDescriptor file(::open(path.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
+    if (!file.valid() && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+        auto name = path + "/.muster-doctor-XXXXXX";
+        file = FileDescriptor(::mkostemp(name.data(), O_CLOEXEC));
+        if (file.valid()) ::unlink(name.c_str());
+    }
     if (!file.valid()) return std::strerror(errno);
-    ::unlink(name.c_str());
     const std::string bytes(size, 'm');
     for (std::size_t done = 0; done < size;) {
         const auto written = ::write(file.get(), bytes.data() + done, size - done);
@@ -35,15 +39,18 @@ std::string write_trouble(const std::string& path) {
 
 }  // namespace
 
-void look_at_disk(const std::string& path) {
+void look_at_disk(const std::string& path, bool if_there) {
     struct statvfs disk {};
-    if (::statvfs(path.c_str(), &disk) != 0)
-        return print_fact("disk", {{"path", path}, {"failure", std::strerror(errno)}});
+    if (::statvfs(path.c_str(), &disk) != 0) {
+        if (!if_there || errno != ENOENT) print_fact("disk", {{"path", path}, {"failure", std::strerror(errno)}});
+        return;
+    }
     const auto before = std::chrono::steady_clock::now();
     const auto trouble = write_trouble(path);
     const auto took = std::chrono::steady_clock::now() - before;
+    // A file system without a size (some of FUSE) says nothing about its room.
     print_fact("disk", {{"path", path},
-                        {"free", cat(std::uint64_t{disk.f_bavail} * disk.f_frsize)},
+                        {"free", disk.f_blocks == 0 ? "" : cat(std::uint64_t{disk.f_bavail} * disk.f_frsize)},
                         {"free-inodes", cat(std::uint64_t{disk.f_favail})},
                         {"inodes", cat(std::uint64_t{disk.f_files})},
                         {"ms", cat(std::chrono::duration_cast<std::chrono::milliseconds>(took).count())},

@@ -1,16 +1,18 @@
 // muster-facts LOOK [DIR]: prints facts about this node, one record a line (fact_line.h), and "end".
 //
 // A program of its own, because a disk, a resolver or a device may hang. LOOK is names, network, system, pci,
-// kernel-log or disks; disks needs DIR.
+// kernel-log or disks; disks needs DIR; --if-there: nothing is printed about one that does not exist.
 //
 // Exit codes: 0; 2 for another word.
 #include <cstdio>
 #include <string_view>
 
 #include "agent/probes/facts/looks.h"
+#include "rendezvous/base/system/end_with_parent.h"
 
 int main(int argc, char** argv) {
     using namespace muster::agent;
+    muster::end_with_parent();
     const std::string_view look = argc > 1 ? argv[1] : "";
     if (look == "names" && argc == 2) {
         look_at_names();
@@ -22,10 +24,11 @@ int main(int argc, char** argv) {
         look_at_pci();
     } else if (look == "kernel-log" && argc == 2) {
         look_at_kernel_log();
-    } else if (look == "disks" && argc == 3) {
-        look_at_disk(argv[2]);
+    } else if (look == "disks" && (argc == 3 || (argc == 4 && std::string_view(argv[3]) == "--if-there"))) {
+        look_at_disk(argv[2], argc == 4);
     } else {
-        std::fputs("usage: muster-facts names|network|system|pci|kernel-log, or muster-facts disks DIR\n", stderr);
+        std::fputs("usage: muster-facts names|network|system|pci|kernel-log, or muster-facts disks DIR [--if-there]\n",
+                   stderr);
         return 2;
     }
     std::puts("end");

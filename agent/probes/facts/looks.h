@@ -15,7 +15,7 @@ void look_at_system();
 void look_at_pci();
 /// GPU errors since the boot.
 void look_at_kernel_log();
-/// Free space of a directory, and the time of writing 1 MiB there.
-void look_at_disk(const std::string& path);
+/// Free space of a directory, and the time of writing 1 MiB there. `if_there`: prints nothing if it does not exist.
+void look_at_disk(const std::string& path, bool if_there);
 
 }  // namespace muster::agent

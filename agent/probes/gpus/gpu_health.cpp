@@ -1,6 +1,6 @@
 #include "agent/probes/gpus/gpu_health.h"
 
-#include <unistd.h>
+#include <fcntl.h>
 
 #include <array>
 #include <chrono>
@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -26,6 +27,7 @@ constexpr unsigned recovery_action_field = 230;
 constexpr int corrected = 0, uncorrected = 1;
 constexpr int since_the_driver_was_loaded = 0;
 constexpr int sram = 7;
+constexpr int no_permission = 4;  // another job's GPU
 constexpr unsigned links_max = 36;
 
 struct FieldValue {
@@ -137,7 +139,8 @@ unsigned device_file_count() {
     constexpr unsigned files_max = 64;
     unsigned count = 0;
     for (unsigned i = 0; i < files_max; ++i)
-        if (::access(cat("/dev/nvidia", i).c_str(), F_OK) == 0) ++count;
+        // One that a device cgroup forbids is another job's.
+        if (FileDescriptor(::open(cat("/dev/nvidia", i).c_str(), O_RDONLY | O_CLOEXEC)).valid()) ++count;
     return count;
 }
 
@@ -155,6 +158,7 @@ void print_gpu_health(const GpuDriver& driver) {
     for (unsigned index = 0; index < count; ++index) {
         Device device = nullptr;
         if (const auto failed = driver.device_by_index(index, &device); failed != GpuDriver::success) {
+            if (failed == no_permission) continue;
             std::printf("lost\tindex=%u\ttext=%s\n", index, driver.words(failed).c_str());
             std::fflush(stdout);  // the next one may hang
             continue;

@@ -14,6 +14,7 @@
 
 #include "agent/probes/gpus/gpu_driver.h"
 #include "agent/probes/gpus/gpu_health.h"
+#include "rendezvous/base/system/end_with_parent.h"
 
 namespace {
 
@@ -30,9 +31,11 @@ int print_health(const muster::Result<muster::agent::GpuDriver>& driver) {
 
 int main(int argc, char** argv) {
     using muster::agent::GpuDriver;
+    const bool health = argc > 1 && std::string_view(argv[1]) == "--health";
+    if (health) muster::end_with_parent();
     const char* const named = ::getenv("MUSTER_NVML_LIBRARY");
     auto driver = GpuDriver::load(named != nullptr && *named != '\0' ? named : muster::agent::gpu_library);
-    if (argc > 1 && std::string_view(argv[1]) == "--health") return print_health(driver);
+    if (health) return print_health(driver);
     unsigned count = 0;
     if (!driver || driver->device_count(&count) != GpuDriver::success) {
         ::printf("note %s\n", driver ? "nvmlDeviceGetCount failed" : driver.error().context.c_str());

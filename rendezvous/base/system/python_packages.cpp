@@ -15,7 +15,8 @@ std::map<std::string, std::string> python_packages(const std::string& prefix) {
     std::error_code failure;
     for (fs::directory_iterator python(prefix + "/lib", failure), end; !failure && python != end;
          python.increment(failure)) {
-        std::error_code none;  // lib has other folders too
+        if (!python->path().filename().string().starts_with("python3")) continue;
+        std::error_code none;  // a file of that name
         for (fs::directory_iterator at(python->path() / "site-packages", none); !none && at != end;
              at.increment(none)) {
             const auto name = at->path().filename().string();

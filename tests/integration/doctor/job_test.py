@@ -8,10 +8,12 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "elastic"))
 from job import Job, wait_for  # noqa: E402
 from nodes_test import job_status  # noqa: E402
+from sick_node import silent_disk  # noqa: E402
 
 GPUS = {"MUSTER_NVML_LIBRARY": os.environ["FAKE_NVML_LIBRARY"], "FAKE_NVML": "GPU-a;GPU-b"}
 SICK = {**GPUS, "FAKE_NVML_HEALTH": "1 rows-failed 1"}
 FAST = ("--lease", 2)
+UNSHARE_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 
 
 class Preflight(unittest.TestCase):
@@ -35,6 +37,17 @@ class Preflight(unittest.TestCase):
             launcher = self.launch(job, worker="echo started", **{**GPUS, "FAKE_NVML": "hang"})
             self.assertEqual(launcher.wait(30), 0, launcher.err.read_text())
             self.assertLess(time.monotonic() - start, 8)
+
+    @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "mounting needs root")
+    def test_a_checkpoint_disk_that_hangs_holds_up_no_start(self):
+        with Job() as job:
+            hung = job.directory / "hung"
+            hung.mkdir()
+            launcher = job.spawn("muster", "--checkpoint-dir", hung, "--no-python", "/bin/sh", "-c", "sleep 4",
+                                 before=[*UNSHARE_MOUNTS, *silent_disk(str(hung))])
+            said = launcher.err.read_text
+            wait_for("word of the disk", lambda: f"preflight: could not look: disks: {hung}: no answer within 3 s" in said())
+            self.assertEqual(launcher.wait(30), 0, said())
 
     def test_off_looks_at_nothing(self):
         with Job() as job:
@@ -99,6 +112,24 @@ class HealthCheck(unittest.TestCase):
             self.assertIn("--health-check gave no answer, so this node joins: it did not end within 1 s", launcher.err.read_text())
             sleeper = pathlib.Path("/proc", pid_file.read_text().strip())
             wait_for("the end of what the check started", lambda: not sleeper.exists())
+
+    def test_a_check_does_not_get_the_jobs_secret(self):
+        with Job() as job:
+            seen = job.directory / "seen"
+            launcher = job.spawn("muster", "--health-check", f'env > "{seen}"', "--no-python", "/bin/true", MUSTER_KEY="a" * 40)
+            self.assertEqual(launcher.wait(30), 0, launcher.err.read_text())
+            self.assertIn("MUSTER_WHEN=join", seen.read_text())
+            self.assertNotIn("a" * 40, seen.read_text())
+
+    def test_the_host_of_the_rendezvous_only_names_what_its_check_found(self):
+        with Job() as job:
+            host = job.node(*FAST, "--health-check", "echo broken; exit 1", nproc=1)
+            wait_for("the host's word", lambda: "broken; this node joins, because it hosts the rendezvous" in host.err.read_text())
+            other = job.node(*FAST, nproc=1)
+            job.round(0, 2)
+            job.finish()
+            for node in (host, other):
+                job.expect_exit(node, 0)
 
     def test_a_check_that_cannot_run_says_nothing_about_the_node(self):
         with Job() as job:

@@ -23,7 +23,7 @@ SICK_GPUS = [
     ("gpu-ecc", "critical", "1 ecc-uncorrected 4", "4 uncorrected"),
     ("gpu-ecc", "warning", "1 sram-corrected 10001", "10001 corrected"),
     ("gpu-throttle", "warning", "0 clocks 64", "too hot (hardware), 10 of 10"),
-    ("gpu-nvlink", "critical", "0 nvlinks 17", "17 active NVLinks"),
+    ("gpu-nvlink", "warning", "0 nvlinks 17", "17 active NVLinks"),
     ("gpu-fabric", "critical", "0 fabric 1", "has not registered"),
     ("gpu-lost", "critical", "1 lost 1", "Driver Not Loaded"),  # the stand-in knows one sentence
 ]

@@ -54,6 +54,7 @@ def clean(cluster):
     for got, findings, all_of in answers(cluster, go()):
         assert (got, findings) == (0, []), cluster.story()
         assert any(one["check"] == "links" and " MB/s, " in one["measured"] for one in all_of), all_of
+    assert "differ" not in cluster.story(), cluster.story()
     for node in nodes:
         assert sorted((node.folder / "passing_nodes.txt").read_text().split()) == ["n0", "n1", "n2", "n3"]
         assert (node.folder / "failing_nodes.txt").read_text() == ""

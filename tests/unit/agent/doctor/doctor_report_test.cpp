@@ -152,7 +152,8 @@ TEST_CASE("the exit code of a health check decides, and its last line is the rea
     CHECK(verdict("sh: 1: nhc: not found\n\nmuster-health-exit 127\n") ==
           HealthVerdict{State::unknown, "it cannot be run: sh: 1: nhc: not found"});
     CHECK(verdict("it hangs") == HealthVerdict{State::unknown, "it did not end within 30 s"});
-    CHECK(verdict("muster-health-exit 0\nit lies, and hangs") ==
-          HealthVerdict{State::unknown, "it did not end within 30 s"});
+    CHECK(verdict("muster-health-begin\nnote GPU 3 is lost\n\nmuster-health-exit 1\n") ==
+          HealthVerdict{State::sick, "note GPU 3 is lost"});
+    CHECK(verdict("bad\n\nmuster-health-exit 1\na child that was left behind\n") == HealthVerdict{State::sick, "bad"});
     CHECK(verdict("note start /usr/bin/env: No such file\n").why == "start /usr/bin/env: No such file");
 }

@@ -246,7 +246,12 @@ TEST_CASE("a node sends its versions, and the variables of NCCL that must be equ
     CHECK(value({}, "the NCCL variables") == "none");
     CHECK(value({{"NCCL_ALGO", "Ring"}, {"NCCL_SOCKET_IFNAME", "eth0"}, {"NCCL_NET", "IB"}, {"NCCL_DEBUG", "INFO"}},
                 "the NCCL variables") == "NCCL_ALGO=Ring NCCL_NET=IB");
-    CHECK(value({{"NCCL_ALGO", std::string(400, 'x')}}, "the NCCL variables").size() == native::name_bytes_max);
+    // What differs behind the cut differs too.
+    const auto cut = [&](char last) {
+        return value({{"NCCL_ALGO", std::string(400, 'x') + last}}, "the NCCL variables");
+    };
+    CHECK(cut('a').size() <= native::name_bytes_max);
+    CHECK(cut('a') != cut('b'));
     CHECK(node_versions({}).size() <= native::versions_max);
     test::ScratchFolder folder;
     for (const char* name :
@@ -267,7 +272,7 @@ TEST_CASE("what is looked at while a node joins depends on who may come") {
     const auto plan = agent_config(config, {}, {{"TMPDIR", "/dev"}}, {}).preflight;
     REQUIRE(plan.has_value());
     CHECK(plan->skip == std::set<std::string>{"open-files"});
-    CHECK(plan->directories == std::vector<std::string>{"/dev"});
+    CHECK(plan->directories == std::vector<std::string>{"/none", "/dev"});
     config.preflight = false;
     CHECK_FALSE(agent_config(config, {}, {}, {}).preflight.has_value());
 }
