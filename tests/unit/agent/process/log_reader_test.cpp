@@ -66,7 +66,7 @@ TEST_CASE("what is written under a heading is read with its owner and time") {
         file->append("three\n");
     }
     auto reader = LogReader::open(path, {});
-    REQUIRE(reader);
+    REQUIRE(reader.has_value());
     std::vector<LogLine> lines;
     for (LogLine line; *reader->next(line);) lines.push_back(line);
     REQUIRE(lines.size() == 4);
@@ -89,7 +89,7 @@ TEST_CASE("a reader goes on with a file that grows, and passes over what is olde
     write_file(path, "heading\na\nb\n10%\r20%\rhal");
     write_file(index, "round 1 rank 4 at 100 from 0 to 8 on h\nat 200 from 10\nnonsense\nat 300 fr");
     auto reader = LogReader::open(path, {});
-    REQUIRE(reader);
+    REQUIRE(reader.has_value());
     SECTION("all of it") {
         CHECK(line_of(*reader) == "1/4 100 a");
         CHECK(line_of(*reader) == "1/4 200 b");
@@ -120,9 +120,9 @@ TEST_CASE("a file without an index is of the owner that was given") {
     const test::ScratchFolder directory;
     write_file((directory / "stdout.log"), "x\n");
     auto reader = LogReader::open((directory / "stdout.log"), {.round = 0, .rank = 5, .host = ""});
-    REQUIRE(reader);
+    REQUIRE(reader.has_value());
     CHECK(line_of(*reader) == "0/5 0 x");
     const auto missing = LogReader::open((directory / "nothing.log"), {});
-    REQUIRE_FALSE(missing);
+    REQUIRE_FALSE(missing.has_value());
     CHECK(missing.error().context.find("nothing.log") != std::string::npos);
 }
