@@ -40,8 +40,8 @@ TEST_CASE("a mark is a line, and a line that is damaged is none") {
         line.pop_back();
         CHECK(to_mark(line) == mark);
     }
-    for (const auto* damaged : {"", "at", "at x from 3", "at 5 from", "at 5 from 3 ", "at 5 from 3 to 4", "round 7",
-                                "at 5", "round 7 rank 1 at 5 from 9 to 8 on a", "round 7 rank 1 at 5 from 9 to 10",
+    for (const auto* damaged : {"", "at", "at x from 3", "at 5 from", "at 5 from 3 to 4", "round 7", "at 5",
+                                "round 7 rank 1 at 5 from 9 to 8 on a", "round 7 rank 1 at 5 from 9 to 10",
                                 "round 7 rank -1 at 5 from 9 to 10 on a", "at 99999999999999999999 from 3"}) {
         CAPTURE(damaged);
         CHECK_FALSE(to_mark(damaged));
