@@ -128,9 +128,9 @@ TEST_CASE("only changed lines are drawn, in one synchronized update") {
     const std::vector<StatusLine> before{{"a"}, {"b"}, {"c"}};
     CHECK(screen_update(before, before, 24, true).empty());
     CHECK(screen_update(before, {{"a"}, {"x", LineStyle::attention}}, 24, true) ==
-          "\033[?2026h\033[2;1H\033[31mx\033[m\033[K\033[3;1H\033[K\033[?2026l");
+          "\033[?2026h\033[2;1H\033[K\033[31mx\033[m\033[3;1H\033[K\033[?2026l");
     CHECK(screen_update(before, {{"a"}, {"x", LineStyle::attention}}, 2, false) ==
-          "\033[?2026h\033[2;1Hx\033[K\033[?2026l");
+          "\033[?2026h\033[2;1H\033[Kx\033[?2026l");
 }
 
 TEST_CASE("text is cut by the columns that a terminal needs") {
