@@ -16,8 +16,9 @@ namespace muster::rendezvous {
 
 class HttpDialect final : public Dialect {
   public:
-    /// The page at the request's target (a path with its query), or nothing: 404.
-    using Pages = std::function<std::optional<HttpPage>(const HttpRequest& request)>;
+    /// The page at the request's target (a path with its query), or nothing: 404. `now` is that of the loop's turn, as
+    /// for the events of the same turn: counters would decrease otherwise.
+    using Pages = std::function<std::optional<HttpPage>(const HttpRequest& request, Instant now)>;
 
     /// False: it has no such page. Else `answer` is called once, on the loop's thread, at any time.
     using LatePages =
@@ -40,7 +41,7 @@ class HttpDialect final : public Dialect {
   private:
     class HttpSession;
 
-    [[nodiscard]] HttpPage page_for(const HttpRequest& request, const Connection& connection) const;
+    [[nodiscard]] HttpPage page_for(const HttpRequest& request, const Connection& connection, Instant now) const;
 
     [[nodiscard]] bool answers_late(const HttpRequest& request, const Connection& connection) const;
 

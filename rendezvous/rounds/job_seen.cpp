@@ -37,6 +37,7 @@ void Job::note_steps(Member& member, const Turn& turn) {
 std::int64_t Job::slowest_step() const {
     if (round_.stepping_count < round_.node_count || round_.number == no_round) return -1;
     std::optional<std::int64_t> slowest;
+    if (round_.gone_step >= 0) slowest = round_.gone_step;
     for (const auto& [incarnation, member] : members_)
         if (member.round == round_.number)
             for (const auto& worker : member.workers_seen)
