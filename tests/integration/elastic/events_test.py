@@ -2,6 +2,7 @@
 import json
 import os
 import signal
+import socket
 import unittest
 import urllib.error
 import urllib.request
@@ -127,6 +128,15 @@ class NodeEvents(unittest.TestCase):
             printed = [line.split("muster: ", 1)[1] for line in node.err.read_text().splitlines() if "muster: round 0 ended" in line]
             self.assertTrue(printed)
             self.assertLessEqual(set(printed), said)
+
+    def test_a_launcher_that_cannot_launch_writes_the_end(self):
+        with Job() as job, socket.create_server(("127.0.0.1", job.port)):
+            file = job.directory / "events.jsonl"
+            node = job.node("--rdzv-conf", "is_host=1", "--events", file, nnodes="1")
+            job.expect_exit(node, 78)
+            last = json.loads(file.read_text().splitlines()[-1])
+            self.assertEqual((last["type"], last["data"]["outcome"]), ("muster.job.ended.v1", "not_launched"), last)
+            self.assertIn("cannot serve the rendezvous", last["data"]["text"])
 
     def test_a_pattern_or_a_file_that_cannot_be_is_refused(self):
         with Job() as job:
