@@ -385,7 +385,7 @@ void Job::on_workers_failed(Incarnation from_agent, const native::WorkersFailed&
 void Job::on_workers_succeeded(Incarnation from_agent, const native::WorkersSucceeded& succeeded, const Turn& turn) {
     const auto found = members_.find(from_agent);
     if (found == members_.end() || succeeded.round != round_.number || found->second.place != Place::running) return;
-    set_place(found->second, Place::succeeded);
+    succeed(found->second, turn);
     settle(turn);
 }
 

@@ -269,7 +269,9 @@ class Job {
     [[nodiscard]] bool follows_former(const NodeIdentity& node) const;
 
     // job_seen.cpp
+    void succeed(Member& member, const Turn& turn);
     void note_steps(Member& member, const Turn& turn);
+    void count_stepping(Member& member, const Turn& turn);
     void send_job_seen(const Turn& turn);
 
     // job_waiting.cpp: progress messages

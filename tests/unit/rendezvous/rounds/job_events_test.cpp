@@ -122,6 +122,16 @@ TEST_CASE("a job that is started again ends and starts once each") {
     CHECK(events.find("job.ended") < events.rfind("job.started"));
 }
 
+TEST_CASE("a node that is through before the others step does not keep the round from stepping") {
+    Story story("min=2 max=2");
+    story.answers("join n0\njoin n1\nsucceed n0\nseen n1 step=7");
+    CHECK(says(story.answers("show events"), "all ranks of round 0 have completed a step (7)"));
+    CHECK(job_of(story)["step"] == 7);
+    Story silent("min=2 max=2");
+    silent.answers("join n0\njoin n1\nsucceed n0\nsucceed n1");
+    CHECK_FALSE(says(silent.answers("show events"), "round.stepping"));
+}
+
 TEST_CASE("the status has the job's time, and the end of the job has it as a sentence") {
     Story story("min=1 max=1 restarts=0");
     story.answers("join n0\nadvance 10s\nseen n0 step=1\nadvance 30s\nseen n0 step=40");
