@@ -74,7 +74,9 @@ bool may_color(int fd) {
 }
 
 Terminal::Terminal() {
-    end_signal = stop_asked = draw_asked = 0;
+    end_signal = 0;
+    stop_asked = 0;
+    draw_asked = 0;
     sigset_t ours;
     ::sigemptyset(&ours);
     struct sigaction action {};
