@@ -132,7 +132,10 @@ std::string text_of(const std::vector<StatusLine>& lines) {
 
 int print_once(const Wish& wish, const Source& source) {
     const auto page = source.ask(page_limit);
-    if (!page) return print_error("status", 1, cat(source.name(), ": ", page.error().context));
+    if (!page)
+        return print_error("status", 1,
+                           cat(source.name(), ": ", page.error().context,
+                               "; give --rdzv-endpoint HOST:PORT of musterd, or of the job's first node"));
     const auto facts = read_status_facts(*page);
     if (!facts) return print_error("status", 1, cat(source.name(), ": ", facts.error().context));
     const auto has_job = std::ranges::find(facts->jobs, printable_line(wish.job), &StatusJob::id) != facts->jobs.end();

@@ -7,6 +7,7 @@
 #include "launcher/config/shown_arguments.h"
 #include "launcher/node/job_access.h"
 #include "launcher/node/node_versions.h"
+#include "launcher/scheduler/host_list.h"
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/journal.h"
@@ -114,6 +115,13 @@ static agent::LogChoices log_choices(const LaunchConfig& config, const NodeFacts
     return logs;
 }
 
+/// Nothing if the job has another number of nodes than Slurm's step, which may then have other jobs, too.
+std::string expected_hosts(const LaunchConfig& config, const Environment& environment) {
+    auto text = slurm_hosts_of_first_task(environment, native::sentence_bytes_max);
+    const auto hosts = parse_host_list(text);
+    return hosts && hosts->size() == config.nodes_max ? text : std::string();
+}
+
 agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, const Environment& environment,
                                 const NodeFacts& node) {
     agent::AgentConfig agent;
@@ -126,7 +134,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     // At a time limit, a preemption or scancel, Slurm sends the signal twice within 1 s; SIGKILL follows after
     // KillWait.
     if (is_slurm_task(environment)) agent.supervisor.repeated_signal = SIGTERM;
-    agent.supervisor.join.expected_hosts = slurm_hosts_of_first_task(environment, native::sentence_bytes_max);
+    agent.supervisor.join.expected_hosts = expected_hosts(config, environment);
 
     agent.workers.argv = entry.argv;
     agent.workers.environment = {environment.begin(), environment.end()};

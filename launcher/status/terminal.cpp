@@ -58,10 +58,11 @@ std::string screen_update(const std::vector<StatusLine>& before, const std::vect
         const auto new_line = row < after.size() ? after[row] : StatusLine{};
         if (row < before.size() && old_line == new_line) continue;
         const auto color = colored ? color_of(new_line.style) : std::string_view();
-        // The rest of the line is cleared behind the text, so that nothing flickers.
-        out += cat("\033[", row + 1, ";1H", color, new_line.text, color.empty() ? "" : "\033[m", "\033[K");
+        // The line is cleared before the text. After a full line the cursor stands on the last column, and clearing
+        // would erase that character.
+        out += cat("\033[", row + 1, ";1H\033[K", color, new_line.text, color.empty() ? "" : "\033[m");
     }
-    // A terminal that knows synchronized updates shows all of it at once.
+    // A terminal that knows synchronized updates shows all of it at once, and nothing flickers.
     return out.empty() ? out : cat("\033[?2026h", out, "\033[?2026l");
 }
 
@@ -73,7 +74,9 @@ bool may_color(int fd) {
 }
 
 Terminal::Terminal() {
-    end_signal = stop_asked = draw_asked = 0;
+    end_signal = 0;
+    stop_asked = 0;
+    draw_asked = 0;
     sigset_t ours;
     ::sigemptyset(&ours);
     struct sigaction action {};
@@ -138,12 +141,14 @@ Terminal::Wait Terminal::wait(Instant deadline) {
             drawn_.clear();
             return Wait::redraw;
         }
-        const auto left = deadline - std::chrono::steady_clock::now();
-        if (left <= Duration::zero()) return Wait::elapsed;
+        // Signals and keys are seen only in ppoll, so a deadline that has passed waits 0 s in it.
+        const auto left = std::max(Duration(deadline - std::chrono::steady_clock::now()), Duration::zero());
         const auto whole = std::chrono::floor<std::chrono::seconds>(left);
         const timespec time{.tv_sec = whole.count(), .tv_nsec = (left - whole).count()};
         pollfd keys{has_modes_ ? STDIN_FILENO : -1, POLLIN, 0};
-        if (::ppoll(&keys, 1, &time, &before_) != 1) continue;
+        const int ready = ::ppoll(&keys, 1, &time, &before_);
+        if (ready == 0) return Wait::elapsed;
+        if (ready < 0) continue;
         char key = 0;
         const auto got = ::read(STDIN_FILENO, &key, 1);
         if (got == 1 && key == 'q') return Wait::quit;

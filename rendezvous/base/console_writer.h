@@ -26,10 +26,12 @@ class ConsoleWriter {
         Duration patience = 250ms;
     };
 
-    /// For text that does not go to a stream as it is. The thread calls both.
+    /// For text that does not go to a stream as it is.
     struct Target {
-        std::function<void(std::string_view text)> write;         ///< Whole lines. Reports its own errors.
-        std::function<std::string(std::uint64_t lines)> skipped;  ///< The line that replaces dropped ones.
+        /// Whole lines. Reports its own errors. The thread calls it.
+        std::function<void(std::string_view text)> write;
+        /// The line that replaces dropped ones. The thread calls it, and also add(), beside a running `write`.
+        std::function<std::string(std::uint64_t lines)> skipped;
     };
 
     /// `fd` is not owned and must stay open while this lives; `name` is for the log: "stdout".

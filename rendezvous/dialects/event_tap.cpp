@@ -1,5 +1,6 @@
 #include "rendezvous/dialects/event_tap.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <random>
@@ -48,8 +49,17 @@ std::optional<std::string> percent_decoded(std::string_view text) {
     return out;
 }
 
+/// It comes back in the id of a record.
+bool is_stream_name(std::string_view text) {
+    constexpr std::size_t size_max = 64;
+    return text.size() <= size_max && std::ranges::all_of(text, [](char letter) {
+               return letter == '-' || (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z');
+           });
+}
+
 HttpPage bad_request(std::string_view why) {
-    return {.status = 400, .body = cat(why, ": write /api/v1/jobs/JOB/events?after=SEQUENCE\n")};
+    return {.status = 400,
+            .body = cat(why, ": write /api/v1/jobs/JOB/events?after=ID, with the id of the last line that you have\n")};
 }
 
 }  // namespace
@@ -77,11 +87,20 @@ std::optional<HttpPage> EventTap::page(std::string_view target) const {
         return std::nullopt;
     const auto job = percent_decoded(path.substr(before.size(), path.size() - before.size() - behind.size()));
     if (!job) return bad_request("a percent sign needs two hexadecimal digits");
-    std::uint64_t after = 0;
+    EventStream::Cursor after;
+    std::string stream;
     const auto query = target.size() > path.size() ? target.substr(path.size() + 1) : std::string_view();
-    for (const auto part : split(query, '&'))
-        if (part.starts_with("after=") && !parse_number(part.substr(6), after))
-            return bad_request(cat("after is not a number: '", printable_line(part.substr(6)), "'"));
+    for (const auto part : split(query, '&')) {
+        if (!part.starts_with("after=")) continue;
+        const auto id = percent_decoded(part.substr(6)).value_or(std::string());
+        const auto slash = id.rfind('/');
+        // A reader continues with the id of a record of dropped events as well.
+        stream = slash == id.npos ? std::string() : id.substr(0, std::min(slash, id.find("-after-")));
+        if (!parse_number(std::string_view(id).substr(slash == id.npos ? 0 : slash + 1), after.sequence) ||
+            !is_stream_name(stream))
+            return bad_request(cat("after is no id or number: '", printable_line(part.substr(6)), "'"));
+        after.stream = stream;
+    }
     auto page = stream_.after(*job, after, page_bytes_max);
     if (!page)
         return HttpPage{

@@ -25,7 +25,7 @@ class HttpDialect::HttpSession final : public Session {
         if (!*request) return;
         is_asked_ = true;
         if (dialect_.answers_late(**request, connection_, gone_)) return;
-        connection_.send(http_response(dialect_.page_for(**request, connection_), (*request)->method));
+        connection_.send(http_response(dialect_.page_for(**request, connection_, now), (*request)->method));
         connection_.finish("answered");
     }
     void ended(std::string_view, Instant) override { *gone_ = true; }
@@ -58,7 +58,7 @@ bool HttpDialect::answers_late(const HttpRequest& request, const Connection& con
                  });
 }
 
-HttpPage HttpDialect::page_for(const HttpRequest& request, const Connection& connection) const {
+HttpPage HttpDialect::page_for(const HttpRequest& request, const Connection& connection, Instant now) const {
     if (!is_own_host(request.host, access_.names))
         return {.status = 421,
                 .body = cat("This daemon is not known as '", printable_line(request.host),
@@ -76,7 +76,7 @@ HttpPage HttpDialect::page_for(const HttpRequest& request, const Connection& con
                 .body =
                     "Status pages are for who knows the job's secret. Send 'Authorization: Bearer TOKEN' with the "
                     "token that musterd --status-token prints.\n"};
-    if (auto page = pages_(request)) return std::move(*page);
+    if (auto page = pages_(request, now)) return std::move(*page);
     return {.status = 404, .body = "There are /healthz, /status, /metrics and /api/v1/jobs/JOB/events.\n"};
 }
 

@@ -20,8 +20,9 @@ using AskerGone = std::shared_ptr<const std::atomic<bool>>;
 
 class HttpDialect final : public Dialect {
   public:
-    /// The page at the request's target (a path with its query), or nothing: 404.
-    using Pages = std::function<std::optional<HttpPage>(const HttpRequest& request)>;
+    /// The page at the request's target (a path with its query), or nothing: 404. `now` is that of the loop's turn, as
+    /// for the events of the same turn: counters would decrease otherwise.
+    using Pages = std::function<std::optional<HttpPage>(const HttpRequest& request, Instant now)>;
 
     /// False: it has no such page. Else `answer` is called once, on the loop's thread, at any time.
     using LatePages = std::function<bool(std::string_view target, const std::string& source, AskerGone gone,
@@ -44,7 +45,7 @@ class HttpDialect final : public Dialect {
   private:
     class HttpSession;
 
-    [[nodiscard]] HttpPage page_for(const HttpRequest& request, const Connection& connection) const;
+    [[nodiscard]] HttpPage page_for(const HttpRequest& request, const Connection& connection, Instant now) const;
 
     [[nodiscard]] bool answers_late(const HttpRequest& request, const Connection& connection, AskerGone gone) const;
 

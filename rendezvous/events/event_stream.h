@@ -18,9 +18,9 @@ class EventStream {
     struct Limits {
         std::size_t job_events_max = 4'000;
         std::size_t job_bytes_max = std::size_t{4} << 20;
-        /// Of all jobs. Beyond it the job that was written to least recently loses its events.
+        /// Of all jobs. Beyond it the job that was written to least recently loses its events, and keeps its number.
         std::size_t bytes_max = std::size_t{64} << 20;
-        std::size_t jobs_max = 10'000;  ///< As many as a daemon serves.
+        std::size_t jobs_max = 10'000;  ///< As many as a daemon serves. Beyond it a job loses its number, too.
     };
 
     /// `stream` is random for each process; `node` is the host of a launcher.
@@ -36,10 +36,15 @@ class EventStream {
         std::uint64_t last = 0;  ///< Sequence number of the last event in `lines`. `after`, if there is none.
         std::uint64_t newest = 0;
     };
-    /// The kept events of a job beyond the sequence number `after`: whole lines, at most `bytes_max` of them and at
-    /// least one. If events between are no longer kept, the first line is an events_dropped record. Nothing: the job is
-    /// unknown.
-    [[nodiscard]] std::optional<Page> after(const std::string& job, std::uint64_t after, std::size_t bytes_max) const;
+    /// The last event that a reader has.
+    struct Cursor {
+        std::uint64_t sequence = 0;
+        std::string_view stream{};  ///< As in the event's id. Empty: the reader did not keep it.
+    };
+    /// The kept events of a job beyond the cursor: whole lines, at most `bytes_max` of them and at least one. If events
+    /// between are no longer kept, or the cursor is of another stream, the first line is an events_dropped record with
+    /// an id of its own. Nothing: the job is unknown.
+    [[nodiscard]] std::optional<Page> after(const std::string& job, Cursor after, std::size_t bytes_max) const;
 
     [[nodiscard]] std::size_t kept_bytes() const { return kept_bytes_; }
 
@@ -53,12 +58,15 @@ class EventStream {
     };
     void drop_oldest(Kept& kept);
     void make_room();
+    [[nodiscard]] std::string gap_line(const std::string& job, const Kept& kept, const Cursor& after) const;
 
     const std::string stream_;
     const std::string node_;
     const Limits limits_;
     std::map<std::string, Kept> jobs_;
-    std::map<std::uint64_t, std::string> by_turn_;  ///< The jobs by the time of their last event.
+    std::map<std::uint64_t, std::string> by_turn_;  ///< The jobs with events, by the time of their last one.
+    std::map<std::uint64_t, std::string> empty_;    ///< The others, likewise.
+    std::uint64_t forgotten_newest_ = 0;  ///< No job that is not in `jobs_` had a higher number: none is used again.
     std::uint64_t last_turn_ = 0;
     std::size_t kept_bytes_ = 0;
 };

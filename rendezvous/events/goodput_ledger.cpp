@@ -61,9 +61,11 @@ void GoodputLedger::end_round(const EventFacts& facts, Instant now) {
     if (round_) round_->last_step = std::max(round_->first_step, facts.step);
 }
 
-/// Its share of the round's steps is its share of the round's time.
+/// Its share of the round's steps is its share of the round's time. A checkpoint that nobody knows of may still be
+/// there (the program may write it anywhere), so nothing counts as lost without one.
 void GoodputLedger::count_lost(std::int64_t checkpoint_step) {
-    if (!round_ || round_->first_step < 0 || round_->last_step < round_->first_step) return round_.reset();
+    if (!round_ || checkpoint_step < 0 || round_->first_step < 0 || round_->last_step < round_->first_step)
+        return round_.reset();
     const auto done = round_->last_step - round_->first_step + 1;
     const auto lost = std::clamp<std::int64_t>(round_->last_step - checkpoint_step, 0, done);
     const auto share = static_cast<double>(lost) / static_cast<double>(done);
@@ -76,6 +78,7 @@ void GoodputLedger::count_lost(std::int64_t checkpoint_step) {
 void GoodputLedger::take(const Event& event, Instant now) {
     if (over_ && event.kind != EventKind::job_started) return;
     if (!began_) began_ = since_ = now;
+    now = std::max(now, since_);  // A turn of the daemon's loop may have begun before its state was read.
     switch (event.kind) {
         case EventKind::job_started:
             // Another run of the job under the same name, whose time is its own.
@@ -108,6 +111,7 @@ void GoodputLedger::take(const Event& event, Instant now) {
 GoodputLedger::Totals GoodputLedger::totals(Instant now) const {
     auto totals = totals_;
     if (!began_ || over_) return totals;
+    now = std::max(now, since_);
     const auto open = now - since_;
     if (pending_)
         totals.pending = open;

@@ -12,7 +12,8 @@
 //   reconfiguring   the same for a round that ended because nodes joined or left
 //
 // Steps after the checkpoint from which the next round continues are lost. This is known only at a round's end, so lost
-// work is a counter of its own beside the buckets: goodput = (stepping - lost_work) / wall clock.
+// work is a counter of its own beside the buckets: goodput = (stepping - lost_work) / wall clock. If the checkpoint is
+// unknown, nothing counts as lost.
 #pragma once
 
 #include <array>
@@ -45,7 +46,7 @@ class GoodputLedger {
         [[nodiscard]] double goodput() const;
     };
 
-    /// `now` does not decrease from call to call.
+    /// An earlier `now` than that of the last event counts as that one.
     void take(const Event& event, Instant now);
     [[nodiscard]] Totals totals(Instant now) const;
     /// For a daemon that continues: whole numbers, with instants on the wall clock. Empty before the first event.

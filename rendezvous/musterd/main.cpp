@@ -409,7 +409,7 @@ int main(int argc, char** argv) {
     if (given.count("help") > 0) {
         std::ostringstream text;
         text << "musterd: the rendezvous daemon of muster. Serves agents, PyTorch's TCPStore clients (torchrun with\n"
-                "--rdzv-endpoint HOST:PORT --rdzv-conf is_host=0) and GET /healthz, /status and /metrics on one "
+                "--rdzv-endpoint HOST:PORT --rdzv-conf is_host=0) and GET /healthz, /status, /metrics and /api\non one "
                 "port.\nWith a secret, torchrun on other hosts needs --allow-from: PyTorch's client cannot show a "
                 "secret.\n\n"
              << known;

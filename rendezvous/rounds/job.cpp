@@ -91,6 +91,8 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
     if (member.round == round_.number && member.round != no_round)
         round_.gone.emplace(member.group_rank,
                             LostNode{label(member.node), member.sealed ? member.node.incarnation : 0});
+    if (round_.running() && member.round == round_.number && member.place == Place::running)
+        round_.gone_step = slowest_step();
     remember_node(member);
     if (!member.record.empty()) gone_.push_back(member.node.incarnation);
     members_.erase(gone);
@@ -353,6 +355,7 @@ void Job::join_again(Member& member, const native::Join& join, const Turn& turn)
         // For example fenced: it has no workers any more, so the round is over for the others too.
         const auto why = explained(member, "stopped its workers because it lost contact with the rendezvous", turn.now);
         blame_node(member, cat("it ", why), turn.now);
+        turn.note(EventKind::node_lost, cat("job '", id_, "': ", label(member.node), " ", why), facts_of(member.node));
         set_place(member, Place::waiting);
         end_round(RoundEndReason::node_lost, cat(label(member.node), " ", why), turn);
     } else if (member.place != Place::waiting) {
@@ -382,7 +385,7 @@ void Job::on_workers_failed(Incarnation from_agent, const native::WorkersFailed&
 void Job::on_workers_succeeded(Incarnation from_agent, const native::WorkersSucceeded& succeeded, const Turn& turn) {
     const auto found = members_.find(from_agent);
     if (found == members_.end() || succeeded.round != round_.number || found->second.place != Place::running) return;
-    set_place(found->second, Place::succeeded);
+    succeed(found->second, turn);
     settle(turn);
 }
 
@@ -422,7 +425,9 @@ void Job::departed(Members::iterator gone, RoundEndReason reason, const std::str
     note_parting(member, turn.now);
     erase(gone, turn);
     left_ = reason == RoundEndReason::node_left;
-    turn.tell(left_ ? EventKind::node_left : EventKind::node_lost,
+    // It was lost before, by its silence.
+    const auto kind = member.place == Place::lost ? EventKind::job_note : EventKind::node_lost;
+    turn.tell(left_ ? EventKind::node_left : kind,
               cat("job '", id_, "': ", label(member.node), left_ ? " left: " : " died: ", why), facts_of(member.node));
     if (member.place == Place::running && round_.running())
         end_round(reason, cat(label(member.node), left_ ? " left: " : " was lost: ", why), turn);

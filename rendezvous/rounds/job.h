@@ -136,6 +136,10 @@ class Job {
     [[nodiscard]] std::string waiting_for(Instant now) const;
     /// The last step of the slowest rank in the round. -1: not all ranks have reported one.
     [[nodiscard]] std::int64_t slowest_step() const;
+    /// The newest checkpoint, as the last ended round reported it. -1: unknown.
+    [[nodiscard]] std::int64_t checkpoint_step() const {
+        return round_.checkpoint_step >= 0 ? round_.checkpoint_step : checkpoint_step_;
+    }
     [[nodiscard]] const GoodputLedger& goodput() const { return goodput_; }
     [[nodiscard]] const JobCounters& counters() const { return counters_; }
 
@@ -265,7 +269,9 @@ class Job {
     [[nodiscard]] bool follows_former(const NodeIdentity& node) const;
 
     // job_seen.cpp
+    void succeed(Member& member, const Turn& turn);
     void note_steps(Member& member, const Turn& turn);
+    void count_stepping(Member& member, const Turn& turn);
     void send_job_seen(const Turn& turn);
 
     // job_waiting.cpp: progress messages
@@ -303,6 +309,7 @@ class Job {
 
     // job.cpp
     void note_known(const Member& member, const Turn& turn);
+    bool count_failure(Failure failure);
     void note_failure(Failure failure, const Turn& turn);
     Member& add_member(const Arrival& arrival, const native::Join& join, const Turn& turn);
     void erase(Members::iterator gone, const Turn& turn);

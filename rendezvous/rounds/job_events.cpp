@@ -51,19 +51,28 @@ void Job::take_events(const Turn& turn) {
     }
 }
 
+/// A report may come twice, and a failure may be in two kinds of reports: it counts once. All count, whether or not
+/// they have an event.
+bool Job::count_failure(Failure failure) {
+    const std::string kind(name(failure.kind));
+    const std::string cause(name(failure.cause.kind));
+    if (!round_.failures.add(std::move(failure))) return false;
+    ++counters_.failures[{kind, cause}];
+    return true;
+}
+
 /// Of a worker that failed by itself, or because others did.
 void Job::note_failure(Failure failure, const Turn& turn) {
-    if (round_.failures.count() < failures_told_max) {
-        EventFacts facts{.host = failure.host,
-                         .pid = failure.pid,
-                         .rank = failure.rank,
-                         .local_rank = failure.local_rank,
-                         .kind = std::string(name(failure.kind))};
-        if (failure.cause.kind != CauseKind::unknown) facts.cause = name(failure.cause.kind);
-        if (failure.at_ns != 0) facts.uncertainty_ms = failure.uncertainty_ns / 1'000'000;
-        turn.note(EventKind::worker_failed, cat("job '", id_, "': ", sentence(failure)), std::move(facts));
-    }
-    round_.failures.add(std::move(failure));
+    EventFacts facts{.host = failure.host,
+                     .pid = failure.pid,
+                     .rank = failure.rank,
+                     .local_rank = failure.local_rank,
+                     .kind = std::string(name(failure.kind))};
+    if (failure.cause.kind != CauseKind::unknown) facts.cause = name(failure.cause.kind);
+    if (failure.at_ns != 0) facts.uncertainty_ms = failure.uncertainty_ns / 1'000'000;
+    auto text = cat("job '", id_, "': ", sentence(failure));
+    if (count_failure(std::move(failure)) && round_.failures.count() <= failures_told_max)
+        turn.note(EventKind::worker_failed, std::move(text), std::move(facts));
 }
 
 }  // namespace muster::rendezvous

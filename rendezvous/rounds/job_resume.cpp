@@ -42,7 +42,7 @@ void Job::resume_known(Member& member, const native::Resume& resume, const Turn&
     const bool current = resume.round == round_.number && member.round == round_.number;
     if (current) member.rank_base = resume.as_assigned.rank_base;
     if (current && in_running_round(member)) {
-        if (resume.succeeded && member.place == Place::running) set_place(member, Place::succeeded);
+        if (resume.succeeded && member.place == Place::running) succeed(member, turn);
         pass_on_notice(member, turn);
         // It may have been away when one of them went.
         if (!round_.through_gone.empty()) send_peers_to(member, turn);
@@ -154,7 +154,7 @@ void Job::adopt(const Arrival& arrival, const native::Resume& resume, const Turn
     if (in_round) note_claim(member);
     if (in_round && round_.running()) {
         set_place(member, Place::running);
-        if (resume.succeeded) set_place(member, Place::succeeded);
+        if (resume.succeeded) succeed(member, turn);
         pass_on_notice(member, turn);
         return;
     }

@@ -24,10 +24,20 @@ void Job::on_workers_seen(Incarnation from_agent, const native::WorkersSeen& see
 void Job::note_steps(Member& member, const Turn& turn) {
     const auto& workers = member.workers_seen;
     const bool steps = !workers.empty() && std::ranges::all_of(workers, [](const auto& one) { return one.step >= 0; });
-    if (!steps || std::exchange(member.stepping, true)) return;
-    if (++round_.stepping_count != round_.node_count) return;
-    unkept_ = true;
+    if (steps) count_stepping(member, turn);
+}
+
+/// A node without running workers is not waited for, whether or not it has reported steps.
+void Job::succeed(Member& member, const Turn& turn) {
+    set_place(member, Place::succeeded);
+    count_stepping(member, turn);
+}
+
+void Job::count_stepping(Member& member, const Turn& turn) {
+    if (std::exchange(member.stepping, true) || ++round_.stepping_count != round_.node_count) return;
     const auto step = slowest_step();
+    if (step < 0) return;  // No program reports steps.
+    unkept_ = true;
     turn.note(EventKind::round_stepping,
               cat("job '", id_, "': all ranks of round ", round_.number, " have completed a step (", step, ")"),
               {.step = step});
@@ -37,10 +47,12 @@ void Job::note_steps(Member& member, const Turn& turn) {
 std::int64_t Job::slowest_step() const {
     if (round_.stepping_count < round_.node_count || round_.number == no_round) return -1;
     std::optional<std::int64_t> slowest;
+    if (round_.gone_step >= 0) slowest = round_.gone_step;
     for (const auto& [incarnation, member] : members_)
         if (member.round == round_.number)
             for (const auto& worker : member.workers_seen)
-                slowest = std::min(slowest.value_or(worker.step), worker.step);
+                if (worker.step >= 0 || member.place != Place::succeeded)
+                    slowest = std::min(slowest.value_or(worker.step), worker.step);
     return slowest.value_or(-1);
 }
 

@@ -66,6 +66,10 @@ bool Job::settle_over(const Turn& turn) {
         announced_ = true;
         turn.step.actions.push_back(JobForgotten{id_});
     }
+    // Nobody had joined a job that its first Join was refused.
+    if (abandoned && !terms_by_.empty())
+        turn.note(EventKind::job_ended, cat("job '", id_, "' is given up: it has no node any more"),
+                  {.outcome = "abandoned", .restart_count = restarts_used_});
     // If a node was still expected, it may join late and receives JobEnded. Otherwise the next join under this name
     // starts a new job.
     const bool expected = ending_ && round_.node_count < terms_.nodes_max;

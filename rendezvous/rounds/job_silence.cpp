@@ -132,8 +132,8 @@ void Job::lose(Members::iterator lost, const Turn& turn) {
         member.place == Place::running || (member.place == Place::draining && !member.workers_gone);
     if (!workers_may_run) {
         if (member.place != Place::succeeded || round_.running())
-            turn.tell(EventKind::node_lost, cat("job '", id_, "': ", label(member.node), " is gone: ", how),
-                      facts_of(member.node));
+            turn.tell(member.place == Place::lost ? EventKind::job_note : EventKind::node_lost,
+                      cat("job '", id_, "': ", label(member.node), " is gone: ", how), facts_of(member.node));
         left_ = false;
         if (member.place != Place::lost)
             note_parting(member, turn.now);
@@ -177,7 +177,7 @@ void Job::blame_node(const Member& member, const std::string& how, Instant now) 
         failure.wall_time_s = std::chrono::duration_cast<std::chrono::seconds>(since_1970).count();
     failure.at_ns = from + (to - from) / 2;
     failure.uncertainty_ns = (to - from) / 2;
-    round_.failures.add(std::move(failure));
+    count_failure(std::move(failure));
     report_lost_workers(member, now);
 }
 

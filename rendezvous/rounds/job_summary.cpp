@@ -24,7 +24,7 @@ JobSummary summary_of(const Job& job, Instant now) {
                        .restarts_used = job.restarts_used(),
                        .restarts_max = job.terms().restarts_max,
                        .step = job.slowest_step(),
-                       .checkpoint_step = job.round().checkpoint_step,
+                       .checkpoint_step = job.checkpoint_step(),
                        .time = job.goodput().totals(now),
                        .counters = job.counters()};
     for (const auto& [incarnation, member] : job.members()) {

@@ -55,6 +55,7 @@ struct SealedRound {
     ActivityLedger activities;  ///< of workers that did nothing at its end
     std::uint32_t stopped_count = 0;
     std::uint32_t stepping_count = 0;   ///< Nodes whose workers have all reported a step.
+    std::int64_t gone_step = -1;        ///< The slowest rank's when a running node was lost. -1: none was.
     std::int64_t checkpoint_step = -1;  ///< the newest that its nodes told of at its end; -1: none
 
     [[nodiscard]] bool running() const { return number != no_round && !ended; }

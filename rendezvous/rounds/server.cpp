@@ -408,8 +408,8 @@ void Server::Implementation::judge_released(const std::string& id, Round next_ro
             continue;
         }
         if (!jobs_.contains(id))
-            turn.tell(EventKind::job_started, cat("job '", id, "': the agents of its earlier run are gone; ",
-                                                  label(arrived.node), " starts it again"));
+            turn.tell(EventKind::job_note, cat("job '", id, "': the agents of its earlier run are gone; ",
+                                               label(arrived.node), " starts it again"));
         auto& entry = *find_or_create(from, join.terms, turn);
         entry.job.number_rounds_from(next_round);
         from->second.may_act_for_agent = entry.job.on_join(arrived, join, turn);

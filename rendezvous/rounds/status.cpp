@@ -55,7 +55,7 @@ nlohmann::json describe(const Job& job, Instant now) {
                        {"goodput", describe(job.goodput(), now)},
                        {"nodes", nlohmann::json::array()}};
     if (const auto step = job.slowest_step(); step >= 0) out["step"] = step;
-    if (job.round().checkpoint_step >= 0) out["checkpoint_step"] = job.round().checkpoint_step;
+    if (const auto step = job.checkpoint_step(); step >= 0) out["checkpoint_step"] = step;
     for (const auto& [incarnation, member] : job.members())
         if (!member.join.expected_hosts.empty()) out["expected_hosts"] = member.join.expected_hosts;
     for (const auto& [incarnation, member] : job.members()) out["nodes"].push_back(describe(member, now));

@@ -91,7 +91,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
                        },
                    .events = [this](const std::vector<Event>& happened) { events_.take(happened); }},
                   started_),
-          pages_([this](const HttpRequest& request) { return page(request); },
+          pages_([this](const HttpRequest& request, Instant now) { return page(request, now); },
                  {.names = own_names(std::move(config.status_hosts)),
                   .tokens = config.keys ? [keys = config.keys] { return status_tokens(keys); }
                                         : HttpDialect::Access::Tokens{}},
@@ -166,14 +166,14 @@ class Daemon::Implementation final : EventLoop::Ticker {
         if (on_job_forgotten_) on_job_forgotten_(job);
     }
 
-    std::optional<HttpPage> page(const HttpRequest& request) const {
+    std::optional<HttpPage> page(const HttpRequest& request, Instant now) const {
         if (auto found = events_.page(request.target)) return found;
         const auto path = std::string_view(request.target).substr(0, request.target.find('?'));
         if (path == "/healthz") return health();
-        if (path == "/status") return HttpPage{.type = "application/json", .body = status_json() + "\n"};
+        if (path == "/status") return HttpPage{.type = "application/json", .body = agents_.status_json(now) + "\n"};
         if (path == "/metrics") {
             const auto format = metrics_format(request.accept);
-            return HttpPage{.type = metrics_content_type(format), .body = metrics(format)};
+            return HttpPage{.type = metrics_content_type(format), .body = metrics(format, now)};
         }
         return std::nullopt;
     }
@@ -184,9 +184,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
         return HttpPage{.status = 503, .body = cat(trouble, "\n")};
     }
 
-    [[nodiscard]] std::string metrics(MetricsFormat format) const {
+    [[nodiscard]] std::string metrics(MetricsFormat format, Instant now) const {
         using enum MetricKind;
-        const auto now = std::chrono::steady_clock::now();
         const StationCounts counts = station_.counts();
         const StoreUsage usage = store_.usage();
         const auto number = [](auto value) { return static_cast<double>(value); };

@@ -360,6 +360,12 @@ void Story::restart(Duration down) {
 
 void Story::show(const std::string& what) {
     if (what == "job") return line(server_->status_json(now_));
+    if (what == "failures") {
+        for (const auto& job : server_->summaries(now_))
+            for (const auto& [kind, count] : job.counters.failures)
+                line(cat(kind.first, " (", kind.second, "): ", count));
+        return;
+    }
     if (what == "events") {
         for (const auto& event : std::exchange(events_, {})) line(cat(type_name(event.kind), " ", event.text));
         return;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -37,27 +38,22 @@ class EventFile::Target {
     }
 
     Result<void> open() {
-        // A pipe without a reader fails with ENXIO instead of blocking.
-        file_ = FileDescriptor(
-            ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600));
-        struct stat facts {};
-        if (!file_.valid() || ::fstat(file_.get(), &facts) != 0)
-            return error_from_errno(errno, cat("write events to ", path_));
-        is_regular_ = S_ISREG(facts.st_mode);
-        size_ = is_regular_ ? static_cast<std::size_t>(facts.st_size) : 0;
-        ::fcntl(file_.get(), F_SETFL, O_APPEND);  // The thread may wait.
-        return {};
+        auto file = opened(path_);
+        if (!file) return file.error();
+        return use(*std::move(file));
     }
 
     void write(std::string_view text) {
-        if (rotation_.file_bytes_max > 0 && is_regular_ && size_ + text.size() > rotation_.file_bytes_max && size_ > 0)
-            rotate();
+        const auto max = rotation_.file_bytes_max;
+        const bool is_full = max > 0 && is_regular_ && size_ + text.size() > max && size_ > 0;
+        // The old file stays in use for a while, and each write tries again.
+        if (is_full && !rotate() && size_ + text.size() > 2 * max) {
+            lost_count_ += count_lines(text);
+            return;
+        }
         if (lost_count_ > 0) {
             const auto told = dropped_line(lost_count_, "the target did not take them");
-            if (write_lines(told) == told.size())
-                lost_count_ = 0;
-            else
-                --dropped_sequence_;
+            if (write_lines(told) == told.size()) lost_count_ = 0;
         }
         const auto written = lost_count_ > 0 ? 0 : write_lines(text);
         lost_count_ += count_lines(text.substr(written));
@@ -71,6 +67,24 @@ class EventFile::Target {
     }
 
   private:
+    static Result<FileDescriptor> opened(const std::string& path) {
+        // A pipe without a reader fails with ENXIO instead of blocking.
+        FileDescriptor file(
+            ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600));
+        if (!file.valid()) return error_from_errno(errno, cat("write events to ", path));
+        return file;
+    }
+
+    Result<void> use(FileDescriptor file) {
+        struct stat facts {};
+        if (::fstat(file.get(), &facts) != 0) return error_from_errno(errno, cat("write events to ", path_));
+        is_regular_ = S_ISREG(facts.st_mode);
+        size_ = is_regular_ ? static_cast<std::size_t>(facts.st_size) : 0;
+        ::fcntl(file.get(), F_SETFL, O_APPEND);  // The thread may wait.
+        file_ = std::move(file);
+        return {};
+    }
+
     /// Returns the size of the whole lines that were written. No half line stays in a file.
     std::size_t write_lines(std::string_view text) {
         std::size_t done = 0;
@@ -106,16 +120,38 @@ class EventFile::Target {
             "; the job continues without them until there is room");
     }
 
-    [[nodiscard]] std::string older(unsigned number) const {
+    [[nodiscard]] std::string beside(auto which) const {
         const auto stem = path_.substr(0, path_.size() - std::string_view(".jsonl").size());
-        return cat(stem, ".", number, ".jsonl");
+        return cat(stem, ".", which, ".jsonl");
     }
 
-    void rotate() {
-        for (auto number = rotation_.file_count - 1; number > 1; --number)
-            std::rename(older(number - 1).c_str(), older(number).c_str());
-        if (rotation_.file_count > 1) std::rename(path_.c_str(), older(1).c_str());
-        if (const auto opened = open(); !opened) log(LogLevel::warning, opened.error().context);
+    bool rotate() {
+        const auto moved = move_files();
+        if (!moved && !std::exchange(cannot_rotate_, true))
+            log(LogLevel::warning, moved.error().context,
+                "; events go on in the full file up to twice its size, and are dropped beyond it");
+        if (moved) cannot_rotate_ = false;
+        return moved.has_value();
+    }
+
+    /// The new file is opened before a kept one moves, so a failure costs no file.
+    Result<void> move_files() {
+        const auto next = beside("next");
+        auto file = opened(next);
+        if (!file) return file.error();
+        const auto move = [](const std::string& from, const std::string& to) -> Result<void> {
+            if (std::rename(from.c_str(), to.c_str()) == 0) return {};
+            return error_from_errno(errno, cat("rename ", from));
+        };
+        // Only up to the first free number, so that a second attempt moves nothing twice.
+        auto free = 1U;
+        while (free + 1 < rotation_.file_count && ::access(beside(free).c_str(), F_OK) == 0) ++free;
+        Result<void> moved;
+        for (auto number = free; moved && number > 1; --number) moved = move(beside(number - 1), beside(number));
+        if (moved && rotation_.file_count > 1) moved = move(path_, beside(1));
+        if (moved) moved = move(next, path_);
+        if (!moved) return moved;
+        return use(*std::move(file));
     }
 
     const std::string path_;
@@ -124,9 +160,10 @@ class EventFile::Target {
     FileDescriptor file_;
     bool is_regular_ = false;
     bool is_failing_ = false;
+    bool cannot_rotate_ = false;  ///< It was logged.
     std::size_t size_ = 0;
     std::uint64_t lost_count_ = 0;
-    std::uint64_t dropped_sequence_ = 0;
+    std::atomic<std::uint64_t> dropped_sequence_ = 0;  ///< Also counted by the threads that call add().
 };
 
 EventFile::EventFile(std::shared_ptr<Target> target)

@@ -43,22 +43,23 @@ FailureLedger FailureLedger::on_clock(Duration ahead) const {
     return moved;
 }
 
-void FailureLedger::add(Failure failure) {
+bool FailureLedger::add(Failure failure) {
     const bool room = known_.size() < known_max;
     const auto name = fingerprint(failure);
-    if (room ? !known_.insert(name).second : known_.contains(name)) return;
+    if (room ? !known_.insert(name).second : known_.contains(name)) return false;
     ++count_;
     groups_.add(failure);
     kept_.push_back(std::move(failure));
     const auto kind = kept_.back().kind;
     const auto same_kind = [kind](const Failure& other) { return other.kind == kind; };
     ++revision_;
-    if (static_cast<std::size_t>(std::ranges::count_if(kept_, same_kind)) <= kept_per_kind_max) return;
+    if (static_cast<std::size_t>(std::ranges::count_if(kept_, same_kind)) <= kept_per_kind_max) return true;
     auto latest = kept_.end();
     for (auto it = kept_.begin(); it != kept_.end(); ++it)
         if (same_kind(*it) && (latest == kept_.end() || it->at_ns >= latest->at_ns)) latest = it;
     if (latest == std::prev(kept_.end())) --revision_;
     kept_.erase(latest);
+    return true;
 }
 
 const Failure& FailureLedger::first_cause(Duration victim_window) const {

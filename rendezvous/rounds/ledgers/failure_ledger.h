@@ -35,8 +35,8 @@ class FailureLedger {
     /// The same failures by another clock, which is ahead by so much.
     [[nodiscard]] FailureLedger on_clock(Duration ahead) const;
 
-    /// Adds what is not known yet; a report may be sent again after a reconnect.
-    void add(Failure failure);
+    /// Adds what is not known yet; a report may be sent again after a reconnect. True: it was new.
+    bool add(Failure failure);
 
     [[nodiscard]] bool empty() const { return count_ == 0; }
     [[nodiscard]] std::size_t count() const { return count_; }

@@ -2,6 +2,7 @@
 import json
 import os
 import signal
+import socket
 import unittest
 import urllib.error
 import urllib.request
@@ -61,6 +62,10 @@ class Events(unittest.TestCase):
             self.assertEqual([line for line in log if not any(text in line for text in texts)], [])
             # A reader goes on where it was.
             self.assertEqual(events_of(job, after=len(events) - 2), events[-2:])
+            self.assertEqual(events_of(job, after=events[-3]["id"]), events[-2:])
+            gap, *others = events_of(job, after="4711%2F3")
+            self.assertEqual((gap["type"], others), ("muster.events.dropped.v1", events))
+            self.assertEqual(events_of(job, after=gap["id"]), events)
             job.launchers[0].terminate()
             job.expect_exit(daemon, 0)
             written = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
@@ -70,7 +75,7 @@ class Events(unittest.TestCase):
         with Job() as job:
             job.daemon()
             for target, code, text in (("/api/v1/jobs/none%20here/events", 404, "no events of a job 'none here'"),
-                                       ("/api/v1/jobs/x/events?after=later", 400, "after is not a number: 'later'"),
+                                       ("/api/v1/jobs/x/events?after=later", 400, "after is no id or number: 'later'"),
                                        ("/api/v1/jobs/x%2/events", 400, "two hexadecimal digits"),
                                        ("/api/v1/jobs/x", 404, "/api/v1/jobs/JOB/events")):
                 with self.subTest(target), self.assertRaises(urllib.error.HTTPError) as raised:
@@ -127,6 +132,15 @@ class NodeEvents(unittest.TestCase):
             printed = [line.split("muster: ", 1)[1] for line in node.err.read_text().splitlines() if "muster: round 0 ended" in line]
             self.assertTrue(printed)
             self.assertLessEqual(set(printed), said)
+
+    def test_a_launcher_that_cannot_launch_writes_the_end(self):
+        with Job() as job, socket.create_server(("127.0.0.1", job.port)):
+            file = job.directory / "events.jsonl"
+            node = job.node("--rdzv-conf", "is_host=1", "--events", file, nnodes="1")
+            job.expect_exit(node, 78)
+            last = json.loads(file.read_text().splitlines()[-1])
+            self.assertEqual((last["type"], last["data"]["outcome"]), ("muster.job.ended.v1", "not_launched"), last)
+            self.assertIn("cannot serve the rendezvous", last["data"]["text"])
 
     def test_a_pattern_or_a_file_that_cannot_be_is_refused(self):
         with Job() as job:

@@ -25,7 +25,7 @@ def status(job, *words, **extra):
 class Screen:
     """`muster status --watch` on a terminal of its own, 80x24."""
 
-    def __init__(self, job, *words, **extra):
+    def __init__(self, job, *words, watch="--watch=0.1", **extra):
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.before = termios.tcgetattr(slave)
@@ -35,7 +35,7 @@ class Screen:
         def own_terminal():
             os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        self.process = subprocess.Popen([BIN / "muster", "status", *words, "--watch=0.1", "--rdzv-endpoint", f"127.0.0.1:{job.port}"],
+        self.process = subprocess.Popen([BIN / "muster", "status", *words, watch, "--rdzv-endpoint", f"127.0.0.1:{job.port}"],
                                         stdin=slave, stdout=slave, stderr=slave, preexec_fn=own_terminal,
                                         env=job.environment(TERM="xterm", **extra))
 
@@ -57,8 +57,8 @@ class Screen:
     def expect(self, text):
         wait_for(f"{text!r} on the screen, which has {self.bytes[-2000:]!r}", lambda: text in self.read())
 
-    def expect_whole(self, code):
-        deadline = time.monotonic() + 30
+    def expect_whole(self, code, seconds=30):
+        deadline = time.monotonic() + seconds
         while self.process.poll() is None and time.monotonic() < deadline:
             self.read()
             time.sleep(0.005)  # between two looks
@@ -115,6 +115,23 @@ class Status(unittest.TestCase):
                     else:
                         screen.process.send_signal(end)
                     screen.expect_whole(code)
+
+    def test_the_screen_ends_while_the_daemon_accepts_and_does_not_answer(self):
+        with Job() as job:
+            daemon = job.daemon()
+            for end, code in ((signal.SIGINT, 130), ("q", 0)):
+                with self.subTest(end), Screen(job, watch="--watch") as screen:
+                    screen.expect(b"no jobs")
+                    daemon.send_signal(signal.SIGSTOP)
+                    try:
+                        screen.expect(b"no answer from 127.0.0.1:")
+                        if end == "q":
+                            os.write(screen.master, b"q")
+                        else:
+                            screen.process.send_signal(end)
+                        screen.expect_whole(code, 3)  # One answer's deadline is 2 s.
+                    finally:
+                        daemon.send_signal(signal.SIGCONT)
 
     def test_a_stopped_screen_gives_the_terminal_back_and_draws_again_when_it_continues(self):
         with Job() as job, Screen(job) as screen:

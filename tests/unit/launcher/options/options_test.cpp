@@ -74,6 +74,7 @@ std::string sample_value(std::string_view name) {
                                                                  {"local-ranks-filter", "0"},
                                                                  {"duplicate-stdout-filters", "a"},
                                                                  {"duplicate-stderr-filters", "a"},
+                                                                 {"console", "fold"},
                                                                  {"prefix", "host"},
                                                                  {"report", "r"},
                                                                  {"events", "e"},

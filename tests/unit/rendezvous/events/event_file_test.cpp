@@ -44,6 +44,17 @@ struct FileSizeLimit {
     void (*was)(int) = nullptr;
 };
 
+/// This process can open no file while it lives.
+struct NoDescriptors {
+    NoDescriptors() {
+        ::getrlimit(RLIMIT_NOFILE, &before);
+        const rlimit now{0, before.rlim_max};
+        ::setrlimit(RLIMIT_NOFILE, &now);
+    }
+    ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before); }
+    rlimit before{};
+};
+
 }  // namespace
 
 TEST_CASE("lines are appended, and a new file is its owner's alone") {
@@ -72,6 +83,30 @@ TEST_CASE("a directory gets a new file when one is full, and keeps as many as it
     CHECK(read(folder / "events/events.1.jsonl") == line(6) + line(7));
     CHECK(read(folder / "events/events.2.jsonl") == line(4) + line(5));
     CHECK(::access((folder / "events/events.3.jsonl").c_str(), F_OK) != 0);
+}
+
+TEST_CASE("a new file that cannot be made costs no kept file, and the full one takes lines up to twice its size") {
+    const test::ScratchFolder folder;
+    const auto file = EventFile::open_in(folder / "events", {.file_bytes_max = 100, .file_count = 3});
+    REQUIRE(file.has_value());
+    const auto add = [&](int number) {
+        (*file)->add(line(number));
+        REQUIRE((*file)->flush(10s));
+    };
+    for (int i = 0; i < 6; ++i) add(i);
+    {
+        const NoDescriptors none;
+        for (int i = 6; i < 10; ++i) add(i);
+    }
+    CHECK(read(folder / "events/events.jsonl") == line(4) + line(5) + line(6) + line(7));
+    CHECK(read(folder / "events/events.1.jsonl") == line(2) + line(3));
+    CHECK(read(folder / "events/events.2.jsonl") == line(0) + line(1));
+    add(10);
+    CHECK(read(folder / "events/events.1.jsonl") == line(4) + line(5) + line(6) + line(7));
+    CHECK(read(folder / "events/events.2.jsonl") == line(2) + line(3));
+    const auto newest = read(folder / "events/events.jsonl");
+    CHECK(json::parse(split(newest, '\n')[0])["data"]["dropped"] == 2);
+    CHECK(newest.ends_with("\n" + line(10)));
 }
 
 TEST_CASE("a file that cannot be opened is an error that names it") {

@@ -77,38 +77,51 @@ TEST_CASE("each job counts for itself, and a reader continues behind what it has
         stream.add(sealed("a"), some_time);
         stream.add(sealed("b"), some_time);
     }
-    CHECK(sequences(stream.after("a", 0, 1 << 20)->lines) ==
+    CHECK(sequences(stream.after("a", {0}, 1 << 20)->lines) ==
           std::vector<std::string>{"00000000001", "00000000002", "00000000003"});
-    const auto page = stream.after("a", 2, 1 << 20);
+    const auto page = stream.after("a", {2}, 1 << 20);
     CHECK(sequences(page->lines) == std::vector<std::string>{"00000000003"});
     CHECK(page->last == 3);
-    CHECK(stream.after("a", 3, 1 << 20)->lines.empty());
-    CHECK_FALSE(stream.after("c", 0, 1 << 20));
+    CHECK(stream.after("a", {3}, 1 << 20)->lines.empty());
+    CHECK_FALSE(stream.after("c", {0}, 1 << 20));
 }
 
 TEST_CASE("a reader with a number of another process's stream gets everything") {
     EventStream stream("s");
     stream.add(sealed("a"), some_time);
-    CHECK(sequences(stream.after("a", 4'711, 1 << 20)->lines) == std::vector<std::string>{"00000000001"});
+    CHECK(sequences(stream.after("a", {4'711}, 1 << 20)->lines) == std::vector<std::string>{"00000000001"});
+}
+
+TEST_CASE("a reader with an id of another stream gets everything, behind a record of the gap") {
+    EventStream stream("s");
+    for (int i = 0; i < 3; ++i) stream.add(sealed("a"), some_time);
+    const auto lines = lines_in(stream.after("a", {2, "old"}, 1 << 20)->lines);
+    REQUIRE(lines.size() == 4);
+    CHECK(lines[0]["type"] == "muster.events.dropped.v1");
+    CHECK(lines[0]["data"]["text"] == "events after old/2 are of another daemon or start, and are not kept here");
+    CHECK(lines[0]["id"] == "s-after-old/2/0");
+    CHECK(lines[1]["id"] == "s/1");
+    CHECK(sequences(stream.after("a", {2, "s"}, 1 << 20)->lines) == std::vector<std::string>{"00000000003"});
 }
 
 TEST_CASE("a page has whole lines up to its size, and at least one") {
     EventStream stream("s");
     const auto size = stream.add(sealed("a"), some_time).size();
     for (int i = 0; i < 9; ++i) stream.add(sealed("a"), some_time);
-    CHECK(stream.after("a", 0, 1)->last == 1);
-    CHECK(stream.after("a", 0, 3 * size)->last == 3);
-    CHECK(stream.after("a", 0, 3 * size)->newest == 10);
+    CHECK(stream.after("a", {0}, 1)->last == 1);
+    CHECK(stream.after("a", {0}, 3 * size)->last == 3);
+    CHECK(stream.after("a", {0}, 3 * size)->newest == 10);
 }
 
 TEST_CASE("what is no longer kept is told by a record with the number of events") {
     EventStream stream("s", {}, {.job_events_max = 4});
     for (int i = 0; i < 10; ++i) stream.add(sealed("a"), some_time);
-    const auto page = stream.after("a", 2, 1 << 20);
+    const auto page = stream.after("a", {2}, 1 << 20);
     const auto lines = lines_in(page->lines);
     REQUIRE(lines.size() == 5);
     CHECK(lines[0]["type"] == "muster.events.dropped.v1");
     CHECK(lines[0]["data"]["dropped"] == 4);
+    CHECK(lines[0]["id"] == "s-after-2/6");
     CHECK(lines[0]["data"]["text"] == "events 3 to 6 are no longer kept");
     CHECK(lines[1]["sequence"] == "00000000007");
     CHECK(page->last == 10);
@@ -118,18 +131,21 @@ TEST_CASE("the bytes of a job, the bytes of all jobs and the jobs have a limit")
     EventStream small("s", {}, {.job_bytes_max = 2'000});
     for (int i = 0; i < 100; ++i) small.add(sealed("a", std::string(300, 'x')), some_time);
     CHECK(small.kept_bytes() <= 2'000);
-    CHECK(small.after("a", 0, 1 << 20)->newest == 100);
+    CHECK(small.after("a", {0}, 1 << 20)->newest == 100);
     small.add(sealed("a", std::string(5'000, 'x')), some_time);
-    CHECK(lines_in(small.after("a", 100, 1)->lines).size() == 1);  // a line beyond the limit is kept alone
+    CHECK(lines_in(small.after("a", {100}, 1)->lines).size() == 1);  // a line beyond the limit is kept alone
 
     EventStream all("s", {}, {.bytes_max = 4'000});
     for (int i = 0; i < 100; ++i) all.add(sealed(cat("job-", i)), some_time);
     CHECK(all.kept_bytes() <= 4'000);
-    CHECK_FALSE(all.after("job-0", 0, 1));
-    CHECK(all.after("job-99", 0, 1));
+    // The job keeps its number: a reader sees the gap, and no id comes twice.
+    CHECK(lines_in(all.after("job-0", {0}, 1)->lines)[0]["data"]["dropped"] == 1);
+    CHECK(json::parse(all.add(sealed("job-0"), some_time))["id"] == "s/2");
+    CHECK(all.after("job-99", {0}, 1));
 
     EventStream few("s", {}, {.jobs_max = 3});
     for (const char* job : {"a", "b", "c", "a", "d"}) few.add(sealed(job), some_time);
-    CHECK(few.after("a", 0, 1)->newest == 2);  // "b" was written to least recently
-    CHECK_FALSE(few.after("b", 0, 1));
+    CHECK(few.after("a", {0}, 1)->newest == 2);  // "b" was written to least recently
+    CHECK_FALSE(few.after("b", {0}, 1));
+    CHECK(json::parse(few.add(sealed("b"), some_time))["id"] == "s/2");  // No id comes twice.
 }

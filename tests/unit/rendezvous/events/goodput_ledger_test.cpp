@@ -92,8 +92,8 @@ TEST_CASE("nodes that join or leave are no failure") {
     CHECK(story.ledger.totals(Story::at(7)).lost_step_count == 0);
 }
 
-TEST_CASE("a failed job loses what is after its checkpoint; without one it loses all of the round") {
-    for (const auto& [checkpoint, lost] : {std::pair{-1, 10}, std::pair{5, 5}, std::pair{10, 0}, std::pair{12, 0}}) {
+TEST_CASE("a failed job loses what is after its checkpoint; nothing counts as lost while the checkpoint is unknown") {
+    for (const auto& [checkpoint, lost] : {std::pair{-1, 0}, std::pair{5, 5}, std::pair{10, 0}, std::pair{12, 0}}) {
         Story story;
         story.tell(0, EventKind::round_sealed);
         story.tell(0, EventKind::round_stepping, {.step = 1});
@@ -103,6 +103,18 @@ TEST_CASE("a failed job loses what is after its checkpoint; without one it loses
         CHECK(story.ledger.totals(Story::at(101)).lost_step_count == lost);
         CHECK(story.ledger.totals(Story::at(101)).lost_work == lost * 10s);
     }
+}
+
+TEST_CASE("a turn that began before the ledger's last event adds no negative time") {
+    Story story;
+    story.tell(0, EventKind::job_started);
+    story.tell(10, EventKind::round_sealed);
+    story.tell(20, EventKind::round_stepping, {.step = 1});
+    story.tell(19, EventKind::round_ended, {.reason = "worker_failed", .step = 5});
+    CHECK(story.of(TimeBucket::stepping, 18) == 0);
+    CHECK(story.of(TimeBucket::stopping, 18) == 0);
+    CHECK(sum_of(story.ledger.totals(Story::at(18))) == 20s);
+    CHECK(story.ledger.totals(Story::at(18)).wall_clock == 20s);
 }
 
 TEST_CASE("another run under the same name has its own time") {

@@ -9,6 +9,12 @@ namespace muster::test {
 
 namespace {
 
+std::size_t count_of(std::string_view what, std::string_view text) {
+    std::size_t count = 0;
+    for (auto at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++count;
+    return count;
+}
+
 nlohmann::json job_of(Story& story) {
     return nlohmann::json::parse(story.answers("show job"))["jobs"][0];
 }
@@ -51,6 +57,79 @@ TEST_CASE("a round steps once all nodes have reported a step of every worker") {
     // In the next round everybody starts.
     story.answers("fail n0 code=3\nrejoin n0\nrejoin n1");
     CHECK_FALSE(job_of(story).contains("step"));
+}
+
+TEST_CASE("a failure that is reported twice is one event, and counts once") {
+    Story story("min=2 max=2 restarts=1");
+    story.answers("join n0\njoin n1\nfail n0 code=3\nfail n0 code=3\nfail n1 comm");
+    CHECK(count_of("worker.failed", story.answers("show events")) == 2);
+    CHECK(story.answers("show failures") == "\n    communication_error (unknown): 1\n    worker_error (unknown): 1\n");
+}
+
+TEST_CASE("a node that falls silent is lost once, and one that waits is no failure") {
+    Story story("min=2 max=2 restarts=1 lease=2s lost=600s");
+    story.answers("join n0\njoin n1\njoin n2\nsilence n1\nsilence n2\nadvance 10s");
+    const auto events = story.answers("show events");
+    INFO(events);
+    CHECK(count_of("node.lost.v1 job 'job': n1 (pid 102)", events) == 1);
+    CHECK(says(events, "job.note.v1 job 'job': n1 (pid 102) is gone"));
+    CHECK(says(events, "node.lost.v1 job 'job': n2 (pid 103)"));
+    CHECK(story.answers("show failures") == "\n    node_lost (unknown): 1\n");
+}
+
+TEST_CASE("a node that stopped its workers by itself is lost to the round") {
+    Story story("min=2 max=2 restarts=1");
+    story.answers("join n0\njoin n1\nreconnect n1\njoin n1 last_round=0");
+    CHECK(count_of("node.lost.v1 job 'job': n1 (pid 102) stopped its workers", story.answers("show events")) == 1);
+    CHECK(story.answers("show failures") == "\n    node_lost (unknown): 1\n");
+}
+
+TEST_CASE("the steps of a node that died count for the lost work of its round") {
+    Story story("min=2 max=2 restarts=1");
+    story.answers("join n0\njoin n1\nseen n0 step=41\nseen n1 step=41\nadvance 10s\nseen n0 step=100\nseen n1 step=50");
+    story.answers("kill n1\nrejoin n0 checkpoint=45");
+    CHECK(job_of(story)["goodput"]["lost_steps"] == 5);
+}
+
+TEST_CASE("nothing counts as lost when the only node died, because nobody knows its newest checkpoint") {
+    Story story("min=1 max=1 restarts=1");
+    story.answers("join n0\nseen n0 step=41\nadvance 10s\nseen n0 step=50\nkill n0\njoin n1");
+    CHECK(job_of(story)["goodput"]["lost_steps"] == 0);
+}
+
+TEST_CASE("the newest checkpoint of the last round is in the status of the next one") {
+    Story story("min=2 max=2 restarts=1");
+    story.answers("join n0\njoin n1");
+    CHECK_FALSE(job_of(story).contains("checkpoint_step"));
+    story.answers("fail n0 code=3\nrejoin n0 checkpoint=40\nrejoin n1 checkpoint=39");
+    CHECK(job_of(story)["phase"] == "running");
+    CHECK(job_of(story)["checkpoint_step"] == 40);
+}
+
+TEST_CASE("a job that has lost all of its nodes has an end") {
+    Story story("min=2 max=2 lost=10s");
+    story.answers("join n0\nleave n0");
+    CHECK(says(story.answers("show events"), "job.ended.v1 job 'job' is given up: it has no node any more"));
+}
+
+TEST_CASE("a job that is started again ends and starts once each") {
+    Story story("min=1 max=1");
+    story.answers("join n0\nkill n0\njoin n1 restarts=5");
+    const auto events = story.answers("show events");
+    INFO(events);
+    CHECK(count_of("job.ended", events) == 1);
+    CHECK(count_of("job.started", events) == 2);
+    CHECK(events.find("job.ended") < events.rfind("job.started"));
+}
+
+TEST_CASE("a node that is through before the others step does not keep the round from stepping") {
+    Story story("min=2 max=2");
+    story.answers("join n0\njoin n1\nsucceed n0\nseen n1 step=7");
+    CHECK(says(story.answers("show events"), "all ranks of round 0 have completed a step (7)"));
+    CHECK(job_of(story)["step"] == 7);
+    Story silent("min=2 max=2");
+    silent.answers("join n0\njoin n1\nsucceed n0\nsucceed n1");
+    CHECK_FALSE(says(silent.answers("show events"), "round.stepping"));
 }
 
 TEST_CASE("the status has the job's time, and the end of the job has it as a sentence") {

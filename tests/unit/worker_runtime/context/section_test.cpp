@@ -54,22 +54,18 @@ struct Child {
 
 }  // namespace
 
-TEST_CASE("steps reach the agent, and at most ten a second") {
-    Agent agent;
-    progress(7);
-    progress(8);
-    CHECK(agent.hears([](const agent::WorkerFacts& facts) { return facts.step == 7; }));
-    progress(-1);  // no step
-    CHECK(agent.hears([](const agent::WorkerFacts& facts) {
-        progress(9);  // dropped while the last one is too young
-        return facts.step == 9;
-    }));
-}
-
-TEST_CASE("heartbeats and sections reach the agent without a context, the innermost section counts") {
+TEST_CASE("heartbeats, steps and sections reach the agent without a context, the innermost section counts") {
     Agent agent;
     heartbeat();
     CHECK(agent.hears([](const agent::WorkerFacts& facts) { return facts.heartbeats == 1; }));
+    progress(-1);  // no step
+    progress(7);
+    progress(8);  // too soon after the last one
+    CHECK(agent.hears([](const agent::WorkerFacts& facts) { return facts.step == 7; }));
+    CHECK(agent.hears([](const agent::WorkerFacts& facts) {
+        progress(9);
+        return facts.step == 9;
+    }));
     {
         const Section outer("evaluation", 90s);
         REQUIRE(agent.hears_section("evaluation"));
