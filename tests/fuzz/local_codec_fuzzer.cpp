@@ -1,5 +1,5 @@
-// The agent-worker channel's decoder: whatever it accepts must encode to the same bytes again, or to the same message if it
-// is the Hello of another version, which may be shorter or longer than ours.
+// The agent-worker channel's decoder: whatever it accepts must encode to the same bytes again, or to the same message
+// if it is the Hello of another version, which may be shorter or longer than ours.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
