@@ -66,6 +66,7 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
         if (command.has_error()) return command.error();
         commands.push_back(std::move(command.value()));
     }
+    kept_channels_.clear();
     last_round_ = assignment.round;
     return commands;
 }
@@ -140,7 +141,6 @@ Result<void> WorkerCommands::resume(std::uint32_t local_rank) {
 
 void WorkerCommands::keep(std::vector<std::uint32_t> local_ranks) {
     kept_ = std::move(local_ranks);
-    std::erase_if(kept_channels_, [this](const auto& one) { return !is_kept(one.first); });
 }
 
 bool WorkerCommands::is_kept(std::uint32_t local_rank) const {
@@ -229,6 +229,9 @@ void WorkerCommands::forget_round() {
 void WorkerCommands::send_to_all(const local::Message& message) {
     for (std::uint32_t local_rank = 0; local_rank < channels_.size(); ++local_rank)
         if (channels_[local_rank] && !is_kept(local_rank)) channels_[local_rank]->send(message);
+    // Of workers that were held and are released.
+    for (const auto& [local_rank, channel] : kept_channels_)
+        if (!is_kept(local_rank)) channel->send(message);
 }
 
 void WorkerCommands::send_to_kept(const local::Message& message) {
