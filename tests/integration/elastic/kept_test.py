@@ -207,6 +207,25 @@ class KeptRounds(unittest.TestCase):
                 self.assertNotEqual(after[rank]["pid"], before[rank]["pid"])
             job.expect_exit(launcher, 0, deadline=120)
 
+    def test_a_failure_that_only_a_split_has_seen_is_the_rounds_end(self):
+        with Kept() as job:
+            launcher = job.train(kind="split")
+            before = job.trained(0, 4)
+            os.kill(before[1]["pid"], signal.SIGKILL)
+            self.expect_kept(before, job.trained(1, 4), {1})
+            job.expect_exit(launcher, 0, deadline=120)
+
+    def test_a_program_that_keeps_a_checkpointer_does_not_enter_the_next_round_with_it(self):
+        with Kept() as job:
+            launcher = job.train(kind="keeper")
+            before = job.trained(0, 4)
+            os.kill(before[1]["pid"], signal.SIGKILL)
+            after = job.trained(1, 4)
+            for rank in range(4):
+                self.assertNotEqual(after[rank]["pid"], before[rank]["pid"])
+            self.assertIn("a checkpointer or a process group of the round is still there", launcher.err.read_text())
+            job.expect_exit(launcher, 0, deadline=120)
+
     def test_a_worker_of_version_1_hears_what_it_knows_and_is_restarted(self):
         with Kept() as job:
             (job.directory / "old.py").write_text(OLD_WORKER)
