@@ -19,6 +19,12 @@ void Agent::Driver::carry_out(const CloseStore&) {
 }
 
 void Agent::Driver::carry_out(const SendJoin& action) {
+    if (supervisor_.holds_workers()) {
+        // What they hold of a GPU is neither foreign nor about to come back.
+        log(LogLevel::debug, "workers are held: joining without a look at the GPUs");
+        gpus_.drop();
+        return link_.join(action.join);
+    }
     gpus_.when_free([weak = weak_from_this(), join = action.join] {
         if (auto self = weak.lock()) self->link_.join(join);
     });
@@ -45,6 +51,8 @@ void Agent::Driver::carry_out(const StartWorkers& action) {
         return;
     }
     // Held workers are not resumed then, and end with the round.
+    if (action.kept.size() == config_.supervisor.join.slots)
+        return happen(SetUpRefused{cat("this node cannot start its workers: ", made.error().context)});
     for (std::uint32_t local_rank = 0; local_rank < config_.supervisor.join.slots; ++local_rank)
         if (!worker_pids_.contains(local_rank)) refuse_start(local_rank, made.error().context);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -21,10 +22,16 @@ namespace {
 /// Held by a worker that was kept: its output and its error file stay where its process was started.
 constexpr std::string_view variable_of_a_process = "TORCHELASTIC_ERROR_FILE";
 
+/// A standby process gets them with its whole environment. The first one may be the user's own, which the worker knows
+/// by the second.
+constexpr std::string_view variables_of_a_network[] = {"GLOO_SOCKET_IFNAME", "MUSTER_AGENT_IFNAME"};
+
 /// The variables that differ between rounds as Resumed has them. An error: one does not fit.
 Result<std::vector<std::string>> round_variables(const std::vector<std::string>& environment) {
     std::vector<std::string> out;
-    for (const auto& name : variables_of_a_round()) {
+    auto names = variables_of_a_round();
+    names.insert(names.end(), std::begin(variables_of_a_network), std::end(variables_of_a_network));
+    for (const auto& name : names) {
         if (name == variable_of_a_process) continue;
         const auto found = std::find_if(environment.begin(), environment.end(),
                                         [&](const std::string& one) { return one.starts_with(cat(name, '=')); });

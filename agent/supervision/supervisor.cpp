@@ -71,7 +71,8 @@ void Supervisor::on(const Begin&, Instant) {
     begun_ = true;
 }
 
-void Supervisor::on(const SetUpRefused& event, Instant) {
+void Supervisor::on(const SetUpRefused& event, Instant now) {
+    if (begun_ && round_) return on_shortage(event.why, {}, now);
     MUSTER_CHECK(!begun_);
     end(SetUpFailed{event.why});
 }

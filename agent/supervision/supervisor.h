@@ -107,7 +107,8 @@ using Ending =
 
 // ---- events ----
 struct Begin {};
-/// In the place of Begin: this host lacks what the workers need.
+/// In the place of Begin: this host lacks what the workers need. In a round: StartWorkers had only kept workers, and
+/// the round could not be prepared for them.
 struct SetUpRefused {
     std::string why;
 };

@@ -299,3 +299,15 @@ TEST_CASE("a worker that was resumed is kept again after it has said so") {
     CHECK(story.ended(1, killed) == "ReportFailed(rank 3: signal 9 (SIGKILL)); " + hold);
     CHECK(story.held(0) == "KillTree");
 }
+
+TEST_CASE("a round that cannot be prepared for workers that are all kept costs no restart") {
+    Story story = running();
+    story.round_ended(0);
+    story.held(0);
+    story.held(1);
+    story.tree_empty();
+    story.store_opened();
+    story.assigned(1);
+    CHECK(story.step(SetUpRefused{"the disk is full"}) == "ReportFailed(node); " + term);
+    CHECK(story.last().why.back() == "the disk is full");
+}
