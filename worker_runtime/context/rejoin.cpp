@@ -2,10 +2,12 @@
 #include <stdlib.h>
 
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 #include "muster/recoverable.h"
 #include "rendezvous/base/text/text.h"
+#include "worker_runtime/context/choices.h"
 #include "worker_runtime/context/context_body.h"
 #include "worker_runtime/context/met_group.h"
 
@@ -23,10 +25,18 @@ constexpr Duration word_timeout = 15s;
 /// within this time then, unless the failure is this rank's own.
 constexpr Duration own_failure_timeout = 1s;
 
+/// True for GLOO_SOCKET_IFNAME if the user or the program has set it: the agent's has the value of MUSTER_AGENT_IFNAME.
+bool is_users_own(std::string_view name) {
+    if (name != "GLOO_SOCKET_IFNAME") return false;
+    const auto now = variable("GLOO_SOCKET_IFNAME");
+    return now && now != variable("MUSTER_AGENT_IFNAME");
+}
+
 /// The environment of a new process, as far as it differs between rounds.
 void set_variables(const std::vector<std::string>& variables) {
     for (const auto& one : variables) {
         const auto end = one.find('=');
+        if (is_users_own(std::string_view(one).substr(0, end))) continue;
         if (end == std::string::npos)
             ::unsetenv(one.c_str());
         else

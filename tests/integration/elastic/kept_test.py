@@ -53,19 +53,22 @@ def train(context, resume, word):
           f"environment={os.environ['MUSTER_ROUND']} word={word}", file=log)
     values = array.array("q", [context.rank])
     try:
-        group = context.world.split(context.rank % 2)
-        while True:
-            values[0] = pathlib.Path("done").exists() and context.place.round > 0  # until all ranks agree
-            context.world.all_reduce(values, op="max")
-            if values[0]:
-                break
-            time.sleep(0.002)
-            if pathlib.Path("raise").exists():
-                raise ValueError("not a round's end")
+        steps(context, values)
     except muster.MusterError as error:
         left.append(type(error).__name__)
-        raise
+        context.world.all_reduce(values)  # fails too, and the first error is this one's context
     return "trained"
+
+def steps(context, values):
+    group = context.world.split(context.rank % 2)
+    while True:
+        values[0] = pathlib.Path("done").exists() and context.place.round > 0  # until all ranks agree
+        context.world.all_reduce(values, op="max")
+        if values[0]:
+            return
+        time.sleep(0.002)
+        if pathlib.Path("raise").exists():
+            raise ValueError("not a round's end")
 
 print(f"end rank={os.environ['RANK']} result={train('given')} left={','.join(left) or '-'}", file=log)
 """
