@@ -125,6 +125,9 @@ Result<void> train(Context& context, const Resume& resume, const Plan& plan, Mod
         if (plan.keeps != nullptr && plan.keeps->empty()) plan.keeps->push_back(std::move(*checkpointer));
         auto& saver = plan.keeps != nullptr ? plan.keeps->front() : *checkpointer;
         if (auto kept = saver.snapshot(step, state); !kept) return kept.error();
+        // From the next line on a copy of this round is complete, however slow the save thread is.
+        if (step > from + 1) continue;
+        if (auto whole = saver.finish(); !whole) return whole.error();
     }
     std::uint64_t sum = 14695981039346656037U;
     for (const auto value : model.weight) sum = (sum ^ static_cast<std::uint64_t>(value)) * 1099511628211U;

@@ -77,7 +77,7 @@ print(f"end rank={os.environ['RANK']} result={train('given')} left={','.join(lef
 class Kept(Job):
     """A job of kept_steps. "hold" stops its training between two steps."""
 
-    def train(self, *options, nproc=4, nodes=None, steps=STEPS, kind="recoverable", restarts=99, size=BYTES, pause_ms=0, **extra):
+    def train(self, *options, nproc=4, nodes=None, steps=STEPS, kind="recoverable", restarts=99, size=BYTES, pause_ms=5, **extra):
         where = () if nodes is None else ("--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
                                           "--rdzv-id", self.id, "--rdzv-conf", "last_call_timeout=60")
         return self.spawn("muster", *where, "--nproc-per-node", nproc, "--max-restarts", restarts, "--log-level=info",
