@@ -323,7 +323,7 @@ class KeptRounds(unittest.TestCase):
             seen = []
             for number in range(50):
                 os.kill(before[1]["pid"], signal.SIGKILL)
-                after = job.trained(number + 1, 2, more=1)
+                after = job.trained(number + 1, 2, more=2)  # the second step follows a copy
                 self.assertEqual(after[0]["pid"], before[0]["pid"])
                 seen.append(after[0])
                 before = after
