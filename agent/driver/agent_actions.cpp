@@ -32,10 +32,20 @@ void Agent::Driver::carry_out(const SendJoin& action) {
                     if (is_sick && may_leave) return self->happen(NodeSick{cat("--health-check: ", verdict.why)});
                     if (verdict.state == HealthVerdict::State::unknown)
                         log(LogLevel::warning, "--health-check gave no answer, so this node joins: ", verdict.why);
-                    self->gpus_.when_free([weak, join] {
-                        if (auto owner = weak.lock()) owner->link_.join(join);
-                    });
+                    self->join_when_gpus_are_free(join);
                 });
+}
+
+void Agent::Driver::join_when_gpus_are_free(const native::Join& join) {
+    if (supervisor_.holds_workers()) {
+        // What they hold of a GPU is neither foreign nor about to come back.
+        log(LogLevel::debug, "workers are held: joining without a look at the GPUs");
+        gpus_.drop();
+        return link_.join(join);
+    }
+    gpus_.when_free([weak = weak_from_this(), join] {
+        if (auto self = weak.lock()) self->link_.join(join);
+    });
 }
 
 void Agent::Driver::carry_out(const StartWorkers& action) {
@@ -59,6 +69,8 @@ void Agent::Driver::carry_out(const StartWorkers& action) {
         return;
     }
     // Held workers are not resumed then, and end with the round.
+    if (action.kept.size() == config_.supervisor.join.slots)
+        return happen(SetUpRefused{cat("this node cannot start its workers: ", made.error().context)});
     for (std::uint32_t local_rank = 0; local_rank < config_.supervisor.join.slots; ++local_rank)
         if (!worker_pids_.contains(local_rank)) refuse_start(local_rank, made.error().context);
 }

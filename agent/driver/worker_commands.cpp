@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -21,10 +22,16 @@ namespace {
 /// Held by a worker that was kept: its output and its error file stay where its process was started.
 constexpr std::string_view variable_of_a_process = "TORCHELASTIC_ERROR_FILE";
 
+/// A standby process gets them with its whole environment. The first one may be the user's own, which the worker knows
+/// by the second.
+constexpr std::string_view variables_of_a_network[] = {"GLOO_SOCKET_IFNAME", "MUSTER_AGENT_IFNAME"};
+
 /// The variables that differ between rounds as Resumed has them. An error: one does not fit.
 Result<std::vector<std::string>> round_variables(const std::vector<std::string>& environment) {
     std::vector<std::string> out;
-    for (const auto& name : variables_of_a_round()) {
+    auto names = variables_of_a_round();
+    names.insert(names.end(), std::begin(variables_of_a_network), std::end(variables_of_a_network));
+    for (const auto& name : names) {
         if (name == variable_of_a_process) continue;
         const auto found = std::find_if(environment.begin(), environment.end(),
                                         [&](const std::string& one) { return one.starts_with(cat(name, '=')); });
@@ -66,6 +73,7 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
         if (command.has_error()) return command.error();
         commands.push_back(std::move(command.value()));
     }
+    kept_channels_.clear();
     last_round_ = assignment.round;
     return commands;
 }
@@ -143,7 +151,6 @@ Result<void> WorkerCommands::resume(std::uint32_t local_rank) {
 
 void WorkerCommands::keep(std::vector<std::uint32_t> local_ranks) {
     kept_ = std::move(local_ranks);
-    std::erase_if(kept_channels_, [this](const auto& one) { return !is_kept(one.first); });
 }
 
 bool WorkerCommands::is_kept(std::uint32_t local_rank) const {
@@ -232,6 +239,9 @@ void WorkerCommands::forget_round() {
 void WorkerCommands::send_to_all(const local::Message& message) {
     for (std::uint32_t local_rank = 0; local_rank < channels_.size(); ++local_rank)
         if (channels_[local_rank] && !is_kept(local_rank)) channels_[local_rank]->send(message);
+    // Of workers that were held and are released.
+    for (const auto& [local_rank, channel] : kept_channels_)
+        if (!is_kept(local_rank)) channel->send(message);
 }
 
 void WorkerCommands::send_to_kept(const local::Message& message) {

@@ -169,8 +169,8 @@ void GuardianLoop::handle(const wire::Message& message, std::vector<FileDescript
         last_fed_ = now;
     else if (std::holds_alternative<wire::Quit>(message))
         quitting_ = true;
-    else if (std::holds_alternative<wire::Kill>(message)) {
-        empty_asked_ = true;
+    else if (const auto* kill = std::get_if<wire::Kill>(&message)) {
+        empty_asked_ = kill->number;
         begin_kill(Cause::asked, now);
     } else if (const auto* standby = std::get_if<wire::EndStandby>(&message))
         end_standby(standby->id);

@@ -151,7 +151,7 @@ class GuardianLoop {
     /// Time of the last signal to the leaders, in the unit of ProcessFacts::start_time.
     std::uint64_t signalled_ticks_ = 0;
     bool children_left_ = false;  ///< True if the last reap() left children, adopted or dead ones included.
-    bool empty_asked_ = false;    ///< True while the agent waits for Emptied.
+    std::optional<std::uint64_t> empty_asked_;  ///< Number of the newest Kill, while the agent waits for Emptied.
     bool agent_gone_ = false;
     bool quitting_ = false;
 };

@@ -124,8 +124,8 @@ void GuardianLoop::continue_kill(Instant now) {
     if (!is_left_to_kill()) {
         killing_.reset();
         if (cgroup_ && kept_.empty()) cgroup_ = WorkerCgroup::renew(std::move(*cgroup_));
-        if (empty_asked_) send(wire::Emptied{});
-        empty_asked_ = false;
+        if (empty_asked_) send(wire::Emptied{*empty_asked_});
+        empty_asked_.reset();
         return;
     }
     if (now < killing_->next_pass) return;

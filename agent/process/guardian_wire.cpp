@@ -95,7 +95,7 @@ struct Write {
         out.number(signal.id);
         out.number(signal.signal);
     }
-    void operator()(const Kill&) const {}
+    void operator()(const Kill& kill) const { out.number(kill.number); }
     void operator()(const Feed&) const {}
     void operator()(const DeathNotice& notice) const { out.blob<std::uint32_t>(notice.bytes); }
     void operator()(const Quit&) const {}
@@ -115,7 +115,7 @@ struct Write {
         out.number(static_cast<std::uint8_t>(ended.group_left));
     }
     void operator()(const GroupEmptied& emptied) const { out.number(emptied.id); }
-    void operator()(const Emptied&) const {}
+    void operator()(const Emptied& emptied) const { out.number(emptied.number); }
     void operator()(const Stuck& stuck) const {
         const auto count = std::min(stuck.pids.size(), stuck_max_count);
         out.number(static_cast<std::uint32_t>(count));
@@ -207,7 +207,7 @@ Message read(ByteReader& in) {
         case 0: return read_spawn(in);
         case 1: return Signal{in.number<std::int32_t>()};
         case 2: return read_signal_group(in);
-        case 3: return Kill{};
+        case 3: return Kill{in.number<std::uint64_t>()};
         case 4: return Feed{};
         case 5: return DeathNotice{std::string(in.blob<std::uint32_t>(death_notice_max_bytes))};
         case 6: return Quit{};
@@ -216,7 +216,7 @@ Message read(ByteReader& in) {
         case 9: return read_spawned(in);
         case 10: return read_ended(in);
         case 11: return GroupEmptied{in.number<std::uint64_t>()};
-        case 12: return Emptied{};
+        case 12: return Emptied{in.number<std::uint64_t>()};
         case 13: return read_stuck(in);
         case 14: return read_reserve_forked(in);
         case 15: return Folder{std::string(in.blob<std::uint32_t>(path_max_bytes))};

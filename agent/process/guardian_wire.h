@@ -57,7 +57,9 @@ struct SignalGroup {
     std::uint64_t id = 0;
     std::int32_t signal = 0;
 };
-struct Kill {};
+struct Kill {
+    std::uint64_t number = 0;
+};
 struct Feed {};
 struct DeathNotice {
     std::string bytes;
@@ -102,7 +104,10 @@ struct Ended {
 struct GroupEmptied {
     std::uint64_t id = 0;
 };
-struct Emptied {};
+/// The answer to the Kill with this number, the newest one.
+struct Emptied {
+    std::uint64_t number = 0;
+};
 struct Stuck {
     std::vector<std::int32_t> pids;
 };

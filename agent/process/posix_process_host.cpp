@@ -98,6 +98,7 @@ class PosixProcessHost::Body : public std::enable_shared_from_this<PosixProcessH
     std::vector<ProcessEvent> waiting_;  ///< TreeEmpty and similar events, delivered when no ended worker is pending.
     std::vector<WorkerCommand> held_back_;  ///< Starts that wait while the guardian is replaced.
     bool kill_asked_ = false;               ///< True until TreeEmpty has been delivered.
+    std::uint64_t kill_count_ = 0;          ///< Number of the newest Kill.
 };
 
 void PosixProcessHost::Body::begin() {
@@ -190,9 +191,11 @@ void PosixProcessHost::Body::signal_group(std::uint32_t local_rank, int signal) 
 
 void PosixProcessHost::Body::kill_tree() {
     if (guardians_->state() == GuardianPair::State::none) return post(TreeEmpty{});
+    // An answer to the one before, which may have left workers alone that this one does not, is none.
+    std::erase_if(waiting_, [](const auto& event) { return std::holds_alternative<TreeEmpty>(event); });
     kill_asked_ = true;
     if (standbys_) standbys_->rest();
-    guardians_->send(wire::Kill{});
+    guardians_->send(wire::Kill{++kill_count_});
 }
 
 void PosixProcessHost::Body::kill_guardian() {
@@ -230,7 +233,8 @@ void PosixProcessHost::Body::handle(const wire::Message& message) {
         ended(end->id, std::move(event));
     } else if (const auto* group = std::get_if<wire::GroupEmptied>(&message)) {
         group_emptied(group->id);
-    } else if (std::holds_alternative<wire::Emptied>(message)) {
+    } else if (const auto* emptied = std::get_if<wire::Emptied>(&message)) {
+        if (emptied->number != kill_count_) return;
         kill_asked_ = false;
         groups_.clear();
         waiting_.emplace_back(TreeEmpty{});

@@ -52,7 +52,7 @@ SupervisorStep Supervisor::step(const SupervisorEvent& event, Instant now) {
 
 Instant Supervisor::deadline() const {
     if (phase_ == Phase::done) return no_deadline;
-    if (kept_ && kept_->killed_at) return *kept_->killed_at + config_.kill_wait;
+    if (kept_ && kept_->is_ending()) return kept_->killed_at ? *kept_->killed_at + config_.kill_wait : kept_->kill_at;
     if (!round_ || drained()) return no_deadline;
     if (!round_->drain) {
         auto due = std::min(round_->notice_due, round_->held_until);
@@ -71,7 +71,8 @@ void Supervisor::on(const Begin&, Instant) {
     begun_ = true;
 }
 
-void Supervisor::on(const SetUpRefused& event, Instant) {
+void Supervisor::on(const SetUpRefused& event, Instant now) {
+    if (begun_ && round_) return on_shortage(event.why, {}, now);
     MUSTER_CHECK(!begun_);
     end(SetUpFailed{event.why});
 }
@@ -99,7 +100,7 @@ void Supervisor::on(const DaemonMessage& event, Instant now) {
     const bool is_of_a_round = std::holds_alternative<native::Assigned>(message) ||
                                std::holds_alternative<native::RoundEnded>(message) ||
                                std::holds_alternative<native::NoticeGiven>(message);
-    if (is_of_a_round && kept_ && kept_->killed_at)
+    if (is_of_a_round && kept_ && kept_->is_ending())
         kept_->later.push_back(message);  // S4: they are dying still
     else
         on_daemon(message, now);
@@ -110,7 +111,7 @@ void Supervisor::on_daemon(const native::Message& message, Instant now) {
         on_assigned(*assigned, now);
     } else if (const auto* parked = std::get_if<native::Parked>(&message)) {
         parked_ = true;
-        release_kept("this node is a spare", now);
+        release_kept("this node is a spare");
         const auto before = parked->position;
         say(before == 0 ? "parked as a spare, first in the queue"
                         : cat("parked as a spare, after ", before, before == 1 ? " other spare" : " other spares"));
@@ -241,6 +242,7 @@ void Supervisor::on(const StopRequested& event, Instant now) {
     } else {
         tell(cat(signal_name(event.signal), " again: killing the remaining processes"));
         kill_now(now);
+        kill_kept(cat(signal_name(event.signal), " again"), now);
     }
 }
 
@@ -294,7 +296,12 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
     MUSTER_CHECK(worker.fate == WorkerState::running, ended.local_rank, ended.pid);
     worker.answered = true;
     worker.group_left = ended.group_left;
+    const bool stayed = worker.keep == Keep::asked || worker.keep == Keep::held;
     worker.keep = Keep::no;
+    if (stayed) {
+        keep_only(Keep::asked);
+        if (!ended.orphaned) kill_again(now);
+    }
     round_->orphaned = round_->orphaned || ended.orphaned;
     if (ended.unfed || ended.orphaned || worker.hold_missed || stopped_by_us(ended, notes)) {
         worker.fate = WorkerState::stopped;
@@ -424,7 +431,7 @@ void Supervisor::on_tree_stuck(const std::string& what) {
 }
 
 void Supervisor::fence(const std::string& line, Instant now) {
-    release_kept(line, now);
+    kill_kept(line, now);
     if (!round_ || drained()) return;
     // One line is enough for one end: where the daemon's word came first, that was told.
     if (!round_->fenced && !round_->ended) {

@@ -109,7 +109,8 @@ using Ending =
 
 // ---- events ----
 struct Begin {};
-/// In the place of Begin: this host lacks what the workers need.
+/// In the place of Begin: this host lacks what the workers need. In a round: StartWorkers had only kept workers, and
+/// the round could not be prepared for them.
 struct SetUpRefused {
     std::string why;
 };
@@ -184,8 +185,9 @@ struct StartAgain {
     std::uint32_t local_rank = 0;
     std::uint32_t count = 0;  ///< 1 for the first time.
 };
-/// Say on the channel of each worker that is not kept that its round is over, before the signal: the runtime leaves at
-/// once and does not try to save together with peers that may be dead. A SIGTERM without it is a notice.
+/// Say on the channel of each worker that is not kept (also of one that was) that its round is over, before the signal:
+/// the runtime leaves at once and does not try to save together with peers that may be dead. A SIGTERM without it is a
+/// notice.
 struct SendRoundOver {
     std::string why;
 };
@@ -311,12 +313,17 @@ class Supervisor {
         std::vector<Failure> failed_late;         ///< Failures reported after the daemon had ended the round.
     };
 
+    /// ending: it was released or is being killed, and lives still.
+    enum class Stay { gone, held, ending };
     /// Workers of a drained round that wait for the next one.
     struct KeptWorkers {
-        std::vector<bool> held;            ///< Indexed by local rank.
-        std::optional<Instant> killed_at;  ///< Time of KillTree, when there is to be no next round for them.
-        /// What the daemon said about the next round while they were dying.
-        std::vector<native::Message> later;
+        std::vector<Stay> stays;                    ///< Indexed by local rank.
+        std::optional<std::string> released_why{};  ///< Set once there is to be no next round for them.
+        Instant kill_at = no_deadline;              ///< End of the grace of those that were released.
+        std::optional<Instant> killed_at{};         ///< Time of the KillTree that is not answered yet.
+        /// What the daemon said about the next round while processes were ending.
+        std::vector<native::Message> later{};
+        [[nodiscard]] bool is_ending() const { return killed_at || kill_at != no_deadline; }
     };
 
     // One for each event; they note facts, and settle() draws the conclusions.
@@ -358,8 +365,15 @@ class Supervisor {
     void signal_groups();
     [[nodiscard]] bool another_round_follows() const;
     void hold_workers(const std::string& why, Instant now);
-    void release_workers(const std::string& why);
-    void release_kept(const std::string& why, Instant now);
+    void release_workers(const std::string& why, Instant now);
+    void kill_again(Instant now);
+    void release_one(std::uint32_t local_rank, Instant now);
+    void release_kept(const std::string& why);
+    void settle_released(Instant now);
+    void kill_kept(const std::string& why, Instant now);
+    void kill_kept_tree(Instant now);
+    void on_kept_tree_empty(Instant now);
+    [[nodiscard]] bool any_stays(Stay stay) const;
     void settle_held(Instant now);
     void settle_kept(Instant now);
     [[nodiscard]] std::vector<std::uint32_t> take_kept();

@@ -31,8 +31,8 @@ void Supervisor::settle(Instant now) {
         finish();
     } else if (begun_) {
         if (round_ && drained()) settle_round();
-        const bool dying = kept_ && kept_->killed_at;
-        if (!round_ && !dying) settle_join();
+        const bool ending = kept_ && kept_->is_ending();
+        if (!round_ && !ending) settle_join();
     }
     phase_ = derive_phase();
 }

@@ -2,7 +2,9 @@
 // order of sums comes to the same bits. After each step it takes a snapshot. Each rank has an equal part of the state
 // of BYTES, as ZeRO-1 has it of an optimizer's.
 //
-//   kept_steps STEPS BYTES [KIND [PAUSE]]     KIND: recoverable (the default), or plain: without run_recoverable;
+//   kept_steps STEPS BYTES [KIND [PAUSE]]     KIND: recoverable (the default); plain: without run_recoverable;
+//                                             split: the sums are those of a split; keeper: the checkpointer is kept
+//                                             from one call to the next;
 //                                             PAUSE: milliseconds before each step
 //
 // Lines in the file ELASTIC_LOG, from every rank:
@@ -18,6 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +38,8 @@ struct Plan {
     std::int64_t steps = 0;
     std::size_t element_count = 0;
     int pause_ms = 0;
+    bool splits = false;
+    std::vector<Checkpointer>* keeps = nullptr;
 };
 
 void write_line(const std::string& line) {
@@ -82,7 +87,8 @@ struct Model {
         }
         auto shared = world.run(all_reduce(buffer(std::span(change)), ReduceOp::sum));
         if (!shared) return shared;
-        for (std::size_t i = 0; i < change.size(); ++i) weight[i] ^= change[i];
+        // Every rank's part is another one.
+        for (std::size_t i = 0; i < change.size(); ++i) weight[i] ^= change[i] >> (world.rank() % 8);
         return {};
     }
 };
@@ -91,6 +97,12 @@ Result<void> train(Context& context, const Resume& resume, const Plan& plan, Mod
     const auto rank = context.rank();
     auto checkpointer = Checkpointer::open(context, {.snapshot_interval = Duration::zero()});
     if (!checkpointer) return checkpointer.error();
+    std::unique_ptr<Communicator> part;
+    if (plan.splits) {
+        auto made = context.world().split(0, rank);
+        if (!made) return made.error();
+        part = std::move(*made);
+    }
     auto state = model.state(context);
     auto loaded = checkpointer->load(state);
     if (!loaded) return loaded.error();
@@ -107,10 +119,15 @@ Result<void> train(Context& context, const Resume& resume, const Plan& plan, Mod
         wait_while_there(cat("stuck.", rank));
         wait_while_there("hold");
         if (plan.pause_ms > 0) ::poll(nullptr, 0, plan.pause_ms);
-        if (auto taken = model.take_step(context.world(), step); !taken) return taken.error();
+        if (auto taken = model.take_step(part ? *part : context.world(), step); !taken) return taken.error();
         const auto at = std::chrono::steady_clock::now().time_since_epoch().count();
         write_line(cat("step rank=", rank, " round=", context.round(), " step=", step, " at_ns=", at));
-        if (auto kept = checkpointer->snapshot(step, state); !kept) return kept.error();
+        if (plan.keeps != nullptr && plan.keeps->empty()) plan.keeps->push_back(std::move(*checkpointer));
+        auto& saver = plan.keeps != nullptr ? plan.keeps->front() : *checkpointer;
+        if (auto kept = saver.snapshot(step, state); !kept) return kept.error();
+        // From the next line on a copy of this round is complete, however slow the save thread is.
+        if (step > from + 1) continue;
+        if (auto whole = saver.finish(); !whole) return whole.error();
     }
     std::uint64_t sum = 14695981039346656037U;
     for (const auto value : model.weight) sum = (sum ^ static_cast<std::uint64_t>(value)) * 1099511628211U;
@@ -129,13 +146,17 @@ int fail(const Error& error) {
 
 int main(int argc, char** argv) {
     if (argc < 3) return 2;
-    const Plan plan{std::atoll(argv[1]), std::strtoull(argv[2], nullptr, 10) / sizeof(std::int64_t),
-                    argc > 4 ? std::atoi(argv[4]) : 0};
+    const std::string_view kind = argc > 3 ? argv[3] : "recoverable";
+    std::vector<Checkpointer> kept;
+    const Plan plan{.steps = std::atoll(argv[1]),
+                    .element_count = std::strtoull(argv[2], nullptr, 10) / sizeof(std::int64_t),
+                    .pause_ms = argc > 4 ? std::atoi(argv[4]) : 0,
+                    .splits = kind == "split",
+                    .keeps = kind == "keeper" ? &kept : nullptr};
     auto context = Context::from_environment();
     if (!context) return fail(context.error());
     Model model(plan.element_count / static_cast<std::size_t>(context->world_size()));
     const auto body = [&](Context& now, const Resume& resume) { return train(now, resume, plan, model); };
-    const bool plain = argc > 3 && std::string_view(argv[3]) == "plain";
-    const auto done = plain ? body(*context, {}) : run_recoverable(*context, body);
+    const auto done = kind == "plain" ? body(*context, {}) : run_recoverable(*context, body);
     return done ? 0 : fail(done.error());
 }

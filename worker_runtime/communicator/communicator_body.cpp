@@ -49,6 +49,22 @@ void RoundGroups::end(std::string_view why, Errc code) {
 void RoundGroups::begin_again() {
     const std::lock_guard lock(mutex_);
     ended_.clear();
+    has_failed_ = false;
+}
+
+std::size_t RoundGroups::count() const {
+    const std::lock_guard lock(mutex_);
+    return bodies_.size();
+}
+
+bool RoundGroups::has_failed() const {
+    const std::lock_guard lock(mutex_);
+    return has_failed_;
+}
+
+void RoundGroups::note_failure() {
+    const std::lock_guard lock(mutex_);
+    has_failed_ = true;
 }
 
 CommunicatorBody::CommunicatorBody(Terms terms, std::unique_ptr<Transport> transport)
@@ -114,8 +130,9 @@ Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, D
     const ProfileRange range([&] { return range_name(operation); });
     auto done = paired ? transport_->transfer(operation, terms) : transport_->run(operation, terms);
     if (terms_.flight) terms_.flight->end(entry, done.has_value());
-    if (!done) return fail(done.error());
-    return done;
+    if (done) return done;
+    if (terms_.groups) terms_.groups->note_failure();
+    return fail(done.error());
 }
 
 Result<void> CommunicatorBody::run(const Operation& operation, Duration timeout) {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <map>
@@ -48,9 +49,15 @@ class RoundGroups {
     void end(std::string_view why, Errc code = Errc::cancelled);
     /// Another round has begun for this process: later communicators are not aborted.
     void begin_again();
+    /// The communicators that are not destroyed.
+    [[nodiscard]] std::size_t count() const;
+    /// An operation of any of them, also of one that is destroyed by now, has failed.
+    [[nodiscard]] bool has_failed() const;
+    void note_failure();
 
   private:
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
+    bool has_failed_ = false;
     std::set<CommunicatorBody*> bodies_;
     std::string ended_;
     Errc code_ = Errc::cancelled;

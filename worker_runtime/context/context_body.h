@@ -86,6 +86,9 @@ class ContextBody {
     Result<void> open();
     /// Drops everything of the round but the channel to the agent.
     void leave_round();
+    /// True if the program still has a communicator or a checkpointer of the round, whose threads and connections would
+    /// stay.
+    [[nodiscard]] bool is_in_use() const;
     Result<void> reach_store(const ContextOptions& options);
     Result<void> claim(const ContextOptions& options);
     [[nodiscard]] Error explained(Error error) const;

@@ -50,6 +50,7 @@ class MetGroups {
     void end(std::string_view why, Errc code = Errc::cancelled) { groups_->end(why, code); }
     /// Another round has begun for this process, which has kept nothing of the one before.
     void begin_again() { groups_->begin_again(); }
+    [[nodiscard]] const RoundGroups& groups() const { return *groups_; }
 
     /// A Context has its own channel, and the agent accepts one per worker. It calls end() from then on.
     void leave_agent_to_context();

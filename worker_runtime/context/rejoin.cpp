@@ -2,10 +2,12 @@
 #include <stdlib.h>
 
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 #include "muster/recoverable.h"
 #include "rendezvous/base/text/text.h"
+#include "worker_runtime/context/choices.h"
 #include "worker_runtime/context/context_body.h"
 #include "worker_runtime/context/met_group.h"
 
@@ -19,10 +21,22 @@ namespace {
 /// node is missed for a lease first.
 constexpr Duration word_timeout = 15s;
 
+/// What failed may be a wait at the store, or a part of the round that this process has left. The agent's word comes
+/// within this time then, unless the failure is this rank's own.
+constexpr Duration own_failure_timeout = 1s;
+
+/// True for GLOO_SOCKET_IFNAME if the user or the program has set it: the agent's has the value of MUSTER_AGENT_IFNAME.
+bool is_users_own(std::string_view name) {
+    if (name != "GLOO_SOCKET_IFNAME") return false;
+    const auto now = variable("GLOO_SOCKET_IFNAME");
+    return now && now != variable("MUSTER_AGENT_IFNAME");
+}
+
 /// The environment of a new process, as far as it differs between rounds.
 void set_variables(const std::vector<std::string>& variables) {
     for (const auto& one : variables) {
         const auto end = one.find('=');
+        if (is_users_own(std::string_view(one).substr(0, end))) continue;
         if (end == std::string::npos)
             ::unsetenv(one.c_str());
         else
@@ -31,6 +45,12 @@ void set_variables(const std::vector<std::string>& variables) {
 }
 
 }  // namespace
+
+bool ContextBody::is_in_use() const {
+    const std::size_t own = world ? 1 : 0;
+    return groups->count() > own || MetGroups::of_process().groups().count() > 0 ||
+           (snapshots && snapshots.use_count() > 1);
+}
 
 void ContextBody::leave_round() {
     world.reset();
@@ -50,15 +70,24 @@ void Context::can_rejoin(bool can) {
 
 Result<void> Context::rejoin() {
     using State = runtime::RoundWord::State;
-    const auto said = [this] {
-        return body_->word.wait_for_other(State::running, std::chrono::steady_clock::now() + runtime::word_timeout);
-    };
     if (!body_->agent || !body_->can_rejoin)
         return Error{Errc::unsupported, "this process has no agent that keeps it, or can_rejoin() was not called"};
-    const bool runs = !body_->world || body_->world->status().has_value();
-    if (runs && body_->word.state() == State::running)
+    const bool failed = (body_->world && !body_->world->status()) || body_->groups->has_failed() ||
+                        runtime::MetGroups::of_process().groups().has_failed();
+    const auto patience = failed ? runtime::word_timeout : runtime::own_failure_timeout;
+    const auto next_word = [this](Duration timeout) {
+        return body_->word.wait_for_other(State::running, std::chrono::steady_clock::now() + timeout);
+    };
+    auto word = next_word(failed ? runtime::word_timeout : runtime::own_failure_timeout);
+    if (!failed && word == State::running)
         return Error{Errc::invalid_argument, "the round has not ended: the failure is this rank's own"};
-    while (said() == State::hold) {
+    std::string not_entered;
+    while (word == State::hold) {
+        if (body_->is_in_use())
+            return Error{
+                Errc::refused,
+                "a communicator, a checkpointer or a process group of the round is still there, so this "
+                "process cannot enter the next one; make all of them inside the function that is called again"};
         body_->leave_round();
         runtime::MetGroups::of_process().begin_again();
         body_->agent->send(local::Held{});
@@ -73,9 +102,13 @@ Result<void> Context::rejoin() {
         const auto opened = body_->open();
         // The next round may end before its ranks have met.
         if (opened || !body_->agent) return opened;
+        not_entered =
+            cat("; this process did not enter round ", body_->environment.round, ": ", opened.error().context);
+        word = next_word(runtime::word_timeout);
     }
-    return Error{Errc::cancelled,
-                 cat("the round is over, and the agent has not asked this process to stay: ", body_->word.why())};
+    return Error{
+        Errc::cancelled,
+        cat("the round is over, and the agent has not asked this process to stay: ", body_->word.why(), not_entered)};
 }
 
 Result<void> run_recoverable(Context& context, const std::function<Result<void>(Context&, const Resume&)>& body) {

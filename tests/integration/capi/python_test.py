@@ -92,6 +92,10 @@ class Module(OnRanks):
         self.assertEqual(self.run_block(code_blocks(PAGE, "python")[4], 2),
                          sorted(code_blocks(PAGE, "text")[3].splitlines()))
 
+    def test_the_page_s_function_that_survives_prints_what_the_page_says(self):
+        self.assertEqual(self.run_block(code_blocks(PAGE, "python")[-1], 2),
+                         sorted(code_blocks(PAGE, "text")[-1].splitlines()))
+
     def test_the_module_is_the_launcher_too_and_has_one_version(self):
         done = self.start(1, "-m", "muster", "--version")
         asked = self.start(1, "-c", "import muster, importlib.metadata as m; print(muster.__version__, m.version('muster'))")

@@ -53,19 +53,22 @@ def train(context, resume, word):
           f"environment={os.environ['MUSTER_ROUND']} word={word}", file=log)
     values = array.array("q", [context.rank])
     try:
-        group = context.world.split(context.rank % 2)
-        while True:
-            values[0] = pathlib.Path("done").exists() and context.place.round > 0  # until all ranks agree
-            context.world.all_reduce(values, op="max")
-            if values[0]:
-                break
-            time.sleep(0.002)
-            if pathlib.Path("raise").exists():
-                raise ValueError("not a round's end")
+        steps(context, values)
     except muster.MusterError as error:
         left.append(type(error).__name__)
-        raise
+        context.world.all_reduce(values)  # fails too, and the first error is this one's context
     return "trained"
+
+def steps(context, values):
+    group = context.world.split(context.rank % 2)
+    while True:
+        values[0] = pathlib.Path("done").exists() and context.place.round > 0  # until all ranks agree
+        context.world.all_reduce(values, op="max")
+        if values[0]:
+            return
+        time.sleep(0.002)
+        if pathlib.Path("raise").exists():
+            raise ValueError("not a round's end")
 
 print(f"end rank={os.environ['RANK']} result={train('given')} left={','.join(left) or '-'}", file=log)
 """
@@ -74,7 +77,7 @@ print(f"end rank={os.environ['RANK']} result={train('given')} left={','.join(lef
 class Kept(Job):
     """A job of kept_steps. "hold" stops its training between two steps."""
 
-    def train(self, *options, nproc=4, nodes=None, steps=STEPS, kind="recoverable", restarts=99, size=BYTES, pause_ms=0, **extra):
+    def train(self, *options, nproc=4, nodes=None, steps=STEPS, kind="recoverable", restarts=99, size=BYTES, pause_ms=5, **extra):
         where = () if nodes is None else ("--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
                                           "--rdzv-id", self.id, "--rdzv-conf", "last_call_timeout=60")
         return self.spawn("muster", *where, "--nproc-per-node", nproc, "--max-restarts", restarts, "--log-level=info",
@@ -207,6 +210,25 @@ class KeptRounds(unittest.TestCase):
                 self.assertNotEqual(after[rank]["pid"], before[rank]["pid"])
             job.expect_exit(launcher, 0, deadline=120)
 
+    def test_a_failure_that_only_a_split_has_seen_is_the_rounds_end(self):
+        with Kept() as job:
+            launcher = job.train(kind="split")
+            before = job.trained(0, 4)
+            os.kill(before[1]["pid"], signal.SIGKILL)
+            self.expect_kept(before, job.trained(1, 4), {1})
+            job.expect_exit(launcher, 0, deadline=120)
+
+    def test_a_program_that_keeps_a_checkpointer_does_not_enter_the_next_round_with_it(self):
+        with Kept() as job:
+            launcher = job.train(kind="keeper")
+            before = job.trained(0, 4)
+            os.kill(before[1]["pid"], signal.SIGKILL)
+            after = job.trained(1, 4)
+            for rank in range(4):
+                self.assertNotEqual(after[rank]["pid"], before[rank]["pid"])
+            self.assertIn("a checkpointer or a process group of the round is still there", launcher.err.read_text())
+            job.expect_exit(launcher, 0, deadline=120)
+
     def test_a_worker_of_version_1_hears_what_it_knows_and_is_restarted(self):
         with Kept() as job:
             (job.directory / "old.py").write_text(OLD_WORKER)
@@ -301,7 +323,7 @@ class KeptRounds(unittest.TestCase):
             seen = []
             for number in range(50):
                 os.kill(before[1]["pid"], signal.SIGKILL)
-                after = job.trained(number + 1, 2, more=1)
+                after = job.trained(number + 1, 2, more=2)  # the second step follows a copy
                 self.assertEqual(after[0]["pid"], before[0]["pid"])
                 seen.append(after[0])
                 before = after

@@ -55,8 +55,7 @@ def _run(context, function, arguments, named):
         else:
             context._can_rejoin(False)
             return result
-        # What the function has made of the round is held by its frames.
-        traceback.clear_frames(failure.__traceback__)
+        _clear_frames(failure)
         gc.collect()
         try:
             context._rejoin()
@@ -65,6 +64,18 @@ def _run(context, function, arguments, named):
         load_environment()
         resume = Resume(resume.count + 1, str(failure))
         del failure
+
+
+def _clear_frames(error):
+    """What the function has made of the round is held by the frames of its error, and of the errors that this one followed."""
+    seen, left = set(), [error]
+    while left:
+        one = left.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        traceback.clear_frames(one.__traceback__)
+        left += [one.__context__, one.__cause__]
 
 
 def load_environment():

@@ -95,9 +95,11 @@ TEST_CASE("a held worker gets the variables of the next round, and only the dead
         if (variable.starts_with("MUSTER_ROUND")) CHECK(variable == "MUSTER_ROUND=1");
         if (variable.starts_with("RANK")) CHECK(variable == "RANK=0");
         if (variable.starts_with("MUSTER_STORE_ADDR")) CHECK(variable == "MUSTER_STORE_ADDR");  // unset
+        if (variable.starts_with("MUSTER_AGENT_IFNAME")) CHECK(variable == "MUSTER_AGENT_IFNAME");
         if (variable.starts_with("MUSTER_AGENT_SOCKET=")) channel = variable.substr(variable.find('=') + 1);
     }
     for (const auto& name : variables_of_a_round()) CHECK(names.contains(name) == (name != "TORCHELASTIC_ERROR_FILE"));
+    for (const auto* name : {"GLOO_SOCKET_IFNAME", "MUSTER_AGENT_IFNAME"}) CHECK(names.contains(name));
     CHECK((!channel.empty() && channel != first_channel));
     // Its files stay where it began.
     std::ofstream(error_file) << R"({"message": {"message": "late", "extraInfo": {"timestamp": "1"}}})";
@@ -114,4 +116,30 @@ TEST_CASE("a held worker ends when its agent has heard nothing from the rendezvo
     std::string news;
     REQUIRE(rig.run_until([&] { return (news += rig.news()).ends_with("keep none; kill tree"); }));
     CHECK(std::chrono::steady_clock::now() - rig.link.heard >= rig.config.lease * 88 / 100);
+}
+
+TEST_CASE("a held worker without a next round is told so before its signal") {
+    Rig rig;
+    std::optional<KeptWorker> worker;
+    hold_worker_0(rig, worker);
+    rig.link.on_message(native::Parked{});
+    CHECK(rig.news() == "keep none; signal SIGTERM");
+    const auto over = worker->next<local::RoundEnded>(rig);
+    REQUIRE(over);
+    CHECK(over->why == "this node is a spare");
+}
+
+TEST_CASE("the successor of a held worker that has died hears of its round's end") {
+    Rig rig;
+    std::optional<KeptWorker> worker;
+    hold_worker_0(rig, worker);
+    rig.end_worker(0, Signaled{SIGKILL, false});
+    CHECK(rig.news() == "keep none; kill tree");
+    rig.host.on_event(TreeEmpty{});
+    rig.start_workers(1);
+    CHECK(rig.news() == "serve round 1; start 2");
+    worker.emplace(rig);
+    rig.run_until([&] { return rig.loop.poll() == 0; });
+    rig.link.on_message(native::RoundEnded{1, native::RoundEndReason::worker_failed, true, "rank 1 failed"});
+    CHECK(worker->next<local::RoundEnded>(rig));
 }

@@ -105,7 +105,7 @@ TEST_CASE("a worker that withdraws its word is stopped as any other") {
     Story story = running();
     story.round_ended(0);
     CHECK(story.held(1).empty());
-    CHECK(story.cannot_keep(0) == "Keep(1); SignalGroup(0, SIGTERM)");
+    CHECK(story.cannot_keep(0) == "Keep(1); " + term + "; Keep(1)");
     CHECK(story.time_left() == 30s);
     CHECK(story.ended(0, Exited{0}) == "KillTree");
 }
@@ -167,19 +167,58 @@ TEST_CASE("fencing in the middle of the hold kills everything at once") {
     CHECK(story.tree_empty() == "CloseStore; OpenStore");
 }
 
-TEST_CASE("held workers of a node that becomes a spare are killed") {
+TEST_CASE("held workers of a node that becomes a spare are stopped, and the next round waits for their end") {
     Story story = joining();
-    CHECK(story.parked() == "Keep(); KillTree");
-    story.ended(0, killed);
-    CHECK(story.tree_empty().empty());
-    CHECK(story.assigned(1, 1) == "StartWorkers(1)");
+    CHECK(story.parked() == "Keep(); " + term);
+    CHECK(story.time_left() == 30s);
+    CHECK(story.assigned(1, 1).empty());
+    CHECK(story.ended(0, terminated) == "Keep(); KillTree");
+    CHECK(story.tree_empty() == "StartWorkers(1)");
 }
 
-TEST_CASE("an agent that ends kills its held workers first") {
+TEST_CASE("held workers that do not stop within the grace are killed") {
+    Story story = joining();
+    CHECK(story.parked() == "Keep(); " + term);
+    CHECK(story.elapse(29999ms).empty());
+    CHECK(story.elapse(1ms) == "Keep(); KillTree");
+    CHECK(story.time_left() == 5s);
+}
+
+TEST_CASE("fencing and a second stop signal end the grace of held workers") {
+    Story story = joining();
+    story.parked();
+    CHECK(story.fenced() == "Keep(); KillTree");
+    Story other = joining();
+    CHECK(other.stop(SIGINT) == "Keep(); SendRoundOver; Signal(SIGINT)");
+    CHECK(other.stop(SIGINT) == "Keep(); KillTree");
+}
+
+TEST_CASE("what is fenced while KillTree leaves held workers alone is killed too, and its answer is not enough") {
+    Story story = running();
+    story.ended(1, killed);
+    CHECK(story.held(0) == "KillTree");
+    // The answer is under way.
+    CHECK(story.fenced() == "Keep(); " + term + "; KillTree");
+    CHECK(story.time_left() == 5s);
+    CHECK(story.ended(0, killed).empty());
+    CHECK(story.tree_empty() == "CloseStore; OpenStore");
+}
+
+TEST_CASE("the job's end while KillTree leaves held workers alone gives them their grace afterwards") {
+    Story story = running();
+    story.ended(1, killed);
+    CHECK(story.held(0) == "KillTree");
+    CHECK(story.job_failed().empty());
+    CHECK(story.tree_empty() == "Keep(); " + term);
+    CHECK(story.ended(0, terminated) == "Keep(); KillTree");
+    CHECK(story.tree_empty() == "AcknowledgeEnd; CloseStore; Finish(JobFailed no restart left)");
+}
+
+TEST_CASE("an agent that ends stops its held workers first") {
     const auto ends = [](auto&& how, const std::string& last) {
         Story story = joining();
-        CHECK(how(story) == "Keep(); KillTree");
-        CHECK(story.ended(0, killed).empty());
+        CHECK(how(story) == "Keep(); " + term);
+        CHECK(story.ended(0, terminated) == "Keep(); KillTree");
         CHECK(story.tree_empty() == last);
     };
     ends([](Story& story) { return story.stop(SIGTERM); },
@@ -192,26 +231,42 @@ TEST_CASE("an agent that ends kills its held workers first") {
 TEST_CASE("held workers that SIGKILL does not end, end the agent") {
     Story story = joining();
     story.stop(SIGTERM);
+    story.elapse(30s);
     CHECK(story.elapse(5s) == "SendLeave(stopped by SIGTERM); CloseStore; Finish(Cancelled SIGTERM)");
 }
 
 TEST_CASE("a worker that dies while it is held is started again with the others") {
     Story story = joining();
-    CHECK(story.ended(0, Exited{3}).empty());
-    CHECK(story.assigned(1, 1) == "StartWorkers(1)");
+    // Nothing that it has started may live beside its successor. No signal or notice may leave that one out.
+    CHECK(story.ended(0, Exited{3}) == "Keep(); KillTree");
+    CHECK(story.assigned(1, 1).empty());
+    CHECK(story.tree_empty() == "StartWorkers(1)");
+}
+
+TEST_CASE("of two held workers one dies, and the other stays") {
+    Story story = running();
+    story.round_ended(0);
+    story.held(0);
+    story.held(1);
+    story.tree_empty();
+    CHECK(story.ended(1, killed) == "Keep(0); KillTree");
+    CHECK(story.store_opened().empty());
+    CHECK(story.tree_empty() == "SendJoin(after 0, store 4000)");
+    CHECK(story.assigned(1) == "StartWorkers(1, kept 0); Keep()");
 }
 
 TEST_CASE("a held worker whose channel is closed is killed") {
     Story story = joining();
-    CHECK(story.cannot_keep(0) == "SignalGroup(0, SIGKILL)");
+    CHECK(story.cannot_keep(0) == "Keep(); KillTree");
     CHECK(story.ended(0, killed).empty());
-    CHECK(story.assigned(1, 1) == "StartWorkers(1)");
+    CHECK(story.assigned(1, 1).empty());
+    CHECK(story.tree_empty() == "StartWorkers(1)");
 }
 
 TEST_CASE("a worker that is asked to hold and fails by itself was stopped") {
     Story story = running();
     story.round_ended(0);
-    CHECK(story.ended(0, Exited{1}).empty());
+    CHECK(story.ended(0, Exited{1}) == "Keep(1)");
     CHECK(story.held(1) == "KillTree");
     CHECK(story.tree_empty() == "ReportRound(0, failed [], stopped 2); CloseStore; OpenStore");
     story.store_opened();
@@ -243,4 +298,16 @@ TEST_CASE("a worker that was resumed is kept again after it has said so") {
     story.can_keep(0);
     CHECK(story.ended(1, killed) == "ReportFailed(rank 3: signal 9 (SIGKILL)); " + hold);
     CHECK(story.held(0) == "KillTree");
+}
+
+TEST_CASE("a round that cannot be prepared for workers that are all kept costs no restart") {
+    Story story = running();
+    story.round_ended(0);
+    story.held(0);
+    story.held(1);
+    story.tree_empty();
+    story.store_opened();
+    story.assigned(1);
+    CHECK(story.step(SetUpRefused{"the disk is full"}) == "ReportFailed(node); " + term);
+    CHECK(story.last().why.back() == "the disk is full");
 }

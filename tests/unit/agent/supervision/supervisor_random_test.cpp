@@ -141,6 +141,7 @@ class Life {
         guardian_dies_ = false;
     }
     void answer_kill() {
+        if (std::exchange(answered_, false)) return deliver(HostEvent{TreeEmpty{}, {}});
         if (!kill_asked_) return deliver(Elapsed{});
         for (std::uint32_t local_rank = 0; local_rank < 2 && !finished_; ++local_rank) {
             auto& process = processes_[local_rank];
@@ -152,7 +153,9 @@ class Life {
         kill_asked_ = false;
         tree_ = false;
         for (auto& process : processes_) process.outlived = !process.ended;
-        if (!finished_) deliver(HostEvent{TreeEmpty{}, {}});
+        // The answer may be under way for a while. A further KillTree makes it void.
+        answered_ = !finished_ && !kill_asked_;
+        if (answered_ && chance(70)) answer_kill();
     }
 
     void deliver(const SupervisorEvent& event) {
@@ -181,7 +184,9 @@ class Life {
         }
     }
     /// Nor one for held workers.
-    bool outlives_kill() const { return kill_asked_ && !tree_ && now_ - killed_at_ >= Story::config().kill_wait; }
+    bool outlives_kill() const {
+        return (kill_asked_ || answered_) && !tree_ && now_ - killed_at_ >= Story::config().kill_wait;
+    }
 
     void carry_out(const SupervisorAction& action) {
         REQUIRE_FALSE(finished_);
@@ -220,7 +225,7 @@ class Life {
             REQUIRE(again->count <= keep_max);
             process = Process{.answered = false, .ended = false, .again_count = again->count};
         } else if (std::holds_alternative<SignalWorkers>(action) || std::holds_alternative<NotifyWorkers>(action)) {
-            REQUIRE(tree_);
+            REQUIRE((tree_ || processes_[0].outlived || processes_[1].outlived));
             REQUIRE((!processes_[0].ended || !processes_[1].ended || guardian_dies_));
         } else if (const auto* group = std::get_if<SignalGroup>(&action)) {
             const auto& process = processes_[group->local_rank];
@@ -229,10 +234,11 @@ class Life {
         } else if (std::holds_alternative<KillTree>(action)) {
             REQUIRE((tree_ || processes_[0].outlived || processes_[1].outlived));
             kill_asked_ = true;
+            answered_ = false;
             guardian_killed_ = false;
             killed_at_ = now_;
         } else if (std::holds_alternative<KillGuardian>(action)) {
-            REQUIRE(kill_asked_);
+            REQUIRE((kill_asked_ || answered_));
             REQUIRE_FALSE(guardian_killed_);
             REQUIRE(now_ - killed_at_ >= Story::config().kill_wait);
             guardian_killed_ = true;
@@ -254,7 +260,7 @@ class Life {
     Process processes_[2];
     std::set<Round> started_rounds_;
     bool store_ = false, open_asked_ = false, joined_ = false, tree_ = false, kill_asked_ = false, finished_ = false;
-    bool guardian_killed_ = false, guardian_dies_ = false;
+    bool guardian_killed_ = false, guardian_dies_ = false, answered_ = false;
 };
 
 }  // namespace
