@@ -309,5 +309,5 @@ TEST_CASE("a round that cannot be prepared for workers that are all kept costs n
     story.store_opened();
     story.assigned(1);
     CHECK(story.step(SetUpRefused{"the disk is full"}) == "ReportFailed(node); " + term);
-    CHECK(story.last().why.back() == "the disk is full");
+    CHECK(story.last().why.back().text == "the disk is full");
 }
