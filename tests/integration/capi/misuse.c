@@ -258,7 +258,7 @@ int main(int argc, char** argv) {
     EXPECT(strcmp(muster_last_error(), "") == 0);
     EXPECT(strcmp(muster_status_name(MUSTER_TIMED_OUT), "timed_out") == 0);
     EXPECT(strcmp(muster_status_name(MUSTER_INTERNAL), "internal") == 0);
-    EXPECT(strcmp(muster_status_name(-1), "unknown") == 0 && strcmp(muster_status_name(16), "unknown") == 0);
+    EXPECT(strcmp(muster_status_name(-1), "unknown") == 0 && strcmp(muster_status_name(17), "unknown") == 0);
     if (argc > 1) return fail_together(open_job(), argv[1]);
     mistake_options();
     const struct job job = open_job();

@@ -100,7 +100,7 @@ class Fault(unittest.TestCase):
                 lost = job.node(*FAST, "--allow-faults", nnodes="1:2", nproc=1)
                 first = job.round(0, 2)
                 victim = next(one["pid"] for one in first.values() if job.parent(job.parent(one["pid"])) == lost.pid)
-                time = () if kind == "kill" else ("--for", 6)
+                time = () if kind == "kill" else ("--for", 12)  # longer than a busy machine needs to give it up
                 injected(job, kind, "node", node_name(job, lost), *time)
                 job.round(1, 1)
                 self.assertFalse(pathlib.Path(f"/proc/{victim}").exists())

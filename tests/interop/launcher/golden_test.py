@@ -194,8 +194,10 @@ def layout_of(run):
     for directory, _, names in os.walk(logs):
         for name in names:
             path = os.path.join(directory, name)
+            if name in (".stdout.times", ".stderr.times"):
+                continue  # muster's index of a file's times
             with open(path) as file:
-                # muster's only addition: it says which round a file's lines are of.
+                # muster's only addition to a file: it says which round the lines are of.
                 lines = [line for line in without_times(file.read()).splitlines() if not line.startswith("--- round ")]
             found[without_random(neutral(path, run))] = sorted(neutral(lines, run))
     return found

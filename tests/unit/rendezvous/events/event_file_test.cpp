@@ -158,5 +158,6 @@ TEST_CASE("a reader that stalls delays nobody, and reads a record of what it mis
         }
     }
     ::close(reader);
-    CHECK(got.size() < 2 * EventFile::waiting_bytes_max);
+    // What waits, as much in the writing thread's hands, and the pipe.
+    CHECK(got.size() < 2 * EventFile::waiting_bytes_max + (1 << 17));
 }
