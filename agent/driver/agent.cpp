@@ -13,6 +13,8 @@ namespace muster::agent {
 
 namespace asio = boost::asio;
 
+static constexpr Duration look_after = 300ms;
+
 Agent::Driver::Driver(Agent& agent, asio::io_context& loop, AgentConfig config, RendezvousLink& link, ProcessHost& host,
                       RoundStoreHost& stores)
     : agent_(agent),
@@ -37,7 +39,8 @@ Agent::Driver::Driver(Agent& agent, asio::io_context& loop, AgentConfig config, 
       loop_(loop),
       signals_(loop),
       deadline_(loop),
-      feeding_(loop) {}
+      feeding_(loop),
+      looking_(loop) {}
 
 void Agent::Driver::start() {
     listen();
@@ -73,12 +76,19 @@ void Agent::Driver::start() {
     look_at_node();
 }
 
-/// While the node joins: nothing waits for it, and the job's end drops what is not known by then.
+/// While the node joins or the workers start: nothing waits for it, and the job's end drops what is not known by then.
+/// A job that is over at once does not share its processors with looks that nobody reads.
 void Agent::Driver::look_at_node() {
     if (!config_.preflight || supervisor_.phase() == Phase::done) return;
-    preflight_.start(*config_.preflight, [this](const DoctorFacts& facts) {
-        for (const auto& finding : examine(facts, config_.preflight->limits, config_.preflight->skip))
-            if (finding.level > Level::info) log(LogLevel::warning, "preflight: ", finding_line(finding));
+    looking_.expires_after(look_after);
+    looking_.async_wait([weak = weak_from_this()](boost::system::error_code failure) {
+        const auto self = weak.lock();
+        if (failure || !self || self->supervisor_.phase() == Phase::done) return;
+        self->preflight_.start(*self->config_.preflight, [driver = self.get()](const DoctorFacts& facts) {
+            const auto& plan = *driver->config_.preflight;
+            for (const auto& finding : examine(facts, plan.limits, plan.skip))
+                if (finding.level > Level::info) log(LogLevel::warning, "preflight: ", finding_line(finding));
+        });
     });
 }
 
@@ -236,9 +246,9 @@ void Agent::Driver::happen(SupervisorEvent event) {
         if (std::holds_alternative<StopRequested>(next) || std::holds_alternative<ClientFenced>(next))
             host_.end_standbys();
         const SupervisorStep step = supervisor_.step(next, now());
-        for (const auto& event : step.why) {
-            log(event.place == EventPlace::log_and_stream ? LogLevel::info : LogLevel::debug, event.text);
-            if (agent_.on_event) agent_.on_event(event);
+        for (const auto& news : step.why) {
+            log(news.place == EventPlace::log_and_stream ? LogLevel::info : LogLevel::debug, news.text);
+            if (agent_.on_event) agent_.on_event(news);
         }
         for (const auto& line : step.notices)
             if (agent_.on_progress) agent_.on_progress(line);

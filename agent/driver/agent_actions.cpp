@@ -189,6 +189,7 @@ void Agent::Driver::carry_out(const Finish& action) {
     hangs_.rest();
     gpus_.drop();
     health_.drop();
+    looking_.cancel();
     preflight_.drop();
     feeding_.cancel();
     deadline_.cancel();

@@ -112,6 +112,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     boost::asio::signal_set signals_;
     boost::asio::steady_timer deadline_;
     boost::asio::steady_timer feeding_;
+    boost::asio::steady_timer looking_;    ///< The preflight begins when it fires.
     std::deque<SupervisorEvent> pending_;  // an action may bring the next event at once (OpenStore)
     bool stepping_ = false;
     bool finishing_ = false;  // what is left to do is the persister's

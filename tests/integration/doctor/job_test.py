@@ -43,7 +43,7 @@ class Preflight(unittest.TestCase):
         with Job() as job:
             hung = job.directory / "hung"
             hung.mkdir()
-            launcher = job.spawn("muster", "--checkpoint-dir", hung, "--no-python", "/bin/sh", "-c", "sleep 4",
+            launcher = job.spawn("muster", "--checkpoint-dir", hung, "--no-python", "/bin/sh", "-c", "sleep 8",
                                  before=[*UNSHARE_MOUNTS, *silent_disk(str(hung))])
             said = launcher.err.read_text
             wait_for("word of the disk", lambda: f"preflight: could not look: disks: {hung}: no answer within 3 s" in said())
@@ -51,7 +51,7 @@ class Preflight(unittest.TestCase):
 
     def test_off_looks_at_nothing(self):
         with Job() as job:
-            launcher = self.launch(job, "--preflight=off", worker="sleep 0.5", **SICK)
+            launcher = self.launch(job, "--preflight=off", worker="sleep 1.5", **SICK)
             self.assertEqual(launcher.wait(30), 0)
             self.assertNotIn("preflight", launcher.err.read_text())
             wrong = self.launch(job, "--preflight=pairs")
@@ -60,7 +60,7 @@ class Preflight(unittest.TestCase):
 
     def test_a_clean_node_says_nothing(self):
         with Job() as job:
-            launcher = self.launch(job, worker="sleep 0.5", **GPUS)
+            launcher = self.launch(job, worker="sleep 1.5", **GPUS)
             self.assertEqual(launcher.wait(30), 0)
             self.assertEqual(launcher.err.read_text(), "")
 
