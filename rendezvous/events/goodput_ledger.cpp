@@ -51,7 +51,7 @@ void GoodputLedger::switch_to(TimeBucket bucket, Instant now) {
 void GoodputLedger::begin_round(Instant now) {
     switch_to(TimeBucket::starting, now);
     pending_ = true;
-    round_.emplace();
+    round_ = OpenRound();
 }
 
 void GoodputLedger::end_round(const EventFacts& facts, Instant now) {
@@ -91,7 +91,7 @@ void GoodputLedger::take(const Event& event, Instant now) {
             add(pending_ ? TimeBucket::starting : current_, now);
             pending_ = false;
             current_ = TimeBucket::stepping;
-            if (!round_) round_.emplace();  // A restarted daemon has not seen its seal.
+            if (!round_) round_ = OpenRound();  // A restarted daemon has not seen its seal.
             if (round_->first_step < 0) round_->first_step = event.facts.step;
             return;
         case EventKind::round_ended: return end_round(event.facts, now);
