@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "agent/supervision/placement.h"
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/rank_text.h"
 #include "rendezvous/base/text/text.h"
 
@@ -28,10 +29,7 @@ bool is_blank(std::string_view text) {
 std::string quote(std::string_view text) {
     const auto last = text.rfind('\n');
     if (last != std::string_view::npos) text.remove_prefix(last + 1);
-    if (text.size() <= quoted_bytes) return std::string(text);
-    auto size = quoted_bytes;
-    while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0u) == 0x80u) --size;  // no half character
-    return cat(text.substr(0, size), "...");
+    return cat(front_of(text, quoted_bytes), text.size() > quoted_bytes ? "..." : "");
 }
 
 }  // namespace
