@@ -142,9 +142,7 @@ void Supervisor::on_notice(const native::NoticeGiven& notice, Instant now) {
     // A second notice hurries the workers.
     if (std::exchange(round_->echo_owed, false))
         return say(cat("notice from the daemon: ", notice.why, "; this node's workers have received it already"));
-    round_->noticed_at = now;
-    tell(cat("notice to this node's workers: ", notice.why));
-    act(PreemptWorkers{notice.why});
+    give_notice(notice.why, "", now);
 }
 
 void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {

@@ -305,6 +305,8 @@ class Supervisor {
         /// Time at which the workers get the notice without an answer of the daemon.
         Instant notice_due = no_deadline;
         bool echo_owed = false;  ///< True if they got it so. The daemon's later NoticeGiven is then ignored.
+        /// A notice that waits until every worker has started: until then its signal handlers cannot be known.
+        std::optional<std::string> notice_owed{};
         /// A worker's end by a stop signal that this agent has not received, and all later ends.
         std::vector<HostEvent> held;
         Instant held_until = no_deadline;
@@ -361,6 +363,7 @@ class Supervisor {
     void settle_workers(Instant now);
     void settle_drain(Instant now);
     void settle_notice(Instant now);
+    void give_notice(std::string why, std::string_view remark, Instant now);
     void on_notice(const native::NoticeGiven& notice, Instant now);
     void signal_groups();
     [[nodiscard]] bool another_round_follows() const;
