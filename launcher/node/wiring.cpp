@@ -30,6 +30,7 @@
 #include "launcher/node/job_access.h"
 #include "launcher/node/node_run.h"
 #include "launcher/node/service_unit.h"
+#include "launcher/node/torch_build.h"
 #include "launcher/node/torch_package.h"
 #include "launcher/options/entry.h"
 #include "launcher/options/options.h"
@@ -261,6 +262,8 @@ Command command_named(std::string_view word) {
     if (word == "fault") return [](const auto& arguments) { return run_fault(arguments, process_environment()); };
     if (word == "status") return [](const auto& arguments) { return run_status(arguments, process_environment()); };
     if (word == "key") return [](const auto& arguments) { return run_key(arguments, process_environment()); };
+    if (word == "torch-build")
+        return [](const auto& arguments) { return run_torch_build(arguments, process_environment()); };
     if (word == "config") return [](const auto& arguments) { return run_config(arguments, process_environment()); };
     return nullptr;
 }

@@ -13,6 +13,7 @@ std::span<const CommandRow> command_table() {
         {"status", "[JOB]", "Shows the jobs of a daemon, and what is wrong."},
         {"flight", "DIR...", "Reports from flight records which rank is missing from which collective."},
         {"logs", "DIR", "Shows the log files of all workers below DIR as one stream."},
+        {"torch-build", "", "Compiles PyTorch's back end for a torch that muster has none for."},
     };
     return commands;
 }
