@@ -18,8 +18,8 @@
 
 namespace muster::runtime {
 
-/// A wait. `check_alive` is called repeatedly: an error ends the wait. At the deadline `late` returns the error. If NCCL
-/// fails, `cause_of` returns the error behind what NCCL reports.
+/// A wait. `check_alive` is called repeatedly: an error ends the wait. At the deadline `late` returns the error. If
+/// NCCL fails, `cause_of` returns the error behind what NCCL reports.
 struct NcclWait {
     RunTerms terms;
     std::function<Result<void>()> check_alive;
