@@ -16,6 +16,9 @@
 
 namespace muster::agent {
 
+/// Whether each GPU is tested behind the looks (`muster doctor --level 3`). It takes seconds for each.
+enum class GpuTests { skipped, taken };
+
 /// What a directory that does not exist means.
 enum class MissingDirectory { is_a_fault, is_made_later };
 
@@ -25,6 +28,7 @@ struct LookPlan {
     DoctorLimits limits;
     Variables environment;
     MissingDirectory missing = MissingDirectory::is_a_fault;
+    GpuTests gpu_tests = GpuTests::skipped;
 };
 
 class NodeLooks {
@@ -38,8 +42,12 @@ class NodeLooks {
     void drop();
 
   private:
-    void take(const std::string& name, std::vector<std::string> words, std::int64_t limit_ms);
-
+    /// `then`, if there is one, runs before the look counts as ended.
+    void take(const std::string& name, std::vector<std::string> words, std::int64_t limit_ms,
+              std::function<void()> then = nullptr);
+    /// The test of the GPU with this number among those that answered, and then of the next: side by side they would
+    /// share the way to the host's memory.
+    void test_gpu(std::size_t number, std::vector<std::string> program, std::int64_t limit_ms);
     void end_one();
 
     boost::asio::io_context& loop_;
