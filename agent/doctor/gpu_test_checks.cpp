@@ -197,6 +197,51 @@ Found gpu_under_load(const DoctorFacts& facts, const DoctorLimits&) {
     });
 }
 
+Found gpu_reduce(const DoctorFacts& facts, const DoctorLimits&) {
+    const auto& look = facts.look("gpu-reduce");
+    if (look.state != Look::State::done) return {};
+    constexpr std::string_view what = "all_reduce between the GPUs of this node";
+    Found found;
+    for (const auto& record : look.records)
+        if (record.name.find("NCCL WARN") != std::string::npos)
+            found.push_back({Level::info, std::string(what), record.name, "no warning of NCCL"});
+    if (const auto* failure = look.first("failure"))
+        found.push_back({failure->text("kind") == "gpu" ? Level::critical : Level::unknown, std::string(what),
+                         failure->text("text"), "a sum"});
+    const auto* reduced = look.first("reduced");
+    if (reduced == nullptr) {
+        if (look.first("failure") == nullptr)
+            found.push_back({Level::unknown, std::string(what), "the job of the test ended without a result", "a sum"});
+        return found;
+    }
+    const auto wrong = reduced->number("wrong").value_or(0);
+    if (wrong > 0) found.push_back({Level::critical, std::string(what), cat(wrong, " wrong sums"), "right sums"});
+    found.push_back({Level::info, std::string(what),
+                     cat(reduced->text("mbytes-per-s"), " MB/s (busbw of 64 MiB), ", reduced->text("gpus"), " GPUs"),
+                     "the same on all nodes"});
+    return found;
+}
+
+/// Rows of dcgmi's table: "| Denylist | Pass |".
+Found gpu_dcgm(const DoctorFacts& facts, const DoctorLimits&) {
+    const auto& look = facts.look("dcgm");
+    Found found;
+    bool has_table = false;
+    for (const auto& record : look.records) {
+        const auto cells = split(record.name, '|');
+        if (cells.size() < 3) continue;
+        has_table = true;
+        const auto result = trim(cells[2]);
+        const bool fails = result.starts_with("Fail");
+        if (fails || result.starts_with("Warn"))
+            found.push_back(
+                {fails ? Level::critical : Level::warning, std::string(trim(cells[1])), std::string(result), "Pass"});
+    }
+    if (look.state == Look::State::done && !look.records.empty() && !has_table)
+        found.push_back({Level::info, "dcgmi diag -r 1", look.records.front().name, "a table of results"});
+    return found;
+}
+
 }  // namespace
 
 std::vector<Check> gpu_test_checks() {
@@ -215,6 +260,10 @@ std::vector<Check> gpu_test_checks() {
          "compare clocks and power: nvidia-smi -q -d CLOCK,POWER; reset or replace the GPU", gpu_slower},
         {"gpu-speed", "gpu-test", "A GPU that is slower than those of other nodes slows all others down.",
          "compare with the other nodes, and set gpu-gflops in --limits", gpu_speed},
+        {"gpu-all-reduce", "gpu-reduce", "Every step of a training waits for such sums.",
+         "nvidia-smi topo -m; nvidia-smi nvlink -s; see dmesg for Xid", gpu_reduce},
+        {"gpu-dcgm", "dcgm", "NVIDIA's diagnosis found a fault of the GPUs or of their software.",
+         "dcgmi diag -r 1; systemctl status nvidia-dcgm", gpu_dcgm},
         {"gpu-under-load", "gpu-test", "The fault shows only under load, as in a job.",
          "nvidia-smi --gpu-reset; if it comes back: have the GPU replaced", gpu_under_load},
     };

@@ -37,7 +37,7 @@ class NodeLooks {
     explicit NodeLooks(boost::asio::io_context& loop) : loop_(loop), runs_(loop) {}
 
     /// `done` comes once from the loop, when every look has ended or met its deadline. Call it once.
-    void start(const LookPlan& plan, std::function<void(DoctorFacts)> done);
+    void start(LookPlan plan, std::function<void(DoctorFacts)> done);
     /// Ends those that run. `done` is not called any more.
     void drop();
 
@@ -47,11 +47,17 @@ class NodeLooks {
               std::function<void()> then = nullptr);
     /// The test of the GPU with this number among those that answered, and then of the next: side by side they would
     /// share the way to the host's memory.
-    void test_gpu(std::size_t number, std::vector<std::string> program, std::int64_t limit_ms);
+    void test_gpu(std::size_t number);
+    /// An all_reduce of the GPUs whose test was complete, as a job of this node.
+    void reduce_between_gpus();
+    /// NVIDIA's own diagnosis, where it is installed.
+    void ask_dcgm();
+    [[nodiscard]] std::int64_t limit_of(std::string_view look) const;
     void end_one();
 
     boost::asio::io_context& loop_;
     SideRuns runs_;
+    LookPlan plan_;
     DoctorFacts facts_;
     std::size_t missing_count_ = 0;
     std::function<void(DoctorFacts)> done_;

@@ -2,6 +2,8 @@
 // memory. It prints records that agent/doctor/look.h parses. `muster-gpus --test` starts it and watches the GPU
 // meanwhile; it sets CUDA_VISIBLE_DEVICES.
 //
+// muster-gpu-test --all-reduce: a worker of a job, which adds numbers with the other GPUs of its node (gpu_reduce.h).
+//
 // A program of its own, because a driver may hang and a faulty GPU may end the process. The caller sets the deadline.
 // At most 1.5 GiB of the GPU's memory is taken. Exit codes: 0; 1 if a step could not be completed, which a record
 // "failure" tells.
@@ -9,7 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <string_view>
+
 #include "rendezvous/base/system/end_with_parent.h"
+#include "worker_runtime/gpu_test/gpu_reduce.h"
 #include "worker_runtime/gpu_test/gpu_steps.h"
 #include "worker_runtime/gpu_test/record.h"
 #include "worker_runtime/kernels/check_kernels.h"
@@ -23,6 +28,10 @@ namespace {
 const char* kind_of(const Error& error) {
     if (error.code == Errc::limit_exceeded) return "memory";
     return error.code == Errc::unsupported ? "library" : "gpu";
+}
+
+void print_failure(const Error& error) {
+    print_record(cat("failure", field("kind", kind_of(error)), field("text", error.context)));
 }
 
 Result<void> test(std::uint64_t seed) {
@@ -44,14 +53,19 @@ Result<void> test(std::uint64_t seed) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+    if (argc > 1 && std::string_view(argv[1]) == "--all-reduce") {
+        const auto reduced = reduce_between_gpus();
+        if (!reduced) print_failure(reduced.error());
+        return reduced ? 0 : 1;
+    }
     end_with_parent();
     timespec now{};
     ::clock_gettime(CLOCK_REALTIME, &now);
     const auto seed =
         kernels::mixed(static_cast<std::uint64_t>(now.tv_nsec) << 20 ^ static_cast<std::uint64_t>(::getpid()));
     const auto done = test(seed);
-    if (!done) print_record(cat("failure", field("kind", kind_of(done.error())), field("text", done.error().context)));
+    if (!done) print_failure(done.error());
     // Without the destructors of CUDA, which wait for work that may never end.
     ::_exit(done ? 0 : 1);
 }

@@ -36,20 +36,20 @@ Result<void> TestDevice::check(cudaError_t result, const char* what) const {
     return Error{result == cudaErrorMemoryAllocation ? Errc::limit_exceeded : Errc::io, checked.error().context};
 }
 
-Result<std::unique_ptr<TestDevice>> TestDevice::open() {
+Result<std::unique_ptr<TestDevice>> TestDevice::open(int number) {
     const char* const named = ::getenv("MUSTER_CUDA_LIBRARY");
     auto cuda = CudaTable::load(named != nullptr ? named : "");
     if (!cuda) return cuda.error();
-    std::unique_ptr<TestDevice> device(new TestDevice(*std::move(cuda)));
+    std::unique_ptr<TestDevice> device(new TestDevice(*std::move(cuda), number));
     auto& table = device->cuda_;
-    auto opened = device->check(table.set_device(0), "use the GPU");
+    auto opened = device->check(table.set_device(number), "use the GPU");
     if (opened)
         opened =
             device->check(table.stream_create(&device->stream_, cudaStreamNonBlocking), "make a stream on the GPU");
     if (opened)
         opened = device->check(table.event_create(&device->done_, cudaEventDisableTiming), "make an event on the GPU");
     if (!opened) return opened.error();
-    auto kernels = KernelImage::load(table, 0);
+    auto kernels = KernelImage::load(table, number);
     if (!kernels) return kernels.error();
     device->kernels_ = *kernels;
     return device;
@@ -100,7 +100,7 @@ std::size_t TestDevice::free_bytes() const {
 
 int TestDevice::attribute(cudaDeviceAttr which) const {
     int value = 0;
-    return check(cuda_.attribute(&value, which, 0), "ask what the GPU can") ? value : 0;
+    return check(cuda_.attribute(&value, which, number_), "ask what the GPU can") ? value : 0;
 }
 
 }  // namespace muster::runtime

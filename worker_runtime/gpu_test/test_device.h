@@ -37,8 +37,8 @@ class DeviceMemory {
 /// for it, timed_out, and io in CUDA's words.
 class TestDevice final : public KernelQueue {
   public:
-    /// The first GPU that is visible (CUDA_VISIBLE_DEVICES). It lives until the process ends.
-    static Result<std::unique_ptr<TestDevice>> open();
+    /// GPU `number` of those that are visible (CUDA_VISIBLE_DEVICES). It lives until the process ends.
+    static Result<std::unique_ptr<TestDevice>> open(int number = 0);
 
     Result<void> launch(const KernelCall& call) override;
     /// In any direction. Host memory must stay valid until finish().
@@ -59,10 +59,11 @@ class TestDevice final : public KernelQueue {
 
   private:
     friend class DeviceMemory;
-    explicit TestDevice(CudaTable cuda) : cuda_(std::move(cuda)) {}
+    TestDevice(CudaTable cuda, int number) : cuda_(std::move(cuda)), number_(number) {}
     [[nodiscard]] Result<void> check(cudaError_t result, const char* what) const;
 
     CudaTable cuda_;
+    int number_;
     KernelImage kernels_;
     cudaStream_t stream_ = nullptr;
     cudaEvent_t done_ = nullptr;

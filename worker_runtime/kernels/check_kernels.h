@@ -166,7 +166,7 @@ struct CheckHalves {
 
 /// The same of f32, without tensor cores: sums[item] is that of 128 x 128 elements. `a` lies in stripes of 128 rows,
 /// `b` in stripes of 128 columns, each stripe by its 128 elements of one depth after another. `size` is a multiple of
-/// 128.
+/// 128, `depth` of 4.
 struct CheckFloats {
     using Form = ChecksumForm;
     static constexpr std::uint32_t stripe = 128;
@@ -184,6 +184,14 @@ struct CheckFloats {
     MUSTER_HOST_AND_DEVICE static std::uint32_t place(std::uint32_t mine, std::uint32_t i) {
         return mine + i % 4 + i / 4 * 64;
     }
+    MUSTER_HOST_AND_DEVICE static void add_products(float (&c)[8][8], const Four (&rows)[2], const Four (&columns)[2]) {
+        MUSTER_UNROLL
+        for (int i = 0; i < 8; ++i) {
+            MUSTER_UNROLL
+            for (int j = 0; j < 8; ++j)
+                c[i][j] = multiply_add(rows[i / 4].of[i % 4], columns[j / 4].of[j % 4], c[i][j]);
+        }
+    }
     MUSTER_HOST_AND_DEVICE std::uint64_t sum_of(std::uint64_t item, std::uint32_t thread,
                                                 ChecksumForm::Shared& /*shared*/) const {
         const std::uint64_t row_stripe = item / (size / stripe), column_stripe = item % (size / stripe);
@@ -191,14 +199,16 @@ struct CheckFloats {
         const auto* left = reinterpret_cast<const Four*>(a + row_stripe * stripe * depth + row);
         const auto* right = reinterpret_cast<const Four*>(b + column_stripe * stripe * depth + column);
         float c[8][8] = {};
-        for (std::uint32_t k = 0; k < depth; ++k, left += stripe / 4, right += stripe / 4) {
-            const Four rows[2] = {left[0], left[16]}, columns[2] = {right[0], right[16]};
+        constexpr std::uint32_t at_once = 4;  // loads in flight
+        for (std::uint32_t k = 0; k < depth; k += at_once) {
+            Four rows[at_once][2], columns[at_once][2];
             MUSTER_UNROLL
-            for (int i = 0; i < 8; ++i) {
-                MUSTER_UNROLL
-                for (int j = 0; j < 8; ++j)
-                    c[i][j] = multiply_add(rows[i / 4].of[i % 4], columns[j / 4].of[j % 4], c[i][j]);
+            for (std::uint32_t i = 0; i < at_once; ++i, left += stripe / 4, right += stripe / 4) {
+                rows[i][0] = left[0], rows[i][1] = left[16];
+                columns[i][0] = right[0], columns[i][1] = right[16];
             }
+            MUSTER_UNROLL
+            for (std::uint32_t l = 0; l < at_once; ++l) add_products(c, rows[l], columns[l]);
         }
         std::uint64_t sum = 0;
         MUSTER_UNROLL

@@ -83,7 +83,7 @@ std::string user_of(const GpuDriver& driver, Device device) {
     if (driver.mig_mode != nullptr && driver.mig_mode(device, &mig, &pending) == GpuDriver::success && mig == 1)
         return "its MIG instances, which are not tested";
     for (const auto& process : driver.processes_of(device)) {
-        const auto name = trim(read_file(cat("/proc/", process.pid, "/comm")));
+        const std::string name(trim(read_file(cat("/proc/", process.pid, "/comm"))));
         return cat("process ", process.pid, name.empty() ? "" : cat(" (", name, ")"));
     }
     MemoryUse memory{};

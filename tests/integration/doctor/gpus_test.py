@@ -6,9 +6,10 @@ import unittest
 import sick_node
 from sick_node import Node
 
-# Under load. The second GPU is on the same kind of link.
-GPUS = {"MUSTER_NVML_LIBRARY": os.environ["FAKE_NVML_LIBRARY"], "FAKE_NVML": "GPU-a;GPU-b", "FAKE_NVML_HEALTH": "0 clocks 0 1 clocks 0",
-        "MUSTER_CUDA_LIBRARY": os.environ["STANDIN_CUDA"]}
+# Under load.
+ONE = {"MUSTER_NVML_LIBRARY": os.environ["FAKE_NVML_LIBRARY"], "FAKE_NVML": "GPU-b", "FAKE_NVML_HEALTH": "0 clocks 0 1 clocks 0",
+       "MUSTER_CUDA_LIBRARY": os.environ["STANDIN_CUDA"], "MUSTER_NCCL_LIBRARY": os.environ["STANDIN_NCCL"]}
+TWO = {"FAKE_NVML": "GPU-a;GPU-b"}
 # A slow host computes what the GPU would, and other processes disturb it: only the test itself is judged.
 LIMITS = "gpu-sisters-percent = 0\n"
 OTHER_LOOKS = "names,network,system,pci,kernel-log,disks,settings"
@@ -22,9 +23,9 @@ class GpuTest(unittest.TestCase):
     def doctor(self, *words, limits="", **environment):
         (self.node.folder / "limits").write_text(LIMITS + limits)
         return self.node.doctor("--level", "3", "--skip", OTHER_LOOKS, "--limits", self.node.folder / "limits", *words,
-                                **{**GPUS, **environment})
+                                **{**ONE, **environment})
 
-    def expect(self, answer, level, check, measured, gpu="GPU 1 (GPU-b)"):
+    def expect(self, answer, level, check, measured, gpu="GPU 0 (GPU-b)"):
         self.assertEqual(answer.named(), [(level, check)], answer.text + answer.error)
         finding = answer.finding()
         self.assertEqual(finding["what"], gpu)
@@ -32,8 +33,11 @@ class GpuTest(unittest.TestCase):
         self.assertEqual(answer.code, {"warning": 1, "critical": 2, "unknown": 3}[level])
 
     def test_clean_gpus_have_their_speeds_named_and_no_finding(self):
-        answer = self.doctor()
+        answer = self.doctor(**TWO)
         self.assertEqual((answer.named(), answer.code), ([], 0), answer.text + answer.error)
+        together = [one["measured"] for one in answer.json["findings"] if one["check"] == "gpu-all-reduce"]
+        self.assertEqual(len(together), 1, answer.text)
+        self.assertRegex(together[0], r"^\d+ MB/s \(busbw of 64 MiB\), 2 GPUs$")
         speeds = [one for one in answer.json["findings"] if one["check"] == "gpu-speed"]
         self.assertEqual([one["what"] for one in speeds], ["GPU 0 (GPU-a)", "GPU 1 (GPU-b)"])
         for part in ("GFLOP/s in products in f16", "GFLOP/s in products in f32", "MB/s in copies within the GPU"):
@@ -44,35 +48,52 @@ class GpuTest(unittest.TestCase):
                                         ("CheckFloats", "gpu-checksum", "products of matrices in f32 are wrong"),
                                         ("PatternWrite", "gpu-memory", "2 words of 8 MiB")):
             with self.subTest(kernel):
-                answer = self.doctor(MUSTER_STANDIN_GPU_FAULT=f"muster_{kernel}@GPU-b")
-                self.expect(answer, "critical", check, measured)
+                self.expect(self.doctor(MUSTER_STANDIN_GPU_FAULT=f"muster_{kernel}"), "critical", check, measured)
+
+    def test_of_two_gpus_the_right_one_is_named(self):
+        answer = self.doctor("--skip", "gpu-reduce", MUSTER_STANDIN_GPU_FAULT="muster_CheckHalves@GPU-b", **TWO)
+        self.expect(answer, "critical", "gpu-checksum", "f16 are wrong", "GPU 1 (GPU-b)")
 
     def test_slow_copies(self):
-        answer = self.doctor(MUSTER_STANDIN_GPU_FAULT="slow_copy@GPU-b")
+        answer = self.doctor(MUSTER_STANDIN_GPU_FAULT="slow_copy")
         self.assertEqual(answer.named(), [("warning", "gpu-copies")] * 2, answer.text)
-        self.assertEqual({one["what"] for one in answer.json["findings"] if one["check"] == "gpu-copies"}, {"GPU 1 (GPU-b)"})
+        self.assertEqual({one["what"] for one in answer.json["findings"] if one["check"] == "gpu-copies"}, {"GPU 0 (GPU-b)"})
 
     def test_a_driver_that_hangs_costs_its_limit_and_blocks_nothing(self):
-        answer = self.doctor(limits="gpu-test-timeout-ms = 15000\n", MUSTER_STANDIN_GPU_FAULT="hang@GPU-a")
+        answer = self.doctor(limits="gpu-test-timeout-ms = 15000\n", MUSTER_STANDIN_GPU_FAULT="hang@GPU-a", **TWO)
         self.expect(answer, "unknown", "gpu-test", "no answer within 15 s, in the start of CUDA", "GPU 0 (GPU-a)")
         self.assertIn("GPU 1 (GPU-b)", [one["what"] for one in answer.json["findings"] if one["check"] == "gpu-speed"])
 
     def test_a_gpu_that_another_process_uses_is_left_alone(self):
         use = self.node.folder / "use"
         use.write_text(f"0\n1000 {os.getpid()}:900\n")
-        self.expect(self.doctor(FAKE_NVML_USE=str(use)), "unknown", "gpu-in-use", f"in use by process {os.getpid()} (")
+        answer = self.doctor(FAKE_NVML_USE=str(use), **TWO)
+        self.expect(answer, "unknown", "gpu-in-use", f"in use by process {os.getpid()} (", "GPU 1 (GPU-b)")
+        self.assertNotIn("gpu-all-reduce", answer.text)
 
     def test_a_gpu_without_free_memory_is_no_fault(self):
-        self.expect(self.doctor(MUSTER_STANDIN_GPU_FAULT="no_memory@GPU-b"), "unknown", "gpu-test-failed", "out of memory")
+        self.expect(self.doctor(MUSTER_STANDIN_GPU_FAULT="no_memory"), "unknown", "gpu-test-failed", "out of memory")
 
     def test_without_cuda_nothing_is_known(self):
-        answer = self.doctor(MUSTER_CUDA_LIBRARY="/none/libcudart.so", FAKE_NVML="GPU-b")
-        self.expect(answer, "unknown", "gpu-test-failed", "no CUDA runtime library", "GPU 0 (GPU-b)")
+        answer = self.doctor(MUSTER_CUDA_LIBRARY="/none/libcudart.so")
+        self.expect(answer, "unknown", "gpu-test-failed", "no CUDA runtime library")
 
-    def test_errors_and_heat_under_load(self):
-        health = {"FAKE_NVML_HEALTH": "0 clocks 0 1 clocks 64"}
-        answer = self.doctor("--skip", "gpu-throttle", **health)
+    def test_without_nccl_the_gpus_are_tested_alone(self):
+        answer = self.doctor(MUSTER_NCCL_LIBRARY="/none/libnccl.so", **TWO)
+        self.expect(answer, "unknown", "gpu-all-reduce", "no NCCL library", "all_reduce between the GPUs of this node")
+
+    def test_heat_under_load(self):
+        answer = self.doctor("--skip", "gpu-throttle", FAKE_NVML_HEALTH="0 clocks 64")
         self.expect(answer, "warning", "gpu-under-load", "too hot (hardware)")
+
+    def test_what_dcgmi_finds(self):
+        programs = self.node.folder / "bin"
+        programs.mkdir()
+        dcgmi = programs / "dcgmi"
+        dcgmi.write_text("#!/bin/sh\necho '| Denylist   | Pass |'\necho '| Inforom    | Fail |'\nexit 226\n")
+        dcgmi.chmod(0o755)
+        answer = self.doctor("--skip", "gpu-reduce", PATH=f"{programs}:{os.defpath}")
+        self.expect(answer, "critical", "gpu-dcgm", "Fail", "Inforom")
 
     def test_the_test_can_be_left_out(self):
         answer = self.doctor("--skip", "gpu-test")

@@ -67,6 +67,9 @@ inline DoctorFacts clean_node() {
                                    cat("gpu index=0 ", clean_gpu), cat("gpu index=1 ", clean_gpu)});
     facts.looks["gpu-test GPU 0 (GPU-a)"] = clean_gpu_test();
     facts.looks["gpu-test GPU 1 (GPU-b)"] = clean_gpu_test();
+    facts.looks["gpu-reduce"] = look_of({"reduced gpus=2 wrong=0 mbytes-per-s=360000"});
+    facts.looks["dcgm"] =
+        look_of({"+-----------+------+", "|~Diagnostic~|~Result~|", "|~Denylist~|~Pass~|", "|~Inforom~|~Skip~|"});
     facts.looks["disks /tmp"] =
         look_of({"disk path=/tmp free=99999999999 free-inodes=5000 inodes=9000 ms=12 failure="});
     facts.environment = {{"NCCL_SOCKET_IFNAME", "eth"}, {"GLOO_SOCKET_IFNAME", "eth0"}, {"NCCL_IB_HCA", "=mlx5_0:1"},

@@ -104,6 +104,12 @@ constexpr Fault faults[] = {
      "212499 GFLOP/s in products in f16"},
     {"gpu-slower", Level::warning, "gpu-test GPU 1 (GPU-b)", "copy way=from~the~GPU mbytes-per-s=45000",
      "45000 MB/s in copies from the GPU"},
+    {"gpu-all-reduce", Level::critical, "gpu-reduce", "reduced wrong=7", "7 wrong sums"},
+    {"gpu-all-reduce", Level::critical, "gpu-reduce", "failure kind=gpu text=unhandled~cuda~error",
+     "unhandled cuda error"},
+    {"gpu-all-reduce", Level::unknown, "gpu-reduce", "failure kind=library text=no~NCCL", "no NCCL"},
+    {"gpu-dcgm", Level::critical, "dcgm", "|~Permissions~|~Fail~|", "Fail"},
+    {"gpu-dcgm", Level::warning, "dcgm", "|~Page~Retirement~|~Warn~-~GPU~0~|", "Warn - GPU 0"},
     {"gpu-under-load", Level::warning, "gpu-test GPU 1 (GPU-b)", "load sw-thermal=12",
      "clocks slowed under load: too hot (driver), 12 of 40 samples"},
     {"gpu-under-load", Level::critical, "gpu-test GPU 1 (GPU-b)", "after ecc-uncorrected=2",
@@ -212,6 +218,14 @@ TEST_CASE("the speed of a GPU is information, and a limit of the machine type ma
     DoctorLimits limits;
     limits.set("gpu-gflops", 300'000);
     CHECK(speeds(limits)[0].level == Level::warning);
+}
+
+TEST_CASE("an installed dcgmi that cannot run is information") {
+    auto facts = clean_node();
+    facts.looks["dcgm"] = look_of({"Error:~unable~to~connect~to~localhost"});
+    CHECK(grave(facts).empty());
+    const auto all = examine(facts, {}, {});
+    CHECK(std::ranges::any_of(all, [](const Finding& one) { return one.check == "gpu-dcgm"; }));
 }
 
 TEST_CASE("GPUs of other models are not compared") {
