@@ -32,7 +32,7 @@ constexpr std::string_view doctor_usage =
     "what mends it. `explain` describes a check, a limit or a variable of NCCL, gloo or PyTorch; without NAME it lists "
     "all.\n"
     "\n"
-    "  --level 3      also tests each GPU that nobody uses: checksums of products, copies, memory; about 5 s for each\n"
+    "  --level 3      also tests each GPU that nobody uses: checksums of products, copies, memory; about 3 s for each\n"
     "  --dir DIR      also looks at this directory, e.g. that of the checkpoints; may be repeated\n"
     "  --skip NAME    leaves a check or a whole look out; may be repeated, or a list with commas\n"
     "  --limits FILE  other limits, as lines NAME = NUMBER\n"
