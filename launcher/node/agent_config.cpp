@@ -172,7 +172,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.logs = log_choices(config, node);
     agent.handled_signals = config.handled_signals;
     agent.preemption_signal = config.preemption_signal;
-    if (config.preflight) agent.preflight = preflight_plan(config, environment);
+    if (config.preflight != Preflight::off) agent.preflight = preflight_plan(config, environment);
     agent.health = health_check(config, node);
     agent.allow_faults = config.allow_faults;
     agent.lease = config.lease;

@@ -28,6 +28,7 @@
 #include "launcher/host/open_files.h"
 #include "launcher/host/placement.h"
 #include "launcher/node/job_access.h"
+#include "launcher/node/job_preflight.h"
 #include "launcher/node/node_run.h"
 #include "launcher/node/service_unit.h"
 #include "launcher/node/torch_build.h"
@@ -221,7 +222,7 @@ int launch(Launch launch, Environment environment) {
     if (const auto trouble = checkpoint_trouble(config); !trouble.empty())
         return refuse(exit_codes::configuration, trouble, style);
     log_known_facts(launch, environment);
-
+    log_preflight(test_before_job(launch, environment));
     auto events = NodeEvents::open(config, named_file_path(config, config.events), host_name());
     if (!events) return refuse(exit_codes::usage, cat("--events: ", events.error().context), style);
     NodeRun run(config, std::get<Entry>(entry), environment, unit, **events);

@@ -6,7 +6,8 @@ std::span<const CommandRow> command_table() {
     static constexpr CommandRow commands[] = {
         {"checkpoint", "DIR", "Lists and verifies the checkpoints in DIR, or exports one."},
         {"config", "check FILE", "Validates a job's configuration file."},
-        {"doctor", "[explain NAME]", "Looks for faults of this node: names, network, limits, disks, GPUs, settings."},
+        {"doctor", "[explain NAME]",
+         "Looks for faults of this node: names, network, limits, disks, GPUs, settings; tests links and GPUs."},
         {"drain", "NODE", "Makes a node stop its workers and leave its job."},
         {"fault", "KIND TARGET", "Injects a fault into a worker, a node or the daemon."},
         {"key", "[show]", "Makes the secret of your jobs, or shows it."},

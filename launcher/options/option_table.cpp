@@ -410,10 +410,10 @@ constexpr std::array rows{
     OptionRow{"allow-faults", 0, Kind::flag, Group::restarts, From::muster, true, "",
               "Allows muster fault to kill, stop, slow down or disconnect workers and the agent of this node, for tests.", "",
               [](auto value, auto& to) { return flag(value, to.config.allow_faults); }},
-    OptionRow{"preflight", 0, Kind::value, Group::restarts, From::muster, true, "off|local",
-              "local: while the node joins, looks for its faults as muster doctor does, and logs what it finds. Nothing waits for it. off: does not.", "local",
-              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"off", "local"})) return wrong;
-                  to.config.preflight = value == "local"; return std::nullopt; }},
+    OptionRow{"preflight", 0, Kind::value, Group::restarts, From::muster, true, "off|local|pairs|full",
+              "local: while the node joins, looks for its faults as muster doctor does, and logs what it finds. Nothing waits for it. pairs: also tests the links between the job's nodes before the first round. full: also tests their GPUs.", "local",
+              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"off", "local", "pairs", "full"})) return wrong;
+                  to.config.preflight = value == "off" ? Preflight::off : value == "local" ? Preflight::local : value == "pairs" ? Preflight::pairs : Preflight::full; return std::nullopt; }},
     OptionRow{"health-check", 0, Kind::value, Group::restarts, From::muster, true, "COMMAND",
               "Command run by /bin/sh before each join. Exit code 0: healthy. Another one: this node leaves the job with exit code 76, uncharged; the last line of the output is the reason.", "",
               [](auto value, auto& to) -> Accepted { if (value.empty()) return "a command"; to.config.health_check = value; return std::nullopt; }},

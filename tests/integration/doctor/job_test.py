@@ -54,9 +54,40 @@ class Preflight(unittest.TestCase):
             launcher = self.launch(job, "--preflight=off", worker="sleep 1.5", **SICK)
             self.assertEqual(launcher.wait(30), 0)
             self.assertNotIn("preflight", launcher.err.read_text())
-            wrong = self.launch(job, "--preflight=pairs")
+            wrong = self.launch(job, "--preflight=all")
             self.assertEqual(wrong.wait(30), 2)
-            self.assertIn("accepted is off or local", wrong.err.read_text())
+            self.assertIn("accepted is off, local, pairs or full", wrong.err.read_text())
+
+    @unittest.skipUnless("STANDIN_CUDA" in os.environ, "built without the headers of CUDA")
+    def test_full_names_a_gpu_that_computes_wrong_results_before_the_workers_start(self):
+        with Job() as job:
+            faults = {**GPUS, "FAKE_NVML": "GPU-b", "MUSTER_CUDA_LIBRARY": os.environ["STANDIN_CUDA"],
+                      "MUSTER_STANDIN_GPU_FAULT": "muster_CheckHalves"}
+            launcher = self.launch(job, "--preflight=full", worker="echo worker >&2", **faults)
+            self.assertEqual(launcher.wait(60), 0, launcher.err.read_text())
+            said = launcher.err.read_text()
+            self.assertRegex(said, r"preflight: critical: gpu-checksum: GPU 0 \(GPU-b\): .* f16 are wrong")
+            self.assertLess(said.index("gpu-checksum"), said.index("worker"))
+
+    def test_nodes_test_their_links_and_then_start(self):
+        with Job() as job:
+            nodes = [job.node(*FAST, "--preflight=pairs", "--log-level=info", nproc=1) for _ in range(2)]
+            job.round(0, 2)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+                self.assertIn("preflight: tested 1 link between nodes", node.err.read_text())
+                self.assertNotIn("node-", node.err.read_text())
+            job.expect_gone()
+
+    def test_a_stop_while_links_are_tested_leaves_nothing(self):
+        with Job() as job:
+            launcher = job.node(*FAST, "--preflight=pairs", nproc=1)  # the other node never comes
+            wait_for("the job of the test", lambda: any(job.command_of(pid).startswith("muster --nproc-per-node 1")
+                                                        for pid in job.processes()))
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
 
     def test_a_clean_node_says_nothing(self):
         with Job() as job:
