@@ -90,7 +90,7 @@ std::optional<HttpPage> HttpDialect::objection_to(const HttpRequest& request, co
 HttpPage HttpDialect::page_for(const HttpRequest& request, Instant now) const {
     if (auto page = pages_(request, now)) return std::move(*page);
     return {.status = 404,
-            .body = "There are / for a browser, /healthz, /status, /metrics and /api/v1/jobs/JOB/events.\n"};
+            .body = "There are /healthz, /status, /metrics, /api/v1/jobs/JOB/events, and / for a browser.\n"};
 }
 
 }  // namespace muster::rendezvous

@@ -51,7 +51,8 @@ Result<std::optional<HttpRequest>> parse_http_request(std::string_view bytes, st
                                      .target = std::string(request.target()),
                                      .host = std::string(request[http::field::host]),
                                      .authorization = std::string(request[http::field::authorization]),
-                                     .accept = std::string(request[http::field::accept])});
+                                     .accept = std::string(request[http::field::accept]),
+                                     .fetch_site = std::string(request["Sec-Fetch-Site"])});
 }
 
 bool is_own_host(std::string_view host, const std::vector<std::string>& names) {

@@ -15,10 +15,11 @@ namespace muster::rendezvous {
 
 struct HttpRequest {
     std::string method;
-    std::string target;         ///< path and query as sent
-    std::string host;           ///< of the header Host, with its port as sent; empty: there is none
-    std::string authorization;  ///< of the header of that name
-    std::string accept = {};    ///< of the header of that name
+    std::string target;           ///< path and query as sent
+    std::string host;             ///< of the header Host, with its port as sent; empty: there is none
+    std::string authorization;    ///< of the header of that name
+    std::string accept = {};      ///< of the header of that name
+    std::string fetch_site = {};  ///< of the header Sec-Fetch-Site, which browsers send and pages cannot change
 };
 
 /// The request at the front of `bytes`, or nothing while its headers are not complete. Errors: bad_frame for bytes that

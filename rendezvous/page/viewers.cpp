@@ -19,12 +19,17 @@ constexpr Duration unread_max = 30s;
 /// A backstop far above what is ever sent at once: the state of 20,000 nodes, and events.
 constexpr std::size_t unsent_bytes_max = std::size_t{16} << 20;
 
+/// A page of another site cannot read a stream, but it could take all places of viewers.
+bool is_foreign(const HttpRequest& request) {
+    return request.fetch_site == "cross-site";
+}
+
 }  // namespace
 
 class Viewers::Viewer final : public HttpStream {
   public:
-    Viewer(Viewers& all, Connection& connection, News::Seen seen)
-        : connection(connection), seen(std::move(seen)), all_(all) {
+    Viewer(Viewers& all, Connection& its_connection, News::Seen has_seen)
+        : connection(its_connection), seen(std::move(has_seen)), all_(all) {
         all_.viewers_.push_back(this);
     }
     ~Viewer() override {
@@ -45,7 +50,9 @@ class Viewers::Viewer final : public HttpStream {
 Viewers::Viewers(News::Sources sources) : news_(std::move(sources)) {}
 Viewers::~Viewers() = default;
 
-HttpPage Viewers::refusal() {
+HttpPage Viewers::refusal(const HttpRequest& request) {
+    if (is_foreign(request))
+        return {.status = 403, .body = "A page of another site asked for this. Open the daemon's page instead.\n"};
     return {.status = 503,
             .body = cat("The page has ", viewers_max,
                         " viewers, which is the limit. Close one of them, or use muster status.\n")};
@@ -53,7 +60,8 @@ HttpPage Viewers::refusal() {
 
 std::unique_ptr<HttpStream> Viewers::begin(const HttpRequest& request, Connection& connection) {
     const std::string_view target = request.target;
-    if (target.substr(0, target.find('?')) != path || viewers_.size() >= viewers_max) return nullptr;
+    if (target.substr(0, target.find('?')) != path || is_foreign(request) || viewers_.size() >= viewers_max)
+        return nullptr;
     News::Seen seen{.job = percent_decoded(query_value(target, "job").value_or("")).value_or("")};
     if (const auto after = query_value(target, "after")) seen.event = event_position(*after);
     connection.limit_unsent(unsent_bytes_max);

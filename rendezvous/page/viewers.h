@@ -24,9 +24,10 @@ class Viewers {
     ~Viewers();
 
     void attach(Station& station) { station_ = &station; }
-    /// Null: the target is none of the page's streams, or there are too many viewers; `refusal` has the answer.
+    /// Null: the target is none of the page's streams, a page of another site asks, or there are too many viewers;
+    /// `refusal` has the answer.
     std::unique_ptr<HttpStream> begin(const HttpRequest& request, Connection& connection);
-    [[nodiscard]] static HttpPage refusal();
+    [[nodiscard]] static HttpPage refusal(const HttpRequest& request);
     /// Call every turn. Returns when it is due again.
     Instant turn(Instant now);
     [[nodiscard]] std::size_t count() const { return viewers_.size(); }

@@ -197,7 +197,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
         if (auto found = events_.page(request.target)) return found;
         const auto path = std::string_view(request.target).substr(0, request.target.find('?'));
         if (path == "/healthz") return health();
-        if (path == Viewers::path) return Viewers::refusal();
+        if (path == Viewers::path) return Viewers::refusal(request);
         if (const auto* file = find_page_file(path))
             return HttpPage{.type = file->type, .body = std::string(file->bytes)};
         if (path == "/status") return HttpPage{.type = "application/json", .body = agents_.status_json(now) + "\n"};

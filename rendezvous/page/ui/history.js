@@ -27,10 +27,11 @@ export class History {
     const type = String(event.type).replace(/^muster\.|\.v\d+$/g, '');
     this.last = event.id;
     const data = event.data ?? {};
-    const text = String(data.text ?? '');
-    const about = `job '${data.job}': `; // In a view of one job it is said already.
-    this.events.push({key: `${++this.number}`, type, at: Date.parse(event.time), data,
-      text: text.startsWith(about) ? text.slice(about.length) : text});
+    let text = String(data.text ?? '');
+    const about = `job '${data.job}'`; // In a view of one job its name is said already.
+    if (text.startsWith(`${about}: `)) text = text.slice(about.length + 2);
+    else if (text.startsWith(`${about} `)) text = `the job${text.slice(about.length)}`;
+    this.events.push({key: `${++this.number}`, type, at: Date.parse(event.time), data, text});
     if (this.events.length > eventsMax) this.events.splice(0, this.events.length - eventsMax);
     this.folded = undefined;
   }

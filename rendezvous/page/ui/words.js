@@ -69,6 +69,6 @@ export function phaseSentence(row, detail) {
     case 'gathering': return `Gathers nodes: ${count(row.nodes.waiting ?? 0, 'has', 'have')} joined${waits}.`;
     case 'draining': return `${round} has ended${waits}.`;
     case 'ending': return `The job ends${waits}.`;
-    default: return detail.over_text ?? 'The job is over.';
+    default: return `${(detail.over_text ?? 'the job is over').replace(/^t/, 'T')}.`;
   }
 }

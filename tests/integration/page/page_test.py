@@ -61,6 +61,8 @@ class Served(unittest.TestCase):
                     self.assertNotIn("Set-Cookie", headers)
             for path in ("/", "/page/app.js", "/api/v1/stream"):
                 self.assertEqual(get(job, path, Host="evil.example")[0], 421)
+            self.assertEqual(get(job, "/api/v1/stream", **{"Sec-Fetch-Site": "cross-site"})[0], 403)
+            self.assertEqual(get(job, "/", **{"Sec-Fetch-Site": "cross-site"})[0], 200)
             for path in ("/page/", "/page/nothing.js", "/page/../status", "/index.html"):
                 self.assertEqual(get(job, path)[0], 404)
 
@@ -109,6 +111,20 @@ class Served(unittest.TestCase):
             self.assertEqual(events[0]["type"], "muster.job.started.v1")
             later = messages(f"/api/v1/stream?job={job.id}&after={events[0]['id']}")
             self.assertEqual([event["id"] for kind, event in later if kind == "happened"][0], events[1]["id"])
+            job.finish()
+            job.expect_exit(node, 0)
+
+
+    def test_the_daemon_inside_a_launcher_has_the_page_too(self):
+        with Job() as job:
+            node = job.node("--lease", 2, nnodes="1", nproc=1)
+            job.round(0, 1)
+            self.assertEqual(get(job, "/")[2], (UI / "index.html").read_bytes())
+            link, text = open_stream(job)
+            with link:
+                while b"event: jobs" not in text:
+                    text += link.recv(1 << 16)
+            self.assertIn(b'"embedded":true', text)
             job.finish()
             job.expect_exit(node, 0)
 
@@ -185,8 +201,10 @@ class Seen(unittest.TestCase):
                 self.check(other)
             job.finish()
             job.expect_exit(node, 0)
+            page.call("Page.bringToFront")  # A tab in the background has no stream.
             page.value(f"location.hash = '#/jobs/{job.id}'")
-            page.wait_for("succeeded")
+            page.wait_for("The job succeeded: all workers exited 0.")
+            self.picture(page, "over")
             self.check(page)
 
     def test_a_hostile_name_stays_text(self):
@@ -226,7 +244,7 @@ class Seen(unittest.TestCase):
             job.finish()
             job.expect_exit(node, 0)
 
-    def test_a_stopped_daemon_and_an_unknown_job_are_told_of(self):
+    def test_an_unknown_job_and_an_empty_list_are_told_of(self):
         with Job() as job:
             job.daemon()
             page = self.browser.page(f"http://127.0.0.1:{job.port}/#/jobs/nosuch")
