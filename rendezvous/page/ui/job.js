@@ -6,8 +6,8 @@ import {markOf, reasonText} from './history.js';
 import {byTrouble, clock, count, duration, jobAddress, nodeAddress, number, percent, phaseSentence, ranges, ranksOf,
   stateCell, stateOf} from './words.js';
 
-const pageRows = 100;
-const eventsShown = 100;
+const pageRows = 50;
+const eventsShown = 50;
 
 export const eventColumns = [
   {name: 'Time', short: true, cell: (event) => clock(event.at)},
