@@ -132,16 +132,23 @@ void AgentDialect::turn_away(Connection& connection) {
 }
 
 std::string AgentDialect::status_json(Instant now) const {
+    return with_state(server_ ? server_->status_json(now) : std::string(), now);
+}
+
+std::string AgentDialect::daemon_json(Instant now) const {
+    return with_state(server_ ? server_->daemon_json(now) : std::string(), now);
+}
+
+std::string AgentDialect::with_state(std::string status, Instant now) const {
+    const auto& stall = watch_.stall();
+    if (server_ && !stall) return status;
+    nlohmann::json out{{"jobs", nlohmann::json::array()}, {"standby", true}, {"leader", leader_}};
     if (server_) {
-        const auto& stall = watch_.stall();
-        if (!stall) return server_->status_json(now);
-        auto status = nlohmann::json::parse(server_->status_json(now));
+        out = nlohmann::json::parse(status);
         const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - stall->since);
-        status["state_stalled"] = {{"why", stall->why}, {"for_ms", since.count()}, {"steps", gate_.waiting_count()}};
-        return status.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+        out["state_stalled"] = {{"why", stall->why}, {"for_ms", since.count()}, {"steps", gate_.waiting_count()}};
     }
-    return nlohmann::json{{"jobs", nlohmann::json::array()}, {"standby", true}, {"leader", leader_}}.dump(
-        -1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 void AgentDialect::introduce(Connection& connection, Instant now) {

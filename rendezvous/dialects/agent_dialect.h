@@ -53,6 +53,11 @@ class AgentDialect final : public Dialect {
     }
 
     [[nodiscard]] std::string status_json(Instant now) const;
+    /// The same without the jobs: what concerns the daemon.
+    [[nodiscard]] std::string daemon_json(Instant now) const;
+    [[nodiscard]] std::optional<JobPieces> job_pieces(const std::string& job, Instant now) const {
+        return server_ ? server_->job_pieces(job, now) : std::optional<JobPieces>();
+    }
     [[nodiscard]] std::vector<JobSummary> summaries(Instant now) const {
         return server_ ? server_->summaries(now) : std::vector<JobSummary>{};
     }
@@ -67,6 +72,7 @@ class AgentDialect final : public Dialect {
   private:
     class AgentSession;
 
+    [[nodiscard]] std::string with_state(std::string status, Instant now) const;
     void lead(KeptState kept, Instant now);
     void stand_by(std::string leader);
     void turn_away(Connection& connection);

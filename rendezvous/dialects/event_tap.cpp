@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <random>
 #include <utility>
 
@@ -24,31 +23,6 @@ std::string journal_fields_of(const Event& event) {
     return event.round == no_round ? fields : fields + journal_field("MUSTER_ROUND", cat(event.round));
 }
 
-std::optional<unsigned> hex_digit(char letter) {
-    if (letter >= '0' && letter <= '9') return letter - '0';
-    if (letter >= 'a' && letter <= 'f') return letter - 'a' + 10;
-    if (letter >= 'A' && letter <= 'F') return letter - 'A' + 10;
-    return std::nullopt;
-}
-
-/// Nothing for a percent sign without two digits.
-std::optional<std::string> percent_decoded(std::string_view text) {
-    std::string out;
-    for (std::size_t at = 0; at < text.size(); ++at) {
-        if (text[at] != '%') {
-            out += text[at];
-            continue;
-        }
-        if (at + 2 >= text.size()) return std::nullopt;
-        const auto high = hex_digit(text[at + 1]);
-        const auto low = hex_digit(text[at + 2]);
-        if (!high || !low) return std::nullopt;
-        out += static_cast<char>(*high * 16 + *low);
-        at += 2;
-    }
-    return out;
-}
-
 /// It comes back in the id of a record.
 bool is_stream_name(std::string_view text) {
     constexpr std::size_t size_max = 64;
@@ -63,6 +37,18 @@ HttpPage bad_request(std::string_view why) {
 }
 
 }  // namespace
+
+std::optional<EventPosition> event_position(std::string_view encoded_id) {
+    const auto id = percent_decoded(encoded_id).value_or(std::string());
+    const auto slash = id.rfind('/');
+    EventPosition position;
+    // A reader continues with the id of a record of dropped events as well.
+    position.stream = slash == id.npos ? std::string() : id.substr(0, std::min(slash, id.find("-after-")));
+    if (!parse_number(std::string_view(id).substr(slash == id.npos ? 0 : slash + 1), position.sequence) ||
+        !is_stream_name(position.stream))
+        return std::nullopt;
+    return position;
+}
 
 EventTap::EventTap(EventSink sink) : sink_(std::move(sink)), stream_(cat(std::random_device{}())) {}
 
@@ -87,21 +73,13 @@ std::optional<HttpPage> EventTap::page(std::string_view target) const {
         return std::nullopt;
     const auto job = percent_decoded(path.substr(before.size(), path.size() - before.size() - behind.size()));
     if (!job) return bad_request("a percent sign needs two hexadecimal digits");
-    EventStream::Cursor after;
-    std::string stream;
-    const auto query = target.size() > path.size() ? target.substr(path.size() + 1) : std::string_view();
-    for (const auto part : split(query, '&')) {
-        if (!part.starts_with("after=")) continue;
-        const auto id = percent_decoded(part.substr(6)).value_or(std::string());
-        const auto slash = id.rfind('/');
-        // A reader continues with the id of a record of dropped events as well.
-        stream = slash == id.npos ? std::string() : id.substr(0, std::min(slash, id.find("-after-")));
-        if (!parse_number(std::string_view(id).substr(slash == id.npos ? 0 : slash + 1), after.sequence) ||
-            !is_stream_name(stream))
-            return bad_request(cat("after is no id or number: '", printable_line(part.substr(6)), "'"));
-        after.stream = stream;
+    EventPosition after;
+    if (const auto id = query_value(target, "after")) {
+        const auto read = event_position(*id);
+        if (!read) return bad_request(cat("after is no id or number: '", printable_line(*id), "'"));
+        after = *read;
     }
-    auto page = stream_.after(*job, after, page_bytes_max);
+    auto page = since(*job, after, page_bytes_max);
     if (!page)
         return HttpPage{
             .status = 404,

@@ -25,16 +25,25 @@ class HttpDialect::HttpSession final : public Session {
         if (!*request) return;
         is_asked_ = true;
         if (dialect_.answers_late(**request, connection_, gone_)) return;
-        connection_.send(http_response(dialect_.page_for(**request, connection_, now), (*request)->method));
+        auto page = dialect_.objection_to(**request, connection_);
+        if (!page && dialect_.streams_ && (*request)->method == "GET")
+            stream_ = dialect_.streams_(**request, connection_);
+        if (stream_) return connection_.establish();
+        if (!page) page = dialect_.page_for(**request, now);
+        connection_.send(http_response(*page, (*request)->method));
         connection_.finish("answered");
     }
-    void ended(std::string_view, Instant) override { *gone_ = true; }
+    void ended(std::string_view, Instant) override {
+        *gone_ = true;
+        stream_.reset();  // now, because the session itself may outlive the dialect for a moment
+    }
 
   private:
     const HttpDialect& dialect_;
     Connection& connection_;
     std::string request_;
     bool is_asked_ = false;
+    std::unique_ptr<HttpStream> stream_;
     const std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);
 };
 
@@ -58,26 +67,30 @@ bool HttpDialect::answers_late(const HttpRequest& request, const Connection& con
                  });
 }
 
-HttpPage HttpDialect::page_for(const HttpRequest& request, const Connection& connection, Instant now) const {
+std::optional<HttpPage> HttpDialect::objection_to(const HttpRequest& request, const Connection& connection) const {
     if (!is_own_host(request.host, access_.names))
-        return {.status = 421,
-                .body = cat("This daemon is not known as '", printable_line(request.host),
-                            "'. Use its address, or start musterd with --status-host NAME.\n")};
-    if (request.method != "GET" && request.method != "HEAD") {
-        return {.status = 405, .body = "Only GET is answered here.\n"};
-    }
+        return HttpPage{.status = 421,
+                        .body = cat("This daemon is not known as '", printable_line(request.host),
+                                    "'. Use its address, or start musterd with --status-host NAME.\n")};
+    if (request.method != "GET" && request.method != "HEAD")
+        return HttpPage{.status = 405, .body = "Only GET is answered here.\n"};
     const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
-    const bool may_see = !access_.tokens || path == "/healthz" || is_loopback(connection.peer()) ||
+    const bool may_see = !access_.tokens || (access_.is_public && access_.is_public(path)) ||
+                         is_loopback(connection.peer()) ||
                          std::ranges::any_of(access_.tokens(), [&](const auto& token) {
                              return same_digest(request.authorization, cat("Bearer ", token));
                          });
-    if (!may_see)
-        return {.status = 401,
-                .body =
-                    "Status pages are for who knows the job's secret. Send 'Authorization: Bearer TOKEN' with the "
-                    "token that musterd --status-token prints.\n"};
+    if (may_see) return std::nullopt;
+    return HttpPage{.status = 401,
+                    .body =
+                        "Status pages are for who knows the job's secret. Send 'Authorization: Bearer TOKEN' with the "
+                        "token that musterd --status-token prints.\n"};
+}
+
+HttpPage HttpDialect::page_for(const HttpRequest& request, Instant now) const {
     if (auto page = pages_(request, now)) return std::move(*page);
-    return {.status = 404, .body = "There are /healthz, /status, /metrics and /api/v1/jobs/JOB/events.\n"};
+    return {.status = 404,
+            .body = "There are /healthz, /status, /metrics, /api/v1/jobs/JOB/events, and / for a browser.\n"};
 }
 
 }  // namespace muster::rendezvous

@@ -18,6 +18,12 @@ namespace muster::rendezvous {
 /// True once the asker's connection has ended. For any thread.
 using AskerGone = std::shared_ptr<const std::atomic<bool>>;
 
+/// An answer that goes on until its connection ends, which destroys it.
+class HttpStream {
+  public:
+    virtual ~HttpStream() = default;
+};
+
 class HttpDialect final : public Dialect {
   public:
     /// The page at the request's target (a path with its query), or nothing: 404. `now` is that of the loop's turn, as
@@ -31,11 +37,16 @@ class HttpDialect final : public Dialect {
     struct Access {
         std::vector<std::string> names;  ///< of this daemon, beside its addresses and localhost
         using Tokens = std::function<std::vector<std::string>()>;
-        Tokens tokens;  ///< one is asked of requests from other hosts for all but /healthz; empty: none is asked
+        Tokens tokens;  ///< one is asked of requests from other hosts for what is not public; empty: none is asked
+        /// True for paths that have nothing of a job.
+        std::function<bool(std::string_view path)> is_public;
     };
 
-    HttpDialect(Pages pages, Access access, LatePages late = {})
-        : pages_(std::move(pages)), access_(std::move(access)), late_(std::move(late)) {}
+    /// Null: the target is no stream, or there are too many. Then Pages is asked.
+    using Streams = std::function<std::unique_ptr<HttpStream>(const HttpRequest& request, Connection& connection)>;
+
+    HttpDialect(Pages pages, Access access, LatePages late = {}, Streams streams = {})
+        : pages_(std::move(pages)), access_(std::move(access)), late_(std::move(late)), streams_(std::move(streams)) {}
 
     void attach(Station& station) { station_ = &station; }
     [[nodiscard]] std::string_view name() const override { return "http"; }
@@ -45,13 +56,16 @@ class HttpDialect final : public Dialect {
   private:
     class HttpSession;
 
-    [[nodiscard]] HttpPage page_for(const HttpRequest& request, const Connection& connection, Instant now) const;
+    /// Why the request is not served; nothing: it is.
+    [[nodiscard]] std::optional<HttpPage> objection_to(const HttpRequest& request, const Connection& connection) const;
+    [[nodiscard]] HttpPage page_for(const HttpRequest& request, Instant now) const;
 
     [[nodiscard]] bool answers_late(const HttpRequest& request, const Connection& connection, AskerGone gone) const;
 
     Pages pages_;
     const Access access_;
     LatePages late_;
+    const Streams streams_;
     Station* station_ = nullptr;
     /// Held weakly by answers that are still to come.
     const std::shared_ptr<const HttpDialect*> self_ = std::make_shared<const HttpDialect*>(this);

@@ -15,6 +15,25 @@ namespace muster::rendezvous {
 
 namespace http = boost::beast::http;
 
+namespace {
+
+/// Of every answer. The page needs no more than this, so a hostile name that became markup would do nothing.
+constexpr std::string_view common_headers =
+    "Server: muster\r\nCache-Control: no-store\r\nConnection: close\r\n"
+    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'\r\n"
+    "Cross-Origin-Resource-Policy: same-origin\r\nX-Content-Type-Options: nosniff\r\n"
+    "Referrer-Policy: no-referrer\r\n";
+
+std::optional<unsigned> hex_digit(char letter) {
+    if (letter >= '0' && letter <= '9') return letter - '0';
+    if (letter >= 'a' && letter <= 'f') return letter - 'a' + 10;
+    if (letter >= 'A' && letter <= 'F') return letter - 'A' + 10;
+    return std::nullopt;
+}
+
+}  // namespace
+
 Result<std::optional<HttpRequest>> parse_http_request(std::string_view bytes, std::size_t bytes_max) {
     http::request_parser<http::empty_body> parser;
     parser.header_limit(static_cast<std::uint32_t>(std::min<std::size_t>(bytes_max, 1u << 20)));
@@ -32,7 +51,8 @@ Result<std::optional<HttpRequest>> parse_http_request(std::string_view bytes, st
                                      .target = std::string(request.target()),
                                      .host = std::string(request[http::field::host]),
                                      .authorization = std::string(request[http::field::authorization]),
-                                     .accept = std::string(request[http::field::accept])});
+                                     .accept = std::string(request[http::field::accept]),
+                                     .fetch_site = std::string(request["Sec-Fetch-Site"])});
 }
 
 bool is_own_host(std::string_view host, const std::vector<std::string>& names) {
@@ -48,11 +68,40 @@ bool is_own_host(std::string_view host, const std::vector<std::string>& names) {
     return std::ranges::any_of(names, is);
 }
 
+std::optional<std::string> percent_decoded(std::string_view text) {
+    std::string out;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        if (text[at] != '%') {
+            out += text[at];
+            continue;
+        }
+        if (at + 2 >= text.size()) return std::nullopt;
+        const auto high = hex_digit(text[at + 1]);
+        const auto low = hex_digit(text[at + 2]);
+        if (!high || !low) return std::nullopt;
+        out += static_cast<char>(*high * 16 + *low);
+        at += 2;
+    }
+    return out;
+}
+
+std::optional<std::string_view> query_value(std::string_view target, std::string_view name) {
+    const auto path = target.find('?');
+    if (path == target.npos) return std::nullopt;
+    const auto query = target.substr(path + 1);
+    for (const auto part : split(query, '&'))
+        if (part.starts_with(name) && part.substr(name.size()).starts_with('=')) return part.substr(name.size() + 1);
+    return std::nullopt;
+}
+
+std::string http_stream_head(std::string_view type) {
+    return cat("HTTP/1.1 200 OK\r\n", common_headers, "X-Accel-Buffering: no\r\nContent-Type: ", type, "\r\n\r\n");
+}
+
 std::string http_response(const HttpPage& page, std::string_view method) {
     const std::string_view reason = http::obsolete_reason(http::int_to_status(page.status));
-    std::string out =
-        cat("HTTP/1.1 ", page.status, " ", reason, "\r\nServer: muster\r\nContent-Type: ", page.type,
-            "\r\nContent-Length: ", page.body.size(), "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n");
+    std::string out = cat("HTTP/1.1 ", page.status, " ", reason, "\r\n", common_headers, "Content-Type: ", page.type,
+                          "\r\nContent-Length: ", page.body.size(), "\r\n\r\n");
     if (method != "HEAD") out += page.body;
     return out;
 }

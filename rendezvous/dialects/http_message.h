@@ -1,4 +1,6 @@
 // The subset of HTTP for status pages: one request without a body, one answer, close. Pure.
+//
+// Each answer tells a browser to run no script but ours, and to give it to no page of another site.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +15,11 @@ namespace muster::rendezvous {
 
 struct HttpRequest {
     std::string method;
-    std::string target;         ///< path and query as sent
-    std::string host;           ///< of the header Host, with its port as sent; empty: there is none
-    std::string authorization;  ///< of the header of that name
-    std::string accept = {};    ///< of the header of that name
+    std::string target;           ///< path and query as sent
+    std::string host;             ///< of the header Host, with its port as sent; empty: there is none
+    std::string authorization;    ///< of the header of that name
+    std::string accept = {};      ///< of the header of that name
+    std::string fetch_site = {};  ///< of the header Sec-Fetch-Site, which browsers send and pages cannot change
 };
 
 /// The request at the front of `bytes`, or nothing while its headers are not complete. Errors: bad_frame for bytes that
@@ -33,7 +36,16 @@ struct HttpPage {
 /// localhost or one of `names`, with or without a port. Without a Host no browser sent it.
 bool is_own_host(std::string_view host, const std::vector<std::string>& names);
 
+/// Nothing for a percent sign without two hexadecimal digits.
+std::optional<std::string> percent_decoded(std::string_view text);
+
+/// The value of a name in the query of `target`, still encoded. Nothing: it has none.
+std::optional<std::string_view> query_value(std::string_view target, std::string_view name);
+
 /// The whole answer; it says that the connection closes. A HEAD request gets no body.
 std::string http_response(const HttpPage& page, std::string_view method);
+
+/// The head of an answer that goes on until the connection ends.
+std::string http_stream_head(std::string_view type);
 
 }  // namespace muster::rendezvous

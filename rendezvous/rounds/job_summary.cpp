@@ -53,4 +53,10 @@ void PastJobs::append_to(std::vector<JobSummary>& jobs, Instant now) const {
             jobs.push_back(summary);
 }
 
+const JobSummary* PastJobs::find(std::string_view id, Instant now) const {
+    const auto found =
+        std::ranges::find_if(jobs_, [&](const Past& past) { return past.until > now && past.summary.id == id; });
+    return found == jobs_.end() ? nullptr : &found->summary;
+}
+
 }  // namespace muster::rendezvous

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/base/time.h"
@@ -31,6 +32,12 @@ struct JobSummary {
     JobCounters counters;
 };
 
+/// JSON texts of a job (status.h).
+struct JobPieces {
+    std::string job;
+    std::vector<std::pair<std::string, std::string>> nodes;  ///< Key and text.
+};
+
 JobSummary summary_of(const Job& job, Instant now);
 
 /// Jobs that the daemon has forgotten, for an hour: a scraper that comes every minute has their last numbers.
@@ -39,6 +46,9 @@ class PastJobs {
     void add(JobSummary summary, Instant now);
     /// `jobs` are sorted by id. One of them that runs again under the same name replaces its past.
     void append_to(std::vector<JobSummary>& jobs, Instant now) const;
+
+    /// Null: none of this id.
+    [[nodiscard]] const JobSummary* find(std::string_view id, Instant now) const;
 
   private:
     struct Past {

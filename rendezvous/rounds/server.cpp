@@ -12,7 +12,6 @@
 #include "rendezvous/rounds/job_record.h"
 #include "rendezvous/rounds/ledgers/gate.h"
 #include "rendezvous/rounds/ledgers/yielding_jobs.h"
-#include "rendezvous/rounds/status.h"
 #include "rendezvous/rounds/terms.h"
 
 namespace muster::rendezvous {
@@ -28,8 +27,9 @@ class Server::Implementation {
     [[nodiscard]] Instant deadline() const {
         return agenda_.empty() || held_since_ ? no_deadline : agenda_.begin()->first;
     }
-    [[nodiscard]] std::string status_json(Instant now) const;
-    [[nodiscard]] std::vector<JobSummary> summaries(Instant now) const;
+    [[nodiscard]] std::vector<const Job*> jobs() const;
+    [[nodiscard]] const PastJobs& past() const { return past_; }
+    [[nodiscard]] const ServerConfig& config() const { return config_; }
 
   private:
     struct Connection {
@@ -465,17 +465,10 @@ Arrival Server::Implementation::arrival(Connections::iterator from) {
     return {from->first, from->second.accepted.peer, hello.node, hello.connection, hello.versions, from->second.proven};
 }
 
-std::string Server::Implementation::status_json(Instant now) const {
+std::vector<const Job*> Server::Implementation::jobs() const {
     std::vector<const Job*> jobs;
     for (const auto& [id, entry] : jobs_) jobs.push_back(&entry.job);
-    return rendezvous::status_json(jobs, config_, now);
-}
-
-std::vector<JobSummary> Server::Implementation::summaries(Instant now) const {
-    std::vector<JobSummary> all;
-    for (const auto& [id, entry] : jobs_) all.push_back(summary_of(entry.job, now));
-    past_.append_to(all, now);
-    return all;
+    return jobs;
 }
 
 Server::Server(ServerConfig config, Instant started) : Server(std::move(config), started, KeptState{}) {}
@@ -489,11 +482,14 @@ ServerStep Server::step(const ServerEvent& event, Instant now) {
 Instant Server::deadline() const {
     return implementation_->deadline();
 }
-std::vector<JobSummary> Server::summaries(Instant now) const {
-    return implementation_->summaries(now);
+std::vector<const Job*> Server::jobs() const {
+    return implementation_->jobs();
 }
-std::string Server::status_json(Instant now) const {
-    return implementation_->status_json(now);
+const PastJobs& Server::past() const {
+    return implementation_->past();
+}
+const ServerConfig& Server::config() const {
+    return implementation_->config();
 }
 
 }  // namespace muster::rendezvous

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -150,11 +151,20 @@ class Server {
     [[nodiscard]] Instant deadline() const;
     /// Every job with its members, rounds and restarts, for people and monitoring.
     [[nodiscard]] std::string status_json(Instant now) const;
-    /// The same in numbers, with the jobs that were forgotten in the last hour.
+    /// The same without the jobs: what concerns the daemon.
+    [[nodiscard]] std::string daemon_json(Instant now) const;
+    /// One job, also one that is over. Nothing: unknown.
+    [[nodiscard]] std::optional<JobPieces> job_pieces(const std::string& job, Instant now) const;
+    /// All jobs in numbers, with those that were forgotten in the last hour.
     [[nodiscard]] std::vector<JobSummary> summaries(Instant now) const;
 
   private:
     class Implementation;
+    /// In the order of their ids.
+    [[nodiscard]] std::vector<const Job*> jobs() const;
+    [[nodiscard]] const PastJobs& past() const;
+    [[nodiscard]] const ServerConfig& config() const;
+
     std::unique_ptr<Implementation> implementation_;
 };
 

@@ -1,20 +1,27 @@
 #include "rendezvous/rounds/status.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
 
 namespace muster::rendezvous {
 
 namespace {
 
-nlohmann::json describe(const Member& member, Instant now) {
-    using std::chrono::milliseconds;
-    nlohmann::json out{{"host", member.node.host},
-                       {"pid", member.node.pid},
-                       {"place", place_name(member)},
-                       {"slots", member.join.slots},
-                       {"role", member.join.role},
-                       {"connected", member.connected()},
-                       {"silent_ms", std::chrono::duration_cast<milliseconds>(now - member.last_received).count()}};
+/// The shortest silence that is news. A healthy agent is heard at least each twentieth of the lease.
+Duration silence_shown(const Job& job) {
+    return std::max<Duration>(3s, 1ms * job.terms().lease_ms / 4);
+}
+
+std::string text_of(const nlohmann::json& json) {
+    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+nlohmann::json describe(const Member& member) {
+    nlohmann::json out{{"host", member.node.host},   {"pid", member.node.pid},   {"place", place_name(member)},
+                       {"slots", member.join.slots}, {"role", member.join.role}, {"connected", member.connected()}};
     if (member.round != no_round) out["group_rank"] = member.group_rank;
     if (member.rank_base >= 0) out["rank_base"] = member.rank_base;
     if (member.excluded) out["left_out"] = true;
@@ -30,11 +37,9 @@ nlohmann::json describe(const Member& member, Instant now) {
 }
 
 /// In seconds.
-nlohmann::json describe(const GoodputLedger& ledger, Instant now) {
+nlohmann::json describe(const GoodputLedger::Totals& totals) {
     const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
-    const auto totals = ledger.totals(now);
-    nlohmann::json out{{"text", ledger.sentence(now)},
-                       {"wall_clock", seconds(totals.wall_clock)},
+    nlohmann::json out{{"wall_clock", seconds(totals.wall_clock)},
                        {"pending", seconds(totals.pending)},
                        {"lost_work", seconds(totals.lost_work)},
                        {"lost_steps", totals.lost_step_count}};
@@ -43,7 +48,10 @@ nlohmann::json describe(const GoodputLedger& ledger, Instant now) {
     return out;
 }
 
+/// Without its nodes.
 nlohmann::json describe(const Job& job, Instant now) {
+    auto goodput = describe(job.goodput().totals(now));
+    goodput["text"] = job.goodput().sentence(now);
     nlohmann::json out{{"id", job.id()},
                        {"phase", phase_name(job)},
                        {"round", job.round().number},
@@ -52,13 +60,11 @@ nlohmann::json describe(const Job& job, Instant now) {
                        {"nodes_min", job.terms().nodes_min},
                        {"nodes_max", job.terms().nodes_max},
                        {"waiting_for", job.waiting_for(now)},
-                       {"goodput", describe(job.goodput(), now)},
-                       {"nodes", nlohmann::json::array()}};
+                       {"goodput", std::move(goodput)}};
     if (const auto step = job.slowest_step(); step >= 0) out["step"] = step;
     if (const auto step = job.checkpoint_step(); step >= 0) out["checkpoint_step"] = step;
     for (const auto& [incarnation, member] : job.members())
         if (!member.join.expected_hosts.empty()) out["expected_hosts"] = member.join.expected_hosts;
-    for (const auto& [incarnation, member] : job.members()) out["nodes"].push_back(describe(member, now));
     return out;
 }
 
@@ -88,8 +94,55 @@ std::string_view phase_name(const Job& job) {
 std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig& config, Instant now) {
     nlohmann::json out{{"auth", config.authentication}, {"jobs", nlohmann::json::array()}};
     if (!config.embedded_for.empty()) out["embedded"] = true;
-    for (const auto* job : jobs) out["jobs"].push_back(describe(*job, now));
-    return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    for (const auto* job : jobs) {
+        auto& one = out["jobs"].emplace_back(describe(*job, now));
+        one["nodes"] = nlohmann::json::array();
+        for (const auto& [incarnation, member] : job->members()) {
+            auto& node = one["nodes"].emplace_back(describe(member));
+            node["silent_ms"] =
+                std::chrono::duration_cast<std::chrono::milliseconds>(now - member.last_received).count();
+        }
+    }
+    return text_of(out);
+}
+
+JobPieces job_pieces(const Job& job, Instant now) {
+    const auto shown = silence_shown(job);
+    JobPieces pieces{.job = text_of(describe(job, now)), .nodes = {}};
+    for (const auto& [incarnation, member] : job.members()) {
+        auto node = describe(member);
+        if (const auto silence = now - member.last_received; silence >= shown) node["silent_s"] = silence / 1s;
+        pieces.nodes.emplace_back(cat(incarnation), text_of(node));
+    }
+    return pieces;
+}
+
+JobPieces job_pieces(const JobSummary& past) {
+    return {.job = text_of({{"id", past.id}, {"phase", past.phase}, {"goodput", describe(past.time)}}), .nodes = {}};
+}
+
+// ---- of all jobs of a server ----
+
+std::string Server::status_json(Instant now) const {
+    return rendezvous::status_json(jobs(), config(), now);
+}
+
+std::string Server::daemon_json(Instant now) const {
+    return rendezvous::status_json({}, config(), now);
+}
+
+std::optional<JobPieces> Server::job_pieces(const std::string& job, Instant now) const {
+    for (const auto* one : jobs())
+        if (one->id() == job) return rendezvous::job_pieces(*one, now);
+    const auto* found = past().find(job, now);
+    return found == nullptr ? std::optional<JobPieces>() : rendezvous::job_pieces(*found);
+}
+
+std::vector<JobSummary> Server::summaries(Instant now) const {
+    std::vector<JobSummary> all;
+    for (const auto* job : jobs()) all.push_back(summary_of(*job, now));
+    past().append_to(all, now);
+    return all;
 }
 
 }  // namespace muster::rendezvous

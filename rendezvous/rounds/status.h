@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rendezvous/rounds/job.h"
+#include "rendezvous/rounds/job_summary.h"
 
 namespace muster::rendezvous {
 
@@ -15,6 +16,13 @@ namespace muster::rendezvous {
 /// in the order given, and "embedded": true beside "jobs" where the daemon ends with a node's job. Text that is not
 /// UTF-8 has its bad bytes replaced.
 std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig& config, Instant now);
+
+/// A job's part of status_json in pieces, for readers that get only those that changed: `job` without its nodes, and
+/// each node by its agent's incarnation. A node's silence is there from 3 s and a quarter of the lease on, in whole
+/// seconds as "silent_s".
+JobPieces job_pieces(const Job& job, Instant now);
+/// Of a job that is over: its phase and how its time was spent.
+JobPieces job_pieces(const JobSummary& past);
 
 /// "waiting", "parked", "running", "succeeded", "draining" or "lost".
 std::string_view place_name(const Member& member);

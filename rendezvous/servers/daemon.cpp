@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "rendezvous/base/endpoint.h"
@@ -14,6 +15,8 @@
 #include "rendezvous/dialects/job_metrics.h"
 #include "rendezvous/dialects/store_dialect.h"
 #include "rendezvous/net/station.h"
+#include "rendezvous/page/page_files.h"
+#include "rendezvous/page/viewers.h"
 #include "rendezvous/secret/control_key.h"
 #include "rendezvous/servers/process_metrics.h"
 
@@ -54,11 +57,24 @@ HttpDialect::LatePages key_pages(KeyQuestion question) {
     };
 }
 
+/// What every peer may see: nothing of a job.
+bool is_public(std::string_view path) {
+    return path == "/healthz" || find_page_file(path) != nullptr;
+}
+
+std::string host_name() {
+    std::array<char, 256> host{};
+    return ::gethostname(host.data(), host.size() - 1) == 0 ? host.data() : std::string();
+}
+
+std::int64_t wall_clock_ms() {
+    return std::chrono::system_clock::now().time_since_epoch() / 1ms;
+}
+
 /// With this host's name, in full and its first part.
 std::vector<std::string> own_names(std::vector<std::string> names) {
-    std::array<char, 256> host{};
-    if (::gethostname(host.data(), host.size() - 1) != 0) return names;
-    const std::string name = host.data();
+    const auto name = host_name();
+    if (name.empty()) return names;
     names.push_back(name.substr(0, name.find('.')));
     names.push_back(name);
     return names;
@@ -91,11 +107,21 @@ class Daemon::Implementation final : EventLoop::Ticker {
                        },
                    .events = [this](const std::vector<Event>& happened) { events_.take(happened); }},
                   started_),
+          viewers_({.daemon = [this](Instant now) { return daemon_facts(now); },
+                    .jobs = [this](Instant now) { return agents_.summaries(now); },
+                    .job = [this](const std::string& job, Instant now) { return agents_.job_pieces(job, now); },
+                    .events = [this](const std::string& job, const EventPosition& after,
+                                     std::size_t bytes_max) { return events_.since(job, after, bytes_max); },
+                    .wall_clock_ms = wall_clock_ms}),
           pages_([this](const HttpRequest& request, Instant now) { return page(request, now); },
                  {.names = own_names(std::move(config.status_hosts)),
                   .tokens = config.keys ? [keys = config.keys] { return status_tokens(keys); }
-                                        : HttpDialect::Access::Tokens{}},
-                 key_pages(std::move(config.on_key_question))),
+                                        : HttpDialect::Access::Tokens{},
+                  .is_public = is_public},
+                 key_pages(std::move(config.on_key_question)),
+                 [this](const HttpRequest& request, Connection& connection) {
+                     return viewers_.begin(request, connection);
+                 }),
           sources_(config.listen.sources),
           endpoint_{.host = listener->address(), .port = listener->port()},
           station_(loop, std::move(listener),
@@ -109,6 +135,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
         store_.attach(station_);
         agents_.attach(station_);
         pages_.attach(station_);
+        viewers_.attach(station_);
         loop_.add(*this);
     }
     Result<void> start(std::vector<std::unique_ptr<Listener>> more) {
@@ -134,7 +161,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
 
     Instant turn(Instant now) override {
         for (const auto& [job, peer] : std::exchange(torchrun_, {})) agents_.torchrun_connected(job, peer, now);
-        return std::min(store_.turn(now), agents_.turn(now));
+        return std::min({store_.turn(now), agents_.turn(now), viewers_.turn(now)});
     }
 
   private:
@@ -170,12 +197,27 @@ class Daemon::Implementation final : EventLoop::Ticker {
         if (auto found = events_.page(request.target)) return found;
         const auto path = std::string_view(request.target).substr(0, request.target.find('?'));
         if (path == "/healthz") return health();
+        if (path == Viewers::path) return Viewers::refusal(request);
+        if (const auto* file = find_page_file(path))
+            return HttpPage{.type = file->type, .body = std::string(file->bytes)};
         if (path == "/status") return HttpPage{.type = "application/json", .body = agents_.status_json(now) + "\n"};
         if (path == "/metrics") {
             const auto format = metrics_format(request.accept);
             return HttpPage{.type = metrics_content_type(format), .body = metrics(format, now)};
         }
         return std::nullopt;
+    }
+
+    /// What the page shows of the daemon itself.
+    [[nodiscard]] std::string daemon_facts(Instant now) const {
+        auto facts = nlohmann::json::parse(agents_.daemon_json(now));
+        facts.erase("jobs");
+        facts["version"] = MUSTER_VERSION;
+        facts["host"] = host_;
+        facts["started_ms"] = started_ms_;
+        facts["viewers"] = viewers_.count();
+        facts["viewers_max"] = Viewers::viewers_max;
+        return facts.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     }
 
     [[nodiscard]] HttpPage health() const {
@@ -216,6 +258,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
 
     EventLoop& loop_;
     const Instant started_;
+    const std::int64_t started_ms_ = wall_clock_ms();
+    const std::string host_ = host_name();
     std::function<void(const std::string& job)> on_job_forgotten_;
     std::function<void()> on_leading_;
     std::function<void(const std::string& leader)> on_standing_by_;
@@ -224,6 +268,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
     StoreDialect store_;
     EventTap events_;
     AgentDialect agents_;
+    Viewers viewers_;
     HttpDialect pages_;
     const std::shared_ptr<const AllowedSources> sources_;
     std::map<std::string, AddressSet> clients_of_;  ///< of the static jobs, whose workers use this port's store

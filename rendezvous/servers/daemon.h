@@ -3,7 +3,7 @@
 //
 // The pure Server (rendezvous/rounds) handles agents (native dialect); the actions of a step wait until its records are
 // persisted. One store per port serves PyTorch's TCPStore clients; the static back end clears it at each seal. HTTP
-// serves GET /healthz, /status (JSON), /metrics (Prometheus) and /api/v1/jobs/JOB/events (JSON lines).
+// serves GET / (the page), /healthz, /status (JSON), /metrics (Prometheus) and /api/v1/jobs/JOB/events (JSON lines).
 //
 // All work and all callbacks run on the loop's thread. `open`, the destructor and the functions below may be called
 // from any one thread.

@@ -60,6 +60,26 @@ TEST_CASE("an answer says its length and that the connection closes; HEAD gets n
     CHECK(http_response({.status = 200, .body = "no"}, "HEAD").ends_with("\r\n\r\n"));
 }
 
+TEST_CASE("every answer allows a browser our own scripts only, and a stream has no length") {
+    for (const auto& answer : {http_response({.status = 404, .body = "no"}, "GET"), http_stream_head("text/x")}) {
+        CHECK(answer.find("\r\nContent-Security-Policy: default-src 'none'; script-src 'self'; ") != answer.npos);
+        CHECK(answer.find("\r\nX-Content-Type-Options: nosniff\r\n") != answer.npos);
+        CHECK(answer.find("unsafe") == answer.npos);
+    }
+    CHECK(http_stream_head("text/x").find("Content-Length") == std::string::npos);
+}
+
+TEST_CASE("a query's values are found by their whole name and decoded") {
+    CHECK(query_value("/x?job=a%20b&after=3", "job") == "a%20b");
+    CHECK(query_value("/x?job=a%20b&after=3", "after") == "3");
+    CHECK(query_value("/x?job=", "job") == "");
+    CHECK_FALSE(query_value("/x?myjob=a", "job"));
+    CHECK_FALSE(query_value("/x?jobs=a", "job"));
+    CHECK_FALSE(query_value("/x", "job"));
+    CHECK(percent_decoded("a%20b%2F%e6") == "a b/\xe6");
+    for (const auto* wrong : {"%", "%4", "%zz", "a%"}) CHECK_FALSE(percent_decoded(wrong));
+}
+
 TEST_CASE("a page's name must be one that no false name service entry can bring here") {
     const std::vector<std::string> names{"head", "head.cluster.example"};
     for (const auto* host : {"", "127.0.0.1", "10.1.2.3:29400", "[::1]:29400", "[fe80::1]", "localhost:29400",

@@ -1,0 +1,69 @@
+// What happened to a job: its newest events, folded into rounds and marks for the timeline.
+
+const eventsMax = 4000; // As many as the daemon keeps.
+
+const reasons = {
+  worker_failed: 'a worker failed', node_lost: 'a node was lost', node_left: 'a node left', node_joined: 'nodes joined',
+  daemon_restarted: 'the daemon was restarted',
+};
+export const reasonText = (reason) => reasons[reason] ?? reason ?? '';
+
+const markTypes = {
+  'worker.failed': ['F', 'bad'], 'node.lost': ['L', 'bad'], 'node.left': ['l', 'care'], 'node.drained': ['d', 'care'],
+  'node.left_out': ['x', 'care'], 'preemption.notice': ['N', 'care'], 'fault.injected': ['I', 'care'],
+  'worker.late': ['!', 'care'], 'daemon.stalled': ['D', 'care'],
+};
+export const markOf = (type) => markTypes[type];
+const failures = new Set(['worker.failed', 'node.lost']);
+
+export class History {
+  constructor() {
+    this.events = [];
+    this.last = ''; // The id of the newest event, to go on from.
+    this.number = 0;
+  }
+
+  add(event) {
+    const type = String(event.type).replace(/^muster\.|\.v\d+$/g, '');
+    this.last = event.id;
+    const data = event.data ?? {};
+    let text = String(data.text ?? '');
+    const about = `job '${data.job}'`; // In a view of one job its name is said already.
+    if (text.startsWith(`${about}: `)) text = text.slice(about.length + 2);
+    else if (text.startsWith(`${about} `)) text = `the job${text.slice(about.length)}`;
+    this.events.push({key: `${++this.number}`, type, at: Date.parse(event.time), data, text});
+    if (this.events.length > eventsMax) this.events.splice(0, this.events.length - eventsMax);
+    this.folded = undefined;
+  }
+
+  get failures() { return this.events.filter((event) => failures.has(event.type)); }
+  get overText() { return this.events.findLast((event) => event.type === 'job.ended')?.text; }
+
+  // {rounds, marks, from, until}; `until` is undefined while the job runs.
+  fold() {
+    if (this.folded) return this.folded;
+    const rounds = [];
+    const marks = [];
+    let until;
+    for (const event of this.events) {
+      const {type, at, data} = event;
+      const open = rounds.at(-1);
+      if (type === 'round.sealed' || type === 'round.resumed') {
+        if (open?.number !== data.round || open.ended) {
+          rounds.push({key: event.key, number: data.round, began: at, nodes: data.nodes});
+        }
+      } else if (open && data.round === open.number) {
+        if (type === 'round.stepping') open.stepped ??= at;
+        if (type === 'round.ended' && !open.ended) Object.assign(open, {ended: at, reason: data.reason});
+      }
+      if (type === 'job.started') until = undefined;
+      if (type === 'job.ended') {
+        until = at;
+        if (open && !open.ended) Object.assign(open, {ended: at, outcome: data.outcome});
+      }
+      if (markTypes[type]) marks.push(event);
+    }
+    this.folded = {rounds, marks, from: this.events[0]?.at, until};
+    return this.folded;
+  }
+}

@@ -1,0 +1,282 @@
+"""The page as a person sees it: a real musterd, real jobs, Debian's Chromium.
+
+MUSTER_PAGE_PICTURES=DIR keeps pictures of the views, to look at."""
+import http.client
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "elastic"))
+from browser import CHROMIUM, Browser  # noqa: E402
+from job import BIN, WORKERS, Job, wait_for  # noqa: E402
+from secret_test import OUTER, secret_file  # noqa: E402
+from steps_test import WORKER  # noqa: E402
+
+UI = HERE.parents[2] / "rendezvous/page/ui"
+BYTES_MAX = 60 * 1024
+VIEWERS_MAX = 64
+PICTURES = os.environ.get("MUSTER_PAGE_PICTURES")
+HOSTILE = "<img src=x onerror=\"document.title='hit'\"><script>alert(1)</script> & '\"/?#%41 naïve-漢字"
+
+
+def get(job, path, host="127.0.0.1", **headers):
+    """Status, headers and body of one answer."""
+    link = http.client.HTTPConnection(host, job.port, timeout=10)
+    try:
+        link.request("GET", path, headers=headers)
+        answer = link.getresponse()
+        return answer.status, answer.headers, answer.read()
+    finally:
+        link.close()
+
+
+def open_stream(job, target="/api/v1/stream"):
+    """A viewer without a browser, and the first bytes that it gets."""
+    link = socket.create_connection(("127.0.0.1", job.port), timeout=10)
+    link.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return link, link.recv(1 << 16)
+
+
+class Served(unittest.TestCase):
+    """What needs no browser."""
+
+    def test_the_files_are_small_and_served_as_they_are_with_a_strict_policy(self):
+        files = sorted(UI.iterdir())
+        self.assertLessEqual(sum(file.stat().st_size for file in files), BYTES_MAX)
+        with Job() as job:
+            job.daemon()
+            for file in files:
+                with self.subTest(file.name):
+                    status, headers, body = get(job, "/" if file.name == "index.html" else f"/page/{file.name}")
+                    self.assertEqual((status, body), (200, file.read_bytes()))
+                    policy = headers["Content-Security-Policy"]
+                    self.assertTrue(policy.startswith("default-src 'none'; script-src 'self'; "), policy)
+                    self.assertNotIn("unsafe", policy)
+                    self.assertEqual(headers["X-Content-Type-Options"], "nosniff")
+                    self.assertNotIn("Set-Cookie", headers)
+            for path in ("/", "/page/app.js", "/api/v1/stream"):
+                self.assertEqual(get(job, path, Host="evil.example")[0], 421)
+            self.assertEqual(get(job, "/api/v1/stream", **{"Sec-Fetch-Site": "cross-site"})[0], 403)
+            self.assertEqual(get(job, "/", **{"Sec-Fetch-Site": "cross-site"})[0], 200)
+            for path in ("/page/", "/page/nothing.js", "/page/../status", "/index.html"):
+                self.assertEqual(get(job, path)[0], 404)
+
+    def test_a_viewer_too_many_is_told_so_and_a_place_becomes_free(self):
+        with Job() as job:
+            job.daemon()
+            links = []
+            try:
+                for _ in range(VIEWERS_MAX):
+                    link, first = open_stream(job)
+                    links.append(link)
+                    self.assertIn(b"text/event-stream", first)
+                status, _, body = get(job, "/api/v1/stream")
+                self.assertEqual(status, 503)
+                self.assertIn(b"The page has 64 viewers, which is the limit.", body)
+                links.pop().close()
+
+                def is_free():
+                    link, first = open_stream(job)
+                    links.append(link)
+                    return first.startswith(b"HTTP/1.1 200 ")
+                wait_for("free place", is_free)
+            finally:
+                for link in links:
+                    link.close()
+
+    def test_a_viewer_gets_what_changed_and_can_go_on_after_an_event(self):
+        with Job() as job:
+            job.daemon()
+            node = job.node("--lease", 2, nnodes="1", nproc=1)
+            job.round(0, 1)
+
+            def messages(target):
+                link, text = open_stream(job, target)
+                with link:
+                    while b"event: happened" not in text or not text.endswith(b"\n\n"):
+                        text += link.recv(1 << 16)
+                parts = [part.split(b"\ndata: ") for part in text.split(b"\r\n\r\n", 1)[1].split(b"\n\n") if b"\ndata: " in part]
+                return [(kind.removeprefix(b"event: ").decode(), json.loads(data)) for kind, data in parts]
+            news = messages(f"/api/v1/stream?job={job.id}")
+            self.assertEqual([kind for kind, _ in news][:5], ["clock", "daemon", "jobs", "job", "nodes"])
+            of = dict(news)
+            self.assertEqual(of["jobs"]["rows"][job.id]["nodes"], {"running": 1})
+            self.assertEqual([row["host"] for row in of["nodes"]["rows"].values()], [os.uname().nodename])
+            events = [event for kind, event in news if kind == "happened"]
+            self.assertEqual(events[0]["type"], "muster.job.started.v1")
+            later = messages(f"/api/v1/stream?job={job.id}&after={events[0]['id']}")
+            self.assertEqual([event["id"] for kind, event in later if kind == "happened"][0], events[1]["id"])
+            job.finish()
+            job.expect_exit(node, 0)
+
+
+    def test_the_daemon_inside_a_launcher_has_the_page_too(self):
+        with Job() as job:
+            node = job.node("--lease", 2, nnodes="1", nproc=1)
+            job.round(0, 1)
+            self.assertEqual(get(job, "/")[2], (UI / "index.html").read_bytes())
+            link, text = open_stream(job)
+            with link:
+                while b"event: jobs" not in text:
+                    text += link.recv(1 << 16)
+            self.assertIn(b'"embedded":true', text)
+            job.finish()
+            job.expect_exit(node, 0)
+
+
+@unittest.skipUnless(CHROMIUM, "chromium is not installed (scripts/setup --tests)")
+class Seen(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = Browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.__exit__()
+
+    def check(self, page, but=()):
+        """Nothing was blocked, failed or asked of another host, and a screen reader has a name for everything."""
+        self.assertEqual([one for one in page.complaints() if not any(word in one for word in but)], [])
+        hosts = {address.split("/")[2].split(":")[0] for address in page.requests() if address.startswith("http")}
+        self.assertLessEqual(hosts, {"127.0.0.1", OUTER})
+        self.assertEqual(page.nameless_controls(), [])
+
+    def picture(self, page, name):
+        if PICTURES:
+            page.picture(f"{PICTURES}/{name}.png")
+
+    def stepping_job(self, job):
+        """A job whose rank 1 fails in round 0, and that steps on in round 1."""
+        script = job.directory / "worker.py"
+        script.write_text(WORKER)
+        node = job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                         f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--max-restarts", 1, "--lease", 2, "--no-python", sys.executable,
+                         script, job.directory)
+        for rank in (0, 1):
+            wait_for("start of a worker", (job.directory / f"started-{rank}-0").exists)
+        self.write_step(job, 10)
+        return node
+
+    def write_step(self, job, step):
+        (job.directory / "new").write_text(str(step))
+        (job.directory / "new").rename(job.directory / "step")
+
+    def test_a_job_with_a_failed_round_from_the_list_to_the_node_by_the_keyboard(self):
+        with Job() as job:
+            job.daemon()
+            node = self.stepping_job(job)
+            page = self.browser.page(f"http://127.0.0.1:{job.port}/")
+            page.wait_for(job.id)
+            self.picture(page, "jobs")
+            page.value(f"document.querySelector('a[href=\"#/jobs/{job.id}\"]').focus()")
+            page.press("Enter", 13)
+            page.wait_for("Round 0 runs on 1 node.")
+            page.wait_for("(document.title.startsWith('Job '))")
+            job.touch("fail")
+            page.wait_for("Round 1 runs on 1 node.")
+            page.wait_for("rank 1 on ")
+            for text in ("Restarts 1 of 1", "Failures 1", "a worker failed", "node.joined"):
+                page.wait_for(text)
+            self.picture(page, "job-failed-light")
+            self.assertIn("exit code 3", page.text())
+            page.value("document.querySelector('a[href*=\"/nodes/\"]').focus()")
+            page.press("Enter", 13)
+            page.wait_for("It is running.")
+            self.assertIn("Ranks 0-1", page.text())
+            self.picture(page, "node")
+            page.value("document.getElementById('to-daemon').click()")
+            page.wait_for("muster_agents")
+            page.wait_for("Viewers of this page 1 of 64")
+            self.picture(page, "daemon")
+            for name, width, scheme in (("job-failed-dark", 1200, "dark"), ("job-failed-phone", 400, "light")):
+                other = self.browser.page(f"http://127.0.0.1:{job.port}/#/jobs/{job.id}", width=width, scheme=scheme)
+                other.wait_for("a worker failed")
+                self.assertLessEqual(other.value("document.documentElement.scrollWidth"), width)
+                self.picture(other, name)
+                self.check(other)
+            job.finish()
+            job.expect_exit(node, 0)
+            page.call("Page.bringToFront")  # A tab in the background has no stream.
+            page.value(f"location.hash = '#/jobs/{job.id}'")
+            page.wait_for("The job succeeded: all workers exited 0.")
+            self.picture(page, "over")
+            self.check(page)
+
+    def test_a_hostile_name_stays_text(self):
+        with Job() as job:
+            job.daemon()
+            node = job.spawn("muster", "--nnodes", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}",
+                             "--lease", 2, "--no-python", WORKERS / "elastic", "--until", "done", MUSTER_RDZV_ID=HOSTILE)
+            job.round(0, 1)
+            page = self.browser.page(f"http://127.0.0.1:{job.port}/")
+            page.wait_for(HOSTILE)
+            page.value("document.querySelector('tbody a').click()")
+            page.wait_for("Round 0 runs on 1 node.")
+            self.assertEqual(page.value("document.querySelector('h1').textContent"), f"Job {HOSTILE}")
+            self.assertEqual(page.value("document.querySelectorAll('img, main script').length"), 0)
+            self.picture(page, "hostile")
+            self.check(page)
+            job.finish()
+            job.expect_exit(node, 0)
+
+    def test_a_daemon_that_is_away_is_told_of_and_the_page_goes_on_by_itself(self):
+        with Job() as job:
+            daemon = job.daemon()
+            node = job.node("--lease", 2, nnodes="1", nproc=1)
+            job.round(0, 1)
+            page = self.browser.page(f"http://127.0.0.1:{job.port}/#/jobs/{job.id}")
+            page.wait_for("Round 0 runs on 1 node.")
+            daemon.kill()
+            daemon.wait()
+            page.wait_for("No word from the daemon since ", 2)
+            page.wait_for("not live", 2)
+            self.assertIn("Round 0 runs on 1 node.", page.text())
+            self.picture(page, "away")
+            job.daemon()
+            page.wait_for("(document.getElementById('link').textContent === 'live' && document.getElementById('trouble').hidden)")
+            page.wait_for("Round 0 runs on 1 node.")
+            self.check(page, but=("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET"))
+            job.finish()
+            job.expect_exit(node, 0)
+
+    def test_an_unknown_job_and_an_empty_list_are_told_of(self):
+        with Job() as job:
+            job.daemon()
+            page = self.browser.page(f"http://127.0.0.1:{job.port}/#/jobs/nosuch")
+            page.wait_for("This daemon has no job nosuch.")
+            page.value("location.hash = '#/'")
+            page.wait_for("No job is here.")
+            self.check(page)
+
+    @unittest.skipUnless(OUTER, "this host has no address but loopback")
+    def test_the_token_is_asked_for_and_never_in_a_request_s_address(self):
+        with Job() as job:
+            secret = secret_file(job, "key", "a secret of a page's test\n")
+            job.spawn("musterd", "--port", job.port, "--first-start", "--bind", "0.0.0.0", "--local-users", "all", **secret)
+            wait_for("listening musterd", job.answers)
+            token = subprocess.run([BIN / "musterd", "--status-token"], env=job.environment(**secret), capture_output=True, text=True,
+                                   check=True).stdout.strip()
+            self.assertEqual(get(job, "/api/v1/stream", host=OUTER)[0], 401)
+            page = self.browser.page(f"http://{OUTER}:{job.port}/")
+            page.wait_for("musterd --status-token")
+            self.picture(page, "token")
+            page.value(f"document.getElementById('token').value = '{token}'; document.querySelector('#ask button').click()")
+            page.wait_for("No job is here.")
+            self.check(page, but=("401",))
+            page = self.browser.page(f"http://{OUTER}:{job.port}/#token={token}&/daemon")
+            page.wait_for("muster_agents")
+            self.assertEqual(page.value("location.hash"), "#/daemon")
+            self.assertNotIn(token, page.value("document.documentElement.outerHTML + document.cookie + JSON.stringify([localStorage, sessionStorage])"))
+            self.assertFalse([address for address in page.requests() if token in address.split("#")[0]])
+            self.check(page)
+
+
+if __name__ == "__main__":
+    if not CHROMIUM and os.environ.get("CI") == "true":
+        sys.exit("chromium is not installed: run scripts/setup --tests")
+    unittest.main()
