@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "launcher/commands/job_command.h"
+#include "launcher/commands/plot_timeline.h"
 #include "launcher/report/command_output.h"
 #include "launcher/status/http_get.h"
 #include "launcher/status/status_facts.h"
@@ -27,12 +28,13 @@ namespace muster::launcher {
 namespace {
 
 constexpr std::string_view status_usage =
-    "usage: muster status [JOB] [--watch[=SECONDS]] [--once] [--json] [--rdzv-endpoint HOST[:PORT]]\n"
+    "usage: muster status [JOB] [--watch[=SECONDS]] [--once] [--json] [--plot FILE.svg] [--rdzv-endpoint HOST[:PORT]]\n"
     "Shows the jobs of a daemon, or one job with its nodes, those in trouble first. JOB is the job's --rdzv-id.\n"
     "--watch redraws the screen every 2 s, or every SECONDS, until q or Ctrl-C; without a terminal it prints the\n"
     "text again. --once prints the text once (the default). --json prints the daemon's /status page, of JOB only if "
     "it\n"
-    "is given. The daemon is at --rdzv-endpoint, default 127.0.0.1:29400. Of another host's daemon with a secret it\n"
+    "is given. --plot draws the rounds, failures, checkpoints and steps of JOB over time. The daemon is at "
+    "--rdzv-endpoint, default 127.0.0.1:29400. Of another host's daemon with a secret it\n"
     "needs the secret: set MUSTER_SECRET_FILE.\n";
 
 constexpr std::uint16_t usual_port = 29'400;
@@ -44,6 +46,7 @@ struct Wish {
     std::string job;
     std::string endpoint = "127.0.0.1";
     std::optional<Duration> watch;  ///< Nothing: once.
+    std::string plot;               ///< A file for the picture. Empty: none.
     bool json = false;
 };
 
@@ -59,9 +62,14 @@ Result<Wish> read_wish(const std::vector<std::string>& words) {
     Wish wish;
     bool once = false;
     const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
+    Result<bool> taken = false;
     for (std::size_t at = 0; at < words.size(); ++at) {
-        const auto taken = take_value(words, at, "--rdzv-endpoint", wish.endpoint);
-        if (!taken) return taken.error();
+        for (const auto& [name, value] :
+             {std::pair{"--rdzv-endpoint", &wish.endpoint}, std::pair{"--plot", &wish.plot}}) {
+            taken = take_value(words, at, name, *value);
+            if (!taken) return taken.error();
+            if (*taken) break;
+        }
         if (*taken) continue;
         const std::string_view word = words[at];
         if (word == "--json") {
@@ -84,6 +92,7 @@ Result<Wish> read_wish(const std::vector<std::string>& words) {
         }
     }
     if (once && wish.watch) return wrong("--once and --watch contradict each other; write one of them");
+    if (!wish.plot.empty() && wish.watch) return wrong("--plot draws once; leave out --watch");
     return wish;
 }
 
@@ -92,14 +101,14 @@ class Source {
   public:
     Source(Endpoint endpoint, std::string token) : endpoint_(std::move(endpoint)), token_(std::move(token)) {}
 
-    /// The /status page. Errors are sentences without the endpoint.
-    Result<std::string> ask(Duration limit) const {
+    /// The /status page, or another one. Errors are sentences without the endpoint.
+    Result<std::string> ask(Duration limit, const std::string& target = "/status") const {
         const auto deadline = std::chrono::steady_clock::now() + limit;
         const auto addresses = look_up(endpoint_, deadline);
         if (!addresses) return addresses.error();
         const bool is_near =
             std::ranges::all_of(*addresses, [](const auto& one) { return is_loopback(one.numeric()); });
-        auto got = http_get(*addresses, "/status", is_near ? std::string() : token_, deadline);
+        auto got = http_get(*addresses, target, is_near ? std::string() : token_, deadline);
         if (!got) return got.error();
         if (got->status == 200) return std::move(got->body);
         if (got->status == 401 && token_.empty())
@@ -144,6 +153,23 @@ int print_once(const Wish& wish, const Source& source) {
     // A pipe has no width: nothing is cut there.
     const StatusSize size = ::isatty(STDOUT_FILENO) == 1 ? StatusSize{Terminal::size().columns, 0} : StatusSize{160, 0};
     return answer("status", text_of(status_lines(*facts, printable_line(wish.job), size)));
+}
+
+/// Of a job that is over the status page may know nothing any more, but its events are kept.
+int plot(const Wish& wish, const Source& source) {
+    const auto fail = [&](std::string why) { return print_error("status", 1, cat(source.name(), ": ", why)); };
+    const auto page = source.ask(page_limit);
+    const auto facts = page ? read_status_facts(*page) : Result<StatusFacts>(page.error());
+    if (!facts) return fail(facts.error().context);
+    auto job = wish.job;
+    if (job.empty() && facts->jobs.size() == 1) job = facts->jobs.front().id;
+    if (job.empty()) return fail(unknown_job(*facts, job));
+    const auto found = std::ranges::find(facts->jobs, printable_line(job), &StatusJob::id);
+    const auto drawn = plot_timeline(job, found == facts->jobs.end() ? std::string() : found->goodput, wish.plot,
+                                     [&](const std::string& target) { return source.ask(page_limit, target); });
+    return drawn ? answer("status", cat("the timeline of job '", printable_line(job), "' is in ",
+                                        printable_line(wish.plot), '\n'))
+                 : fail(drawn.error().context);
 }
 
 /// Without a terminal: the text again and again.
@@ -204,6 +230,7 @@ int run_status(const std::vector<std::string>& arguments, const Environment& env
     const Source source(
         *endpoint, secret->text.empty() ? std::string() : rendezvous::status_token(rendezvous::job_key(*secret, {})));
     std::signal(SIGPIPE, SIG_IGN);
+    if (!wish->plot.empty()) return plot(*wish, source);
     if (!wish->watch) return print_once(*wish, source);
     return ::isatty(STDOUT_FILENO) == 1 && !wish->json ? watch(*wish, source) : print_again(*wish, source);
 }
