@@ -3,6 +3,7 @@ weights are those of a run that nobody disturbed."""
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -15,6 +16,7 @@ from torch_there import has_torch  # noqa: E402
 PYTHON = os.environ["MUSTER_TEST_PYTHON"]
 LIBRARY = pathlib.Path(os.environ["MUSTER_BIN"]).parent / "lib"
 SCRIPT = pathlib.Path(__file__).with_name("torch_kept_train.py")
+MODULE = {"PYTHONPATH": str(ROOT / "worker_runtime/python"), "MUSTER_LIBRARY": str(LIBRARY / "libmuster.so.1")}
 GATE = 8
 RANKS = 3
 # Python and PyTorch start in each process, on a host that may do other things.
@@ -29,8 +31,7 @@ class Torch(Job):
     def train(self, kind, *options):
         self.launcher = self.spawn("muster", "--standalone", "--nproc-per-node", RANKS, "--max-restarts", 3, "--log-level=info",
                                    "--checkpoint-dir", self.directory / "checkpoints", *options, SCRIPT, kind, PYTHON_EXEC=PYTHON,
-                                   PYTHONPATH=str(ROOT / "worker_runtime/python"), OMP_NUM_THREADS="1",
-                                   MUSTER_LIBRARY=str(LIBRARY / "libmuster.so.1"))
+                                   OMP_NUM_THREADS="1", **MODULE)
         return self.launcher
 
     def said(self):
@@ -101,6 +102,11 @@ class KeptTorch(unittest.TestCase):
             job.weights()
             line = "cannot stay in its process: a process group uses gloo, whose operations cannot be ended"
             self.assertIn(line, job.said())
+
+    def test_what_nccl_and_a_gpu_need_with_stand_ins_for_both(self):
+        done = subprocess.run([PYTHON, SCRIPT.with_name("torch_kept_gpu_part.py")], capture_output=True, text=True, timeout=PATIENCE,
+                              env={**os.environ, **MODULE})
+        self.assertEqual(done.stdout, "ok\n", done.stderr)
 
     def test_another_exception_is_a_failure_as_ever(self):
         with Torch() as job:

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import os
 import threading
 
 import torch
@@ -39,6 +40,9 @@ class _TorchRecovery(Recovery):
         self._over = threading.Event()
         self._watcher = None
         if torch.cuda.is_available():
+            # Otherwise PyTorch ends the process when NCCL misses a peer. Read when a group is made.
+            os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
+            os.environ.setdefault("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0")
             self._watcher = threading.Thread(target=self._abort_at_end, args=(context.world,), daemon=True)
             self._watcher.start()
 
