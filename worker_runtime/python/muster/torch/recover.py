@@ -1,9 +1,9 @@
 """PyTorch training that survives the failure of another rank in its own process. PYTORCH.md is the guide."""
 
 import functools
-import gc
 import os
 import threading
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -37,6 +37,7 @@ class _TorchRecovery(Recovery):
         return (MusterError, dist.DistError, *([RuntimeError] if _without_end() else []))
 
     def __init__(self, context):
+        _remember_wrappers()
         self._over = threading.Event()
         self._watcher = None
         if torch.cuda.is_available():
@@ -102,13 +103,28 @@ def _leave_groups(why):
     return None
 
 
+_wrappers = weakref.WeakSet()
+
+
+@functools.lru_cache(maxsize=None)
+def _remember_wrappers():
+    """To look for them among all objects, or to collect garbage, takes 0.1 s and more of each recovery."""
+    original = DistributedDataParallel.__init__
+
+    @functools.wraps(original)
+    def make(self, *arguments, **named):
+        _wrappers.add(self)
+        original(self, *arguments, **named)
+
+    DistributedDataParallel.__init__ = make
+
+
 def _disarm_gradient_hooks():
     """A DistributedDataParallel is part of a cycle, so it may live on. Its reducer has hooks at the parameters, and after an
     unfinished step they would start operations of a group that is gone."""
-    # isinstance() would call code of proxies. A collection takes ten times as long, and the others wait meanwhile.
-    for model in [one for one in gc.get_objects() if issubclass(type(one), DistributedDataParallel)]:
-        vars(model).pop("logger", None)
-        vars(model).pop("reducer", None)
+    for wrapper in list(_wrappers):
+        vars(wrapper).pop("logger", None)
+        vars(wrapper).pop("reducer", None)
 
 
 def _trouble_of_gpu():
