@@ -245,6 +245,9 @@ void Agent::Driver::happen(SupervisorEvent event) {
         // There is no next round that they could serve, or this node must not be trusted to have one.
         if (std::holds_alternative<StopRequested>(next) || std::holds_alternative<ClientFenced>(next))
             host_.end_standbys();
+        const auto* const heard = std::get_if<DaemonMessage>(&next);
+        if (heard != nullptr && std::holds_alternative<native::Parked>(heard->message))
+            host_.expect(commands_.expected());
         const SupervisorStep step = supervisor_.step(next, now());
         for (const auto& news : step.why) {
             log(news.place == EventPlace::log_and_stream ? LogLevel::info : LogLevel::debug, news.text);

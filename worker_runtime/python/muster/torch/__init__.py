@@ -2,6 +2,8 @@
 
 torch calls muster_torch.autoload() at the end of `import torch`, because the distribution names it as an entry point of
 the group `torch.backends`. So a script imports nothing. PYTORCH.md is the guide.
+
+recoverable() keeps the survivors of a failure in their processes.
 """
 
 import atexit
@@ -9,9 +11,10 @@ import functools
 import os
 from pathlib import Path
 
+from muster.torch.recover import recoverable
 from muster_torch import autoload, register
 
-__all__ = ["autoload", "register"]
+__all__ = ["autoload", "recoverable", "register"]
 
 # How long the end of the interpreter waits for operations in progress before it aborts them.
 _EXIT_GRACE_SECONDS = 5.0
