@@ -246,9 +246,12 @@ void Supervisor::on(const StopRequested& event, Instant now) {
     }
 }
 
-void Supervisor::on(const NodeSick& event, Instant) {
-    if (round_) return;  // no Join is under way
-    end(Drained{event.why});
+void Supervisor::on(const HealthChecked& event, Instant) {
+    if (check_ != Check::running) return;  // the answer to an earlier question
+    check_ = Check::done;
+    if (event.health == HealthChecked::Health::sick) return end(Drained{event.why});
+    if (event.health == HealthChecked::Health::unknown)
+        tell(cat("the health check gave no answer, so this node joins: ", event.why));
 }
 
 void Supervisor::on(const PreemptionAnnounced& event, Instant now) {
@@ -342,6 +345,7 @@ void Supervisor::on_shortage(const std::string& why, const WorkerNotes& notes, I
 }
 
 void Supervisor::report_failure(Failure failure) {
+    check_ = Check::due;
     // A client that reconnects after the round's end repeats only the round's report, so that names it once more.
     if (round_->ended) round_->failed_late.push_back(failure);
     if (!unreachable_) act(ReportFailed{{std::move(failure)}});
@@ -439,6 +443,7 @@ void Supervisor::fence(const std::string& line, Instant now) {
         last_end_ = cat(ranks_of_node(round_->assignment.rank_base, config_.join.slots), ": ", line);
     }
     round_->fenced = true;
+    check_ = Check::due;
     if (!round_->drain)
         round_->drain = DrainState{.signal = sigkill, .signalled = now, .kill_at = now, .hurried = true};
     release_held(now);

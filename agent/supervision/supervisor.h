@@ -41,6 +41,8 @@ struct SupervisorConfig {
     std::uint32_t keep_max = 0;
     /// From Hold to SIGKILL for a worker that can be kept (WorkerKeeps) and is not held yet.
     Duration hold_wait = 5s;
+    /// Before its first round, and after one in which it failed, the node joins only when HealthChecked has come.
+    bool checks_health = false;
     /// True if worker rank 0 itself serves the round's store. Its failure then ends the round in any case.
     bool rank_0_has_store = false;
 };
@@ -135,9 +137,11 @@ struct StoreOpened {
 struct StopRequested {
     int signal = 0;
 };
-/// In the place of a Join: the site's own check found this node sick.
-struct NodeSick {
-    std::string why;
+/// What the site's own checks say of this node: the answer to CheckHealth.
+struct HealthChecked {
+    enum class Health { healthy, sick, unknown };
+    Health health = Health::healthy;
+    std::string why{};  ///< For the two others.
 };
 /// The preemption signal reached the launcher: all workers of the job are to hear it.
 struct PreemptionAnnounced {
@@ -154,10 +158,13 @@ struct WorkerKeeps {
     KeepWord word = KeepWord::can;
 };
 struct Elapsed {};
-using SupervisorEvent = std::variant<Begin, SetUpRefused, DaemonMessage, ClientFenced, ClientLost, HostEvent,
-                                     StoreOpened, StopRequested, NodeSick, PreemptionAnnounced, WorkerKeeps, Elapsed>;
+using SupervisorEvent =
+    std::variant<Begin, SetUpRefused, DaemonMessage, ClientFenced, ClientLost, HostEvent, StoreOpened, StopRequested,
+                 HealthChecked, PreemptionAnnounced, WorkerKeeps, Elapsed>;
 
 // ---- actions, carried out in order ----
+/// Run the site's own checks of this node; answer HealthChecked.
+struct CheckHealth {};
 /// Bind a fresh, empty store for the round that is about to be joined; answer StoreOpened.
 struct OpenStore {};
 /// The round is over: close its store and every connection to it.
@@ -232,9 +239,9 @@ struct Finish {
     Ending ending;
 };
 using SupervisorAction =
-    std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, StartAgain, KeepWorkers, SendHold, SendRoundOver,
-                 NotifyWorkers, SignalWorkers, SignalGroup, PreemptWorkers, SendCommand, KillTree, KillGuardian,
-                 ReportFailed, ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
+    std::variant<CheckHealth, OpenStore, CloseStore, SendJoin, StartWorkers, StartAgain, KeepWorkers, SendHold,
+                 SendRoundOver, NotifyWorkers, SignalWorkers, SignalGroup, PreemptWorkers, SendCommand, KillTree,
+                 KillGuardian, ReportFailed, ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
 
 struct SupervisorStep {
     std::vector<SupervisorAction> actions;
@@ -335,7 +342,7 @@ class Supervisor {
     void on(const HostEvent& event, Instant now);
     void on(const StoreOpened& event, Instant now);
     void on(const StopRequested& event, Instant now);
-    void on(const NodeSick& event, Instant now);
+    void on(const HealthChecked& event, Instant now);
     void on(const PreemptionAnnounced& event, Instant now);
     void on(const WorkerKeeps& event, Instant now);
     void on(const Elapsed& event, Instant now);
@@ -415,8 +422,10 @@ class Supervisor {
     bool store_opening_ = false;
     bool store_open_ = false;
     RoundPorts ports_;
-    bool joined_ = false;       // SendJoin was said and not yet answered by a round
-    bool parked_ = false;       // the daemon has answered it: a spare
+    bool joined_ = false;  // SendJoin was said and not yet answered by a round
+    bool parked_ = false;  // the daemon has answered it: a spare
+    enum class Check { due, running, done };
+    Check check_ = Check::due;  // the site's own, before a join
     bool known_ = false;        // the daemon has heard of this agent
     bool job_over_ = false;     // JobEnded came
     bool unreachable_ = false;  // nobody listens any more: no last words

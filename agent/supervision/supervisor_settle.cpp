@@ -165,6 +165,8 @@ void Supervisor::settle_join() {
     if (!store_open_ && !store_opening_) {
         store_opening_ = true;
         act(OpenStore{});
+    } else if (store_open_ && !joined_ && config_.checks_health && check_ != Check::done) {
+        if (std::exchange(check_, Check::running) == Check::due) act(CheckHealth{});
     } else if (store_open_ && !joined_) {
         joined_ = true;
         known_ = true;

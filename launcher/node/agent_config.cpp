@@ -54,8 +54,10 @@ agent::LookPlan preflight_plan(const LaunchConfig& config, const Environment& en
 }
 
 agent::HealthCheckConfig health_check(const LaunchConfig& config, const NodeFacts& node) {
-    agent::HealthCheckConfig health{
-        .command = config.health_check, .limit = config.health_limit, .job = shown_job(config)};
+    agent::HealthCheckConfig health{.command = config.health_check,
+                                    .folder = config.health_dir,
+                                    .limit = config.health_limit,
+                                    .job = shown_job(config)};
     // The rendezvous ends with the node that hosts it, and the others' job with it.
     const bool others_need_it = node.hosts_endpoint && (config.nodes_max > 1 || config.spares > 0);
     if (others_need_it) health.sick_node = agent::SickNode::is_named_only;
@@ -174,6 +176,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.preemption_signal = config.preemption_signal;
     if (config.preflight) agent.preflight = preflight_plan(config, environment);
     agent.health = health_check(config, node);
+    agent.supervisor.checks_health = agent.health.is_wanted();
     agent.allow_faults = config.allow_faults;
     agent.lease = config.lease;
     agent.persist_limit = config.persist_limit;

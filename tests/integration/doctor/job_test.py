@@ -1,6 +1,7 @@
 """In a job: the looks while a node joins, the site's own health check, and settings that differ between nodes."""
 import os
 import pathlib
+import signal
 import sys
 import time
 import unittest
@@ -101,17 +102,75 @@ class HealthCheck(unittest.TestCase):
             job.expect_exit(spare, 0)
             job.expect_gone(but=[daemon])
 
-    def test_a_check_that_hangs_costs_its_limit_and_its_group_is_killed(self):
+    def hanging(self, job):
+        """A check that hangs with a process of its own session, and the paths in /proc of both, which it waits for."""
+        pids = job.directory / "sleepers"
+        check = f'echo $$ > "{pids}"; setsid sh -c \'echo $$ >> "{pids}"; exec sleep 600\' & wait'
+        return check, lambda: [pathlib.Path("/proc", pid) for pid in pids.read_text().split()] if pids.exists() else []
+
+    def test_a_check_that_hangs_costs_its_limit_and_all_that_it_started_is_killed(self):
         with Job() as job:
-            pid_file = job.directory / "sleeper"
+            check, sleepers = self.hanging(job)
             start = time.monotonic()
-            launcher = job.spawn("muster", "--health-check", f'sleep 600 & echo $! > "{pid_file}"; wait', "--health-timeout", 1,
-                                 "--no-python", "/bin/true")
+            launcher = job.spawn("muster", "--health-check", check, "--health-timeout", 1, "--no-python", "/bin/true")
             self.assertEqual(launcher.wait(30), 0, launcher.err.read_text())
             self.assertLess(time.monotonic() - start, 10)
-            self.assertIn("--health-check gave no answer, so this node joins: it did not end within 1 s", launcher.err.read_text())
-            sleeper = pathlib.Path("/proc", pid_file.read_text().strip())
-            wait_for("the end of what the check started", lambda: not sleeper.exists())
+            self.assertIn("the health check gave no answer, so this node joins: --health-check: it did not end within 1 s",
+                          launcher.err.read_text())
+            self.assertEqual(len(sleepers()), 2)
+            self.assertFalse([one for one in sleepers() if one.exists()])
+
+    def test_a_check_ends_with_its_launcher_and_all_that_it_started(self):
+        for end in (signal.SIGKILL, signal.SIGTERM):
+            with self.subTest(end), Job() as job:
+                check, sleepers = self.hanging(job)
+                launcher = job.spawn("muster", "--health-check", check, "--no-python", "/bin/true")
+                wait_for("the check", lambda: len(sleepers()) == 2)
+                os.kill(launcher.pid, end)
+                launcher.wait(10)
+                wait_for("the end of the check", lambda: not [one for one in sleepers() if one.exists()])
+
+    def test_a_check_that_prints_without_an_end_costs_its_limit(self):
+        with Job() as job:
+            launcher = job.spawn("muster", "--health-check", "yes", "--health-timeout", 1, "--no-python", "/bin/true")
+            self.assertEqual(launcher.wait(30), 0, launcher.err.read_text())
+            self.assertIn("--health-check: it did not end within 1 s", launcher.err.read_text())
+            long = job.spawn("muster", "--health-check", "seq 100000; echo GPU 3 is lost; exit 1", "--no-python", "/bin/true")
+            self.assertEqual(long.wait(30), 76)
+            self.assertIn("--health-check: GPU 3 is lost", long.err.read_text())
+
+    @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "only root's checks are run")
+    def test_the_checks_of_a_folder_run_in_order_of_their_names(self):
+        with Job() as job:
+            folder, ran = job.directory / "health.d", job.directory / "ran"
+            folder.mkdir(mode=0o755)
+            for name, text in (("10-first", "exit 0"), ("20-second", "echo row 7 is bad; exit 1"), ("30-third", "exit 0")):
+                (folder / name).write_text(f'#!/bin/sh\necho {name} $MUSTER_WHEN >> "{ran}"\n{text}\n')
+                (folder / name).chmod(0o755)
+            sick = job.spawn("muster", "--health-dir", folder, "--no-python", "/bin/true")
+            self.assertEqual(sick.wait(30), 76)
+            self.assertIn("20-second: row 7 is bad", sick.err.read_text())
+            self.assertEqual(ran.read_text(), "10-first join\n20-second join\n")
+            (folder / "20-second").chmod(0o775)
+            joins = job.spawn("muster", "--health-dir", folder, "--health-check", f'echo last >> "{ran}"', "--no-python", "/bin/true")
+            self.assertEqual(joins.wait(30), 0, joins.err.read_text())
+            self.assertIn("20-second is not run: others than its owner can change it", joins.err.read_text())
+            self.assertEqual(ran.read_text().split()[-5:], ["10-first", "join", "30-third", "join", "last"])
+
+    def test_nodes_that_the_failure_did_not_touch_are_not_checked_between_rounds(self):
+        with Job() as job:
+            job.daemon()
+            nodes, checks = [], []
+            for number in range(2):
+                checks.append(job.directory / f"checks{number}")
+                nodes.append(job.node(*FAST, "--max-restarts", 1, "--health-check", f'echo $MUSTER_WHEN >> "{checks[-1]}"', nproc=1))
+            first = job.round(0, 2)
+            os.kill(next(line["pid"] for line in first.values() if job.parent(job.parent(line["pid"])) == nodes[0].pid), 9)
+            job.round(1, 2)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+            self.assertEqual([one.read_text().split() for one in checks], [["join", "between"], ["join"]])
 
     def test_a_check_does_not_get_the_jobs_secret(self):
         with Job() as job:
@@ -135,7 +194,7 @@ class HealthCheck(unittest.TestCase):
         with Job() as job:
             launcher = job.spawn("muster", "--health-check", "/none/nhc", "--no-python", "/bin/true")
             self.assertEqual(launcher.wait(30), 0, launcher.err.read_text())
-            self.assertRegex(launcher.err.read_text(), "so this node joins: it cannot be run: .*/none/nhc.*not found")
+            self.assertRegex(launcher.err.read_text(), "so this node joins: --health-check: it cannot be run: .*/none/nhc.*not found")
 
     def test_a_stop_while_the_check_runs(self):
         with Job() as job:

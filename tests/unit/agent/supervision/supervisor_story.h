@@ -36,6 +36,7 @@ inline std::string show(const std::vector<Failure>& failures) {
 
 inline std::string show(const SupervisorAction& action) {
     struct Show {
+        std::string operator()(const CheckHealth&) const { return "CheckHealth"; }
         std::string operator()(const OpenStore&) const { return "OpenStore"; }
         std::string operator()(const CloseStore&) const { return "CloseStore"; }
         std::string operator()(const SendJoin& a) const {
