@@ -20,20 +20,16 @@ void Agent::Driver::carry_out(const CloseStore&) {
 
 void Agent::Driver::carry_out(const CheckHealth&) {
     const auto last = commands_.last_round();
-    health_.run(
-        last == no_round ? std::optional<Round>() : last, [weak = weak_from_this()](const HealthVerdict& verdict) {
-            auto self = weak.lock();
-            if (!self) return;
-            using Health = HealthChecked::Health;
-            auto health = verdict.state == HealthVerdict::State::healthy ? Health::healthy
-                          : verdict.state == HealthVerdict::State::sick  ? Health::sick
-                                                                         : Health::unknown;
-            if (health == Health::sick && self->config_.health.sick_node == SickNode::is_named_only) {
-                log(LogLevel::warning, verdict.why, "; this node joins, because it hosts the rendezvous of the others");
-                health = Health::healthy;
-            }
-            self->happen(HealthChecked{health, verdict.why});
-        });
+    health_.run(last == no_round ? std::optional<Round>() : last,
+                [weak = weak_from_this()](const HealthVerdict& verdict) {
+                    auto self = weak.lock();
+                    if (!self) return;
+                    using Health = HealthChecked::Health;
+                    const auto health = verdict.state == HealthVerdict::State::healthy ? Health::healthy
+                                        : verdict.state == HealthVerdict::State::sick  ? Health::sick
+                                                                                       : Health::unknown;
+                    self->happen(HealthChecked{health, verdict.why});
+                });
 }
 
 void Agent::Driver::carry_out(const SendJoin& action) {
@@ -49,6 +45,8 @@ void Agent::Driver::carry_out(const SendJoin& action) {
 }
 
 void Agent::Driver::carry_out(const StartWorkers& action) {
+    health_.drop();
+    gpus_.drop();  // a second Join of a sick node may still wait for them
     auto made = store_trouble_.empty() ? commands_.make(action.assignment, action.kept)
                                        : Result<std::vector<WorkerCommand>>(Error{Errc::io, store_trouble_});
     if (made.has_value()) {

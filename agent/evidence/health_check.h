@@ -17,14 +17,11 @@
 
 namespace muster::agent {
 
-enum class SickNode { leaves, is_named_only };
-
 struct HealthCheckConfig {
     std::string command;   ///< For /bin/sh -c. Empty: none.
     std::string folder;    ///< Every executable in it is a check. Empty: none.
     Duration limit = 30s;  ///< Of each check.
     std::string job;       ///< MUSTER_JOB of the check.
-    SickNode sick_node = SickNode::leaves;
     [[nodiscard]] bool is_wanted() const { return !command.empty() || !folder.empty(); }
 };
 

@@ -53,7 +53,8 @@ SupervisorStep Supervisor::step(const SupervisorEvent& event, Instant now) {
 Instant Supervisor::deadline() const {
     if (phase_ == Phase::done) return no_deadline;
     if (kept_ && kept_->is_ending()) return kept_->killed_at ? *kept_->killed_at + config_.kill_wait : kept_->kill_at;
-    if (!round_ || drained()) return no_deadline;
+    if (!round_) return check_again_at_;
+    if (drained()) return no_deadline;
     if (!round_->drain) {
         auto due = std::min(round_->notice_due, round_->held_until);
         for (const auto& worker : round_->workers) due = std::min(due, worker.replace_until);
@@ -113,8 +114,9 @@ void Supervisor::on_daemon(const native::Message& message, Instant now) {
         parked_ = true;
         release_kept("this node is a spare");
         const auto before = parked->position;
-        say(before == 0 ? "parked as a spare, first in the queue"
-                        : cat("parked as a spare, after ", before, before == 1 ? " other spare" : " other spares"));
+        say(!parked->why.empty() ? parked->why
+            : before == 0        ? "parked as a spare, first in the queue"
+                          : cat("parked as a spare, after ", before, before == 1 ? " other spare" : " other spares"));
     } else if (const auto* ended = std::get_if<native::RoundEnded>(&message)) {
         on_round_ended(*ended, now);
     } else if (const auto* drain = std::get_if<native::Drain>(&message)) {
@@ -154,6 +156,7 @@ void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {
         return;
     }
     joined_ = false;
+    forget_health();
     last_round_ = assignment.round;
     last_end_.clear();
     round_ = RoundState{};  // clang 14 refuses emplace() of a nested type with initialisers
@@ -209,9 +212,9 @@ void Supervisor::on_job_ended(const native::JobEnded& ended, Instant now) {
     job_over_ = true;
     const auto part = last_round_ != no_round ? NodePart::ran : parked_ ? NodePart::spare : NodePart::late;
     if (ended.outcome == native::JobOutcome::succeeded)
-        end(JobSucceeded{part, ended.goodput});
+        end(JobSucceeded{part, ended.goodput, unhealthy_});
     else
-        end(JobFailed{ended, part});
+        end(JobFailed{ended, part, unhealthy_});
     begin_drain(sigterm, Tell::round_over, cat("the job ended: ", ended.why), now);
 }
 
@@ -244,14 +247,6 @@ void Supervisor::on(const StopRequested& event, Instant now) {
         kill_now(now);
         kill_kept(cat(signal_name(event.signal), " again"), now);
     }
-}
-
-void Supervisor::on(const HealthChecked& event, Instant) {
-    if (check_ != Check::running) return;  // the answer to an earlier question
-    check_ = Check::done;
-    if (event.health == HealthChecked::Health::sick) return end(Drained{event.why});
-    if (event.health == HealthChecked::Health::unknown)
-        tell(cat("the health check gave no answer, so this node joins: ", event.why));
 }
 
 void Supervisor::on(const PreemptionAnnounced& event, Instant now) {

@@ -43,6 +43,10 @@ struct SupervisorConfig {
     Duration hold_wait = 5s;
     /// Before its first round, and after one in which it failed, the node joins only when HealthChecked has come.
     bool checks_health = false;
+    /// What a sick node does. Where it hosts the rendezvous of others they need it; where it is the whole job it
+    /// leaves.
+    enum class SickNode { parks, leaves, joins } sick_node = SickNode::parks;
+    Duration health_interval = 60s;  ///< From one check of a sick node to the next.
     /// True if worker rank 0 itself serves the round's store. Its failure then ends the round in any case.
     bool rank_0_has_store = false;
 };
@@ -75,12 +79,14 @@ enum class NodePart {
 /// Why this agent ended; launcher/report/exit_code turns it into a number.
 struct JobSucceeded {
     NodePart part = NodePart::ran;
-    std::string goodput{};  ///< As in JobEnded.
+    std::string goodput{};    ///< As in JobEnded.
+    std::string unhealthy{};  ///< What the health check of this node found, if it was parked at the end.
 };
 /// The job is over and failed; `report` is the same on every node.
 struct JobFailed {
     native::JobEnded report;
     NodePart part = NodePart::ran;
+    std::string unhealthy{};  ///< As in JobSucceeded.
 };
 /// This agent was told to stop by a signal.
 struct Cancelled {
@@ -390,6 +396,9 @@ class Supervisor {
     void report_killed();
     void settle_round();
     void settle_join();
+    void settle_health(Instant now);
+    void forget_health();
+    void send_join();
     [[nodiscard]] Phase derive_phase() const;
 
     enum class Tell { round_over, notice };
@@ -426,6 +435,8 @@ class Supervisor {
     bool parked_ = false;  // the daemon has answered it: a spare
     enum class Check { due, running, done };
     Check check_ = Check::due;  // the site's own, before a join
+    std::string unhealthy_;     // what it found. Empty: nothing
+    Instant check_again_at_ = no_deadline;
     bool known_ = false;        // the daemon has heard of this agent
     bool job_over_ = false;     // JobEnded came
     bool unreachable_ = false;  // nobody listens any more: no last words

@@ -154,6 +154,7 @@ struct LaunchConfig {
     bool preflight = true;           ///< --preflight: look at this node while it joins.
     std::string health_check;        ///< --health-check: a command for /bin/sh -c before each join. Empty: none.
     std::string health_dir = "/etc/muster/health.d";  ///< --health-dir. Empty: none.
+    Duration health_interval = 60s;                   ///< --health-interval
     Duration health_limit = 30s;                      ///< --health-timeout
     /// --allow-faults: muster fault may kill this node's workers, its agent and its daemon.
     bool allow_faults = false;

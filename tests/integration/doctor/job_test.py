@@ -1,4 +1,5 @@
 """In a job: the looks while a node joins, the site's own health check, and settings that differ between nodes."""
+import json
 import os
 import pathlib
 import signal
@@ -67,40 +68,67 @@ class Preflight(unittest.TestCase):
 
 
 class HealthCheck(unittest.TestCase):
-    def test_a_sick_node_leaves_and_the_others_start_without_it(self):
+    def test_a_sick_node_parks_and_comes_back_when_its_check_passes(self):
         with Job() as job:
             job.daemon()
-            check = 'echo first; echo "GPU 3 is lost, job $MUSTER_JOB, $MUSTER_WHEN, round $MUSTER_ROUND."; exit 1'
-            sick = job.node(*FAST, "--health-check", check, nproc=1)
-            job.expect_exit(sick, 76)
-            self.assertIn(f"has left the job: --health-check: GPU 3 is lost, job {job.id}, join, round .", sick.err.read_text())
-            nodes = [job.node(*FAST, "--health-check", "true", nproc=1) for _ in range(2)]
+            ill, report = job.directory / "ill", job.directory / "report.json"
+            ill.touch()
+            check = f'test ! -e "{ill}" || {{ echo first; echo "GPU 3 is lost, job $MUSTER_JOB, $MUSTER_WHEN, round $MUSTER_ROUND."; exit 1; }}'
+            options = (*FAST, "--spares", 1, "--max-restarts", 0)
+            sick = job.node(*options, "--health-check", check, "--health-interval", 0.2, "--report", report, nproc=1)
+            finding = f"--health-check: GPU 3 is lost, job {job.id}, join, round ."
+            wait_for("the finding", lambda: f"this node is sick, and takes part in no round until its health check passes: {finding}"
+                     in sick.err.read_text())
+            nodes = [job.node(*options, nproc=1) for _ in range(2)]
             job.round(0, 2)
-            job.finish()
+            def here():
+                return next(node for node in json.loads(job_status(job))["jobs"][0]["nodes"] if node["pid"] == sick.pid)
+            wait_for("the node to be parked", lambda: here()["place"] == "parked")
+            self.assertEqual((here()["left_out"], here()["unhealthy"]), (True, finding))
             for node in nodes:
+                self.assertIn(f"is parked until its health check passes: {finding}", node.err.read_text())
+            ill.unlink()
+            wait_for("the node to be a spare", lambda: "left_out" not in job_status(job))
+            self.assertIn("passes again", sick.err.read_text())
+            job.finish()
+            for node in (sick, *nodes):
                 job.expect_exit(node, 0)
+            self.assertNotIn("unhealthy", json.loads(report.read_text()))
 
-    def test_a_node_that_falls_sick_between_rounds_leaves_uncharged(self):
+    def test_a_node_that_falls_sick_between_rounds_parks_uncharged(self):
         with Job() as job:
             daemon = job.daemon()
-            ill = job.directory / "ill"
+            ill, report = job.directory / "ill", job.directory / "report.json"
             check = f'test "$MUSTER_WHEN$MUSTER_ROUND" = join && exit 0; test ! -e "{ill}" || {{ echo broken; exit 9; }}'
-            stays = job.node(*FAST, "--max-restarts", 1, "--spares", 1, nproc=1)
-            falls = job.node(*FAST, "--max-restarts", 1, "--spares", 1, "--health-check", check, nproc=1)
+            options = (*FAST, "--max-restarts", 1, "--spares", 1)
+            stays = job.node(*options, nproc=1)
+            falls = job.node(*options, "--health-check", check, "--report", report, nproc=1)
             wait_for("both nodes", lambda: job_status(job).count('"host"') == 2)
-            spare = job.node(*FAST, "--max-restarts", 1, "--spares", 1, nproc=1)
+            spare = job.node(*options, nproc=1)
             first = job.round(0, 2)
             ill.touch()
             victim = next(line["pid"] for line in first.values() if job.parent(job.parent(line["pid"])) == falls.pid)
             os.kill(victim, 9)
-            job.expect_exit(falls, 76)
-            self.assertIn("--health-check: broken", falls.err.read_text())
             second = job.round(1, 2)
             self.assertEqual({line["restart"] for line in second.values()}, {1})
+            self.assertNotIn(falls.pid, {job.parent(job.parent(line["pid"])) for line in second.values()})
             job.finish()
-            job.expect_exit(stays, 0)
-            job.expect_exit(spare, 0)
+            for node in (stays, falls, spare):
+                job.expect_exit(node, 0)
+            self.assertIn("was parked at the end, because its health check failed: --health-check: broken", falls.err.read_text())
+            self.assertEqual(json.loads(report.read_text())["unhealthy"], "--health-check: broken")
             job.expect_gone(but=[daemon])
+
+    def test_a_check_that_is_broken_everywhere_does_not_empty_the_job(self):
+        with Job() as job:
+            job.daemon()
+            broken = ("--health-check", "echo nhc: no configuration; exit 1")
+            nodes = [job.node(*FAST, *broken, nnodes="3", nproc=1) for _ in range(3)]
+            job.round(0, 3)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+                self.assertIn("goes on although its health check failed, because more nodes report the same", node.err.read_text())
 
     def hanging(self, job):
         """A check that hangs with a process of its own session, and the paths in /proc of both, which it waits for."""

@@ -53,6 +53,7 @@ std::string sample_value(std::string_view name) {
                                                                  {"preflight", "off"},
                                                                  {"health-check", "/usr/sbin/nhc"},
                                                                  {"health-dir", "/opt/checks"},
+                                                                 {"health-interval", "5"},
                                                                  {"health-timeout", "5"},
                                                                  {"warm-workers", "2"},
                                                                  {"warm-imports", "torch,a.b"},
