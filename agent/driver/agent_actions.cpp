@@ -18,37 +18,35 @@ void Agent::Driver::carry_out(const CloseStore&) {
     stores_.close();
 }
 
-void Agent::Driver::carry_out(const SendJoin& action) {
+void Agent::Driver::carry_out(const CheckHealth&) {
     const auto last = commands_.last_round();
     health_.run(last == no_round ? std::optional<Round>() : last,
-                [weak = weak_from_this(), join = action.join](const HealthVerdict& verdict) {
+                [weak = weak_from_this()](const HealthVerdict& verdict) {
                     auto self = weak.lock();
                     if (!self) return;
-                    const bool is_sick = verdict.state == HealthVerdict::State::sick;
-                    const bool may_leave = self->config_.health.sick_node == SickNode::leaves;
-                    if (is_sick && !may_leave)
-                        log(LogLevel::warning, "--health-check: ", verdict.why,
-                            "; this node joins, because it hosts the rendezvous of the others");
-                    if (is_sick && may_leave) return self->happen(NodeSick{cat("--health-check: ", verdict.why)});
-                    if (verdict.state == HealthVerdict::State::unknown)
-                        log(LogLevel::warning, "--health-check gave no answer, so this node joins: ", verdict.why);
-                    self->join_when_gpus_are_free(join);
+                    using Health = HealthChecked::Health;
+                    const auto health = verdict.state == HealthVerdict::State::healthy ? Health::healthy
+                                        : verdict.state == HealthVerdict::State::sick  ? Health::sick
+                                                                                       : Health::unknown;
+                    self->happen(HealthChecked{health, verdict.why});
                 });
 }
 
-void Agent::Driver::join_when_gpus_are_free(const native::Join& join) {
+void Agent::Driver::carry_out(const SendJoin& action) {
     if (supervisor_.holds_workers()) {
         // What they hold of a GPU is neither foreign nor about to come back.
         log(LogLevel::debug, "workers are held: joining without a look at the GPUs");
         gpus_.drop();
-        return link_.join(join);
+        return link_.join(action.join);
     }
-    gpus_.when_free([weak = weak_from_this(), join] {
+    gpus_.when_free([weak = weak_from_this(), join = action.join] {
         if (auto self = weak.lock()) self->link_.join(join);
     });
 }
 
 void Agent::Driver::carry_out(const StartWorkers& action) {
+    health_.drop();
+    gpus_.drop();  // a second Join of a sick node may still wait for them
     auto made = store_trouble_.empty() ? commands_.make(action.assignment, action.kept)
                                        : Result<std::vector<WorkerCommand>>(Error{Errc::io, store_trouble_});
     if (made.has_value()) {

@@ -27,6 +27,7 @@ void Supervisor::settle(Instant now) {
     if (round_ && now >= round_->held_until) release_held(now);
     if (round_ && !drained()) settle_workers(now);
     settle_kept(now);
+    settle_health(now);
     if (ending_ && ((!kept_ && (!round_ || drained())) || stuck_)) {
         finish();
     } else if (begun_) {
@@ -172,16 +173,23 @@ void Supervisor::settle_join() {
     if (!store_open_ && !store_opening_) {
         store_opening_ = true;
         act(OpenStore{});
+    } else if (store_open_ && !joined_ && config_.checks_health && check_ != Check::done) {
+        if (std::exchange(check_, Check::running) == Check::due) act(CheckHealth{});
     } else if (store_open_ && !joined_) {
-        joined_ = true;
-        known_ = true;
-        native::Join join = config_.join;
-        join.last_round = last_round_;
-        join.store_port = ports_.store;
-        join.peer_port = ports_.peer;
-        join.sources = ports_.sources;
-        act(SendJoin{std::move(join)});
+        send_join();
     }
+}
+
+void Supervisor::send_join() {
+    joined_ = true;
+    known_ = true;
+    native::Join join = config_.join;
+    join.last_round = last_round_;
+    join.store_port = ports_.store;
+    join.peer_port = ports_.peer;
+    join.sources = ports_.sources;
+    join.unhealthy = unhealthy_;
+    act(SendJoin{std::move(join)});
 }
 
 void Supervisor::report_round() {

@@ -160,8 +160,10 @@ struct LaunchConfig {
     std::string warm_imports;        ///< --warm-imports, separated by commas. Empty: torch, if it is installed.
     int preemption_signal = 0;       ///< Sent to any agent, it gives a notice to all workers of the job. 0: none.
     Preflight preflight = Preflight::local;
-    std::string health_check;     ///< --health-check: a command for /bin/sh -c before each join. Empty: none.
-    Duration health_limit = 30s;  ///< --health-timeout
+    std::string health_check;  ///< --health-check: a command for /bin/sh -c before each join. Empty: none.
+    std::string health_dir = "/etc/muster/health.d";  ///< --health-dir. Empty: none.
+    Duration health_interval = 60s;                   ///< --health-interval
+    Duration health_limit = 30s;                      ///< --health-timeout
     /// --allow-faults: muster fault may kill this node's workers, its agent and its daemon.
     bool allow_faults = false;
     ExitCodeStyle exit_codes = ExitCodeStyle::muster;

@@ -53,13 +53,19 @@ agent::LookPlan preflight_plan(const LaunchConfig& config, const Environment& en
     return plan;
 }
 
-agent::HealthCheckConfig health_check(const LaunchConfig& config, const NodeFacts& node) {
-    agent::HealthCheckConfig health{
-        .command = config.health_check, .limit = config.health_limit, .job = shown_job(config)};
+void add_health_check(agent::AgentConfig& agent, const LaunchConfig& config, const NodeFacts& node) {
+    using SickNode = agent::SupervisorConfig::SickNode;
+    agent.health = {.command = config.health_check,
+                    .folder = config.health_dir,
+                    .limit = config.health_limit,
+                    .job = shown_job(config)};
+    agent.supervisor.checks_health = agent.health.is_wanted();
+    agent.supervisor.health_interval = config.health_interval;
     // The rendezvous ends with the node that hosts it, and the others' job with it.
-    const bool others_need_it = node.hosts_endpoint && (config.nodes_max > 1 || config.spares > 0);
-    if (others_need_it) health.sick_node = agent::SickNode::is_named_only;
-    return health;
+    const bool has_others = config.nodes_max > 1 || config.spares > 0;
+    agent.supervisor.sick_node = !has_others           ? SickNode::leaves
+                                 : node.hosts_endpoint ? SickNode::joins
+                                                       : SickNode::parks;
 }
 
 }  // namespace
@@ -173,7 +179,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.handled_signals = config.handled_signals;
     agent.preemption_signal = config.preemption_signal;
     if (config.preflight != Preflight::off) agent.preflight = preflight_plan(config, environment);
-    agent.health = health_check(config, node);
+    add_health_check(agent, config, node);
     agent.allow_faults = config.allow_faults;
     agent.lease = config.lease;
     agent.persist_limit = config.persist_limit;

@@ -157,7 +157,9 @@ class Job {
         std::uint32_t unreported = 0;  ///< draining, and the RoundReport is still to come
         std::uint32_t lost = 0;
         std::uint32_t doubtful = 0;  ///< of the draining and the lost: those that are not `sealed`
-        std::uint32_t excluded = 0;  ///< of the gathered
+        std::uint32_t excluded = 0;  ///< of the gathered, those that are set aside
+        std::uint32_t doubted = 0;   ///< of these, those that their health check has set aside
+        std::uint32_t parked = 0;    ///< waiting, connected, and parked by their health check
     };
 
     using Members = std::map<Incarnation, Member>;
@@ -258,6 +260,13 @@ class Job {
     [[nodiscard]] std::uint64_t groups_revision() const;
     void keep(std::string key, std::string value, std::string& known, const Turn& turn);
     void drop_records(const Turn& turn);
+
+    // job_health.cpp: nodes that their own health check found sick
+    void judge_health(Member& member, const Turn& turn);
+    void set_health(Member& member, Health health);
+    [[nodiscard]] static std::string why_parked(const Member& member);
+    [[nodiscard]] static std::string why_goes_on(const Member& member);
+    [[nodiscard]] std::string parked_nodes() const;
 
     // job_full.cpp: nodes of another job
     void refuse_others(const Turn& turn);

@@ -48,6 +48,7 @@ std::string Job::waiting_for(Instant now) const {
             cat("; torchrun on ", torchrun_at_,
                 " waits here for a job with this name, but muster and torchrun cannot form one job: start all nodes "
                 "with muster, or all with torchrun");
+    refused += parked_nodes();
     if (tally_.gathered < nodes_needed()) return cat(more_nodes(nodes_needed() - tally_.gathered), refused);
     if (now < given_up_have_stopped_at()) return "confirmation that the workers of lost nodes have stopped";
     if (tally_.gathered < wanted())
@@ -66,7 +67,7 @@ void Job::on_torchrun(const std::string& peer, const Turn& turn) {
 }
 
 void Job::send_waiting(const Turn& turn) {
-    if (!waiting_changed_ || tally_.gathered == 0) return;
+    if (!waiting_changed_ || tally_.gathered + tally_.parked == 0) return;
     if (waiting_sent_at_ != Instant::min() && turn.now < waiting_sent_at_ + config_.gathering_interval) return;
     waiting_changed_ = false;
     waiting_sent_at_ = turn.now;
@@ -75,10 +76,15 @@ void Job::send_waiting(const Turn& turn) {
     for (auto& [incarnation, member] : members_)
         if (member.place == Place::waiting && member.connected() && !member.leaving) waiting.push_back(&member);
     std::sort(waiting.begin(), waiting.end(), [](const auto* a, const auto* b) {
-        return std::tuple(a->excluded, a->arrival) < std::tuple(b->excluded, b->arrival);
+        const auto order = [](const Member* one) {
+            return std::tuple(one->health == Health::parked, one->set_aside(), one->arrival);
+        };
+        return order(a) < order(b);
     });
     const std::size_t joiners = tally_.gathered - tally_.excluded;
-    const auto gathered = round_.running() ? std::min<std::size_t>(room(), joiners) : waiting.size();
+    // Without a round and without any other node, those that are parked wait for nodes, and not without a limit.
+    const auto able = tally_.gathered > 0 ? waiting.size() - tally_.parked : waiting.size();
+    const auto gathered = round_.running() ? std::min<std::size_t>(room(), joiners) : able;
 
     native::Gathering news{.joined = tally_.gathered + (round_.running() ? round_.node_count : 0),
                            .nodes_min = nodes_needed(),
@@ -100,8 +106,9 @@ void Job::send_waiting(const Turn& turn) {
         const auto position = static_cast<std::uint32_t>(i - gathered);
         if (waiting[i]->parked_at == position + 1) continue;
         waiting[i]->parked_at = position + 1;
-        turn.send(waiting[i]->connection,
-                  native::Parked{position, waiting[i]->excluded ? exclusion_reason(*waiting[i]) : std::string{}});
+        auto why = waiting[i]->excluded ? exclusion_reason(*waiting[i]) : std::string();
+        if (waiting[i]->health != Health::fit) why = why_parked(*waiting[i]);
+        turn.send(waiting[i]->connection, native::Parked{position, std::move(why)});
     }
 }
 

@@ -20,6 +20,14 @@ enum class Place {
     lost,       ///< lost to its round; its workers may still run, so no round may be sealed yet
 };
 
+/// What the health check of a waiting node (Join::unhealthy) means for the next rounds (job_health.cpp).
+enum class Health {
+    fit,      ///< it found nothing
+    parked,   ///< the node takes part in no round
+    doubted,  ///< parked, and others go on with the same finding: the node takes part where the minimum needs it
+    ignored,  ///< more nodes have this finding than may park for it: the node goes on
+};
+
 /// How a connection announced itself.
 struct Arrival {
     ConnectionId connection = 0;
@@ -67,6 +75,10 @@ struct Member {
     std::string fault;      ///< muster fault was aimed at its agent: with what; it explains a loss until fault_until
     Instant fault_until;
 
+    Health health = Health::fit;
+
+    /// Takes part only where there would be too few nodes without it.
+    [[nodiscard]] bool set_aside() const { return excluded || health == Health::doubted; }
     [[nodiscard]] bool connected() const { return connection != 0; }
 };
 

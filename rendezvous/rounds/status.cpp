@@ -24,7 +24,8 @@ nlohmann::json describe(const Member& member) {
                        {"slots", member.join.slots}, {"role", member.join.role}, {"connected", member.connected()}};
     if (member.round != no_round) out["group_rank"] = member.group_rank;
     if (member.rank_base >= 0) out["rank_base"] = member.rank_base;
-    if (member.excluded) out["left_out"] = true;
+    if (member.excluded || member.health == Health::parked) out["left_out"] = true;
+    if (member.health != Health::fit) out["unhealthy"] = member.join.unhealthy;
     for (const auto& worker : member.workers_seen) {
         if (worker.pace == native::WorkerPace::usual) continue;
         const auto* pace = worker.pace == native::WorkerPace::overdue ? "overdue" : "waiting";

@@ -12,7 +12,7 @@ if(SKBUILD)
     set(scripts ${SKBUILD_SCRIPTS_DIR})
 endif()
 # All programs in one folder, as in a build tree: the helpers are found beside `muster`.
-set(wheel_programs muster musterd muster-stacks muster-facts muster-gpus muster-pairs muster-persist muster-topology)
+set(wheel_programs muster musterd muster-stacks muster-check muster-facts muster-gpus muster-pairs muster-persist muster-topology)
 install(TARGETS ${wheel_programs} RUNTIME DESTINATION ${scripts} COMPONENT wheel EXCLUDE_FROM_ALL)
 install(DIRECTORY ${python}/muster DESTINATION . COMPONENT wheel EXCLUDE_FROM_ALL
         FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)

@@ -221,6 +221,7 @@ void Story::join(Puppet& agent, const Words& words) {
     if (words.contains("arguments")) agent.join.arguments_hash = std::hash<std::string>{}(agent.join.arguments);
     if (words.contains("version")) agent.version = words.at("version");
     agent.join.hosts_endpoint = words.contains("hosts");
+    agent.join.unhealthy = words.contains("sick") ? words.at("sick") : "";
     agent.join.last_round = agent.assigned.round;
     take(words, "last_round", agent.join.last_round);
     if (agent.connection == 0) connect(agent);

@@ -165,6 +165,7 @@ void fields(auto& v, Is<Join> auto& m) {
     v.line(m.arguments, arguments_bytes_max);
     v.number(m.arguments_hash);
     v.sentence(m.expected_hosts);
+    v.sentence(m.unhealthy);
 }
 
 void fields(auto& v, Is<Assigned> auto& m) {

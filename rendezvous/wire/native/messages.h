@@ -22,7 +22,7 @@
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 8;
+inline constexpr std::uint32_t protocol_version = 9;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.
@@ -83,6 +83,7 @@ struct Join {
     /// From the first node: the hosts that its scheduler gave to the job, as Slurm writes them ("gpu[01-08]"). Empty:
     /// unknown.
     std::string expected_hosts;
+    std::string unhealthy;  ///< What this node's own health check found, one sentence. Empty: nothing.
     friend bool operator==(const Join&, const Join&) = default;
 };
 

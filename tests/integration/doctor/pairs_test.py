@@ -18,14 +18,18 @@ BETWEEN_RANKS = f"tcp sport != {{ {PORT}, {STORE} }} tcp dport != {{ {PORT}, {ST
 ONLY_PAIRS = "names,network,system,pci,kernel-log,disks,gpus,settings"
 
 
+def words(count):
+    """muster doctor between `count` nodes; the looks at the node itself are another test's."""
+    return [BIN / "muster", "doctor", "--nnodes", count, "--rdzv-endpoint", f"10.1.0.1:{PORT}", "--json", "--skip", ONLY_PAIRS]
+
+
 def start(cluster, count, *options, expected=None):
     """muster doctor on `count` hosts n0, n1, ... of one network."""
     nodes = [cluster.node(f"n{number}") for number in range(count)]
     for number, node in enumerate(nodes, 1):
         node.interface("front", f"10.1.0.{number}/24")
     return nodes, lambda: [
-        node.start(BIN / "muster", "doctor", "--nnodes", expected or count, "--rdzv-endpoint", f"10.1.0.1:{PORT}", "--json", "--skip",
-                   ONLY_PAIRS, "--out", node.folder, "--plot", node.folder / "links.svg", *options, "--", "--store-port", STORE)
+        node.start(*words(expected or count), "--out", node.folder, "--plot", node.folder / "links.svg", *options, "--", "--store-port", STORE)
         for node in nodes]
 
 

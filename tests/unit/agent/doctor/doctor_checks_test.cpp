@@ -178,10 +178,10 @@ TEST_CASE("each wrong setting is found by its own check and by no other") {
 }
 
 TEST_CASE("every check has a fault in this file") {
-    std::set<std::string_view> tested{
-        "own-name",        "name-route", "core-limit",     "versions",  "gpudirect",     "gpu-count",
-        "unknown-setting", "node-links", "node-undecided", "node-path", "nodes-missing", "links",
-        "roce-mtu",        "gpu-copies", "gpu-speed"};  // below, or without a level above info
+    std::set<std::string_view> tested{"own-name",      "name-route",      "core-limit", "versions",       "gpudirect",
+                                      "gpu-count",     "unknown-setting", "node-links", "node-undecided", "node-path",
+                                      "nodes-missing", "links",           "roce-mtu",   "node-clock",     "gpu-copies",
+                                      "gpu-speed"};  // below, or without a level above info
     for (const auto& fault : faults) tested.insert(fault.check);
     for (const auto& setting : wrong_settings) tested.insert(setting.check);
     for (const auto& check : check_table()) CHECK(tested.contains(check.name));
@@ -377,4 +377,15 @@ TEST_CASE("what the nodes found out about each other is judged") {
     CHECK(picture.starts_with("<svg "));
     CHECK(picture.find("&lt;n0&gt;") != std::string::npos);
     CHECK(picture.find("900 MB/s, 50 us") != std::string::npos);
+}
+
+TEST_CASE("a node whose clock is wrong is named") {
+    auto facts = clean_node();
+    facts.looks["nodes"] = look_of({"nodes expected=2 came=2 rounds=1", "node rank=0 host=n0 verdict=passed why=",
+                                    "node rank=1 host=n1 verdict=passed why=", "clock rank=1 ahead-ms=-3600000"});
+    const auto findings = grave(facts);
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].check == "node-clock");
+    CHECK(findings[0].what == "n1 (rank 1)");
+    CHECK(findings[0].measured == "60 min behind");
 }

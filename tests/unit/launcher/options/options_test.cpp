@@ -52,6 +52,8 @@ std::string sample_value(std::string_view name) {
                                                                  {"hang-timeout", "5"},
                                                                  {"preflight", "off"},
                                                                  {"health-check", "/usr/sbin/nhc"},
+                                                                 {"health-dir", "/opt/checks"},
+                                                                 {"health-interval", "5"},
                                                                  {"health-timeout", "5"},
                                                                  {"warm-workers", "2"},
                                                                  {"warm-imports", "torch,a.b"},

@@ -22,6 +22,7 @@ Join join() {
     join.arguments = "-x";
     join.arguments_hash = 0x0102030405060708;
     join.expected_hosts = "n[0-1]";
+    join.unhealthy = "hot";
     return join;
 }
 
