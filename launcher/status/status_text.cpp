@@ -2,39 +2,13 @@
 
 #include <algorithm>
 
+#include "launcher/status/text_columns.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
 
 namespace {
-
-struct Character {
-    std::size_t bytes = 1;
-    std::size_t columns = 1;
-};
-
-/// Of valid UTF-8. East Asian wide characters and emoji take two columns, combining marks none.
-Character character_at(std::string_view text) {
-    const auto first = static_cast<unsigned char>(text.front());
-    const std::size_t bytes = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-    if (bytes == 1 || text.size() < bytes) return {};
-    char32_t point = first & (0xFFU >> (bytes + 1));
-    for (std::size_t i = 1; i < bytes; ++i) point = point << 6 | (static_cast<unsigned char>(text[i]) & 0x3F);
-    const bool combining = (point >= 0x300 && point <= 0x36F) || point == 0x200B || point == 0x200D || point == 0xFE0F;
-    const bool wide = (point >= 0x1100 && point <= 0x115F) || (point >= 0x2E80 && point <= 0xA4CF) ||
-                      (point >= 0xAC00 && point <= 0xD7A3) || (point >= 0xF900 && point <= 0xFAFF) ||
-                      (point >= 0xFE30 && point <= 0xFE6F) || (point >= 0xFF00 && point <= 0xFF60) ||
-                      (point >= 0xFFE0 && point <= 0xFFE6) || (point >= 0x1F300 && point <= 0x1FAFF) ||
-                      (point >= 0x20000 && point <= 0x3FFFD);
-    return {bytes, combining ? 0U : wide ? 2U : 1U};
-}
-
-std::string padded(std::string_view text, std::size_t columns) {
-    auto cell = cut_to(text, columns);
-    cell.append(columns - columns_of(cell), ' ');
-    return cell;
-}
 
 std::string restarts(const StatusJob& job) {
     return cat(job.restarts_used, "/", job.restarts_max);
@@ -147,30 +121,6 @@ void add_job(std::vector<StatusLine>& lines, const StatusJob& job, std::size_t c
 
 }  // namespace
 
-std::size_t columns_of(std::string_view text) {
-    std::size_t columns = 0;
-    while (!text.empty()) {
-        const auto next = character_at(text);
-        columns += next.columns;
-        text.remove_prefix(std::min(next.bytes, text.size()));
-    }
-    return columns;
-}
-
-std::string cut_to(std::string_view text, std::size_t columns) {
-    if (columns_of(text) <= columns) return std::string(text);
-    const std::string_view dots = std::string_view("...").substr(0, std::min<std::size_t>(3, columns));
-    std::size_t used = 0;
-    std::size_t at = 0;
-    while (at < text.size()) {
-        const auto next = character_at(text.substr(at));
-        if (used + next.columns > columns - dots.size()) break;
-        used += next.columns;
-        at += next.bytes;
-    }
-    return cat(text.substr(0, at), dots);
-}
-
 std::vector<StatusLine> status_lines(const StatusFacts& facts, std::string_view job, StatusSize size) {
     std::vector<StatusLine> lines;
     if (facts.stands_by)
@@ -205,6 +155,10 @@ StatusLine no_answer_line(std::string_view endpoint, Duration since, std::string
     const auto whole = std::chrono::floor<std::chrono::seconds>(since);
     return {cut_to(cat("no answer from ", endpoint, " for ", describe(whole), ": ", printable_line(why)), size.columns),
             LineStyle::attention};
+}
+
+bool has_job(const StatusFacts& facts, std::string_view job) {
+    return std::ranges::find(facts.jobs, job, &StatusJob::id) != facts.jobs.end();
 }
 
 std::string unknown_job(const StatusFacts& facts, std::string_view job) {

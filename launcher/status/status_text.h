@@ -11,7 +11,7 @@
 
 namespace muster::launcher {
 
-enum class LineStyle { plain, heading, good, attention };
+enum class LineStyle { plain, heading, good, attention, selected };
 
 struct StatusLine {
     std::string text;
@@ -22,6 +22,7 @@ struct StatusLine {
 struct StatusSize {
     std::size_t columns = 80;
     std::size_t rows = 0;  ///< 0: as many as there are.
+    friend bool operator==(const StatusSize&, const StatusSize&) = default;
 };
 
 /// All jobs as a table; with `job`, or where there is one job, that job with its nodes, those in trouble first. What
@@ -31,12 +32,8 @@ std::vector<StatusLine> status_lines(const StatusFacts& facts, std::string_view 
 /// The first line of a screen whose daemon does not answer: since when, and why.
 StatusLine no_answer_line(std::string_view endpoint, Duration since, std::string_view why, StatusSize size);
 
+[[nodiscard]] bool has_job(const StatusFacts& facts, std::string_view job);
 /// "no job 'x'; jobs: a, b".
 std::string unknown_job(const StatusFacts& facts, std::string_view job);
-
-/// The columns that a terminal needs for valid UTF-8.
-std::size_t columns_of(std::string_view text);
-/// The front of `text` that fits, with "..." where something is cut.
-std::string cut_to(std::string_view text, std::size_t columns);
 
 }  // namespace muster::launcher

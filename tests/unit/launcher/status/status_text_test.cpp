@@ -2,7 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/status/terminal.h"
+#include "launcher/status/status_reader.h"
+#include "launcher/status/text_columns.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 
@@ -124,22 +125,4 @@ TEST_CASE("a page that is none, or has other types than expected, is an error or
 TEST_CASE("a daemon that is gone is told with the time") {
     CHECK(no_answer_line("gpu01:29400", 12'300ms, "connection refused", {}).text ==
           "no answer from gpu01:29400 for 12 s: connection refused");
-}
-
-TEST_CASE("only changed lines are drawn, in one synchronized update") {
-    const std::vector<StatusLine> before{{"a"}, {"b"}, {"c"}};
-    CHECK(screen_update(before, before, 24, true).empty());
-    CHECK(screen_update(before, {{"a"}, {"x", LineStyle::attention}}, 24, true) ==
-          "\033[?2026h\033[2;1H\033[K\033[31mx\033[m\033[3;1H\033[K\033[?2026l");
-    CHECK(screen_update(before, {{"a"}, {"x", LineStyle::attention}}, 2, false) ==
-          "\033[?2026h\033[2;1H\033[Kx\033[?2026l");
-}
-
-TEST_CASE("text is cut by the columns that a terminal needs") {
-    CHECK(columns_of("a\xE6\xBC\xA2"
-                     "b") == 4);
-    CHECK(cut_to("abcdef", 5) == "ab...");
-    CHECK(cut_to("\xE6\xBC\xA2\xE6\xBC\xA2\xE6\xBC\xA2", 5) == "\xE6\xBC\xA2...");
-    CHECK(cut_to("abc", 1) == ".");
-    CHECK(cut_to("abc", 3) == "abc");
 }
