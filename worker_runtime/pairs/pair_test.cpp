@@ -16,9 +16,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t small_count = 16, large_count = std::size_t{1} << 20;  // of 4 bytes
-constexpr int small_repeats = 20, large_repeats_min = 3, large_repeats_max = 16;
-/// Large messages go on until then, to count packets that are lost. At 1 Gbit/s all of them fit.
-constexpr Duration large_enough = 600ms;
+constexpr int small_repeats = 20, large_repeats_min = 3, large_repeats_max = 32;
+/// Large messages go on so long, to count packets that are lost; and longer where one was sent again.
+constexpr Duration large_enough = 600ms, large_if_lossy = 2s;
 constexpr std::string_view partner_failed = "the other node of the pair failed";
 
 /// The time of one all-reduce in microseconds, or its failure.
@@ -74,17 +74,18 @@ Result<std::int64_t> compare_clocks(Communicator& pair, bool is_first) {
     return static_cast<std::int64_t>(clocks[1] - clocks[0]);
 }
 
-/// Of several large messages the best speed, in MB/s. Both ranks stop after the same one.
-Result<int> move_large(Communicator& pair) {
+/// Of several large messages the best speed, in MB/s. Both ranks stop after the same one: when neither wants more.
+Result<int> move_large(Communicator& pair, const Sent& before) {
     std::vector<float> large(large_count);
     int best = 0;
     const auto begin = Clock::now();
-    for (int i = 0; i < large_repeats_max; ++i) {
-        large[0] = i + 1 >= large_repeats_min && Clock::now() - begin > large_enough ? 1.0F : 0.0F;
+    for (int i = 1; i <= large_repeats_max; ++i) {
+        const auto limit = segments_sent().again > before.again ? large_if_lossy : large_enough;
+        large[0] = i < large_repeats_min || Clock::now() - begin < limit ? 1.0F : 0.0F;
         const auto took = timed(pair, large);
         if (!took) return took.error();
         best = std::max(best, static_cast<int>(static_cast<long>(large_count * sizeof(float)) / std::max(*took, 1L)));
-        if (large[0] > 0) break;
+        if (large[0] == 0) break;
     }
     return best;
 }
@@ -117,7 +118,7 @@ PairResult measure(const PairTerms& terms, const std::string& name) {
     if (!clocks) return failed(no_small, clocks.error());
     result.clock_ms = *clocks;
     const auto before = segments_sent();
-    const auto speed = move_large(**pair);
+    const auto speed = move_large(**pair, before);
     if (!speed)
         return failed("small messages pass, but 4 MiB do not: full packets are lost (MTU), or the path is very slow",
                       speed.error());

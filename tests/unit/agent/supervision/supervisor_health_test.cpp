@@ -9,7 +9,7 @@ using namespace muster::agent::test;
 namespace {
 
 using Health = HealthChecked::Health;
-const std::string join = "SendJoin(after -1, store 4000)";
+const std::string healthy_join = "SendJoin(after -1, store 4000)";
 const std::string sick_join = "SendJoin(after -1, store 4000, sick)";
 
 Story checked(SupervisorConfig::SickNode sick_node = SupervisorConfig::SickNode::parks) {
@@ -28,7 +28,7 @@ TEST_CASE("a node joins when its checks have passed, or say nothing") {
         Story story = checked();
         CHECK(story.store_opened() == "CheckHealth");
         CHECK(story.elapse(1h) == "");
-        CHECK(story.step(HealthChecked{health, "it hangs"}) == join);
+        CHECK(story.step(HealthChecked{health, "it hangs"}) == healthy_join);
         CHECK(story.last().notices.size() == (health == Health::unknown ? 1 : 0));
         CHECK(story.step(HealthChecked{Health::sick, "a second answer"}) == "");
     }
@@ -49,7 +49,7 @@ TEST_CASE("a sick node joins with what was found, is checked again, and joins on
     CHECK(story.elapse(60s) == "CheckHealth");
     CHECK(story.step(HealthChecked{Health::unknown, "it hangs"}) == "");
     CHECK(story.elapse(60s) == "CheckHealth");
-    CHECK(story.step(HealthChecked{Health::healthy}) == join);
+    CHECK(story.step(HealthChecked{Health::healthy}) == healthy_join);
     CHECK(story.time_left() == Duration::max());
     CHECK(story.assigned(0).starts_with("StartWorkers"));
 }
@@ -89,7 +89,7 @@ TEST_CASE("a sick node that is the whole job leaves, one that hosts the rendezvo
         Story story = checked(what);
         story.store_opened();
         CHECK(story.step(HealthChecked{Health::sick, "hot"}) ==
-              (what == SupervisorConfig::SickNode::joins ? join : "CloseStore; Finish(Drained hot)"));
+              (what == SupervisorConfig::SickNode::joins ? healthy_join : "CloseStore; Finish(Drained hot)"));
     }
 }
 
