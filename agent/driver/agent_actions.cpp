@@ -54,12 +54,10 @@ void Agent::Driver::carry_out(const StartWorkers& action) {
         set_journal_field("MUSTER_NODE_RANK", cat(action.assignment.group_rank));
         evidence_.begin_round();
         hangs_.begin_round(action.assignment.rank_base);
-        faults_.begin_round(action.assignment.round, action.assignment.rank_base);
+        faults_.begin_round(action.assignment.round, action.assignment.rank_base, action.kept);
         for (const auto local_rank : action.kept) {
             const auto pid = worker_pids_.find(local_rank);
-            if (pid == worker_pids_.end()) continue;
-            hangs_.worker_started(local_rank, pid->second);
-            faults_.worker_started(local_rank, pid->second);
+            if (pid != worker_pids_.end()) hangs_.worker_started(local_rank, pid->second);
         }
         // The guardian may be hungry from a time when it could not be fed.
         if (link_.may_feed()) host_.feed();

@@ -90,16 +90,21 @@ def _backends():
 
 
 def _without_end():
-    """A back end that is in use and does not end its operations when it is told to."""
-    return next((name for name in ("gloo", "mpi") if name in _backends()), None)
+    """Why operations in progress cannot be ended, if they cannot."""
+    if not dist.is_initialized():
+        return None
+    if dist.get_debug_level() == dist.DebugLevel.DETAIL:
+        return "TORCH_DISTRIBUTED_DEBUG=DETAIL uses gloo, whose operations cannot be ended; unset it"
+    name = next((one for one in ("gloo", "mpi") if one in _backends()), None)
+    return name and f'a process group uses {name}, whose operations cannot be ended; use init_process_group("muster")'
 
 
 def _leave_groups(why):
     """Ends all operations, and closes all groups, whoever still has them. Returns what is in the way."""
     if not dist.is_initialized():
         return None
-    if name := _without_end():
-        return f'a process group uses {name}, whose operations cannot be ended; use init_process_group("muster")'
+    if why_not := _without_end():
+        return why_not
     if "muster" in _backends() and not torch.ops.muster._leave_round(f"the round has ended: {why}", _LEAVE_SECONDS):
         return "an operation of a process group did not end"
     dist.distributed_c10d._abort_process_group()
