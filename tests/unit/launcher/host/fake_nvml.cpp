@@ -209,13 +209,13 @@ int nvmlDeviceGetName(void*, char* text, unsigned size) {
     std::strncpy(text, "Stand-in", size);
     return success;
 }
-// A link of 1 GB/s, which the stand-in for CUDA surpasses.
+// A link of 250 MB/s, which the stand-in for CUDA surpasses.
 int nvmlDeviceGetCurrPcieLinkGeneration(void* device, unsigned* generation) {
     *generation = static_cast<unsigned>(health_of(device, "link-generation", 1));
     return success;
 }
 int nvmlDeviceGetCurrPcieLinkWidth(void* device, unsigned* width) {
-    *width = static_cast<unsigned>(health_of(device, "link-width", 4));
+    *width = static_cast<unsigned>(health_of(device, "link-width", 1));
     return success;
 }
 int nvmlSystemGetDriverVersion(char* text, unsigned size) {
