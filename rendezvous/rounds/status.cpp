@@ -43,6 +43,18 @@ nlohmann::json describe(const GoodputLedger& ledger, Instant now) {
     return out;
 }
 
+/// What is known of them.
+void add_steps(nlohmann::json& out, const StepSummary& steps) {
+    const auto add = [&out](const char* name, const std::optional<double>& value) {
+        if (value) out[name] = *value;
+    };
+    add("step_seconds", steps.step_seconds);
+    add("samples_per_second", steps.samples_per_second);
+    add("exposed_communication", steps.exposed);
+    add("straggler_cost", steps.straggler_cost);
+    if (steps.slowest_rank >= 0) out["slowest_rank"] = steps.slowest_rank;
+}
+
 nlohmann::json describe(const Job& job, Instant now) {
     nlohmann::json out{{"id", job.id()},
                        {"phase", phase_name(job)},
@@ -55,6 +67,7 @@ nlohmann::json describe(const Job& job, Instant now) {
                        {"goodput", describe(job.goodput(), now)},
                        {"nodes", nlohmann::json::array()}};
     if (const auto step = job.slowest_step(); step >= 0) out["step"] = step;
+    add_steps(out, job.steps().summary());
     if (const auto step = job.checkpoint_step(); step >= 0) out["checkpoint_step"] = step;
     for (const auto& [incarnation, member] : job.members())
         if (!member.join.expected_hosts.empty()) out["expected_hosts"] = member.join.expected_hosts;
