@@ -51,14 +51,13 @@ class Prometheus:
         folder.mkdir()
         rules = folder / "rules.yml"
         rules.write_text(RULES)
-        (folder / "config.yml").write_text(f"""
-global: {{scrape_interval: 1s, evaluation_interval: 1s}}
-rule_files: ["{rules}"]
-scrape_configs:
-  - job_name: muster
-    honor_labels: true
-    static_configs: [{{targets: ["127.0.0.1:{job.port}"]}}]
-""")
+        config = (FILES / "prometheus.yml").read_text()
+        # On the daemon's own host it needs no token.
+        for there, here in (("[/usr/share/muster/prometheus/muster-alerts.yml]", f'["{rules}"]'), ("node0:29400", f"127.0.0.1:{job.port}"),
+                            ("15s", "1s"), ("    authorization: {credentials_file: /etc/prometheus/muster-token}\n", "")):
+            assert there in config, there
+            config = config.replace(there, here)
+        (folder / "config.yml").write_text("global: {evaluation_interval: 1s}\n" + config)
         with open(folder / "log", "wb") as log:
             self.process = subprocess.Popen(["prometheus", f"--config.file={folder}/config.yml", f"--storage.tsdb.path={folder}/data",
                                              f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=warn"],
