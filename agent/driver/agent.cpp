@@ -63,7 +63,10 @@ void Agent::Driver::start() {
         const auto* can = std::get_if<local::CanKeep>(&message);
         happen(WorkerKeeps{local_rank, can == nullptr ? KeepWord::held : can->can ? KeepWord::can : KeepWord::cannot});
     };
-    hangs_.on_seen = [this](auto workers) { link_.workers_seen({commands_.last_round(), std::move(workers)}); };
+    hangs_.on_seen = [this](native::WorkersSeen seen) {
+        seen.round = commands_.last_round();
+        link_.workers_seen(std::move(seen));
+    };
     gpus_.on_notice = hangs_.on_notice;
     const auto timers = timers_.open(config_.workers.environment, temporary_directory(config_.workers.environment));
     if (auto made = logs_.run_directory(); made.has_error())

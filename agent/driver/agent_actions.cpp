@@ -6,6 +6,7 @@
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/wire/native/limits.h"
 #include "rendezvous/wire/native/report.h"
 
 namespace muster::agent {
@@ -152,7 +153,21 @@ void Agent::Driver::carry_out(const ReportFailed& action) {
     link_.workers_failed(std::move(failures));
 }
 
+/// What has happened since the last look, also of workers that were killed.
+void Agent::Driver::send_last_steps() {
+    native::WorkersSeen seen{.round = commands_.last_round(), .final = true};
+    for (std::uint32_t local_rank = 0; local_rank < config_.supervisor.join.slots; ++local_rank) {
+        auto steps = commands_.steps_of(local_rank);
+        if (steps.last_step < 0 || seen.workers.size() == native::activities_max) continue;
+        const auto rank = static_cast<std::int32_t>(commands_.rank_of(local_rank));
+        seen.workers.push_back({.at = {.rank = rank}, .step = steps.last_step, .tally = steps.tally});
+        if (rank == 0) seen.step_times = std::move(steps.times);
+    }
+    if (!seen.workers.empty()) link_.workers_seen(std::move(seen));
+}
+
 void Agent::Driver::carry_out(const ReportSucceeded&) {
+    send_last_steps();
     link_.workers_succeeded();
 }
 
@@ -160,6 +175,7 @@ void Agent::Driver::carry_out(const ReportRound& action) {
     auto report = action.report;
     native::fit_report(report.failures);
     commands_.keep_flight_records();
+    send_last_steps();
     commands_.forget_round();
     report.checkpoint_step = commands_.checkpoint_step();
     report.activities = hangs_.activities();

@@ -63,6 +63,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void settle_flight_records(bool job_succeeded);
 
     void look_at_node();
+    void send_last_steps();
 
     // One for each action.
     void carry_out(const CheckHealth& action);

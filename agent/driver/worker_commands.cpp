@@ -285,9 +285,24 @@ HangWatcher::WorkerInput WorkerCommands::told(std::uint32_t local_rank) const {
             .section_limit = facts.section_limit,
             .heartbeats = facts.heartbeats,
             .operation = memory < 0 ? std::nullopt : sample_flight_record(memory),
-            .step = facts.step,
+            .steps = steps_of(local_rank),
             .torch_socket = torch_.socket(local_rank),
             .torch_file = directory.empty() ? std::string() : cat(directory, "/torch_flight.json")};
+}
+
+/// By its record, else by its messages.
+StepSample WorkerCommands::steps_of(std::uint32_t local_rank) const {
+    if (local_rank >= channels_.size() || !channels_[local_rank]) return {};
+    const auto& channel = *channels_[local_rank];
+    const int memory = channel.step_record();
+    auto sample = (memory < 0 ? std::nullopt : sample_step_record(memory)).value_or(StepSample{});
+    const auto& facts = channel.facts();
+    if (sample.last_step >= 0 || !facts.step) return sample;
+    sample.last_step = *facts.step;
+    sample.tally.first_step = *facts.first_step;
+    sample.tally.step_count =
+        static_cast<std::uint64_t>(std::max<std::int64_t>(*facts.step - *facts.first_step, 0)) + 1;
+    return sample;
 }
 
 void WorkerCommands::describe(const WorkerEnded& ended, WorkerNotes& notes) const {
@@ -295,11 +310,11 @@ void WorkerCommands::describe(const WorkerEnded& ended, WorkerNotes& notes) cons
     if (local_rank >= workers_.size()) return;
     if (std::holds_alternative<Signaled>(ended.end) && local_rank < channels_.size() && channels_[local_rank])
         notes.message = flight_failure(channels_[local_rank]->gift(local::HandoverKind::flight_record));
-    if (local_rank < channels_.size() && channels_[local_rank] && channels_[local_rank]->facts().step) {
-        const auto& facts = channels_[local_rank]->facts();
+    if (const auto last = steps_of(local_rank).last_step; last >= 0) {
+        const auto& section = channels_[local_rank]->facts().section;
         notes.stepped = true;
-        log(LogLevel::info, "local rank ", local_rank, " had done step ", *facts.step,
-            facts.section.empty() ? "" : " and was in ", facts.section);
+        log(LogLevel::info, "local rank ", local_rank, " had done step ", last, section.empty() ? "" : " and was in ",
+            section);
     }
     const WorkerLogs& logs = workers_[local_rank];
     // With neither -r nor -t nor an error file there is nothing to be found in it.

@@ -46,6 +46,9 @@ class WorkerCommands {
 
     /// What that worker tells about itself, in words on its channel and in its flight record.
     [[nodiscard]] HangWatcher::WorkerInput told(std::uint32_t local_rank) const;
+    /// Of that worker in this round, also after its end.
+    [[nodiscard]] StepSample steps_of(std::uint32_t local_rank) const;
+    [[nodiscard]] std::uint32_t rank_of(std::uint32_t local_rank) const { return assignment_.rank_base + local_rank; }
 
     /// On every channel that a worker opened, but those of workers that are kept.
     void send_to_all(const local::Message& message);

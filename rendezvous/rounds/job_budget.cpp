@@ -22,7 +22,7 @@ void Job::decide_budget(const Turn& turn) {
     if (round_.settled_budget) return;
     round_.settled_budget = true;
     turn.note(EventKind::round_drained, cat("job '", id_, "': no worker of round ", round_.number, " runs any more"),
-              {.checkpoint_step = round_.checkpoint_step});
+              {.step = last_step(), .checkpoint_step = round_.checkpoint_step});
     // Its failures are those of agents that nobody else knows to have been in a round.
     if (!round_.taught.agreed) return;
     const bool flaps = judge_nodes(turn);

@@ -69,6 +69,8 @@ void Job::seal(const Turn& turn) {
     torchrun_at_.clear();
     round_.number = next_round_++;
     round_.node_count = round_.unfinished = size;
+    round_.sealed_at = turn.now;
+    steps_.begin_round();
     if (config_.secret)
         round_.secret = RoundSecret::draw(
             config_.secret(id_),
@@ -82,7 +84,7 @@ void Job::seal(const Turn& turn) {
         member.workers_gone = false;
         member.reported = false;
         member.workers_seen.clear();
-        member.stepping = false;
+        member.stepping = member.last_steps = false;
     }
     std::sort(members.begin(), members.end(),
               [](const auto* a, const auto* b) { return a->group_rank < b->group_rank; });

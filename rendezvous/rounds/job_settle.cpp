@@ -206,7 +206,7 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
     told.message = native::RoundEnded{round_.number, reason, round_.final, round_.why};
     if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
     turn.tell(EventKind::round_ended, cat("job '", id_, "': round ", round_.number, " ended: ", round_.why),
-              {.reason = std::string(name(reason)), .step = slowest_step()});
+              {.reason = std::string(name(reason)), .step = slowest_step(), .data_wait_ms = steps_.data_wait_ms()});
 }
 
 Verdict Job::verdict() const {
@@ -228,7 +228,9 @@ void Job::finish(JobOutcome outcome, std::string why, const Turn& turn) {
               cat("job '", id_, "' ", outcome == JobOutcome::succeeded ? "succeeded: " : "failed: ", ending_->why),
               {.outcome = std::string(name(outcome)),
                .restart_count = restarts_used_,
-               .checkpoint_step = round_.checkpoint_step});
+               .step = last_step(),
+               .checkpoint_step = round_.checkpoint_step,
+               .data_wait_ms = steps_.data_wait_ms()});
     take_events(turn);
     ending_->goodput = goodput_.sentence(turn.now);
     ended_on_.clear();

@@ -71,8 +71,9 @@ struct Member {
     bool noticed = false;              ///< it received the last notice to all workers
     bool leaving = false;              ///< it was ordered to leave (muster drain) and takes part in no further round
     std::string leave_reason;
-    bool stepping = false;  ///< In that round, all of its workers have reported a step.
-    std::string fault;      ///< muster fault was aimed at its agent: with what; it explains a loss until fault_until
+    bool stepping = false;    ///< In that round, all of its workers have reported a step.
+    bool last_steps = false;  ///< `workers_seen` has the last ones of that round.
+    std::string fault;        ///< muster fault was aimed at its agent: with what; it explains a loss until fault_until
     Instant fault_until;
 
     Health health = Health::fit;
