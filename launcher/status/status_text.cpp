@@ -58,14 +58,6 @@ void add_table(std::vector<StatusLine>& lines, const StatusFacts& facts, std::si
              style_of(job)});
 }
 
-std::string missing_text(const StatusJob& job) {
-    constexpr std::size_t listed_max = 16;
-    auto named = job.missing_hosts;
-    const auto count = named.size();
-    if (count > listed_max) named.resize(listed_max);
-    return cat(join(named, ", "), count > listed_max ? cat(" and ", count - listed_max, " more") : std::string());
-}
-
 void add_ranks(std::vector<StatusLine>& lines, const StatusNode& node) {
     for (const auto& rank : node.ranks) {
         const auto where = rank.place.empty() ? std::string() : cat(" in ", rank.place);
@@ -87,7 +79,6 @@ void add_summary(std::vector<StatusLine>& lines, const StatusJob& job) {
              job.step < 0 ? std::string() : cat(", step ", job.step), ", ", restarts(job), " restarts used"),
          style_of(job)});
     if (!job.waiting_for.empty()) lines.push_back({cat("waiting for ", job.waiting_for), LineStyle::attention});
-    if (!job.missing_hosts.empty()) lines.push_back({cat("missing: ", missing_text(job)), LineStyle::attention});
     if (job.checkpoint_step >= 0)
         lines.push_back({cat("newest checkpoint at the end of the last round: step ", job.checkpoint_step)});
     if (!job.goodput.empty()) lines.push_back({cat("time: ", job.goodput)});
