@@ -164,14 +164,15 @@ Screen screen_of(const Wish& wish, const LatestStatus& status, const std::string
 }
 
 int watch(const Wish& wish, const StatusSource& source) {
+    std::optional<StatusPoll> poll;  // It ends after the terminal, which is whole again by then.
     Terminal terminal;
-    StatusPoll poll(source, *wish.watch);
+    poll.emplace(source, *wish.watch);
     LatestStatus status(std::chrono::steady_clock::now());
     for (;;) {
-        const auto next = terminal.wait(no_deadline, poll.descriptor());
+        const auto next = terminal.wait(no_deadline, poll->descriptor());
         if (next == Terminal::Wait::quit || (next == Terminal::Wait::key && terminal.key() == Key{.text = "q"}))
             return terminal.signal() == 0 ? 0 : 128 + terminal.signal();
-        if (auto answer = poll.take()) status.take(*std::move(answer), std::chrono::steady_clock::now());
+        if (auto answer = poll->take()) status.take(*std::move(answer), std::chrono::steady_clock::now());
         terminal.draw(screen_of(wish, status, source.name()));
     }
 }

@@ -7,9 +7,11 @@
 #include "launcher/config/shown_arguments.h"
 #include "launcher/node/job_access.h"
 #include "launcher/node/node_versions.h"
-#include "launcher/scheduler/host_list.h"
+#include "launcher/scheduler/kubernetes_pod.h"
+#include "launcher/scheduler/mpi_process.h"
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/base/host_list.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/control_key.h"
@@ -121,9 +123,12 @@ static agent::LogChoices log_choices(const LaunchConfig& config, const NodeFacts
     return logs;
 }
 
-/// Nothing if the job has another number of nodes than Slurm's step, which may then have other jobs, too.
+/// Nothing if the job has another number of nodes than the scheduler's list, which may then have other jobs, too.
 std::string expected_hosts(const LaunchConfig& config, const Environment& environment) {
-    auto text = slurm_hosts_of_first_task(environment, native::sentence_bytes_max);
+    auto text = slurm_hosts_of_first_task(environment);
+    if (text.empty()) text = mpi_hosts_of_first_process(environment);
+    if (text.empty()) text = kubernetes_hosts_of_first_pod(environment, config.nodes_max);
+    if (text.size() > native::sentence_bytes_max) return {};
     const auto hosts = parse_host_list(text);
     return hosts && hosts->size() == config.nodes_max ? text : std::string();
 }

@@ -21,6 +21,7 @@
 #include "launcher/commands/key_command.h"
 #include "launcher/commands/logs_command.h"
 #include "launcher/commands/status_command.h"
+#include "launcher/commands/top_command.h"
 #include "launcher/config/environment.h"
 #include "launcher/host/absent_ranks.h"
 #include "launcher/host/checkpoint_place.h"
@@ -262,6 +263,7 @@ Command command_named(std::string_view word) {
     if (word == "drain") return [](const auto& arguments) { return run_drain(arguments, process_environment()); };
     if (word == "fault") return [](const auto& arguments) { return run_fault(arguments, process_environment()); };
     if (word == "status") return [](const auto& arguments) { return run_status(arguments, process_environment()); };
+    if (word == "top") return [](const auto& arguments) { return run_top(arguments, process_environment()); };
     if (word == "key") return [](const auto& arguments) { return run_key(arguments, process_environment()); };
     if (word == "torch-build")
         return [](const auto& arguments) { return run_torch_build(arguments, process_environment()); };

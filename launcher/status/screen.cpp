@@ -93,7 +93,7 @@ void update_row(std::string& out, const Screen* before, const Screen& after, std
 Screen::Screen(StatusSize size) : size_(size), cells_(size.columns * size.rows) {}
 
 void Screen::put(std::size_t row, std::size_t column, std::string_view text, LineStyle style) {
-    if (row >= size_.rows) return;
+    if (row >= size_.rows || size_.columns == 0) return;
     auto* const cells = &cells_[row * size_.columns];
     while (!text.empty()) {
         const auto next = character_at(text);

@@ -43,8 +43,6 @@ struct StatusJob {
     std::int64_t nodes_max = 0;
     std::int64_t step = -1;
     std::int64_t checkpoint_step = -1;
-    /// Hosts that the scheduler gave to the job and that no node of it has joined from.
-    std::vector<std::string> missing_hosts;
     std::vector<StatusNode> nodes;
     friend bool operator==(const StatusJob&, const StatusJob&) = default;
 };

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
-#include "launcher/scheduler/host_list.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
@@ -59,23 +57,6 @@ StatusNode node_in(const json& object) {
                                   .place = text_in(one, "place")});
         }
     return node;
-}
-
-/// "gpu07.cluster" and "gpu07" are one host.
-std::string_view short_name(std::string_view host) {
-    return host.substr(0, host.find('.'));
-}
-
-std::vector<std::string> missing_in(const json& object, const std::vector<StatusNode>& nodes) {
-    const auto expected = parse_host_list(text_in(object, "expected_hosts"));
-    if (!expected) return {};
-    std::set<std::string_view> here;
-    for (const auto& node : nodes) here.insert(short_name(node.host));
-    std::vector<std::string> missing;
-    for (const auto& host : *expected)
-        if (!here.contains(short_name(host))) missing.push_back(host);
-    // None of them is here: the scheduler's names of hosts are not those that the hosts have themselves.
-    return missing.size() == expected->size() ? std::vector<std::string>() : missing;
 }
 
 /// Without its nodes.
@@ -214,7 +195,6 @@ Result<void> StatusReader::read(std::string text) {
         }
         for (const auto& node : list_in(object, "nodes"))
             if (node.is_object()) job.nodes.push_back(node_in(node));
-        if (job.phase == "gathering") job.missing_hosts = missing_in(object, job.nodes);
     }
     page_ = std::move(text);
     texts_ = std::move(texts);

@@ -2,7 +2,7 @@
 //
 // Almost all of a large page are its nodes, and between two pages of a healthy job they differ only in the time since a
 // node was heard. So a node whose other bytes are those of the last page is not parsed again: a page of 10,000 nodes
-// costs 3 ms instead of 45 ms.
+// costs 3 ms instead of 27 ms.
 #pragma once
 
 #include <string>

@@ -4,6 +4,7 @@
 
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/rounds/job.h"
+#include "rendezvous/rounds/missing_hosts.h"
 
 namespace muster::rendezvous {
 
@@ -49,10 +50,12 @@ std::string Job::waiting_for(Instant now) const {
                 " waits here for a job with this name, but muster and torchrun cannot form one job: start all nodes "
                 "with muster, or all with torchrun");
     refused += parked_nodes();
-    if (tally_.gathered < nodes_needed()) return cat(more_nodes(nodes_needed() - tally_.gathered), refused);
+    const auto missing = tally_.gathered < wanted() ? missing_hosts(members_) : std::string();
+    const auto named = missing.empty() ? std::string() : cat(" (missing: ", missing, ")");
+    if (tally_.gathered < nodes_needed()) return cat(more_nodes(nodes_needed() - tally_.gathered), named, refused);
     if (now < given_up_have_stopped_at()) return "confirmation that the workers of lost nodes have stopped";
     if (tally_.gathered < wanted())
-        return cat("up to ", more_nodes(wanted() - tally_.gathered), ", until the last call ends", refused);
+        return cat("up to ", more_nodes(wanted() - tally_.gathered), named, ", until the last call ends", refused);
     if (lacks_host()) return "the node whose muster serves this rendezvous; it has not joined, or has left";
     if (is_holding_back(now)) return "nodes of an earlier round, which may reconnect after the daemon's start";
     return tally_.away > 0 ? "a node that lost its connection" : "";

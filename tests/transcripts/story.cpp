@@ -219,6 +219,7 @@ void Story::join(Puppet& agent, const Words& words) {
     if (words.contains("entry")) agent.join.entry = words.at("entry");
     if (words.contains("arguments")) agent.join.arguments = words.at("arguments");
     if (words.contains("arguments")) agent.join.arguments_hash = std::hash<std::string>{}(agent.join.arguments);
+    if (words.contains("expects")) agent.join.expected_hosts = words.at("expects");
     if (words.contains("version")) agent.version = words.at("version");
     agent.join.hosts_endpoint = words.contains("hosts");
     agent.join.unhealthy = words.contains("sick") ? words.at("sick") : "";

@@ -8,6 +8,7 @@
 //         kept                                  its records are kept
 //         beats=7 fan_out=2                     heartbeats a second of a job, children of a node in the peers' tree
 //   join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [arguments=--lr=1] [version=1.0] [last_round=9] [sick=hot]
+//           [expects=n[0-3]]                    the hosts that a scheduler gave to the job
 //                                               Join; Hello first on a new connection
 //   report n0 [stopped=2]                       RoundReport
 //   rejoin n0                                   report, join

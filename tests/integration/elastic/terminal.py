@@ -101,12 +101,21 @@ class Screen:
         self.read()
         return self.cells.text()
 
+    def wait(self, what, condition):
+        try:
+            wait_for(what, condition)
+        except AssertionError as late:
+            raise AssertionError(f"{late} on this screen:\n{self.text()}") from None
+
     def expect(self, text):
         """Text that a person sees now."""
-        wait_for(f"{text!r} on the screen:\n{self.cells.text()}\n", lambda: text in self.text())
+        self.wait(repr(text), lambda: text in self.text())
+
+    def expect_match(self, pattern):
+        self.wait(pattern, lambda: re.search(pattern, self.text()))
 
     def expect_gone(self, text):
-        wait_for(f"a screen without {text!r}:\n{self.cells.text()}\n", lambda: text not in self.text())
+        self.wait(f"screen without {text!r}", lambda: text not in self.text())
 
     def press(self, keys):
         os.write(self.master, keys)

@@ -109,7 +109,7 @@ TEST_CASE("whatever two screens hold, the update turns one into the other") {
     };
     Shown terminal(size);
     Screen before;
-    for (int i = 0; i < 500; ++i) {
+    for (int i = 0; i < 200; ++i) {
         auto after = made();
         if (i % 3 == 2) {  // Like the last one, but for a few cells.
             after = before;
