@@ -217,7 +217,8 @@ Found gpu_reduce(const DoctorFacts& facts, const DoctorLimits&) {
     const auto wrong = reduced->number("wrong").value_or(0);
     if (wrong > 0) found.push_back({Level::critical, std::string(what), cat(wrong, " wrong sums"), "right sums"});
     found.push_back({Level::info, std::string(what),
-                     cat(reduced->text("mbytes-per-s"), " MB/s (busbw of 64 MiB), ", reduced->text("gpus"), " GPUs"),
+                     cat(reduced->text("mbytes-per-s"), " MB/s (busbw of ", reduced->text("mib"), " MiB), ",
+                         reduced->text("gpus"), " GPUs"),
                      "the same on all nodes"});
     return found;
 }

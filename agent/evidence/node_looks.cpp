@@ -23,8 +23,7 @@ void NodeLooks::start(LookPlan plan, std::function<void(DoctorFacts)> done) {
     facts_.environment = plan_.environment;
     facts_.is_root = ::geteuid() == 0;
     const auto facts = side_program("muster-facts");
-    for (const char* look : {"names", "network", "system", "pci", "kernel-log"})
-        if (!plan_.skip.contains(look)) take(look, {facts, look}, limit_of(look));
+    for (const char* look : {"names", "network", "system", "pci"}) look_at(look);
     if (!plan_.skip.contains("disks"))
         for (const auto& directory : plan_.directories) {
             std::vector<std::string> words{facts, "disks", directory};
@@ -34,8 +33,11 @@ void NodeLooks::start(LookPlan plan, std::function<void(DoctorFacts)> done) {
     const auto named = plan_.environment.find("MUSTER_NVML_LIBRARY");
     const bool has_driver =
         has_gpu_driver(named != plan_.environment.end() ? std::string_view(named->second) : std::string_view());
-    const bool tests = plan_.gpu_tests == GpuTests::taken && !plan_.skip.contains("gpu-test");
-    if (has_driver && !plan_.skip.contains("gpus"))
+    const bool looks = has_driver && !plan_.skip.contains("gpus");
+    const bool tests = looks && plan_.gpu_tests == GpuTests::taken && !plan_.skip.contains("gpu-test");
+    // A test may leave an Xid.
+    if (!tests) look_at("kernel-log");
+    if (looks)
         take("gpus", {side_program("muster-gpus"), "--health"}, limit_of("gpus"), [this, tests] {
             if (tests) test_gpu(0);
         });
@@ -44,6 +46,10 @@ void NodeLooks::start(LookPlan plan, std::function<void(DoctorFacts)> done) {
     boost::asio::post(loop_, [this, life = std::weak_ptr(life_)] {
         if (!life.expired()) end_one();
     });
+}
+
+void NodeLooks::look_at(const char* look) {
+    if (!plan_.skip.contains(look)) take(look, {side_program("muster-facts"), look}, limit_of(look));
 }
 
 void NodeLooks::end_one() {
@@ -66,21 +72,26 @@ void NodeLooks::reduce_between_gpus() {
         if (name.starts_with("gpu-test ") && look.first("memory") != nullptr)
             uuids.push_back(look.first("target")->text("uuid"));
     if (uuids.size() < 2 || plan_.skip.contains("gpu-reduce")) return ask_dcgm();
-    // The job's muster does not print the end of a look. NCCL 2.31 and newer also tests its own paths.
-    take("gpu-reduce",
-         {"/bin/sh", "-c", "\"$@\"; echo end", "sh", "/usr/bin/env", cat("CUDA_VISIBLE_DEVICES=", join(uuids, ",")),
-          "NCCL_RUN_DIAGNOSTICS=1", "NCCL_DEBUG=WARN", side_program("muster"), "--standalone", "--nproc-per-node",
-          cat(uuids.size()), "--max-restarts", "0", "--preflight", "off", "--no-python",
-          side_program("muster-gpu-test"), "--all-reduce"},
-         limit_of("gpu-reduce"), [this] { ask_dcgm(); });
+    // The job's muster does not print the end of a look, and options of this one are not for it.
+    std::vector<std::string> words{"/bin/sh", "-c", "\"$@\"; echo end", "sh", "/usr/bin/env"};
+    for (const auto& [name, value] : plan_.environment)
+        if ((name.starts_with("MUSTER_") || name.starts_with("PET_")) && !name.ends_with("_LIBRARY") &&
+            !name.ends_with("_PLUGIN"))
+            words.insert(words.end(), {"-u", name});
+    // NCCL 2.31 and newer also tests its own paths.
+    words.insert(words.end(),
+                 {cat("CUDA_VISIBLE_DEVICES=", join(uuids, ",")), "NCCL_RUN_DIAGNOSTICS=1", "NCCL_DEBUG=WARN",
+                  side_program("muster"), "--standalone", "--nproc-per-node", cat(uuids.size()), "--max-restarts", "0",
+                  "--preflight", "off", "--no-python", side_program("muster-gpu-test"), "--all-reduce"});
+    take("gpu-reduce", std::move(words), limit_of("gpu-reduce"), [this] { ask_dcgm(); });
 }
 
 void NodeLooks::ask_dcgm() {
-    if (plan_.skip.contains("dcgm")) return;
+    if (plan_.skip.contains("dcgm")) return look_at("kernel-log");
     // Level 1 takes seconds and loads no GPU.
     take("dcgm",
          {"/bin/sh", "-c", "if command -v dcgmi > /dev/null; then dcgmi diag -r 1 2>&1; echo end; else echo end; fi"},
-         limit_of("dcgm"));
+         limit_of("dcgm"), [this] { look_at("kernel-log"); });
 }
 
 void NodeLooks::take(const std::string& name, std::vector<std::string> words, std::int64_t limit_ms,

@@ -45,6 +45,8 @@ class NodeLooks {
     /// `then`, if there is one, runs before the look counts as ended.
     void take(const std::string& name, std::vector<std::string> words, std::int64_t limit_ms,
               std::function<void()> then = nullptr);
+    /// A look of muster-facts, unless it is left out.
+    void look_at(const char* look);
     /// The test of the GPU with this number among those that answered, and then of the next: side by side they would
     /// share the way to the host's memory.
     void test_gpu(std::size_t number);

@@ -12,7 +12,9 @@ namespace muster::runtime {
 
 namespace {
 
-constexpr std::size_t element_count = std::size_t{16} << 20;
+/// The larger size is taken where the smaller one takes less than `quick_s` on all ranks.
+constexpr std::size_t few_elements = std::size_t{1} << 18, many_elements = std::size_t{16} << 20;
+constexpr double quick_s = 0.01;
 constexpr int round_count = 8;
 constexpr Duration reduce_limit = 20s;
 
@@ -21,24 +23,59 @@ float element_of(std::size_t i, int factor) {
     return static_cast<float>(static_cast<int>(i % 97) * factor);
 }
 
-/// One all_reduce of `sent`: its time, and the number of wrong sums.
-Result<std::pair<double, std::size_t>> reduce_once(Communicator& world, TestDevice& device, float* memory,
-                                                   const std::vector<float>& sent, std::vector<float>& received) {
-    constexpr std::size_t bytes = element_count * sizeof(float);
-    auto done = device.copy(memory, sent.data(), bytes);
-    if (done) done = device.finish();
-    if (!done) return done.error();
-    const auto begin = std::chrono::steady_clock::now();
-    done = world.run(all_reduce(buffer(std::span(memory, element_count)), ReduceOp::sum), reduce_limit);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    if (done) done = device.copy(received.data(), memory, bytes);
-    if (done) done = device.finish();
-    if (!done) return done.error();
-    const int factor = world.size() * (world.size() + 1) / 2;
+struct Reduced {
+    double best_s = 0;
     std::size_t wrong = 0;
-    for (std::size_t i = 0; i < element_count; ++i) wrong += received[i] != element_of(i, factor) ? 1 : 0;
-    return std::pair{took.count(), wrong};
-}
+};
+
+class GpuRank {
+  public:
+    GpuRank(Communicator& world, TestDevice& device, DeviceMemory memory)
+        : world_(world), device_(device), memory_(std::move(memory)), sent_(many_elements), received_(many_elements) {
+        for (std::size_t i = 0; i < many_elements; ++i) sent_[i] = element_of(i, world.rank() + 1);
+    }
+
+    /// Some sums of the first `count` elements.
+    Result<Reduced> reduce(std::size_t count) {
+        Reduced all;
+        for (int i = 0; i < round_count; ++i) {
+            const auto took = sum(sent_.data(), count, ReduceOp::sum);
+            if (!took) return took.error();
+            all.best_s = i == 0 ? *took : std::min(all.best_s, *took);
+            const int factor = world_.size() * (world_.size() + 1) / 2;
+            for (std::size_t k = 0; k < count; ++k) all.wrong += received_[k] != element_of(k, factor) ? 1 : 0;
+        }
+        return all;
+    }
+    /// One number of all ranks.
+    Result<double> agree(double own, ReduceOp operation) {
+        const auto number = static_cast<float>(own);
+        const auto took = sum(&number, 1, operation);
+        if (!took) return took.error();
+        return static_cast<double>(received_[0]);
+    }
+
+  private:
+    /// Copies, combines, copies back. Returns the time of the collective.
+    Result<double> sum(const float* from, std::size_t count, ReduceOp operation) {
+        auto* const there = memory_.as<float>();
+        auto done = device_.copy(there, from, count * sizeof(float));
+        if (done) done = device_.finish();
+        if (!done) return done.error();
+        const auto begin = std::chrono::steady_clock::now();
+        done = world_.run(all_reduce(buffer(std::span(there, count)), operation), reduce_limit);
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+        if (done) done = device_.copy(received_.data(), there, count * sizeof(float));
+        if (done) done = device_.finish();
+        if (!done) return done.error();
+        return took.count();
+    }
+
+    Communicator& world_;
+    TestDevice& device_;
+    DeviceMemory memory_;
+    std::vector<float> sent_, received_;
+};
 
 }  // namespace
 
@@ -48,29 +85,29 @@ Result<void> reduce_between_gpus() {
     auto& world = context->world();
     auto device = TestDevice::open(context->device());
     if (!device) return device.error();
-    auto memory = (*device)->allocate(element_count * sizeof(float));
-    auto total = (*device)->allocate(sizeof(float));
-    if (!memory || !total) return memory ? total.error() : memory.error();
-    std::vector<float> sent(element_count), received(element_count);
-    for (std::size_t i = 0; i < element_count; ++i) sent[i] = element_of(i, world.rank() + 1);
-    double best = 0;
-    std::size_t wrong = 0;
-    for (int i = 0; i < round_count; ++i) {
-        const auto one = reduce_once(world, **device, memory->as<float>(), sent, received);
-        if (!one) return one.error();
-        best = i == 0 ? one->first : std::min(best, one->first);
-        wrong += one->second;
+    auto memory = (*device)->allocate(many_elements * sizeof(float));
+    if (!memory) return memory.error();
+    GpuRank rank(world, **device, *std::move(memory));
+    auto count = few_elements;
+    auto reduced = rank.reduce(count);
+    if (!reduced) return reduced.error();
+    auto wrong = reduced->wrong;
+    const auto slowest = rank.agree(reduced->best_s, ReduceOp::max);
+    if (!slowest) return slowest.error();
+    if (*slowest < quick_s) {
+        count = many_elements;
+        reduced = rank.reduce(count);
+        if (!reduced) return reduced.error();
+        wrong += reduced->wrong;
     }
-    auto sum = static_cast<float>(wrong);
-    auto done = (*device)->copy(total->as<void>(), &sum, sizeof sum);
-    if (done) done = (*device)->finish();
-    if (done) done = world.run(all_reduce(buffer(std::span(total->as<float>(), 1)), ReduceOp::sum), reduce_limit);
-    if (done) done = (*device)->copy(&sum, total->as<void>(), sizeof sum);
-    if (done) done = (*device)->finish();
-    if (!done || world.rank() != 0) return done;
-    const double moved = 2.0 * (world.size() - 1) / world.size() * static_cast<double>(element_count * sizeof(float));
-    print_record(cat("reduced", field("gpus", world.size()), field("wrong", static_cast<std::uint64_t>(sum)),
-                     field("mbytes-per-s", static_cast<std::uint64_t>(moved / best / 1e6))));
+    const auto all_wrong = rank.agree(static_cast<double>(wrong), ReduceOp::sum);
+    if (!all_wrong) return all_wrong.error();
+    if (world.rank() != 0) return {};
+    const auto bytes = count * sizeof(float);
+    const double moved = 2.0 * (world.size() - 1) / world.size() * static_cast<double>(bytes);
+    print_record(cat("reduced", field("gpus", world.size()), field("mib", bytes >> 20),
+                     field("wrong", static_cast<std::uint64_t>(*all_wrong)),
+                     field("mbytes-per-s", static_cast<std::uint64_t>(moved / reduced->best_s / 1e6))));
     return {};
 }
 

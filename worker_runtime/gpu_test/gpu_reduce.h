@@ -5,9 +5,9 @@
 
 namespace muster::runtime {
 
-/// Joins the other workers by the NCCL plugin, with the GPU of this worker's local rank, adds 64 MiB of f32 again and
-/// again, and compares every sum. Rank 0 prints the record "reduced" with the wrong sums of all ranks and the bandwidth
-/// as nccl-tests counts it (busbw).
+/// Joins the other workers by the NCCL plugin, with the GPU of this worker's local rank, adds 1 MiB of f32 again and
+/// again, then 64 MiB where that is quick, and compares every sum. Rank 0 prints the record "reduced" with the wrong
+/// sums of all ranks and the bandwidth as nccl-tests counts it (busbw).
 Result<void> reduce_between_gpus();
 
 }  // namespace muster::runtime

@@ -67,7 +67,7 @@ inline DoctorFacts clean_node() {
                                    cat("gpu index=0 ", clean_gpu), cat("gpu index=1 ", clean_gpu)});
     facts.looks["gpu-test GPU 0 (GPU-a)"] = clean_gpu_test();
     facts.looks["gpu-test GPU 1 (GPU-b)"] = clean_gpu_test();
-    facts.looks["gpu-reduce"] = look_of({"reduced gpus=2 wrong=0 mbytes-per-s=360000"});
+    facts.looks["gpu-reduce"] = look_of({"reduced gpus=2 mib=64 wrong=0 mbytes-per-s=360000"});
     facts.looks["dcgm"] =
         look_of({"+-----------+------+", "|~Diagnostic~|~Result~|", "|~Denylist~|~Pass~|", "|~Inforom~|~Skip~|"});
     facts.looks["disks /tmp"] =
