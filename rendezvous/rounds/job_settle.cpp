@@ -144,7 +144,8 @@ bool Job::may_seal(const Turn& turn) {
     if (tally_.gathered < nodes_needed()) {
         call_open_ = false;
         call_ends_ = no_deadline;
-        short_of_nodes_ = true;
+        // Not while nodes are away that may come back: after a restart of the daemon the first to return may be parked.
+        if (tally_.gathered + tally_.away < nodes_needed()) short_of_nodes_ = true;
         return false;
     }
     if (short_of_nodes_ && !call_open_) {
