@@ -1,7 +1,10 @@
 """Steps that workers report: the status, the events and the time of a job follow from them."""
 import json
+import os
+import pathlib
 import sys
 import unittest
+import urllib.request
 import xml.etree.ElementTree
 
 from job import Job, wait_for
@@ -28,6 +31,22 @@ while not (folder / "done").exists():
         link.send(struct.pack("<Bq", 2, int((folder / "step").read_text() or 0)))
     time.sleep(0.05)  # a step
 """
+# Its last checkpoint is of step 40, and it kills itself right after step 57.
+TRAINER = r"""
+import os, pathlib, signal, sys, time
+import muster
+folder, first = pathlib.Path(sys.argv[1]), os.environ["MUSTER_ROUND"] == "0"
+with open(folder / "steps", "a") as done:
+    for step in range(1 if first else 41, 10 ** 9):
+        time.sleep(0.05)  # a step: agents look once a second
+        print(step, file=done, flush=True)
+        muster.progress(step)
+        if first and step == 57:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if (folder / "done").exists():
+            break
+"""
+PYTHON = pathlib.Path(__file__).resolve().parents[3] / "worker_runtime/python"
 
 
 class Steps(unittest.TestCase):
@@ -83,6 +102,30 @@ class Steps(unittest.TestCase):
                 wrong = status(job, *words)
                 self.assertIn(wrong.returncode, (1, 2))
                 self.assertIn(told, wrong.stderr)
+
+    def test_lost_work_is_exactly_what_the_program_repeats_also_of_a_worker_that_kills_itself(self):
+        with Job() as job:
+            job.daemon()
+            script = job.directory / "trainer.py"
+            script.write_text(TRAINER)
+            node = job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                             f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--max-restarts", 1, *FAST, "--no-python",
+                             sys.executable, script, job.directory, PYTHONPATH=str(PYTHON), MUSTER_LIBRARY=os.environ["MUSTER_LIBRARY"])
+
+            def page():
+                return json.loads(status(job, job.id, "--json").stdout)["jobs"][0]
+
+            wait_for("start of the trainer", (job.directory / "steps").exists)
+            wait_for("first step of the next round", lambda: page()["round"] == 1 and "step" in page())
+            self.assertEqual(page()["goodput"]["lost_steps"], 57 - 41 + 1)
+            job.finish()
+            job.expect_exit(node, 0)
+            done = [int(line) for line in (job.directory / "steps").read_text().split()]
+            with urllib.request.urlopen(f"http://127.0.0.1:{job.port}/metrics", timeout=10) as answer:
+                text = answer.read().decode()
+            self.assertIn(f'muster_job_steps_total{{job="{job.id}"}} {len(done)}\n', text)
+            # The first step of each round began at an unknown time.
+            self.assertIn(f'muster_job_step_seconds_count{{job="{job.id}"}} {len(done) - 2}\n', text)
 
 
 if __name__ == "__main__":
