@@ -13,6 +13,9 @@ if(SKBUILD)
 endif()
 # All programs in one folder, as in a build tree: the helpers are found beside `muster`.
 set(wheel_programs muster musterd muster-stacks muster-check muster-facts muster-gpus muster-pairs muster-persist muster-topology)
+if(TARGET muster-gpu-test)
+    list(APPEND wheel_programs muster-gpu-test)
+endif()
 install(TARGETS ${wheel_programs} RUNTIME DESTINATION ${scripts} COMPONENT wheel EXCLUDE_FROM_ALL)
 install(DIRECTORY ${python}/muster DESTINATION . COMPONENT wheel EXCLUDE_FROM_ALL
         FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
