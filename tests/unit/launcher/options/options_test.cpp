@@ -149,6 +149,7 @@ TEST_CASE("every option is read in both spellings, with its value attached or fo
 TEST_CASE("a bad value in the environment is an error that names the variable, for every option that refuses any") {
     const std::set<std::string_view> takes_any_text{"role",
                                                     "health-check",
+                                                    "health-dir",
                                                     "rdzv-id",
                                                     "local-addr",
                                                     "log-dir",
