@@ -13,9 +13,11 @@ constexpr Duration report_interval = 15s;
 }  // namespace
 
 void StepRate::note(std::int64_t step, Instant now) {
-    if (step < 0 || (!seen_.empty() && step < seen_.back().step)) seen_.clear();
-    if (step < 0) return;
-    if (seen_.empty() || step != seen_.back().step) seen_.push_back({step, now});
+    const bool begins = step < 0 || step_ < 0 || step < step_;
+    if (begins) seen_.clear();
+    if (begins || step != step_) since_ = now;
+    if (!begins && step != step_) seen_.push_back({step, now});
+    step_ = step;
     while (seen_.size() > 2 && seen_[1].at < now - window) seen_.pop_front();
 }
 
@@ -27,7 +29,7 @@ std::optional<double> StepRate::per_second(Instant now) const {
 }
 
 Duration StepRate::unchanged(Instant now) const {
-    return seen_.empty() ? Duration{} : Duration(now - seen_.back().at);
+    return step_ < 0 ? Duration{} : Duration(now - since_);
 }
 
 }  // namespace muster::launcher

@@ -14,7 +14,7 @@ class StepRate {
   public:
     /// The step of the slowest rank; -1: unknown. A step that goes back begins anew.
     void note(std::int64_t step, Instant now);
-    /// Nothing until two steps were seen.
+    /// Nothing until the step has changed twice.
     [[nodiscard]] std::optional<double> per_second(Instant now) const;
     /// How long the step has been the same. 0: no step is known.
     [[nodiscard]] Duration unchanged(Instant now) const;
@@ -24,7 +24,11 @@ class StepRate {
         std::int64_t step = 0;
         Instant at;
     };
-    std::deque<Seen> seen_;  ///< Each step when it was seen first, those of the last minute.
+    std::int64_t step_ = -1;
+    Instant since_;  ///< Time of the first look at `step_`.
+    /// Each later step when it was seen first, those of the last minute. Not the first one of all: it may have been
+    /// reported long before.
+    std::deque<Seen> seen_;
 };
 
 }  // namespace muster::launcher

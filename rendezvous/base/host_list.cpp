@@ -12,6 +12,7 @@ namespace {
 constexpr int depth_max = 8;
 constexpr std::size_t digits_max = 18;  // of a number, to fit into 64 bits
 constexpr std::size_t name_bytes_max = 255;
+constexpr std::size_t made_max = 4 * host_count_max;
 
 bool is_digit(char c) {
     return c >= '0' && c <= '9';
@@ -106,7 +107,9 @@ class Reader {
                 if (bad != word.end()) return wrong("a character that is not allowed in a host name");
                 tails.emplace_back(word);
             }
-            if (names.size() * tails.size() > host_count_max) return too_many();
+            // Many brackets with one entry each copy all names for each bracket, so what is made on the way counts too.
+            made_ += names.size() * tails.size();
+            if (made_ > made_max) return too_many();
             Names longer;
             for (const auto& name : names)
                 for (const auto& tail : tails) {
@@ -121,6 +124,7 @@ class Reader {
 
     std::string_view text_;
     std::size_t at_ = 0;
+    std::size_t made_ = 0;  ///< Number of names and beginnings of names.
 };
 
 }  // namespace

@@ -43,6 +43,9 @@ TEST_CASE("a host list that does not read is refused with the place") {
     CHECK(hosts("n[1-9999999]") == "! at character 3: more than 100000 hosts");
     CHECK(hosts("a[1-1000]b[1-1000]") == "! at character 19: more than 100000 hosts");
     CHECK(hosts("n[1-99999999999999999999]") == "! at character 3: a number with too many digits");
+    std::string many = "[0-9][0-9][0-9][0-9][0-9]";  // each further bracket would copy 100,000 names
+    for (int i = 0; i < 250; ++i) many += "[0]";
+    CHECK(hosts(many).find("more than 100000 hosts") != std::string::npos);
     CHECK(hosts("[[[[[[[[[[1]]]]]]]]]]").find("nested too deeply") != std::string::npos);
 }
 
