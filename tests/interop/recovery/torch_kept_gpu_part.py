@@ -43,6 +43,7 @@ with mock.patch.object(torch.cuda, "is_available", return_value=True), \
     world, (group,) = World(), dist.distributed_c10d._world.pg_map
     recovery = recover._TorchRecovery(mock.Mock(world=world))
     assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0"
+    assert os.environ["TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"] == "1"
     assert not group.aborted.wait(0.2), "aborted before the end of the round"
     world.over.set()
     assert group.aborted.wait(30), "not aborted at the end of the round"

@@ -43,6 +43,10 @@ class _TorchRecovery(Recovery):
         if torch.cuda.is_available():
             # Otherwise PyTorch ends the process when NCCL misses a peer. Read when a group is made.
             os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
+            # After an error its watchdog sleeps four times this long, a minute by default, for others to write their records,
+            # and the end of the process group waits for it.
+            os.environ["TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"] = "1"
+            os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "0")
             os.environ.setdefault("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0")
             self._watcher = threading.Thread(target=self._abort_at_end, args=(context.world,), daemon=True)
             self._watcher.start()
