@@ -47,6 +47,7 @@ cost(33 1 runtime_nccl_faults_test)
 cost(33 1 interop_store_conformance_test)
 # More than it uses: muster waits for scontrol a short time only.
 cost(32 10 slurm)
+cost(30 12 interop_torch_kept)
 cost(29 4 checkpoint_power_cut_test)
 cost(28 4 runtime_hierarchical_test)
 cost(28 10 runtime_tcp_large_test)

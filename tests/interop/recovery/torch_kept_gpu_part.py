@@ -21,10 +21,16 @@ class World:
 
 
 class Group:
-    def __init__(self):
+    """The abort of a communicator ends when those of the others on the same GPU have begun."""
+
+    def __init__(self, error=None):
+        self.error = error
         self.aborted = threading.Event()
 
     def abort(self):
+        begun.wait(30)
+        if self.error:
+            raise self.error
         self.aborted.set()
 
 
@@ -38,16 +44,28 @@ def why_not(**patches):
     return ""
 
 
+groups = [Group(RuntimeError("cannot be aborted")), Group(), Group()]
+begun = threading.Barrier(len(groups))
+for name in (*recover._NCCL_VARIABLES, *recover._NCCL_DEFAULTS):
+    os.environ.pop(name, None)
 with mock.patch.object(torch.cuda, "is_available", return_value=True), \
-        mock.patch.dict(dist.distributed_c10d._world.pg_map, {Group(): ("nccl", None)}):
-    world, (group,) = World(), dist.distributed_c10d._world.pg_map
+        mock.patch.dict(dist.distributed_c10d._world.pg_map, {group: None for group in groups}):
+    os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "3"
+    os.environ.pop("MUSTER_AGENT_SOCKET", None)
+    recovery = recover._TorchRecovery(mock.Mock(world=World()))
+    assert recovery._watcher is None and os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "3", "nobody is kept without an agent"
+
+    os.environ["MUSTER_AGENT_SOCKET"] = "@an-agent"
+    world = World()
     recovery = recover._TorchRecovery(mock.Mock(world=world))
     assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0"
     assert os.environ["TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"] == "1"
-    assert not group.aborted.wait(0.2), "aborted before the end of the round"
+    assert not groups[1].aborted.wait(0.2), "aborted before the end of the round"
     world.over.set()
-    assert group.aborted.wait(30), "not aborted at the end of the round"
+    assert all(group.aborted.wait(30) for group in groups[1:]), "not aborted at the end of the round"
     recovery.finish()
+    assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "3"
+    assert "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC" not in os.environ
 
     world = World()
     recovery = recover._TorchRecovery(mock.Mock(world=world))
@@ -62,4 +80,36 @@ assert why_not(_leave_groups=lambda why: "one reason") == "one reason"
 with mock.patch.object(torch.cuda, "is_initialized", return_value=True), \
         mock.patch.object(torch.cuda, "synchronize", side_effect=RuntimeError("CUDA error: an illegal memory access\nmore")):
     assert why_not() == "its GPU is in an error state: CUDA error: an illegal memory access"
+
+world = World()
+recovery = recover._TorchRecovery(mock.Mock(world=world))
+with mock.patch.object(recover, "_WORD_OF_PLAIN_ERROR_SECONDS", 0.1):
+    assert recovery.may_end_the_round(dist.DistBackendError("of NCCL"))
+    assert not recovery.may_end_the_round(RuntimeError("shapes differ")), "an error of the program"
+    world.over.set()
+    assert recovery.may_end_the_round(RuntimeError("Connection closed by peer"))
+assert recovery.patience(dist.DistNetworkError("the store")) > 5 > recovery.patience(muster.RoundEnded("round_ended", "over"))
+
+for configuration, is_kept in {"cpu:muster,cuda:nccl": True, "cpu:muster": True, "cpu:muster,cuda:ucc": False, "cpu:gloo,cuda:nccl": False}.items():
+    with mock.patch.object(dist, "is_initialized", return_value=True), \
+            mock.patch.dict(dist.distributed_c10d._world.pg_backend_config, {object(): configuration}):
+        assert (recover._without_end() is None) == is_kept, configuration
+
+
+def enter(context, failure, patience):
+    return muster.recover._enter_next_round(context, mock.Mock(patience=lambda _: patience), failure)
+
+
+running = muster.MusterError("invalid_argument", "the round has not ended")
+late = mock.Mock(_rejoin=mock.Mock(side_effect=[running, running, None]))
+assert enter(late, dist.DistBackendError("of NCCL"), 30) is None, "the agent's word came too late"
+assert enter(mock.Mock(_rejoin=mock.Mock(side_effect=running)), ValueError(), 0) is running
+
+# A script that has destroyed its groups, and still has its wrapper: nothing of that round is heard of in the next one.
+dist.init_process_group("muster", store=dist.HashStore(), rank=0, world_size=1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+dist.destroy_process_group()
+assert "reducer" in vars(model)
+assert why_not() == ""
+assert "reducer" not in vars(model)
 print("ok")

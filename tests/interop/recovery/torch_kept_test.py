@@ -18,7 +18,6 @@ LIBRARY = pathlib.Path(os.environ["MUSTER_BIN"]).parent / "lib"
 SCRIPT = pathlib.Path(__file__).with_name("torch_kept_train.py")
 MODULE = {"PYTHONPATH": str(ROOT / "worker_runtime/python"), "MUSTER_LIBRARY": str(LIBRARY / "libmuster.so.1")}
 GATE = 8
-RANKS = 3
 # Python and PyTorch start in each process, on a host that may do other things.
 PATIENCE = 120
 
@@ -28,8 +27,9 @@ if not has_torch(PYTHON) or not list(LIBRARY.glob("libmuster_torch_*.so")):
 
 
 class Torch(Job):
-    def train(self, kind, *options):
-        self.launcher = self.spawn("muster", "--standalone", "--nproc-per-node", RANKS, "--max-restarts", 3, "--log-level=info",
+    def train(self, kind, *options, ranks=3):
+        self.ranks = ranks
+        self.launcher = self.spawn("muster", "--standalone", "--nproc-per-node", ranks, "--max-restarts", 3, "--log-level=info",
                                    "--checkpoint-dir", self.directory / "checkpoints", *options, SCRIPT, kind, PYTHON_EXEC=PYTHON,
                                    OMP_NUM_THREADS="1", **MODULE)
         return self.launcher
@@ -44,13 +44,13 @@ class Torch(Job):
             raise AssertionError(f"{failure}\n{self.story()[-5000:]}") from None
 
     def of_round(self, number):
-        starts = self.wait(f"start of round {number}", lambda: len(found := self.starts(round=number)) == RANKS and found)
+        starts = self.wait(f"start of round {number}", lambda: len(found := self.starts(round=number)) == self.ranks and found)
         return {line["rank"]: line for line in starts}
 
     def kill_at_the_gate(self):
         """Kills rank 0 while the others wait for it; when that was, and the starts of both rounds."""
         before = self.of_round(0)
-        self.wait("steps before the gate", lambda: sum(line["step"] == GATE for line in self.lines("step")) == RANKS)
+        self.wait("steps before the gate", lambda: sum(line["step"] == GATE for line in self.lines("step")) == self.ranks)
         killed = time.monotonic_ns()
         os.kill(before[0]["pid"], signal.SIGKILL)
         self.touch("go")
@@ -85,7 +85,7 @@ class KeptTorch(unittest.TestCase):
             killed, before, after = job.kill_at_the_gate()
             self.expect_kept(before, after)
             self.assertEqual(job.weights(), self.undisturbed)
-            first = [next(line for line in job.lines("step") if line["rank"] == rank and line["round"] == 1) for rank in range(RANKS)]
+            first = [next(line for line in job.lines("step") if line["rank"] == rank and line["round"] == 1) for rank in range(job.ranks)]
             print(f"from the kill to the last rank's step: {(max(line['at_ns'] for line in first) - killed) / 1e9:.2f} s", file=sys.stderr)
             self.assertEqual({line["step"] for line in first}, {GATE + 1})
             # Of a group without the dead rank: it ended with the round.
@@ -95,9 +95,9 @@ class KeptTorch(unittest.TestCase):
 
     def test_what_cannot_be_kept_is_restarted_and_says_why(self):
         with Torch() as job:
-            job.train("gloo")
+            job.train("gloo", ranks=2)
             _, before, after = job.kill_at_the_gate()
-            for rank in range(RANKS):
+            for rank in range(job.ranks):
                 self.assertNotEqual(after[rank]["pid"], before[rank]["pid"])
             job.weights()
             line = "cannot stay in its process: a process group uses gloo, whose operations cannot be ended"
@@ -111,7 +111,7 @@ class KeptTorch(unittest.TestCase):
     def test_another_exception_is_a_failure_as_ever(self):
         with Torch() as job:
             job.touch("go")
-            job.train("broken", "--max-restarts=0")
+            job.train("broken", "--max-restarts=0", ranks=2)
             self.assertNotEqual(job.exit_code(job.launcher, PATIENCE), 0)
             self.assertIn("ValueError: not a round's end", job.said())
 

@@ -64,8 +64,9 @@ def main(context, resume):
     rank = dist.get_rank()
     print(f"start rank={rank} round={os.environ['MUSTER_ROUND']} pid={os.getpid()} count={resume.count} "
           f"group={dist.group.WORLD.group_name}", file=log)
-    survivors = dist.new_group([1, 2])  # of these none fails
-    if rank > 0 and not resume:
+    if dist.get_world_size() == 3:
+        survivors = dist.new_group([1, 2])  # of these none fails
+    if dist.get_world_size() == 3 and rank > 0 and not resume:
         threading.Thread(target=wait_for_nobody, args=(rank, survivors), daemon=True).start()
     model = DistributedDataParallel(network)
     wrappers.append(model)

@@ -5,6 +5,7 @@ import functools
 import gc
 import os
 import sys
+import time
 import traceback
 from typing import NamedTuple
 
@@ -54,6 +55,14 @@ class Recovery:
     def finish(self):
         """After the call, however it ended."""
 
+    def may_end_the_round(self, failure):
+        """False: one of `errors` that is the program's own."""
+        return True
+
+    def patience(self, failure):
+        """How long the round's end may be heard of after `failure`, in seconds, apart from what the library waits by itself."""
+        return 0
+
     def leave(self, failure):
         """After finish(), if one of `errors` has ended the call. Leaves nothing of the round behind, or raises CannotBeKept."""
 
@@ -75,6 +84,8 @@ def _run(context, function, make_recovery, arguments, named):
         try:
             result = function(context, resume, *arguments, **named)
         except recovery.errors as error:
+            if not recovery.may_end_the_round(error):
+                raise
             failure = error
         else:
             context._can_rejoin(False)
@@ -82,34 +93,49 @@ def _run(context, function, make_recovery, arguments, named):
         finally:
             recovery.finish()
         _clear_frames(failure)
-        try:
-            recovery.leave(failure)
-            _rejoin(context)
-        except CannotBeKept as why:
+        why_not = _enter_next_round(context, recovery, failure)
+        if why_not is None:
+            load_environment()
+            resume = Resume(resume.count + 1, str(failure))
+            del failure
+            continue
+        if isinstance(why_not, CannotBeKept):
             context._can_rejoin(False)
-            print(f"muster: rank {context.rank} cannot stay in its process: {why}; if the job goes on, it is started again",
+            print(f"muster: rank {context.rank} cannot stay in its process: {why_not}; if the job goes on, it is started again",
                   file=sys.stderr, flush=True)
-            raise failure from None
-        except MusterError as no_round:
-            raise failure from (None if no_round.code == "invalid_argument" else no_round)
-        load_environment()
-        resume = Resume(resume.count + 1, str(failure))
-        del failure
+        elif why_not.code != "invalid_argument" and failure.__cause__ is None:
+            failure.__cause__ = why_not
+        raise failure  # with what it followed itself
 
 
-def _rejoin(context):
+def _enter_next_round(context, recovery, failure):
+    """Returns what is in the way, if anything is."""
     try:
-        context._rejoin()
-    except MusterError as error:
-        if error.code != "refused":
-            raise
-        gc.collect()  # a cycle may hold something of the round. It takes long where a program has many objects.
+        recovery.leave(failure)
+        _rejoin(context, recovery.patience(failure))
+    except (CannotBeKept, MusterError) as why_not:
+        return why_not
+    return None
+
+
+def _rejoin(context, patience):
+    deadline = time.monotonic() + patience
+    while True:
         try:
-            context._rejoin()
-        except MusterError as again:
-            if again.code != "refused":
+            return context._rejoin()
+        except MusterError as error:
+            if error.code == "refused":
+                break
+            # The round has not ended within the library's own wait, a second or more.
+            if error.code != "invalid_argument" or time.monotonic() > deadline:
                 raise
-            raise CannotBeKept(again) from None
+    gc.collect()  # a cycle may hold something of the round. It takes long where a program has many objects.
+    try:
+        return context._rejoin()
+    except MusterError as again:
+        if again.code != "refused":
+            raise
+        raise CannotBeKept(again) from None
 
 
 def _clear_frames(error):

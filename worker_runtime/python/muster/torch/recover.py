@@ -3,6 +3,7 @@
 import functools
 import os
 import threading
+import time
 import weakref
 
 import torch
@@ -15,6 +16,21 @@ from torch.nn.parallel import DistributedDataParallel
 _LEAVE_SECONDS = 3.0
 # Between two looks at whether the round has ended, where NCCL's operations wait on the GPU and hear nothing of it.
 _LOOK_SECONDS = 0.05
+# A lost node is missed for a lease, so NCCL or a store may fail long before the agent says that the round is over.
+_WORD_SECONDS = 15.0
+# gloo's errors are plain RuntimeErrors, like those of a program.
+_WORD_OF_PLAIN_ERROR_SECONDS = 1.0
+# What it does after an operation has failed would end the process, or hold up its next round. Read when a group of NCCL is made.
+_NCCL_VARIABLES = {
+    # Otherwise PyTorch ends the process when NCCL misses a peer.
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    # After an error its watchdog sleeps four times this long, a minute by default, for others to write their records,
+    # and the end of the process group waits for it.
+    "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1",
+}
+_NCCL_DEFAULTS = {"TORCH_NCCL_DUMP_ON_TIMEOUT": "0", "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0"}
+# Their abort() ends what is in progress. That of others, which PyTorch lets do nothing, would leave it to write on.
+_WITH_END = ("muster", "nccl")
 
 
 def recoverable(function=None, **options):
@@ -38,21 +54,38 @@ class _TorchRecovery(Recovery):
 
     def __init__(self, context):
         _remember_wrappers()
+        self._world = context.world
         self._over = threading.Event()
         self._watcher = None
-        if torch.cuda.is_available():
-            # Otherwise PyTorch ends the process when NCCL misses a peer. Read when a group is made.
-            os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
-            # After an error its watchdog sleeps four times this long, a minute by default, for others to write their records,
-            # and the end of the process group waits for it.
-            os.environ["TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"] = "1"
-            os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "0")
-            os.environ.setdefault("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0")
-            self._watcher = threading.Thread(target=self._abort_at_end, args=(context.world,), daemon=True)
+        self._variables = {}
+        # Without an agent nobody is kept, and PyTorch deals with NCCL as ever.
+        if torch.cuda.is_available() and os.environ.get("MUSTER_AGENT_SOCKET"):
+            wanted = {name: os.environ.get(name, value) for name, value in _NCCL_DEFAULTS.items()} | _NCCL_VARIABLES
+            self._variables = {name: os.environ.get(name) for name in wanted}
+            os.environ.update(wanted)
+            self._watcher = threading.Thread(target=self._abort_at_end, daemon=True)
             self._watcher.start()
 
     def finish(self):
         self._over.set()
+        for name, before in self._variables.items():
+            if before is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = before
+
+    def may_end_the_round(self, failure):
+        if isinstance(failure, (MusterError, dist.DistError)):
+            return True
+        deadline = time.monotonic() + _WORD_OF_PLAIN_ERROR_SECONDS
+        while not self._has_ended():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_SECONDS)
+        return True
+
+    def patience(self, failure):
+        return _WORD_SECONDS if isinstance(failure, dist.DistError) else 0
 
     def leave(self, failure):
         """In a thread: NCCL or the GPU may never answer."""
@@ -72,21 +105,37 @@ class _TorchRecovery(Recovery):
         if found[0]:
             raise CannotBeKept(found[0])
 
-    def _abort_at_end(self, world):
+    def _has_ended(self):
+        try:
+            self._world.check()
+        except MusterError:
+            return True
+        return False
+
+    def _abort_at_end(self):
         """So that NCCL's kernels end when the round does."""
         while not self._over.wait(_LOOK_SECONDS):
-            try:
-                world.check()
-            except MusterError:
-                if self._over.is_set():
-                    return
-                for group in list(dist.distributed_c10d._world.pg_map):
-                    group.abort()
+            if self._has_ended():
+                if not self._over.is_set():
+                    _abort_operations()
                 return
 
 
-def _backends():
-    return ",".join(dist.distributed_c10d._world.pg_backend_config.values())
+def _abort_operations():
+    """Of all groups side by side, because the ends of communicators that share a GPU may wait for each other. PyTorch's
+    _abort_process_group() ends one after the other, and forgets groups that the script still uses."""
+
+    def abort(group):
+        try:
+            group.abort()
+        except Exception:  # noqa: BLE001: leave() meets it again, and says so. The others end here
+            pass
+
+    threads = [threading.Thread(target=abort, args=(group,), daemon=True) for group in list(dist.distributed_c10d._world.pg_map)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def _without_end():
@@ -95,19 +144,22 @@ def _without_end():
         return None
     if dist.get_debug_level() == dist.DebugLevel.DETAIL:
         return "TORCH_DISTRIBUTED_DEBUG=DETAIL uses gloo, whose operations cannot be ended; unset it"
-    name = next((one for one in ("gloo", "mpi") if one in _backends()), None)
+    configurations = ",".join(dist.distributed_c10d._world.pg_backend_config.values())
+    names = (part.rpartition(":")[2] for part in configurations.split(","))
+    name = next((one for one in names if one not in _WITH_END), None)
     return name and f'a process group uses {name}, whose operations cannot be ended; use init_process_group("muster")'
 
 
 def _leave_groups(why):
-    """Ends all operations, and closes all groups, whoever still has them. Returns what is in the way."""
-    if not dist.is_initialized():
-        return None
+    """Ends all operations, and closes all groups, whoever still has them, also where the script has called
+    destroy_process_group(). Returns what is in the way."""
     if why_not := _without_end():
         return why_not
-    if "muster" in _backends() and not torch.ops.muster._leave_round(f"the round has ended: {why}", _LEAVE_SECONDS):
+    has_library = hasattr(torch.ops.muster, "_leave_round")
+    if has_library and not torch.ops.muster._leave_round(f"the round has ended: {why}", _LEAVE_SECONDS):
         return "an operation of a process group did not end"
-    dist.distributed_c10d._abort_process_group()
+    if dist.is_initialized():
+        dist.distributed_c10d._abort_process_group()
     _disarm_gradient_hooks()
     return None
 
