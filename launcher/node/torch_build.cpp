@@ -18,7 +18,7 @@ int run_torch_build(const std::vector<std::string>& arguments, Environment envir
     LaunchConfig config;
     config.torch_backend = "muster";
     config.entry = EntryKind::module;
-    config.script = "muster.torch.build";
+    config.script = "muster.torch_build";
     config.arguments = arguments;
     environment.erase("TORCH_DEVICE_BACKEND_AUTOLOAD");  // what a job must not set is no matter here
     if (const auto offered = offer_torch_backend(config, environment); !offered)

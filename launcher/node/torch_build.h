@@ -8,7 +8,7 @@
 
 namespace muster::launcher {
 
-/// Becomes `PYTHON -m muster.torch.build ARGUMENTS` with the Python and the package that a job would use. Returns an
+/// Becomes `PYTHON -m muster.torch_build ARGUMENTS` with the Python and the package that a job would use. Returns an
 /// exit code if there is none.
 int run_torch_build(const std::vector<std::string>& arguments, Environment environment);
 

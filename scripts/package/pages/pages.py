@@ -39,7 +39,7 @@ def programs_of(folder):
     """muster and its commands, which its --help lists, and the other programs."""
     text = help_of(folder, "muster")
     commands = next((section.items for section in text.sections if section.heading.startswith("Commands")), [])
-    names = [re.split(r"\W", item.name)[0] for item in commands]
+    names = [re.match(r"[\w-]*", item.name)[0] for item in commands]
     return ["muster", *(f"muster {name}" for name in names), "musterd", "muster-stacks"]
 
 

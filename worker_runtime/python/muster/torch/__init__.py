@@ -36,14 +36,6 @@ def _create(options, _backend_options):
     return shell._get_backend(torch.device("cpu"))
 
 
-def cache_folder(make=False):
-    """Where `muster torch-build` puts what it makes."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster/torch"
-    if make:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
-
-
 def _is_own(path):
     """A library of the cache is code: nobody else may be able to write it."""
     try:
@@ -55,6 +47,7 @@ def _is_own(path):
 def _candidates(name):
     """Where the library of the back end may be: MUSTER_TORCH_LIBRARY, this folder, beside libmuster.so, the user's cache."""
     from muster import library
+    from muster.torch_build import cache_folder
 
     named = os.environ.get("MUSTER_TORCH_LIBRARY")
     if named:

@@ -1,4 +1,4 @@
-"""Compiles PyTorch's back end for the torch of this Python: `muster torch-build`, or python -m muster.torch.build.
+"""Compiles PyTorch's back end for the torch of this Python: `muster torch-build`, or python -m muster.torch_build.
 
 A wheel has the back end for some versions of torch only, because torch's C++ interface changes between them. This makes
 the one that is missing, with a C++ compiler and the headers that torch has with it. Nothing is downloaded.
@@ -14,7 +14,6 @@ import tempfile
 from pathlib import Path
 
 from muster import library
-from muster.torch import cache_folder
 
 COMPILE_LIMIT_SECONDS = 900  # of one file; it takes a minute on a fast core
 _MEMORY_OF_A_COMPILER = 1.5 * 2**30
@@ -25,13 +24,21 @@ class Refused(Exception):
     """What is missing, and what to do."""
 
 
+def cache_folder(make=False):
+    """Where the result is, and where muster.torch looks for it."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster/torch"
+    if make:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
 def _source():
     """The folder that has worker_runtime/torch and the headers: of the wheel, or of the repository."""
     here = Path(__file__).resolve()
-    for folder, headers in ((here.parent / "source", "include"), (here.parents[4], "worker_runtime/include")):
+    for folder, headers in ((here.parent / "torch/source", "include"), (here.parents[3], "worker_runtime/include")):
         if (folder / "worker_runtime/torch/backend.cpp").exists():
             return folder, folder / headers
-    raise Refused(f"the sources of the back end are not in {here.parent / 'source'}: install muster again")
+    raise Refused(f"the sources of the back end are not in {here.parent / 'torch/source'}: install muster again")
 
 
 def _find_torch(source):
