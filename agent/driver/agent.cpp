@@ -238,6 +238,18 @@ void Agent::Driver::relay_store(native::Assigned& assignment) {
     assignment.store_port = relay.value()->port;
 }
 
+void Agent::Driver::keep_standbys(const SupervisorEvent& event) {
+    // There is no next round that they could serve, or this node must not be trusted to have one.
+    if (std::holds_alternative<StopRequested>(event) || std::holds_alternative<ClientFenced>(event)) {
+        host_.end_standbys();
+        has_ended_standbys_ = true;
+    }
+    const auto* const heard = std::get_if<DaemonMessage>(&event);
+    const auto* const parked = heard != nullptr ? std::get_if<native::Parked>(&heard->message) : nullptr;
+    // An excluded node gets no place. A change of position may still be under way when this node stops.
+    if (parked != nullptr && parked->why.empty() && !has_ended_standbys_) host_.expect(commands_.expected());
+}
+
 void Agent::Driver::happen(SupervisorEvent event) {
     pending_.push_back(std::move(event));
     if (stepping_) return;
@@ -245,12 +257,7 @@ void Agent::Driver::happen(SupervisorEvent event) {
     while (!pending_.empty()) {
         const SupervisorEvent next = std::move(pending_.front());
         pending_.pop_front();
-        // There is no next round that they could serve, or this node must not be trusted to have one.
-        if (std::holds_alternative<StopRequested>(next) || std::holds_alternative<ClientFenced>(next))
-            host_.end_standbys();
-        const auto* const heard = std::get_if<DaemonMessage>(&next);
-        if (heard != nullptr && std::holds_alternative<native::Parked>(heard->message))
-            host_.expect(commands_.expected());
+        keep_standbys(next);
         const SupervisorStep step = supervisor_.step(next, now());
         for (const auto& news : step.why) {
             log(news.place == EventPlace::log_and_stream ? LogLevel::info : LogLevel::debug, news.text);

@@ -56,6 +56,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void find_store(native::Assigned assignment);
     void relay_store(native::Assigned& assignment);
     void happen(SupervisorEvent event);
+    void keep_standbys(const SupervisorEvent& event);
     void host_said(ProcessEvent event);
     void refuse_start(std::uint32_t local_rank, const std::string& why);
     static Instant now() { return std::chrono::steady_clock::now(); }
@@ -116,6 +117,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     boost::asio::steady_timer looking_;    ///< The preflight begins when it fires.
     std::deque<SupervisorEvent> pending_;  // an action may bring the next event at once (OpenStore)
     bool stepping_ = false;
+    bool has_ended_standbys_ = false;
     bool finishing_ = false;  // what is left to do is the persister's
     std::unique_ptr<CommandSocket> command_socket_;
     std::map<std::uint32_t, std::int32_t> worker_pids_;  // by local rank, those that run

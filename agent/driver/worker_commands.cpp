@@ -121,6 +121,8 @@ WorkerCommand WorkerCommands::lasting_command(std::uint32_t local_rank, std::vec
 }
 
 std::vector<WorkerCommand> WorkerCommands::expected() const {
+    // Such workers get what only a round has, a socket and a hook, so no standby process fits them.
+    if (torch_.wanted()) return {};
     // Stands for what a round will set, which standby processes do not look at.
     const native::Assigned unknown{.store_addresses = {"127.0.0.1"}};
     std::vector<WorkerCommand> commands;

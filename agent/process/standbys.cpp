@@ -65,6 +65,7 @@ std::uint64_t Standbys::choose(const WorkerCommand& command) {
 }
 
 void Standbys::expect(const std::vector<WorkerCommand>& commands) {
+    if (commands.empty()) return;
     for (const auto& command : commands) table_.expect(command);
     has_workers_ = true;
     arm(Duration::zero());

@@ -114,6 +114,32 @@ TEST_CASE("handled signals are forwarded and the second one kills") {
     CHECK(show(*rig.ending) == "Cancelled SIGUSR1");
 }
 
+TEST_CASE("a spare expects workers, an excluded node and one that stops do not") {
+    Rig rig;
+    rig.config.handled_signals = {SIGUSR1};
+    rig.start();
+    rig.news();
+    rig.link.on_message(native::Parked{.position = 0, .why = "too many failures"});
+    CHECK(rig.news() == "");
+    rig.link.on_message(native::Parked{.position = 1, .why = ""});
+    CHECK(rig.news() == "expect 2");
+    ::raise(SIGUSR1);
+    std::string news;
+    REQUIRE(rig.run_until([&] { return (news += rig.news()).find("leave") != std::string::npos; }));
+    rig.link.on_message(native::Parked{.position = 0, .why = ""});
+    news += rig.news();
+    CHECK(news.find("expect") == std::string::npos);
+}
+
+TEST_CASE("a spare expects no workers that only a round can equip") {
+    Rig rig;
+    rig.config.workers.environment["TORCH_FR_BUFFER_SIZE"] = "100";
+    rig.start();
+    rig.news();
+    rig.link.on_message(native::Parked{.position = 0, .why = ""});
+    CHECK(rig.news() == "expect 0");
+}
+
 TEST_CASE("a signal during the join ends the agent") {
     Rig rig;
     rig.config.handled_signals = {SIGUSR1};

@@ -122,7 +122,7 @@ TEST_CASE("a held worker without a next round is told so before its signal") {
     std::optional<KeptWorker> worker;
     hold_worker_0(rig, worker);
     rig.link.on_message(native::Parked{});
-    CHECK(rig.news() == "keep none; signal SIGTERM");
+    CHECK(rig.news() == "expect 2; keep none; signal SIGTERM");
     const auto over = worker->next<local::RoundEnded>(rig);
     REQUIRE(over);
     CHECK(over->why == "this node is a spare");

@@ -122,8 +122,9 @@ class _TorchRecovery(Recovery):
 
 
 def _abort_operations():
-    """Of all groups side by side, because the ends of communicators that share a GPU may wait for each other. PyTorch's
-    _abort_process_group() ends one after the other, and forgets groups that the script still uses."""
+    """Of all groups side by side, because the ends of communicators that share a GPU wait for each other. PyTorch's
+    _abort_process_group() ends one after the other: its one call of NCCL around them has no effect, as each ends in a thread of
+    its own."""
 
     def abort(group):
         try:
@@ -159,6 +160,7 @@ def _leave_groups(why):
     if has_library and not torch.ops.muster._leave_round(f"the round has ended: {why}", _LEAVE_SECONDS):
         return "an operation of a process group did not end"
     if dist.is_initialized():
+        _abort_operations()
         dist.distributed_c10d._abort_process_group()
     _disarm_gradient_hooks()
     return None
