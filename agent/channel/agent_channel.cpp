@@ -100,6 +100,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     WorkerFacts facts_;
     std::function<void(const local::Message&)> on_keeping_;
     std::map<local::HandoverKind, std::vector<MemoryHandover>> handovers_;  // the newest last
+    FileDescriptor step_record_;
     asio::posix::stream_descriptor listener_;
     asio::posix::stream_descriptor worker_;
     asio::steady_timer accept_timer_;
@@ -127,6 +128,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     /// False when the worker broke the protocol.
     bool take(Datagram datagram);
     void note(const local::Message& message);
+    void note_step(std::int64_t step);
     void note_section(const local::Section& section);
     void keep(const local::Give& give, FileDescriptor memory);
     void offer(local::HandoverKind kind);
@@ -274,6 +276,9 @@ bool AgentChannel::Body::take(Datagram datagram) {
     if (const auto* give = std::get_if<local::Give>(&message.value())) {
         if (datagram.descriptors.empty()) return false;
         keep(*give, std::move(datagram.descriptors.front()));
+    } else if (std::holds_alternative<local::Steps>(message.value())) {
+        if (datagram.descriptors.empty()) return false;
+        step_record_ = std::move(datagram.descriptors.front());
     }
     // Both come first, on connections of their own.
     if (std::holds_alternative<local::AskRanksKey>(message.value()) ||
@@ -325,11 +330,16 @@ void AgentChannel::Body::note_section(const local::Section& section) {
     facts_.section_limit = std::chrono::milliseconds(std::min(section.limit_ms, longest_ms));
 }
 
+void AgentChannel::Body::note_step(std::int64_t step) {
+    facts_.step = step;
+    if (!facts_.first_step) facts_.first_step = step;
+}
+
 void AgentChannel::Body::note(const local::Message& message) {
     if (const auto* hello = std::get_if<local::Hello>(&message))
         facts_.runtime = hello->runtime;
     else if (const auto* progress = std::get_if<local::Progress>(&message))
-        facts_.step = progress->step;
+        note_step(progress->step);
     else if (const auto* section = std::get_if<local::Section>(&message))
         note_section(*section);
     else if (std::holds_alternative<local::Heartbeat>(message))
@@ -406,6 +416,10 @@ void AgentChannel::send(const local::Message& message) {
 
 const WorkerFacts& AgentChannel::facts() const {
     return body_->facts_;
+}
+
+int AgentChannel::step_record() const {
+    return body_->step_record_.get();
 }
 
 int AgentChannel::gift(local::HandoverKind kind) const {

@@ -27,7 +27,8 @@ namespace muster::agent {
 struct WorkerFacts {
     bool connected = false;  ///< True while the connection is open.
     std::string runtime;
-    std::optional<std::int64_t> step;
+    std::optional<std::int64_t> step;        ///< Of its last message Progress.
+    std::optional<std::int64_t> first_step;  ///< Of the first one.
     std::string section;
     Duration section_limit{};  ///< Limit of the section. Zero: no limit.
     std::uint64_t heartbeats = 0;
@@ -78,6 +79,8 @@ class AgentChannel {
     [[nodiscard]] const WorkerFacts& facts() const;
     /// The descriptor of the latest gift of this kind, owned by the channel; -1: none.
     [[nodiscard]] int gift(local::HandoverKind kind) const;
+    /// The descriptor of the worker's step record, owned by the channel; -1: it counts no steps.
+    [[nodiscard]] int step_record() const;
     /// Takes the snapshots away from the channel, those that were given last at the end: of each directory the newest
     /// two of this round, and while there are fewer, two at most of those before.
     std::vector<MemoryHandover> take_snapshots();

@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -29,10 +30,10 @@ Result<void> send(const FileDescriptor& process, int signal) {
 
 }  // namespace
 
-void FaultInjector::begin_round(Round round, std::uint32_t rank_base) {
+void FaultInjector::begin_round(Round round, std::uint32_t rank_base, const std::vector<std::uint32_t>& kept) {
     round_ = round;
     rank_base_ = rank_base;
-    workers_.clear();
+    std::erase_if(workers_, [&](const auto& worker) { return std::ranges::count(kept, worker.first) == 0; });
 }
 
 void FaultInjector::worker_started(std::uint32_t local_rank, std::int32_t pid) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/commands/starved_worker.h"
 #include "agent/diagnosis/end_cause.h"
@@ -27,7 +28,8 @@ class FaultInjector {
     /// To be set before the first order: cuts this agent off from the daemon and its peers.
     std::function<void(Duration length)> cut_off;
 
-    void begin_round(Round round, std::uint32_t rank_base);
+    /// The workers of these local ranks stay in their processes, and a fault in them goes on.
+    void begin_round(Round round, std::uint32_t rank_base, const std::vector<std::uint32_t>& kept);
     void worker_started(std::uint32_t local_rank, std::int32_t pid);
     /// Who sent the SIGKILL, if one ended it.
     [[nodiscard]] Killer killer_of(std::uint32_t local_rank) const;

@@ -29,6 +29,11 @@ constexpr LookRow look_rows[] = {
     {"kernel-log", "The kernel log has the GPU errors since the boot.", "try: dmesg | grep Xid"},
     {"gpus", "A driver that hangs also hangs every process that uses a GPU.",
      "see dmesg for Xid; then reset the GPU (nvidia-smi --gpu-reset) or reboot the node"},
+    {"gpu-test", "A GPU or a driver that hangs also hangs every process that uses it.",
+     "see dmesg for Xid; then reset the GPU (nvidia-smi --gpu-reset) or reboot the node"},
+    {"gpu-reduce", "A collective that hangs between the GPUs of a node also hangs in a job.",
+     "see dmesg for Xid; nvidia-smi topo -m; then: NCCL_P2P_DISABLE=1 muster doctor --level 3"},
+    {"dcgm", "NVIDIA's own diagnosis did not end.", "try: dcgmi diag -r 1; systemctl status nvidia-dcgm"},
     {"disks", "A disk that hangs also hangs the checkpoint and the logs that are written to it.",
      "see dmesg and the file server; try: timeout 5 df DIR"},
     {"nodes", "Jobs need connections between all of their nodes.",
@@ -93,7 +98,8 @@ const FactRecord* active_infiniband(const DoctorFacts& facts) {
 const std::vector<Check>& check_table() {
     static const auto checks = [] {
         std::vector<Check> found;
-        for (const auto part : {system_checks, network_checks, device_checks, gpu_checks, setting_checks, pair_checks})
+        for (const auto part :
+             {system_checks, network_checks, device_checks, gpu_checks, gpu_test_checks, setting_checks, pair_checks})
             for (const auto& check : part()) found.push_back(check);
         return found;
     }();

@@ -57,6 +57,7 @@ std::vector<Check> system_checks();
 std::vector<Check> network_checks();
 std::vector<Check> device_checks();
 std::vector<Check> gpu_checks();
+std::vector<Check> gpu_test_checks();
 std::vector<Check> setting_checks();
 std::vector<Check> pair_checks();
 

@@ -19,6 +19,9 @@ std::span<const LimitRow> limit_table() {
         {"kernel-log-timeout-ms", 2000, "Deadline of the look at the kernel log."},
         {"disks-timeout-ms", 3000, "Deadline of the look at one directory."},
         {"gpus-timeout-ms", 4500, "Deadline of the look at GPUs. A sleeping driver takes one or two seconds."},
+        {"gpu-test-timeout-ms", 60000, "Deadline of the test of one GPU (--level 3), which usually takes 3 s."},
+        {"gpu-reduce-timeout-ms", 60000, "Deadline of the all_reduce between the GPUs of the node (--level 3)."},
+        {"dcgm-timeout-ms", 60000, "Deadline of dcgmi diag -r 1 (--level 3), where it is installed."},
         {"lookup-ms", 1000, "The resolver should know a name within this time."},
         {"interface-mbit", 1000, "The least speed of an interface with a link."},
         {"interface-mtu", 1400,
@@ -35,6 +38,9 @@ std::span<const LimitRow> limit_table() {
         {"gpu-count", 0, "The number of GPUs of this machine. 0: as many as there are PCI devices."},
         {"gpu-sram-corrected", 10000, "The most corrected errors of a GPU's SRAM since the driver was loaded."},
         {"gpu-throttle-samples", 6, "Of ten samples, so many with slowed clocks are a finding."},
+        {"gpu-copy-percent", 60, "Copies of a GPU should reach so much of what its PCIe link or its memory promises."},
+        {"gpu-sisters-percent", 85, "A GPU should reach so much of the speed of the other GPUs of its node."},
+        {"gpu-gflops", 0, "The least speed of a GPU in products in f16. 0: no limit."},
     };
     return rows;
 }

@@ -9,11 +9,6 @@ namespace {
 
 constexpr std::size_t reason_bytes_max = 512;
 
-/// A process that the check left behind may have written more.
-std::string_view first_line_of(std::string_view text) {
-    return text.substr(0, text.find('\n'));
-}
-
 std::string last_line(std::string_view text) {
     text = trim(text);
     const auto line = text.substr(text.rfind('\n') + 1);
@@ -26,16 +21,16 @@ std::string last_line(std::string_view text) {
 HealthVerdict read_health(std::string_view output, std::string_view limit) {
     using State = HealthVerdict::State;
     constexpr int not_executable = 126, not_found = 127;
-    const bool has_begun = output.starts_with(health_begin_line);
-    if (has_begun) output.remove_prefix(health_begin_line.size());
-    if (!has_begun && output.starts_with("note ")) return {State::unknown, printable_line(trim(output.substr(5)))};
-    const auto at = output.rfind(health_exit_line);
+    const auto said = output.substr(0, output.find('\n'));
+    if (said == "limit") return {State::unknown, cat("it did not end within ", limit)};
+    for (const std::string_view refused : {"refused ", "note "})
+        if (said.starts_with(refused)) return {State::unknown, printable_line(said.substr(refused.size()))};
+    constexpr std::string_view ended = "exit ";
     int code = 0;
-    if (at == std::string_view::npos ||
-        !parse_number(trim(first_line_of(output.substr(at + health_exit_line.size()))), code))
-        return {State::unknown, cat("it did not end within ", limit)};
+    if (!said.starts_with(ended) || !parse_number(said.substr(ended.size()), code))
+        return {State::unknown, "muster-check ended without an answer"};
     if (code == 0) return {State::healthy, {}};
-    const auto reason = last_line(output.substr(0, at));
+    const auto reason = last_line(output.substr(said.size()));
     if (code == not_executable || code == not_found)
         return {State::unknown, cat("it cannot be run: ", reason.empty() ? cat("exit code ", code) : reason)};
     return {State::sick, reason.empty() ? cat("exit code ", code) : reason};

@@ -53,6 +53,9 @@ Look parse_look(std::string_view output, std::string_view limit) {
                 record.fields.emplace(words[i].substr(0, equals), printable_line(words[i].substr(equals + 1)));
         look.records.push_back(std::move(record));
     }
+    // A look that announces its steps tells by that where it hangs.
+    if (look.state == Look::State::cut && !look.records.empty() && look.records.back().name == "step")
+        look.why += cat(", in ", look.records.back().text("name"));
     return look;
 }
 

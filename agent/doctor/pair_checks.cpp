@@ -1,8 +1,10 @@
 // What the nodes found out about each other (worker_runtime/pairs).
 #include <algorithm>
+#include <chrono>
 
 #include "agent/doctor/check_table.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/time.h"
 
 namespace muster::agent {
 
@@ -54,6 +56,18 @@ Found missing_nodes(const DoctorFacts& facts, const DoctorLimits&) {
     return {{Level::unknown, "nodes that came", cat(came), cat(expected)}};
 }
 
+Found clocks(const DoctorFacts& facts, const DoctorLimits&) {
+    const auto& look = facts.look("nodes");
+    Found found;
+    for (const auto* clock : look.all("clock")) {
+        const auto ahead = clock->number("ahead-ms").value_or(0);
+        const auto apart = muster::describe(std::chrono::milliseconds(ahead < 0 ? -ahead : ahead));
+        found.push_back({Level::warning, node_of(look, clock->text("rank")),
+                         cat(apart, ahead < 0 ? " behind" : " ahead"), "within 1 s of the other nodes"});
+    }
+    return found;
+}
+
 /// Facts to compare, where something passed.
 Found links(const DoctorFacts& facts, const DoctorLimits&) {
     std::int64_t count = 0, slowest = 0, fastest = 0, latency_min = 0, latency_max = 0;
@@ -82,6 +96,9 @@ std::vector<Check> pair_checks() {
          "add a node that is known to be good, and test again", undecided_nodes},
         {"node-path", "nodes", "Jobs in which these two nodes are neighbours hang or are slow.",
          "check the switches, routes and firewalls between the two", paths},
+        {"node-clock", "nodes",
+         "Log lines of several nodes stand in a wrong order, and certificates may count as not valid.",
+         "start the host's time service (chronyc tracking, timedatectl)", clocks},
         {"nodes-missing", "nodes", "Nothing is known about a node that does not come.",
          "see its own output: can it reach the endpoint? --wait SECONDS waits longer", missing_nodes},
         {"links", "nodes", "The slowest link decides the speed of a collective.",

@@ -63,7 +63,10 @@ void Agent::Driver::start() {
         const auto* can = std::get_if<local::CanKeep>(&message);
         happen(WorkerKeeps{local_rank, can == nullptr ? KeepWord::held : can->can ? KeepWord::can : KeepWord::cannot});
     };
-    hangs_.on_seen = [this](auto workers) { link_.workers_seen({commands_.last_round(), std::move(workers)}); };
+    hangs_.on_seen = [this](native::WorkersSeen seen) {
+        seen.round = commands_.last_round();
+        link_.workers_seen(std::move(seen));
+    };
     gpus_.on_notice = hangs_.on_notice;
     const auto timers = timers_.open(config_.workers.environment, temporary_directory(config_.workers.environment));
     if (auto made = logs_.run_directory(); made.has_error())
@@ -245,6 +248,9 @@ void Agent::Driver::happen(SupervisorEvent event) {
         // There is no next round that they could serve, or this node must not be trusted to have one.
         if (std::holds_alternative<StopRequested>(next) || std::holds_alternative<ClientFenced>(next))
             host_.end_standbys();
+        const auto* const heard = std::get_if<DaemonMessage>(&next);
+        if (heard != nullptr && std::holds_alternative<native::Parked>(heard->message))
+            host_.expect(commands_.expected());
         const SupervisorStep step = supervisor_.step(next, now());
         for (const auto& news : step.why) {
             log(news.place == EventPlace::log_and_stream ? LogLevel::info : LogLevel::debug, news.text);

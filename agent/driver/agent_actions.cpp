@@ -6,6 +6,7 @@
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/wire/native/limits.h"
 #include "rendezvous/wire/native/report.h"
 
 namespace muster::agent {
@@ -18,37 +19,35 @@ void Agent::Driver::carry_out(const CloseStore&) {
     stores_.close();
 }
 
-void Agent::Driver::carry_out(const SendJoin& action) {
+void Agent::Driver::carry_out(const CheckHealth&) {
     const auto last = commands_.last_round();
     health_.run(last == no_round ? std::optional<Round>() : last,
-                [weak = weak_from_this(), join = action.join](const HealthVerdict& verdict) {
+                [weak = weak_from_this()](const HealthVerdict& verdict) {
                     auto self = weak.lock();
                     if (!self) return;
-                    const bool is_sick = verdict.state == HealthVerdict::State::sick;
-                    const bool may_leave = self->config_.health.sick_node == SickNode::leaves;
-                    if (is_sick && !may_leave)
-                        log(LogLevel::warning, "--health-check: ", verdict.why,
-                            "; this node joins, because it hosts the rendezvous of the others");
-                    if (is_sick && may_leave) return self->happen(NodeSick{cat("--health-check: ", verdict.why)});
-                    if (verdict.state == HealthVerdict::State::unknown)
-                        log(LogLevel::warning, "--health-check gave no answer, so this node joins: ", verdict.why);
-                    self->join_when_gpus_are_free(join);
+                    using Health = HealthChecked::Health;
+                    const auto health = verdict.state == HealthVerdict::State::healthy ? Health::healthy
+                                        : verdict.state == HealthVerdict::State::sick  ? Health::sick
+                                                                                       : Health::unknown;
+                    self->happen(HealthChecked{health, verdict.why});
                 });
 }
 
-void Agent::Driver::join_when_gpus_are_free(const native::Join& join) {
+void Agent::Driver::carry_out(const SendJoin& action) {
     if (supervisor_.holds_workers()) {
         // What they hold of a GPU is neither foreign nor about to come back.
         log(LogLevel::debug, "workers are held: joining without a look at the GPUs");
         gpus_.drop();
-        return link_.join(join);
+        return link_.join(action.join);
     }
-    gpus_.when_free([weak = weak_from_this(), join] {
+    gpus_.when_free([weak = weak_from_this(), join = action.join] {
         if (auto self = weak.lock()) self->link_.join(join);
     });
 }
 
 void Agent::Driver::carry_out(const StartWorkers& action) {
+    health_.drop();
+    gpus_.drop();  // a second Join of a sick node may still wait for them
     auto made = store_trouble_.empty() ? commands_.make(action.assignment, action.kept)
                                        : Result<std::vector<WorkerCommand>>(Error{Errc::io, store_trouble_});
     if (made.has_value()) {
@@ -56,12 +55,10 @@ void Agent::Driver::carry_out(const StartWorkers& action) {
         set_journal_field("MUSTER_NODE_RANK", cat(action.assignment.group_rank));
         evidence_.begin_round();
         hangs_.begin_round(action.assignment.rank_base);
-        faults_.begin_round(action.assignment.round, action.assignment.rank_base);
+        faults_.begin_round(action.assignment.round, action.assignment.rank_base, action.kept);
         for (const auto local_rank : action.kept) {
             const auto pid = worker_pids_.find(local_rank);
-            if (pid == worker_pids_.end()) continue;
-            hangs_.worker_started(local_rank, pid->second);
-            faults_.worker_started(local_rank, pid->second);
+            if (pid != worker_pids_.end()) hangs_.worker_started(local_rank, pid->second);
         }
         // The guardian may be hungry from a time when it could not be fed.
         if (link_.may_feed()) host_.feed();
@@ -156,7 +153,21 @@ void Agent::Driver::carry_out(const ReportFailed& action) {
     link_.workers_failed(std::move(failures));
 }
 
+/// What has happened since the last look, also of workers that were killed.
+void Agent::Driver::send_last_steps() {
+    native::WorkersSeen seen{.round = commands_.last_round(), .final = true};
+    for (std::uint32_t local_rank = 0; local_rank < config_.supervisor.join.slots; ++local_rank) {
+        auto steps = commands_.steps_of(local_rank);
+        if (steps.last_step < 0 || seen.workers.size() == native::activities_max) continue;
+        const auto rank = static_cast<std::int32_t>(commands_.rank_of(local_rank));
+        seen.workers.push_back({.at = {.rank = rank}, .step = steps.last_step, .tally = steps.tally});
+        if (rank == 0) seen.step_times = std::move(steps.times);
+    }
+    if (!seen.workers.empty()) link_.workers_seen(std::move(seen));
+}
+
 void Agent::Driver::carry_out(const ReportSucceeded&) {
+    send_last_steps();
     link_.workers_succeeded();
 }
 
@@ -164,6 +175,7 @@ void Agent::Driver::carry_out(const ReportRound& action) {
     auto report = action.report;
     native::fit_report(report.failures);
     commands_.keep_flight_records();
+    send_last_steps();
     commands_.forget_round();
     report.checkpoint_step = commands_.checkpoint_step();
     report.activities = hangs_.activities();

@@ -36,7 +36,7 @@ struct AgentConfig {
     int preemption_signal = 0;          ///< Gives a notice to all workers of the job. 0: none.
     Duration lease = 5s;                ///< The guardian is fed every lease/10.
     std::optional<LookPlan> preflight;  ///< --preflight: what of this node is looked at while it joins.
-    HealthCheckConfig health;           ///< --health-check: run before each join.
+    HealthCheckConfig health;           ///< --health-check and --health-dir.
     Duration persist_limit = 60s;  ///< Time limit for writing copies in memory to disk. Zero: they are not written.
 };
 

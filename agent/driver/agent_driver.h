@@ -63,9 +63,10 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void settle_flight_records(bool job_succeeded);
 
     void look_at_node();
-    void join_when_gpus_are_free(const native::Join& join);
+    void send_last_steps();
 
     // One for each action.
+    void carry_out(const CheckHealth& action);
     void carry_out(const OpenStore& action);
     void carry_out(const CloseStore& action);
     void carry_out(const SendJoin& action);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -22,16 +21,10 @@ namespace {
 /// Held by a worker that was kept: its output and its error file stay where its process was started.
 constexpr std::string_view variable_of_a_process = "TORCHELASTIC_ERROR_FILE";
 
-/// A standby process gets them with its whole environment. The first one may be the user's own, which the worker knows
-/// by the second.
-constexpr std::string_view variables_of_a_network[] = {"GLOO_SOCKET_IFNAME", "MUSTER_AGENT_IFNAME"};
-
 /// The variables that differ between rounds as Resumed has them. An error: one does not fit.
 Result<std::vector<std::string>> round_variables(const std::vector<std::string>& environment) {
     std::vector<std::string> out;
-    auto names = variables_of_a_round();
-    names.insert(names.end(), std::begin(variables_of_a_network), std::end(variables_of_a_network));
-    for (const auto& name : names) {
+    for (const auto& name : variables_of_a_round()) {
         if (name == variable_of_a_process) continue;
         const auto found = std::find_if(environment.begin(), environment.end(),
                                         [&](const std::string& one) { return one.starts_with(cat(name, '=')); });
@@ -101,23 +94,43 @@ Result<WorkerCommand> WorkerCommands::make_one(std::uint32_t local_rank, std::ui
     }
     auto environment = make_environment(local_rank, logs, again_count);
     if (environment.has_error()) return environment.error();
+    workers_[local_rank] = logs;
+    auto command = lasting_command(local_rank, std::move(environment.value()));
+    command.heading = again_count == 0 ? cat("--- round ", assignment_.round, " ---")
+                                       : cat("--- round ", assignment_.round, ", start ", again_count + 1, " ---");
+    command.owner = LogOwner{.round = static_cast<std::uint64_t>(assignment_.round),
+                             .rank = assignment_.rank_base + local_rank,
+                             .host = config_.supervisor.host};
+    command.stdout_plan = std::move(logs.stdout_plan);
+    command.stderr_plan = std::move(logs.stderr_plan);
+    return command;
+}
+
+/// What of a command is the same in every round.
+WorkerCommand WorkerCommands::lasting_command(std::uint32_t local_rank, std::vector<std::string> environment) const {
     const auto& placements = config_.workers.placements;
     const auto placement = placements.empty() ? Placement{} : placements[local_rank];
-    workers_[local_rank] = logs;
-    return WorkerCommand{.local_rank = local_rank,
-                         .argv = worker_argv(config_.workers, local_rank),
-                         .environment = std::move(environment.value()),
-                         .cpus = placement.cpus,
-                         .memory_nodes = placement.memory_nodes,
-                         .ignored_signal = ignored_by_workers(config_.preemption_signal),
-                         .heading = again_count == 0
-                                        ? cat("--- round ", assignment_.round, " ---")
-                                        : cat("--- round ", assignment_.round, ", start ", again_count + 1, " ---"),
-                         .owner = LogOwner{.round = static_cast<std::uint64_t>(assignment_.round),
-                                           .rank = assignment_.rank_base + local_rank,
-                                           .host = config_.supervisor.host},
-                         .stdout_plan = std::move(logs.stdout_plan),
-                         .stderr_plan = std::move(logs.stderr_plan)};
+    WorkerCommand command;
+    command.local_rank = local_rank;
+    command.argv = worker_argv(config_.workers, local_rank);
+    command.environment = std::move(environment);
+    command.cpus = placement.cpus;
+    command.memory_nodes = placement.memory_nodes;
+    command.ignored_signal = ignored_by_workers(config_.preemption_signal);
+    return command;
+}
+
+std::vector<WorkerCommand> WorkerCommands::expected() const {
+    // Stands for what a round will set, which standby processes do not look at.
+    const native::Assigned unknown{.store_addresses = {"127.0.0.1"}};
+    std::vector<WorkerCommand> commands;
+    for (std::uint32_t local_rank = 0; local_rank < config_.workers.worker_count; ++local_rank) {
+        auto environment = worker_environment(config_.workers, unknown, local_rank,
+                                              {.has_ranks_key = static_cast<bool>(config_.ranks_key)});
+        if (environment.has_error()) return {};  // the start in a round reports it
+        commands.push_back(lasting_command(local_rank, std::move(environment.value())));
+    }
+    return commands;
 }
 
 /// With a channel that is open.
@@ -272,9 +285,24 @@ HangWatcher::WorkerInput WorkerCommands::told(std::uint32_t local_rank) const {
             .section_limit = facts.section_limit,
             .heartbeats = facts.heartbeats,
             .operation = memory < 0 ? std::nullopt : sample_flight_record(memory),
-            .step = facts.step,
+            .steps = steps_of(local_rank),
             .torch_socket = torch_.socket(local_rank),
             .torch_file = directory.empty() ? std::string() : cat(directory, "/torch_flight.json")};
+}
+
+/// By its record, else by its messages.
+StepSample WorkerCommands::steps_of(std::uint32_t local_rank) const {
+    if (local_rank >= channels_.size() || !channels_[local_rank]) return {};
+    const auto& channel = *channels_[local_rank];
+    const int memory = channel.step_record();
+    auto sample = (memory < 0 ? std::nullopt : sample_step_record(memory)).value_or(StepSample{});
+    const auto& facts = channel.facts();
+    if (sample.last_step >= 0 || !facts.step) return sample;
+    sample.last_step = *facts.step;
+    sample.tally.first_step = *facts.first_step;
+    sample.tally.step_count =
+        static_cast<std::uint64_t>(std::max<std::int64_t>(*facts.step - *facts.first_step, 0)) + 1;
+    return sample;
 }
 
 void WorkerCommands::describe(const WorkerEnded& ended, WorkerNotes& notes) const {
@@ -282,11 +310,11 @@ void WorkerCommands::describe(const WorkerEnded& ended, WorkerNotes& notes) cons
     if (local_rank >= workers_.size()) return;
     if (std::holds_alternative<Signaled>(ended.end) && local_rank < channels_.size() && channels_[local_rank])
         notes.message = flight_failure(channels_[local_rank]->gift(local::HandoverKind::flight_record));
-    if (local_rank < channels_.size() && channels_[local_rank] && channels_[local_rank]->facts().step) {
-        const auto& facts = channels_[local_rank]->facts();
+    if (const auto last = steps_of(local_rank).last_step; last >= 0) {
+        const auto& section = channels_[local_rank]->facts().section;
         notes.stepped = true;
-        log(LogLevel::info, "local rank ", local_rank, " had done step ", *facts.step,
-            facts.section.empty() ? "" : " and was in ", facts.section);
+        log(LogLevel::info, "local rank ", local_rank, " had done step ", last, section.empty() ? "" : " and was in ",
+            section);
     }
     const WorkerLogs& logs = workers_[local_rank];
     // With neither -r nor -t nor an error file there is nothing to be found in it.

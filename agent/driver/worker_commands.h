@@ -30,6 +30,9 @@ class WorkerCommands {
     /// One command for each worker of this node that is not among `kept`, directories made and channels open; those get
     /// Resumed. An error names what could not be made.
     Result<std::vector<WorkerCommand>> make(const native::Assigned& assignment, const std::vector<std::uint32_t>& kept);
+    /// The commands of a round that is not known yet, as far as standby processes need them. Empty: they cannot be
+    /// made.
+    [[nodiscard]] std::vector<WorkerCommand> expected() const;
     /// From now on these workers stay when the round ends: forget_round() leaves their connections open.
     void keep(std::vector<std::uint32_t> local_ranks);
     /// The command for the worker of `local_rank` once more, the `count`-th time in this round. It gets the snapshots
@@ -43,6 +46,9 @@ class WorkerCommands {
 
     /// What that worker tells about itself, in words on its channel and in its flight record.
     [[nodiscard]] HangWatcher::WorkerInput told(std::uint32_t local_rank) const;
+    /// Of that worker in this round, also after its end.
+    [[nodiscard]] StepSample steps_of(std::uint32_t local_rank) const;
+    [[nodiscard]] std::uint32_t rank_of(std::uint32_t local_rank) const { return assignment_.rank_base + local_rank; }
 
     /// On every channel that a worker opened, but those of workers that are kept.
     void send_to_all(const local::Message& message);
@@ -68,6 +74,7 @@ class WorkerCommands {
     [[nodiscard]] std::int64_t local_step();
     void send_progress(const native::Assigned& assignment);
     Result<WorkerCommand> make_one(std::uint32_t local_rank, std::uint32_t again_count);
+    [[nodiscard]] WorkerCommand lasting_command(std::uint32_t local_rank, std::vector<std::string> environment) const;
     Result<std::vector<std::string>> make_environment(std::uint32_t local_rank, const WorkerLogs& logs,
                                                       std::uint32_t again_count);
     Result<void> resume(std::uint32_t local_rank);

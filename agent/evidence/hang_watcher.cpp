@@ -211,16 +211,18 @@ std::vector<WorkerActivity> HangWatcher::with_torch(std::vector<WorkerActivity> 
 
 void HangWatcher::send_seen(Instant now) {
     if (!on_seen || workers_.empty()) return;
-    auto seen = watch_.seen(now);
+    native::WorkersSeen seen{.workers = watch_.seen(now)};
     std::map<std::int32_t, native::WorkerPace> paces;
-    for (const auto& worker : seen)
+    for (const auto& worker : seen.workers)
         if (worker.pace != native::WorkerPace::usual) paces[worker.at.rank] = worker.pace;
     std::size_t stepped = 0;
-    for (auto& worker : seen) {
-        const auto step = ask(static_cast<std::uint32_t>(worker.at.rank) - rank_base_).step;
-        if (!step) continue;
-        worker.step = *step;
-        worker.at.state += cat(", step ", *step, " done");
+    for (auto& worker : seen.workers) {
+        auto steps = ask(static_cast<std::uint32_t>(worker.at.rank) - rank_base_).steps;
+        worker.tally = steps.tally;
+        if (worker.at.rank == 0) seen.step_times = std::move(steps.times);
+        if (steps.last_step < 0) continue;
+        worker.step = steps.last_step;
+        worker.at.state += cat(", step ", steps.last_step, " done");
         ++stepped;
     }
     const bool is_news = paces != paces_sent_ || stepped > stepped_sent_;

@@ -13,6 +13,7 @@
 
 #include "agent/diagnosis/hang_watch.h"
 #include "agent/diagnosis/stack_text.h"
+#include "agent/evidence/step_sample.h"
 #include "agent/evidence/torch_dump.h"
 #include "agent/evidence/torch_server.h"
 #include "agent/process/side_runs.h"
@@ -29,9 +30,9 @@ class HangWatcher {
         Duration section_limit{};
         std::uint64_t heartbeats = 0;
         std::optional<OperationSample> operation;
-        std::optional<std::int64_t> step;  ///< The last training step that it reported.
-        std::string torch_socket;          ///< Socket of torch's handlers in it. Empty: none.
-        std::string torch_file;            ///< Path for its dump.
+        StepSample steps;          ///< The training steps that it reported.
+        std::string torch_socket;  ///< Socket of torch's handlers in it. Empty: none.
+        std::string torch_file;    ///< Path for its dump.
     };
 
     /// `environment` is the environment of the workers.
@@ -42,7 +43,7 @@ class HangWatcher {
     std::function<void(std::string)> on_notice;
     /// Called with the workers' states: after their start, every 10 s, and at once when a worker becomes overdue or
     /// waiting or ceases to be, or reports its first step.
-    std::function<void(std::vector<native::SeenWorker>)> on_seen;
+    std::function<void(native::WorkersSeen)> on_seen;
 
     void begin_round(std::uint32_t rank_base);
     void worker_started(std::uint32_t local_rank, std::int32_t pid);

@@ -1,11 +1,14 @@
-// --health-check: runs the site's own check before each join. Slurm's HealthCheckProgram and LBNL NHC fit as they are.
+// The site's own checks of this node, one after the other: those of a folder, in order of their names, then
+// --health-check. Slurm's HealthCheckProgram and LBNL NHC fit as they are.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/doctor/health_verdict.h"
 #include "agent/process/side_runs.h"
@@ -14,30 +17,41 @@
 
 namespace muster::agent {
 
-enum class SickNode { leaves, is_named_only };
-
 struct HealthCheckConfig {
-    std::string command;  ///< For /bin/sh -c. Empty: every node is healthy.
-    Duration limit = 30s;
-    std::string job;  ///< MUSTER_JOB of the check.
-    SickNode sick_node = SickNode::leaves;
+    std::string command;   ///< For /bin/sh -c. Empty: none.
+    std::string folder;    ///< Every executable in it is a check. Empty: none.
+    Duration limit = 30s;  ///< Of each check.
+    std::string job;       ///< MUSTER_JOB of the check.
+    [[nodiscard]] bool is_wanted() const { return !command.empty() || !folder.empty(); }
 };
 
 class HealthCheck {
   public:
     /// `loop` outlives it.
-    HealthCheck(boost::asio::io_context& loop, HealthCheckConfig config) : runs_(loop), config_(std::move(config)) {}
+    HealthCheck(boost::asio::io_context& loop, HealthCheckConfig config)
+        : runs_(loop, SideRuns::End::by_sigterm), config_(std::move(config)) {}
 
-    /// Calls `done` once: at once without a command, else from the loop at the check's end or at the limit, when the
-    /// check and its process group are killed. `last_round` is MUSTER_ROUND; nothing before the first round. Another
-    /// call takes the place of the one before.
+    /// Calls `done` once: at once where there is no check, else from the loop. The first check that finds the node sick
+    /// decides, and no other one runs. `last_round` is MUSTER_ROUND; nothing before the first round. Another call takes
+    /// the place of the one before.
     void run(std::optional<Round> last_round, std::function<void(HealthVerdict)> done);
-    /// `done` is not called any more.
-    void drop() { runs_.drop_all(); }
+    /// `done` is not called any more. A check that runs is killed with everything that it started.
+    void drop();
 
   private:
+    struct Program {
+        std::string name;                ///< For messages.
+        std::vector<std::string> words;  ///< The program and its arguments.
+    };
+    void run_next();
+    void note_unknown(const std::string& why);
+
     SideRuns runs_;
     HealthCheckConfig config_;
+    std::deque<Program> waiting_;
+    std::vector<std::string> variables_;
+    HealthVerdict verdict_;
+    std::function<void(HealthVerdict)> done_;
 };
 
 }  // namespace muster::agent

@@ -13,25 +13,32 @@
 
 namespace muster::agent {
 
-void NodeLooks::start(const LookPlan& plan, std::function<void(DoctorFacts)> done) {
+std::int64_t NodeLooks::limit_of(std::string_view look) const {
+    return plan_.limits.of(cat(look, "-timeout-ms"));
+}
+
+void NodeLooks::start(LookPlan plan, std::function<void(DoctorFacts)> done) {
     done_ = std::move(done);
-    facts_.environment = plan.environment;
+    plan_ = std::move(plan);
+    facts_.environment = plan_.environment;
     facts_.is_root = ::geteuid() == 0;
-    const auto limit = [&plan](const char* look) { return plan.limits.of(cat(look, "-timeout-ms")); };
     const auto facts = side_program("muster-facts");
     for (const char* look : {"names", "network", "system", "pci", "kernel-log"})
-        if (!plan.skip.contains(look)) take(look, {facts, look}, limit(look));
-    if (!plan.skip.contains("disks"))
-        for (const auto& directory : plan.directories) {
+        if (!plan_.skip.contains(look)) take(look, {facts, look}, limit_of(look));
+    if (!plan_.skip.contains("disks"))
+        for (const auto& directory : plan_.directories) {
             std::vector<std::string> words{facts, "disks", directory};
-            if (plan.missing == MissingDirectory::is_made_later) words.emplace_back("--if-there");
-            take(cat("disks ", directory), std::move(words), limit("disks"));
+            if (plan_.missing == MissingDirectory::is_made_later) words.emplace_back("--if-there");
+            take(cat("disks ", directory), std::move(words), limit_of("disks"));
         }
-    const auto named = plan.environment.find("MUSTER_NVML_LIBRARY");
+    const auto named = plan_.environment.find("MUSTER_NVML_LIBRARY");
     const bool has_driver =
-        has_gpu_driver(named != plan.environment.end() ? std::string_view(named->second) : std::string_view());
-    if (has_driver && !plan.skip.contains("gpus"))
-        take("gpus", {side_program("muster-gpus"), "--health"}, limit("gpus"));
+        has_gpu_driver(named != plan_.environment.end() ? std::string_view(named->second) : std::string_view());
+    const bool tests = plan_.gpu_tests == GpuTests::taken && !plan_.skip.contains("gpu-test");
+    if (has_driver && !plan_.skip.contains("gpus"))
+        take("gpus", {side_program("muster-gpus"), "--health"}, limit_of("gpus"), [this, tests] {
+            if (tests) test_gpu(0);
+        });
     // The last one, so that `done` comes also where every look is skipped.
     ++missing_count_;
     boost::asio::post(loop_, [this, life = std::weak_ptr(life_)] {
@@ -44,14 +51,49 @@ void NodeLooks::end_one() {
     if (auto done = std::exchange(done_, nullptr)) done(std::move(facts_));
 }
 
-void NodeLooks::take(const std::string& name, std::vector<std::string> words, std::int64_t limit_ms) {
+void NodeLooks::test_gpu(std::size_t number) {
+    const auto gpus = facts_.look("gpus").all("gpu");
+    if (number >= gpus.size()) return reduce_between_gpus();
+    const auto& uuid = gpus[number]->text("uuid");
+    take(cat("gpu-test GPU ", gpus[number]->text("index"), " (", uuid, ")"),
+         {side_program("muster-gpus"), "--test", uuid, side_program("muster-gpu-test")}, limit_of("gpu-test"),
+         [this, number] { test_gpu(number + 1); });
+}
+
+void NodeLooks::reduce_between_gpus() {
+    std::vector<std::string> uuids;
+    for (const auto& [name, look] : facts_.looks)
+        if (name.starts_with("gpu-test ") && look.first("memory") != nullptr)
+            uuids.push_back(look.first("target")->text("uuid"));
+    if (uuids.size() < 2 || plan_.skip.contains("gpu-reduce")) return ask_dcgm();
+    // The job's muster does not print the end of a look. NCCL 2.31 and newer also tests its own paths.
+    take("gpu-reduce",
+         {"/bin/sh", "-c", "\"$@\"; echo end", "sh", "/usr/bin/env", cat("CUDA_VISIBLE_DEVICES=", join(uuids, ",")),
+          "NCCL_RUN_DIAGNOSTICS=1", "NCCL_DEBUG=WARN", side_program("muster"), "--standalone", "--nproc-per-node",
+          cat(uuids.size()), "--max-restarts", "0", "--preflight", "off", "--no-python",
+          side_program("muster-gpu-test"), "--all-reduce"},
+         limit_of("gpu-reduce"), [this] { ask_dcgm(); });
+}
+
+void NodeLooks::ask_dcgm() {
+    if (plan_.skip.contains("dcgm")) return;
+    // Level 1 takes seconds and loads no GPU.
+    take("dcgm",
+         {"/bin/sh", "-c", "if command -v dcgmi > /dev/null; then dcgmi diag -r 1 2>&1; echo end; else echo end; fi"},
+         limit_of("dcgm"));
+}
+
+void NodeLooks::take(const std::string& name, std::vector<std::string> words, std::int64_t limit_ms,
+                     std::function<void()> then) {
     const auto limit = std::chrono::milliseconds(limit_ms);
     ++missing_count_;
-    runs_.start(std::move(words), limit, [this, life = std::weak_ptr(life_), name, limit](const std::string& output) {
-        if (life.expired()) return;
-        facts_.looks[name] = parse_look(output, muster::describe(limit));
-        end_one();
-    });
+    runs_.start(std::move(words), limit,
+                [this, life = std::weak_ptr(life_), name, limit, then = std::move(then)](const std::string& output) {
+                    if (life.expired()) return;
+                    facts_.looks[name] = parse_look(output, muster::describe(limit));
+                    if (then) then();
+                    end_one();
+                });
 }
 
 void NodeLooks::drop() {

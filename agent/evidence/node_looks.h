@@ -16,6 +16,9 @@
 
 namespace muster::agent {
 
+/// Whether each GPU is tested behind the looks (`muster doctor --level 3`). It takes seconds for each.
+enum class GpuTests { skipped, taken };
+
 /// What a directory that does not exist means.
 enum class MissingDirectory { is_a_fault, is_made_later };
 
@@ -25,6 +28,7 @@ struct LookPlan {
     DoctorLimits limits;
     Variables environment;
     MissingDirectory missing = MissingDirectory::is_a_fault;
+    GpuTests gpu_tests = GpuTests::skipped;
 };
 
 class NodeLooks {
@@ -33,17 +37,27 @@ class NodeLooks {
     explicit NodeLooks(boost::asio::io_context& loop) : loop_(loop), runs_(loop) {}
 
     /// `done` comes once from the loop, when every look has ended or met its deadline. Call it once.
-    void start(const LookPlan& plan, std::function<void(DoctorFacts)> done);
+    void start(LookPlan plan, std::function<void(DoctorFacts)> done);
     /// Ends those that run. `done` is not called any more.
     void drop();
 
   private:
-    void take(const std::string& name, std::vector<std::string> words, std::int64_t limit_ms);
-
+    /// `then`, if there is one, runs before the look counts as ended.
+    void take(const std::string& name, std::vector<std::string> words, std::int64_t limit_ms,
+              std::function<void()> then = nullptr);
+    /// The test of the GPU with this number among those that answered, and then of the next: side by side they would
+    /// share the way to the host's memory.
+    void test_gpu(std::size_t number);
+    /// An all_reduce of the GPUs whose test was complete, as a job of this node.
+    void reduce_between_gpus();
+    /// NVIDIA's own diagnosis, where it is installed.
+    void ask_dcgm();
+    [[nodiscard]] std::int64_t limit_of(std::string_view look) const;
     void end_one();
 
     boost::asio::io_context& loop_;
     SideRuns runs_;
+    LookPlan plan_;
     DoctorFacts facts_;
     std::size_t missing_count_ = 0;
     std::function<void(DoctorFacts)> done_;

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "agent/supervision/placement.h"
+#include "rendezvous/base/text/number_ranges.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/rank_text.h"
 #include "rendezvous/base/text/text.h"

@@ -54,6 +54,9 @@ class PosixProcessHost::Body : public std::enable_shared_from_this<PosixProcessH
     void end();
     void start_all(std::vector<WorkerCommand> commands);
     void keep_standbys(StandbyPlan plan);
+    void expect(const std::vector<WorkerCommand>& commands) {
+        if (standbys_) standbys_->expect(commands);
+    }
     void end_standbys() {
         if (standbys_) standbys_->end();
     }
@@ -380,6 +383,10 @@ void PosixProcessHost::remove_after_death(std::string folder) {
 
 void PosixProcessHost::end_standbys() {
     body_->end_standbys();
+}
+
+void PosixProcessHost::expect(const std::vector<WorkerCommand>& commands) {
+    body_->expect(commands);
 }
 
 void PosixProcessHost::keep_standbys(StandbyPlan plan) {

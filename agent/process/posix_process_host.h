@@ -37,8 +37,9 @@ class PosixProcessHost final : public ProcessHost {
     void feed() override;
     void remove_after_death(std::string folder) override;
 
+    void expect(const std::vector<WorkerCommand>& commands) override;
     void end_standbys() override;
-    /// From the next start() on; call it at most once, before that.
+    /// From the next start() or expect() on; call it at most once, before that.
     void keep_standbys(StandbyPlan plan);
     /// Lines for the user. May be empty.
     std::function<void(std::string)> on_notice;

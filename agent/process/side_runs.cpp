@@ -27,8 +27,9 @@ constexpr std::size_t piece_bytes = 4096;
 
 class SideRuns::Run : public std::enable_shared_from_this<Run> {
   public:
-    Run(asio::io_context& loop, SideProcess process, Done done)
+    Run(asio::io_context& loop, SideProcess process, End end, Done done)
         : pid_(process.pid),
+          end_signal_(end == End::by_sigterm ? SIGTERM : SIGKILL),
           ended_(loop, process.ended.release()),
           output_(loop, process.output.release()),
           late_(loop),
@@ -84,13 +85,14 @@ class SideRuns::Run : public std::enable_shared_from_this<Run> {
     void finish() {
         if (std::exchange(finished_, true)) return;
         late_.cancel();
-        if (!reaped_) ::kill(-pid_, SIGKILL);  // with what it started: it leads a session of its own
+        if (!reaped_) ::kill(-pid_, end_signal_);  // with what it started: it leads a session of its own
         boost::system::error_code ignored;
         output_.close(ignored);
         if (auto done = std::exchange(done_, nullptr)) done(std::move(text_));
     }
 
     const pid_t pid_;
+    const int end_signal_;
     asio::posix::stream_descriptor ended_;
     asio::posix::stream_descriptor output_;
     asio::steady_timer late_;
@@ -111,7 +113,7 @@ void SideRuns::start(std::vector<std::string> words, Duration limit, Done done, 
         asio::post(loop_, [done = std::move(done), text = cat("note ", started.error().context, '\n')] { done(text); });
         return;
     }
-    auto run = std::make_shared<Run>(loop_, std::move(*started), std::move(done));
+    auto run = std::make_shared<Run>(loop_, std::move(*started), end_, std::move(done));
     runs_.push_back(run);
     run->start(limit);
 }

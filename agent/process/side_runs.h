@@ -15,8 +15,10 @@ namespace muster::agent {
 
 class SideRuns {
   public:
+    /// How a program ends at its deadline. SIGTERM: it kills others first.
+    enum class End { by_sigkill, by_sigterm };
     /// `loop` outlives it.
-    explicit SideRuns(boost::asio::io_context& loop) : loop_(loop) {}
+    explicit SideRuns(boost::asio::io_context& loop, End end = End::by_sigkill) : loop_(loop), end_(end) {}
     ~SideRuns();
     SideRuns(const SideRuns&) = delete;
     SideRuns& operator=(const SideRuns&) = delete;
@@ -32,6 +34,7 @@ class SideRuns {
   private:
     class Run;
     boost::asio::io_context& loop_;
+    End end_;
     std::vector<std::weak_ptr<Run>> runs_;  // a run keeps itself until its process has ended
 };
 

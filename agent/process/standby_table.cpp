@@ -77,6 +77,13 @@ StandbyTable::Choice StandbyTable::take(const WorkerCommand& command, Instant no
     return choice;
 }
 
+void StandbyTable::expect(const WorkerCommand& command) {
+    if (command.local_rank >= count_) return;
+    auto& slot = slots_[command.local_rank];
+    slot.worker = command;
+    slot.is_next = true;
+}
+
 std::optional<WorkerCommand> StandbyTable::next(Instant now) const {
     for (const auto& [local_rank, slot] : slots_)
         if (slot.state == State::importing && now - slot.since < standby_import_max) return std::nullopt;

@@ -32,7 +32,10 @@ class StandbyTable {
     /// A worker is to be started now with this command, which is remembered for the next standby process.
     Choice take(const WorkerCommand& command, Instant now);
 
-    /// The command of the worker whose standby process is to be started now, if any: workers run, none is importing.
+    /// A worker may be started with such a command in a round to come.
+    void expect(const WorkerCommand& command);
+
+    /// The command of the worker whose standby process is to be started now, if any: one is missing, none is importing.
     [[nodiscard]] std::optional<WorkerCommand> next(Instant now) const;
     void started(std::uint32_t local_rank, std::uint64_t id, Instant now);
     void ready(std::uint64_t id);
@@ -49,8 +52,8 @@ class StandbyTable {
         Instant since = {};
         std::string why;        ///< Of `failed`.
         WorkerCommand standby;  ///< What it was started for.
-        WorkerCommand worker;   ///< The last worker.
-        bool is_next = false;   ///< False until a worker of this round has been started.
+        WorkerCommand worker;   ///< The last worker, or the one that is expected.
+        bool is_next = false;   ///< True once there is such a worker.
     };
     std::uint32_t count_;
     std::map<std::uint32_t, Slot> slots_;

@@ -64,6 +64,12 @@ std::uint64_t Standbys::choose(const WorkerCommand& command) {
     return choice.id;
 }
 
+void Standbys::expect(const std::vector<WorkerCommand>& commands) {
+    for (const auto& command : commands) table_.expect(command);
+    has_workers_ = true;
+    arm(Duration::zero());
+}
+
 void Standbys::round_begun() {
     if (!normal_starts_.empty())
         owner_.notice(cat("warm workers: local rank ", join(normal_starts_, ", "), " starts normally: ", why_not_));

@@ -41,6 +41,8 @@ class Standbys {
 
     /// The standby process that becomes this worker. 0: it is started normally.
     std::uint64_t choose(const WorkerCommand& command);
+    /// No worker runs on this node, and nothing is disturbed: standby processes for these commands are started at once.
+    void expect(const std::vector<WorkerCommand>& commands);
     /// All workers of a round were ordered: reports in one line which of them start normally though standby processes
     /// were expected, and begins to replace what was used.
     void round_begun();

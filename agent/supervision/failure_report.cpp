@@ -160,8 +160,9 @@ struct Reporter {
     }
 
     std::string operator()(const JobSucceeded& end) const {
-        if (end.part != NodePart::ran)
-            return cat(context.program, ": job '", context.job, "' succeeded; ", why_idle(end.part, context), '\n');
+        if (end.part != NodePart::ran || !end.unhealthy.empty())
+            return cat(context.program, ": job '", context.job, "' succeeded; ",
+                       why_idle(end.part, end.unhealthy, context), '\n');
         return context.unsaved.empty()
                    ? std::string()
                    : line(
@@ -185,7 +186,8 @@ struct Reporter {
                 "  every rank failed with this error before its first step: check the program, its options and its "
                 "environment\n";
         if (!end.goodput.empty()) out += cat("  time: ", end.goodput, '\n');
-        if (failed.part != NodePart::ran) out += cat("  ", why_idle(failed.part, context), '\n');
+        if (const auto idle = why_idle(failed.part, failed.unhealthy, context); !idle.empty())
+            out += cat("  ", idle, '\n');
         return out;
     }
     std::string operator()(const Cancelled& cancelled) const {
@@ -216,7 +218,10 @@ bool failed_alike_at_start(const Verdict& verdict) {
            verdict.groups[0].count == verdict.other_failure_count + 1;
 }
 
-std::string why_idle(NodePart part, const ReportContext& context) {
+std::string why_idle(NodePart part, const std::string& unhealthy, const ReportContext& context) {
+    if (!unhealthy.empty())
+        return cat("this node was parked ", part == NodePart::ran ? "at the end" : "and did not run ",
+                   part == NodePart::ran ? "" : context.entry, ", because its health check failed: ", unhealthy);
     if (part == NodePart::ran) return {};
     return cat(part == NodePart::spare ? "this node was a spare" : "this node joined after its end",
                " and did not run ", context.entry);

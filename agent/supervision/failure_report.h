@@ -30,8 +30,9 @@ struct ReportContext {
 /// full, are escaped (printable.h).
 std::string report(const Ending& ending, const ReportContext& context);
 
-/// One sentence for a node that has not run its program, though the job is over; empty for one that has.
-std::string why_idle(NodePart part, const ReportContext& context);
+/// One sentence for a node that has not run its program, or no more at the end, though the job is over; empty for one
+/// that has. `unhealthy` is what its health check found.
+std::string why_idle(NodePart part, const std::string& unhealthy, const ReportContext& context);
 
 /// Every worker that there was failed in the same way before its first step: that is the program's own doing, or that
 /// of what was given to it, and no node's.

@@ -63,7 +63,4 @@ Result<std::vector<Placement>> place_workers(NumaBinding mode, const Topology& t
 std::vector<std::uint32_t> worker_threads(const Topology& topology, const std::vector<Placement>& placements,
                                           std::uint32_t quota);
 
-/// "0-3,8": as the kernel writes a list of CPUs; `numbers` ascend.
-std::string describe_ranges(const std::vector<std::uint32_t>& numbers);
-
 }  // namespace muster::agent

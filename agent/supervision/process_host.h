@@ -132,6 +132,8 @@ class ProcessHost {
     /// and serves on: an agent that was stopped and continues finds its workers ended, with `unfed` set.
     virtual void feed() = 0;
 
+    /// This node has no round, and may start workers with such commands in one: standby processes may be made for them.
+    virtual void expect(const std::vector<WorkerCommand>& /*commands*/) {}
     /// Ends the standby processes that wait for another round, if there are any: the workers that run now are the last.
     virtual void end_standbys() {}
     /// Should this process die without its destructors, what of `folder` is empty then is removed.

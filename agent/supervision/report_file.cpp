@@ -77,8 +77,9 @@ struct Outcome {
         out["why"] = why;
     }
     void operator()(const JobSucceeded& end) const {
-        tell("succeeded", why_idle(end.part, context));
+        tell("succeeded", why_idle(end.part, end.unhealthy, context));
         out["part"] = name(end.part);
+        if (!end.unhealthy.empty()) out["unhealthy"] = end.unhealthy;
         if (!end.goodput.empty()) out["goodput"] = end.goodput;
     }
     void operator()(const JobFailed& failed) const {
@@ -86,6 +87,7 @@ struct Outcome {
         tell(end.outcome == native::JobOutcome::crash_loop ? "crash_loop" : "failed", end.why);
         const auto& verdict = end.verdict;
         out["part"] = name(failed.part);
+        if (!failed.unhealthy.empty()) out["unhealthy"] = failed.unhealthy;
         out["round"] = verdict.round;
         out["restart_count"] = end.restart_count;
         if (!end.goodput.empty()) out["goodput"] = end.goodput;

@@ -53,7 +53,8 @@ SupervisorStep Supervisor::step(const SupervisorEvent& event, Instant now) {
 Instant Supervisor::deadline() const {
     if (phase_ == Phase::done) return no_deadline;
     if (kept_ && kept_->is_ending()) return kept_->killed_at ? *kept_->killed_at + config_.kill_wait : kept_->kill_at;
-    if (!round_ || drained()) return no_deadline;
+    if (!round_) return check_again_at_;
+    if (drained()) return no_deadline;
     if (!round_->drain) {
         auto due = std::min(round_->notice_due, round_->held_until);
         for (const auto& worker : round_->workers) due = std::min(due, worker.replace_until);
@@ -113,8 +114,9 @@ void Supervisor::on_daemon(const native::Message& message, Instant now) {
         parked_ = true;
         release_kept("this node is a spare");
         const auto before = parked->position;
-        say(before == 0 ? "parked as a spare, first in the queue"
-                        : cat("parked as a spare, after ", before, before == 1 ? " other spare" : " other spares"));
+        say(!parked->why.empty() ? parked->why
+            : before == 0        ? "parked as a spare, first in the queue"
+                          : cat("parked as a spare, after ", before, before == 1 ? " other spare" : " other spares"));
     } else if (const auto* ended = std::get_if<native::RoundEnded>(&message)) {
         on_round_ended(*ended, now);
     } else if (const auto* drain = std::get_if<native::Drain>(&message)) {
@@ -142,9 +144,7 @@ void Supervisor::on_notice(const native::NoticeGiven& notice, Instant now) {
     // A second notice hurries the workers.
     if (std::exchange(round_->echo_owed, false))
         return say(cat("notice from the daemon: ", notice.why, "; this node's workers have received it already"));
-    round_->noticed_at = now;
-    tell(cat("notice to this node's workers: ", notice.why));
-    act(PreemptWorkers{notice.why});
+    give_notice(notice.why, "", now);
 }
 
 void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {
@@ -154,6 +154,7 @@ void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {
         return;
     }
     joined_ = false;
+    forget_health();
     last_round_ = assignment.round;
     last_end_.clear();
     round_ = RoundState{};  // clang 14 refuses emplace() of a nested type with initialisers
@@ -209,9 +210,9 @@ void Supervisor::on_job_ended(const native::JobEnded& ended, Instant now) {
     job_over_ = true;
     const auto part = last_round_ != no_round ? NodePart::ran : parked_ ? NodePart::spare : NodePart::late;
     if (ended.outcome == native::JobOutcome::succeeded)
-        end(JobSucceeded{part, ended.goodput});
+        end(JobSucceeded{part, ended.goodput, unhealthy_});
     else
-        end(JobFailed{ended, part});
+        end(JobFailed{ended, part, unhealthy_});
     begin_drain(sigterm, Tell::round_over, cat("the job ended: ", ended.why), now);
 }
 
@@ -244,11 +245,6 @@ void Supervisor::on(const StopRequested& event, Instant now) {
         kill_now(now);
         kill_kept(cat(signal_name(event.signal), " again"), now);
     }
-}
-
-void Supervisor::on(const NodeSick& event, Instant) {
-    if (round_) return;  // no Join is under way
-    end(Drained{event.why});
 }
 
 void Supervisor::on(const PreemptionAnnounced& event, Instant now) {
@@ -342,6 +338,7 @@ void Supervisor::on_shortage(const std::string& why, const WorkerNotes& notes, I
 }
 
 void Supervisor::report_failure(Failure failure) {
+    check_ = Check::due;
     // A client that reconnects after the round's end repeats only the round's report, so that names it once more.
     if (round_->ended) round_->failed_late.push_back(failure);
     if (!unreachable_) act(ReportFailed{{std::move(failure)}});
@@ -439,6 +436,7 @@ void Supervisor::fence(const std::string& line, Instant now) {
         last_end_ = cat(ranks_of_node(round_->assignment.rank_base, config_.join.slots), ": ", line);
     }
     round_->fenced = true;
+    check_ = Check::due;
     if (!round_->drain)
         round_->drain = DrainState{.signal = sigkill, .signalled = now, .kill_at = now, .hurried = true};
     release_held(now);

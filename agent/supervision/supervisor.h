@@ -41,6 +41,12 @@ struct SupervisorConfig {
     std::uint32_t keep_max = 0;
     /// From Hold to SIGKILL for a worker that can be kept (WorkerKeeps) and is not held yet.
     Duration hold_wait = 5s;
+    /// Before its first round, and after one in which it failed, the node joins only when HealthChecked has come.
+    bool checks_health = false;
+    /// What a sick node does. Where it hosts the rendezvous of others they need it; where it is the whole job it
+    /// leaves.
+    enum class SickNode { parks, leaves, joins } sick_node = SickNode::parks;
+    Duration health_interval = 60s;  ///< From one check of a sick node to the next.
     /// True if worker rank 0 itself serves the round's store. Its failure then ends the round in any case.
     bool rank_0_has_store = false;
 };
@@ -73,12 +79,14 @@ enum class NodePart {
 /// Why this agent ended; launcher/report/exit_code turns it into a number.
 struct JobSucceeded {
     NodePart part = NodePart::ran;
-    std::string goodput{};  ///< As in JobEnded.
+    std::string goodput{};    ///< As in JobEnded.
+    std::string unhealthy{};  ///< What the health check of this node found, if it was parked at the end.
 };
 /// The job is over and failed; `report` is the same on every node.
 struct JobFailed {
     native::JobEnded report;
     NodePart part = NodePart::ran;
+    std::string unhealthy{};  ///< As in JobSucceeded.
 };
 /// This agent was told to stop by a signal.
 struct Cancelled {
@@ -135,9 +143,11 @@ struct StoreOpened {
 struct StopRequested {
     int signal = 0;
 };
-/// In the place of a Join: the site's own check found this node sick.
-struct NodeSick {
-    std::string why;
+/// What the site's own checks say of this node: the answer to CheckHealth.
+struct HealthChecked {
+    enum class Health { healthy, sick, unknown };
+    Health health = Health::healthy;
+    std::string why{};  ///< For the two others.
 };
 /// The preemption signal reached the launcher: all workers of the job are to hear it.
 struct PreemptionAnnounced {
@@ -154,10 +164,13 @@ struct WorkerKeeps {
     KeepWord word = KeepWord::can;
 };
 struct Elapsed {};
-using SupervisorEvent = std::variant<Begin, SetUpRefused, DaemonMessage, ClientFenced, ClientLost, HostEvent,
-                                     StoreOpened, StopRequested, NodeSick, PreemptionAnnounced, WorkerKeeps, Elapsed>;
+using SupervisorEvent =
+    std::variant<Begin, SetUpRefused, DaemonMessage, ClientFenced, ClientLost, HostEvent, StoreOpened, StopRequested,
+                 HealthChecked, PreemptionAnnounced, WorkerKeeps, Elapsed>;
 
 // ---- actions, carried out in order ----
+/// Run the site's own checks of this node; answer HealthChecked.
+struct CheckHealth {};
 /// Bind a fresh, empty store for the round that is about to be joined; answer StoreOpened.
 struct OpenStore {};
 /// The round is over: close its store and every connection to it.
@@ -232,9 +245,9 @@ struct Finish {
     Ending ending;
 };
 using SupervisorAction =
-    std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, StartAgain, KeepWorkers, SendHold, SendRoundOver,
-                 NotifyWorkers, SignalWorkers, SignalGroup, PreemptWorkers, SendCommand, KillTree, KillGuardian,
-                 ReportFailed, ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
+    std::variant<CheckHealth, OpenStore, CloseStore, SendJoin, StartWorkers, StartAgain, KeepWorkers, SendHold,
+                 SendRoundOver, NotifyWorkers, SignalWorkers, SignalGroup, PreemptWorkers, SendCommand, KillTree,
+                 KillGuardian, ReportFailed, ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
 
 struct SupervisorStep {
     std::vector<SupervisorAction> actions;
@@ -305,6 +318,8 @@ class Supervisor {
         /// Time at which the workers get the notice without an answer of the daemon.
         Instant notice_due = no_deadline;
         bool echo_owed = false;  ///< True if they got it so. The daemon's later NoticeGiven is then ignored.
+        /// A notice that waits until every worker has started: until then its signal handlers cannot be known.
+        std::optional<std::string> notice_owed{};
         /// A worker's end by a stop signal that this agent has not received, and all later ends.
         std::vector<HostEvent> held;
         Instant held_until = no_deadline;
@@ -335,7 +350,7 @@ class Supervisor {
     void on(const HostEvent& event, Instant now);
     void on(const StoreOpened& event, Instant now);
     void on(const StopRequested& event, Instant now);
-    void on(const NodeSick& event, Instant now);
+    void on(const HealthChecked& event, Instant now);
     void on(const PreemptionAnnounced& event, Instant now);
     void on(const WorkerKeeps& event, Instant now);
     void on(const Elapsed& event, Instant now);
@@ -361,6 +376,7 @@ class Supervisor {
     void settle_workers(Instant now);
     void settle_drain(Instant now);
     void settle_notice(Instant now);
+    void give_notice(std::string why, std::string_view remark, Instant now);
     void on_notice(const native::NoticeGiven& notice, Instant now);
     void signal_groups();
     [[nodiscard]] bool another_round_follows() const;
@@ -383,6 +399,9 @@ class Supervisor {
     void report_killed();
     void settle_round();
     void settle_join();
+    void settle_health(Instant now);
+    void forget_health();
+    void send_join();
     [[nodiscard]] Phase derive_phase() const;
 
     enum class Tell { round_over, notice };
@@ -415,8 +434,12 @@ class Supervisor {
     bool store_opening_ = false;
     bool store_open_ = false;
     RoundPorts ports_;
-    bool joined_ = false;       // SendJoin was said and not yet answered by a round
-    bool parked_ = false;       // the daemon has answered it: a spare
+    bool joined_ = false;  // SendJoin was said and not yet answered by a round
+    bool parked_ = false;  // the daemon has answered it: a spare
+    enum class Check { due, running, done };
+    Check check_ = Check::due;  // the site's own, before a join
+    std::string unhealthy_;     // what it found. Empty: nothing
+    Instant check_again_at_ = no_deadline;
     bool known_ = false;        // the daemon has heard of this agent
     bool job_over_ = false;     // JobEnded came
     bool unreachable_ = false;  // nobody listens any more: no last words

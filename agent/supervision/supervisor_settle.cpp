@@ -27,6 +27,7 @@ void Supervisor::settle(Instant now) {
     if (round_ && now >= round_->held_until) release_held(now);
     if (round_ && !drained()) settle_workers(now);
     settle_kept(now);
+    settle_health(now);
     if (ending_ && ((!kept_ && (!round_ || drained())) || stuck_)) {
         finish();
     } else if (begun_) {
@@ -129,14 +130,21 @@ void Supervisor::report_killed() {
 /// The daemon tells all nodes, this one too. Where it cannot be reached the time until the machine goes must not be
 /// lost with waiting for it; a runtime's ranks take a notice over from each other.
 void Supervisor::settle_notice(Instant now) {
-    if (now < round_->notice_due) return;
-    round_->notice_due = no_deadline;
-    if (!may_be_noticed()) return;
-    round_->echo_owed = true;
+    if (now >= round_->notice_due) {
+        round_->notice_due = no_deadline;
+        if (!may_be_noticed()) return;
+        round_->echo_owed = true;
+        give_notice(round_->own_notice, " (no answer from the rendezvous; other nodes receive it when it answers)",
+                    now);
+    }
+    const bool all_started = std::ranges::all_of(round_->workers, &Worker::answered);
+    if (round_->notice_owed && all_started) act(PreemptWorkers{*std::exchange(round_->notice_owed, std::nullopt)});
+}
+
+void Supervisor::give_notice(std::string why, std::string_view remark, Instant now) {
     round_->noticed_at = now;
-    tell(cat("notice to this node's workers: ", round_->own_notice,
-             " (no answer from the rendezvous; other nodes receive it when it answers)"));
-    act(PreemptWorkers{round_->own_notice});
+    tell(cat("notice to this node's workers: ", why, remark));
+    round_->notice_owed = std::move(why);
 }
 
 /// A leader that is a shell may die of the signal at once and leave the program that it ran: that gets the signal too,
@@ -165,16 +173,23 @@ void Supervisor::settle_join() {
     if (!store_open_ && !store_opening_) {
         store_opening_ = true;
         act(OpenStore{});
+    } else if (store_open_ && !joined_ && config_.checks_health && check_ != Check::done) {
+        if (std::exchange(check_, Check::running) == Check::due) act(CheckHealth{});
     } else if (store_open_ && !joined_) {
-        joined_ = true;
-        known_ = true;
-        native::Join join = config_.join;
-        join.last_round = last_round_;
-        join.store_port = ports_.store;
-        join.peer_port = ports_.peer;
-        join.sources = ports_.sources;
-        act(SendJoin{std::move(join)});
+        send_join();
     }
+}
+
+void Supervisor::send_join() {
+    joined_ = true;
+    known_ = true;
+    native::Join join = config_.join;
+    join.last_round = last_round_;
+    join.store_port = ports_.store;
+    join.peer_port = ports_.peer;
+    join.sources = ports_.sources;
+    join.unhealthy = unhealthy_;
+    act(SendJoin{std::move(join)});
 }
 
 void Supervisor::report_round() {

@@ -146,6 +146,8 @@ const std::vector<std::string>& variables_of_a_round() {
                                                 "MUSTER_AGENT_SOCKET",
                                                 "MUSTER_AGENT_TOKEN",
                                                 "MUSTER_STORE_ADDR",
+                                                "GLOO_SOCKET_IFNAME",
+                                                "MUSTER_AGENT_IFNAME",
                                                 "MUSTER_SNAPSHOTS",
                                                 "MUSTER_STARTED_AGAIN",
                                                 "TORCHELASTIC_RESTART_COUNT",

@@ -23,7 +23,7 @@ constexpr int could_not_look = 3;
 constexpr int nodes_max = 4096;
 
 constexpr std::string_view doctor_usage =
-    "usage: muster doctor [--dir DIR] [--skip NAME] [--limits FILE] [--json | --nagios]\n"
+    "usage: muster doctor [--level 3] [--dir DIR] [--skip NAME] [--limits FILE] [--json | --nagios]\n"
     "       muster doctor explain [NAME]\n"
     "Looks for faults of this node: names, network, RDMA, limits, PCI, GPUs, settings, versions, disks. It takes at "
     "most\n"
@@ -32,6 +32,7 @@ constexpr std::string_view doctor_usage =
     "what mends it. `explain` describes a check, a limit or a variable of NCCL, gloo or PyTorch; without NAME it lists "
     "all.\n"
     "\n"
+    "  --level 3      also tests each GPU that nobody uses: checksums of products, copies, memory; about 3 s for each\n"
     "  --dir DIR      also looks at this directory, e.g. that of the checkpoints; may be repeated\n"
     "  --skip NAME    leaves a check or a whole look out; may be repeated, or a list with commas\n"
     "  --limits FILE  other limits, as lines NAME = NUMBER\n"
@@ -102,8 +103,9 @@ Result<bool> take_pairs_value(std::string_view option, const std::string& value,
     if (option == "--rdzv-endpoint") return words.pairs.endpoint = value, true;
     if (option == "--rdzv-id") return words.pairs.job = value, true;
     if (option != "--level") return false;
-    const auto taken = number(1, 2, level);
+    const auto taken = number(1, 3, level);
     words.between_nodes |= level == 2;
+    if (level == 3) words.order.gpu_tests = agent::GpuTests::taken;
     return taken;
 }
 

@@ -84,6 +84,7 @@ void LogView::choose_last_round() {
 
 bool LogView::wanted(const LogLine& line) const {
     if (request_.ranks && !request_.ranks->contains(line.owner->rank)) return false;
+    if (request_.failed && !request_.failed->ranks.contains({line.owner->round, line.owner->rank})) return false;
     if (request_.round && line.owner->round != *request_.round) return false;
     if (line.time_ns < since_ns_) return false;
     const auto matches = [&](const std::regex& pattern) { return std::regex_search(line.text, pattern); };

@@ -13,12 +13,14 @@
 
 #include "agent/output/line_fold.h"
 #include "agent/output/log_reader.h"
+#include "launcher/commands/failed_ranks.h"
 
 namespace muster::launcher {
 
 struct LogRequest {
     std::vector<std::string> folders;
     std::optional<std::set<std::uint32_t>> ranks;
+    std::optional<FailedRanks> failed;  ///< Only these, in their rounds.
     bool out = true;
     bool err = true;
     std::optional<std::uint64_t> round;

@@ -14,6 +14,7 @@
 #include "launcher/report/command_output.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/open_files.h"
+#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -25,6 +26,7 @@ constexpr std::string_view logs_usage =
     "Shows the log files (stdout.log, stderr.log) below DIR, the folder of --log-dir, as one stream in order of time.\n"
     "A line that many ranks print is shown once, then the ranks that printed it.\n"
     "  --rank RANKS       only these ranks, such as 0-7,31\n"
+    "  --failed FILE      only workers that ended badly: FILE is the job's report (--report), or has its events\n"
     "  --stream out|err   only this stream\n"
     "  --round N|last     only this round\n"
     "  --since TIME       only the last TIME: 90 (seconds), 10m, 2h\n"
@@ -37,6 +39,7 @@ constexpr std::string_view logs_usage =
 
 constexpr auto poll_interval = 100ms;
 constexpr std::size_t end_max_bytes = 16 << 20;
+constexpr std::size_t failed_file_bytes_max = 64 << 20;
 constexpr int polls_between_searches = 5;  ///< For files of workers that have just been started.
 
 std::int64_t now_ns() {
@@ -86,6 +89,10 @@ Result<void> read_value(std::string_view option, const std::string& value, LogRe
         auto ranks = read_ranks(value);
         if (!ranks) return ranks.error();
         request.ranks = std::move(*ranks);
+    } else if (option == "--failed") {
+        auto failed = read_failed_ranks(read_start_of_file(value, failed_file_bytes_max));
+        if (!failed) return wrong(cat("--failed: ", value, ": ", failed.error().context));
+        request.failed = std::move(*failed);
     } else if (option == "--stream") {
         if (value != "out" && value != "err") return wrong(cat("--stream: '", value, "' is neither out nor err"));
         request.out = value == "out";
@@ -112,7 +119,7 @@ Result<void> read_value(std::string_view option, const std::string& value, LogRe
 }
 
 Result<LogRequest> read_request(const std::vector<std::string>& words) {
-    static constexpr std::string_view with_value[] = {"--rank", "--stream", "--round",   "--since", "-n",
+    static constexpr std::string_view with_value[] = {"--rank", "--failed", "--stream",  "--round", "--since",  "-n",
                                                       "--last", "-i",       "--include", "-e",      "--exclude"};
     LogRequest request;
     for (std::size_t at = 0; at < words.size(); ++at) {

@@ -62,6 +62,14 @@ enum class LaunchKey {
     home_alone,  ///< The same, and nobody can decode what munge makes here.
 };
 
+/// --preflight: what is looked at before and while a node joins. Each includes those before it.
+enum class Preflight {
+    off,
+    local,  ///< This node, beside the join.
+    pairs,  ///< The links between the job's nodes, before the first round.
+    full,   ///< Also the GPUs of this node.
+};
+
 struct LaunchConfig {
     // -- who takes part --
     std::uint32_t nodes_min = 1;
@@ -151,9 +159,11 @@ struct LaunchConfig {
     bool warm_by_memory = false;     ///< --warm-workers auto: one for each worker, as far as memory allows.
     std::string warm_imports;        ///< --warm-imports, separated by commas. Empty: torch, if it is installed.
     int preemption_signal = 0;       ///< Sent to any agent, it gives a notice to all workers of the job. 0: none.
-    bool preflight = true;           ///< --preflight: look at this node while it joins.
-    std::string health_check;        ///< --health-check: a command for /bin/sh -c before each join. Empty: none.
-    Duration health_limit = 30s;     ///< --health-timeout
+    Preflight preflight = Preflight::local;
+    std::string health_check;  ///< --health-check: a command for /bin/sh -c before each join. Empty: none.
+    std::string health_dir = "/etc/muster/health.d";  ///< --health-dir. Empty: none.
+    Duration health_interval = 60s;                   ///< --health-interval
+    Duration health_limit = 30s;                      ///< --health-timeout
     /// --allow-faults: muster fault may kill this node's workers, its agent and its daemon.
     bool allow_faults = false;
     ExitCodeStyle exit_codes = ExitCodeStyle::muster;

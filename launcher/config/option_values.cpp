@@ -12,6 +12,7 @@
 #include <limits>
 #include <random>
 
+#include "rendezvous/base/text/nearest.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -166,6 +167,19 @@ std::optional<bool> truth(std::string_view text) {
     for (const char* no : {"0", "false", "f", "no", "n"})
         if (lower == no) return false;
     return std::nullopt;
+}
+
+bool are_modules(std::string_view text) {
+    constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
+    const auto names = split(text, ',');
+    return std::ranges::none_of(names, [](std::string_view name) {
+        return name.empty() || name.find_first_not_of(letters) != std::string_view::npos;
+    });
+}
+
+std::string nearest_in_brackets(std::string_view value, const std::vector<std::string>& choices) {
+    const auto near = nearest(value, choices);
+    return near.empty() ? std::string{} : cat(" (nearest: ", near, ")");
 }
 
 std::string random_uuid() {

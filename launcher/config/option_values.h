@@ -64,6 +64,12 @@ SignalList signal_list(std::string_view text);
 /// 1/true/t/yes/y and 0/false/f/no/n in any case.
 std::optional<bool> truth(std::string_view text);
 
+/// "torch,transformers.models".
+bool are_modules(std::string_view text);
+
+/// " (nearest: node)", or nothing if none of the choices is like it.
+std::string nearest_in_brackets(std::string_view value, const std::vector<std::string>& choices);
+
 /// 128 random bits as 8-4-4-4-12 hexadecimal digits (a version 4 UUID).
 std::string random_uuid();
 

@@ -3,8 +3,6 @@
 #include <boost/asio/io_context.hpp>
 #include <utility>
 
-#include "agent/evidence/node_looks.h"
-
 namespace muster::launcher {
 
 agent::DoctorFacts look_at_node(const DoctorOrder& order, const Environment& environment) {
@@ -12,12 +10,15 @@ agent::DoctorFacts look_at_node(const DoctorOrder& order, const Environment& env
     agent::NodeLooks looks(loop);
     agent::DoctorFacts facts;
     bool is_done = false;
-    looks.start(
-        {.directories = order.directories, .skip = order.skip, .limits = order.limits, .environment = environment},
-        [&](agent::DoctorFacts found) {
-            facts = std::move(found);
-            is_done = true;
-        });
+    looks.start({.directories = order.directories,
+                 .skip = order.skip,
+                 .limits = order.limits,
+                 .environment = environment,
+                 .gpu_tests = order.gpu_tests},
+                [&](agent::DoctorFacts found) {
+                    facts = std::move(found);
+                    is_done = true;
+                });
     while (!is_done) loop.run_one();
     return facts;
 }

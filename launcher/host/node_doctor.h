@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "agent/doctor/check_table.h"
+#include "agent/evidence/node_looks.h"
 #include "launcher/config/environment.h"
 
 namespace muster::launcher {
@@ -15,6 +16,7 @@ struct DoctorOrder {
     std::vector<std::string> directories;  ///< Absolute paths.
     std::set<std::string> skip;
     agent::DoctorLimits limits;
+    agent::GpuTests gpu_tests = agent::GpuTests::skipped;
 };
 
 /// Blocks until every look has ended or met its deadline (agent/evidence/node_looks.h).

@@ -2,11 +2,12 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -22,39 +23,56 @@ namespace {
 /// A result of 2,048 nodes has half a MiB.
 constexpr std::size_t result_bytes_max = std::size_t{4} << 20;
 
-std::vector<std::string> job_words(const PairsOrder& order) {
-    std::vector<std::string> words{
-        "/proc/self/exe", "--nproc-per-node", "1", "--max-restarts", "0", "--preflight", "off", "--rdzv-id", order.job};
-    if (!order.endpoint.empty())
-        words.insert(words.end(), {"--rdzv-backend", "c10d", "--rdzv-endpoint", order.endpoint});
-    // All that came by the last call start, so that one node that never comes does not hide the faults of the others.
-    if (order.node_count > 1)
-        words.insert(words.end(),
-                     {"--nnodes", cat("2:", order.node_count), "--rdzv-conf",
-                      cat("last_call_timeout=", order.wait_seconds, ",join_timeout=", 2 * order.wait_seconds)});
-    words.insert(words.end(), order.muster_options.begin(), order.muster_options.end());
-    words.insert(words.end(), {"--no-python", agent::side_program("muster-pairs"), cat(order.node_count)});
+std::vector<std::string> job_words(const PairsJob& job) {
+    std::vector<std::string> words{"muster", "--nproc-per-node", "1", "--max-restarts", "0", "--preflight", "off"};
+    words.insert(words.end(), job.options.begin(), job.options.end());
+    words.insert(words.end(), {"--no-python", agent::side_program("muster-pairs"), cat(job.expected_count)});
     return words;
 }
 
-/// The wait status, or why it did not start. Ctrl-C reaches both; the job ends first.
-Result<int> run_job(std::vector<std::string> words) {
-    std::vector<char*> arguments;
-    for (auto& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    ::posix_spawn_file_actions_init(&actions);
-    // The findings alone go to stdout.
-    ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
-    pid_t pid = -1;
-    const int failure = ::posix_spawn(&pid, words[0].c_str(), &actions, nullptr, arguments.data(), environ);
-    ::posix_spawn_file_actions_destroy(&actions);
-    if (failure != 0) return error_from_errno(failure, "start muster");
-    ::signal(SIGINT, SIG_IGN);
+/// This process's variables, without some, and with the place of the result: that is no argument, because those of all
+/// nodes are compared.
+std::vector<std::string> job_variables(const PairsJob& job, const std::string& result) {
+    std::vector<std::string> variables{cat("MUSTER_PAIRS_FILE=", result)};
+    for (char** one = environ; *one != nullptr; ++one) {
+        const std::string_view variable(*one);
+        const auto name = variable.substr(0, variable.find('='));
+        if (std::ranges::find(job.without, name) == job.without.end()) variables.emplace_back(variable);
+    }
+    return variables;
+}
+
+std::vector<char*> as_pointers(std::vector<std::string>& texts) {
+    std::vector<char*> pointers;
+    for (auto& text : texts) pointers.push_back(text.data());
+    pointers.push_back(nullptr);
+    return pointers;
+}
+
+/// The wait status, or why it did not start.
+Result<int> run_job(std::vector<std::string> words, std::vector<std::string> variables, InterruptedTest interrupted) {
+    const auto arguments = as_pointers(words);
+    const auto environment = as_pointers(variables);
+    const pid_t parent = ::getpid();
+    const pid_t pid = ::fork();
+    if (pid < 0) return error_from_shortage(errno, "start muster");
+    if (pid == 0) {
+        // Another thread may hold a lock, so only system calls.
+        ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (::getppid() != parent) ::_exit(1);
+        ::dup2(STDERR_FILENO, STDOUT_FILENO);  // the findings alone go to stdout
+        ::execve("/proc/self/exe", arguments.data(), environment.data());
+        ::_exit(127);
+    }
+    struct sigaction ignore {};
+    struct sigaction before {};
+    ignore.sa_handler = SIG_IGN;
+    const bool reports = interrupted == InterruptedTest::is_reported;
+    if (reports) ::sigaction(SIGINT, &ignore, &before);
     int status = 0;
     while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    ::signal(SIGINT, SIG_DFL);
+    if (reports) ::sigaction(SIGINT, &before, nullptr);
     return status;
 }
 
@@ -64,13 +82,11 @@ agent::Look without_result(std::string why) {
 
 }  // namespace
 
-agent::Look look_between_nodes(const PairsOrder& order) {
-    auto result = cat(order.directory, "/muster-pairs-XXXXXX");
+agent::Look run_pairs_job(const PairsJob& job) {
+    auto result = cat(job.directory, "/muster-pairs-XXXXXX");
     const FileDescriptor file(::mkostemp(result.data(), O_CLOEXEC));
     if (!file.valid()) return without_result(cat("cannot make ", result, ": ", std::strerror(errno)));
-    // Not an argument: those of all nodes are compared.
-    ::setenv("MUSTER_PAIRS_FILE", result.c_str(), 1);
-    const auto status = run_job(job_words(order));
+    const auto status = run_job(job_words(job), job_variables(job, result), job.interrupted);
     const auto text = read_start_of_file(result, result_bytes_max);
     ::unlink(result.c_str());
     if (!status) return without_result(status.error().context);
@@ -81,6 +97,20 @@ agent::Look look_between_nodes(const PairsOrder& order) {
     auto look = agent::parse_look(text, "the job's end");
     if (look.state == agent::Look::State::cut) look.why = "the result is not whole";
     return look;
+}
+
+agent::Look look_between_nodes(const PairsOrder& order) {
+    PairsJob job{.expected_count = order.node_count, .options = {"--rdzv-id", order.job}, .directory = order.directory};
+    auto& words = job.options;
+    if (!order.endpoint.empty())
+        words.insert(words.end(), {"--rdzv-backend", "c10d", "--rdzv-endpoint", order.endpoint});
+    // All that came by the last call start, so that one node that never comes does not hide the faults of the others.
+    if (order.node_count > 1)
+        words.insert(words.end(),
+                     {"--nnodes", cat("2:", order.node_count), "--rdzv-conf",
+                      cat("last_call_timeout=", order.wait_seconds, ",join_timeout=", 2 * order.wait_seconds)});
+    words.insert(words.end(), order.muster_options.begin(), order.muster_options.end());
+    return run_pairs_job(job);
 }
 
 }  // namespace muster::launcher

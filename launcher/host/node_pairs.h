@@ -10,6 +10,26 @@
 
 namespace muster::launcher {
 
+/// What Ctrl-C does while the nodes are tested.
+enum class InterruptedTest {
+    is_reported,    ///< It ends the job of the test; this process goes on and reports what is known.
+    ends_launcher,  ///< It ends this process, too.
+};
+
+/// A job of one worker a node in which the nodes test each other.
+struct PairsJob {
+    int expected_count = 0;                 ///< Nodes that should come. 0: what the scheduler tells.
+    std::vector<std::string> options;       ///< Options of muster: where the nodes meet, and under which name.
+    std::string directory = "/tmp";         ///< For the result.
+    std::vector<std::string> without = {};  ///< Variables that the job's muster does not get.
+    InterruptedTest interrupted = InterruptedTest::is_reported;
+};
+
+/// Blocks until the job has ended; its own deadlines bound it. The look has the records node, pair and path of
+/// muster-pairs; without a result it was cut, and says why. The job's messages go to stderr. The job ends with this
+/// process.
+agent::Look run_pairs_job(const PairsJob& job);
+
 struct PairsOrder {
     int node_count = 0;                       ///< 0: what the scheduler tells.
     std::string endpoint;                     ///< --rdzv-endpoint. Empty: what the scheduler tells.
@@ -19,8 +39,7 @@ struct PairsOrder {
     std::vector<std::string> muster_options;  ///< Further options of muster, as given.
 };
 
-/// Blocks until the job has ended; its own deadlines bound it. The look has the records node, pair and path of
-/// muster-pairs; without a result it was cut, and says why. The job's messages go to stderr.
+/// run_pairs_job() for `muster doctor --nnodes`.
 agent::Look look_between_nodes(const PairsOrder& order);
 
 }  // namespace muster::launcher

@@ -11,6 +11,7 @@
 #include "launcher/host/gpu_count.h"
 #include "rendezvous/base/kernel/first_line.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/text/number_ranges.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -57,9 +58,8 @@ void log_placements(const agent::Topology& topology, const LaunchConfig& config)
                                    "CPU that first writes to it"));
     for (std::size_t local_rank = 0; local_rank < config.placements.size(); ++local_rank) {
         const auto& [cpus, nodes] = config.placements[local_rank];
-        const auto memory =
-            nodes.empty() ? std::string() : cat(", memory of NUMA node ", agent::describe_ranges(nodes));
-        log(LogLevel::info, cat("local rank ", local_rank, ": CPUs ", agent::describe_ranges(cpus), memory));
+        const auto memory = nodes.empty() ? std::string() : cat(", memory of NUMA node ", describe_ranges(nodes));
+        log(LogLevel::info, cat("local rank ", local_rank, ": CPUs ", describe_ranges(cpus), memory));
     }
 }
 

@@ -7,9 +7,11 @@
 #include "launcher/config/shown_arguments.h"
 #include "launcher/node/job_access.h"
 #include "launcher/node/node_versions.h"
-#include "launcher/scheduler/host_list.h"
+#include "launcher/scheduler/kubernetes_pod.h"
+#include "launcher/scheduler/mpi_process.h"
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/base/host_list.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/control_key.h"
@@ -53,13 +55,19 @@ agent::LookPlan preflight_plan(const LaunchConfig& config, const Environment& en
     return plan;
 }
 
-agent::HealthCheckConfig health_check(const LaunchConfig& config, const NodeFacts& node) {
-    agent::HealthCheckConfig health{
-        .command = config.health_check, .limit = config.health_limit, .job = shown_job(config)};
+void add_health_check(agent::AgentConfig& agent, const LaunchConfig& config, const NodeFacts& node) {
+    using SickNode = agent::SupervisorConfig::SickNode;
+    agent.health = {.command = config.health_check,
+                    .folder = config.health_dir,
+                    .limit = config.health_limit,
+                    .job = shown_job(config)};
+    agent.supervisor.checks_health = agent.health.is_wanted();
+    agent.supervisor.health_interval = config.health_interval;
     // The rendezvous ends with the node that hosts it, and the others' job with it.
-    const bool others_need_it = node.hosts_endpoint && (config.nodes_max > 1 || config.spares > 0);
-    if (others_need_it) health.sick_node = agent::SickNode::is_named_only;
-    return health;
+    const bool has_others = config.nodes_max > 1 || config.spares > 0;
+    agent.supervisor.sick_node = !has_others           ? SickNode::leaves
+                                 : node.hosts_endpoint ? SickNode::joins
+                                                       : SickNode::parks;
 }
 
 }  // namespace
@@ -115,9 +123,12 @@ static agent::LogChoices log_choices(const LaunchConfig& config, const NodeFacts
     return logs;
 }
 
-/// Nothing if the job has another number of nodes than Slurm's step, which may then have other jobs, too.
+/// Nothing if the job has another number of nodes than the scheduler's list, which may then have other jobs, too.
 std::string expected_hosts(const LaunchConfig& config, const Environment& environment) {
-    auto text = slurm_hosts_of_first_task(environment, native::sentence_bytes_max);
+    auto text = slurm_hosts_of_first_task(environment);
+    if (text.empty()) text = mpi_hosts_of_first_process(environment);
+    if (text.empty()) text = kubernetes_hosts_of_first_pod(environment, config.nodes_max);
+    if (text.size() > native::sentence_bytes_max) return {};
     const auto hosts = parse_host_list(text);
     return hosts && hosts->size() == config.nodes_max ? text : std::string();
 }
@@ -172,8 +183,8 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.logs = log_choices(config, node);
     agent.handled_signals = config.handled_signals;
     agent.preemption_signal = config.preemption_signal;
-    if (config.preflight) agent.preflight = preflight_plan(config, environment);
-    agent.health = health_check(config, node);
+    if (config.preflight != Preflight::off) agent.preflight = preflight_plan(config, environment);
+    add_health_check(agent, config, node);
     agent.allow_faults = config.allow_faults;
     agent.lease = config.lease;
     agent.persist_limit = config.persist_limit;

@@ -19,7 +19,9 @@ constexpr Duration slurm_limit = 4s;
 constexpr const char* deaf_scontrol =
     "trap '' HUP INT QUIT TERM USR1 USR2; command -v scontrol >/dev/null || { echo none; exit; }; "
     "exec scontrol -o show job \"$0\" 2>/dev/null";
-constexpr int tries_max = 3;
+/// A busy controller may be slow. The end of a job waits for fewer tries than a notice does.
+constexpr int tries_max = 12;
+constexpr int tries_at_end = 3;
 constexpr Duration retry_pause = 100ms;
 
 std::chrono::seconds wall_clock() {
@@ -35,13 +37,13 @@ void SignalReason::ask() {
     if (is_awaited_ || !is_slurm_task(environment_)) return;
     if (value_or_empty(environment_, "SLURM_PROCID") != "0") return tell(slurm_reason(environment_, wall_clock()));
     is_awaited_ = true;
-    ask_slurm(tries_max);
+    ask_slurm(1);
 }
 
-void SignalReason::ask_slurm(int tries) {
+void SignalReason::ask_slurm(int number) {
     runs_.start({"sh", "-c", deaf_scontrol, slurm_job_name(environment_)}, slurm_limit,
-                [this, tries](const std::string& said) {
-                    if (said.empty() && tries > 1) return ask_again(tries - 1);
+                [this, number](const std::string& said) {
+                    if (said.empty() && number < (go_ ? tries_at_end : tries_max)) return ask_again(number + 1);
                     is_awaited_ = false;
                     auto by_slurm = slurm_reason(said);
                     tell(by_slurm.empty() ? slurm_reason(environment_, wall_clock()) : std::move(by_slurm));
@@ -49,10 +51,10 @@ void SignalReason::ask_slurm(int tries) {
                 });
 }
 
-void SignalReason::ask_again(int tries) {
+void SignalReason::ask_again(int number) {
     pause_.expires_after(retry_pause);
-    pause_.async_wait([this, tries](const boost::system::error_code& cancelled) {
-        if (!cancelled) ask_slurm(tries);
+    pause_.async_wait([this, number](const boost::system::error_code& cancelled) {
+        if (!cancelled) ask_slurm(number);
     });
 }
 

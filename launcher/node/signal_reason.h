@@ -22,14 +22,14 @@ class SignalReason {
 
     /// Call it when a signal arrived.
     void ask();
-    /// Calls `go` when no answer is pending, at most 6 s after the last ask().
+    /// Calls `go` when no answer is pending, at most 13 s after the last ask().
     void when_known(std::function<void()> go);
     /// The last answer. Empty: none.
     [[nodiscard]] const std::string& text() const { return text_; }
 
   private:
-    void ask_slurm(int tries);
-    void ask_again(int tries);
+    void ask_slurm(int number);
+    void ask_again(int number);
     void tell(std::string text);
 
     const Environment& environment_;

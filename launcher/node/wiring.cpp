@@ -21,6 +21,7 @@
 #include "launcher/commands/key_command.h"
 #include "launcher/commands/logs_command.h"
 #include "launcher/commands/status_command.h"
+#include "launcher/commands/top_command.h"
 #include "launcher/config/environment.h"
 #include "launcher/host/absent_ranks.h"
 #include "launcher/host/checkpoint_place.h"
@@ -28,8 +29,10 @@
 #include "launcher/host/open_files.h"
 #include "launcher/host/placement.h"
 #include "launcher/node/job_access.h"
+#include "launcher/node/job_preflight.h"
 #include "launcher/node/node_run.h"
 #include "launcher/node/service_unit.h"
+#include "launcher/node/torch_build.h"
 #include "launcher/node/torch_package.h"
 #include "launcher/options/entry.h"
 #include "launcher/options/options.h"
@@ -220,7 +223,7 @@ int launch(Launch launch, Environment environment) {
     if (const auto trouble = checkpoint_trouble(config); !trouble.empty())
         return refuse(exit_codes::configuration, trouble, style);
     log_known_facts(launch, environment);
-
+    log_preflight(test_before_job(launch, environment));
     auto events = NodeEvents::open(config, named_file_path(config, config.events), host_name());
     if (!events) return refuse(exit_codes::usage, cat("--events: ", events.error().context), style);
     NodeRun run(config, std::get<Entry>(entry), environment, unit, **events);
@@ -260,7 +263,10 @@ Command command_named(std::string_view word) {
     if (word == "drain") return [](const auto& arguments) { return run_drain(arguments, process_environment()); };
     if (word == "fault") return [](const auto& arguments) { return run_fault(arguments, process_environment()); };
     if (word == "status") return [](const auto& arguments) { return run_status(arguments, process_environment()); };
+    if (word == "top") return [](const auto& arguments) { return run_top(arguments, process_environment()); };
     if (word == "key") return [](const auto& arguments) { return run_key(arguments, process_environment()); };
+    if (word == "torch-build")
+        return [](const auto& arguments) { return run_torch_build(arguments, process_environment()); };
     if (word == "config") return [](const auto& arguments) { return run_config(arguments, process_environment()); };
     return nullptr;
 }

@@ -6,7 +6,6 @@
 #include "launcher/config/option_values.h"
 #include "launcher/report/report_writer.h"
 #include "rendezvous/base/system/absolute_path.h"
-#include "rendezvous/base/text/nearest.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/native/limits.h"
 
@@ -36,11 +35,6 @@ Accepted flag(std::string_view value, bool& field) {
     if (!number) return "1 or 0";
     field = *number != 0;
     return std::nullopt;
-}
-
-std::string nearest_in_brackets(std::string_view value, const std::vector<std::string>& choices) {
-    const auto near = nearest(value, choices);
-    return near.empty() ? std::string{} : cat(" (nearest: ", near, ")");
 }
 
 Accepted one_of(std::string_view value, const std::vector<std::string>& choices) {
@@ -128,10 +122,7 @@ Accepted accept_warm_workers(std::string_view value, Settings& settings) {
 }
 
 Accepted accept_warm_imports(std::string_view value, Settings& settings) {
-    constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
-    for (const auto name : split(value, ','))
-        if (name.empty() || name.find_first_not_of(letters) != std::string_view::npos)
-            return "names of modules, e.g. torch or torch,transformers";
+    if (!are_modules(value)) return "names of modules, e.g. torch or torch,transformers";
     settings.config.warm_imports = value;
     return std::nullopt;
 }
@@ -410,15 +401,21 @@ constexpr std::array rows{
     OptionRow{"allow-faults", 0, Kind::flag, Group::restarts, From::muster, true, "",
               "Allows muster fault to kill, stop, slow down or disconnect workers and the agent of this node, for tests.", "",
               [](auto value, auto& to) { return flag(value, to.config.allow_faults); }},
-    OptionRow{"preflight", 0, Kind::value, Group::restarts, From::muster, true, "off|local",
-              "local: while the node joins, looks for its faults as muster doctor does, and logs what it finds. Nothing waits for it. off: does not.", "local",
-              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"off", "local"})) return wrong;
-                  to.config.preflight = value == "local"; return std::nullopt; }},
+    OptionRow{"preflight", 0, Kind::value, Group::restarts, From::muster, true, "off|local|pairs|full",
+              "local: while the node joins, looks for its faults as muster doctor does, and logs what it finds. Nothing waits for it. pairs: also tests the links between the job's nodes before the first round. full: also tests their GPUs.", "local",
+              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"off", "local", "pairs", "full"})) return wrong;
+                  to.config.preflight = value == "off" ? Preflight::off : value == "local" ? Preflight::local : value == "pairs" ? Preflight::pairs : Preflight::full; return std::nullopt; }},
     OptionRow{"health-check", 0, Kind::value, Group::restarts, From::muster, true, "COMMAND",
-              "Command run by /bin/sh before each join. Exit code 0: healthy. Another one: this node leaves the job with exit code 76, uncharged; the last line of the output is the reason.", "",
+              "Command run by /bin/sh before the first join, and before the next round on a node that failed. Exit code 0: healthy. Another one: this node waits, uncharged, until a check passes, and a spare takes its place; the last line of the output is the reason.", "",
               [](auto value, auto& to) -> Accepted { if (value.empty()) return "a command"; to.config.health_check = value; return std::nullopt; }},
+    OptionRow{"health-dir", 0, Kind::value, Group::restarts, From::muster, true, "DIR",
+              "Directory of further checks: every executable in it that only root can change, in order of name, before --health-check. none: no such checks.", "/etc/muster/health.d",
+              [](auto value, auto& to) -> Accepted { if (value.empty()) return "a directory, or none"; to.config.health_dir = value == "none" ? "" : value; return std::nullopt; }},
+    OptionRow{"health-interval", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
+              "Time between two checks of a node that waits because it is sick.", "60",
+              [](auto value, auto& to) { return positive_seconds(value, to.config.health_interval); }},
     OptionRow{"health-timeout", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
-              "Timeout of --health-check. A check that does not end is killed, and the node joins.", "30",
+              "Timeout of --health-check, and of each check in --health-dir. A check that does not end is killed with all that it started, and the node joins.", "30",
               [](auto value, auto& to) { return positive_seconds(value, to.config.health_limit); }},
     OptionRow{"exit-code", 0, Kind::value, Group::restarts, From::muster, true, "muster|torchrun",
               "muster: the exit code of the root cause (see below). torchrun: 1 for every failure.", "muster",

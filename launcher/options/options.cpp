@@ -35,10 +35,10 @@ std::string variable_name(std::string_view prefix, const OptionRow& row) {
     return name;
 }
 
-std::vector<std::string> variable_names() {
+std::vector<std::string> variable_names(std::string_view prefix) {
     std::vector<std::string> names;
     for (const auto& row : option_table())
-        if (row.from_environment) names.push_back(variable_name("MUSTER_", row));
+        if (row.from_environment) names.push_back(variable_name(prefix, row));
     return names;
 }
 
@@ -132,6 +132,31 @@ std::optional<std::string> fill(const std::map<const OptionRow*, Source>& winnin
     return std::nullopt;
 }
 
+/// See Launch::meeting_options.
+std::vector<std::string> meeting_options(const std::map<const OptionRow*, Source>& winning, const Settings& settings) {
+    constexpr std::string_view others[] = {"nnodes", "nproc-per-node", "role",   "spares",
+                                           "from",   "standalone",     "rdzv-id"};
+    std::vector<std::string> words{"--from=none"};
+    // The scheduler's word on who hosts the rendezvous has no option of its own.
+    const auto& is_host = settings.config.is_host;
+    std::string conf = settings.rendezvous_conf;
+    if (is_host && conf.find("is_host") == std::string::npos)
+        conf += cat(conf.empty() ? "" : ",", "is_host=", *is_host ? "1" : "0");
+    if (!conf.empty()) words.push_back(cat("--rdzv-conf=", conf));
+    for (const auto& row : option_table()) {
+        const auto found = winning.find(&row);
+        const bool meets = row.group == OptionGroup::nodes || row.group == OptionGroup::rendezvous;
+        if (!meets || found == winning.end() || row.name == "rdzv-conf") continue;
+        if (std::ranges::find(others, row.name) != std::end(others)) continue;
+        const auto& value = found->second.value;
+        if (row.kind == ValueKind::value)
+            words.push_back(cat("--", row.name, "=", value));
+        else if (value == "1")
+            words.push_back(cat("--", row.name));
+    }
+    return words;
+}
+
 std::optional<std::string> use_loglevel(const Environment& environment, Settings& settings) {
     const auto text = lookup(environment, "LOGLEVEL");
     if (!text || text->empty()) return std::nullopt;
@@ -180,7 +205,7 @@ ParsedOptions parse_options(const std::vector<std::string>& words, const Environ
     if (!scheduler->nothing_to_do.empty()) return NothingToDo{cat("muster: ", scheduler->nothing_to_do, "\n")};
     for (auto& one : scheduler->values)
         winning.try_emplace(find_option(one.option), Source{std::move(one.source), std::move(one.value)});
-    const auto unknown = unknown_variables(environment, variable_names());
+    const auto unknown = unknown_variables(environment, variable_names("MUSTER_"));
     settings.warnings.insert(settings.warnings.end(), unknown.begin(), unknown.end());
     settings.warnings.insert(settings.warnings.end(), scheduler->notes.begin(), scheduler->notes.end());
     settings.is_first_host = scheduler->is_host;
@@ -191,7 +216,15 @@ ParsedOptions parse_options(const std::vector<std::string>& words, const Environ
     if (const auto wrong = apply_launch_rules(settings, environment)) return usage_error(*wrong);
     settings.config.script = line.has_program ? line.program : *file.program;
     settings.config.arguments = line.has_program ? line.arguments : file.arguments;
-    return Launch{std::move(settings.config), std::move(settings.warnings), std::move(scheduler->own_addresses)};
+    auto meeting = meeting_options(winning, settings);
+    return Launch{std::move(settings.config), std::move(settings.warnings), std::move(scheduler->own_addresses),
+                  std::move(meeting)};
+}
+
+std::vector<std::string> option_variables() {
+    auto names = variable_names("MUSTER_");
+    for (auto& name : variable_names("PET_")) names.push_back(std::move(name));
+    return names;
 }
 
 }  // namespace muster::launcher

@@ -20,6 +20,9 @@ struct Launch {
     std::vector<std::string> warnings;
     /// If not empty, one of these addresses must be this host's own, or nobody serves the endpoint.
     std::vector<std::string> own_addresses = {};
+    /// Options with which this node's part of another job of the same nodes meets at the same place: what the command
+    /// line, the file, variables and the scheduler tell, without the number of nodes and the job's name.
+    std::vector<std::string> meeting_options = {};
 };
 
 /// This process is a surplus task of a scheduler on this host. The caller prints the line to stderr and exits 0.
@@ -44,5 +47,8 @@ using ParsedOptions = std::variant<Launch, ShowText, NothingToDo, UsageError>;
 /// used only in pods of Kubernetes' indexed jobs. Pure.
 ParsedOptions parse_options(const std::vector<std::string>& words, const Environment& environment,
                             const JobFile& file = {}, std::string_view hosts_file = {});
+
+/// The variables that set defaults of options: MUSTER_NNODES, PET_NNODES and so on.
+std::vector<std::string> option_variables();
 
 }  // namespace muster::launcher

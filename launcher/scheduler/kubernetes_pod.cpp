@@ -45,4 +45,11 @@ Result<KubernetesPod> kubernetes_pod(const Environment& environment, std::string
     return pod;
 }
 
+std::string kubernetes_hosts_of_first_pod(const Environment& environment, std::uint32_t pod_count) {
+    if (!is_kubernetes_pod(environment) || pod_count == 0) return {};
+    const auto pod = kubernetes_pod(environment, {});
+    if (!pod || pod->index != 0 || pod->job.empty()) return {};
+    return cat(pod->job, "-[0-", pod_count - 1, "]");
+}
+
 }  // namespace muster::launcher

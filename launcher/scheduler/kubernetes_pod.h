@@ -23,4 +23,8 @@ bool is_kubernetes_pod(const Environment& environment);
 /// domain there if the pod has a subdomain (of a headless service). The error is one line for the user.
 Result<KubernetesPod> kubernetes_pod(const Environment& environment, std::string_view hosts_file);
 
+/// The hosts of a job of so many pods, as Slurm writes them ("train-[0-3]"), in its first pod. Empty elsewhere, or if
+/// the pods' hosts are unknown.
+std::string kubernetes_hosts_of_first_pod(const Environment& environment, std::uint32_t pod_count);
+
 }  // namespace muster::launcher

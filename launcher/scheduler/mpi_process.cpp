@@ -94,4 +94,11 @@ Result<MpiProcess> mpi_process(const Environment& environment) {
                      "(MPICH: -ppn 1) muster --nproc-per-node N ..., or --from=none if each process runs its own job")};
 }
 
+std::string mpi_hosts_of_first_process(const Environment& environment) {
+    if (!is_mpi_process(environment)) return {};
+    const auto process = mpi_process(environment);
+    if (!process || process->rank != 0) return {};
+    return std::string(value_or_empty(environment, "SLURM_JOB_NODELIST"));
+}
+
 }  // namespace muster::launcher

@@ -28,4 +28,8 @@ bool is_mpi_process(const Environment& environment);
 /// Call it if is_mpi_process(). The error is one line for the user.
 Result<MpiProcess> mpi_process(const Environment& environment);
 
+/// The hosts of the allocation of Slurm in which mpirun runs, as Slurm writes them, in the first process. Empty
+/// elsewhere: mpirun itself tells no process the names of its hosts.
+std::string mpi_hosts_of_first_process(const Environment& environment);
+
 }  // namespace muster::launcher

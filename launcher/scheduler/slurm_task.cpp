@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "launcher/config/option_values.h"
-#include "launcher/scheduler/host_list.h"
+#include "rendezvous/base/host_list.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -154,13 +154,12 @@ Result<SlurmTask> slurm_task(const Environment& environment) {
     return task;
 }
 
-std::string slurm_hosts_of_first_task(const Environment& environment, std::size_t bytes_max) {
+std::string slurm_hosts_of_first_task(const Environment& environment) {
     if (!is_slurm_task(environment)) return {};
     const auto task = slurm_task(environment);
     if (!task || task->host_number != 0 || task->task_on_host != 0) return {};
     for (const auto variable : host_variables)
-        if (const auto text = lookup(environment, variable))
-            return text->size() <= bytes_max ? std::string(*text) : std::string();
+        if (const auto text = lookup(environment, variable)) return std::string(*text);
     return {};
 }
 

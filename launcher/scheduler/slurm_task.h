@@ -29,9 +29,8 @@ bool is_slurm_task(const Environment& environment);
 /// Call it if is_slurm_task(). The error names the invalid variable.
 Result<SlurmTask> slurm_task(const Environment& environment);
 
-/// The step's hosts as Slurm writes them, on its first host. Empty elsewhere, or if the list is longer than
-/// `bytes_max`.
-std::string slurm_hosts_of_first_task(const Environment& environment, std::size_t bytes_max);
+/// The step's hosts as Slurm writes them, on its first host. Empty elsewhere.
+std::string slurm_hosts_of_first_task(const Environment& environment);
 
 /// A hint if this muster may use fewer CPUs (`usable`) than it starts workers, and the job has more on this host. Only
 /// on the step's first host, else empty.

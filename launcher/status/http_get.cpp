@@ -19,9 +19,28 @@ Result<HttpAnswer> parse(std::string_view answer) {
     return HttpAnswer{status, std::string(answer.substr(head_end + 4))};
 }
 
-Result<HttpAnswer> get_at(const SocketAddress& address, const std::string& question, Instant deadline) {
-    auto socket = rendezvous::BlockingSocket::connect(address, deadline);
+/// Lets an interruption use the socket while this lives.
+struct Use {
+    Use(Interruption* one, const rendezvous::BlockingSocket& socket)
+        : interruption(one), is_wanted(one == nullptr || one->use(&socket)) {}
+    ~Use() {
+        if (interruption != nullptr) interruption->use(nullptr);
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+    Interruption* interruption;
+    bool is_wanted;
+};
+
+Result<HttpAnswer> get_at(const SocketAddress& address, const std::string& question, Instant deadline,
+                          Interruption* interruption) {
+    auto socket = rendezvous::BlockingSocket::begin_to_connect(address);
     if (!socket) return socket.error();
+    const Use use(interruption, *socket);
+    if (!use.is_wanted) return Error{Errc::timed_out, "the question was ended"};
+    if (const auto connected = socket->wait_until_connected(deadline); !connected)
+        return Error{connected.error().code, cat(address.numeric(), ": ", connected.error().context)};
     if (auto sent = socket->send(question, deadline); !sent) return sent.error();
     std::string answer;
     for (;;) {
@@ -35,8 +54,20 @@ Result<HttpAnswer> get_at(const SocketAddress& address, const std::string& quest
 
 }  // namespace
 
+void Interruption::stop() {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    if (socket_ != nullptr) socket_->interrupt();
+}
+
+bool Interruption::use(const rendezvous::BlockingSocket* socket) {
+    const std::lock_guard lock(mutex_);
+    socket_ = socket;
+    return !stopped_;
+}
+
 Result<HttpAnswer> http_get(const std::vector<SocketAddress>& addresses, const std::string& target,
-                            const std::string& token, Instant deadline) {
+                            const std::string& token, Instant deadline, Interruption* interruption) {
     Error last{Errc::not_found, "it has no address"};
     for (const auto& address : addresses) {
         const auto question =
@@ -44,7 +75,7 @@ Result<HttpAnswer> http_get(const std::vector<SocketAddress>& addresses, const s
                 address.numeric().find(':') == std::string::npos ? address.numeric() : cat("[", address.numeric(), "]"),
                 "\r\nConnection: close\r\n",
                 token.empty() ? std::string() : cat("Authorization: Bearer ", token, "\r\n"), "\r\n");
-        auto got = get_at(address, question, deadline);
+        auto got = get_at(address, question, deadline, interruption);
         if (got) return got;
         last = got.error();
     }

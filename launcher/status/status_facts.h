@@ -3,10 +3,7 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
-
-#include "rendezvous/base/error.h"
 
 namespace muster::launcher {
 
@@ -17,6 +14,7 @@ struct StatusRank {
     std::int64_t idle_ms = 0;
     std::string operation;
     std::string place;
+    friend bool operator==(const StatusRank&, const StatusRank&) = default;
 };
 
 struct StatusNode {
@@ -30,6 +28,7 @@ struct StatusNode {
     bool is_connected = true;
     bool is_left_out = false;
     std::vector<StatusRank> ranks;
+    friend bool operator==(const StatusNode&, const StatusNode&) = default;
 };
 
 struct StatusJob {
@@ -44,9 +43,8 @@ struct StatusJob {
     std::int64_t nodes_max = 0;
     std::int64_t step = -1;
     std::int64_t checkpoint_step = -1;
-    /// Hosts that the scheduler gave to the job and that no node of it has joined from.
-    std::vector<std::string> missing_hosts;
     std::vector<StatusNode> nodes;
+    friend bool operator==(const StatusJob&, const StatusJob&) = default;
 };
 
 struct StatusFacts {
@@ -54,9 +52,7 @@ struct StatusFacts {
     std::string leader;  ///< Of a daemon that stands by. Empty: it leads, or knows no leader.
     bool stands_by = false;
     std::string trouble;  ///< Why the daemon cannot write its state. Empty: it can.
+    friend bool operator==(const StatusFacts&, const StatusFacts&) = default;
 };
-
-/// bad_frame: the text is not a status page.
-Result<StatusFacts> read_status_facts(std::string_view json);
 
 }  // namespace muster::launcher

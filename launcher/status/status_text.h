@@ -11,7 +11,7 @@
 
 namespace muster::launcher {
 
-enum class LineStyle { plain, heading, good, attention };
+enum class LineStyle { plain, heading, good, attention, selected };
 
 struct StatusLine {
     std::string text;
@@ -22,7 +22,32 @@ struct StatusLine {
 struct StatusSize {
     std::size_t columns = 80;
     std::size_t rows = 0;  ///< 0: as many as there are.
+    friend bool operator==(const StatusSize&, const StatusSize&) = default;
 };
+
+// ---- Parts, for other views ----
+
+/// What concerns the daemon itself: it stands by, or cannot write its state.
+std::vector<StatusLine> daemon_lines(const StatusFacts& facts);
+/// A job without its nodes: its state, what it waits for, and who waits for whom.
+std::vector<StatusLine> job_lines(const StatusJob& job);
+/// Who waits for whom: a line for each missing rank, and one for each operation in which others wait.
+std::vector<StatusLine> waiting_lines(const std::vector<const StatusNode*>& nodes);
+/// Rows of tables, and their headings. They fill `columns`.
+StatusLine job_heading(std::size_t columns);
+StatusLine job_row(const StatusJob& job, std::size_t columns);
+StatusLine node_heading(std::size_t columns);
+StatusLine node_row(const StatusNode& node, std::size_t columns);
+/// "8-15"; "-" if it has none.
+std::string ranks_of(const StatusNode& node);
+/// "0 s ago", or "no link".
+std::string heard_of(const StatusNode& node);
+/// The node is lost, has no connection, has a missing rank, or has to leave.
+[[nodiscard]] bool is_in_trouble(const StatusNode& node);
+/// Those in trouble first, the others by group rank.
+std::vector<const StatusNode*> worst_first(const std::vector<StatusNode>& nodes);
+
+// ---- Whole texts ----
 
 /// All jobs as a table; with `job`, or where there is one job, that job with its nodes, those in trouble first. What
 /// does not fit is cut, and a line has the number of the rest.
@@ -31,12 +56,8 @@ std::vector<StatusLine> status_lines(const StatusFacts& facts, std::string_view 
 /// The first line of a screen whose daemon does not answer: since when, and why.
 StatusLine no_answer_line(std::string_view endpoint, Duration since, std::string_view why, StatusSize size);
 
+[[nodiscard]] bool has_job(const StatusFacts& facts, std::string_view job);
 /// "no job 'x'; jobs: a, b".
 std::string unknown_job(const StatusFacts& facts, std::string_view job);
-
-/// The columns that a terminal needs for valid UTF-8.
-std::size_t columns_of(std::string_view text);
-/// The front of `text` that fits, with "..." where something is cut.
-std::string cut_to(std::string_view text, std::size_t columns);
 
 }  // namespace muster::launcher

@@ -9,14 +9,15 @@
 #include <cerrno>
 #include <cstdlib>
 #include <string_view>
-
-#include "rendezvous/base/text/text.h"
+#include <utility>
 
 namespace muster::launcher {
 
 namespace {
 
 constexpr std::array handled{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH};
+/// The bytes of one key come together, but a network may part them.
+constexpr auto sequence_limit = 50ms;
 /// Signals that have come since wait() looked. Handlers run only inside ppoll, so nothing is lost.
 volatile std::sig_atomic_t end_signal = 0, stop_asked = 0, draw_asked = 0;
 
@@ -32,39 +33,15 @@ void note_signal(int signal) {
 void write_all(std::string_view text) {
     while (!text.empty()) {
         const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
-        if (written < 0 && errno != EINTR) return;  // The terminal is gone; SIGHUP follows.
+        if (written < 0 && errno != EINTR) {
+            end_signal = SIGHUP;  // The terminal is gone. A process that ignores hang-ups must see it, too.
+            return;
+        }
         if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
     }
 }
 
-std::string_view color_of(LineStyle style) {
-    switch (style) {
-        case LineStyle::heading: return "\033[1m";
-        case LineStyle::good: return "\033[32m";
-        case LineStyle::attention: return "\033[31m";
-        case LineStyle::plain: break;
-    }
-    return {};
-}
-
 }  // namespace
-
-std::string screen_update(const std::vector<StatusLine>& before, const std::vector<StatusLine>& after, std::size_t rows,
-                          bool colored) {
-    std::string out;
-    const auto count = std::min(rows, std::max(before.size(), after.size()));
-    for (std::size_t row = 0; row < count; ++row) {
-        const auto old_line = row < before.size() ? before[row] : StatusLine{};
-        const auto new_line = row < after.size() ? after[row] : StatusLine{};
-        if (row < before.size() && old_line == new_line) continue;
-        const auto color = colored ? color_of(new_line.style) : std::string_view();
-        // The line is cleared before the text. After a full line the cursor stands on the last column, and clearing
-        // would erase that character.
-        out += cat("\033[", row + 1, ";1H\033[K", color, new_line.text, color.empty() ? "" : "\033[m");
-    }
-    // A terminal that knows synchronized updates shows all of it at once, and nothing flickers.
-    return out.empty() ? out : cat("\033[?2026h", out, "\033[?2026l");
-}
 
 bool may_color(int fd) {
     const char* const no_color = std::getenv("NO_COLOR");
@@ -102,8 +79,8 @@ void Terminal::enter() {
         modes.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
         ::tcsetattr(STDIN_FILENO, TCSANOW, &modes);
     }
-    write_all("\033[?1049h\033[?25l\033[2J");
-    drawn_.clear();
+    write_all("\033[?1049h\033[?25l");
+    drawn_ = {};
 }
 
 void Terminal::leave() {
@@ -117,9 +94,9 @@ StatusSize Terminal::size() {
     return {size.ws_col, size.ws_row};
 }
 
-void Terminal::draw(const std::vector<StatusLine>& lines) {
-    write_all(screen_update(drawn_, lines, size().rows, may_color(STDOUT_FILENO)));
-    drawn_ = lines;
+void Terminal::draw(Screen screen) {
+    write_all(screen_update(drawn_, screen, may_color(STDOUT_FILENO)));
+    drawn_ = std::move(screen);
 }
 
 void Terminal::suspend() {
@@ -129,7 +106,20 @@ void Terminal::suspend() {
     draw_asked = 1;
 }
 
-Terminal::Wait Terminal::wait(Instant deadline) {
+bool Terminal::take_key() {
+    const auto key = keys_.next();
+    if (key) key_ = *key;
+    return key.has_value();
+}
+
+void Terminal::read_keys() {
+    char bytes[256];
+    const auto got = ::read(STDIN_FILENO, bytes, sizeof bytes);
+    if (got > 0) keys_.add(std::string_view(bytes, static_cast<std::size_t>(got)));
+    if (got <= 0) has_modes_ = has_modes_ && got < 0 && errno == EINTR;  // stdin has ended.
+}
+
+Terminal::Wait Terminal::wait(Instant deadline, int news) {
     for (;;) {
         if (std::exchange(stop_asked, 0) != 0) suspend();
         if (end_signal != 0) {
@@ -137,22 +127,28 @@ Terminal::Wait Terminal::wait(Instant deadline) {
             return Wait::quit;
         }
         if (std::exchange(draw_asked, 0) != 0) {
-            write_all("\033[2J");
-            drawn_.clear();
+            forget();
             return Wait::redraw;
         }
+        if (take_key()) return Wait::key;
+        const auto now = std::chrono::steady_clock::now();
+        const auto until = keys_.has_beginning() ? std::min(deadline, now + sequence_limit) : deadline;
         // Signals and keys are seen only in ppoll, so a deadline that has passed waits 0 s in it.
-        const auto left = std::max(Duration(deadline - std::chrono::steady_clock::now()), Duration::zero());
+        const auto left = std::max(Duration(until - now), Duration::zero());
         const auto whole = std::chrono::floor<std::chrono::seconds>(left);
         const timespec time{.tv_sec = whole.count(), .tv_nsec = (left - whole).count()};
-        pollfd keys{has_modes_ ? STDIN_FILENO : -1, POLLIN, 0};
-        const int ready = ::ppoll(&keys, 1, &time, &before_);
-        if (ready == 0) return Wait::elapsed;
+        std::array<pollfd, 2> sources{pollfd{has_modes_ ? STDIN_FILENO : -1, POLLIN, 0}, pollfd{news, POLLIN, 0}};
+        const int ready = ::ppoll(sources.data(), sources.size(), &time, &before_);
         if (ready < 0) continue;
-        char key = 0;
-        const auto got = ::read(STDIN_FILENO, &key, 1);
-        if (got == 1 && key == 'q') return Wait::quit;
-        if (got <= 0) has_modes_ = has_modes_ && errno == EINTR;  // stdin has ended.
+        if (sources[0].revents != 0) {
+            read_keys();
+        } else if (sources[1].revents != 0) {
+            return Wait::news;
+        } else if (keys_.has_beginning()) {
+            keys_.end_sequence();
+        } else {
+            return Wait::elapsed;
+        }
     }
 }
 

@@ -1,30 +1,25 @@
-// Draws lines on a terminal: on its alternate screen, only the lines that changed, in one write. Pure but for Terminal.
+// The terminal of stdout: draws screens on its alternate screen, in one write each, and reads keys.
 #pragma once
 
 #include <termios.h>
 
 #include <csignal>
-#include <string>
-#include <vector>
 
-#include "launcher/status/status_text.h"
+#include "launcher/status/key_reader.h"
+#include "launcher/status/screen.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::launcher {
 
-/// The bytes that turn the screen `before` into `after`. `rows` is the terminal's height: lines beyond it are not
-/// drawn.
-std::string screen_update(const std::vector<StatusLine>& before, const std::vector<StatusLine>& after, std::size_t rows,
-                          bool colored);
-
-/// True when lines on this descriptor may be colored: it is a terminal, NO_COLOR is not set, and TERM is not "dumb".
+/// True when text on this descriptor may be colored: it is a terminal, NO_COLOR is not set, and TERM is not "dumb".
 bool may_color(int fd);
 
-/// Owns the terminal of stdout while it lives. Its signals: SIGINT and SIGTERM end wait(); SIGTSTP restores the
-/// terminal and stops this process, and SIGCONT draws again. The destructor restores the terminal. One at a time.
+/// Owns the terminal of stdout while it lives. Its signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT end wait(); SIGTSTP
+/// restores the terminal and stops this process, and SIGCONT draws again. The destructor restores the terminal. One at
+/// a time. Threads that are started while it lives take none of these signals.
 class Terminal {
   public:
-    enum class Wait { elapsed, redraw, quit };
+    enum class Wait { elapsed, redraw, news, key, quit };
 
     Terminal();
     ~Terminal();
@@ -32,21 +27,31 @@ class Terminal {
     Terminal& operator=(const Terminal&) = delete;
 
     [[nodiscard]] static StatusSize size();
-    void draw(const std::vector<StatusLine>& lines);
-    /// Until `deadline`, a signal, or the key q. redraw: the size changed, or the process continues.
-    Wait wait(Instant deadline);
-    /// The signal that ended wait(). 0: the key q.
+    /// Writes the cells that differ from the last screen.
+    void draw(Screen screen);
+    /// The next draw() writes all cells.
+    void forget() { drawn_ = {}; }
+    /// Until `deadline`, a signal, a key, or until `news` (a descriptor) can be read. redraw: the size changed, or the
+    /// process continues; all is drawn again.
+    Wait wait(Instant deadline, int news);
+    /// The key that ended wait().
+    [[nodiscard]] const Key& key() const { return key_; }
+    /// The signal that ended wait().
     [[nodiscard]] int signal() const { return ended_by_; }
 
   private:
     void enter();
     void leave();
     void suspend();
+    bool take_key();
+    void read_keys();
 
     sigset_t before_{};  ///< The signal mask of this thread.
     termios modes_{};
     bool has_modes_ = false;  ///< stdin is this terminal, too.
-    std::vector<StatusLine> drawn_;
+    Screen drawn_;
+    KeyReader keys_;
+    Key key_;
     int ended_by_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "rendezvous/dialects/job_metrics.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 
@@ -70,14 +71,42 @@ void add_counts(MetricsPage& page, const Jobs& jobs) {
     });
 }
 
+/// A program that reports no steps has none of these series, except for counters of 0.
+void add_steps(MetricsPage& page, const Jobs& jobs) {
+    add_gauge(page, jobs, "muster_job_step", "The last step of the slowest rank.",
+              [](const auto& job) { return number(job.step); });
+    add_counter(page, jobs, "muster_job_steps_total", "Steps of rank 0, repeated ones included.",
+                [](const auto& job) { return number(job.steps.step_count); });
+    add_counter(page, jobs, "muster_job_samples_total", "Samples of all ranks, as gradient reducers count them.",
+                [](const auto& job) { return number(job.steps.sample_count); });
+    page.family("muster_job_step_seconds", MetricKind::histogram, "Duration of the steps of rank 0.");
+    std::array<double, step_time_bounds.size()> bounds{};
+    std::ranges::transform(step_time_bounds, bounds.begin(), seconds);
+    for (const auto* job : jobs)
+        page.add_histogram(bounds, job->steps.times, seconds(job->steps.step_time), {{"job", job->id}});
+    add_gauge(page, jobs, "muster_job_samples_per_second", "Samples of all ranks a second, lately.",
+              [](const auto& job) { return job.steps.samples_per_second.value_or(-1); });
+    add_gauge(page, jobs, "muster_job_exposed_communication_ratio",
+              "Share of a step in which ranks wait for communication.",
+              [](const auto& job) { return job.steps.exposed.value_or(-1); });
+    add_gauge(page, jobs, "muster_job_straggler_cost_ratio",
+              "Share of a step in which the mean rank waits for the slowest one.",
+              [](const auto& job) { return job.steps.straggler_cost.value_or(-1); });
+    add_gauge(page, jobs, "muster_job_checkpoint_step", "The newest checkpoint when the last round ended, or since.",
+              [](const auto& job) { return number(job.checkpoint_step); });
+    add_counter(page, jobs, "muster_job_checkpoint_failures_total", "Saves of checkpoints that failed.",
+                [](const auto& job) { return number(job.steps.checkpoint_failure_count); });
+    add_counter(page, jobs, "muster_job_checkpoint_blocked_seconds_total", "Time for which saves blocked training.",
+                [](const auto& job) { return seconds(job.steps.checkpoint_blocked); });
+}
+
 void add_time(MetricsPage& page, const Jobs& jobs) {
     page.family("muster_job_time_seconds_total", MetricKind::counter,
                 "How the time since the first agent was spent. The buckets exclude each other.");
     for (const auto* job : jobs)
         for (std::size_t i = 0; i < time_bucket_count; ++i)
             page.add(seconds(job->time.buckets[i]), {{"job", job->id}, {"bucket", name(static_cast<TimeBucket>(i))}});
-    add_gauge(page, jobs, "muster_job_time_pending_seconds",
-              "Time since the seal of a round that has reported no step yet: it is in no bucket.",
+    add_gauge(page, jobs, "muster_job_time_pending_seconds", "Time of the running round that is in no bucket yet.",
               [](const auto& job) { return seconds(job.time.pending); });
     add_counter(page, jobs, "muster_job_lost_work_seconds_total",
                 "Stepping time after the checkpoint that was resumed.",
@@ -99,10 +128,7 @@ void add_job_metrics(MetricsPage& page, const std::vector<JobSummary>& jobs) {
                  number(jobs.size() - shown.size()));
     add_state(page, shown);
     add_counts(page, shown);
-    add_gauge(page, shown, "muster_job_step", "The last step of the slowest rank.",
-              [](const auto& job) { return number(job.step); });
-    add_gauge(page, shown, "muster_job_checkpoint_step", "The newest checkpoint when the last round ended.",
-              [](const auto& job) { return number(job.checkpoint_step); });
+    add_steps(page, shown);
     add_time(page, shown);
 }
 

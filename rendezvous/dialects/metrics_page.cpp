@@ -54,16 +54,38 @@ void MetricsPage::family(std::string_view name, MetricKind kind, std::string_vie
                         : kind == MetricKind::info    ? without(name, "_info")
                                                       : name;
     const std::string_view type = kind == MetricKind::counter           ? "counter"
+                                  : kind == MetricKind::histogram       ? "histogram"
                                   : kind == MetricKind::info && is_open ? "info"
                                                                         : "gauge";
     out_ += cat("# HELP ", family, " ", help, "\n# TYPE ", family, " ", type, "\n");
 }
 
 void MetricsPage::add(double value, const Labels& labels) {
-    out_ += name_;
+    write({}, cat(value), labels);
+}
+
+void MetricsPage::write(std::string_view suffix, const std::string& value, const Labels& labels) {
+    out_ += cat(name_, suffix);
     for (std::size_t i = 0; i < labels.size(); ++i)
         out_ += cat(i == 0 ? "{" : ",", labels[i].first, "=\"", escaped(labels[i].second), "\"");
     out_ += cat(labels.empty() ? " " : "} ", value, "\n");
+}
+
+void MetricsPage::add_histogram(std::span<const double> bounds, std::span<const std::uint64_t> counts, double sum,
+                                const Labels& labels) {
+    auto with_bound = labels;
+    with_bound.emplace_back("le", "");
+    std::uint64_t count = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+        count += counts[i];
+        // OpenMetrics reads "1.0", and not "1".
+        auto bound = i < bounds.size() ? cat(bounds[i]) : std::string("+Inf");
+        if (bound.find_first_not_of("0123456789") == std::string::npos) bound += ".0";
+        with_bound.back().second = bound;
+        write("_bucket", cat(count), with_bound);
+    }
+    write("_sum", cat(sum), labels);
+    write("_count", cat(count), labels);
 }
 
 std::string MetricsPage::finish() {

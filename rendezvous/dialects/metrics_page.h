@@ -3,6 +3,8 @@
 // Values are written without a locale and with all their digits. A series whose value is unknown is left out.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,7 +18,7 @@ enum class MetricsFormat { text, open_metrics };
 MetricsFormat metrics_format(std::string_view accept);
 std::string_view metrics_content_type(MetricsFormat format);
 
-enum class MetricKind { counter, gauge, info };
+enum class MetricKind { counter, gauge, histogram, info };
 
 class MetricsPage {
   public:
@@ -28,6 +30,10 @@ class MetricsPage {
     void family(std::string_view name, MetricKind kind, std::string_view help);
     /// A series of the last family. Label values are UTF-8.
     void add(double value, const Labels& labels = {});
+    /// A series of the last family, a histogram. `counts` has one element more than `bounds`, in which each value is
+    /// counted once. `sum`: of all values.
+    void add_histogram(std::span<const double> bounds, std::span<const std::uint64_t> counts, double sum,
+                       const Labels& labels);
     void add_one(std::string_view name, MetricKind kind, std::string_view help, double value) {
         family(name, kind, help);
         add(value);
@@ -36,6 +42,8 @@ class MetricsPage {
     std::string finish();
 
   private:
+    void write(std::string_view suffix, const std::string& value, const Labels& labels);
+
     const MetricsFormat format_;
     std::string out_;
     std::string name_;

@@ -74,7 +74,9 @@ nlohmann::ordered_json data_of(const Event& event) {
     number("nodes", facts.node_count);
     number("restart_count", facts.restart_count);
     number("step", facts.step);
+    number("first_step", facts.first_step);
     number("checkpoint_step", facts.checkpoint_step);
+    number("data_wait_ms", facts.data_wait_ms);
     number("dropped", facts.dropped_count);
     number("uncertainty_ms", facts.uncertainty_ms);
     data["text"] = event.text;
@@ -92,6 +94,7 @@ std::string_view type_name(EventKind kind) {
         case EventKind::round_assigned: return "muster.round.assigned.v1";
         case EventKind::round_resumed: return "muster.round.resumed.v1";
         case EventKind::round_stepping: return "muster.round.stepping.v1";
+        case EventKind::round_progress: return "muster.round.progress.v1";
         case EventKind::round_ended: return "muster.round.ended.v1";
         case EventKind::round_drained: return "muster.round.drained.v1";
         case EventKind::node_joined: return "muster.node.joined.v1";
@@ -108,6 +111,10 @@ std::string_view type_name(EventKind kind) {
         case EventKind::worker_stopped: return "muster.worker.stopped.v1";
         case EventKind::worker_failed: return "muster.worker.failed.v1";
         case EventKind::worker_late: return "muster.worker.late.v1";
+        case EventKind::checkpoint_committed: return "muster.checkpoint.committed.v1";
+        case EventKind::checkpoint_failed: return "muster.checkpoint.failed.v1";
+        case EventKind::hang_suspected: return "muster.hang.suspected.v1";
+        case EventKind::hang_over: return "muster.hang.over.v1";
         case EventKind::notice_given: return "muster.preemption.notice.v1";
         case EventKind::fault_injected: return "muster.fault.injected.v1";
         case EventKind::daemon_stalled: return "muster.daemon.stalled.v1";

@@ -25,6 +25,7 @@ enum class EventKind : std::uint8_t {
     round_assigned,  ///< A node was told its ranks in the sealed round.
     round_resumed,   ///< A restarted daemon learned the running round from its agents.
     round_stepping,  ///< All ranks have completed a step.
+    round_progress,  ///< How far the round is, now and then.
     round_ended,
     round_drained,  ///< No worker of the ended round can run any more.
     node_joined,
@@ -40,8 +41,12 @@ enum class EventKind : std::uint8_t {
     worker_succeeded,
     worker_stopped,  ///< By muster, or it saved its step and left.
     worker_failed,
-    worker_late,   ///< Others wait for it, or it is a straggler.
-    notice_given,  ///< The workers were told that the job will be stopped soon.
+    worker_late,           ///< Others wait for it, or it is a straggler.
+    checkpoint_committed,  ///< All ranks' files are on disk.
+    checkpoint_failed,
+    hang_suspected,  ///< Ranks wait in an operation, and others do nothing or wait in another one.
+    hang_over,       ///< That is no longer so.
+    notice_given,    ///< The workers were told that the job will be stopped soon.
     fault_injected,
     daemon_stalled,
     daemon_note,     ///< A sentence of the daemon that concerns no job.
@@ -67,7 +72,9 @@ struct EventFacts {
     std::int64_t node_count = -1;       ///< Nodes of a sealed round.
     std::int64_t restart_count = -1;    ///< Charged restarts so far.
     std::int64_t step = -1;             ///< Of the slowest rank.
+    std::int64_t first_step = -1;       ///< The first one that a rank reported in the round.
     std::int64_t checkpoint_step = -1;  ///< The newest checkpoint.
+    std::int64_t data_wait_ms = -1;     ///< In the round, of the rank that waited longest for its data.
     std::int64_t dropped_count = -1;    ///< Of events_dropped.
     std::int64_t uncertainty_ms = -1;   ///< Error of the time, where clocks of two hosts are involved.
     friend bool operator==(const EventFacts&, const EventFacts&) = default;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/base/text/text.h"
@@ -22,6 +23,8 @@ std::string_view name(TimeBucket bucket) {
         case TimeBucket::waiting_nodes: return "waiting_nodes";
         case TimeBucket::starting: return "starting";
         case TimeBucket::stepping: return "stepping";
+        case TimeBucket::data_wait: return "data_wait";
+        case TimeBucket::hung: return "hung";
         case TimeBucket::unmeasured: return "unmeasured";
         case TimeBucket::stopping: return "stopping";
         case TimeBucket::reconfiguring: return "reconfiguring";
@@ -51,7 +54,30 @@ void GoodputLedger::switch_to(TimeBucket bucket, Instant now) {
 void GoodputLedger::begin_round(Instant now) {
     switch_to(TimeBucket::starting, now);
     pending_ = true;
+    data_wait_ms_ = -1;
+    leave_round({});
     round_ = OpenRound();
+}
+
+/// Of the time since the last such report, as much was spent on data as the report has more.
+void GoodputLedger::split_stepping(std::int64_t data_wait_ms, Instant now) {
+    if (data_wait_ms < 0 || data_wait_ms_ < 0 || pending_ || current_ != TimeBucket::stepping) return;
+    constexpr auto day_ms = std::chrono::milliseconds(24h).count();
+    const auto grown = std::clamp<std::int64_t>(data_wait_ms - data_wait_ms_, 0, day_ms);
+    data_wait_ms_ = data_wait_ms;
+    add(TimeBucket::data_wait, std::min(since_ + std::chrono::milliseconds(grown), now));
+    add(TimeBucket::stepping, now);
+}
+
+/// A round without steps leaves the one before it to be resumed.
+void GoodputLedger::leave_round(const EventFacts& facts) {
+    if (round_ && round_->first_step >= 0) {
+        count_lost(after_checkpoint());
+        left_ = round_;
+        left_->last_step = std::max({left_->first_step, left_->last_step, facts.step});
+        left_->checkpoint_step = facts.checkpoint_step;
+    }
+    round_.reset();
 }
 
 void GoodputLedger::end_round(const EventFacts& facts, Instant now) {
@@ -61,46 +87,60 @@ void GoodputLedger::end_round(const EventFacts& facts, Instant now) {
     if (round_) round_->last_step = std::max(round_->first_step, facts.step);
 }
 
-/// Its share of the round's steps is its share of the round's time. A checkpoint that nobody knows of may still be
-/// there (the program may write it anywhere), so nothing counts as lost without one.
-void GoodputLedger::count_lost(std::int64_t checkpoint_step) {
-    if (!round_ || checkpoint_step < 0 || round_->first_step < 0 || round_->last_step < round_->first_step)
-        return round_.reset();
-    const auto done = round_->last_step - round_->first_step + 1;
-    const auto lost = std::clamp<std::int64_t>(round_->last_step - checkpoint_step, 0, done);
+/// The first step of a round that resumes from the newest checkpoint. -1: unknown, because the program may write
+/// checkpoints where nobody looks.
+std::int64_t GoodputLedger::after_checkpoint() const {
+    return left_ && left_->checkpoint_step >= 0 ? left_->checkpoint_step + 1 : -1;
+}
+
+/// Its share of the round's steps is its share of the round's time.
+void GoodputLedger::count_lost(std::int64_t first_repeated) {
+    const auto round = std::exchange(left_, std::nullopt);
+    if (!round || first_repeated < 0) return;
+    const auto done = round->last_step - round->first_step + 1;
+    const auto lost = std::clamp<std::int64_t>(round->last_step - first_repeated + 1, 0, done);
     const auto share = static_cast<double>(lost) / static_cast<double>(done);
-    const auto time = Duration(std::llround(static_cast<double>(round_->stepping.count()) * share));
-    totals_.lost_work += std::min(time, round_->stepping);
+    const auto time = Duration(std::llround(static_cast<double>(round->stepping.count()) * share));
+    totals_.lost_work += std::min(time, round->stepping);
     totals_.lost_step_count += lost;
-    round_.reset();
 }
 
 void GoodputLedger::take(const Event& event, Instant now) {
     if (over_ && event.kind != EventKind::job_started) return;
     if (!began_) began_ = since_ = now;
     now = std::max(now, since_);  // A turn of the daemon's loop may have begun before its state was read.
+    split_stepping(event.facts.data_wait_ms, now);
     switch (event.kind) {
         case EventKind::job_started:
             // Another run of the job under the same name, whose time is its own.
             if (over_) *this = GoodputLedger{};
             if (!began_) began_ = since_ = now;
             return;
-        case EventKind::round_sealed:
-        case EventKind::round_resumed: return begin_round(now);
+        case EventKind::round_sealed: return begin_round(now);
+        case EventKind::round_resumed:
+            round_.reset();  // This round may be the one that an earlier daemon knew.
+            return begin_round(now);
         case EventKind::round_stepping:
             add(pending_ ? TimeBucket::starting : current_, now);
             pending_ = false;
             current_ = TimeBucket::stepping;
             if (!round_) round_ = OpenRound();  // A restarted daemon has not seen its seal.
-            if (round_->first_step < 0) round_->first_step = event.facts.step;
+            if (data_wait_ms_ < 0) data_wait_ms_ = event.facts.data_wait_ms;
+            if (round_->first_step >= 0) return;
+            round_->first_step = event.facts.first_step >= 0 ? event.facts.first_step : event.facts.step;
+            return count_lost(round_->first_step);
+        case EventKind::hang_suspected:
+            if (!pending_ && current_ == TimeBucket::stepping) switch_to(TimeBucket::hung, now);
+            return;
+        case EventKind::hang_over:
+            if (current_ == TimeBucket::hung) switch_to(TimeBucket::stepping, now);
             return;
         case EventKind::round_ended: return end_round(event.facts, now);
-        case EventKind::round_drained:
-            switch_to(TimeBucket::waiting_nodes, now);
-            return count_lost(event.facts.checkpoint_step);
+        case EventKind::round_drained: switch_to(TimeBucket::waiting_nodes, now); return leave_round(event.facts);
         case EventKind::job_ended:
             switch_to(current_, now);
-            if (event.facts.outcome != "succeeded") count_lost(event.facts.checkpoint_step);
+            if (event.facts.outcome != "succeeded") leave_round(event.facts);
+            count_lost(after_checkpoint());
             over_ = true;
             totals_.wall_clock = now - *began_;
             return;
@@ -113,7 +153,7 @@ GoodputLedger::Totals GoodputLedger::totals(Instant now) const {
     if (!began_ || over_) return totals;
     now = std::max(now, since_);
     const auto open = now - since_;
-    if (pending_)
+    if (pending_ || (data_wait_ms_ >= 0 && current_ == TimeBucket::stepping))
         totals.pending = open;
     else
         totals.buckets[static_cast<std::size_t>(current_)] += open;
@@ -125,6 +165,7 @@ std::vector<std::int64_t> GoodputLedger::kept(Duration to_wall_clock) const {
     if (!began_) return {};
     const auto at = [&](Instant instant) { return Duration(instant.time_since_epoch() + to_wall_clock).count(); };
     const auto round = round_.value_or(OpenRound{});
+    const auto left = left_.value_or(OpenRound{});
     std::vector<std::int64_t> numbers{at(*began_),
                                       at(since_),
                                       over_ ? 1 : 0,
@@ -137,7 +178,13 @@ std::vector<std::int64_t> GoodputLedger::kept(Duration to_wall_clock) const {
                                       round_ ? 1 : 0,
                                       round.first_step,
                                       round.last_step,
-                                      round.stepping.count()};
+                                      round.stepping.count(),
+                                      left_ ? 1 : 0,
+                                      left.first_step,
+                                      left.last_step,
+                                      left.stepping.count(),
+                                      left.checkpoint_step,
+                                      data_wait_ms_};
     for (const auto bucket : totals_.buckets) numbers.push_back(bucket.count());
     return numbers;
 }
@@ -146,7 +193,7 @@ GoodputLedger GoodputLedger::from(const std::vector<std::int64_t>& kept, Duratio
     // Three years: sums of such numbers do not overflow.
     constexpr auto time_max = Duration(3 * 365 * 24h).count();
     GoodputLedger ledger;
-    constexpr std::size_t before_buckets = 13;
+    constexpr std::size_t before_buckets = 19;
     if (kept.size() != before_buckets + time_bucket_count) return ledger;
     const auto in = [](std::int64_t number, std::int64_t least, std::int64_t most) {
         return number >= least && number <= most;
@@ -156,9 +203,11 @@ GoodputLedger GoodputLedger::from(const std::vector<std::int64_t>& kept, Duratio
     if (!in(kept[0], 0, INT64_MAX) || !in(kept[1], kept[0], INT64_MAX)) return ledger;
     const auto began = std::min<std::int64_t>(here(kept[0]), 0), since = std::min<std::int64_t>(here(kept[1]), 0);
     if (began < -time_max || !in(kept[4], 0, static_cast<std::int64_t>(time_bucket_count) - 1)) return ledger;
-    for (const auto i : {5, 6, 7, 8, 12})
+    for (const auto i : {5, 6, 7, 8, 12, 16})
         if (!in(kept[static_cast<std::size_t>(i)], 0, time_max)) return ledger;
-    if (!in(kept[8], 0, UINT32_MAX) || !in(kept[10], -1, time_max) || !in(kept[11], -1, time_max)) return ledger;
+    if (!in(kept[8], 0, UINT32_MAX)) return ledger;
+    for (const auto i : {10, 11, 14, 15, 17, 18})
+        if (!in(kept[static_cast<std::size_t>(i)], -1, time_max)) return ledger;
     for (std::size_t i = 0; i < time_bucket_count; ++i) {
         if (!in(kept[before_buckets + i], 0, time_max)) return GoodputLedger{};
         ledger.totals_.buckets[i] = Duration(kept[before_buckets + i]);
@@ -168,11 +217,14 @@ GoodputLedger GoodputLedger::from(const std::vector<std::int64_t>& kept, Duratio
     ledger.over_ = kept[2] != 0;
     ledger.pending_ = kept[3] != 0;
     ledger.current_ = static_cast<TimeBucket>(kept[4]);
+    ledger.data_wait_ms_ = kept[18];
     ledger.totals_.wall_clock = Duration(kept[5]);
     ledger.totals_.lost_work = Duration(kept[6]);
     ledger.totals_.lost_step_count = kept[7];
     ledger.totals_.failed_round_count = static_cast<std::uint32_t>(kept[8]);
     if (kept[9] != 0) ledger.round_ = OpenRound{kept[10], kept[11], Duration(kept[12])};
+    if (kept[13] != 0 && kept[14] >= 0 && kept[15] >= kept[14])
+        ledger.left_ = OpenRound{kept[14], kept[15], Duration(kept[16]), kept[17]};
     return ledger;
 }
 
@@ -180,7 +232,7 @@ std::string GoodputLedger::sentence(Instant now) const {
     const auto totals = this->totals(now);
     if (!began_ || totals.wall_clock <= Duration::zero()) return {};
     const auto stepping = totals.of(TimeBucket::stepping);
-    const auto unmeasured = totals.of(TimeBucket::unmeasured) + totals.pending;
+    const auto unmeasured = totals.of(TimeBucket::unmeasured) + (pending_ ? totals.pending : Duration::zero());
     const auto wall_clock = describe(totals.wall_clock);
     auto text = stepping > Duration::zero() ? cat(percent(totals.goodput()), " of ", wall_clock, " trained")
                 : unmeasured == Duration::zero()
@@ -193,6 +245,8 @@ std::string GoodputLedger::sentence(Instant now) const {
     if (stepping > Duration::zero()) tell(unmeasured, "in rounds without steps");
     tell(totals.of(TimeBucket::waiting_nodes), "waiting for nodes");
     tell(totals.of(TimeBucket::starting), "starting");
+    tell(totals.of(TimeBucket::data_wait), "waiting for data");
+    tell(totals.of(TimeBucket::hung), "hung");
     tell(totals.of(TimeBucket::stopping), "stopping");
     tell(totals.of(TimeBucket::reconfiguring), "for changes of nodes");
     const auto failures = totals.failed_round_count;

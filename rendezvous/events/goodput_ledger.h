@@ -6,14 +6,16 @@
 //
 //   waiting_nodes   the first agent, or the end of the last round's workers, to the seal
 //   starting        the seal to the first step of all ranks
-//   stepping        the first step to the round's end
+//   stepping        the first step to the round's end, without the next two
+//   data_wait       the time that the slowest rank waited for its data, as it measured it
+//   hung            a suspected hang to its end, or the round's
 //   unmeasured      a round in which no rank reported steps
 //   stopping        a round that failed: its end until no worker runs
 //   reconfiguring   the same for a round that ended because nodes joined or left
 //
-// Steps after the checkpoint from which the next round continues are lost. This is known only at a round's end, so lost
-// work is a counter of its own beside the buckets: goodput = (stepping - lost_work) / wall clock. If the checkpoint is
-// unknown, nothing counts as lost.
+// Steps that the next round repeats are lost. They are known when it reports its first step, so lost work is a counter
+// of its own beside the buckets: goodput = (stepping - lost_work) / wall clock. If no round follows that reports steps,
+// the steps after the newest checkpoint count as lost; if the checkpoint is unknown, nothing does.
 #pragma once
 
 #include <array>
@@ -27,15 +29,25 @@
 
 namespace muster {
 
-enum class TimeBucket : std::uint8_t { waiting_nodes, starting, stepping, unmeasured, stopping, reconfiguring };
-inline constexpr std::size_t time_bucket_count = 6;
+enum class TimeBucket : std::uint8_t {
+    waiting_nodes,
+    starting,
+    stepping,
+    data_wait,
+    hung,
+    unmeasured,
+    stopping,
+    reconfiguring
+};
+inline constexpr std::size_t time_bucket_count = 8;
 std::string_view name(TimeBucket bucket);
 
 class GoodputLedger {
   public:
     struct Totals {
         std::array<Duration, time_bucket_count> buckets{};  ///< By TimeBucket.
-        Duration pending{};                                 ///< Of the running round, which has reported no step yet.
+        /// Its bucket is not known yet: no step was reported, or it is not known how much of it was spent on data.
+        Duration pending{};
         Duration wall_clock{};
         Duration lost_work{};
         std::int64_t lost_step_count = 0;
@@ -61,12 +73,16 @@ class GoodputLedger {
     void add(TimeBucket bucket, Instant until);
     void begin_round(Instant now);
     void end_round(const EventFacts& facts, Instant now);
-    void count_lost(std::int64_t checkpoint_step);
+    void split_stepping(std::int64_t data_wait_ms, Instant now);
+    void leave_round(const EventFacts& facts);
+    void count_lost(std::int64_t first_repeated);
+    [[nodiscard]] std::int64_t after_checkpoint() const;
 
     struct OpenRound {
         std::int64_t first_step = -1;
         std::int64_t last_step = -1;
         Duration stepping{};
+        std::int64_t checkpoint_step = -1;  ///< The newest one at its end. -1: unknown.
     };
     Totals totals_;
     std::optional<Instant> began_;
@@ -74,7 +90,9 @@ class GoodputLedger {
     bool over_ = false;
     bool pending_ = false;  ///< The time since `since_` waits for a first step. `current_` then counts for nothing.
     TimeBucket current_ = TimeBucket::waiting_nodes;
-    std::optional<OpenRound> round_;  ///< The running or ended round, until its lost work is counted.
+    std::int64_t data_wait_ms_ = -1;  ///< Of the running round, up to `since_`. -1: its program does not measure it.
+    std::optional<OpenRound> round_;  ///< The running round, or the ended one while its workers run.
+    std::optional<OpenRound> left_;   ///< The last round with steps, until its lost work is counted.
 };
 
 }  // namespace muster

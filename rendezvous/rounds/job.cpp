@@ -41,12 +41,17 @@ void Job::count(const Member& member, int by) {
     switch (member.place) {
         case Place::waiting:
             if (member.leaving) break;  // the job waits only for its Leave
+            if (member.health == Health::parked) {
+                if (member.connected()) add(tally_.parked);
+                break;
+            }
             add(member.connected() ? tally_.gathered : tally_.away);
             if (member.connected() && member.newly_started && member.round == no_round &&
                 member.join.last_round == no_round)
                 add(tally_.fresh);
             if (member.connected() && is_host(member)) add(tally_.hosts);
-            if (member.connected() && member.excluded) add(tally_.excluded);
+            if (member.connected() && member.set_aside()) add(tally_.excluded);
+            if (member.connected() && member.health == Health::doubted) add(tally_.doubted);
             break;
         case Place::running: add(tally_.running); break;
         case Place::succeeded: add(tally_.succeeded); break;
@@ -338,7 +343,7 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
     if (found != members_.end())
         join_again(found->second, join, turn);
     else
-        add_member(arrival, join, turn);
+        judge_health(add_member(arrival, join, turn), turn);
     settle(turn);
     return true;
 }
@@ -361,6 +366,7 @@ void Job::join_again(Member& member, const native::Join& join, const Turn& turn)
     } else if (member.place != Place::waiting) {
         set_place(member, Place::waiting);
     }
+    if (member.place == Place::waiting) judge_health(member, turn);
 }
 
 // ---- reports ----

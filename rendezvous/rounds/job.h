@@ -23,6 +23,7 @@
 #include "rendezvous/events/goodput_ledger.h"
 #include "rendezvous/events/job_counters.h"
 #include "rendezvous/rounds/ledgers/seen_ledger.h"
+#include "rendezvous/rounds/ledgers/step_ledger.h"
 #include "rendezvous/rounds/ledgers/yielding_jobs.h"
 #include "rendezvous/rounds/member.h"
 #include "rendezvous/rounds/sealed_round.h"
@@ -136,12 +137,14 @@ class Job {
     [[nodiscard]] std::string waiting_for(Instant now) const;
     /// The last step of the slowest rank in the round. -1: not all ranks have reported one.
     [[nodiscard]] std::int64_t slowest_step() const;
-    /// The newest checkpoint, as the last ended round reported it. -1: unknown.
+    /// The newest checkpoint, as the running round or else the last ended one reported it. -1: unknown.
     [[nodiscard]] std::int64_t checkpoint_step() const {
-        return round_.checkpoint_step >= 0 ? round_.checkpoint_step : checkpoint_step_;
+        const auto newest = std::max(round_.checkpoint_step, steps_.checkpoint_step());
+        return newest >= 0 ? newest : checkpoint_step_;
     }
     [[nodiscard]] const GoodputLedger& goodput() const { return goodput_; }
     [[nodiscard]] const JobCounters& counters() const { return counters_; }
+    [[nodiscard]] const StepLedger& steps() const { return steps_; }
 
   private:
     /// How many members are in which place; maintained by set_place and set_connection, so that settle() need not
@@ -157,7 +160,9 @@ class Job {
         std::uint32_t unreported = 0;  ///< draining, and the RoundReport is still to come
         std::uint32_t lost = 0;
         std::uint32_t doubtful = 0;  ///< of the draining and the lost: those that are not `sealed`
-        std::uint32_t excluded = 0;  ///< of the gathered
+        std::uint32_t excluded = 0;  ///< of the gathered, those that are set aside
+        std::uint32_t doubted = 0;   ///< of these, those that their health check has set aside
+        std::uint32_t parked = 0;    ///< waiting, connected, and parked by their health check
     };
 
     using Members = std::map<Incarnation, Member>;
@@ -259,6 +264,13 @@ class Job {
     void keep(std::string key, std::string value, std::string& known, const Turn& turn);
     void drop_records(const Turn& turn);
 
+    // job_health.cpp: nodes that their own health check found sick
+    void judge_health(Member& member, const Turn& turn);
+    void set_health(Member& member, Health health);
+    [[nodiscard]] static std::string why_parked(const Member& member);
+    [[nodiscard]] static std::string why_goes_on(const Member& member);
+    [[nodiscard]] std::string parked_nodes() const;
+
     // job_full.cpp: nodes of another job
     void refuse_others(const Turn& turn);
     bool refuse_late(const Arrival& arrival, const native::Join& join, const Turn& turn);
@@ -272,6 +284,10 @@ class Job {
     void succeed(Member& member, const Turn& turn);
     void note_steps(Member& member, const Turn& turn);
     void count_stepping(Member& member, const Turn& turn);
+    [[nodiscard]] std::int64_t first_step() const;
+    void tell_news(const StepLedger::News& news, const Turn& turn);
+    void tell_progress(const Turn& turn);
+    [[nodiscard]] std::int64_t last_step() const;
     void send_job_seen(const Turn& turn);
 
     // job_waiting.cpp: progress messages
@@ -363,6 +379,7 @@ class Job {
     SeenLedger seen_;  ///< of that round's workers, while it runs
     GoodputLedger goodput_;
     JobCounters counters_;
+    StepLedger steps_;
     Round next_round_ = 0;
     std::uint32_t restarts_used_ = 0;
     std::vector<Instant> charged_at_;     ///< those of them that the budget's window still covers; empty without one

@@ -22,7 +22,7 @@ void Job::decide_budget(const Turn& turn) {
     if (round_.settled_budget) return;
     round_.settled_budget = true;
     turn.note(EventKind::round_drained, cat("job '", id_, "': no worker of round ", round_.number, " runs any more"),
-              {.checkpoint_step = round_.checkpoint_step});
+              {.step = last_step(), .checkpoint_step = round_.checkpoint_step});
     // Its failures are those of agents that nobody else knows to have been in a round.
     if (!round_.taught.agreed) return;
     const bool flaps = judge_nodes(turn);
@@ -246,8 +246,10 @@ std::string Job::exclusion_reason(const Member& member) const {
 std::vector<std::string> Job::notes_on_nodes(const std::vector<Member*>& sealed) const {
     std::vector<std::string> notes;
     for (const auto& [incarnation, member] : members_) {
-        if (!member.excluded) continue;
         const bool takes_part = std::find(sealed.begin(), sealed.end(), &member) != sealed.end();
+        if (member.health != Health::fit && member.place == Place::waiting)
+            notes.push_back(takes_part ? why_goes_on(member) : why_parked(member));
+        if (!member.excluded) continue;
         notes.push_back(takes_part ? cat(label(member.node),
                                          " fails repeatedly, but takes part because without it there would be fewer "
                                          "nodes than the minimum, ",

@@ -203,6 +203,7 @@ void fields(auto& v, Is<MemberRow> auto& m) {
     v.flag(m.member.sealed);
     v.list(m.first_cause_of, node_failures_of_max);
     v.flag(m.member.excluded);
+    v.choice(m.member.health, Health::ignored);
     v.flag(m.member.noticed);
     v.flag(m.member.leaving);
     v.sentence(m.member.leave_reason);

@@ -109,6 +109,7 @@ void Job::take_back(const Arrival& arrival, const native::Resume& resume, const 
 void Job::learn_round(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
     taught_ = true;
     round_.number = resume.round;
+    round_.sealed_at = turn.now;
     round_.node_count = round_.unfinished = resume.as_assigned.group_world_size;
     round_.taught = {.agreed = false, .restarts_used = resume.as_assigned.restart_count};
     no_seal_before_ = std::max(no_seal_before_, turn.now + lease());  // its other members have as long to come back

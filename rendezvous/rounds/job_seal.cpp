@@ -23,11 +23,12 @@ bool Job::is_host(const Member& member) const {
 std::vector<Member*> Job::chosen() {
     std::vector<Member*> all;
     for (auto& [incarnation, member] : members_)
-        if (member.place == Place::waiting && member.connected() && !member.leaving) all.push_back(&member);
+        if (member.place == Place::waiting && member.connected() && !member.leaving && member.health != Health::parked)
+            all.push_back(&member);
     const auto order = [this](const Member* member) {
         const bool held = round_.number != no_round && member->round == round_.number;
         const bool wants = terms_.fixed_world && member->join.node_rank >= 0;
-        return std::tuple(member->excluded, !is_host(*member), !held, held ? member->group_rank : 0, !wants,
+        return std::tuple(member->set_aside(), !is_host(*member), !held, held ? member->group_rank : 0, !wants,
                           member->arrival);
     };
     std::sort(all.begin(), all.end(), [&](const auto* a, const auto* b) { return order(a) < order(b); });
@@ -40,7 +41,7 @@ std::vector<Member*> Job::chosen() {
         });
     }
     if (all.size() > terms_.nodes_max) all.resize(terms_.nodes_max);
-    while (all.size() > nodes_needed() && all.back()->excluded) all.pop_back();
+    while (all.size() > nodes_needed() && all.back()->set_aside()) all.pop_back();
     return all;
 }
 
@@ -68,6 +69,8 @@ void Job::seal(const Turn& turn) {
     torchrun_at_.clear();
     round_.number = next_round_++;
     round_.node_count = round_.unfinished = size;
+    round_.sealed_at = turn.now;
+    steps_.begin_round();
     if (config_.secret)
         round_.secret = RoundSecret::draw(
             config_.secret(id_),
@@ -81,7 +84,7 @@ void Job::seal(const Turn& turn) {
         member.workers_gone = false;
         member.reported = false;
         member.workers_seen.clear();
-        member.stepping = false;
+        member.stepping = member.last_steps = false;
     }
     std::sort(members.begin(), members.end(),
               [](const auto* a, const auto* b) { return a->group_rank < b->group_rank; });

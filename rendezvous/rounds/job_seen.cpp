@@ -9,15 +9,55 @@
 
 namespace muster::rendezvous {
 
+namespace {
+
+constexpr Duration progress_min = 10s;
+constexpr Duration progress_max = 5min;
+
+}  // namespace
+
 void Job::on_workers_seen(Incarnation from_agent, const native::WorkersSeen& seen, const Turn& turn) {
     const auto found = members_.find(from_agent);
     if (found == members_.end() || seen.round != found->second.round) return;
     auto& member = found->second;
+    const auto news = steps_.take(member.workers_seen, seen, round_.node_count);
     member.workers_seen = seen.workers;
     member.workers_seen_at = turn.now;
+    member.last_steps = seen.final;
     if (member.place != Place::running) return;
-    seen_.note(seen.workers, turn.now);
+    if (!seen.final) seen_.note(seen.workers, turn.now);
     note_steps(member, turn);
+    if (!round_.running()) return;
+    tell_news(news, turn);
+    tell_progress(turn);
+}
+
+void Job::tell_news(const StepLedger::News& news, const Turn& turn) {
+    if (news.checkpoint_step >= 0)
+        turn.note(EventKind::checkpoint_committed,
+                  cat("job '", id_, "': the checkpoint of step ", news.checkpoint_step, " is complete"),
+                  {.checkpoint_step = news.checkpoint_step});
+    if (news.checkpoint_failure_count > 0)
+        turn.note(EventKind::checkpoint_failed, cat("job '", id_, "': ", news.checkpoint_failure_count,
+                                                    " save of a checkpoint failed; the log of rank 0 has the reason"));
+    if (news.hang == StepLedger::Hang::suspected)
+        turn.note(EventKind::hang_suspected,
+                  cat("job '", id_, "': ranks wait in an operation that others do not reach"),
+                  {.step = slowest_step(), .data_wait_ms = steps_.data_wait_ms()});
+    if (news.hang == StepLedger::Hang::over)
+        turn.note(EventKind::hang_over, cat("job '", id_, "': the ranks that waited go on"), {.step = slowest_step()});
+}
+
+/// About a hundred times in a round, so that a job of weeks keeps its history, and not more often than nodes report.
+void Job::tell_progress(const Turn& turn) {
+    if (round_.stepping_count < round_.node_count || turn.now < round_.progress_told_at) return;
+    const auto step = slowest_step();
+    if (step < 0) return;
+    const auto runs_for = turn.now - round_.sealed_at;
+    round_.progress_told_at = turn.now + std::clamp<Duration>(runs_for / 100, progress_min, progress_max);
+    turn.note(EventKind::round_progress,
+              cat("job '", id_, "': all ranks of round ", round_.number, " have completed step ", step),
+              {.step = step, .data_wait_ms = steps_.data_wait_ms()});
 }
 
 /// The first step of the last rank ends the round's start.
@@ -40,8 +80,28 @@ void Job::count_stepping(Member& member, const Turn& turn) {
     unkept_ = true;
     turn.note(EventKind::round_stepping,
               cat("job '", id_, "': all ranks of round ", round_.number, " have completed a step (", step, ")"),
-              {.step = step});
+              {.step = step, .first_step = first_step(), .data_wait_ms = steps_.data_wait_ms()});
     take_events(turn);
+}
+
+std::int64_t Job::first_step() const {
+    std::int64_t first = -1;
+    for (const auto& [incarnation, member] : members_)
+        if (member.round == round_.number)
+            for (const auto& worker : member.workers_seen)
+                if (const auto its = worker.tally.first_step; its >= 0) first = first < 0 ? its : std::min(first, its);
+    return first;
+}
+
+/// The last step that all ranks of the ended round have completed, by the last words of their agents. -1: none of them
+/// had any. What a lost node's ranks did last is not known; they kept pace with the others.
+std::int64_t Job::last_step() const {
+    std::int64_t last = -1;
+    for (const auto& [incarnation, member] : members_)
+        if (member.round == round_.number && member.last_steps)
+            for (const auto& worker : member.workers_seen)
+                if (worker.step >= 0) last = last < 0 ? worker.step : std::min(last, worker.step);
+    return last;
 }
 
 std::int64_t Job::slowest_step() const {

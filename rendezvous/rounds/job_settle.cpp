@@ -152,7 +152,9 @@ bool Job::may_seal(const Turn& turn) {
         call_ends_ = turn.now + last_call();
     }
     if (is_holding_back(turn.now) || lacks_host()) return false;
-    const bool complete = tally_.gathered - tally_.excluded >= wanted();
+    // A sick node has come as well: nobody else is to be waited for in its place.
+    const auto came = tally_.gathered - tally_.excluded + tally_.parked + tally_.doubted;
+    const bool complete = came >= wanted();
     if (short_of_nodes_ && !complete && turn.now < call_ends_) return false;
     if (tally_.away > 0) return false;  // it reconnects or is dropped within the reconnect window
     return !terms_.fixed_world || chosen().size() == terms_.nodes_max;
@@ -204,7 +206,7 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
     told.message = native::RoundEnded{round_.number, reason, round_.final, round_.why};
     if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
     turn.tell(EventKind::round_ended, cat("job '", id_, "': round ", round_.number, " ended: ", round_.why),
-              {.reason = std::string(name(reason)), .step = slowest_step()});
+              {.reason = std::string(name(reason)), .step = slowest_step(), .data_wait_ms = steps_.data_wait_ms()});
 }
 
 Verdict Job::verdict() const {
@@ -226,7 +228,9 @@ void Job::finish(JobOutcome outcome, std::string why, const Turn& turn) {
               cat("job '", id_, "' ", outcome == JobOutcome::succeeded ? "succeeded: " : "failed: ", ending_->why),
               {.outcome = std::string(name(outcome)),
                .restart_count = restarts_used_,
-               .checkpoint_step = round_.checkpoint_step});
+               .step = last_step(),
+               .checkpoint_step = round_.checkpoint_step,
+               .data_wait_ms = steps_.data_wait_ms()});
     take_events(turn);
     ending_->goodput = goodput_.sentence(turn.now);
     ended_on_.clear();
@@ -285,7 +289,8 @@ Instant Job::deadline() const {
     if (!held_.empty()) consider(claims_until_);
     if (round_.running()) consider(seen_.due());
     if (round_.ended && round_.final) consider(reports_awaited_since_ + lost_timeout());
-    if (waiting_changed_ && tally_.gathered > 0) consider(waiting_sent_at_ + config_.gathering_interval);
+    if (waiting_changed_ && tally_.gathered + tally_.parked > 0)
+        consider(waiting_sent_at_ + config_.gathering_interval);
     return first;
 }
 

@@ -26,7 +26,8 @@ JobSummary summary_of(const Job& job, Instant now) {
                        .step = job.slowest_step(),
                        .checkpoint_step = job.checkpoint_step(),
                        .time = job.goodput().totals(now),
-                       .counters = job.counters()};
+                       .counters = job.counters(),
+                       .steps = job.steps().summary()};
     for (const auto& [incarnation, member] : job.members()) {
         ++summary.nodes[place_name(member)];
         for (const auto& worker : member.workers_seen)
@@ -40,6 +41,10 @@ void PastJobs::add(JobSummary summary, Instant now) {
     summary.phase = "over";
     summary.nodes.clear();
     summary.ranks.clear();
+    summary.steps.step_seconds.reset();
+    summary.steps.samples_per_second.reset();
+    summary.steps.exposed.reset();
+    summary.steps.straggler_cost.reset();
     std::erase_if(jobs_, [&](const Past& past) { return past.until <= now || past.summary.id == summary.id; });
     if (jobs_.size() == past_max) jobs_.pop_front();
     jobs_.push_back({now + past_kept, std::move(summary)});

@@ -12,6 +12,7 @@
 #include "rendezvous/base/time.h"
 #include "rendezvous/events/goodput_ledger.h"
 #include "rendezvous/events/job_counters.h"
+#include "rendezvous/rounds/ledgers/step_ledger.h"
 
 namespace muster::rendezvous {
 
@@ -30,6 +31,7 @@ struct JobSummary {
     std::int64_t checkpoint_step = -1;  ///< Of the last round's end. -1: unknown.
     GoodputLedger::Totals time;
     JobCounters counters;
+    StepSummary steps{};
 };
 
 /// JSON texts of a job (status.h).

@@ -4,6 +4,7 @@
 
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/rounds/job.h"
+#include "rendezvous/rounds/missing_hosts.h"
 
 namespace muster::rendezvous {
 
@@ -48,10 +49,13 @@ std::string Job::waiting_for(Instant now) const {
             cat("; torchrun on ", torchrun_at_,
                 " waits here for a job with this name, but muster and torchrun cannot form one job: start all nodes "
                 "with muster, or all with torchrun");
-    if (tally_.gathered < nodes_needed()) return cat(more_nodes(nodes_needed() - tally_.gathered), refused);
+    refused += parked_nodes();
+    const auto missing = tally_.gathered < wanted() ? missing_hosts(members_) : std::string();
+    const auto named = missing.empty() ? std::string() : cat(" (missing: ", missing, ")");
+    if (tally_.gathered < nodes_needed()) return cat(more_nodes(nodes_needed() - tally_.gathered), named, refused);
     if (now < given_up_have_stopped_at()) return "confirmation that the workers of lost nodes have stopped";
     if (tally_.gathered < wanted())
-        return cat("up to ", more_nodes(wanted() - tally_.gathered), ", until the last call ends", refused);
+        return cat("up to ", more_nodes(wanted() - tally_.gathered), named, ", until the last call ends", refused);
     if (lacks_host()) return "the node whose muster serves this rendezvous; it has not joined, or has left";
     if (is_holding_back(now)) return "nodes of an earlier round, which may reconnect after the daemon's start";
     return tally_.away > 0 ? "a node that lost its connection" : "";
@@ -66,7 +70,7 @@ void Job::on_torchrun(const std::string& peer, const Turn& turn) {
 }
 
 void Job::send_waiting(const Turn& turn) {
-    if (!waiting_changed_ || tally_.gathered == 0) return;
+    if (!waiting_changed_ || tally_.gathered + tally_.parked == 0) return;
     if (waiting_sent_at_ != Instant::min() && turn.now < waiting_sent_at_ + config_.gathering_interval) return;
     waiting_changed_ = false;
     waiting_sent_at_ = turn.now;
@@ -75,10 +79,15 @@ void Job::send_waiting(const Turn& turn) {
     for (auto& [incarnation, member] : members_)
         if (member.place == Place::waiting && member.connected() && !member.leaving) waiting.push_back(&member);
     std::sort(waiting.begin(), waiting.end(), [](const auto* a, const auto* b) {
-        return std::tuple(a->excluded, a->arrival) < std::tuple(b->excluded, b->arrival);
+        const auto order = [](const Member* one) {
+            return std::tuple(one->health == Health::parked, one->set_aside(), one->arrival);
+        };
+        return order(a) < order(b);
     });
     const std::size_t joiners = tally_.gathered - tally_.excluded;
-    const auto gathered = round_.running() ? std::min<std::size_t>(room(), joiners) : waiting.size();
+    // Without a round and without any other node, those that are parked wait for nodes, and not without a limit.
+    const auto able = tally_.gathered > 0 ? waiting.size() - tally_.parked : waiting.size();
+    const auto gathered = round_.running() ? std::min<std::size_t>(room(), joiners) : able;
 
     native::Gathering news{.joined = tally_.gathered + (round_.running() ? round_.node_count : 0),
                            .nodes_min = nodes_needed(),
@@ -100,8 +109,9 @@ void Job::send_waiting(const Turn& turn) {
         const auto position = static_cast<std::uint32_t>(i - gathered);
         if (waiting[i]->parked_at == position + 1) continue;
         waiting[i]->parked_at = position + 1;
-        turn.send(waiting[i]->connection,
-                  native::Parked{position, waiting[i]->excluded ? exclusion_reason(*waiting[i]) : std::string{}});
+        auto why = waiting[i]->excluded ? exclusion_reason(*waiting[i]) : std::string();
+        if (waiting[i]->health != Health::fit) why = why_parked(*waiting[i]);
+        turn.send(waiting[i]->connection, native::Parked{position, std::move(why)});
     }
 }
 

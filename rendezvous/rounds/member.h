@@ -20,6 +20,14 @@ enum class Place {
     lost,       ///< lost to its round; its workers may still run, so no round may be sealed yet
 };
 
+/// What the health check of a waiting node (Join::unhealthy) means for the next rounds (job_health.cpp).
+enum class Health {
+    fit,      ///< it found nothing
+    parked,   ///< the node takes part in no round
+    doubted,  ///< parked, and others go on with the same finding: the node takes part where the minimum needs it
+    ignored,  ///< more nodes have this finding than may park for it: the node goes on
+};
+
 /// How a connection announced itself.
 struct Arrival {
     ConnectionId connection = 0;
@@ -63,10 +71,15 @@ struct Member {
     bool noticed = false;              ///< it received the last notice to all workers
     bool leaving = false;              ///< it was ordered to leave (muster drain) and takes part in no further round
     std::string leave_reason;
-    bool stepping = false;  ///< In that round, all of its workers have reported a step.
-    std::string fault;      ///< muster fault was aimed at its agent: with what; it explains a loss until fault_until
+    bool stepping = false;    ///< In that round, all of its workers have reported a step.
+    bool last_steps = false;  ///< `workers_seen` has the last ones of that round.
+    std::string fault;        ///< muster fault was aimed at its agent: with what; it explains a loss until fault_until
     Instant fault_until;
 
+    Health health = Health::fit;
+
+    /// Takes part only where there would be too few nodes without it.
+    [[nodiscard]] bool set_aside() const { return excluded || health == Health::doubted; }
     [[nodiscard]] bool connected() const { return connection != 0; }
 };
 

@@ -55,6 +55,8 @@ struct SealedRound {
     ActivityLedger activities;  ///< of workers that did nothing at its end
     std::uint32_t stopped_count = 0;
     std::uint32_t stepping_count = 0;   ///< Nodes whose workers have all reported a step.
+    Instant sealed_at{};                ///< Or learned, by this daemon.
+    Instant progress_told_at{};         ///< When its next round_progress is due.
     std::int64_t gone_step = -1;        ///< The slowest rank's when a running node was lost. -1: none was.
     std::int64_t checkpoint_step = -1;  ///< the newest that its nodes told of at its end; -1: none
 

@@ -24,7 +24,8 @@ nlohmann::json describe(const Member& member) {
                        {"slots", member.join.slots}, {"role", member.join.role}, {"connected", member.connected()}};
     if (member.round != no_round) out["group_rank"] = member.group_rank;
     if (member.rank_base >= 0) out["rank_base"] = member.rank_base;
-    if (member.excluded) out["left_out"] = true;
+    if (member.excluded || member.health == Health::parked) out["left_out"] = true;
+    if (member.health != Health::fit) out["unhealthy"] = member.join.unhealthy;
     for (const auto& worker : member.workers_seen) {
         if (worker.pace == native::WorkerPace::usual) continue;
         const auto* pace = worker.pace == native::WorkerPace::overdue ? "overdue" : "waiting";
@@ -48,6 +49,18 @@ nlohmann::json describe(const GoodputLedger::Totals& totals) {
     return out;
 }
 
+/// What is known of them.
+void add_steps(nlohmann::json& out, const StepSummary& steps) {
+    const auto add = [&out](const char* name, const std::optional<double>& value) {
+        if (value) out[name] = *value;
+    };
+    add("step_seconds", steps.step_seconds);
+    add("samples_per_second", steps.samples_per_second);
+    add("exposed_communication", steps.exposed);
+    add("straggler_cost", steps.straggler_cost);
+    if (steps.slowest_rank >= 0) out["slowest_rank"] = steps.slowest_rank;
+}
+
 /// Without its nodes.
 nlohmann::json describe(const Job& job, Instant now) {
     auto goodput = describe(job.goodput().totals(now));
@@ -62,6 +75,7 @@ nlohmann::json describe(const Job& job, Instant now) {
                        {"waiting_for", job.waiting_for(now)},
                        {"goodput", std::move(goodput)}};
     if (const auto step = job.slowest_step(); step >= 0) out["step"] = step;
+    add_steps(out, job.steps().summary());
     if (const auto step = job.checkpoint_step(); step >= 0) out["checkpoint_step"] = step;
     for (const auto& [incarnation, member] : job.members())
         if (!member.join.expected_hosts.empty()) out["expected_hosts"] = member.join.expected_hosts;

@@ -1,9 +1,12 @@
 #include "rendezvous/servers/process_metrics.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
@@ -33,6 +36,15 @@ std::uint64_t boot_time() {
     return 0;
 }
 
+/// Linux tells their number since 6.2. Before, they are counted, which takes some milliseconds for 10,000 connections.
+std::int64_t open_file_count() {
+    struct stat facts {};
+    if (::stat("/proc/self/fd", &facts) == 0 && facts.st_size > 0) return facts.st_size;
+    std::error_code failure;
+    const std::filesystem::directory_iterator files("/proc/self/fd", failure);
+    return failure ? 0 : std::distance(begin(files), end(files));
+}
+
 }  // namespace
 
 void add_process_metrics(MetricsPage& page) {
@@ -47,6 +59,13 @@ void add_process_metrics(MetricsPage& page) {
     if (fields.size() > 1 && parse_number(fields[1], pages))
         page.add_one("process_resident_memory_bytes", gauge, "Memory of this process.",
                      static_cast<double>(pages) * static_cast<double>(::sysconf(_SC_PAGESIZE)));
+    if (const auto count = open_file_count(); count > 0)
+        page.add_one("process_open_fds", gauge, "Open files and connections of this process.",
+                     static_cast<double>(count));
+    rlimit files_max{};
+    if (::getrlimit(RLIMIT_NOFILE, &files_max) == 0)
+        page.add_one("process_max_fds", gauge, "The limit of process_open_fds.",
+                     static_cast<double>(files_max.rlim_cur));
     const auto ticks = start_ticks();
     const auto boot = boot_time();
     if (ticks > 0 && boot > 0)

@@ -12,11 +12,17 @@ if(SKBUILD)
     set(scripts ${SKBUILD_SCRIPTS_DIR})
 endif()
 # All programs in one folder, as in a build tree: the helpers are found beside `muster`.
-set(wheel_programs muster musterd muster-stacks muster-facts muster-gpus muster-pairs muster-persist muster-topology)
+set(wheel_programs muster musterd muster-stacks muster-check muster-facts muster-gpus muster-pairs muster-persist muster-topology)
 install(TARGETS ${wheel_programs} RUNTIME DESTINATION ${scripts} COMPONENT wheel EXCLUDE_FROM_ALL)
 install(DIRECTORY ${python}/muster DESTINATION . COMPONENT wheel EXCLUDE_FROM_ALL
         FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
 install(FILES ${python}/muster_torch.py DESTINATION . COMPONENT wheel EXCLUDE_FROM_ALL)
+# What `muster torch-build` compiles: the back end sees nothing of the runtime but its C API.
+set(source muster/torch/source)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/worker_runtime/torch DESTINATION ${source}/worker_runtime COMPONENT wheel EXCLUDE_FROM_ALL
+        FILES_MATCHING PATTERN "*.cpp" PATTERN "*.h" PATTERN "find_torch.py")
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/worker_runtime/include/muster DESTINATION ${source}/include COMPONENT wheel EXCLUDE_FROM_ALL
+        FILES_MATCHING PATTERN "muster*.h")
 # A wheel has no links, so the library has the one name by which it is looked for.
 install(FILES $<TARGET_FILE:muster_capi> DESTINATION muster RENAME $<TARGET_SONAME_FILE_NAME:muster_capi> COMPONENT wheel
         EXCLUDE_FROM_ALL)

@@ -28,7 +28,7 @@ class GpuScript(unittest.TestCase):
         self.bin.mkdir()
         (self.tree / "scripts").mkdir()
         shutil.copy(ROOT / "scripts/gpu", self.tree / "scripts/gpu")
-        for name in ("gpu_nccl_test", "gpu_all_reduce_bench", "gpu_reducer_bench"):
+        for name in ("gpu_nccl_test", "gpu_all_reduce_bench", "gpu_reducer_bench", "muster", "muster-facts", "muster-gpus", "muster-gpu-test"):
             self.program(carry / name, PROGRAM)
         shutil.copy(PLUGIN, carry / "libmuster_nccl.so")
         self.program(self.bin / "ldconfig", "#!/bin/sh\n")

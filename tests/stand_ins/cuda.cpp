@@ -8,11 +8,14 @@
 //
 // MUSTER_STANDIN_GPUS    how many GPUs there are (8)
 // MUSTER_STANDIN_PINS    0: no host memory can be pinned
+// MUSTER_STANDIN_GPU_FAULT  a fault of the hardware: has_fault() in current_device.h
 // MUSTER_STANDIN_HIDDEN  1: the host cannot touch device memory, as on a real GPU: it dies of SIGSEGV
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -148,6 +151,7 @@ void wait_until_all_streams_are_idle() {
 extern "C" {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+    while (muster::stand_ins::has_fault("hang")) ::pause();
     auto* const made = new Stream(use_current_device());
     const std::lock_guard lock(gpu().mutex);
     gpu().streams.insert(made);
@@ -271,6 +275,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMe
         return cudaSuccess;
     }
     use_current_device();
+    constexpr std::size_t slow_bytes_per_us = 100;
+    if (muster::stand_ins::has_fault("slow_copy"))
+        std::this_thread::sleep_for(std::chrono::microseconds(size / slow_bytes_per_us));
     // As with pageable host memory: it has been read, or written, when the call returns.
     stream_of(stream).wait_idle();
     std::memcpy(standin_reach(to), standin_reach(from), size);

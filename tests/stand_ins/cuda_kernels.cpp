@@ -28,8 +28,9 @@ using namespace muster::kernels;
 using Launched = std::optional<std::function<void()>>;
 
 template <class Kernel>
-Launched launched(const void* arguments, std::uint32_t blocks, std::string& said) {
+Launched launched(const void* arguments, std::uint32_t blocks, bool is_wrong, std::string& said) {
     Kernel kernel = *static_cast<const Kernel*>(arguments);
+    void* written = nullptr;
     kernel.memory([&]<class T>(T*& pointer, std::uint64_t count) {
         void* const reached = muster::stand_ins::reach_whole(pointer, count * sizeof(T));
         if (reached == nullptr || reinterpret_cast<std::uintptr_t>(pointer) % alignof(T) != 0) {
@@ -37,15 +38,19 @@ Launched launched(const void* arguments, std::uint32_t blocks, std::string& said
                    std::to_string(count * sizeof(T)) + " bytes";
         }
         pointer = static_cast<T*>(reached);
+        written = const_cast<std::remove_const_t<T>*>(pointer);  // the last one is a result
     });
     if (!said.empty()) return std::nullopt;
-    return [kernel, blocks] { muster::stand_ins::run_kernel(kernel, blocks); };
+    return [kernel, blocks, bit = is_wrong ? static_cast<unsigned char*>(written) : nullptr] {
+        muster::stand_ins::run_kernel(kernel, blocks);
+        if (bit != nullptr) *bit ^= 1;
+    };
 }
 
 struct KnownKernel {
     const char* name;
     std::size_t argument_bytes;
-    Launched (*launched)(const void*, std::uint32_t, std::string&);
+    Launched (*launched)(const void*, std::uint32_t, bool, std::string&);
 };
 
 #define MUSTER_KNOWN(name) KnownKernel{"muster_" #name, sizeof(name), launched<name>},
@@ -122,7 +127,7 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
         return refuse(cudaErrorInvalidResourceHandle, kernel.name, "launched by a thread that uses another GPU");
     }
     std::string said;
-    auto work = kernel.launched(arguments[0], grid.x, said);
+    auto work = kernel.launched(arguments[0], grid.x, muster::stand_ins::has_fault(kernel.name), said);
     if (!work) return refuse(cudaErrorInvalidValue, kernel.name, said);
     return cudaLaunchHostFunc(
         stream,

@@ -38,6 +38,16 @@ int use_current_device() {
     return current_device;
 }
 
+bool has_fault(std::string_view fault) {
+    const char* const text = std::getenv("MUSTER_STANDIN_GPU_FAULT");
+    if (text == nullptr) return false;
+    const std::string_view planted(text);
+    const auto at = planted.find('@');
+    if (planted.substr(0, at) != fault) return false;
+    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    return at == planted.npos || (visible != nullptr && planted.substr(at + 1) == visible);
+}
+
 cudaError_t keep(cudaError_t result) {
     if (result != cudaSuccess && result != cudaErrorNotReady) last_error = result;
     return result;

@@ -88,13 +88,20 @@ extern "C" {
 
 cudaError_t cudaMalloc(void** memory, std::size_t size) {
     char* reachable = nullptr;
-    char* const made = take_pages(in_pages(size), reachable);
+    const bool fits = !muster::stand_ins::has_fault("no_memory");
+    char* const made = fits ? take_pages(in_pages(size), reachable) : nullptr;
     muster::stand_ins::use_current_device();
     if (made == nullptr) return muster::stand_ins::keep(cudaErrorMemoryAllocation);
     std::memset(reachable, 0xa5, size);
     const std::lock_guard lock(mutex);
     blocks[made] = {.size = size, .reachable = reachable};
     *memory = made;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+    muster::stand_ins::use_current_device();
+    *free = *total = std::size_t{64} << 20;
     return cudaSuccess;
 }
 

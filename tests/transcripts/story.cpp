@@ -219,8 +219,10 @@ void Story::join(Puppet& agent, const Words& words) {
     if (words.contains("entry")) agent.join.entry = words.at("entry");
     if (words.contains("arguments")) agent.join.arguments = words.at("arguments");
     if (words.contains("arguments")) agent.join.arguments_hash = std::hash<std::string>{}(agent.join.arguments);
+    if (words.contains("expects")) agent.join.expected_hosts = words.at("expects");
     if (words.contains("version")) agent.version = words.at("version");
     agent.join.hosts_endpoint = words.contains("hosts");
+    agent.join.unhealthy = words.contains("sick") ? words.at("sick") : "";
     agent.join.last_round = agent.assigned.round;
     take(words, "last_round", agent.join.last_round);
     if (agent.connection == 0) connect(agent);
@@ -231,12 +233,14 @@ void Story::join(Puppet& agent, const Words& words) {
 void Story::seen(Puppet& agent, const Words& words) {
     native::WorkersSeen seen{agent.assigned.round, {}};
     take(words, "round", seen.round);
+    seen.final = words.contains("final");
     for (std::uint32_t i = 0; i < agent.join.slots; ++i)
         seen.workers.push_back({.at = {static_cast<std::int32_t>(agent.assigned.rank_base + i),
                                        agent.node.pid + 1 + static_cast<std::int32_t>(i), 0, "running", false,
                                        "all_reduce 41 of world", ""}});
     for (auto& worker : seen.workers) {
         take(words, "step", worker.step);
+        take(words, "first", worker.tally.first_step);
         if (words.contains("overdue")) {
             worker.pace = native::WorkerPace::overdue;
             worker.at.idle_ms = 12'000;

@@ -7,12 +7,13 @@
 //         quiet quiet_always embedded           what the daemon is (StartHold; part of the node that hosts it)
 //         kept                                  its records are kept
 //         beats=7 fan_out=2                     heartbeats a second of a job, children of a node in the peers' tree
-//   join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [arguments=--lr=1] [version=1.0] [last_round=9]
+//   join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [arguments=--lr=1] [version=1.0] [last_round=9] [sick=hot]
+//           [expects=n[0-3]]                    the hosts that a scheduler gave to the job
 //                                               Join; Hello first on a new connection
 //   report n0 [stopped=2]                       RoundReport
 //   rejoin n0                                   report, join
 //   fail n0 [code=1|signal=9|comm|lost] [early] [full] [ago=20ms] [error=1ms]   WorkersFailed
-//   seen n0 [overdue|waiting] [round=0] [step=3] WorkersSeen
+//   seen n0 [overdue|waiting|final] [round=0] [step=3] [first=1] WorkersSeen
 //   succeed n0 | leave n0 | ack n0
 //   drain n0 node=n1 | notify n0                a command that n0 passes on
 //   close n0                                    the connection breaks

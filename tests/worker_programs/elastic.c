@@ -112,14 +112,14 @@ int main(int argc, char** argv) {
             return 99;
     }
     say_start();
-    for (int ms = 0; ms < 600000; ms += 2) {
+    for (int ms = 0; ms < 600000; ms += 10) {
         if (save_to != NULL && terms > 0) save(save_to, save_ms);
         if (fail_on != NULL && access(fail_on, F_OK) == 0) {
             fprintf(stderr, "%s\n", text);
             return code;
         }
         if (until != NULL && access(until, F_OK) == 0) return 0;
-        sleep_ms(2);
+        sleep_ms(10);
     }
     return 97;
 }

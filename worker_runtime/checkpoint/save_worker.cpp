@@ -11,6 +11,7 @@
 #include "worker_runtime/checkpoint/files/durable_file.h"
 #include "worker_runtime/checkpoint/files/folders.h"
 #include "worker_runtime/checkpoint/format/crc32c.h"
+#include "worker_runtime/core/step_record.h"
 
 namespace muster::runtime {
 
@@ -154,6 +155,10 @@ void SaveWorker::run() {
             log(terms_.rank == 0 ? LogLevel::warning : LogLevel::info, "checkpoint of step ", report.step,
                 " was not saved: ", report.trouble, "; training continues, and the previous checkpoint is kept");
         }
+        if (auto* const record = live_step_record(); record != nullptr)
+            note_checkpoint(
+                *record, report.step, report.persisted,
+                std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(report.blocked_ms)));
         const auto trouble = report.trouble;
         add_report(std::move(report));
         lock.lock();

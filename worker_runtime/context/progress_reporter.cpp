@@ -1,9 +1,13 @@
 #include "worker_runtime/context/progress_reporter.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
+#include <span>
 #include <utility>
 
 #include "muster/section.h"
@@ -45,7 +49,9 @@ void ProgressReporter::heartbeat() {
 void ProgressReporter::progress(std::int64_t step) {
     if (!is_ours() || step < 0) return;
     const std::lock_guard lock(mutex_);
+    if (link_ == nullptr && !own_tried_) connect();
     const auto now = std::chrono::steady_clock::now();
+    if (record_ != nullptr) note_step(*record_, step, now);
     if (now - progress_at_ < heartbeat_pause) return;
     progress_at_ = now;
     send(local::Progress{step});
@@ -81,6 +87,7 @@ void ProgressReporter::close_own_connection() {
 void ProgressReporter::use_channel(AgentLink& link) {
     const std::lock_guard lock(mutex_);
     link_ = &link;
+    give_record();
     if (!entered_.empty()) send_section();
 }
 
@@ -95,13 +102,36 @@ void ProgressReporter::send_section() {
     send(entered_.empty() ? local::Section{} : entered_.back().section);
 }
 
-void ProgressReporter::send(const local::Message& message) {
+/// Without memory for it (a limit, a full /dev/shm) the agent has the steps of the messages alone. A process that
+/// enters another round counts anew.
+void ProgressReporter::give_record() {
+    const char* const set = ::getenv("MUSTER_ROUND");
+    std::string round = set == nullptr ? "" : set;
+    if (record_ == nullptr) {
+        FileDescriptor memory(::memfd_create("muster steps", MFD_CLOEXEC));
+        if (!memory.valid() || ::posix_fallocate(memory.get(), 0, sizeof(StepRecord)) != 0) return;
+        void* const mapped = ::mmap(nullptr, sizeof(StepRecord), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+        if (mapped == MAP_FAILED) return;
+        memory_ = std::move(memory);
+        record_ = new (mapped) StepRecord;
+        set_live_step_record(record_);
+    } else if (round != record_round_) {
+        *record_ = StepRecord{};
+    }
+    record_round_ = std::move(round);
+    send(local::Steps{}, &memory_);
+}
+
+void ProgressReporter::send(const local::Message& message, const FileDescriptor* gift) {
     if (link_ != nullptr) {
-        (void)link_->send(message);
+        (void)link_->send(message, gift);
         return;
     }
     if (!own_tried_) connect();
-    if (own_.valid()) (void)send_datagram(own_.get(), local::encode(message));
+    if (!own_.valid()) return;
+    const int descriptor = gift != nullptr ? gift->get() : -1;
+    const std::span<const int> beside(&descriptor, gift != nullptr ? 1 : 0);
+    (void)send_datagram(own_.get(), local::encode(message), beside);
 }
 
 void ProgressReporter::connect() {
@@ -115,6 +145,7 @@ void ProgressReporter::connect() {
     (void)send_datagram(
         own_.get(), local::encode(local::Hello{
                         .pid = ::getpid(), .runtime = "muster's words alone", .token = token == nullptr ? "" : token}));
+    give_record();
 }
 
 }  // namespace runtime

@@ -1,5 +1,5 @@
-// Sends heartbeats and sections (muster/section.h) to the agent. One per process. It uses the channel of the Context if
-// there is one, else its own connection.
+// Sends heartbeats and sections (muster/section.h) to the agent, and shares the step record with it. One per process.
+// It uses the channel of the Context if there is one, else its own connection.
 #pragma once
 
 #include <sys/types.h>
@@ -14,6 +14,7 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/local/messages.h"
+#include "worker_runtime/core/step_record.h"
 
 namespace muster::runtime {
 
@@ -42,7 +43,8 @@ class ProgressReporter {
     };
 
     [[nodiscard]] bool is_ours() const;
-    void send(const local::Message& message);
+    void send(const local::Message& message, const FileDescriptor* gift = nullptr);
+    void give_record();
     void send_section();
     void connect();
 
@@ -55,6 +57,9 @@ class ProgressReporter {
     std::vector<Entered> entered_;
     std::chrono::steady_clock::time_point heartbeat_at_{};
     std::chrono::steady_clock::time_point progress_at_{};
+    StepRecord* record_ = nullptr;  // in memory_, which stays mapped: reducers write to it until the process ends
+    FileDescriptor memory_;
+    std::string record_round_;
 
     ProgressReporter();
 };

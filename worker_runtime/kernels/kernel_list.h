@@ -1,6 +1,7 @@
 // All kernels, by number and by their names in the GPU code. A new kernel needs its struct and one line here.
 #pragma once
 
+#include "worker_runtime/kernels/check_kernels.h"
 #include "worker_runtime/kernels/int8_kernels.h"
 #include "worker_runtime/kernels/optimizer_kernels.h"
 #include "worker_runtime/kernels/power_kernels.h"
@@ -33,7 +34,11 @@
     KERNEL(PowerProjectBack)   \
     KERNEL(PowerAddParts)      \
     KERNEL(PowerRestore)       \
-    KERNEL(PowerKeep)
+    KERNEL(PowerKeep)          \
+    KERNEL(CheckHalves)        \
+    KERNEL(CheckFloats)        \
+    KERNEL(PatternWrite)       \
+    KERNEL(PatternCompare)
 
 namespace muster::kernels {
 

@@ -26,7 +26,7 @@ Result<std::shared_ptr<NcclComm>> NcclComm::make(const std::shared_ptr<NcclProce
     auto begun = made->enter(what, [&] { return init(&made->handle_, &config); });
     if (begun) begun = made->poll(what, wait);
     if (begun) return made;
-    const Error first = process->fail(begun.error());
+    const Error first = process->fail(wait.cause_of(begun.error()));
     process->wait_over();
     return first;
 }
@@ -52,7 +52,7 @@ Result<std::shared_ptr<NcclComm>> NcclComm::split(NcclComm& parent, int color, i
     if (done) child->adopt();
     if (done) done = child->poll("ncclCommSplit", wait);
     if (done) return child;
-    const Error first = process->fail(done.error());
+    const Error first = process->fail(wait.cause_of(done.error()));
     process->wait_over();
     return first;
 }

@@ -18,11 +18,13 @@
 
 namespace muster::runtime {
 
-/// A wait. `check_alive` is called repeatedly: an error ends the wait. At the deadline `late` returns the error.
+/// A wait. `check_alive` is called repeatedly: an error ends the wait. At the deadline `late` returns the error. If
+/// NCCL fails, `cause_of` returns the error behind what NCCL reports.
 struct NcclWait {
     RunTerms terms;
     std::function<Result<void>()> check_alive;
     std::function<Error()> late;
+    std::function<Error(const Error& reported)> cause_of = [](const Error& reported) { return reported; };
 };
 
 class NcclComm : public KernelQueue, public std::enable_shared_from_this<NcclComm> {

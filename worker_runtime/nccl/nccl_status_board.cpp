@@ -22,6 +22,9 @@ constexpr int quiet_age_max = 5;
 constexpr int dispute_age_max = 5;
 /// Ranks with the same deadline publish their progress at about the same time.
 constexpr Duration witness_delay = 150ms;
+/// The end of a process that uses a GPU takes long between its connections' end and its own: the driver frees what it
+/// had.
+constexpr Duration cause_wait = 3s;
 
 Instant soon(Duration delay) {
     return std::chrono::steady_clock::now() + delay;
@@ -159,6 +162,12 @@ std::optional<std::string> NcclStatusBoard::explain_end(int rank) const {
     if (progress && progress->left) return std::nullopt;
     if (auto failure = published_failure()) return failure;
     return cat(who(rank), " died");
+}
+
+Error NcclStatusBoard::cause_of(const Error& reported) const {
+    if (reported.code != Errc::peer_closed || !group_.place) return reported;
+    const auto failure = group_.place->collect({failure_key()}, soon(cause_wait));
+    return failure ? Error{Errc::peer_closed, cat(here(), ": ", failure->front())} : reported;
 }
 
 std::string NcclStatusBoard::explain_missing() {

@@ -47,6 +47,11 @@ class NcclStatusBoard {
     /// failure if there is one, else that it died.
     [[nodiscard]] std::optional<std::string> explain_end(int rank) const;
 
+    /// Returns the failure that caused `reported`. A process that ends closes its connections first, so NCCL's
+    /// peer_closed comes before anybody can tell whose end it was: this waits for the published failure, `cause_wait`
+    /// at most. Returns `reported` if it is no peer_closed, or if nobody names a cause.
+    [[nodiscard]] Error cause_of(const Error& reported) const;
+
     /// At a deadline: describes the ranks that have not reached the current collective.
     std::string explain_missing();
 

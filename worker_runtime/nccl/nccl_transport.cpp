@@ -157,7 +157,8 @@ NcclWait NcclTransport::wait_for(const std::string& what, const RunTerms& terms)
     const Instant began = std::chrono::steady_clock::now();
     return {.terms = terms,
             .check_alive = [this, began] { return board_->check_alive(began); },
-            .late = [this, what, allowed = terms.deadline - began] { return late(what, allowed); }};
+            .late = [this, what, allowed = terms.deadline - began] { return late(what, allowed); },
+            .cause_of = [this](const Error& reported) { return board_->cause_of(reported); }};
 }
 
 Error NcclTransport::late(const std::string& what, Duration allowed) {
@@ -167,7 +168,7 @@ Error NcclTransport::late(const std::string& what, Duration allowed) {
 }
 
 Error NcclTransport::end(const Error& error) {
-    const Error first = process_->fail(error);
+    const Error first = process_->fail(process_->failed() ? error : board_->cause_of(error));
     process_->wait_over();
     return first;
 }

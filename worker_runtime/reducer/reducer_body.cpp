@@ -1,10 +1,12 @@
 #include "worker_runtime/reducer/reducer_body.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/arithmetic/gradient_math.h"
+#include "worker_runtime/core/step_record.h"
 
 namespace muster::runtime {
 
@@ -217,9 +219,14 @@ void ReducerBody::end_step() {
         samples += control_->samples(rank);
     }
     // They belong to the step before.
-    if (step_ - first_step_ > StepMeter::warm_up_count) meter_.add_waits(waits);
-    meter_.end_step(std::chrono::steady_clock::now(), samples,
-                    layout_changed_ ? StepKind::unusual : StepKind::ordinary);
+    const bool judged = step_ - first_step_ > StepMeter::warm_up_count;
+    if (judged) meter_.add_waits(waits);
+    const auto& cost = meter_.end_step(std::chrono::steady_clock::now(), samples,
+                                       layout_changed_ ? StepKind::unusual : StepKind::ordinary);
+    if (auto* const record = live_step_record(); record != nullptr) {
+        const auto own = waits[static_cast<std::size_t>(communicator_.rank())];
+        add_cost(*record, cost, judged ? *std::max_element(waits.begin(), waits.end()) - own : Duration{});
+    }
     layout_changed_ = false;
     marked_before_.assign(parameters_.size(), false);
     any_marked_before_ = false;

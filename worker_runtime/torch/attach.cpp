@@ -63,12 +63,14 @@ void attach(const c10::intrusive_ptr<c10d::ProcessGroup>& shell, const std::stri
                       c10::make_intrusive<MusterBackend>(std::move(group), std::move(options)));
 }
 
+using Clock = std::chrono::steady_clock;
+
+Clock::duration seconds(double number) {
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(number));
+}
+
 /// For the end of the interpreter: afterwards no thread of ours runs anything that needs it.
 bool finish(double grace_seconds) {
-    using Clock = std::chrono::steady_clock;
-    const auto seconds = [](double number) {
-        return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(number));
-    };
     Threads::of_process().begin_end();
     Group::end_all(Clock::now() + seconds(grace_seconds));
     const bool is_quiet = Threads::of_process().close(Clock::now() + seconds(2));
@@ -87,6 +89,10 @@ TORCH_LIBRARY(muster, library) {
            std::int64_t timeout_ms) { muster::torch_backend::attach(shell, name, world_ranks, timeout_ms); });
     library.def("_built_for() -> str",
                 [] { return std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR); });
+    library.def("_leave_round(str why, float grace_seconds) -> bool", [](std::string why, double grace_seconds) {
+        using namespace muster::torch_backend;
+        return Group::leave_all(why, Clock::now() + seconds(grace_seconds));
+    });
     library.def("_finish(float grace_seconds) -> bool",
                 [](double grace_seconds) { return muster::torch_backend::finish(grace_seconds); });
 }

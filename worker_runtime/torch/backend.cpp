@@ -55,7 +55,7 @@ MusterBackend::WorkPtr MusterBackend::start(Call call, Body body, std::shared_pt
     const ReturnToPython returns;
     Graveyard::of_process().empty();
     try {
-        group_->check_process();
+        group_->check_usable();
     } catch (const GroupError& error) {
         C10_THROW_ERROR(DistBackendError, error.what());
     }

@@ -19,7 +19,7 @@ constexpr std::size_t gathered_bytes_max = std::size_t{4} << 20;
 /// The groups of the process, for its end.
 struct AllGroups {
     std::mutex mutex;
-    std::set<const Group*> groups;
+    std::set<Group*> groups;
 
     static AllGroups& of_process() { return of_this_process<AllGroups>(); }
 };
@@ -119,7 +119,12 @@ void Group::check(muster_status status) const {
     if (status != MUSTER_OK) throw GroupError(status, muster_last_error());
 }
 
-void Group::check_process() const {
+void Group::check_usable() const {
+    if (has_left_)
+        throw GroupError(MUSTER_ROUND_ENDED,
+                         "the group " + terms_.name +
+                             " is of a round that has ended: call init_process_group() again, and make anew "
+                             "whatever has used the group");
     if (!is_forked()) return;
     throw GroupError(MUSTER_UNSUPPORTED,
                      "process " + std::to_string(::getpid()) + " is a forked child of process " +
@@ -261,23 +266,43 @@ bool Group::is_idle() const {
     return std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane.second->is_idle(); });
 }
 
-void Group::settle(std::chrono::steady_clock::time_point deadline) const {
-    if (is_forked()) return;
+/// Calls `goes_on` between two looks, until it returns false or nothing is in progress. Returns is_idle().
+bool Group::look_until_idle(const std::function<bool()>& goes_on) const {
     for (auto pause = std::chrono::microseconds(100); !is_idle();
          pause = std::min(pause * 2, std::chrono::microseconds(10000))) {
-        if (status() != MUSTER_OK) return;  // what is in progress ends by itself
-        if (std::chrono::steady_clock::now() >= deadline) {
-            abort("rank " + std::to_string(rank()) + " has ended while operations were in progress");
-            return;
-        }
+        if (!goes_on()) return is_idle();
         ::usleep(static_cast<useconds_t>(pause.count()));
     }
+    return true;
+}
+
+void Group::settle(std::chrono::steady_clock::time_point deadline) const {
+    if (is_forked()) return;
+    (void)look_until_idle([&] {
+        if (status() != MUSTER_OK) return false;  // what is in progress ends by itself
+        if (std::chrono::steady_clock::now() < deadline) return true;
+        abort("rank " + std::to_string(rank()) + " has ended while operations were in progress");
+        return false;
+    });
 }
 
 void Group::end_all(std::chrono::steady_clock::time_point deadline) {
     auto& all = AllGroups::of_process();
     const std::lock_guard lock(all.mutex);
     for (const auto* const group : all.groups) group->settle(deadline);
+}
+
+bool Group::leave_all(const std::string& why, std::chrono::steady_clock::time_point deadline) {
+    auto& all = AllGroups::of_process();
+    const std::lock_guard lock(all.mutex);
+    for (const auto* const group : all.groups) group->abort(why);
+    for (const auto* const group : all.groups)
+        if (!group->look_until_idle([&] { return std::chrono::steady_clock::now() < deadline; })) return false;
+    for (auto* const group : all.groups) {
+        group->has_left_ = true;
+        muster_communicator_release(group->handle_);
+    }
+    return true;
 }
 
 }  // namespace muster::torch_backend

@@ -4,6 +4,7 @@
 // the same bits: reductions of rare types and rare reductions gather the pieces and reduce them in rank order here.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -117,13 +118,17 @@ class Group {
     /// The queue of collectives, and one for each direction of each pair.
     std::shared_ptr<Lane> lane(int peer = -1, bool sends = false);
     [[nodiscard]] bool is_idle() const;
-    /// Throws in a forked child, which has neither the threads nor the connections.
-    void check_process() const;
+    /// Throws in a forked child, which has neither the threads nor the connections, and after leave_all().
+    void check_usable() const;
 
     /// For the end of the process: waits for what is in progress until the deadline, then aborts it.
     static void end_all(std::chrono::steady_clock::time_point deadline);
     /// The same for this group.
     void settle(std::chrono::steady_clock::time_point deadline) const;
+
+    /// For the next round in the same process: aborts all groups, waits for their threads, and closes their
+    /// connections, whoever still holds a group. False: an operation has not ended by the deadline.
+    static bool leave_all(const std::string& why, std::chrono::steady_clock::time_point deadline);
 
   private:
     void check(muster_status status) const;
@@ -132,8 +137,10 @@ class Group {
     const GroupTerms terms_;
     const pid_t process_;
     const std::uint32_t forks_;
+    [[nodiscard]] bool look_until_idle(const std::function<bool()>& goes_on) const;
     [[nodiscard]] bool is_forked() const { return forks_ != fork_count; }
-    muster_communicator* handle_ = nullptr;
+    muster_communicator* handle_ = nullptr;  ///< invalid after leave_all(), and no other's then
+    std::atomic<bool> has_left_ = false;
     mutable std::mutex lanes_mutex_;
     std::map<std::pair<int, bool>, std::shared_ptr<Lane>> lanes_;
 };

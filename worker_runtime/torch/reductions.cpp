@@ -50,7 +50,8 @@ std::uint32_t mark_of_reduction(c10d::OpType kind, at::ScalarType type, const Re
 }
 
 double factor_of(const c10d::ReduceOp& op) {
-    const auto* const supplement = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+    // The name in torch 2.11; later ones have it, too.
+    const auto* const supplement = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
     TORCH_CHECK(supplement != nullptr,
                 "PREMUL_SUM without a factor; make it with "
                 "torch.distributed._make_nccl_premul_sum(factor)");

@@ -36,6 +36,12 @@ class GpuDriver {
 
     /// A function that this library may have; null if it does not.
     [[nodiscard]] void* symbol(const char* name) const;
+    /// Calls the function of that name. False: the library does not have it, or it failed.
+    template <class... Arguments>
+    bool ask(const char* name, Arguments... arguments) const {
+        const auto function = reinterpret_cast<int (*)(Arguments...)>(symbol(name));
+        return function != nullptr && function(arguments...) == success;
+    }
 
     int (*device_count)(unsigned*) = nullptr;
     int (*device_by_index)(unsigned, Device*) = nullptr;

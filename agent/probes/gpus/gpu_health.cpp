@@ -56,45 +56,42 @@ struct Sampled {
     std::array<int, 4> slowed{};
 };
 
-struct SlowReason {
-    const char* field;
-    unsigned long long bit;
-};
-constexpr std::array<SlowReason, 4> slow_reasons{
-    {{"hw-slowdown", 0x8}, {"sw-thermal", 0x20}, {"hw-thermal", 0x40}, {"power-brake", 0x80}}};
-
-/// Calls NAME of the library. False: it does not have it, or it failed.
-template <class... Arguments>
-bool ask(const GpuDriver& driver, const char* name, Arguments... arguments) {
-    const auto function = reinterpret_cast<int (*)(Arguments...)>(driver.symbol(name));
-    return function != nullptr && function(arguments...) == GpuDriver::success;
-}
-
 std::string field(const char* name, std::uint64_t value) {
     return cat('\t', name, '=', value);
 }
 
-std::string memory_of(const GpuDriver& driver, Device device) {
+}  // namespace
+
+std::string gpu_memory_health(const GpuDriver& driver, Device device) {
     unsigned long long memory[3] = {};  // total, free, used
     std::string out;
-    if (ask(driver, "nvmlDeviceGetMemoryInfo", device, &memory[0])) out += field("memory", memory[0]);
+    if (driver.ask("nvmlDeviceGetMemoryInfo", device, &memory[0])) out += field("memory", memory[0]);
     unsigned rows_corrected = 0, rows_uncorrected = 0, pending = 0, failed = 0;
-    if (ask(driver, "nvmlDeviceGetRemappedRows", device, &rows_corrected, &rows_uncorrected, &pending, &failed))
+    if (driver.ask("nvmlDeviceGetRemappedRows", device, &rows_corrected, &rows_uncorrected, &pending, &failed))
         out += field("rows-pending", pending) + field("rows-failed", failed);
     unsigned long long errors = 0;
-    if (ask(driver, "nvmlDeviceGetTotalEccErrors", device, uncorrected, since_the_driver_was_loaded, &errors))
+    if (driver.ask("nvmlDeviceGetTotalEccErrors", device, uncorrected, since_the_driver_was_loaded, &errors))
         out += field("ecc-uncorrected", errors);
-    if (ask(driver, "nvmlDeviceGetMemoryErrorCounter", device, corrected, since_the_driver_was_loaded, sram, &errors))
+    if (driver.ask("nvmlDeviceGetMemoryErrorCounter", device, corrected, since_the_driver_was_loaded, sram, &errors))
         out += field("sram-corrected", errors);
     return out;
 }
+
+unsigned long long clock_reasons(const GpuDriver& driver, Device device) {
+    const char* name = "nvmlDeviceGetCurrentClocksEventReasons";
+    if (driver.symbol(name) == nullptr) name = "nvmlDeviceGetCurrentClocksThrottleReasons";  // before 535
+    unsigned long long reasons = 0;
+    return driver.ask(name, device, &reasons) ? reasons : 0;
+}
+
+namespace {
 
 std::string links_of(const GpuDriver& driver, Device device) {
     unsigned active_count = 0;
     bool has_links = false;
     for (unsigned link = 0; link < links_max; ++link) {
         unsigned active = 0;
-        if (!ask(driver, "nvmlDeviceGetNvLinkState", device, link, &active)) break;
+        if (!driver.ask("nvmlDeviceGetNvLinkState", device, link, &active)) break;
         has_links = true;
         active_count += active == 1 ? 1 : 0;
     }
@@ -102,24 +99,21 @@ std::string links_of(const GpuDriver& driver, Device device) {
     FabricInfo fabric{};
     static_assert(sizeof fabric == 36);
     fabric.version = sizeof fabric | 2U << 24;
-    if (ask(driver, "nvmlDeviceGetGpuFabricInfoV", device, &fabric))
+    if (driver.ask("nvmlDeviceGetGpuFabricInfoV", device, &fabric))
         out += field("fabric", fabric.state) + field("fabric-health", fabric.health) +
                field("fabric-status", static_cast<unsigned>(fabric.status));
     FieldValue action{};
     action.field = recovery_action_field;
-    if (ask(driver, "nvmlDeviceGetFieldValues", device, 1, &action) && action.result == GpuDriver::success)
+    if (driver.ask("nvmlDeviceGetFieldValues", device, 1, &action) && action.result == GpuDriver::success)
         out += field("recovery", action.value.u32);
     return out;
 }
 
 void sample_clocks(const GpuDriver& driver, std::vector<Sampled>& gpus) {
-    const char* name = "nvmlDeviceGetCurrentClocksEventReasons";
-    if (driver.symbol(name) == nullptr) name = "nvmlDeviceGetCurrentClocksThrottleReasons";  // before 535
     for (int sample = 0; sample < sample_count && !gpus.empty(); ++sample) {
         if (sample > 0) std::this_thread::sleep_for(sample_pause);
         for (auto& gpu : gpus) {
-            unsigned long long reasons = 0;
-            if (!ask(driver, name, gpu.device, &reasons)) continue;
+            const auto reasons = clock_reasons(driver, gpu.device);
             for (std::size_t i = 0; i < slow_reasons.size(); ++i)
                 if ((reasons & slow_reasons[i].bit) != 0) ++gpu.slowed[i];
         }
@@ -128,10 +122,10 @@ void sample_clocks(const GpuDriver& driver, std::vector<Sampled>& gpus) {
 
 void print_versions(const GpuDriver& driver) {
     std::array<char, 96> text{};
-    if (ask(driver, "nvmlSystemGetDriverVersion", text.data(), static_cast<unsigned>(text.size())))
+    if (driver.ask("nvmlSystemGetDriverVersion", text.data(), static_cast<unsigned>(text.size())))
         std::printf("version\tof=NVIDIA driver\tis=%s\n", text.data());
     int cuda = 0;
-    if (ask(driver, "nvmlSystemGetCudaDriverVersion_v2", &cuda))
+    if (driver.ask("nvmlSystemGetCudaDriverVersion_v2", &cuda))
         std::printf("version\tof=CUDA of the driver\tis=%d.%d\n", cuda / 1000, cuda % 1000 / 10);
 }
 
@@ -165,7 +159,7 @@ void print_gpu_health(const GpuDriver& driver) {
         }
         gpus.push_back({index,
                         device,
-                        cat("gpu\tindex=", index, "\tuuid=", driver.uuid_of(device), memory_of(driver, device),
+                        cat("gpu\tindex=", index, "\tuuid=", driver.uuid_of(device), gpu_memory_health(driver, device),
                             links_of(driver, device)),
                         {}});
     }

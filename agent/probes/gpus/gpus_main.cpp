@@ -3,26 +3,33 @@
 //     gpu INDEX UUID USED_BYTES
 //     process PID USED_BYTES
 //
-// With --health it prints what `muster doctor` judges (gpu_health.h), and "end". The order is NVML's.
+// With --health it prints what `muster doctor` judges (gpu_health.h), and "end". The order is NVML's. With
+// --test UUID PROGRAM... it runs a program that tests this GPU, and watches it (gpu_watch.h).
 // MUSTER_NVML_LIBRARY may name the library. A separate program, because a faulty driver may hang.
 //
 // Exit codes: 0; 1 if there is no driver, or it does not answer.
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "agent/probes/gpus/gpu_driver.h"
 #include "agent/probes/gpus/gpu_health.h"
+#include "agent/probes/gpus/gpu_watch.h"
 #include "rendezvous/base/system/end_with_parent.h"
 
 namespace {
 
-int print_health(const muster::Result<muster::agent::GpuDriver>& driver) {
-    if (driver)
+/// `words` are the arguments of --test; none: --health.
+int print_look(const muster::Result<muster::agent::GpuDriver>& driver, std::vector<std::string> words) {
+    if (!driver)
+        ::printf("failure\tkind=library\ttext=%s\n", driver.error().context.c_str());
+    else if (words.empty())
         muster::agent::print_gpu_health(*driver);
     else
-        ::printf("failure\ttext=%s\n", driver.error().context.c_str());
+        muster::agent::watch_gpu_test(*driver, words[0], {words.begin() + 1, words.end()});
     ::puts("end");
     return driver ? 0 : 1;
 }
@@ -31,11 +38,12 @@ int print_health(const muster::Result<muster::agent::GpuDriver>& driver) {
 
 int main(int argc, char** argv) {
     using muster::agent::GpuDriver;
-    const bool health = argc > 1 && std::string_view(argv[1]) == "--health";
-    if (health) muster::end_with_parent();
+    const std::string_view order = argc > 1 ? argv[1] : "";
+    const bool looks = order == "--health" || (order == "--test" && argc > 3);
+    if (looks) muster::end_with_parent();
     const char* const named = ::getenv("MUSTER_NVML_LIBRARY");
     auto driver = GpuDriver::load(named != nullptr && *named != '\0' ? named : muster::agent::gpu_library);
-    if (health) return print_health(driver);
+    if (looks) return print_look(driver, {argv + 2, argv + argc});
     unsigned count = 0;
     if (!driver || driver->device_count(&count) != GpuDriver::success) {
         ::printf("note %s\n", driver ? "nvmlDeviceGetCount failed" : driver.error().context.c_str());

@@ -18,6 +18,7 @@ enum class Type : std::uint8_t {
     ask_ranks_key = 6,
     can_keep = 7,
     held = 8,
+    steps = 9,
     round_ended = 65,
     notice = 66,
     offer = 67,
@@ -72,6 +73,7 @@ struct Encoder {
         out.number(static_cast<std::uint8_t>(m.can));
     }
     void operator()(const Held&) const { put(out, Type::held); }
+    void operator()(const Steps&) const { put(out, Type::steps); }
     void operator()(const Offer& m) const {
         put(out, Type::offer);
         put_handover(m);
@@ -204,6 +206,7 @@ Result<Message> decode(std::string_view datagram, Sender sender) {
         case Type::ask_ranks_key: message = AskRanksKey{take_text(in, name_bytes_max)}; break;
         case Type::can_keep: message = take_can_keep(in); break;
         case Type::held: message = Held{}; break;
+        case Type::steps: message = Steps{}; break;
         case Type::round_ended: message = RoundEnded{take_text(in, sentence_bytes_max)}; break;
         case Type::notice: message = take_notice(in); break;
         case Type::offer: message = take_handover<Offer>(in); break;
@@ -226,6 +229,7 @@ std::string_view name(const Message& message) {
         std::string_view operator()(const AskRanksKey&) const { return "AskRanksKey"; }
         std::string_view operator()(const CanKeep&) const { return "CanKeep"; }
         std::string_view operator()(const Held&) const { return "Held"; }
+        std::string_view operator()(const Steps&) const { return "Steps"; }
         std::string_view operator()(const Offer&) const { return "Offer"; }
         std::string_view operator()(const RanksKey&) const { return "RanksKey"; }
         std::string_view operator()(const RoundEnded&) const { return "RoundEnded"; }

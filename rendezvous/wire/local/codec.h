@@ -13,6 +13,7 @@
 //    6    AskRanksKey  text token (<= 255)
 //    7    CanKeep      u8 can (0 or 1)
 //    8    Held         -
+//    9    Steps        -; one descriptor beside the bytes
 //   65    RoundEnded   text why (<= 1024)
 //   66    Notice       i64 step, text why (<= 1024)
 //   67    Offer        u8 kind, u64 size_bytes; one descriptor beside the bytes

@@ -12,9 +12,9 @@
 
 namespace muster::local {
 
-/// 2 adds CanKeep, Held, Hold and Resumed. A Hello of version 1 may end before its token, which was added to it without
-/// a new number; from 2 on each new field of a message comes with a new version.
-inline constexpr std::uint32_t protocol_version = 2;
+/// 2 adds CanKeep, Held, Hold and Resumed; 3 adds Steps. A Hello of version 1 may end before its token, which was added
+/// to it without a new number; from 2 on each new field of a message comes with a new version.
+inline constexpr std::uint32_t protocol_version = 3;
 
 // ---- worker -> agent ----
 
@@ -82,6 +82,12 @@ struct Held {
     friend bool operator==(const Held&, const Held&) = default;
 };
 
+/// The datagram carries exactly one descriptor, a memfd with the worker's step record
+/// (worker_runtime/core/step_record.h), which the worker goes on writing to. A later one replaces it.
+struct Steps {
+    friend bool operator==(const Steps&, const Steps&) = default;
+};
+
 // ---- agent -> worker ----
 
 /// What a worker in this one's place gave before it ended, snapshots and copies. The datagram carries exactly one
@@ -127,7 +133,7 @@ struct Notice {
     friend bool operator==(const Notice&, const Notice&) = default;
 };
 
-using Message = std::variant<Hello, Progress, Section, Heartbeat, Give, AskRanksKey, CanKeep, Held, Offer, RanksKey,
-                             RoundEnded, Notice, Hold, Resumed>;
+using Message = std::variant<Hello, Progress, Section, Heartbeat, Give, AskRanksKey, CanKeep, Held, Steps, Offer,
+                             RanksKey, RoundEnded, Notice, Hold, Resumed>;
 
 }  // namespace muster::local

@@ -8,6 +8,7 @@
 #include <concepts>
 #include <type_traits>
 
+#include "rendezvous/base/step_buckets.h"
 #include "rendezvous/wire/native/limits.h"
 #include "rendezvous/wire/native/messages.h"
 
@@ -165,6 +166,7 @@ void fields(auto& v, Is<Join> auto& m) {
     v.line(m.arguments, arguments_bytes_max);
     v.number(m.arguments_hash);
     v.sentence(m.expected_hosts);
+    v.sentence(m.unhealthy);
 }
 
 void fields(auto& v, Is<Assigned> auto& m) {
@@ -239,16 +241,37 @@ void fields(auto& v, Is<FaultAnswer> auto& m) {
     v.sentence(m.text);
 }
 
+void fields(auto& v, Is<StepTally> auto& m) {
+    v.number(m.first_step);
+    v.number(m.step_count);
+    v.number(m.step_ns);
+    v.number(m.measured_ns);
+    v.number(m.data_wait_ns);
+    v.number(m.exposed_ns);
+    v.number(m.late_ns);
+    v.number(m.sample_count);
+    v.number(m.checkpoint_step);
+    v.number(m.checkpoint_failure_count);
+    v.number(m.checkpoint_blocked_ns);
+}
+
+void fields(auto& v, Is<StepTimeCount> auto& m) {
+    v.number(m.count);
+}
+
 void fields(auto& v, Is<SeenWorker> auto& m) {
     v.part(m.at);
     v.choice(m.pace, WorkerPace::waiting);
     v.number(m.inside_percent);
     v.number(m.step);
+    v.part(m.tally);
 }
 
 void fields(auto& v, Is<WorkersSeen> auto& m) {
     v.number(m.round);
     v.list(m.workers, activities_max);
+    v.list(m.step_times, step_time_bucket_count);
+    v.flag(m.final);
 }
 
 // ---- daemon -> agent ----

@@ -22,7 +22,7 @@
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 8;
+inline constexpr std::uint32_t protocol_version = 9;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.
@@ -83,6 +83,7 @@ struct Join {
     /// From the first node: the hosts that its scheduler gave to the job, as Slurm writes them ("gpu[01-08]"). Empty:
     /// unknown.
     std::string expected_hosts;
+    std::string unhealthy;  ///< What this node's own health check found, one sentence. Empty: nothing.
     friend bool operator==(const Join&, const Join&) = default;
 };
 
@@ -193,11 +194,34 @@ enum class WorkerPace : std::uint8_t {
     waiting = 2,  ///< Inside one operation for long.
 };
 
+/// What a worker's steps took since the round's start, as it counts them itself. Without its count: 0.
+struct StepTally {
+    std::int64_t first_step = -1;  ///< The first one that it reported in this round. -1: none.
+    std::uint64_t step_count = 0;
+    std::uint64_t step_ns = 0;      ///< Of all but the first one.
+    std::uint64_t measured_ns = 0;  ///< Of the steps that a gradient reducer measured; the next three are parts of it.
+    std::uint64_t data_wait_ns = 0;
+    std::uint64_t exposed_ns = 0;       ///< It waited for communication.
+    std::uint64_t late_ns = 0;          ///< The longest wait of any rank minus its own.
+    std::uint64_t sample_count = 0;     ///< Of all ranks.
+    std::int64_t checkpoint_step = -1;  ///< The last checkpoint that is complete on disk. -1: none in this round.
+    std::uint64_t checkpoint_failure_count = 0;
+    std::uint64_t checkpoint_blocked_ns = 0;  ///< Saves blocked training.
+    friend bool operator==(const StepTally&, const StepTally&) = default;
+};
+
+/// The number of steps in one bucket of step_time_bounds (rendezvous/base/step_buckets.h).
+struct StepTimeCount {
+    std::uint64_t count = 0;
+    friend bool operator==(const StepTimeCount&, const StepTimeCount&) = default;
+};
+
 struct SeenWorker {
     WorkerActivity at;  ///< Also filled for a busy worker: idle_ms is 0.
     WorkerPace pace = WorkerPace::usual;
     std::int32_t inside_percent = -1;  ///< Share of its recent time inside operations. -1: it has begun none recently.
     std::int64_t step = -1;            ///< The last step that it has reported. -1: none.
+    StepTally tally{};
     friend bool operator==(const SeenWorker&, const SeenWorker&) = default;
 };
 
@@ -205,7 +229,9 @@ struct SeenWorker {
 /// put together with the words of all others (JobSeen), who does not come.
 struct WorkersSeen {
     Round round = no_round;
-    std::vector<SeenWorker> workers;
+    std::vector<SeenWorker> workers{};
+    std::vector<StepTimeCount> step_times{};  ///< Of rank 0, from its node. Empty: it counts none.
+    bool final = false;                       ///< The workers have ended: the steps are the last ones.
     friend bool operator==(const WorkersSeen&, const WorkersSeen&) = default;
 };
 
@@ -357,7 +383,7 @@ struct WaitingWorker {
     std::string host;
     std::int32_t rank = 0;
     std::int32_t pid = 0;
-    std::string operation;  ///< "all_reduce 42 of world"
+    std::string operation{};  ///< "all_reduce 42 of world"
     friend bool operator==(const WaitingWorker&, const WaitingWorker&) = default;
 };
 

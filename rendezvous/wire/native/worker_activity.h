@@ -13,10 +13,10 @@ struct WorkerActivity {
     std::int32_t rank = 0;
     std::int32_t pid = 0;
     std::uint32_t idle_ms = 0;  ///< Time without activity. 0: it was busy, or it is lost and `state` has more.
-    std::string state;          ///< "asleep in futex_wait_queue"
+    std::string state{};        ///< "asleep in futex_wait_queue"
     bool inside = false;        ///< True while `operation` runs. False: it was the last one.
-    std::string operation;      ///< "all_reduce 41 of world". Empty: no flight record.
-    std::string place;          ///< "step (train.py:31)". Empty: unknown.
+    std::string operation{};    ///< "all_reduce 41 of world". Empty: no flight record.
+    std::string place{};        ///< "step (train.py:31)". Empty: unknown.
 
     friend bool operator==(const WorkerActivity&, const WorkerActivity&) = default;
 };

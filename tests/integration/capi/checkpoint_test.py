@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 
 from python_test import LIBRARY, MODULE, PAGE, Packages as PackagesOfModule
-from under_muster import code_blocks, on_ranks, run
+from under_muster import NO_COMPILER, code_blocks, on_ranks, run
 
 WORKERS = Path(os.environ["MUSTER_WORKERS"])
 WORKER = Path(__file__).with_name("checkpoint_worker.py")
@@ -110,7 +110,8 @@ class Packages(OnRanks):
         program.write_text(code_blocks(PAGE, "python")[3])
         told = []
         for _ in range(2):
-            done = self.start(2, self.python, program, MUSTER_CHECKPOINT_DIR=f"{self.folder}/c", OMP_NUM_THREADS="1")
+            done = self.start(2, self.python, program, MUSTER_CHECKPOINT_DIR=f"{self.folder}/c", OMP_NUM_THREADS="1",
+                              PYTHONPATH=os.pathsep.join([str(MODULE), NO_COMPILER]))
             self.assertEqual(done.returncode, 0, done.stderr)
             told.append(sorted(done.stdout.splitlines()))
         self.assertIn("from step 0", told[0][0])

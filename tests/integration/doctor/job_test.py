@@ -1,6 +1,8 @@
 """In a job: the looks while a node joins, the site's own health check, and settings that differ between nodes."""
+import json
 import os
 import pathlib
+import signal
 import sys
 import time
 import unittest
@@ -54,9 +56,40 @@ class Preflight(unittest.TestCase):
             launcher = self.launch(job, "--preflight=off", worker="sleep 1.5", **SICK)
             self.assertEqual(launcher.wait(30), 0)
             self.assertNotIn("preflight", launcher.err.read_text())
-            wrong = self.launch(job, "--preflight=pairs")
+            wrong = self.launch(job, "--preflight=all")
             self.assertEqual(wrong.wait(30), 2)
-            self.assertIn("accepted is off or local", wrong.err.read_text())
+            self.assertIn("accepted is off, local, pairs or full", wrong.err.read_text())
+
+    @unittest.skipUnless("STANDIN_CUDA" in os.environ, "built without the headers of CUDA")
+    def test_full_names_a_gpu_that_computes_wrong_results_before_the_workers_start(self):
+        with Job() as job:
+            faults = {**GPUS, "FAKE_NVML": "GPU-b", "MUSTER_CUDA_LIBRARY": os.environ["STANDIN_CUDA"],
+                      "MUSTER_STANDIN_GPU_FAULT": "muster_CheckHalves"}
+            launcher = self.launch(job, "--preflight=full", worker="echo worker >&2", **faults)
+            self.assertEqual(launcher.wait(60), 0, launcher.err.read_text())
+            said = launcher.err.read_text()
+            self.assertRegex(said, r"preflight: critical: gpu-checksum: GPU 0 \(GPU-b\): .* f16 are wrong")
+            self.assertLess(said.index("gpu-checksum"), said.index("worker"))
+
+    def test_nodes_test_their_links_and_then_start(self):
+        with Job() as job:
+            nodes = [job.node(*FAST, "--preflight=pairs", "--log-level=info", nproc=1) for _ in range(2)]
+            job.round(0, 2)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+                self.assertIn("preflight: tested 1 link between nodes", node.err.read_text())
+                self.assertNotIn("node-", node.err.read_text())
+            job.expect_gone()
+
+    def test_a_stop_while_links_are_tested_leaves_nothing(self):
+        with Job() as job:
+            launcher = job.node(*FAST, "--preflight=pairs", nproc=1)  # the other node never comes
+            wait_for("the job of the test", lambda: any(job.command_of(pid).startswith("muster --nproc-per-node 1")
+                                                        for pid in job.processes()))
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
 
     def test_a_clean_node_says_nothing(self):
         with Job() as job:
@@ -66,52 +99,137 @@ class Preflight(unittest.TestCase):
 
 
 class HealthCheck(unittest.TestCase):
-    def test_a_sick_node_leaves_and_the_others_start_without_it(self):
+    def test_a_sick_node_parks_and_comes_back_when_its_check_passes(self):
         with Job() as job:
             job.daemon()
-            check = 'echo first; echo "GPU 3 is lost, job $MUSTER_JOB, $MUSTER_WHEN, round $MUSTER_ROUND."; exit 1'
-            sick = job.node(*FAST, "--health-check", check, nproc=1)
-            job.expect_exit(sick, 76)
-            self.assertIn(f"has left the job: --health-check: GPU 3 is lost, job {job.id}, join, round .", sick.err.read_text())
-            nodes = [job.node(*FAST, "--health-check", "true", nproc=1) for _ in range(2)]
+            ill, report = job.directory / "ill", job.directory / "report.json"
+            ill.touch()
+            check = f'test ! -e "{ill}" || {{ echo first; echo "GPU 3 is lost, job $MUSTER_JOB, $MUSTER_WHEN, round $MUSTER_ROUND."; exit 1; }}'
+            options = (*FAST, "--spares", 1, "--max-restarts", 0)
+            sick = job.node(*options, "--health-check", check, "--health-interval", 0.2, "--report", report, nproc=1)
+            finding = f"--health-check: GPU 3 is lost, job {job.id}, join, round ."
+            wait_for("the finding", lambda: f"this node is sick, and takes part in no round until its health check passes: {finding}"
+                     in sick.err.read_text())
+            nodes = [job.node(*options, nproc=1) for _ in range(2)]
             job.round(0, 2)
-            job.finish()
+            def here():
+                return next(node for node in json.loads(job_status(job))["jobs"][0]["nodes"] if node["pid"] == sick.pid)
+            wait_for("the node to be parked", lambda: here()["place"] == "parked")
+            self.assertEqual((here()["left_out"], here()["unhealthy"]), (True, finding))
             for node in nodes:
+                self.assertIn(f"is parked until its health check passes: {finding}", node.err.read_text())
+            ill.unlink()
+            wait_for("the node to be a spare", lambda: "left_out" not in job_status(job))
+            self.assertIn("passes again", sick.err.read_text())
+            job.finish()
+            for node in (sick, *nodes):
                 job.expect_exit(node, 0)
+            self.assertNotIn("unhealthy", json.loads(report.read_text()))
 
-    def test_a_node_that_falls_sick_between_rounds_leaves_uncharged(self):
+    def test_a_node_that_falls_sick_between_rounds_parks_uncharged(self):
         with Job() as job:
             daemon = job.daemon()
-            ill = job.directory / "ill"
+            ill, report = job.directory / "ill", job.directory / "report.json"
             check = f'test "$MUSTER_WHEN$MUSTER_ROUND" = join && exit 0; test ! -e "{ill}" || {{ echo broken; exit 9; }}'
-            stays = job.node(*FAST, "--max-restarts", 1, "--spares", 1, nproc=1)
-            falls = job.node(*FAST, "--max-restarts", 1, "--spares", 1, "--health-check", check, nproc=1)
+            options = (*FAST, "--max-restarts", 1, "--spares", 1)
+            stays = job.node(*options, nproc=1)
+            falls = job.node(*options, "--health-check", check, "--report", report, nproc=1)
             wait_for("both nodes", lambda: job_status(job).count('"host"') == 2)
-            spare = job.node(*FAST, "--max-restarts", 1, "--spares", 1, nproc=1)
+            spare = job.node(*options, nproc=1)
             first = job.round(0, 2)
             ill.touch()
             victim = next(line["pid"] for line in first.values() if job.parent(job.parent(line["pid"])) == falls.pid)
             os.kill(victim, 9)
-            job.expect_exit(falls, 76)
-            self.assertIn("--health-check: broken", falls.err.read_text())
             second = job.round(1, 2)
             self.assertEqual({line["restart"] for line in second.values()}, {1})
+            self.assertNotIn(falls.pid, {job.parent(job.parent(line["pid"])) for line in second.values()})
             job.finish()
-            job.expect_exit(stays, 0)
-            job.expect_exit(spare, 0)
+            for node in (stays, falls, spare):
+                job.expect_exit(node, 0)
+            self.assertIn("was parked at the end, because its health check failed: --health-check: broken", falls.err.read_text())
+            self.assertEqual(json.loads(report.read_text())["unhealthy"], "--health-check: broken")
             job.expect_gone(but=[daemon])
 
-    def test_a_check_that_hangs_costs_its_limit_and_its_group_is_killed(self):
+    def test_a_check_that_is_broken_everywhere_does_not_empty_the_job(self):
         with Job() as job:
-            pid_file = job.directory / "sleeper"
+            job.daemon()
+            broken = ("--health-check", "echo nhc: no configuration; exit 1")
+            nodes = [job.node(*FAST, *broken, nnodes="3", nproc=1) for _ in range(3)]
+            job.round(0, 3)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+                self.assertIn("goes on although its health check failed, because more nodes report the same", node.err.read_text())
+
+    def hanging(self, job):
+        """A check that hangs with a process of its own session, and the paths in /proc of both, which it waits for."""
+        pids = job.directory / "sleepers"
+        check = f'echo $$ > "{pids}"; setsid sh -c \'echo $$ >> "{pids}"; exec sleep 600\' & wait'
+        return check, lambda: [pathlib.Path("/proc", pid) for pid in pids.read_text().split()] if pids.exists() else []
+
+    def test_a_check_that_hangs_costs_its_limit_and_all_that_it_started_is_killed(self):
+        with Job() as job:
+            check, sleepers = self.hanging(job)
             start = time.monotonic()
-            launcher = job.spawn("muster", "--health-check", f'sleep 600 & echo $! > "{pid_file}"; wait', "--health-timeout", 1,
-                                 "--no-python", "/bin/true")
+            launcher = job.spawn("muster", "--health-check", check, "--health-timeout", 1, "--no-python", "/bin/true")
             self.assertEqual(launcher.wait(30), 0, launcher.err.read_text())
             self.assertLess(time.monotonic() - start, 10)
-            self.assertIn("--health-check gave no answer, so this node joins: it did not end within 1 s", launcher.err.read_text())
-            sleeper = pathlib.Path("/proc", pid_file.read_text().strip())
-            wait_for("the end of what the check started", lambda: not sleeper.exists())
+            self.assertIn("the health check gave no answer, so this node joins: --health-check: it did not end within 1 s",
+                          launcher.err.read_text())
+            self.assertEqual(len(sleepers()), 2)
+            self.assertFalse([one for one in sleepers() if one.exists()])
+
+    def test_a_check_ends_with_its_launcher_and_all_that_it_started(self):
+        for end in (signal.SIGKILL, signal.SIGTERM):
+            with self.subTest(end), Job() as job:
+                check, sleepers = self.hanging(job)
+                launcher = job.spawn("muster", "--health-check", check, "--no-python", "/bin/true")
+                wait_for("the check", lambda: len(sleepers()) == 2)
+                os.kill(launcher.pid, end)
+                launcher.wait(10)
+                wait_for("the end of the check", lambda: not [one for one in sleepers() if one.exists()])
+
+    def test_a_check_that_prints_without_an_end_costs_its_limit(self):
+        with Job() as job:
+            launcher = job.spawn("muster", "--health-check", "yes", "--health-timeout", 1, "--no-python", "/bin/true")
+            self.assertEqual(launcher.wait(30), 0, launcher.err.read_text())
+            self.assertIn("--health-check: it did not end within 1 s", launcher.err.read_text())
+            long = job.spawn("muster", "--health-check", "seq 100000; echo GPU 3 is lost; exit 1", "--no-python", "/bin/true")
+            self.assertEqual(long.wait(30), 76)
+            self.assertIn("--health-check: GPU 3 is lost", long.err.read_text())
+
+    @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "only root's checks are run")
+    def test_the_checks_of_a_folder_run_in_order_of_their_names(self):
+        with Job() as job:
+            folder, ran = job.directory / "health.d", job.directory / "ran"
+            folder.mkdir(mode=0o755)
+            for name, text in (("10-first", "exit 0"), ("20-second", "echo row 7 is bad; exit 1"), ("30-third", "exit 0")):
+                (folder / name).write_text(f'#!/bin/sh\necho {name} $MUSTER_WHEN >> "{ran}"\n{text}\n')
+                (folder / name).chmod(0o755)
+            sick = job.spawn("muster", "--health-dir", folder, "--no-python", "/bin/true")
+            self.assertEqual(sick.wait(30), 76)
+            self.assertIn("20-second: row 7 is bad", sick.err.read_text())
+            self.assertEqual(ran.read_text(), "10-first join\n20-second join\n")
+            (folder / "20-second").chmod(0o775)
+            joins = job.spawn("muster", "--health-dir", folder, "--health-check", f'echo last >> "{ran}"', "--no-python", "/bin/true")
+            self.assertEqual(joins.wait(30), 0, joins.err.read_text())
+            self.assertIn("20-second is not run: others than its owner can change it", joins.err.read_text())
+            self.assertEqual(ran.read_text().split()[-5:], ["10-first", "join", "30-third", "join", "last"])
+
+    def test_nodes_that_the_failure_did_not_touch_are_not_checked_between_rounds(self):
+        with Job() as job:
+            job.daemon()
+            nodes, checks = [], []
+            for number in range(2):
+                checks.append(job.directory / f"checks{number}")
+                nodes.append(job.node(*FAST, "--max-restarts", 1, "--health-check", f'echo $MUSTER_WHEN >> "{checks[-1]}"', nproc=1))
+            first = job.round(0, 2)
+            os.kill(next(line["pid"] for line in first.values() if job.parent(job.parent(line["pid"])) == nodes[0].pid), 9)
+            job.round(1, 2)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+            self.assertEqual([one.read_text().split() for one in checks], [["join", "between"], ["join"]])
 
     def test_a_check_does_not_get_the_jobs_secret(self):
         with Job() as job:
@@ -135,7 +253,7 @@ class HealthCheck(unittest.TestCase):
         with Job() as job:
             launcher = job.spawn("muster", "--health-check", "/none/nhc", "--no-python", "/bin/true")
             self.assertEqual(launcher.wait(30), 0, launcher.err.read_text())
-            self.assertRegex(launcher.err.read_text(), "so this node joins: it cannot be run: .*/none/nhc.*not found")
+            self.assertRegex(launcher.err.read_text(), "so this node joins: --health-check: it cannot be run: .*/none/nhc.*not found")
 
     def test_a_stop_while_the_check_runs(self):
         with Job() as job:

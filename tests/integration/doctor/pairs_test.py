@@ -18,14 +18,18 @@ BETWEEN_RANKS = f"tcp sport != {{ {PORT}, {STORE} }} tcp dport != {{ {PORT}, {ST
 ONLY_PAIRS = "names,network,system,pci,kernel-log,disks,gpus,settings"
 
 
+def words(count):
+    """muster doctor between `count` nodes; the looks at the node itself are another test's."""
+    return [BIN / "muster", "doctor", "--nnodes", count, "--rdzv-endpoint", f"10.1.0.1:{PORT}", "--json", "--skip", ONLY_PAIRS]
+
+
 def start(cluster, count, *options, expected=None):
     """muster doctor on `count` hosts n0, n1, ... of one network."""
     nodes = [cluster.node(f"n{number}") for number in range(count)]
     for number, node in enumerate(nodes, 1):
         node.interface("front", f"10.1.0.{number}/24")
     return nodes, lambda: [
-        node.start(BIN / "muster", "doctor", "--nnodes", expected or count, "--rdzv-endpoint", f"10.1.0.1:{PORT}", "--json", "--skip",
-                   ONLY_PAIRS, "--out", node.folder, "--plot", node.folder / "links.svg", *options, "--", "--store-port", STORE)
+        node.start(*words(expected or count), "--out", node.folder, "--plot", node.folder / "links.svg", *options, "--", "--store-port", STORE)
         for node in nodes]
 
 
@@ -88,7 +92,34 @@ def a_slow_node(cluster):
         assert "n3 (rank" in findings[0]["what"], findings
 
 
-CASES = [clean, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_slow_node]
+def launched(cluster, nodes, *options, deadline=90):
+    """What each node of a job prints, which tests its links first."""
+    jobs = [node.start(BIN / "muster", "--nnodes", len(nodes), "--rdzv-backend", "c10d", "--rdzv-endpoint", f"10.1.0.1:{PORT}",
+                       "--rdzv-id", "night", "--store-port", STORE, "--preflight=pairs", *options, "--no-python", "/bin/true")
+            for node in nodes]
+    end = time.monotonic() + deadline
+    said = []
+    for one in jobs:
+        assert one.wait(max(0.1, end - time.monotonic())) == 0, cluster.story()
+        said.append(one.err.read_text())
+    return said
+
+
+def a_job_names_its_bad_node(cluster):
+    nodes, _ = start(cluster, 5)
+    nodes[2].drop(BETWEEN_RANKS)
+    for said in launched(cluster, nodes):
+        lines = [line for line in said.splitlines() if "preflight: critical: node-" in line]
+        assert len(lines) == 1 and "node-links: n2 (rank" in lines[0], said
+
+
+def a_job_on_good_links(cluster):
+    nodes, _ = start(cluster, 3)
+    for said in launched(cluster, nodes, "--log-level", "info"):
+        assert "node-" not in said and " between nodes" in said, said
+
+
+CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_slow_node]
 
 
 def main():

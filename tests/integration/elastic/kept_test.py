@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import unittest
 
 from job import BIN, WORKERS, Job, wait_for
@@ -287,9 +288,9 @@ class KeptRounds(unittest.TestCase):
         self.assertEqual(weights[True], weights[False])
         self.assertEqual(len(weights[True]), 1)
 
-    def start_python(self, job):
+    def start_python(self, job, *options, nproc=3):
         (job.directory / "train.py").write_text(PYTHON_WORKER)
-        return job.spawn("muster", "--nproc-per-node", 3, "--max-restarts", 3, "train.py", PYTHON_EXEC=sys.executable,
+        return job.spawn("muster", *options, "--nproc-per-node", nproc, "--max-restarts", 3, "train.py", PYTHON_EXEC=sys.executable,
                          PYTHONPATH=str(PYTHON), MUSTER_LIBRARY=os.environ["MUSTER_LIBRARY"])
 
     def test_a_python_function_is_called_again_in_the_same_process(self):
@@ -315,6 +316,38 @@ class KeptRounds(unittest.TestCase):
             job.touch("raise")
             self.assertNotEqual(job.exit_code(launcher), 0)
             self.assertIn("not a round's end", launcher.err.read_text())
+
+    def test_a_warm_spare_takes_the_place_of_a_lost_node(self):
+        lease = 2
+        with Kept() as job:
+            daemon = job.daemon()
+            nodes = [self.start_python(job, "--nnodes", 2, "--spares", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                                       f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--lease", lease, "--warm-workers", 1,
+                                       "--warm-imports", "json", "--log-level", "info", nproc=1) for _ in range(3)]
+            before = job.round(0, 2)
+            spare = wait_for("spare", lambda: next((one for one in nodes if "parked as a spare" in one.err.read_text()), None))
+            standby = wait_for("standby process of the spare", lambda: re.search(
+                r"the standby process of local rank 0 \(pid (\d+)\) is ready", spare.err.read_text()))
+            # A machine that is cut off: nothing of it says or does anything any more.
+            worker = before[1]["pid"]
+            node = [worker, job.parent(worker), job.parent(job.parent(worker))]
+            self.assertIn(node[-1], [one.pid for one in nodes])
+            for pid in reversed(node):
+                os.kill(pid, signal.SIGSTOP)
+            lost = time.monotonic()
+            after = job.round(1, 2)
+            took = time.monotonic() - lost
+            print(f"from the loss of a node to the next round: lease {lease} s + {took - lease:.2f} s", file=sys.stderr)
+            self.assertEqual(after[1]["pid"], int(standby.group(1)))
+            self.assertEqual((after[0]["pid"], after[0]["count"]), (before[0]["pid"], 1))
+            self.assertLess(took, lease + 10)
+            for pid in reversed(node):
+                os.kill(pid, signal.SIGKILL)
+            job.finish()
+            for one in nodes:
+                if one.pid not in node:
+                    job.expect_exit(one, 0)
+            job.expect_gone(but=(daemon,))
 
     def test_nothing_grows_over_fifty_recoveries(self):
         with Kept() as job:

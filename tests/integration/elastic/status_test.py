@@ -1,20 +1,15 @@
 """muster status: once, as JSON, for a job that does not exist, and on a terminal that is left whole."""
-import fcntl
 import json
 import os
-import pty
-import select
 import signal
-import struct
 import subprocess
 import termios
-import time
 import unittest
 
 from job import BIN, Job, wait_for
+from terminal import ENTER, LEAVE, Screen
 
 FAST = ("--lease", 2)
-ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?25h\x1b[?1049l"
 
 
 def status(job, *words, **extra):
@@ -22,50 +17,8 @@ def status(job, *words, **extra):
                           capture_output=True, text=True, timeout=30, env=job.environment(**extra))
 
 
-class Screen:
-    """`muster status --watch` on a terminal of its own, 80x24."""
-
-    def __init__(self, job, *words, watch="--watch=0.1", **extra):
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self.before = termios.tcgetattr(slave)
-        self.slave = slave
-        self.bytes = b""
-
-        def own_terminal():
-            os.setsid()
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        self.process = subprocess.Popen([BIN / "muster", "status", *words, watch, "--rdzv-endpoint", f"127.0.0.1:{job.port}"],
-                                        stdin=slave, stdout=slave, stderr=slave, preexec_fn=own_terminal,
-                                        env=job.environment(TERM="xterm", **extra))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        os.close(self.master)
-        os.close(self.slave)
-
-    def read(self):
-        while select.select([self.master], [], [], 0)[0]:
-            self.bytes += os.read(self.master, 65536)
-        return self.bytes
-
-    def expect(self, text):
-        wait_for(f"{text!r} on the screen, which has {self.bytes[-2000:]!r}", lambda: text in self.read())
-
-    def expect_whole(self, code, seconds=30):
-        deadline = time.monotonic() + seconds
-        while self.process.poll() is None and time.monotonic() < deadline:
-            self.read()
-            time.sleep(0.005)  # between two looks
-        self.assert_code = self.process.poll()
-        assert self.assert_code == code, self.assert_code
-        assert self.read().endswith(LEAVE), self.bytes[-200:]
-        assert termios.tcgetattr(self.slave) == self.before
+def screen(job, *words, watch="--watch=0.1", **extra):
+    return Screen(job, "status", *words, watch, **extra)
 
 
 class Status(unittest.TestCase):
@@ -107,67 +60,64 @@ class Status(unittest.TestCase):
         with Job() as job:
             job.daemon()
             for end, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), ("q", 0)):
-                with self.subTest(end), Screen(job) as screen:
-                    screen.expect(b"no jobs")
-                    self.assertTrue(screen.read().startswith(ENTER))
+                with self.subTest(end), screen(job) as seen:
+                    seen.expect("no jobs")
+                    self.assertTrue(seen.read().startswith(ENTER))
                     if end == "q":
-                        os.write(screen.master, b"q")
+                        seen.press(b"q")
                     else:
-                        screen.process.send_signal(end)
-                    screen.expect_whole(code)
+                        seen.process.send_signal(end)
+                    self.assertEqual(seen.expect_whole(code), b"")
 
-    def test_the_screen_ends_while_the_daemon_accepts_and_does_not_answer(self):
+    def test_the_screen_ends_at_once_while_the_daemon_accepts_and_does_not_answer(self):
         with Job() as job:
             daemon = job.daemon()
             for end, code in ((signal.SIGINT, 130), ("q", 0)):
-                with self.subTest(end), Screen(job, watch="--watch") as screen:
-                    screen.expect(b"no jobs")
+                with self.subTest(end), screen(job, watch="--watch") as seen:
+                    seen.expect("no jobs")
                     daemon.send_signal(signal.SIGSTOP)
                     try:
-                        screen.expect(b"no answer from 127.0.0.1:")
+                        seen.expect("no answer from 127.0.0.1:")
                         if end == "q":
-                            os.write(screen.master, b"q")
+                            seen.press(b"q")
                         else:
-                            screen.process.send_signal(end)
-                        screen.expect_whole(code, 3)  # One answer's deadline is 2 s.
+                            seen.process.send_signal(end)
+                        seen.expect_whole(code, 1.5)  # One answer's deadline is 2 s.
                     finally:
                         daemon.send_signal(signal.SIGCONT)
 
     def test_a_stopped_screen_gives_the_terminal_back_and_draws_again_when_it_continues(self):
-        with Job() as job, Screen(job) as screen:
+        with Job() as job, screen(job) as seen:
             job.daemon()
-            screen.expect(b"no jobs")
-            screen.process.send_signal(signal.SIGTSTP)
-            wait_for("stopped process", lambda: os.waitpid(screen.process.pid, os.WUNTRACED | os.WNOHANG)[0])
-            self.assertTrue(screen.read().endswith(LEAVE))
-            self.assertEqual(termios.tcgetattr(screen.slave), screen.before)
-            before = len(screen.bytes)
-            screen.process.send_signal(signal.SIGCONT)
-            wait_for("new drawing", lambda: b"no jobs" in screen.read()[before:])
-            fcntl.ioctl(screen.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 5, 0, 0))
-            screen.process.send_signal(signal.SIGWINCH)
-            wait_for("narrow drawing", lambda: b"no..." in screen.read()[before:])
-            os.write(screen.master, b"q")
-            screen.expect_whole(0)
+            seen.expect("no jobs")
+            seen.process.send_signal(signal.SIGTSTP)
+            wait_for("stopped process", lambda: os.waitpid(seen.process.pid, os.WUNTRACED | os.WNOHANG)[0])
+            self.assertTrue(seen.read().endswith(LEAVE))
+            self.assertEqual(termios.tcgetattr(seen.slave), seen.before)
+            seen.draw_again_after(lambda: seen.process.send_signal(signal.SIGCONT))
+            seen.expect("no jobs")
+            seen.resize(10, 5)
+            seen.expect("no...")
+            seen.press(b"q")
+            seen.expect_whole(0)
 
     def test_a_daemon_that_is_gone_is_told_with_the_time_and_the_screen_goes_on(self):
         with Job() as job:
             daemon = job.daemon()
-            with Screen(job, NO_COLOR="1") as screen:
-                screen.expect(b"no jobs")
+            with screen(job, NO_COLOR="1") as seen:
+                seen.expect("no jobs")
                 daemon.terminate()
                 job.expect_exit(daemon, 0)
-                screen.expect(b"no answer from 127.0.0.1:")
-                screen.expect(b" for 1 s: ")
-                before = len(screen.read())
+                seen.expect("no answer from 127.0.0.1:")
+                seen.expect_match(" for [1-9] s: ")
                 again = job.daemon()
                 node = job.node(*FAST, nnodes="1")
-                wait_for("job on the screen", lambda: f"job {job.id}: running".encode() in screen.read()[before:])
-                self.assertNotRegex(screen.bytes, rb"\x1b\[[0-9]+m")  # no color
+                seen.expect(f"job {job.id}: running")
+                self.assertNotRegex(seen.bytes, rb"\x1b\[[0-9]+m")  # no color
                 job.finish()
                 job.expect_exit(node, 0)
-                screen.process.send_signal(signal.SIGINT)
-                screen.expect_whole(130)
+                seen.process.send_signal(signal.SIGINT)
+                seen.expect_whole(130)
                 again.terminate()
 
 

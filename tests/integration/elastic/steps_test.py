@@ -2,6 +2,7 @@
 import json
 import sys
 import unittest
+import xml.etree.ElementTree
 
 from job import Job, wait_for
 from events_test import events_of, types
@@ -60,9 +61,9 @@ class Steps(unittest.TestCase):
             wait_for("start of the next round", (job.directory / "started-1-1").exists)
             wait_for("first step of the next round", lambda: page().get("step") == 10)
             time = page()["goodput"]
-            buckets = ("waiting_nodes", "starting", "stepping", "unmeasured", "stopping", "reconfiguring", "pending")
+            buckets = ("waiting_nodes", "starting", "stepping", "data_wait", "hung", "unmeasured", "stopping", "reconfiguring", "pending")
             self.assertAlmostEqual(sum(time[one] for one in buckets), time["wall_clock"], places=6)
-            self.assertEqual(time["lost_steps"], 0)  # Whether there was a checkpoint is unknown.
+            self.assertEqual(time["lost_steps"], 1)  # step 10, once more
             job.finish()
             job.expect_exit(node, 0)
             events = wait_for("end of the job", lambda: (found := events_of(job)) and types(found)[-1] == "job.ended" and found)
@@ -71,6 +72,17 @@ class Steps(unittest.TestCase):
             ended = next(event for event in events if event["type"] == "muster.round.ended.v1")
             self.assertEqual(ended["data"]["step"], 10)
             self.assertIn("% of", json.loads(report.read_text())["goodput"])
+            picture = job.directory / "timeline.svg"
+            drawn = status(job, job.id, "--plot", picture)
+            self.assertEqual(drawn.returncode, 0, drawn.stderr)
+            titles = [title.text for title in xml.etree.ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}title")]
+            for word in ("round 0, stepping for", "round 1, starting for", "waiting for nodes for", "failed: exit code 3"):
+                self.assertTrue(any(word in title for title in titles), titles)
+            for words, told in ((("nosuch", "--plot", picture), "no events"), ((job.id, "--plot", "/nowhere/x.svg"), "write /nowhere/x.svg"),
+                                ((job.id, "--plot", picture, "--watch"), "--plot draws once")):
+                wrong = status(job, *words)
+                self.assertIn(wrong.returncode, (1, 2))
+                self.assertIn(told, wrong.stderr)
 
 
 if __name__ == "__main__":

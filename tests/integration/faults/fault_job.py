@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "elastic"))
 from job import BIN, Job, wait_for  # noqa: E402
-from torch_there import has_torch  # noqa: E402
+from torch_there import NO_COMPILER, has_torch  # noqa: E402
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 PYTHON = pathlib.Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
@@ -76,7 +76,7 @@ class FaultJob(Job):
     def __init__(self):
         super().__init__()
         self.reports = []
-        self.variables = {"OMP_NUM_THREADS": "1"}
+        self.variables = {"OMP_NUM_THREADS": "1", "PYTHONPATH": NO_COMPILER}
         self.endpoint = f"127.0.0.1:{self.port}"
 
     def launch(self, index, arguments, prelude="", nproc=2):

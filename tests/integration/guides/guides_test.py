@@ -13,6 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 import own_tmpdir  # noqa: E402, F401
 from blocks import REPOSITORY, anchors_of, blocks_of, commands  # noqa: E402
 from scratch import BUILD, PYTHON, Scratch, lacking  # noqa: E402
+from torch_there import NO_COMPILER  # noqa: E402
 
 GUIDES = [REPOSITORY / name for name in (
     "README.md", "launcher/GETTING_STARTED.md", "launcher/FROM_TORCHRUN.md", "launcher/ARCHITECTURE.md",
@@ -26,7 +27,7 @@ ELSEWHERE = {REPOSITORY / page: REPOSITORY / test for page, test in (
     ("worker_runtime/capi/C_API.md", "tests/integration/capi/c_api_test.py"),
     ("worker_runtime/python/PYTHON.md", "tests/integration/capi/python_test.py"),
     ("worker_runtime/data/DATA_ORDER.md", "tests/integration/capi/sampler_test.py"))}
-WITH_TORCH = {"PYTHON_EXEC": PYTHON, "PYTHONPATH": str(REPOSITORY / "worker_runtime/python")}
+WITH_TORCH = {"PYTHON_EXEC": PYTHON, "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "worker_runtime/python"), NO_COMPILER])}
 OURS = ("muster", "musterd", "muster-stacks")
 COMMANDS = ("checkpoint", "config", "doctor", "drain", "fault", "flight", "key", "logs", "status")
 

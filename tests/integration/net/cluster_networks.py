@@ -9,8 +9,9 @@ import tempfile
 import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(REPOSITORY / "scripts/bench/faults"))
+sys.path[:0] = [str(REPOSITORY / "scripts/bench/faults"), str(REPOSITORY / "tests/support")]
 from hosts import ip  # noqa: E402
+from torch_there import NO_COMPILER  # noqa: E402
 
 BIN = pathlib.Path(os.environ["MUSTER_BIN"])
 WORKERS = pathlib.Path(os.environ.get("MUSTER_WORKERS", BIN.parent / "worker_programs"))
@@ -74,7 +75,7 @@ class Node:
             stdin=subprocess.DEVNULL, stdout=open(self.folder / f"{number}.out", "wb"), cwd=self.folder, start_new_session=True,
             stderr=open(self.folder / f"{number}.err", "wb"), env={
                 **kept, "OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder), "HOME": str(self.folder), "MUSTER_KEY": "the key of the test",
-                **environment})
+                "PYTHONPATH": NO_COMPILER, **environment})
         process.out, process.err = self.folder / f"{number}.out", self.folder / f"{number}.err"
         self.running.append(process)
         return process

@@ -18,7 +18,7 @@ from help_text import read_help
 
 BUILD = Path(os.environ["MUSTER_BUILD"])
 PAGES = BUILD / "scripts/package/pages"
-COMMANDS = {"checkpoint", "config", "doctor", "drain", "fault", "flight", "key", "logs", "status"}
+COMMANDS = {"checkpoint", "config", "doctor", "drain", "fault", "flight", "key", "logs", "status", "top"}
 
 
 def help_of(*program):

@@ -17,7 +17,7 @@ from torch_there import has_torch  # noqa: E402
 BUILD = Path(os.environ["MUSTER_BUILD"])
 SOURCE = Path(__file__).resolve().parents[3]
 TORCH_PYTHON = os.environ.get("MUSTER_TEST_PYTHON") or str(SOURCE / ".venv/bin/python")
-PROGRAMS = {"muster", "musterd", "muster-facts", "muster-gpus", "muster-pairs", "muster-persist", "muster-stacks", "muster-topology"}
+PROGRAMS = {"muster", "musterd", "muster-check", "muster-facts", "muster-gpus", "muster-pairs", "muster-persist", "muster-stacks", "muster-topology"}
 
 SUM = """import array, muster, sys
 context = muster.Context()

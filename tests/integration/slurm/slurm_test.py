@@ -126,7 +126,7 @@ class Slurm(unittest.TestCase):
         while left:
             line = process.stdout.readline()
             text += line
-            self.assertTrue(line and time.monotonic() < end, f"{left} in\n{text}{self.slurm.logs()}")
+            self.assertTrue(line and time.monotonic() < end, f"{self.slurm.logs()}\n{left} in\n{text}")
             if found := next((pattern for pattern in left if re.search(pattern, line)), None):
                 left.remove(found)
         return text

@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
-from torch_there import has_torch  # noqa: E402
+from torch_there import NO_COMPILER, has_torch  # noqa: E402
 
 READ = """
 import json, sys
@@ -27,7 +27,8 @@ def events_of(muster, python, folder, script):
                           "sh", "-c", script], capture_output=True, text=True, timeout=60, check=False,
                          env={**os.environ, "TMPDIR": folder, "HOME": folder})
     lines = [line for line in run.stderr.splitlines() if line.startswith('{"name":"torchelastic.')]
-    read = subprocess.run([python, "-c", READ], input="\n".join(lines), capture_output=True, text=True, timeout=120, check=True)
+    read = subprocess.run([python, "-c", READ], input="\n".join(lines), capture_output=True, text=True, timeout=120, check=True,
+                          env={**os.environ, "PYTHONPATH": NO_COMPILER})
     return [json.loads(line) for line in read.stdout.splitlines()], run
 
 

@@ -8,6 +8,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from torch_there import NO_COMPILER  # noqa: E402
+
 BIN = pathlib.Path(os.environ["MUSTER_BIN"])
 PYTHON = pathlib.Path(os.environ["MUSTER_TEST_PYTHON"])
 DEADLINE = 240
@@ -34,7 +37,7 @@ class Torchft(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="muster torchft ") as folder:
             environment = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "MUSTER_", "SLURM_"))}
             environment |= {"PYTHON_EXEC": str(PYTHON), "TMPDIR": folder, "HOME": folder, "OMP_NUM_THREADS": "1",
-                            "RUST_LOG": "warn"}
+                            "RUST_LOG": "warn", "PYTHONPATH": NO_COMPILER}
             lighthouse = subprocess.Popen([PYTHON, "-c", LIGHTHOUSE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                           stderr=subprocess.DEVNULL, env=environment)
             try:

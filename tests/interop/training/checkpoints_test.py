@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 import training_test  # skips everything where there is no torch
-from training_test import BIN, PYTHON
+from training_test import BIN, NO_COMPILER, PYTHON
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 EXAMPLES = REPOSITORY / "worker_runtime/python/examples"
@@ -26,7 +26,7 @@ class Checkpoints(unittest.TestCase):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="muster ddp ")))
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "MUSTER_", "SLURM_"))}
         self.environment = {**kept, "PYTHON_EXEC": str(PYTHON), "TMPDIR": str(self.folder), "OMP_NUM_THREADS": "1",
-                            "PYTHONPATH": str(EXAMPLES.parent), "MUSTER_LIBRARY": os.environ["MUSTER_LIBRARY"]}
+                            "PYTHONPATH": os.pathsep.join([str(EXAMPLES.parent), NO_COMPILER]), "MUSTER_LIBRARY": os.environ["MUSTER_LIBRARY"]}
 
     def start(self, script, name, *arguments, ranks=2):
         command = [BIN / "muster", "--standalone", "--nproc-per-node", ranks, "--max-restarts=2", "--checkpoint-dir",

@@ -7,7 +7,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/support"))
 import own_tmpdir  # noqa: E402, F401
-from torch_there import has_torch  # noqa: E402
+from torch_there import NO_COMPILER, has_torch  # noqa: E402
 
 BIN = pathlib.Path(os.environ["MUSTER_BIN"])
 PYTHON = os.environ["MUSTER_TEST_PYTHON"]
@@ -20,7 +20,7 @@ def main():
     run = subprocess.run([BIN / "muster", "--standalone", "--nproc-per-node=2", pathlib.Path(__file__).with_name("loss_scaler_rank.py")],
                          text=True, capture_output=True, timeout=120,
                          env={**os.environ, "PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1",
-                              "PYTHONPATH": str(ROOT / "worker_runtime/python")})
+                              "PYTHONPATH": os.pathsep.join([str(ROOT / "worker_runtime/python"), NO_COMPILER])})
     assert run.returncode == 0, run.stdout + run.stderr
     assert "rank 0: as torch" in run.stdout and "rank 1: as torch" in run.stdout, run.stdout
     return 0

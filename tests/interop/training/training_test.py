@@ -14,7 +14,7 @@ DEADLINE = 180
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "integration" / "elastic"))
 from job import free_port, wait_for  # noqa: E402
-from torch_there import has_torch  # noqa: E402
+from torch_there import NO_COMPILER, has_torch  # noqa: E402
 
 if not has_torch(PYTHON):
     if os.environ.get("CI") == "true":
@@ -28,7 +28,8 @@ class Training(unittest.TestCase):
         self.directory = tempfile.TemporaryDirectory(prefix="muster training ")
         self.result = pathlib.Path(self.directory.name) / "result.json"
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "MUSTER_", "SLURM_"))}
-        self.environment |= {"PYTHON_EXEC": str(PYTHON), "TMPDIR": self.directory.name, "OMP_NUM_THREADS": "1"}
+        self.environment |= {"PYTHON_EXEC": str(PYTHON), "TMPDIR": self.directory.name, "OMP_NUM_THREADS": "1",
+                             "PYTHONPATH": NO_COMPILER}
         self.running = []
 
     def tearDown(self):
@@ -69,6 +70,7 @@ class Training(unittest.TestCase):
 
     def test_ddp_with_a_store_that_worker_rank_0_binds(self):
         self.environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        del self.environment["PYTHONPATH"]  # here the whole of PyTorch
         self.finish(self.start(BIN / "muster", "--standalone", "--nproc-per-node", 2, SCRIPT, self.result), world=2)
 
     def test_a_real_torchrun_meets_at_musterd(self):

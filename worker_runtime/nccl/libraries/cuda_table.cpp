@@ -89,6 +89,7 @@ Result<CudaTable> load_one(const std::string& name) {
     find(table.pointer_attributes, "cudaPointerGetAttributes");
     find(table.attribute, "cudaDeviceGetAttribute");
     find(table.launch, "cudaLaunchKernel");
+    find(table.memory_info, "cudaMemGetInfo");
     find.if_there(table.load_library, "cudaLibraryLoadData");
     find.if_there(table.get_kernel, "cudaLibraryGetKernel");
     find_driver(table, *library);

@@ -38,6 +38,7 @@ struct CudaTable {
     cudaError_t (*pointer_attributes)(void* facts, const void* memory) = nullptr;
     decltype(&::cudaDeviceGetAttribute) attribute = nullptr;
     decltype(&::cudaLaunchKernel) launch = nullptr;
+    decltype(&::cudaMemGetInfo) memory_info = nullptr;
     // cudaLibraryLoadData and cudaLibraryGetKernel, whose handles older headers lack; null in runtimes before 12.8.
     cudaError_t (*load_library)(void** library, const void* code, void* jit_options, void** jit_values,
                                 unsigned jit_count, void* options, void** values, unsigned count) = nullptr;

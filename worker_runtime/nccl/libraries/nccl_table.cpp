@@ -53,7 +53,8 @@ Result<void> NcclTable::check(ncclResult_t result, std::string_view what, ncclCo
     if (result == ncclSuccess || result == ncclInProgress) return {};
     const char* const detail = last_error(communicator);
     const bool has_detail = detail != nullptr && *detail != '\0';
-    return Error{Errc::io,
+    // A peer's connection that ended is a symptom, whose cause NcclStatusBoard::cause_of() finds.
+    return Error{result == ncclRemoteError ? Errc::peer_closed : Errc::io,
                  cat(what, ": NCCL reports \"", error_string(result), "\"", has_detail ? cat(": ", detail) : "")};
 }
 

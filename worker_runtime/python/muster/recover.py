@@ -4,6 +4,7 @@ import ctypes
 import functools
 import gc
 import os
+import sys
 import traceback
 from typing import NamedTuple
 
@@ -35,35 +36,80 @@ def recoverable(function=None, **options):
     """
     if function is None:
         return functools.partial(recoverable, **options)
+    return decorated(function, options, Recovery)
 
+
+class CannotBeKept(Exception):
+    """This process cannot enter another round; the text says why."""
+
+
+class Recovery:
+    """What is done around each call of the function: muster.torch has more to do than this one."""
+
+    errors = (MusterError,)  # each may be the end of the round
+
+    def __init__(self, context):
+        """Before the call."""
+
+    def finish(self):
+        """After the call, however it ended."""
+
+    def leave(self, failure):
+        """After finish(), if one of `errors` has ended the call. Leaves nothing of the round behind, or raises CannotBeKept."""
+
+
+def decorated(function, options, recovery):
     @functools.wraps(function)
     def run(*arguments, **named):
         with Context(**options) as context:
-            return _run(context, function, arguments, named)
+            return _run(context, function, recovery, arguments, named)
 
     return run
 
 
-def _run(context, function, arguments, named):
+def _run(context, function, make_recovery, arguments, named):
     context._can_rejoin(True)
     resume = Resume()
     while True:
+        recovery = make_recovery(context)
         try:
             result = function(context, resume, *arguments, **named)
-        except MusterError as error:
+        except recovery.errors as error:
             failure = error
         else:
             context._can_rejoin(False)
             return result
+        finally:
+            recovery.finish()
         _clear_frames(failure)
-        gc.collect()
         try:
-            context._rejoin()
+            recovery.leave(failure)
+            _rejoin(context)
+        except CannotBeKept as why:
+            context._can_rejoin(False)
+            print(f"muster: rank {context.rank} cannot stay in its process: {why}; if the job goes on, it is started again",
+                  file=sys.stderr, flush=True)
+            raise failure from None
         except MusterError as no_round:
             raise failure from (None if no_round.code == "invalid_argument" else no_round)
         load_environment()
         resume = Resume(resume.count + 1, str(failure))
         del failure
+
+
+def _rejoin(context):
+    try:
+        context._rejoin()
+    except MusterError as error:
+        if error.code != "refused":
+            raise
+        gc.collect()  # a cycle may hold something of the round. It takes long where a program has many objects.
+        try:
+            context._rejoin()
+        except MusterError as again:
+            if again.code != "refused":
+                raise
+            raise CannotBeKept(again) from None
 
 
 def _clear_frames(error):

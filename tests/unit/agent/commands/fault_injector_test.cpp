@@ -21,7 +21,7 @@ std::pair<std::string, Killer> told_after(const Fault& fault, Duration later) {
     const auto worker = ::fork();
     if (worker == 0)
         for (;;) ::pause();
-    faults.begin_round(2, 0);
+    faults.begin_round(2, 0, {});
     faults.worker_started(0, worker);
     const auto answer = faults.inject({.number = 1, .round = 2, .fault = fault});
     const auto injected = std::chrono::steady_clock::now();
@@ -46,4 +46,29 @@ TEST_CASE("a worker that fails long after it was slowed down has not failed of t
     CHECK(told_after({.kind = FaultKind::stop}, 3h).first == "null pointer; injected by muster fault stop rank 0");
     CHECK(told_after({.kind = FaultKind::kill}, 1ms) ==
           std::pair(std::string("null pointer; injected by muster fault kill rank 0"), Killer::muster));
+}
+
+TEST_CASE("a worker that was stopped for a while goes on though it entered the next round in the same process") {
+    boost::asio::io_context loop;
+    FaultInjector faults(loop, FaultInjector::Faults::allowed);
+    const auto worker = ::fork();
+    if (worker == 0)
+        for (;;) ::pause();
+    faults.begin_round(2, 0, {});
+    faults.worker_started(0, worker);
+    faults.worker_started(1, worker);
+    REQUIRE(faults.inject({.number = 1, .round = 2, .fault = {.kind = FaultKind::stop, .for_ms = 100}}).done);
+    int status = 0;
+    REQUIRE(::waitpid(worker, &status, WUNTRACED) == worker);
+    CHECK(WIFSTOPPED(status));
+
+    faults.begin_round(3, 0, {0});
+    const auto limit = std::chrono::steady_clock::now() + 30s;
+    while (::waitpid(worker, &status, WCONTINUED | WNOHANG) == 0 && std::chrono::steady_clock::now() < limit)
+        loop.run_one_for(10ms);
+    CHECK(WIFCONTINUED(status));
+    const Fault kill{.kind = FaultKind::kill, .rank = 1};
+    CHECK_FALSE(faults.inject({.number = 2, .round = 3, .fault = kill}).done);  // this one did not stay
+    ::kill(worker, SIGKILL);
+    ::waitpid(worker, nullptr, 0);
 }

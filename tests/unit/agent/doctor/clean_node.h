@@ -23,6 +23,19 @@ inline constexpr std::string_view clean_gpu =
     "uuid=GPU-a memory=85899345920 rows-pending=0 rows-failed=0 ecc-uncorrected=0 sram-corrected=3 nvlinks=18 fabric=3 "
     "fabric-health=170 fabric-status=0 recovery=0 hw-slowdown=0 sw-thermal=0 hw-thermal=0 power-brake=0";
 
+/// A GPU's test without a fault, on PCIe 5.0 x16.
+inline Look clean_gpu_test() {
+    return look_of({"target uuid=GPU-a name=NVIDIA~H200", "before ecc-uncorrected=0 rows-pending=0 rows-failed=0",
+                    "step name=the~start~of~CUDA", "cuda memory-mbytes-per-s=4800000",
+                    "product type=f16 count=400 wrong=0 gflops=250000",
+                    "product type=f32 count=90 wrong=0 gflops=40000", "copy way=to~the~GPU mbytes-per-s=55000",
+                    "copy way=from~the~GPU mbytes-per-s=54000", "copy way=within~the~GPU mbytes-per-s=2000000",
+                    "copied wrong=0 mib=64", "memory mib=1024 wrong=0",
+                    "load samples=40 hw-slowdown=0 sw-thermal=0 hw-thermal=0 power-brake=0 sm-mhz=1980 celsius=52 "
+                    "watts=500 link-generation=5 link-width=16",
+                    "after ecc-uncorrected=0 rows-pending=0 rows-failed=0"});
+}
+
 inline DoctorFacts clean_node() {
     DoctorFacts facts;
     facts.looks["names"] =
@@ -52,6 +65,11 @@ inline DoctorFacts clean_node() {
     facts.looks["kernel-log"] = look_of({"line text=6,1,2,-;NVRM:~Xid~(PCI:0000:e0:00):~31,~pid=42,~name=python3"});
     facts.looks["gpus"] = look_of({"version of=NVIDIA~driver is=570.1", "count device-files=2",
                                    cat("gpu index=0 ", clean_gpu), cat("gpu index=1 ", clean_gpu)});
+    facts.looks["gpu-test GPU 0 (GPU-a)"] = clean_gpu_test();
+    facts.looks["gpu-test GPU 1 (GPU-b)"] = clean_gpu_test();
+    facts.looks["gpu-reduce"] = look_of({"reduced gpus=2 wrong=0 mbytes-per-s=360000"});
+    facts.looks["dcgm"] =
+        look_of({"+-----------+------+", "|~Diagnostic~|~Result~|", "|~Denylist~|~Pass~|", "|~Inforom~|~Skip~|"});
     facts.looks["disks /tmp"] =
         look_of({"disk path=/tmp free=99999999999 free-inodes=5000 inodes=9000 ms=12 failure="});
     facts.environment = {{"NCCL_SOCKET_IFNAME", "eth"}, {"GLOO_SOCKET_IFNAME", "eth0"}, {"NCCL_IB_HCA", "=mlx5_0:1"},

@@ -25,7 +25,8 @@ void plant(DoctorFacts& facts, const std::string& look, std::string_view record)
     for (auto& one : records) {
         if (one.name != planted.name) continue;
         const auto key = words.size() > 1 ? words[1].substr(0, words[1].find('=')) : std::string_view();
-        const bool is_named = key == "name" || key == "device" || key == "address" || key == "index" || key == "path";
+        const bool is_named = key == "name" || key == "type" || key == "way" || key == "device" || key == "address" ||
+                              key == "index" || key == "path";
         if (is_named && one.text(key) != planted.text(key)) continue;
         for (const auto& [field, value] : planted.fields) one.fields[field] = value;
         return;
@@ -84,6 +85,35 @@ constexpr Fault faults[] = {
     {"gpu-nvlink", Level::warning, "gpus", "gpu index=0 nvlinks=17", "17 active NVLinks"},
     {"gpu-fabric", Level::critical, "gpus", "gpu index=0 fabric=2", "still registers with the fabric"},
     {"gpu-fabric", Level::critical, "gpus", "gpu index=0 fabric-health=169", "the fabric's bandwidth is degraded"},
+    {"gpu-in-use", Level::unknown, "gpu-test GPU 1 (GPU-b)", "busy by=process~42~(python3)",
+     "in use by process 42 (python3)"},
+    {"gpu-test-failed", Level::critical, "gpu-test GPU 1 (GPU-b)", "failure kind=gpu text=unspecified~launch~failure",
+     "unspecified launch failure, in the start of CUDA"},
+    {"gpu-test-failed", Level::critical, "gpu-test GPU 1 (GPU-b)", "failure kind=program text=signal~11",
+     "signal 11, in the start of CUDA"},
+    {"gpu-test-failed", Level::unknown, "gpu-test GPU 1 (GPU-b)", "failure kind=memory text=out~of~memory",
+     "out of memory, in the start of CUDA"},
+    {"gpu-test-failed", Level::unknown, "gpu-test GPU 1 (GPU-b)", "failure kind=library text=no~CUDA",
+     "no CUDA, in the start of CUDA"},
+    {"gpu-checksum", Level::critical, "gpu-test GPU 1 (GPU-b)", "product type=f16 wrong=3",
+     "3 of 400 products of matrices in f16 are wrong"},
+    {"gpu-memory", Level::critical, "gpu-test GPU 1 (GPU-b)", "memory wrong=2",
+     "2 words of 1024 MiB read as others than were written"},
+    {"gpu-copies", Level::critical, "gpu-test GPU 1 (GPU-b)", "copied wrong=1", "1 words differ after copies"},
+    {"gpu-slower", Level::warning, "gpu-test GPU 1 (GPU-b)", "product type=f16 gflops=212499",
+     "212499 GFLOP/s in products in f16"},
+    {"gpu-slower", Level::warning, "gpu-test GPU 1 (GPU-b)", "copy way=from~the~GPU mbytes-per-s=45000",
+     "45000 MB/s in copies from the GPU"},
+    {"gpu-all-reduce", Level::critical, "gpu-reduce", "reduced wrong=7", "7 wrong sums"},
+    {"gpu-all-reduce", Level::critical, "gpu-reduce", "failure kind=gpu text=unhandled~cuda~error",
+     "unhandled cuda error"},
+    {"gpu-all-reduce", Level::unknown, "gpu-reduce", "failure kind=library text=no~NCCL", "no NCCL"},
+    {"gpu-dcgm", Level::critical, "dcgm", "|~Permissions~|~Fail~|", "Fail"},
+    {"gpu-dcgm", Level::warning, "dcgm", "|~Page~Retirement~|~Warn~-~GPU~0~|", "Warn - GPU 0"},
+    {"gpu-under-load", Level::warning, "gpu-test GPU 1 (GPU-b)", "load sw-thermal=12",
+     "clocks slowed under load: too hot (driver), 12 of 40 samples"},
+    {"gpu-under-load", Level::critical, "gpu-test GPU 1 (GPU-b)", "after ecc-uncorrected=2",
+     "memory errors during the test: ecc-uncorrected grew by 2"},
     {"disk-space", Level::critical, "disks /tmp", "disk path=/tmp free=4096 failure=No~space~left~on~device",
      "0 MiB free"},
     {"disk-space", Level::critical, "disks /tmp", "disk path=/tmp free-inodes=0", "no free inodes"},
@@ -148,13 +178,67 @@ TEST_CASE("each wrong setting is found by its own check and by no other") {
 }
 
 TEST_CASE("every check has a fault in this file") {
-    std::set<std::string_view>
-        tested{"own-name",      "name-route",      "core-limit", "versions",       "gpudirect",
-               "gpu-count",     "unknown-setting", "node-links", "node-undecided", "node-path",
-               "nodes-missing", "links",           "roce-mtu"};  // below, or without a level above info
+    std::set<std::string_view> tested{"own-name",      "name-route",      "core-limit", "versions",       "gpudirect",
+                                      "gpu-count",     "unknown-setting", "node-links", "node-undecided", "node-path",
+                                      "nodes-missing", "links",           "roce-mtu",   "node-clock",     "gpu-copies",
+                                      "gpu-speed"};  // below, or without a level above info
     for (const auto& fault : faults) tested.insert(fault.check);
     for (const auto& setting : wrong_settings) tested.insert(setting.check);
     for (const auto& check : check_table()) CHECK(tested.contains(check.name));
+}
+
+TEST_CASE("copies slower than the link or the memory promises are found, on all GPUs of a node alike") {
+    auto facts = clean_node();
+    for (const char* test : {"gpu-test GPU 0 (GPU-a)", "gpu-test GPU 1 (GPU-b)"}) {
+        plant(facts, test, "copy way=to~the~GPU mbytes-per-s=37000");
+        plant(facts, test, "copy way=within~the~GPU mbytes-per-s=1400000");
+    }
+    const auto findings = grave(facts);
+    REQUIRE(findings.size() == 4);
+    CHECK(findings[0].check == "gpu-copies");
+    CHECK(findings[0].expected == "at least 37804 MB/s, 60 % of 63008");
+    CHECK(findings[1].measured == "1400000 MB/s in copies within the GPU");
+    DoctorLimits limits;
+    limits.set("gpu-copy-percent", 50);
+    CHECK(grave(facts, limits).empty());
+}
+
+TEST_CASE("the speed of a GPU is information, and a limit of the machine type makes it a warning") {
+    const auto facts = clean_node();
+    const auto speeds = [&](const DoctorLimits& limits) {
+        auto found = examine(facts, limits, {});
+        std::erase_if(found, [](const Finding& one) { return one.check != "gpu-speed"; });
+        return found;
+    };
+    REQUIRE(speeds({}).size() == 2);
+    CHECK(speeds({})[0].level == Level::info);
+    CHECK(speeds({})[0].measured ==
+          "250000 GFLOP/s in products in f16; 40000 GFLOP/s in products in f32; 55000 MB/s in copies to the GPU; 54000 "
+          "MB/s in copies from the GPU; 2000000 MB/s in copies within the GPU; 1980 MHz, 52 degrees, 500 W");
+    DoctorLimits limits;
+    limits.set("gpu-gflops", 300'000);
+    CHECK(speeds(limits)[0].level == Level::warning);
+}
+
+TEST_CASE("an installed dcgmi that cannot run is information") {
+    auto facts = clean_node();
+    facts.looks["dcgm"] = look_of({"Error:~unable~to~connect~to~localhost"});
+    CHECK(grave(facts).empty());
+    const auto all = examine(facts, {}, {});
+    CHECK(std::ranges::any_of(all, [](const Finding& one) { return one.check == "gpu-dcgm"; }));
+}
+
+TEST_CASE("GPUs of other models are not compared") {
+    auto facts = clean_node();
+    facts.looks["gpu-test GPU 1 (GPU-b)"].records[0].fields["name"] = "NVIDIA L4";
+    plant(facts, "gpu-test GPU 1 (GPU-b)", "product type=f16 gflops=90000");
+    CHECK(grave(facts).empty());
+}
+
+TEST_CASE("a test that hangs names its step") {
+    const auto look = parse_look("target\tuuid=GPU-a\nstep\tname=copies to the GPU\n", "60 s");
+    CHECK(look.state == Look::State::cut);
+    CHECK(look.why == "no answer within 60 s, in copies to the GPU");
 }
 
 TEST_CASE("a name that is loopback alone is found only where the host has another address") {
@@ -293,4 +377,15 @@ TEST_CASE("what the nodes found out about each other is judged") {
     CHECK(picture.starts_with("<svg "));
     CHECK(picture.find("&lt;n0&gt;") != std::string::npos);
     CHECK(picture.find("900 MB/s, 50 us") != std::string::npos);
+}
+
+TEST_CASE("a node whose clock is wrong is named") {
+    auto facts = clean_node();
+    facts.looks["nodes"] = look_of({"nodes expected=2 came=2 rounds=1", "node rank=0 host=n0 verdict=passed why=",
+                                    "node rank=1 host=n1 verdict=passed why=", "clock rank=1 ahead-ms=-3600000"});
+    const auto findings = grave(facts);
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].check == "node-clock");
+    CHECK(findings[0].what == "n1 (rank 1)");
+    CHECK(findings[0].measured == "60 min behind");
 }

@@ -143,17 +143,17 @@ TEST_CASE("the findings as text, as JSON and for Nagios") {
 TEST_CASE("the exit code of a health check decides, and its last line is the reason") {
     using State = HealthVerdict::State;
     const auto verdict = [](std::string_view output) { return read_health(output, "30 s"); };
-    CHECK(verdict("fine\n\nmuster-health-exit 0\n") == HealthVerdict{State::healthy, {}});
-    CHECK(verdict("checks\nGPU 3 is lost  \n\n\nmuster-health-exit 1\n") ==
-          HealthVerdict{State::sick, "GPU 3 is lost"});
-    CHECK(verdict("\nmuster-health-exit 3\n") == HealthVerdict{State::sick, "exit code 3"});
-    CHECK(verdict("\x1b[31mred\n\nmuster-health-exit 1\n").why == "\\x1b[31mred");
-    CHECK(verdict(std::string(9000, 'x') + "\n\nmuster-health-exit 1\n").why.size() == 512);
-    CHECK(verdict("sh: 1: nhc: not found\n\nmuster-health-exit 127\n") ==
+    CHECK(verdict("exit 0\nfine\n") == HealthVerdict{State::healthy, {}});
+    CHECK(verdict("exit 1\nchecks\nGPU 3 is lost  \n\n\n") == HealthVerdict{State::sick, "GPU 3 is lost"});
+    CHECK(verdict("exit 3\n") == HealthVerdict{State::sick, "exit code 3"});
+    CHECK(verdict("exit 1\n\x1b[31mred\n").why == "\\x1b[31mred");
+    CHECK(verdict(cat("exit 1\n", std::string(9000, 'x'), "\n")).why.size() == 512);
+    CHECK(verdict("exit 127\nsh: 1: nhc: not found\n") ==
           HealthVerdict{State::unknown, "it cannot be run: sh: 1: nhc: not found"});
-    CHECK(verdict("it hangs") == HealthVerdict{State::unknown, "it did not end within 30 s"});
-    CHECK(verdict("muster-health-begin\nnote GPU 3 is lost\n\nmuster-health-exit 1\n") ==
-          HealthVerdict{State::sick, "note GPU 3 is lost"});
-    CHECK(verdict("bad\n\nmuster-health-exit 1\na child that was left behind\n") == HealthVerdict{State::sick, "bad"});
-    CHECK(verdict("note start /usr/bin/env: No such file\n").why == "start /usr/bin/env: No such file");
+    CHECK(verdict("limit\nit hangs") == HealthVerdict{State::unknown, "it did not end within 30 s"});
+    CHECK(verdict("exit 1\nexit 0\n") == HealthVerdict{State::sick, "exit 0"});
+    CHECK(verdict("refused start /usr/bin/env: No such file\n").why == "start /usr/bin/env: No such file");
+    CHECK(verdict("note start muster-check: No such file\n").why == "start muster-check: No such file");
+    CHECK(verdict("") == HealthVerdict{State::unknown, "muster-check ended without an answer"});
+    CHECK(verdict("exit soon\n").state == State::unknown);
 }

@@ -42,6 +42,19 @@ TEST_CASE("a ready standby process becomes the worker of another round, once") {
     CHECK(again.why_not == "its standby process was not started yet");
 }
 
+TEST_CASE("a standby process is made before the first round for a worker that is expected") {
+    StandbyTable table(1);
+    table.expect(worker(0));
+    table.expect(worker(1));  // beyond the count
+    REQUIRE(table.next(Instant{}));
+    CHECK(table.next(Instant{})->local_rank == 0);
+    table.started(0, 7, Instant{});
+    table.ready(7);
+    table.expect(worker(0));
+    CHECK_FALSE(table.next(Instant{}));
+    CHECK(table.take(worker(0, {"OMP_NUM_THREADS=1", "RANK=3", "GLOO_SOCKET_IFNAME=eth0"}), Instant{}).id == 7);
+}
+
 TEST_CASE("a variable that an import may have read discards the standby process") {
     auto table = ready_table();
     const auto choice = table.take(worker(0, {"OMP_NUM_THREADS=2", "RANK=0"}), Instant{});

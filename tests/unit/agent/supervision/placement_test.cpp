@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "agent/supervision/topology_text.h"
+#include "rendezvous/base/text/number_ranges.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 

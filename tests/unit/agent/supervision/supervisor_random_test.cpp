@@ -37,6 +37,8 @@ class Life {
     static SupervisorConfig config(std::uint32_t seed) {
         auto config = Story::config();
         config.keep_max = seed % 2 == 0 ? keep_max : 0;
+        config.checks_health = seed % 3 == 0;
+        config.health_interval = 10s;
         return config;
     }
     static constexpr std::uint32_t keep_max = 2;
@@ -57,7 +59,7 @@ class Life {
 
     void anything() {
         now_ += std::chrono::milliseconds(random_() % 3000);
-        switch (random_() % 20) {
+        switch (random_() % 21) {
             case 0: return deliver(store_opened_if_asked());
             case 1:
             case 2:
@@ -79,6 +81,7 @@ class Life {
             case 15:
                 return chance(50) ? deliver(DaemonMessage{native::NoticeGiven{"x"}})
                                   : deliver(PreemptionAnnounced{SIGUSR1});
+            case 19: return health_checked();
             default: return chance(5) ? deliver(DaemonMessage{native::Drain{"x"}}) : deliver(Elapsed{});
         }
     }
@@ -88,7 +91,13 @@ class Life {
         open_asked_ = false;
         return StoreOpened{RoundPorts{4000, 4000}};
     }
+    void health_checked() {
+        using Found = HealthChecked::Health;
+        if (!std::exchange(check_asked_, false)) return deliver(Elapsed{});
+        deliver(HealthChecked{chance(50) ? Found::healthy : chance(80) ? Found::sick : Found::unknown, "hot"});
+    }
     void assign() {
+        if (check_asked_ && !joined_) return health_checked();
         if (open_asked_) return deliver(store_opened_if_asked());
         native::Assigned assigned;
         assigned.round = round_ + (chance(70) ? 1 : 0);
@@ -173,7 +182,7 @@ class Life {
         REQUIRE(joined_);
         REQUIRE_FALSE(tree_);
         REQUIRE(started_rounds_.insert(start.assignment.round).second);
-        joined_ = false;
+        joined_ = check_asked_ = false;
         tree_ = true;
         for (std::uint32_t local_rank = 0; local_rank < 2; ++local_rank) {
             auto& process = processes_[local_rank];
@@ -198,6 +207,11 @@ class Life {
         } else if (std::holds_alternative<CloseStore>(action)) {
             REQUIRE(store_);
             store_ = open_asked_ = false;
+        } else if (std::holds_alternative<CheckHealth>(action)) {
+            REQUIRE(store_);
+            REQUIRE_FALSE(tree_);
+            REQUIRE_FALSE(check_asked_);
+            check_asked_ = true;
         } else if (std::holds_alternative<SendJoin>(action)) {
             REQUIRE(store_);
             REQUIRE_FALSE(tree_);  // S4
@@ -261,6 +275,7 @@ class Life {
     std::set<Round> started_rounds_;
     bool store_ = false, open_asked_ = false, joined_ = false, tree_ = false, kill_asked_ = false, finished_ = false;
     bool guardian_killed_ = false, guardian_dies_ = false, answered_ = false;
+    bool check_asked_ = false;
 };
 
 }  // namespace

@@ -36,10 +36,12 @@ inline std::string show(const std::vector<Failure>& failures) {
 
 inline std::string show(const SupervisorAction& action) {
     struct Show {
+        std::string operator()(const CheckHealth&) const { return "CheckHealth"; }
         std::string operator()(const OpenStore&) const { return "OpenStore"; }
         std::string operator()(const CloseStore&) const { return "CloseStore"; }
         std::string operator()(const SendJoin& a) const {
-            return cat("SendJoin(after ", a.join.last_round, ", store ", a.join.store_port, ")");
+            return cat("SendJoin(after ", a.join.last_round, ", store ", a.join.store_port,
+                       a.join.unhealthy.empty() ? ")" : ", sick)");
         }
         static std::string list(const std::vector<std::uint32_t>& ranks) {
             std::string out;

@@ -194,13 +194,6 @@ TEST_CASE("a set-up that is refused ends an agent that nobody knows, and a signa
     CHECK(stopped.step(SetUpRefused{"--log-dir: no"}) == "");
 }
 
-TEST_CASE("a sick node leaves where it would have joined, and changes no round") {
-    Story story = Story::joining();
-    CHECK(story.step(NodeSick{"GPU 3 is lost"}) ==
-          "SendLeave(GPU 3 is lost); CloseStore; Finish(Drained GPU 3 is lost)");
-    for (auto state : {Story::running, Story::draining, Story::drained}) CHECK(state().step(NodeSick{"late"}) == "");
-}
-
 TEST_CASE("what an ended leader left in its group gets the stop signal once, and the rest of the grace") {
     Story story = Story::draining();  // 1 s into it
     CHECK(story.ended_but_group(0, Signaled{SIGTERM}) == "SignalGroup(0, SIGTERM)");

@@ -137,12 +137,34 @@ TEST_CASE("only what is asked for is shown") {
         request.err = false;
         CHECK(logs.read(request) == "[0]: new 0\n[1]: new 1\n[2]: new 2\n");
     }
+    SECTION("failed workers, in the rounds in which they failed") {
+        request.failed = read_failed_ranks(
+                             R"({"specversion":"1.0","type":"muster.worker.failed.v1","data":{"round":0,"rank":2}}
+{"specversion":"1.0","type":"muster.round.ended.v1","data":{"round":0,"rank":1}}
+{"specversion":"1.0","type":"muster.worker.failed.v1","data":{"round":4,"rank":1}}
+{"specversion":"1.0","type":"muster.worker.fai)")
+                             .value();
+        request.err = false;
+        CHECK(logs.read(request) == "[2]: old 2\n[1]: new 1\n");
+    }
     SECTION("lines that match") {
         request.include.emplace_back("^new");
         request.include.emplace_back("^old");
         request.exclude.emplace_back("[02]");
         CHECK(logs.read(request) == "[1]: old 1\n[1]: new 1\n");
     }
+}
+
+TEST_CASE("the failed workers of a report are its first one and those of its groups") {
+    using Ranks = std::set<std::pair<std::uint64_t, std::uint32_t>>;
+    const auto ranks_of = [](std::string_view text) { return read_failed_ranks(text).value().ranks; };
+    CHECK(ranks_of(R"({"outcome":"failed","round":2,"first":{"rank":5},"groups":[{"ranks":"0-1,7 and 3 more"}]})") ==
+          Ranks{{2, 0}, {2, 1}, {2, 5}, {2, 7}});
+    CHECK(ranks_of(R"({"outcome":"failed","round":2,"first":{"kind":"node_lost"},"groups":[1,{"ranks":3}]})").empty());
+    CHECK(ranks_of(R"({"outcome":"succeeded"})").empty());
+    CHECK(ranks_of(R"({"outcome":"failed","round":2,"groups":[{"ranks":"x,1-,9999999,0-99999999999"}]})").empty());
+    for (const char* text : {"", "{", "[]", "{}", "rank 3 failed\n", "{\"type\":1}"})
+        CHECK(read_failed_ranks(text).error().code == Errc::invalid_argument);
 }
 
 TEST_CASE("files without an index come one after the other, of the rank that their folder is named after") {

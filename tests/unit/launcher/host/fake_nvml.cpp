@@ -205,6 +205,19 @@ int nvmlDeviceGetCurrentClocksEventReasons(void* device, unsigned long long* rea
     *reasons = health_of(device, "clocks", 1);  // idle
     return success;
 }
+int nvmlDeviceGetName(void*, char* text, unsigned size) {
+    std::strncpy(text, "Stand-in", size);
+    return success;
+}
+// A link of 250 MB/s, which the stand-in for CUDA surpasses.
+int nvmlDeviceGetCurrPcieLinkGeneration(void* device, unsigned* generation) {
+    *generation = static_cast<unsigned>(health_of(device, "link-generation", 1));
+    return success;
+}
+int nvmlDeviceGetCurrPcieLinkWidth(void* device, unsigned* width) {
+    *width = static_cast<unsigned>(health_of(device, "link-width", 1));
+    return success;
+}
 int nvmlSystemGetDriverVersion(char* text, unsigned size) {
     std::strncpy(text, "570.00", size);
     return success;

@@ -273,7 +273,7 @@ TEST_CASE("what is looked at while a node joins depends on who may come") {
     REQUIRE(plan.has_value());
     CHECK(plan->skip == std::set<std::string>{"open-files"});
     CHECK(plan->directories == std::vector<std::string>{"/none", "/dev"});
-    config.preflight = false;
+    config.preflight = Preflight::off;
     CHECK_FALSE(agent_config(config, {}, {}, {}).preflight.has_value());
 }
 

@@ -52,6 +52,8 @@ std::string sample_value(std::string_view name) {
                                                                  {"hang-timeout", "5"},
                                                                  {"preflight", "off"},
                                                                  {"health-check", "/usr/sbin/nhc"},
+                                                                 {"health-dir", "/opt/checks"},
+                                                                 {"health-interval", "5"},
                                                                  {"health-timeout", "5"},
                                                                  {"warm-workers", "2"},
                                                                  {"warm-imports", "torch,a.b"},
@@ -378,4 +380,21 @@ TEST_CASE("values outside of what an option takes are refused") {
     }
     CHECK(holds(error_of({"--rdzv-conf", "join_timeot=5", "t.py"}), "nearest is 'join_timeout'"));
     CHECK(holds(error_of({"--rdzv-backend", "etcd-v3", "t.py"}), "nearest: etcd-v2"));
+}
+
+TEST_CASE("another job of the same nodes meets where this one does") {
+    const auto meeting = [](std::vector<std::string> words, const Environment& environment) {
+        return std::get<Launch>(parse_options(words, environment)).meeting_options;
+    };
+    using Words = std::vector<std::string>;
+    CHECK(meeting({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint", "h:1", "--rdzv-id=x", "--max-restarts=3",
+                   "-m", "--insecure", "--log-dir=/tmp/l", "train"},
+                  {{"MUSTER_STORE_PORT", "29600"}, {"PET_NODE_RANK", "1"}, {"MUSTER_REPORT", "r"}}) ==
+          Words{"--from=none", "--node-rank=1", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1", "--store-port=29600",
+                "--insecure"});
+    CHECK(meeting({"--nnodes=2", "--rdzv-endpoint=h:1", "--rdzv-conf=is_host=1,timeout=5", "train.py"}, {}) ==
+          Words{"--from=none", "--rdzv-conf=is_host=1,timeout=5", "--rdzv-endpoint=h:1"});
+    const auto names = option_variables();
+    for (const char* name : {"MUSTER_HEALTH_CHECK", "PET_NNODES", "MUSTER_REPORT"})
+        CHECK(std::ranges::find(names, name) != names.end());
 }

@@ -1,4 +1,6 @@
 // Under mpirun and in a pod of an indexed job: what the launcher makes of their variables.
+#include "launcher/scheduler/kubernetes_pod.h"
+#include "launcher/scheduler/mpi_process.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/scheduler/parsed.h"
@@ -120,6 +122,19 @@ TEST_CASE("pods of an indexed job meet in pod 0, by its name in the headless ser
     CHECK(launched({"x"}, in_pod({{"JOB_COMPLETION_INDEX", "0"}, {"HOSTNAME", "train-0"}})).config.is_host == true);
     CHECK(launched({"--rdzv-endpoint=d:1", "x"}, in_pod()).config.endpoint.host == "d");
     CHECK(launched({"--nnodes=2:4", "x"}, in_pod()).config.nodes_min == 2);
+}
+
+TEST_CASE("the first process of a job knows the names of its hosts, where the scheduler tells them") {
+    const auto first = in_pod({{"JOB_COMPLETION_INDEX", "0"}, {"HOSTNAME", "train-0"}});
+    CHECK(kubernetes_hosts_of_first_pod(first, 4) == "train-[0-3]");
+    CHECK(kubernetes_hosts_of_first_pod(in_pod(), 4).empty());
+    CHECK(kubernetes_hosts_of_first_pod(in_pod({{"JOB_COMPLETION_INDEX", "0"}, {"HOSTNAME", "node7"}}), 4).empty());
+    CHECK(kubernetes_hosts_of_first_pod({}, 4).empty());
+    CHECK(mpi_hosts_of_first_process(under_mpirun()).empty());
+    CHECK(mpi_hosts_of_first_process(under_mpirun({{"SLURM_JOB_NODELIST", "n[1-3]"}})).empty());
+    CHECK(mpi_hosts_of_first_process(under_mpirun({{"OMPI_COMM_WORLD_RANK", "0"}, {"SLURM_JOB_NODELIST", "n[1-3]"}})) ==
+          "n[1-3]");
+    CHECK(mpi_hosts_of_first_process(under_mpirun({{"OMPI_COMM_WORLD_RANK", "0"}})).empty());
 }
 
 TEST_CASE("a pod that does not know how many there are runs a job of its own, and says so") {

@@ -2,7 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/status/terminal.h"
+#include "launcher/status/status_reader.h"
+#include "launcher/status/text_columns.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 
@@ -49,8 +50,8 @@ TEST_CASE("several jobs are a table; one of them, or the only one, is shown with
           "job train: running, round 3, 2 of 2-4 nodes in the round, step 1200, 1/3 rest...\n"
           "time: 92.4 % of 192 min trained\n"
           "NODE                               PID      PLACE      RANKS        HEARD\n"
-          "gpu01                              4711     running    0-7          400 ms ago\n"
-          "gpu02                              4711     running    8-15         400 ms ago\n");
+          "gpu01                              4711     running    0-7          0 s ago\n"
+          "gpu02                              4711     running    8-15         0 s ago\n");
     CHECK(unknown_job(all, "tain") == "no job 'tain'; jobs: train, eval");
     CHECK(text(status_lines(facts({}), {}, {})) == "no jobs\n");
     CHECK(unknown_job(facts({}), "x") == "no job 'x'; this daemon has no jobs");
@@ -69,29 +70,20 @@ TEST_CASE("what is wrong comes first") {
           "job train: running, round 3, 2 of 2-4 nodes in the round, step 1200, 1/3 restarts used\n"
           "time: 92.4 % of 192 min trained\n"
           "rank 12 on gpu02 is missing in load (data.py:31), idle for 42 s, after all_reduce 40 of world\n"
-          "rank 13 on gpu02 waits in all_reduce 41 of world\n"
+          "rank 13 waits in all_reduce 41 of world\n"
           "NODE                                                   PID      PLACE      RANKS        HEARD\n"
           "gpu03                                                  4711     lost       16-23        no link\n"
-          "gpu02                                                  4711     running    8-15         400 ms ago\n"
-          "gpu01                                                  4711     running    0-7          400 ms ago\n");
+          "gpu02                                                  4711     running    8-15         0 s ago\n"
+          "gpu01                                                  4711     running    0-7          0 s ago\n");
     CHECK(lines[2].style == LineStyle::attention);
     CHECK(lines[5].style == LineStyle::attention);
 }
 
-TEST_CASE("while nodes are awaited, those that the scheduler named and that are missing are named") {
+TEST_CASE("what a job waits for is told, with the hosts that the daemon names") {
     auto gathering = job("train", "gathering", json::array({node("gpu01.cluster", 0)}));
-    gathering["waiting_for"] = "3 more nodes";
-    gathering["expected_hosts"] = "gpu[01-04]";
-    const auto missing = [&gathering] {
-        return text(status_lines(facts(std::vector<json>(1, gathering)), {}, {200, 0}));
-    };
-    CHECK_THAT(missing(), Catch::Contains("waiting for 3 more nodes\nmissing: gpu02, gpu03, gpu04\n"));
-    gathering["expected_hosts"] = "gpu[01-40]";
-    CHECK_THAT(missing(), Catch::Contains("gpu17 and 23 more\n"));
-    for (const char* strange : {"gpu[", "slurm-node[1-4]"}) {
-        gathering["expected_hosts"] = strange;
-        CHECK_THAT(missing(), !Catch::Contains("missing"));
-    }
+    gathering["waiting_for"] = "3 more nodes (missing: gpu02, gpu03, gpu04)";
+    CHECK_THAT(text(status_lines(facts(std::vector<json>(1, gathering)), {}, {200, 0})),
+               Catch::Contains("waiting for 3 more nodes (missing: gpu02, gpu03, gpu04)\n"));
 }
 
 TEST_CASE("every size holds, also with hostile names, and says what it left out") {
@@ -124,22 +116,4 @@ TEST_CASE("a page that is none, or has other types than expected, is an error or
 TEST_CASE("a daemon that is gone is told with the time") {
     CHECK(no_answer_line("gpu01:29400", 12'300ms, "connection refused", {}).text ==
           "no answer from gpu01:29400 for 12 s: connection refused");
-}
-
-TEST_CASE("only changed lines are drawn, in one synchronized update") {
-    const std::vector<StatusLine> before{{"a"}, {"b"}, {"c"}};
-    CHECK(screen_update(before, before, 24, true).empty());
-    CHECK(screen_update(before, {{"a"}, {"x", LineStyle::attention}}, 24, true) ==
-          "\033[?2026h\033[2;1H\033[K\033[31mx\033[m\033[3;1H\033[K\033[?2026l");
-    CHECK(screen_update(before, {{"a"}, {"x", LineStyle::attention}}, 2, false) ==
-          "\033[?2026h\033[2;1H\033[Kx\033[?2026l");
-}
-
-TEST_CASE("text is cut by the columns that a terminal needs") {
-    CHECK(columns_of("a\xE6\xBC\xA2"
-                     "b") == 4);
-    CHECK(cut_to("abcdef", 5) == "ab...");
-    CHECK(cut_to("\xE6\xBC\xA2\xE6\xBC\xA2\xE6\xBC\xA2", 5) == "\xE6\xBC\xA2...");
-    CHECK(cut_to("abc", 1) == ".");
-    CHECK(cut_to("abc", 3) == "abc");
 }

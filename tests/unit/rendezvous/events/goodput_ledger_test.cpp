@@ -76,15 +76,18 @@ TEST_CASE("a daemon that was restarted in a round counts its steps from the firs
     story.tell(40, EventKind::round_ended, {.reason = "node_lost", .step = 79});
     story.tell(41, EventKind::round_drained, {.checkpoint_step = 69});
     CHECK(story.of(TimeBucket::stepping, 41) == 30);
-    CHECK(story.ledger.totals(Story::at(41)).lost_work == 10s);
+    story.tell(42, EventKind::job_ended, {.outcome = "succeeded"});
+    CHECK(story.ledger.totals(Story::at(42)).lost_work == 10s);
 }
 
 TEST_CASE("nodes that join or leave are no failure") {
     Story story;
+    std::int64_t step = 0;
     for (const char* reason : {"node_joined", "node_left"}) {
         story.tell(0, EventKind::round_sealed);
-        story.tell(0, EventKind::round_stepping, {.step = 0});
-        story.tell(0, EventKind::round_ended, {.reason = reason, .step = 5});
+        story.tell(0, EventKind::round_stepping, {.step = step});
+        story.tell(0, EventKind::round_ended, {.reason = reason, .step = step + 5});
+        step += 6;
     }
     story.tell(7, EventKind::round_drained, {.checkpoint_step = 5});
     CHECK(story.of(TimeBucket::reconfiguring, 7) == 7);
@@ -103,6 +106,54 @@ TEST_CASE("a failed job loses what is after its checkpoint; nothing counts as lo
         CHECK(story.ledger.totals(Story::at(101)).lost_step_count == lost);
         CHECK(story.ledger.totals(Story::at(101)).lost_work == lost * 10s);
     }
+}
+
+TEST_CASE("the next round's first step says what is lost, whatever the newest checkpoint is") {
+    for (const auto& [first, lost] : {std::pair{1, 10}, std::pair{8, 3}, std::pair{11, 0}, std::pair{20, 0}}) {
+        Story story;
+        story.tell(0, EventKind::round_sealed);
+        story.tell(0, EventKind::round_stepping, {.step = 3, .first_step = 1});
+        story.tell(100, EventKind::round_ended, {.reason = "worker_failed", .step = 7});
+        story.tell(101, EventKind::round_drained, {.step = 10, .checkpoint_step = 9});
+        INFO(first);
+        // A round that ends before its first step leaves it open.
+        story.tell(102, EventKind::round_sealed);
+        story.tell(103, EventKind::round_ended, {.reason = "node_lost"});
+        story.tell(104, EventKind::round_drained);
+        CHECK(story.ledger.totals(Story::at(104)).lost_step_count == 0);
+        story.tell(105, EventKind::round_sealed);
+        story.tell(110, EventKind::round_stepping, {.step = first + 5, .first_step = first});
+        story.tell(111, EventKind::round_stepping, {.step = 2, .first_step = 2});
+        CHECK(story.ledger.totals(Story::at(111)).lost_step_count == lost);
+        CHECK(story.ledger.totals(Story::at(111)).lost_work == lost * 10s);
+    }
+}
+
+TEST_CASE("time that ranks waited for data, or hung, is not stepping, and no bucket shrinks meanwhile") {
+    Story story;
+    story.tell(0, EventKind::round_sealed);
+    story.tell(10, EventKind::round_stepping, {.step = 1, .data_wait_ms = 500});
+    CHECK(story.of(TimeBucket::stepping, 20) == 0);  // It is not known yet how much of it was spent on data.
+    CHECK(story.ledger.totals(Story::at(20)).pending == 10s);
+    story.tell(20, EventKind::round_progress, {.step = 11, .data_wait_ms = 2500});
+    CHECK(story.of(TimeBucket::data_wait, 20) == 2);
+    CHECK(story.of(TimeBucket::stepping, 20) == 8);
+    story.tell(30, EventKind::hang_suspected, {.data_wait_ms = 2500});
+    CHECK(story.of(TimeBucket::hung, 40) == 10);
+    story.tell(40, EventKind::hang_over);
+    story.tell(50, EventKind::round_ended, {.reason = "worker_failed", .step = 20, .data_wait_ms = 99'000});
+    CHECK(story.of(TimeBucket::data_wait, 50) == 12);  // No more than there was.
+    CHECK(story.of(TimeBucket::stepping, 50) == 18);
+    CHECK(story.of(TimeBucket::hung, 50) == 10);
+    // The next one measures nothing.
+    story.tell(50, EventKind::round_drained);
+    story.tell(50, EventKind::round_sealed);
+    story.tell(50, EventKind::hang_suspected);
+    story.tell(60, EventKind::round_stepping, {.step = 21});
+    CHECK(story.of(TimeBucket::starting, 60) == 20);
+    CHECK(story.of(TimeBucket::stepping, 65) == 23);
+    CHECK(story.ledger.sentence(Story::at(65)) ==
+          "35.4 % of 65 s trained; 20 s starting, 12 s waiting for data, 10 s hung");
 }
 
 TEST_CASE("a turn that began before the ledger's last event adds no negative time") {
@@ -147,9 +198,10 @@ TEST_CASE("numbers that no ledger has written give an empty one") {
 }
 
 TEST_CASE("whatever happens in whatever order, the buckets sum to the wall clock exactly and never shrink") {
-    constexpr EventKind kinds[] = {EventKind::job_started,   EventKind::node_joined,    EventKind::round_sealed,
-                                   EventKind::round_resumed, EventKind::round_stepping, EventKind::round_ended,
-                                   EventKind::round_drained, EventKind::node_lost,      EventKind::job_ended};
+    constexpr EventKind kinds[] = {EventKind::job_started,    EventKind::node_joined,    EventKind::round_sealed,
+                                   EventKind::round_resumed,  EventKind::round_stepping, EventKind::round_ended,
+                                   EventKind::round_drained,  EventKind::node_lost,      EventKind::job_ended,
+                                   EventKind::round_progress, EventKind::hang_suspected, EventKind::hang_over};
     constexpr const char* reasons[] = {"worker_failed", "node_lost", "node_joined", "node_left", "daemon_restarted"};
     for (unsigned seed = 0; seed < 20'000; ++seed) {
         std::mt19937 random(seed);
@@ -162,7 +214,9 @@ TEST_CASE("whatever happens in whatever order, the buckets sum to the wall clock
             event.facts.reason = reasons[random() % std::size(reasons)];
             event.facts.outcome = random() % 2 == 0 ? "succeeded" : "failed";
             event.facts.step = static_cast<std::int64_t>(random() % 100) - 1;
+            event.facts.first_step = static_cast<std::int64_t>(random() % 100) - 1;
             event.facts.checkpoint_step = static_cast<std::int64_t>(random() % 100) - 1;
+            event.facts.data_wait_ms = static_cast<std::int64_t>(random() % 3000) - 1;
             ledger.take(event, now);
             const auto later = now + std::chrono::nanoseconds(random() % 1000);
             const auto totals = ledger.totals(later);

@@ -48,8 +48,37 @@ TEST_CASE("a job has its series, and none for what is unknown") {
         INFO(line << " in\n" << page);
         CHECK(has(page, line));
     }
-    CHECK(page.find("muster_job_step{") == std::string::npos);
+    for (const char* unknown : {"muster_job_step{", "muster_job_samples_per_second{",
+                                "muster_job_exposed_communication_ratio{", "muster_job_straggler_cost_ratio{"})
+        CHECK(page.find(unknown) == std::string::npos);
     CHECK(page.find("muster_job_failures_total{") == std::string::npos);
+}
+
+TEST_CASE("a job's steps are counters and a histogram, whose buckets contain the smaller ones") {
+    auto train = job("train");
+    train.steps.step_count = 11;
+    train.steps.sample_count = 352;
+    train.steps.step_time = 1500ms;
+    train.steps.times[2] = 9;
+    train.steps.times[6] = 1;
+    train.steps.exposed = 0.25;
+    train.steps.straggler_cost = 0;
+    train.steps.samples_per_second = 213.5;
+    const auto page = page_of({train});
+    for (const char* line :
+         {"# TYPE muster_job_step_seconds histogram", "muster_job_steps_total{job=\"train\"} 11",
+          "muster_job_samples_total{job=\"train\"} 352", "muster_job_step_seconds_bucket{job=\"train\",le=\"0.003\"} 0",
+          "muster_job_step_seconds_bucket{job=\"train\",le=\"0.01\"} 9",
+          "muster_job_step_seconds_bucket{job=\"train\",le=\"1.0\"} 10",
+          "muster_job_step_seconds_bucket{job=\"train\",le=\"30.0\"} 10",
+          "muster_job_step_seconds_bucket{job=\"train\",le=\"+Inf\"} 10",
+          "muster_job_step_seconds_sum{job=\"train\"} 1.5", "muster_job_step_seconds_count{job=\"train\"} 10",
+          "muster_job_samples_per_second{job=\"train\"} 213.5",
+          "muster_job_exposed_communication_ratio{job=\"train\"} 0.25",
+          "muster_job_straggler_cost_ratio{job=\"train\"} 0"}) {
+        INFO(line << " in\n" << page);
+        CHECK(has(page, line));
+    }
 }
 
 TEST_CASE("beyond the maximum jobs are left out and counted") {

@@ -59,6 +59,33 @@ TEST_CASE("a round steps once all nodes have reported a step of every worker") {
     CHECK_FALSE(job_of(story).contains("step"));
 }
 
+TEST_CASE("how far a round is becomes an event every ten seconds, and more rarely the longer it runs") {
+    Story story("min=1 max=1");
+    story.answers("join n0\nseen n0 step=1\nshow events\nadvance 5s\nseen n0 step=2\nadvance 5s\nseen n0 step=3");
+    const auto events = story.answers("show events");
+    INFO(events);
+    CHECK(count_of("round.progress", events) == 1);
+    CHECK(says(events, "round.progress.v1 job 'job': all ranks of round 0 have completed step 3"));
+    std::string day;
+    for (int minute = 0; minute < 24 * 60; ++minute) day += "advance 60s\nseen n0 step=4\n";
+    story.answers(day);
+    const auto count = count_of("round.progress", story.answers("show events"));
+    CHECK(count > 280);
+    CHECK(count < 600);
+}
+
+TEST_CASE("ranks that wait for one that does nothing are a suspected hang until they go on") {
+    Story story("min=2 max=2");
+    story.answers(
+        "join n0\njoin n1\nseen n0 step=1\nseen n1 step=1\nadvance 5s\nseen n0 step=9 waiting\nseen n1 step=8 overdue");
+    CHECK(says(story.answers("show events"),
+               "hang.suspected.v1 job 'job': ranks wait in an operation that others do not reach"));
+    story.answers("advance 7s\nseen n0 step=10");
+    CHECK(says(story.answers("show events"), "hang.over.v1"));
+    CHECK(job_of(story)["goodput"]["hung"] == 7);
+    CHECK(job_of(story)["goodput"]["stepping"] == 5);
+}
+
 TEST_CASE("a failure that is reported twice is one event, and counts once") {
     Story story("min=2 max=2 restarts=1");
     story.answers("join n0\njoin n1\nfail n0 code=3\nfail n0 code=3\nfail n1 comm");
@@ -87,14 +114,34 @@ TEST_CASE("a node that stopped its workers by itself is lost to the round") {
 TEST_CASE("the steps of a node that died count for the lost work of its round") {
     Story story("min=2 max=2 restarts=1");
     story.answers("join n0\njoin n1\nseen n0 step=41\nseen n1 step=41\nadvance 10s\nseen n0 step=100\nseen n1 step=50");
-    story.answers("kill n1\nrejoin n0 checkpoint=45");
+    story.answers("kill n1\nrejoin n0 checkpoint=45\njoin n2");
+    CHECK(job_of(story)["goodput"]["lost_steps"] == 0);  // The next round may resume from another step.
+    story.answers("seen n0 step=46\nseen n2 step=46");
     CHECK(job_of(story)["goodput"]["lost_steps"] == 5);
 }
 
-TEST_CASE("nothing counts as lost when the only node died, because nobody knows its newest checkpoint") {
+TEST_CASE("lost work is exactly from the first step that is repeated to the last one that all ranks had completed") {
+    Story story("min=2 max=2 restarts=1");
+    story.answers("join n0\njoin n1\nseen n0 step=1 first=1\nseen n1 step=1 first=1\nadvance 100s");
+    // The last words are of the moment of the end, and come after the round has ended.
+    story.answers("fail n0 code=3\nseen n0 step=100 first=1 final\nrejoin n0 checkpoint=90");
+    story.answers("seen n1 step=101 first=1 final\nrejoin n1 checkpoint=90");
+    CHECK(says(story.answers("show events"), "round.drained"));
+    // The program resumes from an older one than the newest; it is seen only after its third step.
+    story.answers("seen n0 step=83 first=81\nseen n1 step=82 first=81");
+    CHECK(job_of(story)["goodput"]["lost_steps"] == 20);
+    CHECK(job_of(story)["goodput"]["lost_work"] == 20);
+    // In the second round they do not count twice.
+    story.answers("seen n0 step=100 first=81\nseen n1 step=100 first=81");
+    CHECK(job_of(story)["goodput"]["lost_steps"] == 20);
+}
+
+TEST_CASE("what the only node did before it died is lost where the next one repeats it") {
     Story story("min=1 max=1 restarts=1");
-    story.answers("join n0\nseen n0 step=41\nadvance 10s\nseen n0 step=50\nkill n0\njoin n1");
+    story.answers("join n0\nseen n0 step=41 first=41\nadvance 10s\nseen n0 step=50 first=41\nkill n0\njoin n1");
     CHECK(job_of(story)["goodput"]["lost_steps"] == 0);
+    story.answers("seen n1 step=49 first=49");
+    CHECK(job_of(story)["goodput"]["lost_steps"] == 2);
 }
 
 TEST_CASE("the newest checkpoint of the last round is in the status of the next one") {

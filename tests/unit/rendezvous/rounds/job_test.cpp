@@ -1,4 +1,5 @@
 // Dialogues with the daemon, one for each rule of STATES.md that no transcript under tests/transcripts/stories tells.
+#include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/transcripts/story.h"
 

@@ -103,6 +103,7 @@ void KeptWorld::appear(Agent& agent) {
     agent.join.entry = "train.py";
     agent.join.arguments = cat("--half=", seat % 2);
     agent.join.arguments_hash = 1 + static_cast<std::uint64_t>(seat % 2);
+    agent.join.unhealthy = below(6) == 0 ? "hot" : "";
     if (below(2) == 0) agent.join.addresses = {cat("10.0.0.", seat)};
     agent.phase = Phase::waiting;
     connect(agent);
@@ -179,6 +180,7 @@ void KeptWorld::drain(Agent& agent) {
     if (agent.phase != Phase::draining) return;
     agent.join.last_round = agent.assigned.round;
     agent.phase = Phase::waiting;
+    agent.join.unhealthy = below(6) == 0 ? "hot" : "";
     if (below(3) > 0) step(Received{agent.connection, agent.join});
 }
 

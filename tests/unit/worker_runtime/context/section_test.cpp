@@ -15,6 +15,7 @@
 #include "rendezvous/base/time.h"
 #include "tests/support/catch.h"
 #include "worker_runtime/context/agent_link.h"
+#include "worker_runtime/core/step_record.h"
 
 using namespace muster;
 
@@ -66,6 +67,14 @@ TEST_CASE("heartbeats, steps and sections reach the agent without a context, the
         progress(9);
         return facts.step == 9;
     }));
+    // The record has each step.
+    runtime::StepRecord record;
+    const int memory = agent.channel->step_record();
+    REQUIRE(memory >= 0);
+    REQUIRE(::pread(memory, &record, sizeof record, 0) == static_cast<ssize_t>(sizeof record));
+    CHECK(record.first_step == 7);
+    CHECK(record.last_step == 9);
+    CHECK(record.step_count >= 3);
     {
         const Section outer("evaluation", 90s);
         REQUIRE(agent.hears_section("evaluation"));

@@ -2,6 +2,8 @@
 
 torch calls muster_torch.autoload() at the end of `import torch`, because the distribution names it as an entry point of
 the group `torch.backends`. So a script imports nothing. PYTORCH.md is the guide.
+
+recoverable() keeps the survivors of a failure in their processes.
 """
 
 import atexit
@@ -9,9 +11,10 @@ import functools
 import os
 from pathlib import Path
 
+from muster.torch.recover import recoverable
 from muster_torch import autoload, register
 
-__all__ = ["autoload", "register"]
+__all__ = ["autoload", "recoverable", "register"]
 
 # How long the end of the interpreter waits for operations in progress before it aborts them.
 _EXIT_GRACE_SECONDS = 5.0
@@ -33,14 +36,32 @@ def _create(options, _backend_options):
     return shell._get_backend(torch.device("cpu"))
 
 
+def cache_folder(make=False):
+    """Where `muster torch-build` puts what it makes."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster/torch"
+    if make:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _is_own(path):
+    """A library of the cache is code: nobody else may be able to write it."""
+    try:
+        return all(entry.stat().st_uid == os.getuid() and not entry.stat().st_mode & 0o022 for entry in (path, path.parent))
+    except OSError:
+        return False
+
+
 def _candidates(name):
-    """Where the library of the back end may be: MUSTER_TORCH_LIBRARY, this folder, beside libmuster.so."""
+    """Where the library of the back end may be: MUSTER_TORCH_LIBRARY, this folder, beside libmuster.so, the user's cache."""
     from muster import library
 
     named = os.environ.get("MUSTER_TORCH_LIBRARY")
     if named:
         return [Path(named)]
-    return [Path(__file__).resolve().parent / name, Path(library._find()).resolve().parent / name]
+    candidates = [Path(__file__).resolve().parent / name, Path(library._find()).resolve().parent / name]
+    cached = cache_folder() / name
+    return [*candidates, cached] if _is_own(cached) else candidates
 
 
 @functools.lru_cache(maxsize=None)
@@ -59,8 +80,8 @@ def _load():
         raise RuntimeError(
             f"muster has no back end for torch {torch.__version__}: {candidates[0].name} is not in "
             f"{' or '.join(dict.fromkeys(str(path.parent) for path in candidates))}, which "
-            f"{'has those for torch ' + ', '.join(there) if there else 'has none'}; install one of these versions, build "
-            "it (cmake -DMUSTER_TORCH=ON -DMUSTER_TORCH_PYTHON=...), or set MUSTER_TORCH_LIBRARY to its path")
+            f"{'has those for torch ' + ', '.join(there) if there else 'has none'}; make it with `muster torch-build` "
+            "(needs a C++ compiler), install one of these versions, or set MUSTER_TORCH_LIBRARY to its path")
     try:
         torch.ops.load_library(str(found))
     except OSError as error:

@@ -22,6 +22,7 @@ const std::vector<Message> one_of_each = {Hello{2, 4242, "muster 0.1.0", "0123ab
                                           AskRanksKey{"0123abcd"},
                                           CanKeep{true},
                                           Held{},
+                                          Steps{},
                                           Hold{5000, "rank 3 on gpu07 failed"},
                                           Resumed{{"RANK=2", "MUSTER_STORE_ADDR"}},
                                           Offer{HandoverKind::snapshot, 77},

@@ -1,11 +1,11 @@
-#include "launcher/scheduler/host_list.h"
+#include "rendezvous/base/host_list.h"
 
 #include <algorithm>
 #include <charconv>
 
 #include "rendezvous/base/text/text.h"
 
-namespace muster::launcher {
+namespace muster {
 
 namespace {
 
@@ -129,4 +129,4 @@ Result<std::vector<std::string>> parse_host_list(std::string_view text) {
     return Reader(text).whole();
 }
 
-}  // namespace muster::launcher
+}  // namespace muster

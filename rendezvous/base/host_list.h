@@ -14,7 +14,7 @@
 
 #include "rendezvous/base/error.h"
 
-namespace muster::launcher {
+namespace muster {
 
 /// A longer list is an error, because it would exhaust the memory.
 inline constexpr std::size_t host_count_max = 100'000;
@@ -22,4 +22,4 @@ inline constexpr std::size_t host_count_max = 100'000;
 /// The hosts in order, with duplicates. The error names the position (from 1) of the first invalid character.
 Result<std::vector<std::string>> parse_host_list(std::string_view text);
 
-}  // namespace muster::launcher
+}  // namespace muster

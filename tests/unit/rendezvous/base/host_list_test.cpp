@@ -1,9 +1,9 @@
-#include "launcher/scheduler/host_list.h"
+#include "rendezvous/base/host_list.h"
 
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 
-namespace muster::launcher {
+namespace muster {
 
 namespace {
 
@@ -46,4 +46,4 @@ TEST_CASE("a host list that does not read is refused with the place") {
     CHECK(hosts("[[[[[[[[[[1]]]]]]]]]]").find("nested too deeply") != std::string::npos);
 }
 
-}  // namespace muster::launcher
+}  // namespace muster

@@ -1,0 +1,39 @@
+#include "agent/evidence/step_sample.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "worker_runtime/core/step_record.h"
+
+namespace muster::agent {
+
+std::optional<StepSample> sample_step_record(int memory) {
+    runtime::StepRecord record;
+    if (::pread(memory, &record, sizeof record, 0) != static_cast<ssize_t>(sizeof record)) return std::nullopt;
+    if (record.magic != runtime::step_record_magic) return std::nullopt;
+    // A century: sums over ranks and rounds do not overflow.
+    constexpr std::int64_t most = 3'000'000'000'000'000'000;
+    const auto known = [](std::int64_t number) {
+        return static_cast<std::uint64_t>(number >= 0 && number <= most ? number : 0);
+    };
+    StepSample sample;
+    if (record.first_step >= 0 && record.last_step >= 0) {
+        sample.last_step = record.last_step;
+        sample.tally.first_step = record.first_step;
+    }
+    sample.tally.step_count = known(record.step_count);
+    sample.tally.step_ns = known(record.step_ns);
+    sample.tally.measured_ns = known(record.measured_ns);
+    sample.tally.data_wait_ns = known(record.data_wait_ns);
+    sample.tally.exposed_ns = known(record.exposed_ns);
+    sample.tally.late_ns = known(record.late_ns);
+    sample.tally.sample_count = known(record.sample_count);
+    sample.tally.checkpoint_step = std::max<std::int64_t>(record.checkpoint_step, -1);
+    sample.tally.checkpoint_failure_count = known(record.checkpoint_failure_count);
+    sample.tally.checkpoint_blocked_ns = known(record.checkpoint_blocked_ns);
+    for (const auto count : record.step_times) sample.times.push_back({known(count)});
+    return sample;
+}
+
+}  // namespace muster::agent

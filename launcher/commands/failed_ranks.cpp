@@ -1,0 +1,72 @@
+#include "launcher/commands/failed_ranks.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "launcher/config/option_values.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t rank_max = 1'000'000;
+
+std::int64_t number_in(const json& object, const char* name) {
+    const auto found = object.is_object() ? object.find(name) : object.end();
+    return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : -1;
+}
+
+void add(FailedRanks& failed, std::int64_t round, std::int64_t rank) {
+    if (round < 0 || rank < 0 || rank > rank_max) return;
+    failed.ranks.emplace(static_cast<std::uint64_t>(round), static_cast<std::uint32_t>(rank));
+}
+
+/// "0-3,8", which may end with " and 12 more".
+void add_list(FailedRanks& failed, std::int64_t round, std::string_view list) {
+    for (const auto piece : split(list.substr(0, list.find(' ')), ',')) {
+        const auto dash = piece.find('-');
+        const auto first = whole_number(piece.substr(0, dash), 0, rank_max);
+        const auto last = dash == std::string_view::npos ? first : whole_number(piece.substr(dash + 1), 0, rank_max);
+        if (!first || !last) continue;
+        for (auto rank = *first; rank <= *last; ++rank) add(failed, round, rank);
+    }
+}
+
+void add_report(FailedRanks& failed, const json& report) {
+    const auto round = number_in(report, "round");
+    if (const auto first = report.find("first"); first != report.end()) add(failed, round, number_in(*first, "rank"));
+    const auto groups = report.find("groups");
+    if (groups == report.end() || !groups->is_array()) return;
+    for (const auto& group : *groups)
+        if (const auto ranks = group.is_object() ? group.find("ranks") : group.end();
+            ranks != group.end() && ranks->is_string())
+            add_list(failed, round, ranks->get_ref<const std::string&>());
+}
+
+}  // namespace
+
+Result<FailedRanks> read_failed_ranks(std::string_view text) {
+    FailedRanks failed;
+    if (const auto report = json::parse(text, nullptr, false); report.is_object() && report.contains("outcome")) {
+        add_report(failed, report);
+        return failed;
+    }
+    std::size_t event_count = 0;
+    for (const auto line : split(text, '\n')) {
+        const auto event = json::parse(line, nullptr, false);  // The last line may be torn.
+        if (!event.is_object() || !event.contains("specversion")) continue;
+        ++event_count;
+        const auto type = event.find("type");
+        const auto data = event.find("data");
+        if (type != event.end() && *type == "muster.worker.failed.v1" && data != event.end())
+            add(failed, number_in(*data, "round"), number_in(*data, "rank"));
+    }
+    if (event_count > 0) return failed;
+    return Error{Errc::invalid_argument,
+                 "it cannot be read, or is neither a report (--report) nor a file of events (--events)"};
+}
+
+}  // namespace muster::launcher

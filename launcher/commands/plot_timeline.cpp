@@ -1,0 +1,70 @@
+#include "launcher/commands/plot_timeline.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "launcher/status/timeline.h"
+#include "launcher/status/timeline_svg.h"
+#include "rendezvous/base/text/printable.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+/// In a path or a query every byte may be written in this way (RFC 3986).
+std::string encoded(std::string_view text) {
+    constexpr std::string_view digits = "0123456789ABCDEF";
+    std::string out;
+    for (const unsigned char byte : text) out += cat('%', digits[byte >> 4], digits[byte & 15]);
+    return out;
+}
+
+std::string id_of_last(std::string_view lines) {
+    lines = trim(lines);
+    const auto event = nlohmann::json::parse(lines.substr(lines.rfind('\n') + 1), nullptr, false);
+    return event.is_object() ? event.value("id", "") : std::string();
+}
+
+/// A daemon keeps 4 MiB of a job's events, and answers with 512 KiB at a time. Meanwhile others happen.
+Result<std::string> all_events(const std::string& job, const GetPage& get) {
+    constexpr int pages_max = 32;
+    std::string lines, after;
+    for (int i = 0; i < pages_max; ++i) {
+        const auto page = get(cat("/api/v1/jobs/", encoded(job), "/events",
+                                  after.empty() ? std::string() : cat("?after=", encoded(after))));
+        if (!page) return page.error();
+        const auto last = id_of_last(*page);
+        if (last.empty() || last == after) break;
+        lines += *page;
+        after = last;
+    }
+    return lines;
+}
+
+Result<void> write_whole(const std::string& file, const std::string& text) {
+    const auto draft = cat(file, ".new");
+    std::ofstream out(draft, std::ios::binary | std::ios::trunc);
+    out << text;
+    out.close();
+    if (out && std::rename(draft.c_str(), file.c_str()) == 0) return {};
+    auto failure = error_from_errno(errno, cat("write ", printable_line(file)));
+    std::remove(draft.c_str());
+    return failure;
+}
+
+}  // namespace
+
+Result<void> plot_timeline(const std::string& job, const std::string& goodput, const std::string& file,
+                           const GetPage& get) {
+    const auto lines = all_events(job, get);
+    if (!lines) return lines.error();
+    const auto timeline = read_timeline(*lines, std::chrono::system_clock::now().time_since_epoch());
+    if (!timeline) return timeline.error();
+    return write_whole(file, timeline_svg(*timeline, printable_line(job), goodput));
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,64 @@
+// The daemon whose status page a command shows.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "launcher/config/environment.h"
+#include "launcher/status/http_get.h"
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
+
+namespace muster::launcher {
+
+class StatusSource {
+  public:
+    /// `where` is a value of --rdzv-endpoint. Errors: invalid_argument for it; others: of the secret.
+    static Result<StatusSource> find(std::string_view where, const Environment& environment);
+
+    /// The /status page, or another one. Errors are sentences without the endpoint.
+    Result<std::string> ask(Duration limit, const std::string& target = "/status",
+                            Interruption* interruption = nullptr) const;
+    [[nodiscard]] std::string name() const { return describe(endpoint_); }
+
+  private:
+    StatusSource(Endpoint endpoint, std::string token) : endpoint_(std::move(endpoint)), token_(std::move(token)) {}
+
+    Endpoint endpoint_;
+    std::string token_;
+};
+
+/// Asks for the page again and again on a thread of its own, so that a daemon that does not answer stops no screen.
+class StatusPoll {
+  public:
+    StatusPoll(const StatusSource& source, Duration interval);
+    /// Ends a question that waits for its answer. A look-up of the daemon's name may delay it by 2 s.
+    ~StatusPoll();
+    StatusPoll(const StatusPoll&) = delete;
+    StatusPoll& operator=(const StatusPoll&) = delete;
+
+    /// Can be read while there is an answer.
+    [[nodiscard]] int descriptor() const { return news_.get(); }
+    /// The newest answer that was not taken yet.
+    std::optional<Result<std::string>> take();
+
+  private:
+    void run();
+
+    const StatusSource& source_;
+    const Duration interval_;
+    Interruption interruption_;
+    FileDescriptor news_;
+    std::mutex mutex_;
+    std::condition_variable ended_;
+    bool is_ending_ = false;
+    std::optional<Result<std::string>> answer_;
+    std::thread thread_;  ///< Last: it uses the others.
+};
+
+}  // namespace muster::launcher

@@ -1,0 +1,108 @@
+#include "launcher/commands/top_command.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+
+#include "launcher/commands/job_command.h"
+#include "launcher/commands/status_command.h"
+#include "launcher/commands/status_source.h"
+#include "launcher/report/command_output.h"
+#include "launcher/status/terminal.h"
+#include "launcher/status/top.h"
+#include "rendezvous/base/text/printable.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+constexpr std::string_view top_usage =
+    "usage: muster top [JOB] [--once] [--rdzv-endpoint HOST[:PORT]]\n"
+    "A screen with the jobs of a daemon, their nodes, and what is wrong: who waits for whom, who is lost, how fast "
+    "the\n"
+    "job steps. JOB is the job's --rdzv-id. Keys: arrows or j and k, enter, esc, / (filter), s (sort), ? (help), q.\n"
+    "It changes nothing. --once, or without a terminal that has a cursor: the text of muster status, once.\n"
+    "The daemon is at --rdzv-endpoint, default 127.0.0.1:29400. Of another host's daemon with a secret it needs the\n"
+    "secret: set MUSTER_SECRET_FILE.\n";
+
+constexpr Duration top_interval = 1s;
+
+struct TopWish {
+    std::string job;
+    std::string endpoint = "127.0.0.1";
+    bool once = false;
+};
+
+Result<TopWish> read_top_wish(const std::vector<std::string>& words) {
+    TopWish wish;
+    const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
+    for (std::size_t at = 0; at < words.size(); ++at) {
+        const auto taken = take_value(words, at, "--rdzv-endpoint", wish.endpoint);
+        if (!taken) return taken.error();
+        if (*taken) continue;
+        if (words[at] == "--once")
+            wish.once = true;
+        else if (words[at].starts_with('-'))
+            return wrong(cat("unknown option '", words[at], "' (see muster top --help)"));
+        else if (!wish.job.empty())
+            return wrong(cat("one job at a time: got '", wish.job, "' and '", words[at], "'"));
+        else
+            wish.job = words[at];
+    }
+    return wish;
+}
+
+bool can_draw() {
+    const char* const term = std::getenv("TERM");
+    return ::isatty(STDOUT_FILENO) == 1 && term != nullptr && *term != '\0' && std::string_view(term) != "dumb";
+}
+
+/// The exit code; `unknown` becomes the error if the first page has no such job.
+int show_top(const TopWish& wish, const StatusSource& source, std::string& unknown) {
+    std::optional<StatusPoll> poll;  // It ends after the terminal, which is whole again by then.
+    Terminal terminal;
+    poll.emplace(source, top_interval);
+    Top top(source.name(), wish.job, std::chrono::steady_clock::now());
+    for (bool had_facts = false;;) {
+        terminal.draw(top.screen(Terminal::size(), std::chrono::steady_clock::now()));
+        // While there is no answer, the time since the last one goes on.
+        const bool is_away = !top.status().trouble.empty();
+        const auto deadline = is_away ? std::chrono::steady_clock::now() + top_interval : no_deadline;
+        const auto next = terminal.wait(deadline, poll->descriptor());
+        if (next == Terminal::Wait::quit) return 128 + terminal.signal();
+        const auto now = std::chrono::steady_clock::now();
+        if (next == Terminal::Wait::key) {
+            if (terminal.key().kind == KeyKind::redraw) terminal.forget();
+            if (!top.press(terminal.key(), Terminal::size(), now)) return exit_codes::success;
+        }
+        if (auto answer = poll->take()) top.take(*std::move(answer), now);
+        if (std::exchange(had_facts, top.status().has_facts) || !top.status().has_facts) continue;
+        const auto& facts = top.status().reader.facts();
+        if (wish.job.empty() || has_job(facts, printable_line(wish.job))) continue;
+        unknown = unknown_job(facts, wish.job);
+        return 1;
+    }
+}
+
+}  // namespace
+
+int run_top(const std::vector<std::string>& arguments, const Environment& environment) {
+    if (asks_for_help(arguments)) return answer("top", top_usage);
+    const auto wish = read_top_wish(arguments);
+    if (!wish) return print_error("top", exit_codes::usage, wish.error().context);
+    if (wish->once || !can_draw()) return run_status(arguments, environment);
+    const auto source = StatusSource::find(wish->endpoint, environment);
+    if (!source)
+        return print_error(
+            "top", source.error().code == Errc::invalid_argument ? exit_codes::usage : exit_codes::configuration,
+            source.error().context);
+    std::signal(SIGPIPE, SIG_IGN);
+    std::string unknown;
+    const int code = show_top(*wish, *source, unknown);
+    return unknown.empty() ? code : print_error("top", code, unknown);
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,73 @@
+#include "launcher/node/job_preflight.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/doctor/doctor_report.h"
+#include "launcher/host/environment_probe.h"
+#include "launcher/host/node_doctor.h"
+#include "launcher/host/node_pairs.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+/// Looks that --preflight=local takes beside the join.
+const std::set<std::string> taken_later{"names", "network", "system", "pci", "kernel-log", "disks", "settings"};
+
+agent::Look look_at_links(const Launch& launch, const Environment& environment) {
+    const auto& config = launch.config;
+    PairsJob job{.expected_count = static_cast<int>(config.nodes_min),
+                 .options = launch.meeting_options,
+                 .without = option_variables(),
+                 .interrupted = InterruptedTest::ends_launcher};
+    // These are for the job itself.
+    job.without.insert(job.without.end(), {"TORCHELASTIC_ERROR_FILE", "NOTIFY_SOCKET"});
+    if (const auto temporary = value_or_empty(environment, "TMPDIR"); !temporary.empty()) job.directory = temporary;
+    // Spares are tested, too.
+    const auto most = config.nodes_max + config.spares;
+    job.options.insert(job.options.end(), {"--rdzv-id", cat(config.job, "-preflight"), "--nnodes",
+                                           config.nodes_min == most ? cat(most) : cat(config.nodes_min, ":", most)});
+    auto look = run_pairs_job(job);
+    const auto tested = look.all("pair").size();
+    log(LogLevel::info, "preflight: tested ", tested, tested == 1 ? " link" : " links", " between nodes");
+    return look;
+}
+
+agent::DoctorFacts look_at_gpus(const Environment& environment) {
+    return look_at_node({.directories = {}, .skip = taken_later, .limits = {}, .gpu_tests = agent::GpuTests::taken},
+                        environment);
+}
+
+}  // namespace
+
+PreflightVerdict test_before_job(const Launch& launch, const Environment& environment) {
+    const auto& config = launch.config;
+    if (config.preflight < Preflight::pairs) return {};
+    const bool has_links = !config.standalone && config.nodes_max + config.spares > 1;
+    const auto links = has_links ? look_at_links(launch, environment) : agent::Look{};
+    auto facts = config.preflight == Preflight::full ? look_at_gpus(environment) : agent::DoctorFacts{};
+    facts.looks["nodes"] = links;
+    // What NVML alone tells is logged beside the join.
+    auto skip = taken_later;
+    skip.insert("gpus");
+    PreflightVerdict verdict{.findings = agent::examine(facts, {}, skip), .bad_hosts = {}, .own_fault = {}};
+    std::erase_if(verdict.findings, [](const auto& one) { return one.level <= agent::Level::info; });
+    for (const auto* node : links.all("node"))
+        if (node->text("verdict") == "bad") verdict.bad_hosts.push_back(node->text("host"));
+    const bool is_bad = std::ranges::find(verdict.bad_hosts, host_name()) != verdict.bad_hosts.end();
+    for (const auto& one : verdict.findings) {
+        const bool is_own = one.check != "node-links" || (is_bad && one.what.starts_with(cat(host_name(), " ")));
+        if (one.level == agent::Level::critical && is_own && verdict.own_fault.empty())
+            verdict.own_fault = agent::finding_line(one);
+    }
+    return verdict;
+}
+
+void log_preflight(const PreflightVerdict& verdict) {
+    for (const auto& one : verdict.findings) log(LogLevel::warning, "preflight: ", agent::finding_line(one));
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,27 @@
+// --preflight=pairs|full: tests the nodes of a job before its first round.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agent/doctor/finding.h"
+#include "launcher/config/environment.h"
+#include "launcher/options/options.h"
+
+namespace muster::launcher {
+
+/// What was found out about the nodes.
+struct PreflightVerdict {
+    std::vector<agent::Finding> findings;  ///< Of level warning and above, the gravest first.
+    std::vector<std::string> bad_hosts;    ///< Nodes whose links fail, the same on all nodes.
+    std::string own_fault;  ///< The first critical finding about this node: its links or a GPU. Empty: none.
+};
+
+/// Blocks: with `pairs` the nodes meet once as another job and test their links; with `full` this node then tests its
+/// GPUs. A job of one node has no links. The rendezvous and the GPUs' deadlines bound it. Changes nothing.
+PreflightVerdict test_before_job(const Launch& launch, const Environment& environment);
+
+/// Logs each finding as a warning, "preflight: ...".
+void log_preflight(const PreflightVerdict& verdict);
+
+}  // namespace muster::launcher

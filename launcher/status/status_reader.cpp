@@ -1,0 +1,219 @@
+#include "launcher/status/status_reader.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "rendezvous/base/text/printable.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using nlohmann::json;
+
+/// Peers have a say in names and sentences, so they are escaped.
+std::string text_in(const json& object, const char* name) {
+    const auto found = object.find(name);
+    return found != object.end() && found->is_string() ? printable_line(found->get_ref<const std::string&>())
+                                                       : std::string();
+}
+
+std::int64_t number_in(const json& object, const char* name, std::int64_t otherwise) {
+    const auto found = object.find(name);
+    return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : otherwise;
+}
+
+bool flag_in(const json& object, const char* name, bool otherwise) {
+    const auto found = object.find(name);
+    return found != object.end() && found->is_boolean() ? found->get<bool>() : otherwise;
+}
+
+const json& list_in(const json& object, const char* name) {
+    static const json none = json::array();
+    const auto found = object.find(name);
+    return found != object.end() && found->is_array() ? *found : none;
+}
+
+StatusNode node_in(const json& object) {
+    StatusNode node;
+    node.host = text_in(object, "host");
+    node.pid = number_in(object, "pid", 0);
+    node.place = text_in(object, "place");
+    node.slots = number_in(object, "slots", 0);
+    node.group_rank = number_in(object, "group_rank", -1);
+    node.rank_base = number_in(object, "rank_base", -1);
+    node.silent_ms = number_in(object, "silent_ms", 0);
+    node.is_connected = flag_in(object, "connected", true);
+    node.is_left_out = flag_in(object, "left_out", false);
+    for (const char* pace : {"overdue", "waiting"})
+        for (const auto& one : list_in(object, pace)) {
+            if (!one.is_object()) continue;
+            node.ranks.push_back({.rank = number_in(one, "rank", -1),
+                                  .is_overdue = std::string_view(pace) == "overdue",
+                                  .idle_ms = number_in(one, "idle_ms", 0),
+                                  .operation = text_in(one, "operation"),
+                                  .place = text_in(one, "place")});
+        }
+    return node;
+}
+
+/// Without its nodes.
+StatusJob job_in(const json& object) {
+    StatusJob job;
+    job.id = text_in(object, "id");
+    job.phase = text_in(object, "phase");
+    job.waiting_for = text_in(object, "waiting_for");
+    job.round = number_in(object, "round", -1);
+    job.restarts_used = number_in(object, "restarts_used", 0);
+    job.restarts_max = number_in(object, "restarts_max", 0);
+    job.nodes_min = number_in(object, "nodes_min", 0);
+    job.nodes_max = number_in(object, "nodes_max", 0);
+    job.step = number_in(object, "step", -1);
+    job.checkpoint_step = number_in(object, "checkpoint_step", -1);
+    if (const auto goodput = object.find("goodput"); goodput != object.end() && goodput->is_object())
+        job.goodput = text_in(*goodput, "text");
+    return job;
+}
+
+constexpr std::string_view nodes_begin = R"("nodes":[)";
+constexpr std::string_view silent_begin = R"("silent_ms":)";
+
+/// Behind the end of the object that begins at `at`. Nothing: the text ends before.
+std::optional<std::size_t> end_of_object(std::string_view text, std::size_t at) {
+    std::size_t depth = 0;
+    for (bool in_text = false; at < text.size(); ++at) {
+        const char one = text[at];
+        if (in_text) {
+            if (one == '\\') ++at;
+            in_text = one != '"';
+        } else if (one == '"') {
+            in_text = true;
+        } else if (one == '{') {
+            ++depth;
+        } else if (one == '}' && --depth == 0) {
+            return at + 1;
+        }
+    }
+    return std::nullopt;
+}
+
+StatusReader::NodeText node_text(std::string_view page, std::size_t begin, std::size_t end) {
+    const auto found = page.substr(begin, end - begin).find(silent_begin);
+    if (found == std::string_view::npos) return {begin, end, end, end};
+    const auto silent = begin + found + silent_begin.size();
+    auto silent_end = silent;
+    while (silent_end < end && page[silent_end] >= '0' && page[silent_end] <= '9') ++silent_end;
+    return {begin, end, silent, silent_end};
+}
+
+/// The page with the number of each list of nodes in its place, and where their nodes are. The text `"nodes":[` is
+/// always a member's name, because a quotation mark inside of a text has a backslash before it.
+struct Parts {
+    std::string frame;
+    std::vector<std::vector<StatusReader::NodeText>> nodes;
+};
+
+/// Nothing: the page is damaged, or laid out in another way than the daemon's.
+std::optional<Parts> parts_of(std::string_view page) {
+    Parts parts;
+    for (std::size_t at = 0;;) {
+        const auto found = page.find(nodes_begin, at);
+        if (found != std::string_view::npos && found > 0 && page[found - 1] == '\\') return std::nullopt;
+        parts.frame += page.substr(at, found - at);
+        if (found == std::string_view::npos) return parts;
+        parts.frame += cat(R"("nodes":)", parts.nodes.size());
+        auto& nodes = parts.nodes.emplace_back();
+        at = found + nodes_begin.size();
+        while (at < page.size() && page[at] == '{') {
+            const auto end = end_of_object(page, at);
+            if (!end) return std::nullopt;
+            nodes.push_back(node_text(page, at, *end));
+            at = *end;
+            if (at < page.size() && page[at] == ',') ++at;
+        }
+        if (at >= page.size() || page[at] != ']') return std::nullopt;
+        ++at;
+    }
+}
+
+/// Whether only the time since it was heard differs.
+bool is_same(std::string_view page, const StatusReader::NodeText& node, std::string_view before,
+             const StatusReader::NodeText& old) {
+    return page.substr(node.begin, node.silent - node.begin) == before.substr(old.begin, old.silent - old.begin) &&
+           page.substr(node.silent_end, node.end - node.silent_end) ==
+               before.substr(old.silent_end, old.end - old.silent_end);
+}
+
+/// Those of the page before are moved from.
+std::vector<StatusNode> nodes_in(std::string_view page, const std::vector<StatusReader::NodeText>& texts,
+                                 std::string_view before, const std::vector<StatusReader::NodeText>& old_texts,
+                                 std::vector<StatusNode>& old) {
+    std::vector<StatusNode> nodes;
+    nodes.reserve(texts.size());
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+        const auto& text = texts[i];
+        std::int64_t silent_ms = 0;
+        if (i < old_texts.size() && is_same(page, text, before, old_texts[i]) &&
+            parse_number(page.substr(text.silent, text.silent_end - text.silent), silent_ms)) {
+            nodes.push_back(std::move(old[i]));
+            nodes.back().silent_ms = silent_ms;
+        } else {
+            const auto object = json::parse(page.substr(text.begin, text.end - text.begin), nullptr, false);
+            nodes.push_back(object.is_object() ? node_in(object) : StatusNode{});
+        }
+    }
+    return nodes;
+}
+
+}  // namespace
+
+Result<void> StatusReader::read(std::string text) {
+    const auto parts = parts_of(text);
+    const auto page = json::parse(parts ? std::string_view(parts->frame) : text, nullptr, false);
+    if (!page.is_object() || !page.contains("jobs") || !page["jobs"].is_array())
+        return Error{Errc::bad_frame, "the answer is not a status page of muster; does another server own the port?"};
+    StatusFacts facts;
+    facts.stands_by = flag_in(page, "standby", false);
+    facts.leader = text_in(page, "leader");
+    if (const auto stall = page.find("state_stalled"); stall != page.end() && stall->is_object())
+        facts.trouble = text_in(*stall, "why");
+    std::vector<std::vector<NodeText>> texts;
+    for (const auto& object : page["jobs"]) {
+        if (!object.is_object()) continue;
+        auto& job = facts.jobs.emplace_back(job_in(object));
+        auto& nodes = texts.emplace_back();
+        const auto list = static_cast<std::size_t>(number_in(object, "nodes", -1));
+        if (parts && list < parts->nodes.size()) {
+            nodes = parts->nodes[list];
+            const auto at = facts.jobs.size() - 1;
+            std::vector<StatusNode> none;
+            const bool is_known = at < facts_.jobs.size();
+            job.nodes = nodes_in(text, nodes, page_, is_known ? texts_[at] : std::vector<NodeText>(),
+                                 is_known ? facts_.jobs[at].nodes : none);
+        }
+        for (const auto& node : list_in(object, "nodes"))
+            if (node.is_object()) job.nodes.push_back(node_in(node));
+    }
+    page_ = std::move(text);
+    texts_ = std::move(texts);
+    facts_ = std::move(facts);
+    return {};
+}
+
+void LatestStatus::take(Result<std::string> answer, Instant now) {
+    const auto read = answer ? reader.read(std::move(*answer)) : Result<void>(answer.error());
+    trouble = read ? std::string() : read.error().context;
+    if (!read) return;
+    has_facts = true;
+    answered_at = now;
+}
+
+Result<StatusFacts> read_status_facts(std::string_view page) {
+    StatusReader reader;
+    if (auto read = reader.read(std::string(page)); !read) return read.error();
+    return reader.facts();
+}
+
+}  // namespace muster::launcher

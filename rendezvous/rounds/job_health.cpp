@@ -1,0 +1,91 @@
+// Nodes that their own health check found sick (Join::unhealthy). Such a node parks: it takes part in no round, no
+// restart is charged for it, and a spare takes its place. When a later check passes its agent joins once more, and it
+// waits as any other node does.
+//
+// Only so many nodes may park for one finding (ledgers/health_breaker.h). Beyond that the check is probably broken: the
+// node goes on, and so that the job does not lack nodes because of such a check, those that are parked for the same
+// finding take part where the minimum needs them.
+#include <algorithm>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/job.h"
+#include "rendezvous/rounds/ledgers/health_breaker.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+bool has_finding(const Member& member, std::string_view key) {
+    return member.health != Health::fit && finding_key(member.join.unhealthy, member.node.host) == key;
+}
+
+}  // namespace
+
+void Job::set_health(Member& member, Health health) {
+    count(member, -1);
+    member.health = health;
+    count(member, +1);
+    member.parked_at = 0;
+    waiting_changed_ = true;
+}
+
+/// For a member that has just joined. An embedded daemon's own node is needed by the others.
+void Job::judge_health(Member& member, const Turn& turn) {
+    const auto& finding = member.join.unhealthy;
+    const auto before = member.health;
+    if (finding.empty() || is_host(member)) {
+        if (before == Health::fit) return;
+        set_health(member, Health::fit);
+        if (before != Health::ignored)
+            turn.tell(EventKind::node_taken_back,
+                      cat("job '", id_, "': ", label(member.node), " may take part again: its health check passes"),
+                      facts_of(member.node));
+        return;
+    }
+    if (before != Health::fit) set_health(member, Health::fit);
+    const auto key = finding_key(finding, member.node.host);
+    std::uint32_t parked = 0;
+    bool is_ignored = false;
+    for (const auto& [incarnation, other] : members_) {
+        if (!has_finding(other, key)) continue;
+        is_ignored = is_ignored || other.health == Health::ignored;
+        if (other.health != Health::ignored) ++parked;
+    }
+    const auto nodes = std::max(static_cast<std::uint32_t>(members_.size()), nodes_needed());
+    const auto most = parked_max(nodes);
+    auto facts = facts_of(member.node);
+    facts.reason = "unhealthy";
+    if (parked < most) {
+        set_health(member, is_ignored ? Health::doubted : Health::parked);
+        if (before == Health::fit || before == Health::ignored)
+            turn.tell(EventKind::node_left_out, cat("job '", id_, "': ", why_parked(member)), std::move(facts));
+        return;
+    }
+    for (auto& [incarnation, other] : members_)
+        if (other.health == Health::parked && has_finding(other, key)) set_health(other, Health::doubted);
+    set_health(member, Health::ignored);
+    if (before != Health::ignored)
+        turn.tell(EventKind::job_note, cat("job '", id_, "': ", why_goes_on(member)), std::move(facts));
+}
+
+std::string Job::why_parked(const Member& member) {
+    return cat(label(member.node), " is parked until its health check passes: ", member.join.unhealthy);
+}
+
+std::string Job::why_goes_on(const Member& member) {
+    return cat(label(member.node),
+               " goes on although its health check failed, because more nodes report the same than "
+               "may park for it; look at the check: ",
+               member.join.unhealthy);
+}
+
+/// "; gpu07 (pid 4711) is parked ...", and of several how many more.
+std::string Job::parked_nodes() const {
+    if (tally_.parked == 0) return {};
+    const auto first =
+        std::ranges::find_if(members_, [](const auto& entry) { return entry.second.health == Health::parked; });
+    return cat("; ", why_parked(first->second),
+               tally_.parked > 1 ? cat(", and ", tally_.parked - 1, " more") : std::string());
+}
+
+}  // namespace muster::rendezvous

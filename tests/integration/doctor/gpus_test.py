@@ -1,0 +1,106 @@
+"""muster doctor --level 3 over the stand-ins for NVML and CUDA: a fault that is planted in one of two GPUs is named there, and nothing
+else is named."""
+import os
+import unittest
+
+import sick_node
+from sick_node import Node
+
+# Under load.
+ONE = {"MUSTER_NVML_LIBRARY": os.environ["FAKE_NVML_LIBRARY"], "FAKE_NVML": "GPU-b", "FAKE_NVML_HEALTH": "0 clocks 0 1 clocks 0",
+       "MUSTER_CUDA_LIBRARY": os.environ["STANDIN_CUDA"], "MUSTER_NCCL_LIBRARY": os.environ["STANDIN_NCCL"]}
+TWO = {"FAKE_NVML": "GPU-a;GPU-b"}
+# A slow host computes what the GPU would, and other processes disturb it: only the test itself is judged.
+LIMITS = "gpu-sisters-percent = 0\n"
+OTHER_LOOKS = "names,network,system,pci,kernel-log,disks,settings"
+
+
+@unittest.skipUnless(os.environ.get("CI") == "true" or sick_node.works(), "no namespaces can be made here")
+class GpuTest(unittest.TestCase):
+    def setUp(self):
+        self.node = self.enterContext(Node())
+
+    def doctor(self, *words, limits="", **environment):
+        (self.node.folder / "limits").write_text(LIMITS + limits)
+        return self.node.doctor("--level", "3", "--skip", OTHER_LOOKS, "--limits", self.node.folder / "limits", *words,
+                                **{**ONE, **environment})
+
+    def expect(self, answer, level, check, measured, gpu="GPU 0 (GPU-b)"):
+        self.assertEqual(answer.named(), [(level, check)], answer.text + answer.error)
+        finding = answer.finding()
+        self.assertEqual(finding["what"], gpu)
+        self.assertIn(measured, finding["measured"])
+        self.assertEqual(answer.code, {"warning": 1, "critical": 2, "unknown": 3}[level])
+
+    def test_clean_gpus_have_their_speeds_named_and_no_finding(self):
+        answer = self.doctor(**TWO)
+        self.assertEqual((answer.named(), answer.code), ([], 0), answer.text + answer.error)
+        together = [one["measured"] for one in answer.json["findings"] if one["check"] == "gpu-all-reduce"]
+        self.assertEqual(len(together), 1, answer.text)
+        self.assertRegex(together[0], r"^\d+ MB/s \(busbw of 64 MiB\), 2 GPUs$")
+        speeds = [one for one in answer.json["findings"] if one["check"] == "gpu-speed"]
+        self.assertEqual([one["what"] for one in speeds], ["GPU 0 (GPU-a)", "GPU 1 (GPU-b)"])
+        for part in ("GFLOP/s in products in f16", "GFLOP/s in products in f32", "MB/s in copies within the GPU"):
+            self.assertIn(part, speeds[0]["measured"])
+
+    def test_wrong_results_are_named_on_their_gpu(self):
+        for kernel, check, measured in (("CheckHalves", "gpu-checksum", "products of matrices in f16 are wrong"),
+                                        ("CheckFloats", "gpu-checksum", "products of matrices in f32 are wrong"),
+                                        ("PatternWrite", "gpu-memory", "2 words of 8 MiB")):
+            with self.subTest(kernel):
+                self.expect(self.doctor(MUSTER_STANDIN_GPU_FAULT=f"muster_{kernel}"), "critical", check, measured)
+
+    def test_of_two_gpus_the_right_one_is_named(self):
+        answer = self.doctor("--skip", "gpu-reduce", MUSTER_STANDIN_GPU_FAULT="muster_CheckHalves@GPU-b", **TWO)
+        self.expect(answer, "critical", "gpu-checksum", "f16 are wrong", "GPU 1 (GPU-b)")
+
+    def test_slow_copies(self):
+        answer = self.doctor(MUSTER_STANDIN_GPU_FAULT="slow_copy")
+        self.assertEqual(answer.named(), [("warning", "gpu-copies")] * 2, answer.text)
+        self.assertEqual({one["what"] for one in answer.json["findings"] if one["check"] == "gpu-copies"}, {"GPU 0 (GPU-b)"})
+
+    def test_a_driver_that_hangs_costs_its_limit_and_blocks_nothing(self):
+        answer = self.doctor(limits="gpu-test-timeout-ms = 15000\n", MUSTER_STANDIN_GPU_FAULT="hang@GPU-a", **TWO)
+        self.expect(answer, "unknown", "gpu-test", "no answer within 15 s, in the start of CUDA", "GPU 0 (GPU-a)")
+        self.assertIn("GPU 1 (GPU-b)", [one["what"] for one in answer.json["findings"] if one["check"] == "gpu-speed"])
+
+    def test_a_gpu_that_another_process_uses_is_left_alone(self):
+        use = self.node.folder / "use"
+        use.write_text(f"0\n1000 {os.getpid()}:900\n")
+        answer = self.doctor(FAKE_NVML_USE=str(use), **TWO)
+        self.expect(answer, "unknown", "gpu-in-use", f"in use by process {os.getpid()} (", "GPU 1 (GPU-b)")
+        self.assertNotIn("gpu-all-reduce", answer.text)
+
+    def test_a_gpu_without_free_memory_is_no_fault(self):
+        self.expect(self.doctor(MUSTER_STANDIN_GPU_FAULT="no_memory"), "unknown", "gpu-test-failed", "out of memory")
+
+    def test_without_cuda_nothing_is_known(self):
+        answer = self.doctor(MUSTER_CUDA_LIBRARY="/none/libcudart.so")
+        self.expect(answer, "unknown", "gpu-test-failed", "no CUDA runtime library")
+
+    def test_without_nccl_the_gpus_are_tested_alone(self):
+        answer = self.doctor(MUSTER_NCCL_LIBRARY="/none/libnccl.so", **TWO)
+        self.expect(answer, "unknown", "gpu-all-reduce", "no NCCL library", "all_reduce between the GPUs of this node")
+
+    def test_heat_under_load(self):
+        answer = self.doctor("--skip", "gpu-throttle", FAKE_NVML_HEALTH="0 clocks 64")
+        self.expect(answer, "warning", "gpu-under-load", "too hot (hardware)")
+
+    def test_what_dcgmi_finds(self):
+        programs = self.node.folder / "bin"
+        programs.mkdir()
+        dcgmi = programs / "dcgmi"
+        dcgmi.write_text("#!/bin/sh\necho '| Denylist   | Pass |'\necho '| Inforom    | Fail |'\nexit 226\n")
+        dcgmi.chmod(0o755)
+        answer = self.doctor("--skip", "gpu-reduce", PATH=f"{programs}:{os.defpath}")
+        self.expect(answer, "critical", "gpu-dcgm", "Fail", "Inforom")
+
+    def test_the_test_can_be_left_out(self):
+        answer = self.doctor("--skip", "gpu-test")
+        self.assertEqual((answer.named(), answer.code), ([], 0), answer.text + answer.error)
+        self.assertNotIn("gpu-speed", answer.text)
+        self.assertLess(answer.took, 5)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,121 @@
+"""The events of a job, replayed, give those fields of /status that are folds over events (rendezvous/events/EVENTS.md)."""
+import datetime
+import json
+import os
+import signal
+import sys
+import unittest
+
+from events_test import events_of
+from job import Job, wait_for
+from status_test import status
+from steps_test import WORKER
+
+FAST = ("--lease", 2)
+BUCKETS = ("waiting_nodes", "starting", "stepping", "unmeasured", "stopping", "reconfiguring")
+
+
+class Replay:
+    """What a reader of nothing but events knows. `time` is in seconds."""
+
+    def __init__(self):
+        self.id, self.phase, self.round, self.restarts_used = None, "gathering", -1, 0
+        self.nodes = set()
+        self.time = dict.fromkeys(BUCKETS, 0.0)
+        self.pending = False
+        self.bucket = "waiting_nodes"
+        self.began = self.since = None
+
+    def settle(self, bucket, now):
+        self.time["unmeasured" if self.pending else self.bucket] += now - self.since
+        self.bucket, self.since, self.pending = bucket, now, False
+
+    def take(self, event):
+        now = datetime.datetime.fromisoformat(event["time"].replace("Z", "+00:00")).timestamp()
+        kind, data = event["type"].removeprefix("muster.").removesuffix(".v1"), event["data"]
+        self.id = data["job"]
+        if self.began is None:
+            self.began = self.since = now
+        if kind == "node.joined":
+            self.nodes.add((data["host"], data["pid"]))
+        elif kind in ("node.lost", "node.left", "node.drained"):
+            self.nodes.discard((data["host"], data["pid"]))
+        elif kind in ("round.sealed", "round.resumed"):
+            self.settle("starting", now)
+            self.pending = True
+            self.phase, self.round = "running", data["round"]
+            self.restarts_used = data.get("restart_count", self.restarts_used)
+        elif kind == "round.stepping":
+            self.pending = False
+            self.time["starting"] += now - self.since
+            self.bucket, self.since = "stepping", now
+        elif kind == "round.ended":
+            self.settle("reconfiguring" if data["reason"] in ("node_joined", "node_left") else "stopping", now)
+            self.phase = "draining"
+        elif kind == "round.drained":
+            self.settle("waiting_nodes", now)
+            self.phase = "gathering"
+        elif kind == "job.ended":
+            self.settle(self.bucket, now)
+            self.phase = "over"
+
+
+class ReplayTest(unittest.TestCase):
+    def compare(self, job, what):
+        """Once no event comes between two looks at the events, the page between them is of exactly these events."""
+        def steady():
+            before = events_of(job)
+            page = json.loads(status(job, job.id, "--json").stdout)["jobs"][0]
+            return (before, page) if events_of(job)[-1]["id"] == before[-1]["id"] else None
+        events, page = wait_for("a page between two events", steady)
+        replay = Replay()
+        for event in events:
+            replay.take(event)
+        with self.subTest(what):
+            for field in ("id", "phase", "round", "restarts_used"):
+                self.assertEqual(page[field], getattr(replay, field), field)
+            self.assertEqual({(node["host"], node["pid"]) for node in page["nodes"]}, replay.nodes)
+            time = page["goodput"]
+            open_time = time["wall_clock"] - (replay.since - replay.began)  # Since the last event that ends a bucket.
+            self.assertGreaterEqual(open_time, -0.2)
+            for bucket in BUCKETS:
+                is_open = not replay.pending and bucket == replay.bucket
+                self.assertAlmostEqual(time[bucket], replay.time[bucket] + is_open * open_time, delta=0.2, msg=bucket)
+            self.assertAlmostEqual(time["pending"], replay.pending * open_time, delta=0.2)
+        return replay
+
+    def test_a_job_with_a_failure_a_lost_node_and_steps(self):
+        with Job() as job:
+            job.daemon()
+            script = job.directory / "worker.py"
+            script.write_text(WORKER)
+
+            def node():
+                return job.spawn("muster", "--nnodes", "1:2", "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                                 f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--rdzv-conf", "last_call_timeout=60", "--max-restarts", 3, *FAST, "--no-python", sys.executable,
+                                 script, job.directory)
+
+            first = node()
+            wait_for("gathering", lambda: "gathering" in status(job).stdout)
+            self.compare(job, "gathering")
+            second = node()
+            for rank in (0, 1):
+                wait_for("start of a worker", (job.directory / f"started-{rank}-0").exists)
+            self.assertTrue(self.compare(job, "before the first step").pending)
+            (job.directory / "step").write_text("10")
+            wait_for("steps", lambda: "step 10" in status(job).stdout)
+            self.assertEqual(self.compare(job, "stepping").bucket, "stepping")
+            job.touch("fail")
+            wait_for("next round", (job.directory / "started-1-1").exists)
+            wait_for("steps of it", lambda: "round.stepping" in events_of(job)[-1]["type"])
+            self.assertEqual(self.compare(job, "after a failure").restarts_used, 1)
+            os.killpg(second.pid, signal.SIGKILL)
+            wait_for("loss", lambda: any("node.lost" in event["type"] for event in events_of(job)))
+            wait_for("third round", (job.directory / "started-0-2").exists, 120)
+            self.assertEqual(self.compare(job, "after a loss").round, 2)
+            (job.directory / "done").touch()
+            job.expect_exit(first, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,96 @@
+"""A DDP script whose survivors stay in their processes. Argument: "muster", "gloo", or "broken" (an error of its own).
+
+Writes one line per event to ELASTIC_LOG. Rank 0 waits before step GATE for the file "go", so the others wait in a collective.
+"""
+import hashlib
+import os
+import pathlib
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import muster
+import muster.torch
+
+GATE, STEPS = 8, 16
+
+
+class Network(torch.nn.Module):
+    """Its layers are not declared in the order in which they run, so DDP orders its buckets anew after the first step."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = torch.nn.Linear(64, 8)
+        self.first = torch.nn.Linear(32, 64)
+
+    def forward(self, inputs):
+        return self.last(self.first(inputs).relu())
+
+
+kind = sys.argv[1]
+log = open(os.environ["ELASTIC_LOG"], "a", buffering=1)
+torch.manual_seed(0)
+network = Network()
+optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
+wrappers = []  # the old ones live on, and do no harm
+
+
+def state():
+    return {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
+
+
+def digest():
+    found = hashlib.sha256()
+    for tensor in [*network.parameters(), *(part for each in optimizer.state.values() for part in each.values())]:
+        found.update(tensor.detach().numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+def wait_for_nobody(rank, group):
+    """An operation in progress, of a group that no dead rank is in."""
+    try:
+        dist.recv(torch.zeros(1), 3 - rank, group=group)
+    except dist.DistError as error:
+        print(f"pending rank={rank} said={str(error).replace(' ', '_')}", file=log)
+
+
+@muster.torch.recoverable
+def main(context, resume):
+    dist.init_process_group("gloo" if kind == "gloo" else "muster")
+    rank = dist.get_rank()
+    print(f"start rank={rank} round={os.environ['MUSTER_ROUND']} pid={os.getpid()} count={resume.count} "
+          f"group={dist.group.WORLD.group_name}", file=log)
+    survivors = dist.new_group([1, 2])  # of these none fails
+    if rank > 0 and not resume:
+        threading.Thread(target=wait_for_nobody, args=(rank, survivors), daemon=True).start()
+    model = DistributedDataParallel(network)
+    wrappers.append(model)
+    checkpointer = muster.Checkpointer(context)
+    loaded = checkpointer.load_state()
+    if loaded:
+        network.load_state_dict(loaded.state["model"])
+        optimizer.load_state_dict(loaded.state["optimizer"])
+    else:
+        checkpointer.snapshot(0, state())
+    for step in range(loaded.step if loaded else 0, STEPS):
+        while step == GATE and rank == 0 and not pathlib.Path("go").exists():
+            time.sleep(0.005)
+        if kind == "broken" and step == GATE and rank == 1:
+            raise ValueError("not a round's end")
+        inputs = torch.randn(8, 32, generator=torch.Generator().manual_seed(step * dist.get_world_size() + rank))
+        optimizer.zero_grad()
+        loss = model(inputs).square().mean()
+        dist.all_reduce(loss.detach())  # here a failure finds DDP ready for its backward pass
+        loss.backward()
+        optimizer.step()
+        checkpointer.snapshot(step + 1, state())
+        print(f"step rank={rank} round={os.environ['MUSTER_ROUND']} step={step + 1} at_ns={time.monotonic_ns()}", file=log)
+    print(f"end rank={rank} pid={os.getpid()} weights=x{digest()}", file=log)
+    dist.destroy_process_group()
+
+
+main()

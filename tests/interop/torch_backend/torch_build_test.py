@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""`muster torch-build` with a stand-in for the compiler, because the real one takes minutes: it notes what it is asked for
+and links by copying the back end that this build has. The end is the real one: torch loads what was made."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+sys.path.insert(0, str(ROOT / "tests/support"))
+import own_tmpdir  # noqa: E402, F401
+from torch_there import has_torch  # noqa: E402
+
+PYTHON = os.environ.get("MUSTER_TEST_PYTHON") or str(ROOT / ".venv/bin/python")
+BIN = pathlib.Path(os.environ.get("MUSTER_BIN", ROOT / "build/release/bin"))
+LIBRARY = BIN.parent / "lib"
+COMPILER = """#!/bin/sh
+printf '%s\\n' "$*" >>"$NOTES"
+[ -z "$SAYS" ] || { echo "$SAYS"; exit 1; }
+case " $* " in *" -shared "*) from=$BUILT ;; *) from=/dev/null ;; esac
+for word; do [ "$last" = -o ] && to=$word; last=$word; done
+cp "$from" "$to"
+"""
+
+
+class TorchBuild(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="muster torch build ")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.compiler = self.folder / "a c++"
+        self.compiler.write_text(COMPILER)
+        self.compiler.chmod(0o755)
+        self.notes = self.folder / "notes"
+        self.notes.touch()
+        self.library = next(LIBRARY.glob("libmuster_torch_*.so"))
+
+    def build(self, *words, **variables):
+        environment = {**os.environ, "PYTHON_EXEC": PYTHON, "XDG_CACHE_HOME": str(self.folder / "cache"), "NOTES": str(self.notes), "BUILT": str(self.library),
+                       "SAYS": "", "PYTHONDONTWRITEBYTECODE": "1", **variables}
+        return subprocess.run([BIN / "muster", "torch-build", *map(str, words)], capture_output=True, text=True, timeout=100, env=environment)
+
+    def test_what_was_made_is_in_the_cache_and_torch_finds_it_there(self):
+        done = self.build("--compiler", self.compiler)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        made = self.folder / "cache/muster/torch" / self.library.name
+        self.assertIn(f"muster: made {made}\n", done.stdout)
+        self.assertEqual([path.name for path in made.parent.iterdir()], [made.name])  # nothing else is left there
+        units = {path.name for path in (ROOT / "worker_runtime/torch").glob("*.cpp")}
+        lines = self.notes.read_text().splitlines()
+        self.assertEqual({word.rpartition("/")[2] for line in lines[:-1] for word in line.split(" ") if word.endswith(".cpp")}, units)
+        self.assertIn(" -shared ", f" {lines[-1]} ")
+        look = "from muster import torch; print(*torch._candidates(__import__('sys').argv[1]), sep='\\n')"
+
+        def candidates():
+            return subprocess.run([PYTHON, "-c", look, made.name], capture_output=True, text=True, timeout=60, check=True,
+                                  env={**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache"), "MUSTER_LIBRARY": str(LIBRARY / "libmuster.so.1"),
+                                       "PYTHONPATH": str(ROOT / "worker_runtime/python")}).stdout.splitlines()
+        self.assertEqual(candidates()[-1], str(made))
+        made.chmod(0o666)  # what others can write is not loaded
+        self.assertNotIn(str(made), candidates())
+
+    def test_what_is_missing_is_said_with_what_to_do(self):
+        for words, variables, said in (
+                (("--compiler", "nosuchc++"), {}, "there is no C++ compiler 'nosuchc++': install one (apt install g++)"),
+                (("--compiler", self.compiler), {"SAYS": "fatal error: no such header"}, "exit code 1\nfatal error: no such header"),
+                (("--compiler", self.compiler, "--out", self.notes), {}, "name another folder with --out"),
+                (("--compiler", self.compiler), {"BUILT": "/dev/null"}, "file too short")):
+            with self.subTest(said):
+                done = self.build(*words, **variables)
+                self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+                self.assertIn("muster: torch-build: ", done.stderr)
+                self.assertIn(said, done.stderr)
+                self.assertFalse(list(self.folder.glob("cache/muster/torch/*")))
+
+    def test_a_python_without_torch_is_named(self):
+        done = self.build("--compiler", self.compiler, PYTHON_EXEC="/usr/bin/python3")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("/usr/bin/python3 has no torch with C++ headers", done.stderr)
+
+
+if __name__ == "__main__":
+    if not has_torch(PYTHON) or not list(LIBRARY.glob("libmuster_torch_*.so")):
+        print("skipped: no PyTorch, or the build has no back end for it (MUSTER_TEST_PYTHON, MUSTER_TORCH)")
+        sys.exit(1 if os.environ.get("CI") == "true" else 77)
+    unittest.main(verbosity=2)

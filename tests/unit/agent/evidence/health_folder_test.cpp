@@ -1,0 +1,70 @@
+#include "agent/evidence/health_folder.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
+
+using namespace muster::agent;
+
+namespace {
+
+struct Folder {
+    muster::test::ScratchFolder directory;
+    std::string path = directory.string();
+
+    Folder() { ::chmod(path.c_str(), 0755); }
+    std::string add(const std::string& name, mode_t mode) {
+        const auto file = path + "/" + name;
+        std::ofstream(file) << "#!/bin/sh\n";
+        ::chmod(file.c_str(), mode);
+        return file;
+    }
+    HealthFolder read(uid_t owner = ::geteuid()) const { return read_health_folder(path, owner); }
+};
+
+}  // namespace
+
+TEST_CASE("the executables of the folder run in order of their names") {
+    Folder folder;
+    const auto second = folder.add("20-gpu", 0755);
+    const auto first = folder.add("10-nhc.sh", 0700);
+    folder.add("README", 0644);
+    folder.add(".30-off", 0755);
+    std::filesystem::create_directory(folder.path + "/40-folder");
+    const auto link = folder.path + "/50-link";
+    std::filesystem::create_symlink(second, link);
+    std::filesystem::create_symlink("/none", folder.path + "/60-nowhere");
+    const auto found = folder.read();
+    CHECK(found.programs == std::vector<std::string>{first, second, link});
+    CHECK(found.refused.empty());
+}
+
+TEST_CASE("what others than its owner can change is not run") {
+    Folder folder;
+    folder.add("10-group", 0775);
+    folder.add("20-all", 0757);
+    const auto good = folder.add("30-good", 0755);
+    const auto found = folder.read();
+    CHECK(found.programs == std::vector<std::string>{good});
+    REQUIRE(found.refused.size() == 2);
+    CHECK(found.refused[0].find("10-group is not run: others than its owner can change it; run: chmod go-w ") !=
+          std::string::npos);
+    const auto foreign = folder.read(::geteuid() + 1);
+    CHECK(foreign.programs.empty());
+    REQUIRE(foreign.refused.size() == 1);
+    CHECK(foreign.refused[0].find(" is not run: it belongs to user ") != std::string::npos);
+    ::chmod(folder.path.c_str(), 0777);
+    CHECK(folder.read().programs.empty());
+    CHECK(folder.read().refused.size() == 1);
+}
+
+TEST_CASE("a folder that is not there has no checks, one that cannot be read is named") {
+    CHECK(read_health_folder("/none/health.d").programs.empty());
+    CHECK(read_health_folder("/none/health.d").refused.empty());
+    CHECK(read_health_folder("/dev/null").refused.size() == 1);
+}

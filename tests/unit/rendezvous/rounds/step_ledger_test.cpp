@@ -1,0 +1,129 @@
+#include "rendezvous/rounds/ledgers/step_ledger.h"
+
+#include <cmath>
+#include <map>
+
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::rendezvous;
+using native::WorkerPace;
+using Hang = StepLedger::Hang;
+
+namespace {
+
+constexpr std::uint64_t ms = 1'000'000;
+
+/// What nodes report, each with its earlier report at hand, as Job has it.
+struct Reports {
+    StepLedger ledger;
+    std::map<std::int32_t, std::vector<native::SeenWorker>> before;
+    std::uint32_t node_count = 2;
+
+    StepLedger::News take(native::WorkersSeen seen) {
+        auto& then = before[seen.workers.front().at.rank];
+        const auto news = ledger.take(then, seen, node_count);
+        then = seen.workers;
+        return news;
+    }
+    void begin_round() {
+        before.clear();
+        ledger.begin_round();
+    }
+};
+
+native::SeenWorker worker(std::int32_t rank, native::StepTally tally, WorkerPace pace = WorkerPace::usual) {
+    return {.at = {.rank = rank}, .pace = pace, .tally = tally};
+}
+
+bool is_near(const std::optional<double>& value, double expected) {
+    return value && std::abs(*value - expected) < 1e-9;
+}
+
+Hang hang(Reports& reports, std::int32_t rank, WorkerPace one, WorkerPace other) {
+    return reports.take({.workers = {worker(rank, {}, one), worker(rank + 1, {}, other)}}).hang;
+}
+
+}  // namespace
+
+TEST_CASE("steps, samples and times are those of rank 0, and grow over rounds and a worker that is started again") {
+    Reports reports;
+    const auto say = [&](std::uint64_t steps, std::uint64_t in_bucket) {
+        native::WorkersSeen seen{
+            .workers = {worker(0, {.step_count = steps, .step_ns = steps * 20 * ms, .sample_count = steps * 8}),
+                        worker(1, {.step_count = 999, .step_ns = 999, .sample_count = 999})},
+            .step_times = std::vector<native::StepTimeCount>(step_time_bucket_count)};
+        seen.step_times[3].count = in_bucket;
+        reports.take(seen);
+        return reports.ledger.summary();
+    };
+    CHECK_FALSE(reports.ledger.summary().step_seconds);
+    say(10, 9);
+    auto summary = say(30, 29);
+    CHECK(summary.step_count == 30);
+    CHECK(summary.sample_count == 240);
+    CHECK(summary.step_time == 600ms);
+    CHECK(summary.times[3] == 29);
+    CHECK(is_near(summary.step_seconds, 0.02));
+    CHECK(is_near(summary.samples_per_second, 400));
+    reports.begin_round();
+    CHECK(say(5, 4).step_count == 35);
+    CHECK(say(2, 1).step_count == 37);  // It was started again.
+    summary = say(2, 1);
+    CHECK(summary.times[3] == 34);
+    CHECK(is_near(summary.step_seconds, 0.02));  // No step since: the last known value.
+}
+
+TEST_CASE("shares are of the time between two reports, and the slowest rank is the one that the others wait for") {
+    Reports reports;
+    const auto say = [&](std::uint64_t measured, std::uint64_t exposed, std::uint64_t late) {
+        reports.take(
+            {.workers = {worker(0, {.measured_ns = measured, .data_wait_ns = 7 * ms, .exposed_ns = exposed})}});
+        reports.take({.workers = {worker(1, {.measured_ns = measured, .data_wait_ns = 9 * ms, .late_ns = late})}});
+        return reports.ledger.summary();
+    };
+    CHECK_FALSE(reports.ledger.summary().exposed);
+    CHECK(reports.ledger.data_wait_ms() == -1);
+    say(100 * ms, 90 * ms, 90 * ms);
+    auto summary = say(200 * ms, 110 * ms, 130 * ms);
+    CHECK(is_near(summary.exposed, 0.1));         // 20 of 100 ms on one of two ranks
+    CHECK(is_near(summary.straggler_cost, 0.2));  // 40 of 100 ms, less the mean of 20
+    CHECK(summary.slowest_rank == 1);
+    CHECK(reports.ledger.data_wait_ms() == 9);
+    summary = say(200 * ms, 110 * ms, 130 * ms);
+    CHECK(is_near(summary.exposed, 0.1));
+    reports.begin_round();
+    CHECK_FALSE(reports.ledger.summary().exposed);
+    CHECK(reports.ledger.data_wait_ms() == -1);
+}
+
+TEST_CASE("a hang is that ranks wait for one that does nothing, or that all wait") {
+    using enum WorkerPace;
+    Reports reports;
+    CHECK(hang(reports, 0, usual, waiting) == Hang::no_change);
+    CHECK(hang(reports, 2, waiting, waiting) == Hang::no_change);  // for rank 0, which works
+    CHECK(hang(reports, 0, overdue, waiting) == Hang::suspected);
+    CHECK(hang(reports, 0, overdue, waiting) == Hang::no_change);
+    CHECK(hang(reports, 0, usual, usual) == Hang::over);
+    CHECK(hang(reports, 0, waiting, waiting) == Hang::suspected);
+    reports.begin_round();
+    CHECK(hang(reports, 0, waiting, waiting) == Hang::no_change);  // The other node has not reported.
+    CHECK(hang(reports, 2, usual, overdue) == Hang::suspected);
+    reports.begin_round();
+    CHECK(hang(reports, 0, overdue, overdue) == Hang::no_change);  // Nobody waits.
+}
+
+TEST_CASE("a checkpoint is told once, and again where a later round writes it anew") {
+    Reports reports;
+    const auto say = [&](std::int64_t step, std::uint64_t failures) {
+        return reports.take({.workers = {worker(0, {.checkpoint_step = step, .checkpoint_failure_count = failures})}});
+    };
+    CHECK(say(-1, 0).checkpoint_step == -1);
+    CHECK(say(10, 0).checkpoint_step == 10);
+    CHECK(say(10, 2).checkpoint_step == -1);
+    CHECK(say(10, 3).checkpoint_failure_count == 1);
+    CHECK(reports.ledger.checkpoint_step() == 10);
+    CHECK(reports.ledger.summary().checkpoint_failure_count == 3);
+    reports.begin_round();
+    CHECK(say(10, 0).checkpoint_step == 10);
+}

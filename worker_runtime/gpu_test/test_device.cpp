@@ -1,0 +1,106 @@
+#include "worker_runtime/gpu_test/test_device.h"
+
+#include <stdlib.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster::runtime {
+
+namespace {
+
+constexpr Duration step_limit = 20s;
+constexpr auto poll_pause = std::chrono::microseconds(20);
+
+}  // namespace
+
+DeviceMemory::~DeviceMemory() {
+    if (memory_ != nullptr) (void)device_->cuda_.free(memory_);
+}
+
+DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
+    : device_(other.device_), memory_(std::exchange(other.memory_, nullptr)) {}
+
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(memory_, other.memory_);
+    return *this;
+}
+
+Result<void> TestDevice::check(cudaError_t result, const char* what) const {
+    auto checked = cuda_.check(result, what);
+    if (checked) return checked;
+    return Error{result == cudaErrorMemoryAllocation ? Errc::limit_exceeded : Errc::io, checked.error().context};
+}
+
+Result<std::unique_ptr<TestDevice>> TestDevice::open(int number) {
+    const char* const named = ::getenv("MUSTER_CUDA_LIBRARY");
+    auto cuda = CudaTable::load(named != nullptr ? named : "");
+    if (!cuda) return cuda.error();
+    std::unique_ptr<TestDevice> device(new TestDevice(*std::move(cuda), number));
+    auto& table = device->cuda_;
+    auto opened = device->check(table.set_device(number), "use the GPU");
+    if (opened)
+        opened =
+            device->check(table.stream_create(&device->stream_, cudaStreamNonBlocking), "make a stream on the GPU");
+    if (opened)
+        opened = device->check(table.event_create(&device->done_, cudaEventDisableTiming), "make an event on the GPU");
+    if (!opened) return opened.error();
+    auto kernels = KernelImage::load(table, number);
+    if (!kernels) return kernels.error();
+    device->kernels_ = *kernels;
+    return device;
+}
+
+Result<void> TestDevice::launch(const KernelCall& call) {
+    auto launched = kernels_.launch(cuda_, call, stream_);
+    if (launched) return launched;
+    return Error{Errc::io, launched.error().context};
+}
+
+Result<void> TestDevice::copy(void* to, const void* from, std::size_t size_bytes) {
+    return check(cuda_.copy(to, from, size_bytes, cudaMemcpyDefault, stream_), "copy");
+}
+
+Result<void> TestDevice::finish() {
+    if (auto recorded = check(cuda_.event_record(done_, stream_), "record an event"); !recorded) return recorded;
+    const auto end = std::chrono::steady_clock::now() + step_limit;
+    for (;;) {
+        const auto state = cuda_.event_query(done_);
+        if (state != cudaErrorNotReady) return check(state, "wait for the GPU");
+        (void)cuda_.last_error();
+        if (std::chrono::steady_clock::now() > end)
+            return Error{Errc::timed_out, cat("the GPU did not complete its work within ", describe(step_limit))};
+        std::this_thread::sleep_for(poll_pause);
+    }
+}
+
+Result<DeviceMemory> TestDevice::allocate(std::size_t size_bytes) const {
+    void* memory = nullptr;
+    if (auto made = check(cuda_.allocate(&memory, size_bytes), "allocate memory of the GPU"); !made)
+        return Error{made.error().code, cat(made.error().context, ", ", size_bytes >> 20, " MiB")};
+    return DeviceMemory(*this, memory);
+}
+
+Result<void> TestDevice::pin(void* memory, std::size_t size_bytes) {
+    return check(cuda_.pin(memory, size_bytes, 0), "lock host memory");
+}
+
+Result<void> TestDevice::unpin(void* memory) {
+    return check(cuda_.unpin(memory), "unlock host memory");
+}
+
+std::size_t TestDevice::free_bytes() const {
+    std::size_t free = 0, total = 0;
+    return check(cuda_.memory_info(&free, &total), "ask for free memory") ? free : 0;
+}
+
+int TestDevice::attribute(cudaDeviceAttr which) const {
+    int value = 0;
+    return check(cuda_.attribute(&value, which, number_), "ask what the GPU can") ? value : 0;
+}
+
+}  // namespace muster::runtime
