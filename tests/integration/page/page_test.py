@@ -154,8 +154,7 @@ class Served(unittest.TestCase):
                 read_until(link, text, lambda text: b"event: jobs" in text)
                 secret_file(job, "key", "the new secret of it\n")
                 daemon.send_signal(signal.SIGHUP)
-                while link.recv(1 << 16):  # until the daemon ends it; the socket has a time limit
-                    pass
+                wait_for("end of the stream", lambda: not link.recv(1 << 16))
             wait_for("line about the viewer", lambda: "with a token that is no longer the daemon's" in daemon.err.read_text())
             self.assertEqual(get(job, "/api/v1/stream", host=OUTER, Authorization=headers.split(": ")[1].strip())[0], 401)
 
