@@ -67,6 +67,14 @@ bool HttpDialect::answers_late(const HttpRequest& request, const Connection& con
                  });
 }
 
+bool HttpDialect::may_see(const HttpRequest& request, const Connection& connection) const {
+    const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
+    return !access_.tokens || (access_.is_public && access_.is_public(path)) || is_loopback(connection.peer()) ||
+           std::ranges::any_of(access_.tokens(), [&](const auto& token) {
+               return same_digest(request.authorization, cat("Bearer ", token));
+           });
+}
+
 std::optional<HttpPage> HttpDialect::objection_to(const HttpRequest& request, const Connection& connection) const {
     if (!is_own_host(request.host, access_.names))
         return HttpPage{.status = 421,
@@ -74,13 +82,7 @@ std::optional<HttpPage> HttpDialect::objection_to(const HttpRequest& request, co
                                     "'. Use its address, or start musterd with --status-host NAME.\n")};
     if (request.method != "GET" && request.method != "HEAD")
         return HttpPage{.status = 405, .body = "Only GET is answered here.\n"};
-    const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
-    const bool may_see = !access_.tokens || (access_.is_public && access_.is_public(path)) ||
-                         is_loopback(connection.peer()) ||
-                         std::ranges::any_of(access_.tokens(), [&](const auto& token) {
-                             return same_digest(request.authorization, cat("Bearer ", token));
-                         });
-    if (may_see) return std::nullopt;
+    if (may_see(request, connection)) return std::nullopt;
     return HttpPage{.status = 401,
                     .body =
                         "Status pages are for who knows the job's secret. Send 'Authorization: Bearer TOKEN' with the "

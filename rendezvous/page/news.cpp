@@ -24,7 +24,8 @@ void add(std::string& out, std::string_view type, std::string_view data) {
     out += cat("event: ", type, "\ndata: ", data, "\n\n");
 }
 
-/// What the list of jobs shows. Nothing in it changes with time alone, so that idle jobs cost nothing.
+/// What the list of jobs shows. Of what changes with time alone there is but the goodput, in tenths of a percent, so
+/// that idle jobs cost few bytes.
 std::string row_of(const JobSummary& job) {
     const auto sum = [](const auto& counts) {
         return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0},

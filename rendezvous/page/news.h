@@ -52,7 +52,6 @@ class News {
     void look_at_jobs(Instant now);
     /// Looks at one job, until `forget`.
     void look_at(const std::string& job, Instant now);
-    [[nodiscard]] bool looks_at(const std::string& job) const { return viewed_.contains(job); }
     void forget(const std::string& job) { viewed_.erase(job); }
 
     /// The messages that bring a viewer up to the last look. At least a comment, because a silent daemon is news.

@@ -1,11 +1,14 @@
 // The open streams of the page: who views what, and when they get news.
 //
-// News goes out once a second. A look at the jobs may take at most a twentieth of the loop's time, so with many nodes
-// the seconds get longer. A viewer that has not read its last news gets none: it then gets the state of that time, not
-// all that it missed. So what waits for a viewer is never more than the state once, and nobody waits for a viewer.
+// News goes out once a second, and at once to a new viewer, unless the looks would then take more than a twentieth of
+// the loop's time: with many nodes the seconds get longer, up to 4 s, and new viewers wait as well. A viewer that has
+// not read its last news gets none: it then gets the state of that time, not all that it missed. So what waits for a
+// viewer is never more than the state once, and nobody waits for a viewer.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,15 +22,22 @@ class Viewers {
   public:
     static constexpr std::string_view path = "/api/v1/stream";
     static constexpr std::size_t viewers_max = 64;
+    /// Of one source, so that none can take all places.
+    static constexpr std::size_t viewers_per_source_max = 16;
+    /// Of users of this host whom the kernel does not attest, as one source: tunnels end there.
+    static constexpr std::size_t viewers_of_host_max = 32;
 
-    explicit Viewers(News::Sources sources);
+    /// False: it has not, or no longer, the right to see this.
+    using MaySee = std::function<bool(const HttpRequest& request, const Connection& connection)>;
+
+    Viewers(News::Sources sources, MaySee may_see);
     ~Viewers();
 
     void attach(Station& station) { station_ = &station; }
-    /// Null: the target is none of the page's streams, a page of another site asks, or there are too many viewers;
-    /// `refusal` has the answer.
+    /// Null: the target is none of the page's streams, or it is refused; then `answer` says why.
     std::unique_ptr<HttpStream> begin(const HttpRequest& request, Connection& connection);
-    [[nodiscard]] static HttpPage refusal(const HttpRequest& request);
+    /// To a request for the stream that got none: a HEAD, or one that `begin` has just refused.
+    [[nodiscard]] HttpPage answer(const HttpRequest& request) const;
     /// Call every turn. Returns when it is due again.
     Instant turn(Instant now);
     [[nodiscard]] std::size_t count() const { return viewers_.size(); }
@@ -35,13 +45,18 @@ class Viewers {
   private:
     class Viewer;
 
+    /// Why there is no stream for it. Nothing: there is.
+    [[nodiscard]] std::optional<HttpPage> refusal(const HttpRequest& request, const Connection& connection) const;
     void look(Instant now);
     void send_news(Viewer& viewer, Instant now);
 
     News news_;
+    const MaySee may_see_;
+    HttpPage refused_;  ///< The last refusal.
     std::vector<Viewer*> viewers_;
     Station* station_ = nullptr;
-    Instant look_at_ = no_deadline;  ///< The next time.
+    Instant look_at_{};   ///< The next time.
+    Instant may_look_{};  ///< Not before: the last look was so dear.
 };
 
 }  // namespace muster::rendezvous

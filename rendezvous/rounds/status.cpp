@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/missing_hosts.h"
 
 namespace muster::rendezvous {
 
@@ -122,7 +123,11 @@ std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig&
 
 JobPieces job_pieces(const Job& job, Instant now) {
     const auto shown = silence_shown(job);
-    JobPieces pieces{.job = text_of(describe(job, now)), .nodes = {}};
+    auto facts = describe(job, now);
+    facts.erase("expected_hosts");
+    if (const auto missing = missing_hosts(job.members()); !missing.empty() && !job.ending())
+        facts["missing_hosts"] = missing;
+    JobPieces pieces{.job = text_of(facts), .nodes = {}};
     for (const auto& [incarnation, member] : job.members()) {
         auto node = describe(member);
         if (const auto silence = now - member.last_received; silence >= shown) node["silent_s"] = silence / 1s;

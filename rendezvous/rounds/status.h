@@ -20,7 +20,7 @@ std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig&
 
 /// A job's part of status_json in pieces, for readers that get only those that changed: `job` without its nodes, and
 /// each node by its agent's incarnation. A node's silence is there from 3 s and a quarter of the lease on, in whole
-/// seconds as "silent_s".
+/// seconds as "silent_s". In place of "expected_hosts" there is "missing_hosts", words for people.
 JobPieces job_pieces(const Job& job, Instant now);
 /// Of a job that is over: its phase and how its time was spent.
 JobPieces job_pieces(const JobSummary& past);

@@ -112,7 +112,10 @@ class Daemon::Implementation final : EventLoop::Ticker {
                     .job = [this](const std::string& job, Instant now) { return agents_.job_pieces(job, now); },
                     .events = [this](const std::string& job, const EventPosition& after,
                                      std::size_t bytes_max) { return events_.since(job, after, bytes_max); },
-                    .wall_clock_ms = wall_clock_ms}),
+                    .wall_clock_ms = wall_clock_ms},
+                   [this](const HttpRequest& request, const Connection& connection) {
+                       return pages_.may_see(request, connection);
+                   }),
           pages_([this](const HttpRequest& request, Instant now) { return page(request, now); },
                  {.names = own_names(std::move(config.status_hosts)),
                   .tokens = config.keys ? [keys = config.keys] { return status_tokens(keys); }
@@ -197,7 +200,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
         if (auto found = events_.page(request.target)) return found;
         const auto path = std::string_view(request.target).substr(0, request.target.find('?'));
         if (path == "/healthz") return health();
-        if (path == Viewers::path) return Viewers::refusal(request);
+        if (path == Viewers::path) return viewers_.answer(request);
         if (const auto* file = find_page_file(path))
             return HttpPage{.type = file->type, .body = std::string(file->bytes)};
         if (path == "/status") return HttpPage{.type = "application/json", .body = agents_.status_json(now) + "\n"};

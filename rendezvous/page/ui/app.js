@@ -145,6 +145,7 @@ function linkChanged() {
     text = stream.why || `No word from the daemon since ${clock(stream.since)}. The page shows the last state, and goes on by itself ` +
       'when the daemon is back.';
   }
+  else if (stream.asks && stream.token) text = 'This token is not the daemon\'s.';
   else if (model.daemon.standby || model.daemon.state_stalled) text = stateSentence(model.daemon);
   say(what, text);
   say(long, lost ? ` Away for ${duration(away)}.` : '');

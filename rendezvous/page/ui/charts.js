@@ -25,7 +25,7 @@ export class Timeline {
       const title = `Round ${round.number}, ${clock(round.began)}, ${duration(((round.ended ?? end) - round.began) / 1000)}` +
         (round.reason ? `: ended because ${reasonText(round.reason)}` : '');
       parts.push(el('g', {}, el('title', {}, title),
-        el('rect', {class: round.stepped ? 'starting' : round.ended ? 'unmeasured' : 'pending', x: left, y: 24, height: 28,
+        el('rect', {class: round.stepped ? 'starting' : round.ended || round.before ? 'unmeasured' : 'pending', x: left, y: 24, height: 28,
           width: Math.max(1, steps - left)}),
         el('rect', {class: 'stepping', x: steps, y: 24, height: 28, width: Math.max(0, right - steps)}),
         el('rect', {class: 'edge', x: right - 1, y: 24, height: 28, width: 2})));

@@ -39,15 +39,21 @@ export class History {
   get failures() { return this.events.filter((event) => failures.has(event.type)); }
   get overText() { return this.events.findLast((event) => event.type === 'job.ended')?.text; }
 
-  // {rounds, marks, from, until}; `until` is undefined while the job runs.
-  fold() {
-    if (this.folded) return this.folded;
+  // {rounds, marks, from, until}; `until` is undefined while the job runs. `running` is the number of the round that runs.
+  // A round that began before the oldest event (`before`) begins with it.
+  fold(running) {
+    if (this.folded && this.folded.running === running) return this.folded;
     const rounds = [];
+    const began = this.events[0]?.at;
+    const begunBefore = (number) => {
+      rounds.push({key: `before ${number}`, number, began, before: true});
+      return rounds.at(-1);
+    };
     const marks = [];
     let until;
     for (const event of this.events) {
       const {type, at, data} = event;
-      const open = rounds.at(-1);
+      const open = rounds.at(-1) ?? (type === 'round.ended' || type === 'round.stepping' ? begunBefore(data.round) : undefined);
       if (type === 'round.sealed' || type === 'round.resumed') {
         if (open?.number !== data.round || open.ended) {
           rounds.push({key: event.key, number: data.round, began: at, nodes: data.nodes});
@@ -63,7 +69,8 @@ export class History {
       }
       if (markTypes[type]) marks.push(event);
     }
-    this.folded = {rounds, marks, from: this.events[0]?.at, until};
+    if (running >= 0 && began !== undefined && rounds.at(-1)?.number !== running) begunBefore(running);
+    this.folded = {running, rounds, marks, from: began, until};
     return this.folded;
   }
 }

@@ -35,10 +35,10 @@ export class Job {
     this.timeline = new Timeline();
     this.rounds = new Table('Rounds, newest first', [
       {name: 'Round', cell: (round) => number(round.number)},
-      {name: 'Began', short: true, cell: (round) => clock(round.began)},
+      {name: 'Began', short: true, cell: (round) => (round.before ? 'earlier' : clock(round.began))},
       {name: 'Nodes', number: true, cell: (round) => number(round.nodes)},
-      {name: 'First step after', number: true, cell: (round) => (round.stepped ? duration((round.stepped - round.began) / 1000) : '-')},
-      {name: 'Lasted', number: true, cell: (round) => (round.ended ? duration((round.ended - round.began) / 1000) : 'runs')},
+      {name: 'First step after', number: true, cell: (round) => (round.stepped && !round.before ? duration((round.stepped - round.began) / 1000) : '-')},
+      {name: 'Lasted', number: true, cell: (round) => (round.ended ? `${round.before ? 'over ' : ''}${duration((round.ended - round.began) / 1000)}` : 'runs')},
       {name: 'Ended because', cell: (round) => reasonText(round.reason) || (round.outcome ? `the job ${round.outcome}` : '')},
     ], 'No round began yet.');
     this.waits = el('ul', {class: 'waits'});
@@ -48,7 +48,7 @@ export class Job {
         .filter(Boolean).join(' on ')},
       {name: 'Cause', cell: (event) => (event.data.cause ?? event.data.kind ?? event.type).replaceAll('_', ' ')},
       {name: 'What happened', cell: (event) => event.text},
-    ], 'None.');
+    ], 'None among the newest events.');
     this.events = new Table(`The newest ${eventsShown} events`, eventColumns, 'None yet.');
     this.waitsPart = section('Who waits for whom', this.waits);
     this.parts = el('div', {}, this.missing, this.facts, this.waitsPart, section('Time', this.spent.node),
@@ -90,11 +90,12 @@ export class Job {
     const detail = {...model.detail, over_text: model.history.overText};
     say(this.phase, phaseSentence(row, detail));
     this.showFacts(row, model);
-    const missing = missingHosts(detail.expected_hosts, model.nodes);
-    show(this.missing, missing.length > 0);
-    say(this.missing, `Not here yet: ${missing.slice(0, 16).join(', ')}${missing.length > 16 ? ` and ${missing.length - 16} more` : ''}`);
+    // While the job waits for nodes, its phase names them already.
+    const missing = detail.waiting_for?.includes(detail.missing_hosts) ? '' : detail.missing_hosts;
+    show(this.missing, Boolean(missing));
+    say(this.missing, `Not here: ${missing ?? ''}.`);
     this.spent.update(detail.goodput);
-    const fold = model.history.fold();
+    const fold = model.history.fold(row.phase === 'running' ? detail.round : undefined);
     this.timeline.update(fold, model.now());
     if (changed.has('happened')) {
       this.rounds.update(fold.rounds.slice(-20).reverse());
@@ -139,13 +140,6 @@ export class Job {
     show(this.waitsPart, sentences.length > 0);
     this.waits.replaceChildren(...sentences.map((one) => el('li', {class: one.kind}, one.text)));
   }
-}
-
-// A host that was expected and has no node. Names may be given in full or not.
-function missingHosts(expected = [], nodes) {
-  const short = (host) => host.split('.')[0];
-  const here = new Set([...nodes.values()].map((node) => short(node.host)));
-  return expected.filter((host) => !here.has(short(host)));
 }
 
 export function waitSentences(nodes) {

@@ -45,18 +45,25 @@ export class Stream {
     this.changed();
   }
 
+  ask() {
+    this.asks = true;
+    this.changed();
+  }
+
   async run() {
     const abort = this.abort = new AbortController();
+    // No header can have it, so it is not the daemon's.
+    if (/[^!-~]/.test(this.token)) return this.ask();
     const late = setTimeout(() => abort.abort(), silentMs);
     try {
       const answer = await fetch(this.target(), {headers: this.headers(), signal: abort.signal, cache: 'no-store'});
       clearTimeout(late);
       if (abort !== this.abort) return;
-      if (answer.status === 401) {
-        this.asks = true;
-        return this.changed();
+      if (answer.status === 401) return this.ask();
+      if (!answer.ok) {
+        const why = (await answer.text()).trim();
+        return abort === this.abort ? this.lost(why) : undefined;
       }
-      if (!answer.ok) return this.lost((await answer.text()).trim());
       Object.assign(this, {live: true, failures: 0, since: undefined, why: '', lastWord: Date.now()});
       this.heard('begin');
       this.changed();
@@ -77,11 +84,22 @@ export class Stream {
       this.lastWord = Date.now();
       const parts = (rest + decoder.decode(value, {stream: true})).split('\n\n');
       rest = parts.pop();
-      for (const part of parts) {
-        const type = /^event: (.*)$/m.exec(part);
-        const data = /^data: (.*)$/m.exec(part);
-        if (type && data) this.heard(type[1], JSON.parse(data[1]));
-      }
+      for (const part of parts) this.take(part);
     }
+  }
+
+  take(message) {
+    // Not by a regular expression with `m`: for that a line ends at U+2028 as well, which a name may have.
+    const lines = message.split('\n');
+    const after = (name) => lines.find((line) => line.startsWith(name))?.slice(name.length);
+    const [type, data] = [after('event: '), after('data: ')];
+    if (type === undefined || data === undefined) return;
+    let news;
+    try {
+      news = JSON.parse(data);
+    } catch (error) {
+      return console.error(`the daemon's message '${type}' cannot be read: ${error.message}`);
+    }
+    this.heard(type, news);
   }
 }

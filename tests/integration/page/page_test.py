@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -20,8 +21,10 @@ from steps_test import WORKER  # noqa: E402
 UI = HERE.parents[2] / "rendezvous/page/ui"
 BYTES_MAX = 60 * 1024
 VIEWERS_MAX = 64
+VIEWERS_OF_HOST_MAX = 32
 PICTURES = os.environ.get("MUSTER_PAGE_PICTURES")
-HOSTILE = "<img src=x onerror=\"document.title='hit'\"><script>alert(1)</script> & '\"/?#%41 naïve-漢字"
+HOSTILE = "<img src=x onerror=\"document.title='hit'\"><script>alert(1)</script> & '\"/?#%41 \u2028\u2029naïve-漢字"
+SHOWN = HOSTILE.replace("\u2028", "\ufffd").replace("\u2029", "\ufffd")
 
 
 def get(job, path, host="127.0.0.1", **headers):
@@ -36,11 +39,32 @@ def get(job, path, host="127.0.0.1", **headers):
         link.close()
 
 
-def open_stream(job, target="/api/v1/stream"):
+def open_stream(job, target="/api/v1/stream", host="127.0.0.1", source=None, headers=""):
     """A viewer without a browser, and the first bytes that it gets."""
-    link = socket.create_connection(("127.0.0.1", job.port), timeout=10)
-    link.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    link = socket.create_connection((host, job.port), timeout=20, source_address=source and (source, 0))
+    link.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
     return link, link.recv(1 << 16)
+
+
+def read_until(link, text, is_enough):
+    """What the stream has sent so far, and goes on to send."""
+    while not is_enough(text):
+        more = link.recv(1 << 16)
+        assert more, f"the daemon ended the stream after {text!r}"
+        text += more
+    return text
+
+
+def daemon_for_all(job, secret):
+    """A daemon for other hosts, and for all users of this one."""
+    daemon = job.spawn("musterd", "--port", job.port, "--first-start", "--bind", "0.0.0.0", "--local-users", "all", **secret)
+    wait_for("listening musterd", job.answers)
+    return daemon
+
+
+def token_of(job, secret):
+    return subprocess.run([BIN / "musterd", "--status-token"], env=job.environment(**secret), capture_output=True, text=True,
+                          check=True).stdout.strip()
 
 
 class Served(unittest.TestCase):
@@ -62,7 +86,8 @@ class Served(unittest.TestCase):
                     self.assertNotIn("Set-Cookie", headers)
             for path in ("/", "/page/app.js", "/api/v1/stream"):
                 self.assertEqual(get(job, path, Host="evil.example")[0], 421)
-            self.assertEqual(get(job, "/api/v1/stream", **{"Sec-Fetch-Site": "cross-site"})[0], 403)
+            for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+                self.assertEqual(get(job, "/api/v1/stream", **{"Sec-Fetch-Site": site})[0], status, site)
             self.assertEqual(get(job, "/", **{"Sec-Fetch-Site": "cross-site"})[0], 200)
             for path in ("/page/", "/page/nothing.js", "/page/../status", "/index.html"):
                 self.assertEqual(get(job, path)[0], 404)
@@ -90,27 +115,69 @@ class Served(unittest.TestCase):
                 for link in links:
                     link.close()
 
+    def test_users_of_its_host_and_other_hosts_have_a_part_of_the_places_each(self):
+        with Job() as job:
+            secret = secret_file(job, "key", "a secret of a page's test\n")
+            daemon_for_all(job, secret)
+            links = []
+            try:
+                for number in range(VIEWERS_OF_HOST_MAX):
+                    link, first = open_stream(job, source=f"127.0.0.{1 + number % 4}")
+                    links.append(link)
+                    self.assertIn(b"text/event-stream", first)
+                link, first = open_stream(job, source="127.0.0.9")
+                links.append(link)
+                self.assertIn(b" 503 ", first)
+                if OUTER:
+                    headers = f"Authorization: Bearer {token_of(job, secret)}\r\n"
+                    for _ in range(16):
+                        link, first = open_stream(job, host=OUTER, source=OUTER, headers=headers)
+                        links.append(link)
+                        self.assertIn(b"text/event-stream", first)
+                    link, first = open_stream(job, host=OUTER, source=OUTER, headers=headers)
+                    links.append(link)
+                    self.assertIn(b" 503 ", first)
+                    self.assertIn(f"The page has 16 viewers from {OUTER}, which is the limit.".encode(),
+                                  read_until(link, first, lambda text: text.endswith(b"status.\n")))
+            finally:
+                for link in links:
+                    link.close()
+
+    @unittest.skipUnless(OUTER, "this host has no address but loopback")
+    def test_a_token_of_a_secret_that_was_replaced_views_no_more(self):
+        with Job() as job:
+            secret = secret_file(job, "key", "the old secret of it\n")
+            daemon = daemon_for_all(job, secret)
+            headers = f"Authorization: Bearer {token_of(job, secret)}\r\n"
+            link, text = open_stream(job, host=OUTER, headers=headers)
+            with link:
+                read_until(link, text, lambda text: b"event: jobs" in text)
+                secret_file(job, "key", "the new secret of it\n")
+                daemon.send_signal(signal.SIGHUP)
+                wait_for("end of the stream", lambda: not link.recv(1 << 16))
+            wait_for("line about the viewer", lambda: "with a token that is no longer the daemon's" in daemon.err.read_text())
+            self.assertEqual(get(job, "/api/v1/stream", host=OUTER, Authorization=headers.split(": ")[1].strip())[0], 401)
+
     def test_a_viewer_gets_what_changed_and_can_go_on_after_an_event(self):
         with Job() as job:
             job.daemon()
             node = job.node("--lease", 2, nnodes="1", nproc=1)
             job.round(0, 1)
 
-            def messages(target):
+            def messages(target, events_min):
                 link, text = open_stream(job, target)
                 with link:
-                    while b"event: happened" not in text or not text.endswith(b"\n\n"):
-                        text += link.recv(1 << 16)
+                    text = read_until(link, text, lambda text: text.count(b"event: happened") >= events_min and text.endswith(b"\n\n"))
                 parts = [part.split(b"\ndata: ") for part in text.split(b"\r\n\r\n", 1)[1].split(b"\n\n") if b"\ndata: " in part]
                 return [(kind.removeprefix(b"event: ").decode(), json.loads(data)) for kind, data in parts]
-            news = messages(f"/api/v1/stream?job={job.id}")
+            news = messages(f"/api/v1/stream?job={job.id}", 2)
             self.assertEqual([kind for kind, _ in news][:5], ["clock", "daemon", "jobs", "job", "nodes"])
             of = dict(news)
             self.assertEqual(of["jobs"]["rows"][job.id]["nodes"], {"running": 1})
             self.assertEqual([row["host"] for row in of["nodes"]["rows"].values()], [os.uname().nodename])
             events = [event for kind, event in news if kind == "happened"]
             self.assertEqual(events[0]["type"], "muster.job.started.v1")
-            later = messages(f"/api/v1/stream?job={job.id}&after={events[0]['id']}")
+            later = messages(f"/api/v1/stream?job={job.id}&after={events[0]['id']}", 1)
             self.assertEqual([event["id"] for kind, event in later if kind == "happened"][0], events[1]["id"])
             job.finish()
             job.expect_exit(node, 0)
@@ -123,8 +190,7 @@ class Served(unittest.TestCase):
             self.assertEqual(get(job, "/")[2], (UI / "index.html").read_bytes())
             link, text = open_stream(job)
             with link:
-                while b"event: jobs" not in text:
-                    text += link.recv(1 << 16)
+                text = read_until(link, text, lambda text: b"event: jobs" in text)
             self.assertIn(b'"embedded":true', text)
             job.finish()
             job.expect_exit(node, 0)
@@ -215,10 +281,10 @@ class Seen(unittest.TestCase):
                              "--lease", 2, "--no-python", WORKERS / "elastic", "--until", "done", MUSTER_RDZV_ID=HOSTILE)
             job.round(0, 1)
             page = self.browser.page(f"http://127.0.0.1:{job.port}/")
-            page.wait_for(HOSTILE)
+            page.wait_for(SHOWN)
             page.value("document.querySelector('tbody a').click()")
             page.wait_for("Round 0 runs on 1 node.")
-            self.assertEqual(page.value("document.querySelector('h1').textContent"), f"Job {HOSTILE}")
+            self.assertEqual(page.value("document.querySelector('h1').textContent"), f"Job {SHOWN}")
             self.assertEqual(page.value("document.querySelectorAll('img, main script').length"), 0)
             self.picture(page, "hostile")
             self.check(page)
@@ -234,8 +300,8 @@ class Seen(unittest.TestCase):
             page.wait_for("Round 0 runs on 1 node.")
             daemon.kill()
             daemon.wait()
-            page.wait_for("No word from the daemon since ", 2)
-            page.wait_for("not live", 2)
+            page.wait_for("No word from the daemon since ")
+            page.wait_for("not live")
             self.assertIn("Round 0 runs on 1 node.", page.text())
             self.picture(page, "away")
             job.daemon()
@@ -244,6 +310,40 @@ class Seen(unittest.TestCase):
             self.check(page, but=("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET"))
             job.finish()
             job.expect_exit(node, 0)
+
+    def test_hosts_of_slurm_s_list_that_have_not_come_are_named(self):
+        with Job() as job:
+            job.daemon()
+            slurm = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0",
+                     "SLURM_STEP_NODELIST": f"{os.uname().nodename},gpu[07-08]"}
+            node = job.node("--lease", 2, nnodes="1:3", nproc=1, conf="last_call_timeout=2", **slurm)
+            page = self.browser.page(f"http://127.0.0.1:{job.port}/#/jobs/{job.id}")
+            page.wait_for("Round 0 runs on 1 node.")
+            page.wait_for("Not here: gpu07, gpu08.")
+            page.wait_for("node.joined")
+            self.picture(page, "slurm")
+            self.check(page)
+            job.finish()
+            job.expect_exit(node, 0)
+
+    def test_a_round_that_began_before_the_oldest_event_is_there(self):
+        with Job() as job:
+            job.daemon()
+            page = self.browser.page(f"http://127.0.0.1:{job.port}/")
+            page.wait_for("No job is here.")
+            page.value("""import('/page/history.js').then(({History}) => {
+              const folds = [[['job.note']], [['round.stepping', 7]], [['round.ended', 7], ['round.sealed', 8]], []].map((events) => {
+                const history = new History();
+                events.forEach(([type, round], i) => history.add({type: `muster.${type}.v1`, time: new Date(1000 * i).toISOString(), data: {round}}));
+                const {rounds} = history.fold(events.length === 2 ? 8 : 7);
+                return rounds.map(({number, began, before, ended}) => [number, began, Boolean(before), ended ?? null]);
+              });
+              window.folds = JSON.stringify(folds);
+            })""")
+            page.wait_for("(window.folds)")
+            early = [7, 0, True, None]
+            self.assertEqual(json.loads(page.value("window.folds")), [[early], [early], [[7, 0, True, 0], [8, 1000, False, None]], []])
+            self.check(page)
 
     def test_an_unknown_job_and_an_empty_list_are_told_of(self):
         with Job() as job:
@@ -258,17 +358,18 @@ class Seen(unittest.TestCase):
     def test_the_token_is_asked_for_and_never_in_a_request_s_address(self):
         with Job() as job:
             secret = secret_file(job, "key", "a secret of a page's test\n")
-            job.spawn("musterd", "--port", job.port, "--first-start", "--bind", "0.0.0.0", "--local-users", "all", **secret)
-            wait_for("listening musterd", job.answers)
-            token = subprocess.run([BIN / "musterd", "--status-token"], env=job.environment(**secret), capture_output=True, text=True,
-                                   check=True).stdout.strip()
+            daemon_for_all(job, secret)
+            token = token_of(job, secret)
             self.assertEqual(get(job, "/api/v1/stream", host=OUTER)[0], 401)
             page = self.browser.page(f"http://{OUTER}:{job.port}/")
             page.wait_for("musterd --status-token")
             self.picture(page, "token")
+            page.value("document.getElementById('token').value = 'naïve-漢字'; document.querySelector('#ask button').click()")
+            page.wait_for("This token is not the daemon's.")
             page.value(f"document.getElementById('token').value = '{token}'; document.querySelector('#ask button').click()")
             page.wait_for("No job is here.")
             self.check(page, but=("401",))
+            self.browser.page(f"http://{OUTER}:{job.port}/#token=wrong").wait_for("This token is not the daemon's.")
             page = self.browser.page(f"http://{OUTER}:{job.port}/#token={token}&/daemon")
             page.wait_for("muster_agents")
             self.assertEqual(page.value("location.hash"), "#/daemon")
