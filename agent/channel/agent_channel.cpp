@@ -17,6 +17,7 @@
 #include "agent/channel/local_listener.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/base/known_step.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/base/sockets/peer_user.h"
@@ -331,6 +332,7 @@ void AgentChannel::Body::note_section(const local::Section& section) {
 }
 
 void AgentChannel::Body::note_step(std::int64_t step) {
+    step = std::clamp<std::int64_t>(step, -1, step_max);
     facts_.step = step;
     if (!facts_.first_step) facts_.first_step = step;
 }

@@ -155,7 +155,9 @@ std::vector<native::SeenWorker> HangWatch::seen(Instant now) const {
     const auto order = [](native::WorkerPace pace) {
         return pace == native::WorkerPace::overdue ? 0 : pace == native::WorkerPace::waiting ? 1 : 2;
     };
-    std::ranges::stable_sort(all, {}, [&](const auto& worker) { return order(worker.pace); });
+    // The daemon counts the job's steps by rank 0.
+    std::ranges::stable_sort(all, {},
+                             [&](const auto& worker) { return worker.at.rank == 0 ? -1 : order(worker.pace); });
     if (all.size() > native::activities_max) all.resize(native::activities_max);
     return all;
 }

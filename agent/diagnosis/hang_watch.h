@@ -96,8 +96,8 @@ class HangWatch {
     /// Workers of this round that are idle for long, or were until just now (their wait timed out, and they may have
     /// exited). Missing and longest idle workers first, at most native::activities_max.
     [[nodiscard]] std::vector<WorkerActivity> activities(Instant now) const;
-    /// Running workers at the last sample, suspicious ones first, at most native::activities_max. Other nodes need
-    /// this if this node is lost, and to find missing ranks.
+    /// Running workers at the last sample, rank 0 and suspicious ones first, at most native::activities_max. Other
+    /// nodes need this if this node is lost, and to find missing ranks.
     [[nodiscard]] std::vector<native::SeenWorker> seen(Instant now) const;
     /// Handles the daemon's summary: an overdue worker of this node is missing from an operation in which another
     /// node's worker waits.

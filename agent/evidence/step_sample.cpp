@@ -2,8 +2,7 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-
+#include "rendezvous/base/known_step.h"
 #include "worker_runtime/core/step_record.h"
 
 namespace muster::agent {
@@ -18,7 +17,7 @@ std::optional<StepSample> sample_step_record(int memory) {
         return static_cast<std::uint64_t>(number >= 0 && number <= most ? number : 0);
     };
     StepSample sample;
-    if (record.first_step >= 0 && record.last_step >= 0) {
+    if (known_step(record.first_step) >= 0 && known_step(record.last_step) >= 0) {
         sample.last_step = record.last_step;
         sample.tally.first_step = record.first_step;
     }
@@ -29,7 +28,7 @@ std::optional<StepSample> sample_step_record(int memory) {
     sample.tally.exposed_ns = known(record.exposed_ns);
     sample.tally.late_ns = known(record.late_ns);
     sample.tally.sample_count = known(record.sample_count);
-    sample.tally.checkpoint_step = std::max<std::int64_t>(record.checkpoint_step, -1);
+    sample.tally.checkpoint_step = known_step(record.checkpoint_step);
     sample.tally.checkpoint_failure_count = known(record.checkpoint_failure_count);
     sample.tally.checkpoint_blocked_ns = known(record.checkpoint_blocked_ns);
     for (const auto count : record.step_times) sample.times.push_back({known(count)});

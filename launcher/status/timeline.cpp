@@ -74,11 +74,17 @@ class Fold {
         // A host's wall clock may have been set back.
         const auto at = std::max(told.at, line_.spans.back().from);
         if (told.step >= 0 && told.round >= 0) note_progress(told, at);
-        if (told.type == "round.sealed" || told.type == "round.resumed")
+        const bool begins = told.type == "round.sealed" || told.type == "round.resumed";
+        if (begins || told.type == "hang.over") hangs_ = false;
+        if (told.type == "hang.suspected") hangs_ = true;
+        const auto phase = line_.spans.back().phase;
+        if (begins)
             turn_to(Phase::starting, told, at);
-        else if (told.type == "round.stepping" || told.type == "hang.over")
+        else if (told.type == "round.stepping")
+            turn_to(hangs_ ? Phase::hung : Phase::stepping, told, at);
+        else if (told.type == "hang.over" && phase == Phase::hung)
             turn_to(Phase::stepping, told, at);
-        else if (told.type == "hang.suspected" && line_.spans.back().phase == Phase::stepping)
+        else if (told.type == "hang.suspected" && phase == Phase::stepping)
             turn_to(Phase::hung, told, at);
         else if (told.type == "round.ended")
             end_round(told, at);
@@ -141,6 +147,7 @@ class Fold {
     }
 
     Timeline line_;
+    bool hangs_ = false;  ///< By the last word of it, which may come before the first step.
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/known_step.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster {
@@ -54,14 +55,17 @@ void GoodputLedger::switch_to(TimeBucket bucket, Instant now) {
 void GoodputLedger::begin_round(Instant now) {
     switch_to(TimeBucket::starting, now);
     pending_ = true;
+    hangs_ = false;
     data_wait_ms_ = -1;
     leave_round({});
     round_ = OpenRound();
 }
 
-/// Of the time since the last such report, as much was spent on data as the report has more.
+/// Of the time since the last such report, as much was spent on data as the report has more. The first one says from
+/// where they count.
 void GoodputLedger::split_stepping(std::int64_t data_wait_ms, Instant now) {
-    if (data_wait_ms < 0 || data_wait_ms_ < 0 || pending_ || current_ != TimeBucket::stepping) return;
+    if (data_wait_ms < 0 || pending_ || current_ != TimeBucket::stepping) return;
+    if (data_wait_ms_ < 0) data_wait_ms_ = data_wait_ms;
     constexpr auto day_ms = std::chrono::milliseconds(24h).count();
     const auto grown = std::clamp<std::int64_t>(data_wait_ms - data_wait_ms_, 0, day_ms);
     data_wait_ms_ = data_wait_ms;
@@ -74,17 +78,29 @@ void GoodputLedger::leave_round(const EventFacts& facts) {
     if (round_ && round_->first_step >= 0) {
         count_lost(after_checkpoint());
         left_ = round_;
-        left_->last_step = std::max({left_->first_step, left_->last_step, facts.step});
-        left_->checkpoint_step = facts.checkpoint_step;
+        left_->last_step = std::max({left_->first_step, left_->last_step, known_step(facts.step)});
+        left_->checkpoint_step = known_step(facts.checkpoint_step);
     }
     round_.reset();
+}
+
+void GoodputLedger::begin_steps(const EventFacts& facts, Instant now) {
+    add(pending_ ? TimeBucket::starting : current_, now);
+    pending_ = false;
+    current_ = hangs_ ? TimeBucket::hung : TimeBucket::stepping;
+    if (!round_) round_ = OpenRound{.resumed = true};  // A restarted daemon has not seen its seal.
+    if (data_wait_ms_ < 0) data_wait_ms_ = facts.data_wait_ms;
+    if (round_->first_step >= 0) return;
+    const auto step = known_step(facts.step), first = known_step(facts.first_step);
+    round_->first_step = first < 0 || round_->resumed ? std::max(step, first) : first;
+    count_lost(first >= 0 ? first : step);
 }
 
 void GoodputLedger::end_round(const EventFacts& facts, Instant now) {
     const bool changes = facts.reason == "node_joined" || facts.reason == "node_left";
     if (!changes) ++totals_.failed_round_count;
     switch_to(changes ? TimeBucket::reconfiguring : TimeBucket::stopping, now);
-    if (round_) round_->last_step = std::max(round_->first_step, facts.step);
+    if (round_) round_->last_step = std::max(round_->first_step, known_step(facts.step));
 }
 
 /// The first step of a round that resumes from the newest checkpoint. -1: unknown, because the program may write
@@ -102,7 +118,7 @@ void GoodputLedger::count_lost(std::int64_t first_repeated) {
     const auto share = static_cast<double>(lost) / static_cast<double>(done);
     const auto time = Duration(std::llround(static_cast<double>(round->stepping.count()) * share));
     totals_.lost_work += std::min(time, round->stepping);
-    totals_.lost_step_count += lost;
+    totals_.lost_step_count = std::min(totals_.lost_step_count + lost, step_max);
 }
 
 void GoodputLedger::take(const Event& event, Instant now) {
@@ -119,20 +135,16 @@ void GoodputLedger::take(const Event& event, Instant now) {
         case EventKind::round_sealed: return begin_round(now);
         case EventKind::round_resumed:
             round_.reset();  // This round may be the one that an earlier daemon knew.
-            return begin_round(now);
-        case EventKind::round_stepping:
-            add(pending_ ? TimeBucket::starting : current_, now);
-            pending_ = false;
-            current_ = TimeBucket::stepping;
-            if (!round_) round_ = OpenRound();  // A restarted daemon has not seen its seal.
-            if (data_wait_ms_ < 0) data_wait_ms_ = event.facts.data_wait_ms;
-            if (round_->first_step >= 0) return;
-            round_->first_step = event.facts.first_step >= 0 ? event.facts.first_step : event.facts.step;
-            return count_lost(round_->first_step);
+            begin_round(now);
+            round_->resumed = true;
+            return;
+        case EventKind::round_stepping: return begin_steps(event.facts, now);
         case EventKind::hang_suspected:
+            hangs_ = true;
             if (!pending_ && current_ == TimeBucket::stepping) switch_to(TimeBucket::hung, now);
             return;
         case EventKind::hang_over:
+            hangs_ = false;
             if (current_ == TimeBucket::hung) switch_to(TimeBucket::stepping, now);
             return;
         case EventKind::round_ended: return end_round(event.facts, now);

@@ -72,6 +72,7 @@ class GoodputLedger {
     void switch_to(TimeBucket bucket, Instant now);
     void add(TimeBucket bucket, Instant until);
     void begin_round(Instant now);
+    void begin_steps(const EventFacts& facts, Instant now);
     void end_round(const EventFacts& facts, Instant now);
     void split_stepping(std::int64_t data_wait_ms, Instant now);
     void leave_round(const EventFacts& facts);
@@ -83,11 +84,13 @@ class GoodputLedger {
         std::int64_t last_step = -1;
         Duration stepping{};
         std::int64_t checkpoint_step = -1;  ///< The newest one at its end. -1: unknown.
+        bool resumed = false;               ///< Its steps before this daemon have no time here.
     };
     Totals totals_;
     std::optional<Instant> began_;
     Instant since_{};  ///< All time before it is in a bucket.
     bool over_ = false;
+    bool hangs_ = false;    ///< By the last word of it, which may come before the first step.
     bool pending_ = false;  ///< The time since `since_` waits for a first step. `current_` then counts for nothing.
     TimeBucket current_ = TimeBucket::waiting_nodes;
     std::int64_t data_wait_ms_ = -1;  ///< Of the running round, up to `since_`. -1: its program does not measure it.

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/known_step.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/rounds/job.h"
 
@@ -14,13 +15,26 @@ namespace {
 constexpr Duration progress_min = 10s;
 constexpr Duration progress_max = 5min;
 
+/// Agents may say anything. Only the node's own ranks count.
+native::WorkersSeen believed(native::WorkersSeen seen, const Member& member) {
+    std::erase_if(seen.workers, [&member](const auto& worker) {
+        return member.rank_base < 0 || worker.at.rank < member.rank_base ||
+               worker.at.rank - member.rank_base >= std::int64_t{member.join.slots};
+    });
+    for (auto& worker : seen.workers)
+        for (auto* step : {&worker.step, &worker.tally.first_step, &worker.tally.checkpoint_step})
+            *step = known_step(*step);
+    return seen;
+}
+
 }  // namespace
 
-void Job::on_workers_seen(Incarnation from_agent, const native::WorkersSeen& seen, const Turn& turn) {
+void Job::on_workers_seen(Incarnation from_agent, const native::WorkersSeen& told, const Turn& turn) {
     const auto found = members_.find(from_agent);
-    if (found == members_.end() || seen.round != found->second.round) return;
+    if (found == members_.end() || told.round != found->second.round) return;
     auto& member = found->second;
-    const auto news = steps_.take(member.workers_seen, seen, round_.node_count);
+    const auto seen = believed(told, member);
+    const auto news = steps_.take(from_agent, member.workers_seen, seen, round_.node_count);
     member.workers_seen = seen.workers;
     member.workers_seen_at = turn.now;
     member.last_steps = seen.final;

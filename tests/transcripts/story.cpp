@@ -234,10 +234,12 @@ void Story::seen(Puppet& agent, const Words& words) {
     native::WorkersSeen seen{agent.assigned.round, {}};
     take(words, "round", seen.round);
     seen.final = words.contains("final");
+    auto base = agent.assigned.rank_base;
+    take(words, "base", base);
     for (std::uint32_t i = 0; i < agent.join.slots; ++i)
-        seen.workers.push_back({.at = {static_cast<std::int32_t>(agent.assigned.rank_base + i),
-                                       agent.node.pid + 1 + static_cast<std::int32_t>(i), 0, "running", false,
-                                       "all_reduce 41 of world", ""}});
+        seen.workers.push_back(
+            {.at = {static_cast<std::int32_t>(base + i), agent.node.pid + 1 + static_cast<std::int32_t>(i), 0,
+                    "running", false, "all_reduce 41 of world", ""}});
     for (auto& worker : seen.workers) {
         take(words, "step", worker.step);
         take(words, "first", worker.tally.first_step);

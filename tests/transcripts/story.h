@@ -13,7 +13,7 @@
 //   report n0 [stopped=2]                       RoundReport
 //   rejoin n0                                   report, join
 //   fail n0 [code=1|signal=9|comm|lost] [early] [full] [ago=20ms] [error=1ms]   WorkersFailed
-//   seen n0 [overdue|waiting|final] [round=0] [step=3] [first=1] WorkersSeen
+//   seen n0 [overdue|waiting|final] [round=0] [step=3] [first=1] [base=0] WorkersSeen
 //   succeed n0 | leave n0 | ack n0
 //   drain n0 node=n1 | notify n0                a command that n0 passes on
 //   close n0                                    the connection breaks

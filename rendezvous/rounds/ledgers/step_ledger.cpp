@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace muster::rendezvous {
 
@@ -16,7 +17,15 @@ std::uint64_t grown(std::uint64_t before, std::uint64_t now) {
     return now >= before ? now - before : now;
 }
 
-/// Agents may say anything: sums of such times do not overflow.
+/// Agents may say anything.
+void add(std::uint64_t& sum, std::uint64_t more) {
+    sum += std::min(more, UINT64_MAX - sum);
+}
+
+void add(Duration& sum, Duration more) {
+    sum += std::min(more, Duration::max() - sum);
+}
+
 Duration time_of(std::uint64_t ns) {
     constexpr auto most = static_cast<std::uint64_t>(Duration(31 * 24h).count());
     return Duration(static_cast<Duration::rep>(std::min(ns, most)));
@@ -35,27 +44,26 @@ double share(std::uint64_t part, std::uint64_t whole) {
 
 void StepLedger::begin_round() {
     nodes_.clear();
+    tally_ = StepTally{};
     times_.clear();
     checkpoint_step_ = data_wait_ms_ = -1;
     rank_count_ = waiting_count_ = overdue_count_ = 0;
     hangs_ = false;
 }
 
-StepLedger::News StepLedger::take(const std::vector<SeenWorker>& before, const native::WorkersSeen& seen,
-                                  std::uint32_t node_count) {
+StepLedger::News StepLedger::take(Incarnation from, const std::vector<SeenWorker>& before,
+                                  const native::WorkersSeen& seen, std::uint32_t node_count) {
     News news;
     if (seen.workers.empty()) return news;
     Node node;
-    std::int32_t lowest = seen.workers.front().at.rank;
     for (const auto& worker : seen.workers) {
         const auto rank = worker.at.rank;
-        lowest = std::min(lowest, rank);
         ++node.rank_count;
         if (worker.pace == WorkerPace::waiting) ++node.waiting_count;
         if (worker.pace == WorkerPace::overdue) ++node.overdue_count;
         const auto then = tally_of(rank, before);
         const auto& now = worker.tally;
-        if (rank == 0) count_rank_0(then, now, seen.step_times, news);
+        if (rank == 0) count_rank_0(now, seen.step_times, news);
         if (now.measured_ns == 0) continue;
         if (now.data_wait_ns > 0) data_wait_ms_ = std::max(data_wait_ms_, time_of(now.data_wait_ns) / 1ms);
         const auto measured = grown(then.measured_ns, now.measured_ns);
@@ -68,7 +76,9 @@ StepLedger::News StepLedger::take(const std::vector<SeenWorker>& before, const n
         node.late_max = late;
         node.late_rank = rank;
     }
-    auto& kept = nodes_[lowest];
+    // Anybody may say that he is of a round that this daemon has not sealed.
+    if (nodes_.size() >= node_count && !nodes_.contains(from)) return news;
+    auto& kept = nodes_[from];
     rank_count_ += node.rank_count - kept.rank_count;
     waiting_count_ += node.waiting_count - kept.waiting_count;
     overdue_count_ += node.overdue_count - kept.overdue_count;
@@ -85,26 +95,29 @@ StepLedger::News StepLedger::take(const std::vector<SeenWorker>& before, const n
     return news;
 }
 
-void StepLedger::count_rank_0(const StepTally& before, const StepTally& now,
-                              const std::vector<native::StepTimeCount>& times, News& news) {
+void StepLedger::count_rank_0(const StepTally& now, const std::vector<native::StepTimeCount>& times, News& news) {
+    const bool counted_before = tally_.has_value();
+    const auto before = std::exchange(tally_, now).value_or(now);
     const auto steps = grown(before.step_count, now.step_count);
     const auto samples = grown(before.sample_count, now.sample_count);
     const auto time = time_of(grown(before.step_ns, now.step_ns));
-    sums_.step_count += steps;
-    sums_.sample_count += samples;
-    sums_.step_time += time;
-    sums_.checkpoint_blocked += time_of(grown(before.checkpoint_blocked_ns, now.checkpoint_blocked_ns));
+    add(sums_.step_count, steps);
+    add(sums_.sample_count, samples);
+    add(sums_.step_time, time);
+    add(sums_.checkpoint_blocked, time_of(grown(before.checkpoint_blocked_ns, now.checkpoint_blocked_ns)));
     if (steps > 0 && time > Duration::zero()) {
         const auto seconds = std::chrono::duration<double>(time).count();
         sums_.step_seconds = seconds / static_cast<double>(steps);
         if (samples > 0) sums_.samples_per_second = static_cast<double>(samples) / seconds;
     }
-    for (std::size_t i = 0; i < times.size() && i < step_time_bucket_count; ++i)
-        sums_.times[i] += grown(i < times_.size() ? times_[i].count : 0, times[i].count);
+    for (std::size_t i = 0; counted_before && i < times.size() && i < step_time_bucket_count; ++i)
+        add(sums_.times[i], grown(i < times_.size() ? times_[i].count : 0, times[i].count));
     if (!times.empty()) times_ = times;
     news.checkpoint_failure_count = grown(before.checkpoint_failure_count, now.checkpoint_failure_count);
-    sums_.checkpoint_failure_count += news.checkpoint_failure_count;
-    if (now.checkpoint_step > checkpoint_step_) news.checkpoint_step = checkpoint_step_ = now.checkpoint_step;
+    add(sums_.checkpoint_failure_count, news.checkpoint_failure_count);
+    if (now.checkpoint_step <= checkpoint_step_) return;
+    checkpoint_step_ = now.checkpoint_step;
+    if (counted_before) news.checkpoint_step = now.checkpoint_step;
 }
 
 /// One rank may wait for long without harm: for another one's checkpoint, or for a straggler. It is a hang if ranks
@@ -121,7 +134,7 @@ StepSummary StepLedger::summary() const {
     auto summary = sums_;
     double exposed = 0, late = 0, late_max = 0;
     std::uint64_t count = 0;
-    for (const auto& [rank, node] : nodes_) {
+    for (const auto& [incarnation, node] : nodes_) {
         exposed += node.exposed;
         late += node.late;
         count += node.measured_count;

@@ -40,9 +40,11 @@ class StepLedger {
         Hang hang = Hang::no_change;
     };
 
+    /// Of a round whose beginning it has not seen, it counts nothing before the first report of rank 0.
     void begin_round();
     /// `before`: what the same node reported last in this round. `node_count`: of the round.
-    News take(const std::vector<native::SeenWorker>& before, const native::WorkersSeen& seen, std::uint32_t node_count);
+    News take(Incarnation from, const std::vector<native::SeenWorker>& before, const native::WorkersSeen& seen,
+              std::uint32_t node_count);
     [[nodiscard]] StepSummary summary() const;
     /// Of the last checkpoint that became complete in this round. -1: none.
     [[nodiscard]] std::int64_t checkpoint_step() const { return checkpoint_step_; }
@@ -60,12 +62,13 @@ class StepLedger {
         std::uint32_t waiting_count = 0;
         std::uint32_t overdue_count = 0;
     };
-    void count_rank_0(const native::StepTally& before, const native::StepTally& now,
-                      const std::vector<native::StepTimeCount>& times, News& news);
+    void count_rank_0(const native::StepTally& now, const std::vector<native::StepTimeCount>& times, News& news);
     Hang judge(std::uint32_t node_count);
 
     StepSummary sums_;
-    std::map<std::int32_t, Node> nodes_;  ///< Of the running round, by the lowest rank.
+    std::map<Incarnation, Node> nodes_;  ///< Of the running round.
+    /// Rank 0's last ones in this round, also while its node's reports lack it.
+    std::optional<native::StepTally> tally_;
     std::vector<native::StepTimeCount> times_;
     std::int64_t checkpoint_step_ = -1;
     std::int64_t data_wait_ms_ = -1;

@@ -69,6 +69,26 @@ TEST_CASE("of more workers than a message holds those are told of that say most"
     CHECK(seen[0].pace == WorkerPace::overdue);
 }
 
+TEST_CASE("rank 0 is always told of, because the daemon counts the job's steps by it") {
+    Node node;
+    for (std::uint32_t i = 0; i < 20; ++i) {
+        if (i >= 4) node.samples.push_back(node.samples.back());
+        node.samples[i].local_rank = i;
+        node.samples[i].rank = i == 3 ? 0 : static_cast<std::int32_t>(i) + 4;
+    }
+    node.learn();
+    node.wait_for(3);
+    for (int i = 0; i < 12; ++i) {
+        node.samples[3].cpu += 1s;
+        node.second();
+    }
+    const auto seen = node.watch.seen(node.now);
+    REQUIRE(seen.size() == native::activities_max);
+    CHECK(seen[0].at.rank == 0);
+    CHECK(seen[0].pace == WorkerPace::usual);
+    CHECK(seen[1].pace == WorkerPace::waiting);
+}
+
 TEST_CASE("slow is not overdue, and an operation that is soon another one is not waited in") {
     const auto ever = [](WorkerPace pace, auto slow, HangConfig config = {}) {
         Node node(config);

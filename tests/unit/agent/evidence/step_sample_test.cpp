@@ -72,6 +72,10 @@ TEST_CASE("a worker's memory is not trusted") {
     CHECK(sample.last_step == -1);
     CHECK(sample.tally == native::StepTally{});
     CHECK(sample.times[3].count == 0);
+    record.first_step = 5;
+    record.last_step = record.checkpoint_step = INT64_MAX;
+    CHECK(sample_of(record).value().last_step == -1);
+    CHECK(sample_of(record).value().tally == native::StepTally{});
     record.magic[7] = '9';
     CHECK_FALSE(sample_of(record));
 }

@@ -65,6 +65,19 @@ TEST_CASE("a job's events become spans without gaps, marks and steps") {
     CHECK(line.progress.back().step == 251);
 }
 
+TEST_CASE("a hang before the first steps makes no steps when it is over, and is hung where it is not") {
+    const auto phases = [](const std::string& rest) {
+        const auto line = read_timeline(event(0, "round.sealed") + event(1, "hang.suspected") + rest, at(50)).value();
+        std::string all;
+        for (const auto& span : line.spans) all += cat(name(span.phase), ", ");
+        return all;
+    };
+    CHECK(phases(event(2, "hang.over")) == "waiting for nodes, starting, ");
+    CHECK(phases(event(2, "round.stepping") + event(3, "hang.over")) ==
+          "waiting for nodes, starting, hung, stepping, ");
+    CHECK(phases(event(2, "hang.over") + event(3, "round.stepping")) == "waiting for nodes, starting, stepping, ");
+}
+
 TEST_CASE("of a job that was started again the last run counts, and its end is the end") {
     const auto line = read_timeline(story_of_a_failure() + event(95, "job.ended") + event(100, "job.started") +
                                         event(101, "round.sealed", ",\"round\":7") + event(105, "job.ended"),

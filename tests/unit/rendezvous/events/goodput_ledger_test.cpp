@@ -3,6 +3,7 @@
 #include <numeric>
 #include <random>
 
+#include "rendezvous/base/known_step.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -149,11 +150,62 @@ TEST_CASE("time that ranks waited for data, or hung, is not stepping, and no buc
     story.tell(50, EventKind::round_drained);
     story.tell(50, EventKind::round_sealed);
     story.tell(50, EventKind::hang_suspected);
+    story.tell(55, EventKind::hang_over);
     story.tell(60, EventKind::round_stepping, {.step = 21});
     CHECK(story.of(TimeBucket::starting, 60) == 20);
     CHECK(story.of(TimeBucket::stepping, 65) == 23);
     CHECK(story.ledger.sentence(Story::at(65)) ==
           "35.4 % of 65 s trained; 20 s starting, 12 s waiting for data, 10 s hung");
+}
+
+TEST_CASE("a hang that is seen before the first steps of all are is hung from there, until it is over") {
+    Story story;
+    story.tell(0, EventKind::round_sealed);
+    story.tell(5, EventKind::hang_suspected);
+    story.tell(10, EventKind::round_stepping, {.step = 1});
+    CHECK(story.of(TimeBucket::hung, 20) == 10);
+    story.tell(20, EventKind::hang_over);
+    CHECK(story.of(TimeBucket::stepping, 25) == 5);
+    story.tell(30, EventKind::hang_suspected);
+    story.tell(40, EventKind::round_sealed);
+    story.tell(40, EventKind::round_stepping, {.step = 1});
+    CHECK(story.of(TimeBucket::hung, 50) == 20);
+}
+
+TEST_CASE("waits for data that are measured only after the first step count from their first report") {
+    Story story;
+    story.tell(0, EventKind::round_sealed);
+    story.tell(0, EventKind::round_stepping, {.step = 1});
+    story.tell(10, EventKind::round_progress, {.step = 11, .data_wait_ms = 500});
+    CHECK(story.of(TimeBucket::stepping, 10) == 10);
+    story.tell(20, EventKind::round_progress, {.step = 21, .data_wait_ms = 3500});
+    CHECK(story.of(TimeBucket::data_wait, 20) == 3);
+    CHECK(story.of(TimeBucket::stepping, 20) == 17);
+}
+
+TEST_CASE("steps before a resume have no time in this account, so their share of it is none") {
+    Story story;
+    story.tell(0, EventKind::round_resumed);
+    story.tell(0, EventKind::round_stepping, {.step = 901, .first_step = 1});
+    story.tell(100, EventKind::round_ended, {.reason = "node_lost", .step = 1000});
+    story.tell(100, EventKind::round_drained, {.checkpoint_step = 949});
+    story.tell(100, EventKind::round_sealed);
+    story.tell(100, EventKind::round_stepping, {.step = 960, .first_step = 951});
+    CHECK(story.ledger.totals(Story::at(100)).lost_step_count == 50);
+    CHECK(story.ledger.totals(Story::at(100)).lost_work == 50s);
+}
+
+TEST_CASE("steps that no program can have reached are unknown") {
+    Story story;
+    for (int i = 0; i < 3; ++i) {
+        story.tell(i, EventKind::round_sealed);
+        story.tell(i, EventKind::round_stepping, {.step = INT64_MAX, .first_step = 0});
+        story.tell(i, EventKind::round_ended, {.reason = "node_lost", .step = INT64_MAX});
+        story.tell(i, EventKind::round_drained, {.step = step_max, .checkpoint_step = INT64_MAX});
+    }
+    CHECK(story.ledger.totals(Story::at(3)).lost_step_count == step_max);
+    const auto kept = story.ledger.kept(0s);
+    CHECK(GoodputLedger::from(kept, 0s, Story::at(3)).kept(0s) == kept);
 }
 
 TEST_CASE("a turn that began before the ledger's last event adds no negative time") {

@@ -59,6 +59,16 @@ TEST_CASE("a round steps once all nodes have reported a step of every worker") {
     CHECK_FALSE(job_of(story).contains("step"));
 }
 
+TEST_CASE("steps of another node's ranks, and steps that no program can have reached, are none") {
+    Story story("min=2 max=2");
+    story.answers("join n0 slots=2\njoin n1 slots=2\nseen n0 step=7\nseen n1 step=7 base=0\nseen n1 step=7 base=4");
+    CHECK_FALSE(job_of(story).contains("step"));
+    story.answers("seen n1 step=9223372036854775807");
+    CHECK_FALSE(job_of(story).contains("step"));
+    story.answers("seen n1 step=5");
+    CHECK(job_of(story)["step"] == 5);
+}
+
 TEST_CASE("how far a round is becomes an event every ten seconds, and more rarely the longer it runs") {
     Story story("min=1 max=1");
     story.answers("join n0\nseen n0 step=1\nshow events\nadvance 5s\nseen n0 step=2\nadvance 5s\nseen n0 step=3");

@@ -17,12 +17,15 @@ constexpr std::uint64_t ms = 1'000'000;
 /// What nodes report, each with its earlier report at hand, as Job has it.
 struct Reports {
     StepLedger ledger;
-    std::map<std::int32_t, std::vector<native::SeenWorker>> before;
+    std::map<Incarnation, std::vector<native::SeenWorker>> before;
     std::uint32_t node_count = 2;
 
-    StepLedger::News take(native::WorkersSeen seen) {
-        auto& then = before[seen.workers.front().at.rank];
-        const auto news = ledger.take(then, seen, node_count);
+    Reports() { ledger.begin_round(); }
+    /// Nodes have two ranks.
+    StepLedger::News take(const native::WorkersSeen& seen) {
+        const auto from = static_cast<Incarnation>(seen.workers.front().at.rank / 2 + 1);
+        auto& then = before[from];
+        const auto news = ledger.take(from, then, seen, node_count);
         then = seen.workers;
         return news;
     }
@@ -79,7 +82,7 @@ TEST_CASE("shares are of the time between two reports, and the slowest rank is t
     const auto say = [&](std::uint64_t measured, std::uint64_t exposed, std::uint64_t late) {
         reports.take(
             {.workers = {worker(0, {.measured_ns = measured, .data_wait_ns = 7 * ms, .exposed_ns = exposed})}});
-        reports.take({.workers = {worker(1, {.measured_ns = measured, .data_wait_ns = 9 * ms, .late_ns = late})}});
+        reports.take({.workers = {worker(2, {.measured_ns = measured, .data_wait_ns = 9 * ms, .late_ns = late})}});
         return reports.ledger.summary();
     };
     CHECK_FALSE(reports.ledger.summary().exposed);
@@ -88,7 +91,7 @@ TEST_CASE("shares are of the time between two reports, and the slowest rank is t
     auto summary = say(200 * ms, 110 * ms, 130 * ms);
     CHECK(is_near(summary.exposed, 0.1));         // 20 of 100 ms on one of two ranks
     CHECK(is_near(summary.straggler_cost, 0.2));  // 40 of 100 ms, less the mean of 20
-    CHECK(summary.slowest_rank == 1);
+    CHECK(summary.slowest_rank == 2);
     CHECK(reports.ledger.data_wait_ms() == 9);
     summary = say(200 * ms, 110 * ms, 130 * ms);
     CHECK(is_near(summary.exposed, 0.1));
@@ -126,4 +129,56 @@ TEST_CASE("a checkpoint is told once, and again where a later round writes it an
     CHECK(reports.ledger.summary().checkpoint_failure_count == 3);
     reports.begin_round();
     CHECK(say(10, 0).checkpoint_step == 10);
+}
+
+TEST_CASE("what rank 0 has done is counted once, also when reports of its node lack it for a while") {
+    Reports reports;
+    const native::StepTally tally{.step_count = 30, .step_ns = 600 * ms, .checkpoint_failure_count = 1};
+    reports.take({.workers = {worker(0, tally), worker(1, {})}});
+    reports.take({.workers = {worker(1, {})}});
+    CHECK(reports.take({.workers = {worker(0, tally), worker(1, {})}}).checkpoint_failure_count == 0);
+    CHECK(reports.ledger.summary().step_count == 30);
+    CHECK(reports.ledger.summary().step_time == 600ms);
+}
+
+TEST_CASE("of a round whose beginning the daemon has not seen, the first report of rank 0 counts nothing") {
+    Reports reports;
+    reports.ledger = {};
+    native::WorkersSeen seen{
+        .workers = {worker(0, {.step_count = 500, .checkpoint_step = 400, .checkpoint_failure_count = 2})},
+        .step_times = std::vector<native::StepTimeCount>(step_time_bucket_count)};
+    seen.step_times[3].count = 499;
+    auto news = reports.take(seen);
+    CHECK(news.checkpoint_step == -1);
+    CHECK(news.checkpoint_failure_count == 0);
+    CHECK(reports.ledger.checkpoint_step() == 400);
+    CHECK(reports.ledger.summary().step_count == 0);
+    CHECK(reports.ledger.summary().times[3] == 0);
+    seen.workers[0].tally.step_count = 510;
+    seen.workers[0].tally.checkpoint_step = 505;
+    seen.step_times[3].count = 509;
+    CHECK(reports.take(seen).checkpoint_step == 505);
+    CHECK(reports.ledger.summary().step_count == 10);
+    CHECK(reports.ledger.summary().times[3] == 10);
+}
+
+TEST_CASE("a node's new report replaces its last one, whichever ranks it has") {
+    using enum WorkerPace;
+    Reports reports;
+    reports.node_count = 1;
+    reports.take({.workers = {worker(0, {}), worker(1, {}, waiting)}});
+    CHECK(reports.take({.workers = {worker(1, {}, waiting)}}).hang == Hang::no_change);
+    CHECK(reports.take({.workers = {worker(1, {}, overdue)}}).hang == Hang::no_change);  // Nobody waits any more.
+    // A second node of a round that has one.
+    CHECK(reports.take({.workers = {worker(2, {}, waiting), worker(3, {}, waiting)}}).hang == Hang::no_change);
+}
+
+TEST_CASE("sums of what agents make up do not overflow") {
+    Reports reports;
+    for (int i = 0; i < 4000; ++i) {
+        reports.take({.workers = {worker(0, {.step_count = UINT64_MAX, .step_ns = UINT64_MAX})}});
+        reports.take({.workers = {worker(0, {})}});
+    }
+    CHECK(reports.ledger.summary().step_time == Duration::max());
+    CHECK(reports.ledger.summary().step_count == UINT64_MAX);
 }
