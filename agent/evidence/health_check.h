@@ -3,6 +3,7 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -20,7 +21,7 @@ namespace muster::agent {
 struct HealthCheckConfig {
     std::string command;   ///< For /bin/sh -c. Empty: none.
     std::string folder;    ///< Every executable in it is a check. Empty: none.
-    Duration limit = 30s;  ///< Of each check.
+    Duration limit = 30s;  ///< Of all checks together: the other nodes may wait for them.
     std::string job;       ///< MUSTER_JOB of the check.
     [[nodiscard]] bool is_wanted() const { return !command.empty() || !folder.empty(); }
 };
@@ -40,15 +41,18 @@ class HealthCheck {
 
   private:
     struct Program {
-        std::string name;                ///< For messages.
-        std::vector<std::string> words;  ///< The program and its arguments.
+        std::string name;  ///< For messages.
+        std::vector<std::string>
+            words;  ///< The program and its arguments. Empty: it is found in the folder by its name.
     };
+    [[nodiscard]] Duration time_left() const;
     void run_next();
     void note_unknown(const std::string& why);
 
     SideRuns runs_;
     HealthCheckConfig config_;
     std::deque<Program> waiting_;
+    std::chrono::steady_clock::time_point deadline_;
     std::vector<std::string> variables_;
     HealthVerdict verdict_;
     std::function<void(HealthVerdict)> done_;

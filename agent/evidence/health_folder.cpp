@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -29,6 +30,20 @@ std::string why_refused(const std::string& path, const struct stat& facts, uid_t
 }
 
 }  // namespace
+
+CheckToRun check_to_run(const std::string& path, uid_t owner) {
+    const std::unique_ptr<char, void (*)(void*)> real(::realpath(path.c_str(), nullptr), &std::free);
+    struct stat facts {};
+    if (!real || ::stat(real.get(), &facts) != 0)
+        return {{}, cat(printable_line(path), " is not run: ", std::strerror(errno))};
+    std::string program = real.get();
+    // env, which starts it, would take it for a variable, and end well.
+    if (program.find('=') != std::string::npos)
+        return {{}, cat(printable_line(program), " is not run: no '=' may be in the path of a check; rename it")};
+    auto why = why_refused(program, facts, owner);
+    if (!why.empty()) return {{}, std::move(why)};
+    return {std::move(program), {}};
+}
 
 HealthFolder read_health_folder(const std::string& folder, uid_t owner) {
     HealthFolder found;
@@ -55,12 +70,9 @@ HealthFolder read_health_folder(const std::string& folder, uid_t owner) {
     }
     std::ranges::sort(paths);
     for (auto& path : paths) {
-        std::string why;
-        if (::stat(path.c_str(), &facts) != 0) continue;
-        if (found.programs.size() == programs_max)
-            why = cat(printable_line(path), " is not run: at most ", programs_max, " checks of the folder are");
-        else
-            why = why_refused(path, facts, owner);
+        auto why = found.programs.size() == programs_max
+                       ? cat(printable_line(path), " is not run: at most ", programs_max, " checks of the folder are")
+                       : check_to_run(path, owner).refused;
         if (why.empty())
             found.programs.push_back(std::move(path));
         else

@@ -18,4 +18,12 @@ struct HealthFolder {
 /// Files that are not executable, and those whose name begins with a dot, are not looked at.
 HealthFolder read_health_folder(const std::string& folder, uid_t owner = 0);
 
+struct CheckToRun {
+    std::string program;  ///< Behind all links: what was judged is what runs, and by the name it expects.
+    std::string refused;  ///< A sentence; empty: it may run.
+};
+
+/// To be asked just before the start.
+CheckToRun check_to_run(const std::string& path, uid_t owner = 0);
+
 }  // namespace muster::agent

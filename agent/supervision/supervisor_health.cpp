@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "agent/supervision/supervisor.h"
+#include "rendezvous/base/text/rank_text.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -15,23 +16,25 @@ void Supervisor::on(const HealthChecked& event, Instant now) {
     check_ = Check::done;
     const bool is_sick = event.health == Health::sick;
     if (is_sick && config_.sick_node == SickNode::leaves) return end(Drained{event.why});
-    if (is_sick && config_.sick_node == SickNode::joins)
-        return tell(cat(event.why, "; this node joins, because it hosts the rendezvous of the others"));
     if (event.health == Health::unknown) {
         // That heals nobody.
         if (!unhealthy_.empty()) check_again_at_ = now + config_.health_interval;
-        return tell(cat("the health check gave no answer, so this node ", unhealthy_.empty() ? "joins" : "stays parked",
-                        ": ", event.why));
+        return tell(cat("the health check gave no answer, so this node ",
+                        unhealthy_.empty() ? "joins" : "is still taken for sick", ": ", event.why));
     }
     const auto before = std::exchange(unhealthy_, is_sick ? event.why : std::string());
     check_again_at_ = is_sick ? now + config_.health_interval : no_deadline;
-    if (unhealthy_ == before) return;
-    if (is_sick)
+    // A temperature or a time in the text is no other finding.
+    if (without_numbers(unhealthy_) == without_numbers(before)) return;
+    const bool parks = is_sick && config_.sick_node == SickNode::parks;
+    if (is_sick && !parks)
+        tell(cat(unhealthy_, "; this node joins, because it hosts the rendezvous of the others"));
+    else if (is_sick)
         tell(cat("this node is sick, and takes part in no round until its health check passes: ", unhealthy_,
                  "; next check in ", muster::describe(config_.health_interval)));
     else
         tell("the health check of this node passes again: it is ready for a round");
-    if (is_sick) release_kept("this node is sick");
+    if (parks) release_kept("this node is sick");
     if (joined_) send_join();
 }
 

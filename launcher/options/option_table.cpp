@@ -415,7 +415,7 @@ constexpr std::array rows{
               "Time between two checks of a node that waits because it is sick.", "60",
               [](auto value, auto& to) { return positive_seconds(value, to.config.health_interval); }},
     OptionRow{"health-timeout", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
-              "Timeout of --health-check, and of each check in --health-dir. A check that does not end is killed with all that it started, and the node joins.", "30",
+              "Timeout of --health-check and all checks in --health-dir together. A check that does not end is killed with all that it started, no other one runs, and the node joins.", "30",
               [](auto value, auto& to) { return positive_seconds(value, to.config.health_limit); }},
     OptionRow{"exit-code", 0, Kind::value, Group::restarts, From::muster, true, "muster|torchrun",
               "muster: the exit code of the root cause (see below). torchrun: 1 for every failure.", "muster",

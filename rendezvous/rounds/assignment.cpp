@@ -14,9 +14,6 @@ namespace muster::rendezvous {
 
 namespace {
 
-/// Hosts named in a note; the rest is a count.
-constexpr std::size_t hosts_named_max = 4;
-
 std::vector<std::string> addresses_of(const Member& member) {
     if (!member.join.addresses.empty()) return member.join.addresses;
     return {member.peer};
@@ -31,13 +28,6 @@ std::string peer_address(const std::vector<std::string>& addresses) {
         if (longer.size() <= native::name_bytes_max) list = longer;
     }
     return list;
-}
-
-std::string some_hosts(const std::vector<std::string>& hosts) {
-    const auto named = std::min(hosts.size(), hosts_named_max);
-    auto text = join({hosts.begin(), hosts.begin() + static_cast<std::ptrdiff_t>(named)}, ", ");
-    if (hosts.size() > named) text += cat(" and ", hosts.size() - named, " more");
-    return text;
 }
 
 /// Makes the messages one after another: rank bases are sums over the members before.
@@ -90,6 +80,14 @@ class Assigner {
 };
 
 }  // namespace
+
+std::string some_hosts(const std::vector<std::string>& hosts) {
+    constexpr std::size_t hosts_named_max = 4;
+    const auto named = std::min(hosts.size(), hosts_named_max);
+    auto text = join({hosts.begin(), hosts.begin() + static_cast<std::ptrdiff_t>(named)}, ", ");
+    if (hosts.size() > named) text += cat(" and ", hosts.size() - named, " more");
+    return text;
+}
 
 std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, const SealedRound& round,
                                           std::uint32_t restart_count, Duration heartbeat) {

@@ -20,6 +20,9 @@ std::vector<native::Assigned> assignments(const std::vector<const Member*>& memb
 native::Assigned assignment(std::uint32_t group_rank, const std::vector<const Member*>& members,
                             const SealedRound& round, std::uint32_t restart_count, Duration heartbeat);
 
+/// The first ones; the rest is a count.
+std::string some_hosts(const std::vector<std::string>& hosts);
+
 /// What a new round's notes say about versions and arguments.
 std::vector<std::string> notes_on_members(const std::vector<const Member*>& members);
 

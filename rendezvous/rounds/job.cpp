@@ -81,6 +81,7 @@ void Job::set_place(Member& member, Place place) {
 
 void Job::set_connection(Member& member, ConnectionId connection, std::uint32_t number) {
     count(member, -1);
+    if (connection != member.connection) member.assignment_sent = false;
     member.connection = connection;
     member.connection_number = number;
     count(member, +1);
@@ -351,6 +352,9 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
 void Job::join_again(Member& member, const native::Join& join, const Turn& turn) {
     const bool in_round = in_running_round(member);
     if (in_round && join.last_round < round_.number) return send_assignment_again(member, turn);
+    // This Join crossed the assignment, which the agent still reads before the end of its round: it will start workers
+    // and stop them, and only its next Join says that they have ended.
+    if (member.place == Place::draining && member.assignment_sent && join.last_round < member.round) return;
     count(member, -1);
     member.join = join;
     count(member, +1);

@@ -268,7 +268,8 @@ class Job {
     void judge_health(Member& member, const Turn& turn);
     void set_health(Member& member, Health health);
     [[nodiscard]] static std::string why_parked(const Member& member);
-    [[nodiscard]] static std::string why_goes_on(const Member& member);
+    [[nodiscard]] std::string why_goes_on(const Member& member) const;
+    [[nodiscard]] std::vector<std::string> notes_on_health(const std::vector<Member*>& sealed);
     [[nodiscard]] std::string parked_nodes() const;
 
     // job_full.cpp: nodes of another job

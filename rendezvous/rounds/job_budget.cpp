@@ -246,10 +246,8 @@ std::string Job::exclusion_reason(const Member& member) const {
 std::vector<std::string> Job::notes_on_nodes(const std::vector<Member*>& sealed) const {
     std::vector<std::string> notes;
     for (const auto& [incarnation, member] : members_) {
-        const bool takes_part = std::find(sealed.begin(), sealed.end(), &member) != sealed.end();
-        if (member.health != Health::fit && member.place == Place::waiting)
-            notes.push_back(takes_part ? why_goes_on(member) : why_parked(member));
         if (!member.excluded) continue;
+        const bool takes_part = std::find(sealed.begin(), sealed.end(), &member) != sealed.end();
         notes.push_back(takes_part ? cat(label(member.node),
                                          " fails repeatedly, but takes part because without it there would be fewer "
                                          "nodes than the minimum, ",

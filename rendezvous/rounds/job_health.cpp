@@ -6,8 +6,12 @@
 // node goes on, and so that the job does not lack nodes because of such a check, those that are parked for the same
 // finding take part where the minimum needs them.
 #include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/assignment.h"
 #include "rendezvous/rounds/job.h"
 #include "rendezvous/rounds/ledgers/health_breaker.h"
 
@@ -15,8 +19,10 @@ namespace muster::rendezvous {
 
 namespace {
 
-bool has_finding(const Member& member, std::string_view key) {
-    return member.health != Health::fit && finding_key(member.join.unhealthy, member.node.host) == key;
+/// Thousands of nodes may have one, and each new one is compared with all of them.
+const std::string& finding_of(Member& member) {
+    if (member.finding.empty()) member.finding = finding_key(member.join.unhealthy, member.node.host);
+    return member.finding;
 }
 
 }  // namespace
@@ -29,11 +35,13 @@ void Job::set_health(Member& member, Health health) {
     waiting_changed_ = true;
 }
 
-/// For a member that has just joined. An embedded daemon's own node is needed by the others.
+/// For a member that has just joined. An embedded daemon's own node is needed by the others: it goes on, but its
+/// finding counts.
 void Job::judge_health(Member& member, const Turn& turn) {
     const auto& finding = member.join.unhealthy;
     const auto before = member.health;
-    if (finding.empty() || is_host(member)) {
+    member.finding.clear();
+    if (finding.empty()) {
         if (before == Health::fit) return;
         set_health(member, Health::fit);
         if (before != Health::ignored)
@@ -43,11 +51,11 @@ void Job::judge_health(Member& member, const Turn& turn) {
         return;
     }
     if (before != Health::fit) set_health(member, Health::fit);
-    const auto key = finding_key(finding, member.node.host);
+    const auto key = finding_of(member);
     std::uint32_t parked = 0;
     bool is_ignored = false;
-    for (const auto& [incarnation, other] : members_) {
-        if (!has_finding(other, key)) continue;
+    for (auto& [incarnation, other] : members_) {
+        if (other.health == Health::fit || finding_of(other) != key) continue;
         is_ignored = is_ignored || other.health == Health::ignored;
         if (other.health != Health::ignored) ++parked;
     }
@@ -55,14 +63,14 @@ void Job::judge_health(Member& member, const Turn& turn) {
     const auto most = parked_max(nodes);
     auto facts = facts_of(member.node);
     facts.reason = "unhealthy";
-    if (parked < most) {
+    if (parked < most && !is_host(member)) {
         set_health(member, is_ignored ? Health::doubted : Health::parked);
         if (before == Health::fit || before == Health::ignored)
             turn.tell(EventKind::node_left_out, cat("job '", id_, "': ", why_parked(member)), std::move(facts));
         return;
     }
     for (auto& [incarnation, other] : members_)
-        if (other.health == Health::parked && has_finding(other, key)) set_health(other, Health::doubted);
+        if (other.health == Health::parked && finding_of(other) == key) set_health(other, Health::doubted);
     set_health(member, Health::ignored);
     if (before != Health::ignored)
         turn.tell(EventKind::job_note, cat("job '", id_, "': ", why_goes_on(member)), std::move(facts));
@@ -72,11 +80,46 @@ std::string Job::why_parked(const Member& member) {
     return cat(label(member.node), " is parked until its health check passes: ", member.join.unhealthy);
 }
 
-std::string Job::why_goes_on(const Member& member) {
+std::string Job::why_goes_on(const Member& member) const {
+    if (is_host(member))
+        return cat(label(member.node),
+                   " goes on although its health check failed, because it hosts the rendezvous of the others: ",
+                   member.join.unhealthy);
     return cat(label(member.node),
                " goes on although its health check failed, because more nodes report the same than "
                "may park for it; look at the check: ",
                member.join.unhealthy);
+}
+
+/// One note for each finding and what follows from it: a check that is broken everywhere must not fill the list, which
+/// each node of the round gets.
+std::vector<std::string> Job::notes_on_health(const std::vector<Member*>& sealed) {
+    constexpr std::size_t findings_max = 8;
+    const std::set<const Member*> taking_part(sealed.begin(), sealed.end());
+    std::map<std::pair<std::string_view, bool>, std::vector<const Member*>> groups;
+    for (auto& [incarnation, member] : members_)
+        if (member.health != Health::fit && member.place == Place::waiting)
+            groups[{finding_of(member), taking_part.contains(&member)}].push_back(&member);
+    std::vector<std::string> notes;
+    for (const auto& [what, members] : groups) {
+        if (notes.size() == findings_max) {
+            notes.push_back(cat("health checks found ", groups.size() - findings_max,
+                                " more things on nodes of this job; see `muster status`"));
+            break;
+        }
+        const auto& first = *members.front();
+        if (members.size() == 1) {
+            notes.push_back(what.second ? why_goes_on(first) : why_parked(first));
+            continue;
+        }
+        std::vector<std::string> hosts;
+        for (const auto* member : members) hosts.push_back(member->node.host);
+        notes.push_back(cat(some_hosts(hosts),
+                            what.second ? " go on although their health check failed; look at the check: "
+                                        : " are parked until their health check passes: ",
+                            first.join.unhealthy));
+    }
+    return notes;
 }
 
 /// "; gpu07 (pid 4711) is parked ...", and of several how many more.

@@ -58,6 +58,7 @@ void Job::seal(const Turn& turn) {
     const auto ranks = assign_ranks(candidates);
     std::vector<std::string> notes;
     if (round_.ended) notes.push_back(why_next_round());
+    for (auto& line : notes_on_health(members)) notes.push_back(std::move(line));
     for (auto& line : notes_on_nodes(members)) notes.push_back(std::move(line));
     for (auto& line : notes_on_changes(members, ranks)) notes.push_back(std::move(line));
     for (auto& line : notes_on_last_round()) notes.push_back(std::move(line));
@@ -106,6 +107,7 @@ void Job::seal(const Turn& turn) {
     auto told = assignments(by_rank, round_, restarts_used_, heartbeat());
     for (std::size_t i = 0; i < by_rank.size(); ++i) {
         members[i]->rank_base = told[i].rank_base;
+        members[i]->assignment_sent = members[i]->connected();
         turn.send(by_rank[i]->connection, std::move(told[i]));
     }
     send_peers(turn);
@@ -212,6 +214,7 @@ void Job::send_assignment_again(Member& member, const Turn& turn) {
         return end(native::RoundEndReason::daemon_restarted,
                    cat("the daemon was started with ", round_.secret.salt.empty() ? "a" : "another",
                        " key of the job before ", label(member.node), " was told its rank"));
+    member.assignment_sent = true;
     turn.send(member.connection, assignment(member.group_rank, by_rank, round_, restarts_used_, heartbeat()));
     send_peers_to(member, turn);
 }

@@ -52,6 +52,7 @@ struct Member {
     Instant judged_at;             ///< silent until then, it is lost; sooner after a close than after mere silence
     Round round = no_round;        ///< the last round it was assigned
     std::uint32_t group_rank = 0;  ///< in that round
+    bool assignment_sent = false;  ///< of that round, on its connection
     std::int64_t rank_base = -1;   ///< in that round, of its first worker; -1: in none
     std::vector<native::SeenWorker> workers_seen{};  ///< what its agent last told of them, in that round, ...
     Instant workers_seen_at;                         ///< ... and when
@@ -77,6 +78,7 @@ struct Member {
     Instant fault_until;
 
     Health health = Health::fit;
+    std::string finding{};  ///< finding_key() of what its check found, once asked for
 
     /// Takes part only where there would be too few nodes without it.
     [[nodiscard]] bool set_aside() const { return excluded || health == Health::doubted; }

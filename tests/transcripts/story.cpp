@@ -376,6 +376,10 @@ void Story::show(const std::string& what) {
         for (const auto& event : std::exchange(events_, {})) line(cat(type_name(event.kind), " ", event.text));
         return;
     }
+    if (what == "notes") {
+        for (const auto& note : puppet("n1").assigned.notes) line(note);
+        return;
+    }
     for (const auto& [name, agent] : puppets_)
         if (agent.assigned.round != no_round)
             line(cat(name, ": round ", agent.assigned.round, ", group rank ", agent.assigned.group_rank, " of ",

@@ -31,6 +31,7 @@
 //   nothing; all
 //                                               connections break
 //   show round | show job | show events          events: those since the last time, with what the log does not have
+//   show notes                                   of the last round, as n1 got them
 //   show failures                                as the job's counters have them
 //   # a comment
 #pragma once

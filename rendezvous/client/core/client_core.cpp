@@ -23,6 +23,8 @@ ClientCore::ClientCore(ClientConfig config)
 std::vector<ClientOutput> ClientCore::join(native::Join join, Instant now) {
     if (membership_ == Membership::over || membership_ == Membership::leaving) return settle(now);
     join_ = std::move(join);
+    // A node that says something new of itself while it waits has not begun to wait only now.
+    if (membership_ != Membership::joining) joining_since_ = now;
     membership_ = Membership::joining;
     // The workers of the previous round have ended, so its unsent reports are dropped.
     fencing_.stop();
@@ -30,7 +32,6 @@ std::vector<ClientOutput> ClientCore::join(native::Join join, Instant now) {
     succeeded_ = false;
     final_ = false;
     failures_.clear();
-    joining_since_ = now;
     parked_ = false;
     lines_.begin(now);
     join_held_ = now < promised_until_;

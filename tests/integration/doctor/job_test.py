@@ -199,6 +199,20 @@ class HealthCheck(unittest.TestCase):
             self.assertIn("--health-check: GPU 3 is lost", long.err.read_text())
 
     @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "only root's checks are run")
+    def test_checks_that_all_hang_cost_one_limit(self):
+        with Job() as job:
+            folder = job.directory / "health.d"
+            folder.mkdir(mode=0o755)
+            for number in range(10, 22):
+                (folder / f"{number}-nfs").write_text("#!/bin/sh\nexec sleep 600\n")
+                (folder / f"{number}-nfs").chmod(0o755)
+            start = time.monotonic()
+            launcher = job.spawn("muster", "--health-dir", folder, "--health-timeout", 1, "--no-python", "/bin/true")
+            self.assertEqual(launcher.wait(30), 0, launcher.err.read_text())
+            self.assertLess(time.monotonic() - start, 10)
+            self.assertIn("10-nfs: it did not end within 1 s; 11-nfs and what follows it did not run within 1 s", launcher.err.read_text())
+
+    @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "only root's checks are run")
     def test_the_checks_of_a_folder_run_in_order_of_their_names(self):
         with Job() as job:
             folder, ran = job.directory / "health.d", job.directory / "ran"

@@ -63,6 +63,29 @@ TEST_CASE("what others than its owner can change is not run") {
     CHECK(folder.read().refused.size() == 1);
 }
 
+TEST_CASE("what runs is the file behind the links, judged again") {
+    Folder folder;
+    const auto file = folder.add("nhc", 0755);
+    const auto link = folder.path + "/10-link";
+    std::filesystem::create_symlink(file, link);
+    CHECK(check_to_run(link, ::geteuid()).program == std::filesystem::canonical(file).string());
+    ::chmod(file.c_str(), 0777);
+    CHECK(check_to_run(link, ::geteuid()).program.empty());
+    CHECK(check_to_run(link, ::geteuid()).refused.find("chmod go-w") != std::string::npos);
+    std::filesystem::remove(file);
+    CHECK(check_to_run(link, ::geteuid()).refused.find("No such file") != std::string::npos);
+}
+
+TEST_CASE("a check whose path env would take for a variable is refused by name") {
+    Folder folder;
+    const auto good = folder.add("10-good", 0755);
+    folder.add("20-gpus=8", 0755);
+    const auto found = folder.read();
+    CHECK(found.programs == std::vector<std::string>{good});
+    REQUIRE(found.refused.size() == 1);
+    CHECK(found.refused[0].find("20-gpus=8 is not run: no '='") != std::string::npos);
+}
+
 TEST_CASE("a folder that is not there has no checks, one that cannot be read is named") {
     CHECK(read_health_folder("/none/health.d").programs.empty());
     CHECK(read_health_folder("/none/health.d").refused.empty());

@@ -44,8 +44,10 @@ TEST_CASE("a sick node joins with what was found, is checked again, and joins on
     CHECK(story.elapse(59s) == "");
     CHECK(story.elapse(1s) == "CheckHealth");
     CHECK(story.elapse(1h) == "");
-    // Neither the same finding nor a check that says nothing changes anything.
-    CHECK(story.step(HealthChecked{Health::sick, "GPU 3 is lost"}) == "");
+    // Neither the same finding, whatever its numbers, nor a check that says nothing changes anything.
+    CHECK(story.step(HealthChecked{Health::sick, "GPU 5 is lost"}) == "");
+    CHECK(story.elapse(60s) == "CheckHealth");
+    CHECK(story.step(HealthChecked{Health::sick, "/dev/shm is full"}) == sick_join);
     CHECK(story.elapse(60s) == "CheckHealth");
     CHECK(story.step(HealthChecked{Health::unknown, "it hangs"}) == "");
     CHECK(story.elapse(60s) == "CheckHealth");
@@ -89,7 +91,7 @@ TEST_CASE("a sick node that is the whole job leaves, one that hosts the rendezvo
         Story story = checked(what);
         story.store_opened();
         CHECK(story.step(HealthChecked{Health::sick, "hot"}) ==
-              (what == SupervisorConfig::SickNode::joins ? healthy_join : "CloseStore; Finish(Drained hot)"));
+              (what == SupervisorConfig::SickNode::joins ? sick_join : "CloseStore; Finish(Drained hot)"));
     }
 }
 

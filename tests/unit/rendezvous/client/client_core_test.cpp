@@ -228,6 +228,18 @@ TEST_CASE("an endpoint that speaks another protocol is said to do so, at the rat
           "name 'gpu00' and the port 29400, because another program may listen there, and that no firewall blocks it");
 }
 
+TEST_CASE("joining again with another finding does not begin the join timeout anew") {
+    Dialogue talk;
+    talk.config.join_timeout = 12s;
+    talk.core.emplace(talk.config);
+    talk.join();
+    for (int i = 0; i < 3; ++i) {
+        CHECK(!any_starts_with(talk.pass(3s), "lost"));
+        talk.join();
+    }
+    CHECK(any_starts_with(talk.pass(3s), "lost: no round within 12 s"));
+}
+
 TEST_CASE("a refusal that names the job says where that is, by the name that this node was given") {
     Dialogue talk;
     talk.join();

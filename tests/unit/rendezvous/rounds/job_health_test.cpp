@@ -1,5 +1,9 @@
 // Nodes that their own health check found sick, and how many of them may park for one finding.
 #include "rendezvous/rounds/ledgers/health_breaker.h"
+
+#include <algorithm>
+
+#include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/transcripts/story.h"
 
@@ -70,6 +74,43 @@ TEST_CASE("a check that is broken everywhere parks one node of a few, and emptie
     // Two findings are two reasons.
     Story two("min=1 max=3 restarts=1");
     CHECK(says(two.answers("join n0\njoin n1 sick=hot\njoin n2 sick=full\nadvance 31s"), "round 0 sealed with 1 node"));
+}
+
+TEST_CASE("a Join that crossed its assignment does not say that the round's workers have ended") {
+    Story story("min=2 max=2 restarts=3");
+    // n1 has not read its assignment yet, and joins again because its finding has changed.
+    story.answers("join n0\njoin n1\ndied n0\njoin n1 sick=hot last_round=-1");
+    const auto second = story.answers("join n2\njoin n3");
+    INFO(second);
+    CHECK(!says(second, "round 1 sealed"));
+    CHECK(says(story.answers("rejoin n1 last_round=0"), "round 1 sealed with 2 nodes"));
+
+    // On a new connection no assignment is on its way.
+    Story anew("min=2 max=2 restarts=3");
+    anew.answers("join n0\njoin n1\ndied n0\nreconnect n1\njoin n1 last_round=-1");
+    CHECK(says(anew.answers("join n2"), "round 1 sealed"));
+}
+
+TEST_CASE("a check that is broken on all nodes costs each round one note") {
+    Story story("min=1 max=100 restarts=1");
+    std::string lines;
+    for (int i = 0; i < 100; ++i) lines += muster::cat("join n", i, " sick=broken", i, " version=torch-", i % 2, "\n");
+    story.answers(lines + "advance 31s");
+    const auto notes = story.answers("show notes");
+    INFO(notes);
+    CHECK(std::ranges::count(notes, '\n') <= 4);  // the first one is empty
+    CHECK(says(notes, " and 91 more go on although their health check failed"));
+    CHECK(says(notes, "versions of muster differ"));
+}
+
+TEST_CASE("the finding of the node that hosts the rendezvous counts, but the node goes on") {
+    for (const auto* order :
+         {"join n0 hosts sick=broken\njoin n1 sick=broken", "join n1 sick=broken\njoin n0 hosts sick=broken"}) {
+        Story story("min=2 max=2 restarts=1 embedded");
+        const auto sealed = story.answers(order);
+        INFO(sealed);
+        CHECK(says(sealed, "round 0 sealed with 2 nodes"));
+    }
 }
 
 TEST_CASE("what is parked is still parked after a restart of the daemon") {
