@@ -31,8 +31,7 @@ Result<StatusSource> StatusSource::find(std::string_view where, const Environmen
         *endpoint, secret->text.empty() ? std::string() : rendezvous::status_token(rendezvous::job_key(*secret, {})));
 }
 
-Result<std::string> StatusSource::ask(Duration limit, const std::string& target,
-                                      Interruption* interruption) const {
+Result<std::string> StatusSource::ask(Duration limit, const std::string& target, Interruption* interruption) const {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     const auto addresses = look_up(endpoint_, deadline);
     if (!addresses) return addresses.error();
