@@ -82,8 +82,7 @@ void Job::seal(const Turn& turn) {
         set_place(member, Place::running);
         member.sealed = true;
         member.round = round_.number;
-        member.workers_gone = false;
-        member.reported = false;
+        member.workers_gone = member.reported = false;
         member.workers_seen.clear();
         member.stepping = member.last_steps = false;
     }
