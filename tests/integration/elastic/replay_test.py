@@ -107,7 +107,7 @@ class ReplayTest(unittest.TestCase):
             self.assertEqual(self.compare(job, "stepping").bucket, "stepping")
             job.touch("fail")
             wait_for("next round", (job.directory / "started-1-1").exists)
-            wait_for("steps of it", lambda: "round.stepping" in events_of(job)[-1]["type"])
+            wait_for("steps of it", lambda: any("round.stepping" in one["type"] and one["data"]["round"] == 1 for one in events_of(job)))
             self.assertEqual(self.compare(job, "after a failure").restarts_used, 1)
             os.killpg(second.pid, signal.SIGKILL)
             wait_for("loss", lambda: any("node.lost" in event["type"] for event in events_of(job)))
