@@ -42,6 +42,7 @@ PROBES = {
     "status": page("/status"),
     "metrics": page("/metrics"),
     "start page": page("/"),
+    "page's stream": page("/api/v1/stream"),
     "tls": client_hello,
     "bytes": lambda: bytes(range(9, 19)) * 100,
     "silence": lambda: b"",
@@ -71,6 +72,12 @@ def is_refusal(answer):
             return False
         answer = answer[6 + int.from_bytes(answer[2:6], "little"):]
     return True
+
+
+def is_empty_page(answer):
+    """The web page's frame, the same for everybody: it has nothing of a job, and asks for the token."""
+    ui = pathlib.Path(__file__).resolve().parents[3] / "rendezvous/page/ui"
+    return answer.startswith(b"HTTP/1.1 200 ") and answer.partition(b"\r\n\r\n")[2] == (ui / "index.html").read_bytes()
 
 
 if __name__ == "__main__":
