@@ -87,7 +87,8 @@ class KeptTorch(unittest.TestCase):
             self.assertEqual(job.weights(), self.undisturbed)
             first = [next(line for line in job.lines("step") if line["rank"] == rank and line["round"] == 1) for rank in range(job.ranks)]
             print(f"from the kill to the last rank's step: {(max(line['at_ns'] for line in first) - killed) / 1e9:.2f} s", file=sys.stderr)
-            self.assertEqual({line["step"] for line in first}, {GATE + 1})
+            # The copy of the gate's own step may not have been whole yet, and then all go back to the one before.
+            self.assertIn({line["step"] for line in first}, ({GATE}, {GATE + 1}))
             # Of a group without the dead rank: it ended with the round.
             self.assertEqual({line["rank"] for line in job.lines("pending")}, {1, 2})
             self.assertTrue(all("the_round" in line["said"] for line in job.lines("pending")), job.story())
