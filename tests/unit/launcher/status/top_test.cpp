@@ -86,13 +86,13 @@ TEST_CASE("one job is shown with what is wrong first, and its nodes in that orde
 
 TEST_CASE("the speed is in the second line, and a job that stands is told") {
     Person person;
-    for (const auto step : {100, 200}) {
+    for (const auto step : {100, 200, 300}) {
         person.see(page({job("train", trouble(), step)}));
         person.now += 10s;
     }
     CHECK_THAT(person.screen(), Catch::Contains("restart...\nspeed: 10.0 steps/s\ntime:"));
     person.now += 20s;
-    person.see(page({job("train", trouble(), 200)}));
+    person.see(page({job("train", trouble(), 300)}));
     CHECK_THAT(person.screen(), Catch::Contains("speed: 4.0 steps/s; no new step for 30 s\n"));
 }
 
