@@ -17,8 +17,8 @@ SAY = "echo rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"
 
 # In the place of the first node's muster: answers each question for the key with a credential of its own.
 FALSE_NODE = r"""
-import http.server, os, subprocess, sys
-how, job = sys.argv[1:]
+import http.server, os, pathlib, subprocess, sys
+how, listens = sys.argv[1:]
 step = f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
 port = 20480 + (int(os.environ["SLURM_JOB_ID"]) * 11 + int(os.environ["SLURM_STEP_ID"])) % 12288
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -36,7 +36,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(made)
-http.server.HTTPServer(("", port), Handler).serve_forever()
+server = http.server.HTTPServer(("", port), Handler)
+pathlib.Path(listens).touch()
+server.serve_forever()
 """
 
 
@@ -165,7 +167,10 @@ class Munge(unittest.TestCase):
                                 ("restricted", 78, "Unauthorized credential"),
                                 ("damaged", 78, "munge refuses it")):
             with self.subTest(how):
-                before = f"[ $SLURM_NODEID = 1 ] || exec {sys.executable} {false_node} {how} 0"
+                # The other node's limit of 3 s begins when the false one listens.
+                listens = self.place / how
+                before = (f"[ $SLURM_NODEID = 1 ] || exec {sys.executable} {false_node} {how} {listens}\n"
+                          f"until [ -e {listens} ]; do sleep 0.05; done")
                 done = self.step("--rdzv-conf=join_timeout=3", "--no-python", "sh", "-c", SAY, before=before)
                 self.assertRegex(done.stderr, f"n2: task 1: Exited with exit code {code}")
                 self.assertIn(told, done.stderr)
