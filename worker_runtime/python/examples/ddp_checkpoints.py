@@ -54,6 +54,7 @@ def main():
         state = {"model": network.state_dict(), "optimizer": optimizer.state_dict(), "sampler": sampler.state_dict()}
         checkpointer.save(step, state, rank_value=muster.random_state(), when_busy=when_busy)
 
+    loss = None
     while step < asked.steps:
         for indices in sampler:  # from the cursor to the end of its epoch
             images, labels = data[indices]
@@ -84,7 +85,8 @@ def main():
                 break
     checkpointer.finish()
     if context.rank == 0:
-        print(f"loss {loss.item():.4f} weights {digest(network)}", flush=True)
+        result = f"loss {loss.item():.4f}" if loss is not None else "nothing left to train:"
+        print(f"{result} weights {digest(network)}", flush=True)
     dist.barrier()  # nobody takes the store away from a rank that is still at work
     dist.destroy_process_group()
 

@@ -59,6 +59,7 @@ def main():
             print(f"continuing from step {step} of {path}", flush=True)
     model = DistributedDataParallel(network)
 
+    loss = None
     while step < asked.steps:
         epoch, taken = divmod(step, len(loader))
         sampler.set_epoch(epoch)
@@ -87,7 +88,8 @@ def main():
             if step == asked.steps:
                 break
     if rank == 0:
-        print(f"loss {loss.item():.4f} weights {digest(network)}", flush=True)
+        result = f"loss {loss.item():.4f}" if loss is not None else "nothing left to train:"
+        print(f"{result} weights {digest(network)}", flush=True)
     dist.barrier()  # nobody takes the store away from a rank that is still at work
     dist.destroy_process_group()
 
