@@ -52,7 +52,7 @@ Outcome command_as(uid_t user, const std::string& address, boost::asio::io_conte
     const auto child = ::fork();
     if (child == 0) ::_exit(give_command(address, user));
     int status = 0;
-    const auto deadline = std::chrono::steady_clock::now() + 10s;
+    const auto deadline = std::chrono::steady_clock::now() + 60s;
     while (::waitpid(child, &status, WNOHANG) == 0) {
         if (std::chrono::steady_clock::now() > deadline) ::kill(child, SIGKILL);
         loop.restart();

@@ -147,7 +147,7 @@ class Rig {
                                   .stderr_tail = std::move(stderr_tail)});
     }
     bool run_until(const std::function<bool()>& done) {
-        const auto deadline = std::chrono::steady_clock::now() + 5s;
+        const auto deadline = std::chrono::steady_clock::now() + 60s;
         while (!done() && std::chrono::steady_clock::now() < deadline) {
             loop.restart();
             loop.run_one_for(20ms);

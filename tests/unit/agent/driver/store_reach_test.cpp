@@ -36,7 +36,7 @@ TEST_CASE("the limit of a search that is over does not end the one that has begu
         reach.start(assigned(1, "127.0.0.1", store.local_endpoint().port()), {},
                     [&](auto one) { found = std::move(one); });
     });
-    loop.run_for(20s);
+    loop.run_for(60s);
     REQUIRE(found);
     CHECK(found->trouble.empty());
     CHECK(found->address == "127.0.0.1");
@@ -53,7 +53,7 @@ TEST_CASE("the store's own node has its address as it was written, at once unles
     found.reset();
     reach.start(assigned(0, "127.0.0.1"), {.own_address = "no-such-host.invalid", .daemon_address = {}}, keep);
     CHECK_FALSE(found);
-    loop.run_for(20s);
+    loop.run_for(60s);
     REQUIRE(found);
     CHECK(found->address == "no-such-host.invalid");
     CHECK(found->trouble.find("--local-addr") != std::string::npos);

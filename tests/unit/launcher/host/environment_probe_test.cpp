@@ -116,12 +116,12 @@ TEST_CASE("endpoints are looked up at the same time, numbers and lists of them n
 }
 
 TEST_CASE("numeric addresses resolve to themselves, and what has no name says so") {
-    CHECK(*resolve_host("192.0.2.7", 5s) == std::vector<std::string>{"192.0.2.7"});
-    CHECK(*resolve_host("::1", 5s) == std::vector<std::string>{"::1"});
-    const auto local = resolve_host("localhost", 5s);
+    CHECK(*resolve_host("192.0.2.7", 60s) == std::vector<std::string>{"192.0.2.7"});
+    CHECK(*resolve_host("::1", 60s) == std::vector<std::string>{"::1"});
+    const auto local = resolve_host("localhost", 60s);
     REQUIRE(local.has_value());
     CHECK(is_own_host("x", *local));
-    const auto none = resolve_host("no-such-host.invalid", 30s);
+    const auto none = resolve_host("no-such-host.invalid", 60s);
     REQUIRE_FALSE(none.has_value());
     CHECK(none.error().context.find("no-such-host.invalid") != std::string::npos);
 }

@@ -21,8 +21,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// For what must not take until the deadline of a question: far less than an address's part of `patience`.
-constexpr Duration soon = 10s;
-constexpr Duration patience = 60s;
+constexpr Duration soon = 30s;
+constexpr Duration patience = 120s;
 
 enum class Then { leaves, falls_silent };
 enum class Calls { hung_up, kept };

@@ -77,7 +77,7 @@ struct Asked {
     }
     template <class Condition>
     void run_until(Condition is_true) {
-        const auto end = std::chrono::steady_clock::now() + 20s;
+        const auto end = std::chrono::steady_clock::now() + 60s;
         while (!is_true() && std::chrono::steady_clock::now() < end) {
             loop.restart();
             loop.run_one_for(10ms);

@@ -32,7 +32,7 @@ TEST_CASE("log lines are records with fields, and a journal that does not read s
     log(LogLevel::warning, "first");
     CHECK_FALSE(flush_journal(10ms));  // sent, but whoever sent it has to live until it is read
     CHECK(journal.hear() == "PRIORITY=4\nSYSLOG_IDENTIFIER=muster\nMUSTER_JOB=a\nMESSAGE=first\n");
-    CHECK(flush_journal(10s));
+    CHECK(flush_journal(60s));
     print_notice("two\nlines\n");
     CHECK(journal.hear() == "PRIORITY=5\nSYSLOG_IDENTIFIER=muster\nMUSTER_JOB=a\nMESSAGE=two\n");
     CHECK(journal.hear() == "PRIORITY=5\nSYSLOG_IDENTIFIER=muster\nMUSTER_JOB=a\nMESSAGE=lines\n");
@@ -51,7 +51,7 @@ TEST_CASE("log lines are records with fields, and a journal that does not read s
     constexpr int count = 64;
     const auto before = std::chrono::steady_clock::now();
     for (int i = 0; i < count; ++i) write_journal(JournalPriority::info, std::string(64 << 10, 'y'));
-    CHECK(std::chrono::steady_clock::now() - before < 5s);
+    CHECK(std::chrono::steady_clock::now() - before < 60s);
     CHECK_FALSE(flush_log(10ms));
     int heard = 0;
     // The reader begins; what was dropped is told as soon as there is room for more.

@@ -123,7 +123,7 @@ TEST_CASE("a thread keeps the order, and flush_log waits for the last line") {
         write_log_on_thread();
         for (int i = 0; i < 1000; ++i) log(LogLevel::info, "line ", i);
         print_notice("the end\n");
-        if (!flush_log(10s)) ::_exit(1);
+        if (!flush_log(60s)) ::_exit(1);
     });
     const auto text = stderr_pipe.rest();
     CHECK(without_times(text).ends_with("info line 999\nthe end\n"));
@@ -141,7 +141,7 @@ TEST_CASE("a stderr that nobody reads holds nobody up, and what was left out is 
         for (int i = 0; i < 100'000; ++i) log(LogLevel::info, "a line that is of no great length, number ", i);
         const bool all_written = flush_log(10ms);
         if (::write(done.in.get(), all_written ? "?" : "x", 1) != 1) ::_exit(1);
-        flush_log(10s);  // the test reads by now
+        flush_log(60s);  // the test reads by now
     });
     char byte = 0;
     REQUIRE(::read(done.out.get(), &byte, 1) == 1);  // without the thread nobody would ever come so far
@@ -162,7 +162,7 @@ TEST_CASE("where no thread can be had the last words are written all the same") 
         ::setrlimit(RLIMIT_NPROC, &none);
         write_log_on_thread();
         print_notice("cannot go on\n");
-        if (!flush_log(5s)) ::_exit(3);
+        if (!flush_log(60s)) ::_exit(3);
     });
     CHECK(without_times(stderr_pipe.rest()) == "cannot go on\n");
     int status = -1;

@@ -27,8 +27,9 @@ int next_change(pid_t child) {
 }  // namespace
 
 TEST_CASE("a process that has itself stopped goes on, and one that has itself killed ends") {
-    // Long enough that it is seen to stand still before it goes on: the kernel tells only of the last change.
-    const auto child = start({.signal = SIGSTOP, .stopped = 400ms});
+    // Long enough that it is seen to stand still before it goes on, on a busy host too: the kernel tells only of the
+    // last change.
+    const auto child = start({.signal = SIGSTOP, .stopped = 6s});
     CHECK(WIFSTOPPED(next_change(child)));
     CHECK(WIFCONTINUED(next_change(child)));
     ::kill(child, SIGKILL);

@@ -14,7 +14,7 @@ using namespace muster::rendezvous;
 
 namespace {
 
-constexpr auto patience = 10s;
+constexpr auto patience = 60s;
 
 class Reader final : public EventLoop::Handler {
   public:

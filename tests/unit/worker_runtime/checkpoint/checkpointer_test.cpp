@@ -263,7 +263,7 @@ TEST_CASE("a disk that hangs in a save keeps nobody for longer than a save may t
         const auto loaded = opened->load(state);
         disk->answers.set_value();
         // The writer goes on with folder and store, so this stays until it is through.
-        const auto end = std::chrono::steady_clock::now() + 30s;
+        const auto end = std::chrono::steady_clock::now() + 60s;
         for (auto rest = opened->finish(); !rest && rest.error().code == Errc::timed_out; rest = opened->finish()) {
             if (std::chrono::steady_clock::now() > end) return "the writer does not come back";
             std::this_thread::sleep_for(1ms);

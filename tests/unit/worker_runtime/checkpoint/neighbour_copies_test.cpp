@@ -20,7 +20,7 @@ const std::vector<int> two_nodes = {0, 0, 1, 1};
 
 /// Until the next node has `step`; its condition shows in no other way.
 std::string copied(Checkpointer& checkpointer, std::int64_t step) {
-    const auto deadline = std::chrono::steady_clock::now() + 20s;
+    const auto deadline = std::chrono::steady_clock::now() + 60s;
     while (checkpointer.copied_step() < step) {
         if (std::chrono::steady_clock::now() > deadline) return cat("step ", step, " does not reach the next node");
         std::this_thread::sleep_for(1ms);
@@ -97,8 +97,8 @@ TEST_CASE("nodes of different sizes keep each other's copies, and two neighbours
 TEST_CASE("an owner that dies while it sends leaves the copy before, and the survivor still has that step too") {
     const ScratchFolder scratch;
     Agents agents;
-    // So the second part of a copy is sent a second after the first.
-    const CheckpointOptions slow{.copy_bytes_per_second = 1u << 20};
+    // So the second part of a copy is sent eight seconds after the first.
+    const CheckpointOptions slow{.copy_bytes_per_second = 1u << 17};
     std::barrier all(2), begun(2);
     const auto wrong = round_with_agents(
         scratch / "c", 2, 0, agents,
@@ -148,8 +148,8 @@ TEST_CASE("saves that wait for copies to the next node do not keep the shared di
 TEST_CASE("memory that is still being sent is not written by the saves that come meanwhile") {
     const ScratchFolder scratch;
     Agents agents;
-    // So the second part of a copy is sent a second after the first, and so many saves are done before.
-    const CheckpointOptions slow{.when_busy = WhenBusy::wait, .copy_bytes_per_second = 1u << 20};
+    // So the second part of a copy is sent eight seconds after the first, and so many saves are done before.
+    const CheckpointOptions slow{.when_busy = WhenBusy::wait, .copy_bytes_per_second = 1u << 17};
     const auto wrong = round_with_agents(
         scratch / "c", 2, 0, agents,
         [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {

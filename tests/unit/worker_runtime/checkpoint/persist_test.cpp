@@ -91,7 +91,7 @@ std::string train(const std::string& directory, int world, Keepers& keepers, con
     });
 }
 
-PersistTerms terms(const std::string& directory, std::int64_t round = 3, Duration limit = 20s) {
+PersistTerms terms(const std::string& directory, std::int64_t round = 3, Duration limit = 60s) {
     return {.directory = directory, .round = round, .deadline = std::chrono::steady_clock::now() + limit};
 }
 
@@ -225,11 +225,11 @@ TEST_CASE("after success the parts of other nodes are waited for, and their abse
     const ScratchFolder scratch;
     Keepers keepers;
     REQUIRE(train(scratch / "c", 2, keepers, {15}) == "");
-    auto waiting = terms(scratch / "c", 3, 100ms);
+    auto waiting = terms(scratch / "c", 3, 4s);
     waiting.wait_for_others = true;
     CHECK_THAT(told(persist_copies(waiting, keepers.copies({0}))),
                Catch::Contains("this node's part of step 15 is on disk, but those of other nodes are missing"));
-    waiting.deadline = std::chrono::steady_clock::now() + 20s;
+    waiting.deadline = std::chrono::steady_clock::now() + 60s;
     const pid_t other = ::fork();  // in one process the directory is opened by one at a time
     REQUIRE(other >= 0);
     if (other == 0) ::_exit(told(persist_copies(terms(scratch / "c"), keepers.copies({1}))) == "step_00000015" ? 0 : 1);

@@ -90,7 +90,7 @@ TEST_CASE("allocate() waits for an operation in another thread, and goes on when
         while (waiting == 0) std::this_thread::yield();
         wait_until_asleep(waiting);
         group.let_go();
-        const bool woken = memory.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+        const bool woken = memory.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
         if (!woken) (void)communicator.start(barrier()).wait();  // that wakes it, so that the test can end
         runner.join();
         return woken && memory.get() ? "" : "allocate() was not woken";
@@ -108,7 +108,7 @@ TEST_CASE("what is started while allocate() goes on begins when that is over") {
         wait_until_asleep(wait_for_thread("muster-lane"));
         group.let_go();
         auto over = std::async(std::launch::async, [&] { return work.wait(); });
-        const bool woken = over.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+        const bool woken = over.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
         if (!woken) (void)communicator.start(barrier());  // that wakes it, so that the test can end
         taker.join();
         return over.get() && woken ? "" : "it was not woken";

@@ -10,17 +10,23 @@ using namespace muster;
 using namespace muster::runtime;
 
 TEST_CASE("the agent's message and its signal are one notice") {
-    Notices notices;
-    notices.add();
-    CHECK(notices.add_signal(SIGTERM));
-    CHECK(notices.count() == 1);
+    // They come at one moment; a try in which this process stood still between them is none.
+    for (int i = 0; i < 10; ++i) {
+        Notices notices;
+        const auto began = std::chrono::steady_clock::now();
+        notices.add();
+        CHECK(notices.add_signal(SIGTERM));
+        if (std::chrono::steady_clock::now() - began > 1s) continue;
+        CHECK(notices.count() == 1);
+        break;
+    }
 }
 
 TEST_CASE("a later one is a second notice") {
     Notices notices;
     CHECK(notices.add_signal(SIGTERM));
     const auto began = std::chrono::steady_clock::now();
-    while (notices.count() == 1 && std::chrono::steady_clock::now() < began + 20s) {
+    while (notices.count() == 1 && std::chrono::steady_clock::now() < began + 60s) {
         std::this_thread::sleep_until(std::chrono::steady_clock::now() + 2100ms);  // what the test is about
         CHECK(notices.add_signal(SIGTERM));
     }

@@ -31,47 +31,61 @@ std::string wrong_parts(const StepCost& cost) {
     return {};
 }
 
+/// What is wrong in each of ten tries. On a busy host a thread may stand still for longer than all that is measured.
+template <class Try>
+std::string always_wrong(const Try& once) {
+    std::string wrong = once();
+    for (int i = 1; i < 10 && !wrong.empty(); ++i) wrong = once();
+    return wrong;
+}
+
 }  // namespace
 
 TEST_CASE("a step's costs: all ranks' samples, what one waited, and who was late") {
-    ThreadGroup group(2);
-    std::vector<CostSummary> costs(2);
-    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
-        const OwnedParameters parameters(eight(), 0);
-        auto reducer = GradientReducer::make(communicator, parameters.list(), small_buckets());
-        if (!reducer) return complaint(reducer);
-        for (int step = 0; step < 6; ++step) {
-            reducer->add_data_wait(1us);
-            (void)reducer->begin_step(static_cast<float>(3 + communicator.rank()));
-            for (const int i : {7, 6}) (void)reducer->mark_ready(i);
-            if (communicator.rank() == 1) compute(30ms);
-            for (const int i : {5, 4, 3, 2, 1, 0}) (void)reducer->mark_ready(i);
-            if (auto finished = reducer->finish(); !finished) return complaint(finished);
-            if (auto parts = wrong_parts(reducer->last_step()); !parts.empty()) return parts;
-        }
-        costs[static_cast<std::size_t>(communicator.rank())] = reducer->costs();
-        return {};
+    const auto wrong = always_wrong([]() -> std::string {
+        ThreadGroup group(2);
+        std::vector<CostSummary> costs(2);
+        const auto failed = group.run([&](Communicator& communicator) -> std::string {
+            const OwnedParameters parameters(eight(), 0);
+            auto reducer = GradientReducer::make(communicator, parameters.list(), small_buckets());
+            if (!reducer) return complaint(reducer);
+            for (int step = 0; step < 6; ++step) {
+                reducer->add_data_wait(1us);
+                (void)reducer->begin_step(static_cast<float>(3 + communicator.rank()));
+                for (const int i : {7, 6}) (void)reducer->mark_ready(i);
+                if (communicator.rank() == 1) compute(30ms);
+                for (const int i : {5, 4, 3, 2, 1, 0}) (void)reducer->mark_ready(i);
+                if (auto finished = reducer->finish(); !finished) return complaint(finished);
+                if (auto parts = wrong_parts(reducer->last_step()); !parts.empty()) return parts;
+            }
+            costs[static_cast<std::size_t>(communicator.rank())] = reducer->costs();
+            return {};
+        });
+        REQUIRE(failed == "");
+        CHECK(costs[0].bucket_count == 4);
+        CHECK(costs[0].bucket_bytes == 2048);
+        CHECK(costs[1].lateness == costs[0].lateness);
+        REQUIRE(costs[0].lateness.size() == 2);
+        if (costs[0].mean.exposed <= 2ms) return "rank 0 did not wait for rank 1";
+        if (costs[0].mean.communication <= 2ms) return "rank 0's wait was no communication";
+        return costs[0].lateness[1] > costs[0].lateness[0] ? "" : "rank 1 was not late";
     });
     CHECK(wrong == "");
-    CHECK(costs[0].bucket_count == 4);
-    CHECK(costs[0].bucket_bytes == 2048);
-    CHECK(costs[0].mean.exposed > 2ms);
-    CHECK(costs[0].mean.communication > 2ms);
-    CHECK(costs[0].lateness[1] > costs[0].lateness[0]);
-    CHECK(costs[1].lateness == costs[0].lateness);
 }
 
 TEST_CASE("a collective that is waited for is communication, too, where one bucket is all there is") {
-    ThreadGroup group(2);
-    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
-        const OwnedParameters parameters(eight(), 0);
-        auto reducer = GradientReducer::make(communicator, parameters.list());
-        if (!reducer) return complaint(reducer);
-        if (auto begun = reducer->begin_step(); !begun) return complaint(begun);
-        for (int i = 7; i >= 0; --i) (void)reducer->mark_ready(i);
-        if (auto finished = reducer->finish(); !finished) return complaint(finished);
-        const auto& cost = reducer->last_step();
-        return 2 * cost.communication > cost.exposed ? "" : "what was waited for is not all communication";
+    const auto wrong = always_wrong([] {
+        ThreadGroup group(2);
+        return group.run([&](Communicator& communicator) -> std::string {
+            const OwnedParameters parameters(eight(), 0);
+            auto reducer = GradientReducer::make(communicator, parameters.list());
+            if (!reducer) return complaint(reducer);
+            if (auto begun = reducer->begin_step(); !begun) return complaint(begun);
+            for (int i = 7; i >= 0; --i) (void)reducer->mark_ready(i);
+            if (auto finished = reducer->finish(); !finished) return complaint(finished);
+            const auto& cost = reducer->last_step();
+            return 2 * cost.communication > cost.exposed ? "" : "what was waited for is not all communication";
+        });
     });
     CHECK(wrong == "");
 }
@@ -126,23 +140,25 @@ TEST_CASE("a step whose local pass made new buckets is left out of the mean") {
 }
 
 TEST_CASE("communication that is over before the backward pass is counts as hidden") {
-    ThreadGroup group(1);
-    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
-        const OwnedParameters parameters(eight(), 0);
-        auto reducer = GradientReducer::make(communicator, parameters.list(), small_buckets());
-        if (!reducer) return complaint(reducer);
-        (void)reducer->begin_step();
-        group.clear_history();
-        group.hold();
-        for (const int i : {7, 6}) (void)reducer->mark_ready(i);
-        // The lane's own thread carries it, and only from there on does it take time.
-        if (!group.wait_for_arrival()) return "the bucket was not launched";
-        compute(20ms);
-        group.let_go();
-        if (!group.wait_for_history(1)) return "the bucket was not launched";
-        for (const int i : {5, 4, 3, 2, 1, 0}) (void)reducer->mark_ready(i);
-        if (auto finished = reducer->finish(); !finished) return complaint(finished);
-        return reducer->last_step().overlap() > 10ms ? std::string() : "nothing was hidden";
+    const auto wrong = always_wrong([] {
+        ThreadGroup group(1);
+        return group.run([&](Communicator& communicator) -> std::string {
+            const OwnedParameters parameters(eight(), 0);
+            auto reducer = GradientReducer::make(communicator, parameters.list(), small_buckets());
+            if (!reducer) return complaint(reducer);
+            (void)reducer->begin_step();
+            group.clear_history();
+            group.hold();
+            for (const int i : {7, 6}) (void)reducer->mark_ready(i);
+            // The lane's own thread carries it, and only from there on does it take time.
+            if (!group.wait_for_arrival()) return "the bucket was not launched";
+            compute(20ms);
+            group.let_go();
+            if (!group.wait_for_history(1)) return "the bucket was not launched";
+            for (const int i : {5, 4, 3, 2, 1, 0}) (void)reducer->mark_ready(i);
+            if (auto finished = reducer->finish(); !finished) return complaint(finished);
+            return reducer->last_step().overlap() > 10ms ? std::string() : "nothing was hidden";
+        });
     });
     CHECK(wrong == "");
 }

@@ -37,9 +37,9 @@ class Process {
     Process(const Process&) = delete;
     Process& operator=(const Process&) = delete;
     [[nodiscard]] pid_t pid() const { return pid_; }
-    /// False where it is in another state for five seconds.
+    /// False where it is in another state for a minute.
     [[nodiscard]] bool comes_to(char wanted) const {
-        for (int i = 0; i < 500; ++i, ::usleep(10000)) {
+        for (int i = 0; i < 6000; ++i, ::usleep(10000)) {
             const auto stat = read_file(cat("/proc/", pid_, "/stat"));
             if (stat.at(stat.rfind(')') + 2) == wanted) return true;
         }
@@ -83,7 +83,7 @@ std::vector<std::string> stacks_of(pid_t pid) {
 
 /// The child may still be on its way from its word to where it waits.
 std::vector<std::string> stacks_with(pid_t pid, const std::string& wanted) {
-    for (int i = 0; i < 500; ++i) {
+    for (int i = 0; i < 6000; ++i) {
         auto lines = stacks_of(pid);
         if (std::any_of(lines.begin(), lines.end(), [&](const auto& line) { return line.starts_with(wanted); }))
             return lines;

@@ -67,7 +67,7 @@ TEST_CASE("every frame arrives whole over a connection that is full, encrypted o
                 pollfd ready{to.get(), POLLIN, 0};
                 const iovec place{piece.data(), piece.size()};
                 const auto got = to.receive({&place, 1});
-                if (got < 0 && errno == EAGAIN && ::poll(&ready, 1, 10'000) == 1) continue;
+                if (got < 0 && errno == EAGAIN && ::poll(&ready, 1, 60'000) == 1) continue;
                 if (got <= 0) return;
                 bytes.append(piece.data(), static_cast<std::size_t>(got));
                 while (auto frame = take_frame(bytes)) {
@@ -86,17 +86,17 @@ TEST_CASE("every frame arrives whole over a connection that is full, encrypted o
 
 TEST_CASE("a frame for several peers waits for all that take nothing until one deadline, and reaches the others") {
     std::vector<TcpStream> ours, theirs;
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 17; ++i) {
         int sockets[2];
         REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets) == 0);
         const std::array<char, 4096> filling{};
-        while (i < 3 && ::send(sockets[0], filling.data(), filling.size(), 0) > 0) continue;
+        while (i < 16 && ::send(sockets[0], filling.data(), filling.size(), 0) > 0) continue;
         ours.emplace_back(FileDescriptor(sockets[0]), nullptr);
         theirs.emplace_back(FileDescriptor(sockets[1]), nullptr);
     }
     const auto deadline = frame_deadline();
     for (const auto& one : ours) send_frame(one, {.text = "x", .waits_for = {}}, deadline);
-    CHECK(std::chrono::steady_clock::now() < deadline + std::chrono::milliseconds(900));
+    CHECK(std::chrono::steady_clock::now() < deadline + std::chrono::seconds(10));  // not a deadline for each
     std::array<char, 64> bytes{};
     const iovec place{bytes.data(), bytes.size()};
     CHECK(theirs.back().receive({&place, 1}) > 0);

@@ -85,14 +85,17 @@ TEST_CASE("who calls a rank that has no descriptor left waits until it has, and 
     {
         const NoDescriptors full;
         rank.call(stranger);
-        REQUIRE(rank.rings_within(10s));
+        REQUIRE(rank.rings_within(60s));
+        const auto began = std::chrono::steady_clock::now();
         CHECK(rank.serve().has_value());
-        CHECK_FALSE(rank.rings_within(listening_pause / 4));
+        // Unless this process stood still until the pause was over.
+        const bool rings = rank.rings_within(listening_pause / 4);
+        CHECK_FALSE((rings && std::chrono::steady_clock::now() - began < listening_pause));
         // It tries again by itself.
-        REQUIRE(rank.rings_within(10s));
+        REQUIRE(rank.rings_within(60s));
         CHECK(rank.serve().has_value());
     }
-    while (rank.rings_within(2 * listening_pause) && rank.serve()) {
+    while (rank.rings_within(60s) && rank.serve()) {
         const TcpHelloBytes nonsense{};
         (void)!::send(stranger.get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL);
         if (is_closed_within(stranger, 10ms)) break;
@@ -104,27 +107,27 @@ TEST_CASE("a rank that has no descriptor left closes the stranger that is silent
     Standing rank;
     const auto silent = new_socket(), next = new_socket();
     rank.call(silent);
-    REQUIRE(rank.rings_within(10s));
+    REQUIRE(rank.rings_within(60s));
     REQUIRE(rank.serve().has_value());
     {
         const NoDescriptors full;
         rank.call(next);
-        REQUIRE(rank.rings_within(10s));
+        REQUIRE(rank.rings_within(60s));
         CHECK(rank.serve().has_value());
     }
-    CHECK(is_closed_within(silent, 10s));
+    CHECK(is_closed_within(silent, 60s));
     const TcpHelloBytes nonsense{};
     REQUIRE(::send(next.get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL) > 0);
-    REQUIRE(rank.rings_within(10s));
+    REQUIRE(rank.rings_within(60s));
     CHECK(rank.serve().has_value());
-    CHECK(is_closed_within(next, 10s));
+    CHECK(is_closed_within(next, 60s));
 }
 
 TEST_CASE("a forked child that has a stranger's connection, too, does not make the bell ring for ever") {
     Standing rank;
     auto stranger = new_socket();
     rank.call(stranger);
-    REQUIRE(rank.rings_within(10s));
+    REQUIRE(rank.rings_within(60s));
     REQUIRE(rank.serve().has_value());
     int lives[2];
     REQUIRE(::pipe2(lives, O_CLOEXEC) == 0);
@@ -139,7 +142,7 @@ TEST_CASE("a forked child that has a stranger's connection, too, does not make t
     }
     REQUIRE(child > 0);
     stranger.reset();
-    REQUIRE(rank.rings_within(10s));
+    REQUIRE(rank.rings_within(60s));
     REQUIRE(rank.serve().has_value());
     CHECK_FALSE(rank.rings_within(20ms));
     ours.reset();
@@ -150,12 +153,12 @@ TEST_CASE("strangers that say nothing go after a while, without another call") {
     Standing rank;
     const auto silent = new_socket();
     rank.call(silent);
-    REQUIRE(rank.rings_within(10s));
+    REQUIRE(rank.rings_within(60s));
     REQUIRE(rank.serve().has_value());
     CHECK_FALSE(is_closed_within(silent, 0s));
-    REQUIRE(rank.rings_within(2 * unknown_caller_timeout));
+    REQUIRE(rank.rings_within(60s));
     CHECK(rank.serve().has_value());
-    CHECK(is_closed_within(silent, 10s));
+    CHECK(is_closed_within(silent, 60s));
     CHECK_FALSE(rank.rings_within(20ms));
 }
 
@@ -166,13 +169,13 @@ TEST_CASE("a rank takes a limited number of calls at a time") {
         strangers.push_back(new_socket());
         rank.call(strangers.back());
     }
-    REQUIRE(rank.rings_within(10s));
+    REQUIRE(rank.rings_within(60s));
     REQUIRE(rank.serve().has_value());
     // Nobody has gone, and somebody is left.
     CHECK_FALSE(is_closed_within(strangers.front(), 0s));
     REQUIRE(rank.rings_within(0s));
     REQUIRE(rank.serve().has_value());
-    CHECK(is_closed_within(strangers.front(), 10s));
+    CHECK(is_closed_within(strangers.front(), 60s));
     CHECK_FALSE(rank.rings_within(20ms));
 }
 
