@@ -15,7 +15,7 @@ exit 1
 
 
 def bench(*words, path=os.environ["PATH"]):
-    return subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, timeout=60,
+    return subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, timeout=100,
                           env={**os.environ, "PATH": path})
 
 

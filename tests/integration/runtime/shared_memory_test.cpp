@@ -428,8 +428,13 @@ TEST_CASE("communicators leave neither descriptors nor threads behind") {
     const auto descriptors = test::open_descriptors();
     const auto threads = test::threads_alive();
     for (int i = 0; i < 100; ++i) cycle();
-    CHECK(test::open_descriptors() == descriptors);
-    CHECK(test::threads_alive() == threads);
+    // A thread that was joined may still be on the kernel's list.
+    const auto deadline = std::chrono::steady_clock::now() + 60s;
+    while ((test::open_descriptors() > descriptors || test::threads_alive() > threads) &&
+           std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(1ms);
+    CHECK(test::open_descriptors() <= descriptors);
+    CHECK(test::threads_alive() <= threads);
 }
 
 }  // namespace muster

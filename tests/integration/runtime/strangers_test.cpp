@@ -291,12 +291,12 @@ TEST_CASE("a leader without free descriptors says so at once, and does not ask a
     const rlimit none{.rlim_cur = static_cast<rlim_t>(first_free), .rlim_max = files.rlim_max};
     const auto began = std::chrono::steady_clock::now();
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
-    const auto meeting = LocalMeeting::hold(0, std::move(door), identities, began + 20s);
+    const auto meeting = LocalMeeting::hold(0, std::move(door), identities, began + 60s);
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &files) == 0);
     REQUIRE(meeting.has_error());
     CHECK(meeting.error().code == Errc::limit_exceeded);
     CHECK(meeting.error().context.find("ulimit -n") != std::string::npos);
-    CHECK(std::chrono::steady_clock::now() - began < 15s);
+    CHECK(std::chrono::steady_clock::now() - began < 50s);
 }
 
 }  // namespace muster

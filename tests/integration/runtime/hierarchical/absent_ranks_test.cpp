@@ -72,7 +72,7 @@ void stay_away(const Way& way, std::size_t number, const std::set<int>& absent, 
         std::vector<float> memory(size * 20'000 * 2);
         const auto operation = operations(memory)[number];
         if (!absent.contains(terms.rank)) {
-            const auto done = world->run(operation, test::within(5s));
+            const auto done = world->run(operation, test::within(12s));
             const auto about = cat(way.name, ", ", describe(operation), ", rank ", terms.rank, ": ");
             findings.expect(!done, about + "passed");
             if (!done) {
@@ -122,8 +122,8 @@ void meet_without_two(bool absent_ones_connect, Duration patience, test::Finding
 
 TEST_CASE("the ranks of a host that do not meet there are all named, to everybody who came") {
     test::Findings findings;
-    meet_without_two(false, 5s, findings);
-    meet_without_two(true, 5s, findings);
+    meet_without_two(false, 12s, findings);
+    meet_without_two(true, 12s, findings);
     CHECK(findings.text() == "");
 }
 

@@ -228,7 +228,7 @@ TEST_CASE("ranks that differ are all told so at once, also where one waits in it
         Findings findings;
         run_as_threads(world_of(one.nodes), [&](const GroupTerms& terms) {
             const auto transport = join_over_nodes(terms, one.nodes);
-            const auto done = transport->run(terms.rank % 2 == 0 ? one.even : one.odd, test::within(20s));
+            const auto done = transport->run(terms.rank % 2 == 0 ? one.even : one.odd, test::within(60s));
             findings.expect(done.has_error() && done.error().code == Errc::invalid_argument, "an error");
             findings.expect_error(done, {"ranks differ", describe(one.even), describe(one.odd)});
         });
@@ -242,15 +242,15 @@ TEST_CASE("ranks are told that they differ where one takes memory, and where the
     run_as_threads(4, [&](const GroupTerms& terms) {
         const auto transport = join_over_nodes(terms, {2, 2});
         if (terms.rank % 2 == 0)
-            findings.expect_error(transport->allocate(4'096, test::within(20s)), {"ranks differ", "4096", "barrier"});
+            findings.expect_error(transport->allocate(4'096, test::within(60s)), {"ranks differ", "4096", "barrier"});
         else
-            findings.expect_error(transport->run(barrier(), test::within(20s)), {"ranks differ", "4096", "barrier"});
+            findings.expect_error(transport->run(barrier(), test::within(60s)), {"ranks differ", "4096", "barrier"});
     });
     constexpr std::size_t part = by_nodes_chunk_bytes / sizeof(float);
     run_as_threads(3, [&](const GroupTerms& terms) {
         const auto transport = join_over_nodes(terms, {2, 1});
         std::vector<float> values(part + (terms.rank == 2 ? 1 : 0));
-        const auto done = transport->run(all_reduce(buffer(std::span(values)), ReduceOp::sum), test::within(20s));
+        const auto done = transport->run(all_reduce(buffer(std::span(values)), ReduceOp::sum), test::within(60s));
         findings.expect_error(done, {"ranks differ", cat(part), cat(part + 1), "rank 2 (pid "});
     });
     CHECK(findings.text() == "");

@@ -65,7 +65,7 @@ void require_right(const std::vector<int>& nodes, const std::vector<test::Collec
             std::fprintf(stderr, "%zu nodes, %d ranks: %.2f s in all\n", nodes.size(), size, seconds_since(began));
         return 0;
     });
-    const auto ends = ranks.join(std::chrono::seconds(200));
+    const auto ends = ranks.join(std::chrono::seconds(300));
     for (std::size_t rank = 0; rank < ends.size(); ++rank) {
         INFO("rank " << rank << " of " << size << ": code or signal " << ends[rank].code);
         REQUIRE((ends[rank].exited && ends[rank].code == 0));

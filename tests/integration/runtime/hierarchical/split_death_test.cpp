@@ -139,7 +139,7 @@ int print_error(const GroupTerms& terms, const std::string& wrong) {
 }
 
 /// Nobody waits for a deadline, which is a minute.
-constexpr auto patience = std::chrono::seconds(30);
+constexpr auto patience = std::chrono::seconds(55);
 /// The victim was quicker with its split than with so many calls.
 constexpr int is_late = 7;
 
@@ -204,7 +204,7 @@ bool aborted_after(int calls, const Case& one) {
             });
             if (aborter.joinable()) aborter.join();
         }
-        if (wrong.empty()) wrong = before.left_over_by(std::chrono::steady_clock::now() + 5s);
+        if (wrong.empty()) wrong = before.left_over_by(std::chrono::steady_clock::now() + 30s);
         const int code = print_error(terms, wrong);
         return code == 0 && late ? is_late : code;
     });

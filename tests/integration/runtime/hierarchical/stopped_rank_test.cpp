@@ -28,7 +28,7 @@ int run_until_failure(const GroupTerms& terms, const Join& join, const Once& onc
     const auto transport = join(terms);
     if (terms.place->publish(cat("ready/", terms.rank), "1", no_deadline).has_error()) return 3;
     Result<void> done;
-    for (int turn = 0; done; ++turn) done = transport->run(once(turn), test::within(5s));
+    for (int turn = 0; done; ++turn) done = transport->run(once(turn), test::within(15s));
     const auto& text = done.error().context;
     if (test::named_in(text) == std::set{victim} && text.find("timed out") != std::string::npos) return 0;
     std::fprintf(stderr, "rank %d: %s\n", terms.rank, text.c_str());
@@ -51,7 +51,7 @@ void require_each_named(int size, const Join& join, const Once& once, std::uint3
         std::this_thread::sleep_for(std::chrono::microseconds(random() % 5000));  // the moment is what is drawn
         ::kill(group.pid(victim), SIGSTOP);
     }
-    const auto deadline = std::chrono::steady_clock::now() + 60s;
+    const auto deadline = std::chrono::steady_clock::now() + 90s;
     for (int victim = 0; victim < size; ++victim) {
         auto& group = *groups[static_cast<std::size_t>(victim)];
         for (int rank = 0; rank < size; ++rank)

@@ -47,7 +47,7 @@ Communicator join(GroupTerms terms, const Choices& choices) {
 /// What a rank does: fails at its deadline with the guilty rank's name, or waits until it is told.
 using Does = std::function<Result<void>(Communicator& world, Communicator& pair, Duration limit)>;
 
-constexpr Duration short_limit = 5s;
+constexpr Duration short_limit = 12s;
 constexpr Duration long_limit = 60s;
 
 struct Story {

@@ -75,9 +75,9 @@ TEST_CASE("a rank whose NCCL cannot connect says why, and the others hear it fro
 }
 
 TEST_CASE("connecting that hangs ends at the meeting's deadline on every rank") {
-    // Of the meeting's 5 s, what was left when the ranks had come together.
+    // Of the meeting's 10 s, what was left when the ranks had come together.
     const std::string late = "connecting the ranks did not end within ";
-    CHECK(making_says({{late}, {late}}, on_rank_1("init_hangs", 30s, 5s)) == "");
+    CHECK(making_says({{late}, {late}}, on_rank_1("init_hangs", 30s, 10s)) == "");
 }
 
 TEST_CASE("a rank without a usable GPU is told on every rank, at once") {
@@ -162,12 +162,12 @@ TEST_CASE("a rank that does not come is named at the deadline, with what it did 
                   const auto done = sum(world);
                   return told(done, {"all_reduce sum f32 x 100 (operation 2)", "rank 1 (pid ", "has not reached it"});
               },
-              [](int) { return NcclSetting{.timeout = 3s}; }, {1}) == "");
+              [](int) { return NcclSetting{.timeout = 8s}; }, {1}) == "");
 }
 
 TEST_CASE("an operation that all ranks have begun and none ends is told as the GPUs' fault") {
     CHECK(sums_until(2, {"did not end within", "all ranks have reached it"},
-                     [](int) { return NcclSetting{.fault = "stuck:3", .timeout = 3s}; }) == "");
+                     [](int) { return NcclSetting{.fault = "stuck:3", .timeout = 8s}; }) == "");
 }
 
 TEST_CASE("ranks that do different things are told apart at the deadline") {
@@ -180,7 +180,7 @@ TEST_CASE("ranks that do different things are told apart at the deadline") {
                   return told(done, {told_by, " runs all_reduce sum f32 x ", " instead"});
               },
               [](int) {
-                  NcclSetting setting{.timeout = 3s};
+                  NcclSetting setting{.timeout = 8s};
                   setting.terms.compare_interval = 100s;
                   return setting;
               }) == "");
@@ -200,7 +200,7 @@ TEST_CASE("memory that one rank takes where another runs what is carried like it
                   } else {
                       done = world.run(gathered);
                   }
-                  while (done && std::chrono::steady_clock::now() - began < 20s) done = sum(world);
+                  while (done && std::chrono::steady_clock::now() - began < 60s) done = sum(world);
                   return told(
                       done, {"ranks differ in operation 1: rank 0 (pid ", "allocate 4096 bytes", "all_gather i32 x 1"});
               },
@@ -232,7 +232,7 @@ TEST_CASE("an operation that differs and ends all the same is found soon, and na
                   const auto began = std::chrono::steady_clock::now();
                   for (;;) {
                       const auto done = sum(world);
-                      if (done && std::chrono::steady_clock::now() - began < 20s) continue;
+                      if (done && std::chrono::steady_clock::now() - began < 60s) continue;
                       const auto wrong =
                           told(done, {"ranks differ in operation 101: rank ", "rank 1 (pid ",
                                       " runs all_reduce sum i32 x 100", " runs all_reduce sum f32 x 100"});
@@ -340,7 +340,7 @@ TEST_CASE("a failure aborts all communicators of the process together") {
                   if (auto wrong = told(done, {"did not end within"}); !wrong.empty()) return wrong;
                   return stuck.wait().has_error() ? "" : "the other communicator goes on";
               },
-              [](int) { return NcclSetting{.fault = "stuck:1", .timeout = 3s}; }) == "");
+              [](int) { return NcclSetting{.fault = "stuck:1", .timeout = 8s}; }) == "");
 }
 
 TEST_CASE("registered memory goes before the abort, and is freed after it") {
@@ -356,7 +356,7 @@ TEST_CASE("registered memory goes before the abort, and is freed after it") {
                   *memory = Memory();
                   return "";
               },
-              [](int) { return NcclSetting{.fault = "stuck:4", .timeout = 3s}; }) == "");
+              [](int) { return NcclSetting{.fault = "stuck:4", .timeout = 8s}; }) == "");
 }
 
 TEST_CASE("memory that is given back while an abort goes on is freed after it") {
@@ -378,8 +378,8 @@ TEST_CASE("memory that is given back while an abort goes on is freed after it") 
 
 TEST_CASE("an abort that does not return makes the process leave with its own exit code") {
     RankProcesses ranks(2, [](const GroupTerms& group) {
-        NcclSetting setting{.fault = group.rank == 1 ? "abort_hangs" : "", .timeout = 3s};
-        setting.terms.abort_limit = 2s;
+        NcclSetting setting{.fault = group.rank == 1 ? "abort_hangs" : "", .timeout = 8s};
+        setting.terms.abort_limit = 6s;
         setting.terms.before_leaving = [&group](std::string_view text) {
             [[maybe_unused]] const auto kept = group.place->publish(cat("last/", group.rank), text, no_deadline);
         };
@@ -392,15 +392,18 @@ TEST_CASE("an abort that does not return makes the process leave with its own ex
     CHECK((ends[0].exited && ends[0].code == 0));
     CHECK((ends[1].exited && ends[1].code == exit_code_stuck_in_nccl));
     CHECK_THAT(test::read_published(ranks, "last/1"),
-               Catch::Contains("enough") && Catch::Contains("within 2 s") && Catch::Contains("79"));
+               Catch::Contains("enough") && Catch::Contains("within 6 s") && Catch::Contains("79"));
 }
 
 TEST_CASE("closing that hangs makes an abort of itself") {
     for (const auto* const fault : {"finalize_hangs", "destroy_hangs"}) {
         RankProcesses ranks(2, [fault](const GroupTerms& group) {
             NcclSetting setting{.fault = group.rank == 1 ? fault : ""};
-            setting.terms.close_limit = 500ms;
-            setting.terms.abort_limit = 2s;
+            // The other one is to close in order, however busy the host is.
+            if (group.rank == 1) {
+                setting.terms.close_limit = 500ms;
+                setting.terms.abort_limit = 2s;
+            }
             auto world = join_nccl_group(group, setting);
             return world && sum(*world) ? 0 : 1;
         });
@@ -417,7 +420,7 @@ TEST_CASE("after a failure the same processes meet again, many times, and leave 
         for (int round = 0; round < 20; ++round) {
             GroupTerms terms = group;
             terms.id = cat("round", round);
-            auto world = join_nccl_group(terms, {.timeout = 20s});
+            auto world = join_nccl_group(terms, {.timeout = 60s});
             if (!world) return world.error().context;
             if (const auto done = sum(*world); !done) return done.error().context;
             if (round % 2 == 0) {
@@ -428,7 +431,7 @@ TEST_CASE("after a failure the same processes meet again, many times, and leave 
             if (round == 1) before.emplace();
         }
         // The stand-in's hubs may take a moment to notice that they are alone.
-        return before->left_over_by(std::chrono::steady_clock::now() + 20s);
+        return before->left_over_by(std::chrono::steady_clock::now() + 60s);
     };
     RankProcesses ranks(2, [&](const GroupTerms& group) {
         const auto wrong = rebuild(group);

@@ -58,7 +58,7 @@ std::string read_published(const RankProcesses& ranks, std::string key) {
 
 std::string wrong_of(RankProcesses& ranks, int size, const std::vector<int>& lost) {
     // The lost ones may be stopped; they are ended once the others have.
-    const auto limit = std::chrono::steady_clock::now() + 60s;
+    const auto limit = std::chrono::steady_clock::now() + 100s;
     const auto others_run = [&] {
         for (int rank = 0; rank < size; ++rank) {
             if (!is_among(lost, rank) && !ranks.ended(rank)) return true;
@@ -67,7 +67,7 @@ std::string wrong_of(RankProcesses& ranks, int size, const std::vector<int>& los
     };
     while (others_run() && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(1ms);
     for (const int rank : lost) ::kill(ranks.pid(rank), SIGKILL);
-    const auto ends = ranks.join(std::chrono::seconds(5));
+    const auto ends = ranks.join(std::chrono::seconds(20));
     std::string text;
     for (int rank = 0; rank < size; ++rank) {
         const auto& end = ends[static_cast<std::size_t>(rank)];

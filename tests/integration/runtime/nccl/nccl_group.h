@@ -23,8 +23,8 @@ struct NcclSetting {
     bool kernels = true;             ///< code for the GPU can be loaded
     std::string nccl_library{};      ///< a file in the place of the stand-in
     int device = -1;                 ///< instead of the rank's own
-    Duration timeout = 30s;          ///< of operations
-    Duration meeting_timeout = 30s;  ///< of the communicator's making
+    Duration timeout = 60s;          ///< of operations
+    Duration meeting_timeout = 60s;  ///< of the communicator's making
     runtime::NcclTerms terms{.abort_limit = 10s, .close_limit = 5s};
 };
 

@@ -71,7 +71,7 @@ TEST_CASE("128 ranks form with 39 connections each, and every collective equals 
                 return complain(terms.rank, cat(count, " connections in the end"));
             return carry_out(*world, barrier()) ? 0 : complain(terms.rank, "the last barrier");
         },
-        std::chrono::seconds(120));
+        std::chrono::seconds(250));
 }
 
 namespace {
@@ -126,7 +126,7 @@ TEST_CASE("1,024 ranks form with 57 connections each, and sum, gather and exchan
         for (auto& thread : threads) thread.join();
         return faults > 0 ? 1 : 0;
     });
-    const auto ends = processes.join(std::chrono::seconds(200));
+    const auto ends = processes.join(std::chrono::seconds(300));
     for (std::size_t i = 0; i < ends.size(); ++i) {
         INFO("process " << i << ": code or signal " << ends[i].code);
         REQUIRE((ends[i].exited && ends[i].code == 0));

@@ -156,7 +156,7 @@ TEST_CASE("a message between ranks that are no partners ends at its deadline if 
                 const auto began = std::chrono::steady_clock::now();
                 findings.expect_error(world->transfer(receive({&value, 1, DataType::f32}, absent), within(300ms)),
                                       {"receive f32 x 1", cat("rank ", absent, " (pid "), "did not reach it"});
-                findings.expect(std::chrono::steady_clock::now() - began < 10s, "it took too long");
+                findings.expect(std::chrono::steady_clock::now() - began < 55s, "it took too long");
                 failed = true;
             }
             while (!failed) std::this_thread::sleep_for(1ms);
@@ -168,13 +168,15 @@ TEST_CASE("a message between ranks that are no partners ends at its deadline if 
 TEST_CASE(
     "who waits for a rank that waits for others names the last of them, over ranks that it has no connection with") {
     Findings findings;
+    Together together;
     std::atomic<bool> failed = false;
     run_as_threads(size, [&](const GroupTerms& terms) {
         const auto world = join_over_tcp(terms);
         float value = 1;
         const auto all = Buffer{&value, 1, DataType::f32};
         const std::vector<std::string> words{"receive f32 x 1", "timed out: rank 28 (pid "};
-        if (terms.rank == 5) findings.expect_error(world->transfer(receive(all, 8), within(400ms)), words);
+        together.meet();
+        if (terms.rank == 5) findings.expect_error(world->transfer(receive(all, 8), within(5s)), words);
         if (terms.rank == 8) findings.expect_error(world->transfer(receive(all, 17), within(60s)), words);
         if (terms.rank == 17) findings.expect_error(world->transfer(receive(all, 28), within(60s)), words);
         if (terms.rank == 5) failed = true;
@@ -191,14 +193,14 @@ TEST_CASE("a late rank that needs nothing more of the others fails in the operat
         float value = 1;
         const auto operation = broadcast(Buffer{&value, 1, DataType::f32}, 0);
         if (terms.rank != 17) {
-            ++waiting;
+            for (++waiting; waiting < size - 1;) std::this_thread::sleep_for(1ms);
             // Partners of the late one wait for it; who needs nothing of it fails in the next operation.
-            auto done = world->run(operation, within(400ms));
+            auto done = world->run(operation, within(5s));
             if (done) done = world->run(barrier(), within(60s));
             return findings.expect_error(done, {"operation 1 (broadcast", "rank 17 (pid ", "timed out"});
         }
         while (waiting < size - 1) std::this_thread::sleep_for(1ms);
-        std::this_thread::sleep_for(800ms);  // the moment is what counts: behind 400 ms, before answer_limit is over
+        std::this_thread::sleep_for(5400ms);  // the moment is what counts: behind 5 s, before answer_limit is over
         findings.expect_error(world->run(operation, within(60s)),
                               {"operation 1 (broadcast", "rank 17 (pid ", "timed out"});
     });
@@ -224,7 +226,7 @@ TEST_CASE("whoever watches a group's connections learns of a failure that comes 
         if (terms.rank == 3) findings.expect(parts.group->link(0, within(60s)), "the link of 3");
         together.meet();
         if (terms.rank == 0) parts.group->fail(Errc::cancelled, "enough");
-        for (const auto end = std::chrono::steady_clock::now() + 10s; !told && std::chrono::steady_clock::now() < end;)
+        for (const auto end = std::chrono::steady_clock::now() + 60s; !told && std::chrono::steady_clock::now() < end;)
             std::this_thread::sleep_for(1ms);
         findings.expect(told, "rank 3 was not told");
         together.meet();
@@ -323,7 +325,7 @@ TEST_CASE("large groups leave neither descriptors nor threads behind, also where
         cycle(false);
         cycle(true);
     }
-    CHECK(before.left_over_by(std::chrono::steady_clock::now() + 5s) == "");
+    CHECK(before.left_over_by(std::chrono::steady_clock::now() + 60s) == "");
 }
 
 }  // namespace muster

@@ -244,8 +244,13 @@ TEST_CASE("groups leave neither descriptors nor threads behind, in order or by f
         cycle(false);
         cycle(true);
     }
-    CHECK(test::open_descriptors() == descriptors);
-    CHECK(test::threads_alive() == threads);
+    // A thread that was joined may still be on the kernel's list.
+    const auto deadline = std::chrono::steady_clock::now() + 60s;
+    while ((test::open_descriptors() > descriptors || test::threads_alive() > threads) &&
+           std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(1ms);
+    CHECK(test::open_descriptors() <= descriptors);
+    CHECK(test::threads_alive() <= threads);
 }
 
 }  // namespace muster

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "muster/operation.h"
 #include "rendezvous/base/time.h"
@@ -23,6 +24,15 @@ inline std::unique_ptr<runtime::Transport> join_over_tcp(const runtime::GroupTer
     return runtime::make_tcp_transport(
                terms, {.addresses = {address}, .connections_per_peer = stripes, .algorithm = algorithm})
         .value();
+}
+
+/// Waits until all ranks have come here, by their store: a short limit behind it does not begin while others still
+/// join.
+inline bool all_come(const runtime::GroupTerms& terms, const std::string& where) {
+    std::vector<std::string> all;
+    for (int rank = 0; rank < terms.size; ++rank) all.push_back(where + "/" + std::to_string(rank));
+    const auto here = terms.place->publish(all[static_cast<std::size_t>(terms.rank)], "1", no_deadline);
+    return here && terms.place->collect(all, within(60s).deadline).has_value();
 }
 
 /// Whatever the operation is, with a minute for it.
