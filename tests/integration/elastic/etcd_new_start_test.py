@@ -10,7 +10,7 @@ from etcd_server import needs_etcd
 from etcd_test import Cluster
 from job import Job, wait_for
 
-LOST = 6  # s, --rdzv-lost-timeout; the least beside a lease of 2 s is below that
+LOST = 12  # s, --rdzv-lost-timeout; the least beside a lease of 5 s is below that
 
 
 @needs_etcd

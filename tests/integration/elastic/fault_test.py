@@ -31,9 +31,9 @@ def fault(job, *words, **extra):
 
 def injected(job, *words, **extra):
     def started():
-        """A worker may have written its first line before its agent hears that it runs."""
+        """A worker may have written its first line before its agent hears that it runs, and an agent may be connecting again."""
         done = fault(job, *words, "--job", job.id, **extra)
-        return None if "has not started yet" in done.stderr else done
+        return None if "has not started yet" in done.stderr or "try again later" in done.stderr else done
     done = wait_for("rank that runs", started)
     assert done.returncode == 0, f"{words}: {done.stderr}\n{job.story()}"
     return done.stdout
@@ -81,18 +81,18 @@ class Fault(unittest.TestCase):
             job.daemon()
             node = job.node(*FAST, "--allow-faults", nnodes="1", nproc=2)
             pids = {rank: line["pid"] for rank, line in job.round(0, 2).items()}
-            injected(job, "stop", "rank", 1, "--for", 3)
+            injected(job, "stop", "rank", 1, "--for", 8)  # it is seen within this time on a busy machine, too
             wait_for("stopped worker", lambda: state_of(pids[1]) == "T")
             self.assertNotEqual(state_of(pids[0]), "T")
             wait_for("worker that goes on", lambda: state_of(pids[1]) != "T")
-            injected(job, "slow", "rank", 0, "--for", 30, "--stopped", 60)
+            injected(job, "slow", "rank", 0, "--for", 300, "--stopped", 60)
             for wanted in (False, True, False, True):
                 wait_for("turn of the slow worker", lambda want=wanted: (state_of(pids[0]) == "T") == want)
             job.finish()
             job.expect_exit(node, 0)
 
     def test_a_killed_stopped_or_cut_off_agent_is_lost_and_the_job_goes_on(self):
-        for kind, how in (("kill", "died"), ("stop", "no message for|closed"), ("partition", "no message for")):
+        for kind, how in (("kill", "died|its connection closed"), ("stop", "no message for|closed"), ("partition", "no message for")):
             with self.subTest(kind=kind), Job() as job:
                 daemon = job.daemon()
                 stays = job.node(*FAST, "--allow-faults", nnodes="1:2", nproc=1)
@@ -100,13 +100,15 @@ class Fault(unittest.TestCase):
                 lost = job.node(*FAST, "--allow-faults", nnodes="1:2", nproc=1)
                 first = job.round(0, 2)
                 victim = next(one["pid"] for one in first.values() if job.parent(job.parent(one["pid"])) == lost.pid)
-                time = () if kind == "kill" else ("--for", 12)  # longer than a busy machine needs to give it up
+                time = () if kind == "kill" else ("--for", 35)  # longer than a busy machine needs to give it up
                 injected(job, kind, "node", node_name(job, lost), *time)
                 job.round(1, 1)
                 self.assertFalse(pathlib.Path(f"/proc/{victim}").exists())
                 lost_so = rf"was lost: .*({how}).*; injected by muster fault {kind} node"
                 wait_for(f"line like '{lost_so}'", lambda: re.search(lost_so, stays.err.read_text()))
-                if kind != "kill":
+                if kind == "kill":  # which its guardian proves, half a second after the connection's end on a busy machine
+                    wait_for("word of the agent's death", lambda: "its agent died" in daemon.err.read_text())
+                else:
                     job.round(2, 2)  # it comes back by itself
                 job.finish()
                 job.expect_exit(stays, 0)
@@ -116,7 +118,7 @@ class Fault(unittest.TestCase):
     def test_a_killed_daemon_is_missed_by_nobody(self):
         with Job() as job:
             daemon = job.daemon("--allow-faults")
-            node = job.node("--lease", 5, "--allow-faults", nnodes="1", nproc=1)
+            node = job.node("--lease", 15, "--allow-faults", nnodes="1", nproc=1)
             job.round(0, 1)
             self.assertIn("the fault strikes this daemon now", injected(job, "kill", "daemon"))
             job.expect_exit(daemon, -9)
@@ -154,7 +156,7 @@ class Fault(unittest.TestCase):
             self.assertIn("has another secret than this rendezvous", refused.stderr)
             self.assertEqual(fault(job, *words).returncode, 2)
             self.assertEqual(len(job.starts()), 1)
-            self.assertEqual(fault(job, *words, **secret).returncode, 0)
+            injected(job, "kill", "rank", 0, "--rdzv-endpoint", f"127.0.0.1:{job.port}", **secret)
             job.round(1, 1)
             job.finish()
             job.expect_exit(node, 0)

@@ -1,4 +1,5 @@
 """A limit on file sizes (ulimit -f) is met as a full disk is: what cannot be written is told with the limit, and nobody dies."""
+import contextlib
 import os
 import re
 import signal
@@ -23,7 +24,7 @@ class FileSizeLimit(unittest.TestCase):
 
     def health(self):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.job.port}/healthz", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.job.port}/healthz", timeout=60) as answer:
                 return answer.read().decode()
         except urllib.error.HTTPError as refused:
             return refused.read().decode()
@@ -38,9 +39,10 @@ class FileSizeLimit(unittest.TestCase):
         def stalls():
             starts = self.job.starts()
             if starts and starts[-1]["pid"] in self.job.processes():
-                os.kill(starts[-1]["pid"], signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it was killed before, and has gone since that look
+                    os.kill(starts[-1]["pid"], signal.SIGKILL)
             return REMEDY in self.health()
-        wait_for("daemon whose state has reached the limit", stalls)
+        wait_for("daemon whose state has reached the limit", stalls, 200)  # after many restarts
         self.assertIn(f"files of at most {limit} bytes", self.health())
         wait_for("the reason in the node's words", lambda: REMEDY in node.err.read_text())
         subprocess.run(["prlimit", "--pid", str(musterd.pid), "--fsize=unlimited:"], check=True)
@@ -72,7 +74,7 @@ class FileSizeLimit(unittest.TestCase):
 
     def run_limited(self, program, *arguments, limit=0):
         return subprocess.run([*limited(limit), BIN / program, *map(str, arguments)], capture_output=True, text=True,
-                              env=self.job.environment(), cwd=self.job.directory, timeout=30)
+                              env=self.job.environment(), cwd=self.job.directory, timeout=60)
 
     def test_a_limit_of_nothing_is_told_too(self):
         done = self.run_limited("muster", "--nproc-per-node", 1, "--no-python", "true")

@@ -21,7 +21,7 @@ from ports import free_port  # noqa: E402
 
 BIN = pathlib.Path(os.environ["MUSTER_BIN"])
 WORKERS = pathlib.Path(os.environ.get("MUSTER_WORKERS", BIN.parent / "worker_programs"))
-DEADLINE = 30.0
+DEADLINE = 60.0
 NOBODY = 65534
 
 

@@ -117,12 +117,20 @@ class Keep(unittest.TestCase):
     def test_a_standby_process_takes_the_place(self):
         with Job() as job:
             launcher = start(job, "--warm-workers=1", "--warm-imports=json", "--log-level=info", nproc=2)
-            before = job.round(0, 2)
+            failing = job.round(0, 2)[0]
+
             def ready():
                 return re.findall(r"\(pid (\d+)\) is ready; it has", launcher.err.read_text())
-            standby = int(wait_for("standby process", ready)[0])
-            os.kill(before[0]["pid"], signal.SIGKILL)
-            self.assertEqual(started(job, 0, 1)["pid"], standby, job.story())
+            for again in (1, 2, 3):
+                standby = int(wait_for("standby process", lambda: ready()[again - 1:])[0])
+                os.kill(failing["pid"], signal.SIGKILL)
+                failing = started(job, 0, again)
+                if failing["pid"] == standby:
+                    break
+                # On a busy machine it may not answer within half a second; the next one may.
+                wait_for("word of the one that did not answer",
+                         lambda: launcher.err.read_text().count("its standby process did not answer") >= again)
+            self.assertEqual(failing["pid"], standby, job.story())
             job.finish()
             job.expect_exit(launcher, 0)
 

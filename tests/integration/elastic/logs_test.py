@@ -4,11 +4,11 @@ import unittest
 
 from job import BIN, Job
 
-FAST = ("--lease", 2)
+FAST = ("--lease", 5)
 
 
 def logs(job, *words):
-    return subprocess.run([BIN / "muster", "logs", *map(str, words)], capture_output=True, text=True, timeout=30, env=job.environment())
+    return subprocess.run([BIN / "muster", "logs", *map(str, words)], capture_output=True, text=True, timeout=60, env=job.environment())
 
 
 class Logs(unittest.TestCase):
@@ -19,7 +19,9 @@ class Logs(unittest.TestCase):
             node = job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 3, "--rdzv-backend", "c10d", "--rdzv-endpoint",
                              f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--max-restarts", 1, *FAST, "--log-dir", folder, "-r", 3,
                              "--report", report, "--events", events, "--no-python", "sh", "-c",
-                             'echo "rank $RANK of round $MUSTER_ROUND"; test $RANK = $MUSTER_ROUND && sleep 0.5 && exit 3; exec sleep 60')
+                             # The one that fails waits until all have said their line.
+                             'echo "rank $RANK of round $MUSTER_ROUND"; touch said.$RANK.$MUSTER_ROUND; test $RANK = $MUSTER_ROUND || exec sleep 600; '
+                             'for rank in 0 1 2; do until test -e said.$rank.$MUSTER_ROUND; do sleep 0.05; done; done; exit 3')
             job.expect_exit(node, 3)
             shown = logs(job, folder, "--failed", events, "--all")
             self.assertEqual(shown.stdout.splitlines(), ["[0]: rank 0 of round 0", "[1]: rank 1 of round 1"], shown.stderr)

@@ -15,8 +15,8 @@ import urllib.request
 from job import Job, wait_for
 
 NODES = int(os.environ.get("MUSTER_TEST_NODES", 120))
-PAUSE = float(os.environ.get("MUSTER_TEST_PAUSE", 10))
-LEASE = float(os.environ.get("MUSTER_TEST_LEASE", 5))
+PAUSE = float(os.environ.get("MUSTER_TEST_PAUSE", 24))
+LEASE = float(os.environ.get("MUSTER_TEST_LEASE", 12))  # of it a node may stand still for a quarter while the others rely on its word
 RUNS = ("running", 0)
 START = 300  # seconds for all launchers to meet, on a slow machine
 LOAD = ("--lease", LEASE, "--rdzv-lost-timeout", max(60, 3 * PAUSE))
@@ -59,7 +59,7 @@ class ManyNodes(unittest.TestCase):
     @staticmethod
     def round_of(job):
         try:
-            status = json.load(urllib.request.urlopen(f"http://127.0.0.1:{job.port}/status", timeout=5))
+            status = json.load(urllib.request.urlopen(f"http://127.0.0.1:{job.port}/status", timeout=60))
         except OSError:
             return None
         return next(((entry["phase"], entry["round"]) for entry in status["jobs"] if entry["id"] == job.id), None)

@@ -23,7 +23,7 @@ NAMES = ['quote"name', "back\\slash", "naïve-漢字", '{job="x"} 1', " "]
 
 def scrape(job, accept):
     request = urllib.request.Request(f"http://127.0.0.1:{job.port}/metrics", headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.headers["Content-Type"], answer.read()
 
 
@@ -54,7 +54,7 @@ class Metrics(unittest.TestCase):
             nodes = []
             for name in NAMES:
                 nodes.append(job.spawn("muster", "--nnodes", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                                       f"127.0.0.1:{job.port}", "--lease", 2, "--no-python", WORKERS / "elastic",
+                                       f"127.0.0.1:{job.port}", "--lease", 5, "--no-python", WORKERS / "elastic",
                                        "--until", "done", before=("env",), MUSTER_RDZV_ID=name))
             job.round(0, len(NAMES))
             seen = self.check(job)

@@ -5,7 +5,7 @@ import unittest
 from job import Job, wait_for
 from status_test import status
 
-FAST = ("--lease", 2)
+FAST = ("--lease", 5)
 # A pod's own host name, in a namespace of its own.
 POD = ("unshare", "--uts", "sh", "-c", 'hostname "$HOSTNAME"; exec "$0" "$@"')
 

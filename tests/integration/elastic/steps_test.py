@@ -11,7 +11,7 @@ from job import Job, wait_for
 from events_test import events_of, types
 from status_test import status
 
-FAST = ("--lease", 2)
+FAST = ("--lease", 5)
 # Speaks to its agent as muster's runtime does (rendezvous/wire/local): Hello with its token, then Progress. It steps on
 # while there is a file "step" in its directory that names a step, and ends with "done", or fails with "fail".
 WORKER = r"""
@@ -121,7 +121,7 @@ class Steps(unittest.TestCase):
             job.finish()
             job.expect_exit(node, 0)
             done = [int(line) for line in (job.directory / "steps").read_text().split()]
-            with urllib.request.urlopen(f"http://127.0.0.1:{job.port}/metrics", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{job.port}/metrics", timeout=60) as answer:
                 text = answer.read().decode()
             self.assertIn(f'muster_job_steps_total{{job="{job.id}"}} {len(done)}\n', text)
             # The first step of each round began at an unknown time.

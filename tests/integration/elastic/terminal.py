@@ -132,7 +132,7 @@ class Screen:
         self.cells.resize(self.cells.rows, self.cells.columns)
         act()
 
-    def expect_whole(self, code, seconds=30):
+    def expect_whole(self, code, seconds=60):
         deadline = time.monotonic() + seconds
         while self.process.poll() is None and time.monotonic() < deadline:
             self.read()

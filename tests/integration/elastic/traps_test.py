@@ -13,7 +13,7 @@ from fault_test import fault
 from job import WORKERS, Job, wait_for
 from nodes_test import job_status
 
-FAST = ("--lease", 2)
+FAST = ("--lease", 5)  # a process of a busy machine may stand still for seconds
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "worker_runtime/python"
 # Rank 1 keeps the interpreter's lock for two and a half leases: its heartbeat thread does not come, and rank 0 waits.
 DEAF = """import array, ctypes, threading, time, muster
@@ -29,7 +29,7 @@ threading.Thread(target=beat, daemon=True).start()
 with muster.Context() as context:
     for step in range(3):
         if (context.rank, step) == (1, 1):
-            ctypes.PyDLL(None).usleep(5000000)
+            ctypes.PyDLL(None).usleep(12500000)
         context.world.all_reduce(array.array("f", [1]))
 over = time.monotonic()
 while last < over:  # until the other thread has seen its gap
@@ -156,12 +156,12 @@ class Traps(unittest.TestCase):
     def test_a_network_that_flaps_for_less_than_a_lease_costs_nobody_a_place(self):
         with Job() as job:
             daemon = job.daemon()
-            options = ("--lease", 5, "--allow-faults", "--node-failures", "1/5", "--max-restarts", 3)
+            options = ("--lease", 15, "--allow-faults", "--node-failures", "1/5", "--max-restarts", 3)
             stays, flaps = (job.node(*options, nnodes="1:2", nproc=1) for _ in range(2))
             first = job.round(0, 2)
             for _ in range(3):
                 # Refused while it is away: so each one comes after the one before is over.
-                wait_for("node that is back", lambda: fault(job, "partition", "node", node_name(job, flaps), "--for", 0.4, "--job",
+                wait_for("node that is back", lambda: fault(job, "partition", "node", node_name(job, flaps), "--for", 1.2, "--job",
                                                             job.id).returncode == 0)
             wait_for("node that stays", lambda: job_status(job).count('"connected":true') == 2)
             self.assertLessEqual({line["pid"] for line in first.values()}, set(job.processes()), job.story())
@@ -184,7 +184,7 @@ class Traps(unittest.TestCase):
                 job.expect_exit(node, 0)
                 self.assertNotRegex(node.err.read_text(), "lost|silent|round 0 ended|heartbeat")
             silence = float(re.fullmatch(r"rank 1 was without a heartbeat for ([\d.]+) s\n", nodes[1].out.read_text())[1])
-            self.assertGreaterEqual(silence, 4.9)
+            self.assertGreaterEqual(silence, 12.4)
             said = daemon.err.read_text()
             self.assertIn("round 0 sealed with 2 nodes", said)
             self.assertNotRegex(said, "round 1 sealed|lost|silent")

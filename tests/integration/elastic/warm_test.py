@@ -3,6 +3,7 @@ nothing."""
 import json
 import os
 import pathlib
+import re
 import signal
 import sys
 import unittest
@@ -75,8 +76,15 @@ def facts(job, rank, number):
 
 def worker_pids(job, rank):
     """Those that carry RANK; a standby process does not."""
-    return [pid for pid in job.processes() if f"RANK={rank}".encode() in environment(pid)
-            and job.parent(pid) in guardians(job)]
+    leaders = set(guardians(job))
+    return [pid for pid in job.processes() if f"RANK={rank}".encode() in environment(pid) and parent_of(job, pid) in leaders]
+
+
+def parent_of(job, pid):
+    try:
+        return job.parent(pid)
+    except OSError:  # it has gone meanwhile
+        return 0
 
 
 def environment(pid):
@@ -98,7 +106,9 @@ def guardians(job):
 
 
 def standbys(launcher):
-    return [int(line.split("(pid ")[1].split(")")[0]) for line in err(launcher).splitlines() if "is ready; it has" in line]
+    """Their pids; those of a lower local rank first, whichever was ready first."""
+    ready = re.findall(r"local rank (\d+) \(pid (\d+)\) is ready; it has", err(launcher))
+    return [int(pid) for _, pid in sorted(ready, key=lambda one: int(one[0]))]
 
 
 def wait_ready(job, launcher, count):
@@ -118,6 +128,12 @@ def differences(before, after):
     return found
 
 
+def was_late(launcher):
+    """Whether a standby process did not answer within half a second, which a busy machine may keep it from: a normal start
+    replaces it, and says nothing of warm ones."""
+    return "its standby process did not answer" in err(launcher)
+
+
 class WarmWorkers(unittest.TestCase):
     def restart(self, job, launcher):
         """Kills a worker when the standby processes are ready; the pids of these."""
@@ -129,16 +145,25 @@ class WarmWorkers(unittest.TestCase):
 
     def test_a_warm_worker_sees_what_a_normal_one_sees(self):
         for entry in (("./facts.py", "a", "b c"), ("sub/../facts.py",), ("-m", "facts", "a")):
-            with self.subTest(entry=entry), Job() as job:
-                launcher = start(job, *entry)
-                ready = self.restart(job, launcher)
-                for rank in (0, 1):
-                    self.assertEqual(differences(facts(job, rank, 0), facts(job, rank, 1)), {}, job.story())
-                self.assertTrue(set(ready) <= set(job.processes()), job.story())
+            with self.subTest(entry=entry):
+                self.assertTrue(any(self.sees_the_same(entry) for _ in range(5)), "no standby process answered in time")
+
+    def sees_the_same(self, entry):
+        """False: a standby process was late."""
+        with Job() as job:
+            launcher = start(job, *entry)
+            ready = self.restart(job, launcher)
+            for rank in (0, 1):
+                self.assertEqual(differences(facts(job, rank, 0), facts(job, rank, 1)), {}, job.story())
+            late = not set(ready) <= set(job.processes())
+            if late:
+                wait_for("word of a process that was late", lambda: was_late(launcher))
+            else:
                 self.assertNotIn("starts normally", err(launcher))
-                launcher.terminate()
-                job.expect_exit(launcher, 143)
-                job.expect_gone()
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
+            return not late
 
     def test_tracebacks_and_exit_codes_are_those_of_a_normal_worker(self):
         texts = []
@@ -163,15 +188,22 @@ class WarmWorkers(unittest.TestCase):
             job.expect_gone()
 
     def test_what_imports_print_comes_out_of_the_worker(self):
+        self.assertTrue(any(self.prints() for _ in range(5)), "no standby process answered in time")
+
+    def prints(self):
+        """False: a standby process was late."""
         with Job() as job:
             (job.directory / "warm_import.py").write_text("import sys\nprint('imported')\nprint('noisy', file=sys.stderr)\n")
             launcher = start(job, "--log-dir", "logs", "-r", "3", "facts.py", imports="warm_import", end="exit")
             self.restart(job, launcher)
             job.expect_exit(launcher, 7)
+            if was_late(launcher):
+                return False
             for rank in (0, 1):
                 for name, first in (("stdout.log", "imported"), ("stderr.log", "noisy")):
                     text = next((job.directory / "logs").rglob(f"attempt_1/{rank}/{name}")).read_text()
                     self.assertIn(first, text.splitlines())
+            return True
 
     def test_a_standby_process_that_fails_delays_nothing_and_is_reported(self):
         with self.subTest("stopped"), Job() as job:
@@ -185,7 +217,7 @@ class WarmWorkers(unittest.TestCase):
             os.kill(worker_pids(job, 0)[0], signal.SIGKILL)
             for rank in (0, 1):
                 self.assertEqual(differences(facts(job, rank, 0), facts(job, rank, 1)), {})
-            self.assertIn("local rank 1 starts normally: its standby process ended: signal 9", err(launcher))
+            wait_for("word of the normal start", lambda: "local rank 1 starts normally: its standby process ended: signal 9" in err(launcher))
             wait_for("line", lambda: "local rank 0 was started normally: its standby process did not answer" in err(launcher))
             launcher.terminate()
             job.expect_exit(launcher, 143)
@@ -198,6 +230,7 @@ class WarmWorkers(unittest.TestCase):
             os.kill(worker_pids(job, 0)[0], signal.SIGKILL)
             facts(job, 0, 1)
             line = "local rank 0, 1 starts normally: its standby process ended: exit code 1 (ModuleNotFoundError"
+            wait_for("word of the normal start", lambda: line in err(launcher))
             self.assertEqual(err(launcher).count(line), 1, err(launcher))
             launcher.terminate()
             job.expect_exit(launcher, 143)
