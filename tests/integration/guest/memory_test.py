@@ -19,7 +19,7 @@ if os.environ["RANK"] == "1":
     open(os.environ["TMPDIR"] + "/ready", "w").close()
     if "HOLD" not in os.environ:
         held = b"x" * (200 << 20)
-time.sleep(20)
+time.sleep(200)
 """
 # Each of the first jobs in a group of its own, below one that limits it.
 JOB = r"""
@@ -50,7 +50,7 @@ dump() {  # NAME PATTERN ADDS_PID: in the folder /run/NAME
     echo "$2" > /proc/sys/kernel/core_pattern
     echo $3 > /proc/sys/kernel/core_uses_pid
     BIN/muster --standalone --nproc-per-node 2 --shutdown-timeout 1 --report /mnt/$1.json \
-        --no-python sh -c '[ $$RANK = 0 ] && exec sleep 20; kill -SEGV $$$$' > /mnt/$1.out 2> /mnt/$1.err
+        --no-python sh -c '[ $$RANK = 0 ] && exec sleep 200; kill -SEGV $$$$' > /mnt/$1.out 2> /mnt/$1.err
     cp core* /mnt/$1
 }
 dump plain core 1
@@ -72,7 +72,7 @@ class MemoryOfVersion2(unittest.TestCase):
         unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
         console = subprocess.run(["setpriv", "--pdeathsig", "KILL", *unshare, KERNEL, "mem=400M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet",
                                   f"init={HERE / 'init.sh'}", f"FOLDER={cls.folder}", "con=null", "con0=fd:0,fd:1"], stdin=subprocess.DEVNULL,
-                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=250,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=550,
                                  env={**os.environ, "LD_PRELOAD": os.environ["MUSTER_GUEST_REGISTERS"], "TMPDIR": "/dev/shm"})
         log = cls.folder / "guest.log"
         cls.said = console.stdout.decode(errors="replace") + (log.read_text() if log.exists() else "")

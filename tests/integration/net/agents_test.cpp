@@ -182,7 +182,7 @@ TEST_CASE("agents come back to a daemon that was restarted, and their round goes
     CHECK(first.find<native::JobEnded>()->outcome == native::JobOutcome::succeeded);
     CHECK(first.fenced.empty());
     // By the connection's end, not by a heartbeat that stayed away.
-    CHECK(std::chrono::steady_clock::now() - restarted < 8s);
+    CHECK(std::chrono::steady_clock::now() - restarted < 30s);
 }
 
 TEST_CASE("an address at which a stranger answers is left for the others that are known, or that the name has now") {

@@ -8,7 +8,7 @@ from cluster_networks import BIN, GLOO, PORT, PYTHON, SHOW, WORKERS, etcd_on, pl
 # Asks the store of rank 0's node in clear text, and says whether it has answered.
 KNOCK = """
 import os, socket, sys
-store = socket.create_connection((os.environ.get("MUSTER_STORE_ADDR") or os.environ["MASTER_ADDR"], int(sys.argv[1])), 10)
+store = socket.create_connection((os.environ.get("MUSTER_STORE_ADDR") or os.environ["MASTER_ADDR"], int(sys.argv[1])), 60)
 try:
     store.sendall(bytes([0, 0xCE, 0xF7, 0x85, 0x3C, 13, 1, 2, 3, 4]))  # VALIDATE and PING of PyTorch's client
     answer = store.recv(4)
@@ -107,4 +107,4 @@ def store_door_etcd(cluster):
         wait_for(cluster, "new leader", lambda: leaders())
 
     wait_for(cluster, "leader", leaders)
-    return door_rounds(cluster, nodes, f"10.1.0.3:{PORT},10.1.0.3:{PORT + 1}", meanwhile=take_over)
+    return door_rounds(cluster, nodes, f"10.1.0.3:{PORT},10.1.0.3:{PORT + 1}", "--lease", 20, meanwhile=take_over)

@@ -19,7 +19,7 @@ WORKER = [sys.executable, "-c", f"""
 import os, pathlib, socket, sys, time
 answer = b""
 try:
-    with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 10) as store:
+    with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 60) as store:
         store.sendall({probes.VALIDATE + probes.PING!r})
         answer = store.recv(4, socket.MSG_WAITALL)
 except OSError as failure:
@@ -70,11 +70,13 @@ def store_is_for_its_nodes(cluster):
     wait_for(cluster, "answer of the store", lambda: all(map(served, launchers)))
     address, port = store_of(launchers[1])
     expect_refusals(cluster, probed(nodes[2], address, port))
-    again = dict((name, answer) for _, name, answer in probed(nodes[1], address, port))
-    if again["c10d ping"] != probes.PONG:
+    for _ in range(4):  # A probe waits for 1.5 s, and a busy machine may be late.
+        again = dict((name, answer) for _, name, answer in probed(nodes[1], address, port))
+        if again["c10d ping"] == probes.PONG:
+            break
+    else:
         raise AssertionError(f"{cluster.tag}: a node of the round was not served\n{cluster.story()}")
-    if "it is no address of a node of this round" not in cluster.story():
-        raise AssertionError(f"{cluster.tag}: not told\n{cluster.story()}")
+    wait_for(cluster, "word of the refusal", lambda: "it is no address of a node of this round" in cluster.story())
     release(*nodes)
     cluster.finish(launchers)
     return time.monotonic() - began
@@ -134,7 +136,7 @@ def behind_nat(cluster):
         return launchers
 
     first, second = run()
-    if served(second) or first.wait(60) == 0 or second.wait(60) == 0:
+    if served(second) or first.wait(120) == 0 or second.wait(120) == 0:
         raise AssertionError(f"{cluster.tag}: a client from an unknown address was served\n{cluster.story()}")
     if not re.search(r"connection from 10\.1\.0\.9 refused: .*--allow-from", first.err.read_text()):
         raise AssertionError(f"{cluster.tag}: not told what to do\n{cluster.story()}")
@@ -151,10 +153,13 @@ def allow_from_closes_every_port(cluster):
     nodes[0].start(BIN / "musterd", "--port", PORT + 1, "--allow-from", "10.1.0.0/25")
     began = time.monotonic()
     wait_for(cluster, "musterd", lambda: listeners(nodes[0]) >= {PORT, PORT + 1})
-    heard = {(port, name): answer for port, name, answer in probed(nodes[1], "10.1.0.1", PORT, PORT + 1)}
-    if any(answer for (port, _), answer in heard.items() if port == str(PORT)):
-        raise AssertionError(f"{cluster.tag}: a stranger was answered: {heard}\n{cluster.story()}")
-    if not heard[str(PORT + 1), "status"].startswith(b"HTTP/1.1 "):
+    for _ in range(4):  # A probe waits for 1.5 s, and a busy machine may be late.
+        heard = {(port, name): answer for port, name, answer in probed(nodes[1], "10.1.0.1", PORT, PORT + 1)}
+        if any(answer for (port, _), answer in heard.items() if port == str(PORT)):
+            raise AssertionError(f"{cluster.tag}: a stranger was answered: {heard}\n{cluster.story()}")
+        if heard[str(PORT + 1), "status"].startswith(b"HTTP/1.1 "):
+            break
+    else:
         raise AssertionError(f"{cluster.tag}: one that may come was refused: {heard}\n{cluster.story()}")
     return time.monotonic() - began
 

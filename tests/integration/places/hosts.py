@@ -97,7 +97,7 @@ def missing(*programs):
     return parts + ([] if os.geteuid() == 0 else ["root"])
 
 
-def wait_for(what, reached, limit=30):
+def wait_for(what, reached, limit=60):
     end = time.monotonic() + limit
     while not reached():
         assert time.monotonic() < end, f"no {what} within {limit} s"

@@ -51,7 +51,7 @@ class KubernetesJob(unittest.TestCase):
             done = subprocess.run(["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", MUSTER, "--no-python",
                                    "true"], env={"PATH": os.environ["PATH"], "TMPDIR": "/tmp",
                                                  "MUSTER_SECRET_FILE": str(mount / "key")},
-                                  cwd="/", text=True, stderr=subprocess.PIPE, timeout=60)
+                                  cwd="/", text=True, stderr=subprocess.PIPE, timeout=120)
             self.assertIn(said, done.stderr)
             self.assertEqual(done.returncode, code, done.stderr)
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -47,7 +48,7 @@ class Places(unittest.TestCase):
         self.addCleanup(lambda: (process.poll() is None and process.kill(), process.wait()))
         return process
 
-    def ended(self, process, code=0, limit=60):
+    def ended(self, process, code=0, limit=150):
         text = process.communicate(timeout=limit)[0]
         self.assertEqual(process.returncode, code, text)
         return text
@@ -152,7 +153,7 @@ class Kubernetes(Places):
             inner = pathlib.Path(f"/proc/{pod.pid}/task/{pod.pid}/children").read_text().split()[0]
             os.kill(int(inner), signal.SIGTERM)
         for pod in pods:
-            self.assertIn("stopped by SIGTERM", pod.communicate(timeout=30)[0])
+            self.assertIn("stopped by SIGTERM", pod.communicate(timeout=120)[0])
         hosts.wait_for("end of all processes", lambda: not hosts.processes_with(f"MARK={self.folder}"))
 
     def test_pod_0_comes_back_elsewhere(self):
@@ -189,11 +190,16 @@ class NameService(Places):
         silent = "import socket, time; s = socket.socket(2, 2); s.bind(('10.77.0.2', 53)); print('up', flush=True); time.sleep(600)"
         self.lines_until(self.begin("n2", sys.executable, "-c", silent), "up", 1)
         (self.folder / "resolv.conf").write_text("nameserver 10.77.0.2\n")
-        self.begin("n1", MUSTER, "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=alias:29400", "--rdzv-conf=is_host=1",
-                   "--rdzv-id=mine", "--no-python", "true")
-        # The C library gives up after ten seconds, and a node that was not told waits for that.
-        hosts.wait_for("port that serves", lambda: subprocess.run(
-            self.hosts.command("n1", "sh", "-c", "ss -Htln sport = :29400 | grep -q ."), check=False).returncode == 0, 9)
+
+        def time_until_it_serves(port):
+            began = time.monotonic()
+            self.begin("n1", MUSTER, "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=alias:{port}", "--rdzv-conf=is_host=1",
+                       "--rdzv-id=mine", "--no-python", "true")
+            hosts.wait_for("port that serves", lambda: subprocess.run(
+                self.hosts.command("n1", "sh", "-c", f"ss -Htln sport = :{port} | grep -q ."), check=False).returncode == 0)
+            return time.monotonic() - began
+        # The C library gives up after ten seconds, and a node that was not told waits for that each time.
+        self.assertTrue(any(time_until_it_serves(port) < 9 for port in range(29400, 29405)))
 
 
 class Ssh(Places):
@@ -235,12 +241,12 @@ class Ssh(Places):
         text = self.ended(script, code=255)  # ssh's own; the others would wait for it for ten minutes
         self.assertIn("run.sh: nowhere has ended with 255", text)
         self.assertIn("2 of 3 hosts still run; they are ended, because nowhere has ended with 255", text)
-        hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark), 20)
+        hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark))
         script = self.run_script("--nnodes=1:3", "--no-python", "sh", "-c", STAY, PATIENCE="1")
         self.lines_until(script, "rank . of 3", 3)
         self.kill_ssh("n1")
         self.assertIn("run.sh: n1 has ended with 137", self.ended(script, code=128 + signal.SIGKILL))
-        hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark), 20)
+        hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark))
 
     def test_the_end_of_the_script_is_the_end_of_the_job(self):
         for how in (signal.SIGTERM, signal.SIGKILL):
@@ -250,7 +256,7 @@ class Ssh(Places):
                 script.send_signal(how)
                 if how == signal.SIGKILL:  # whoever ends it so ends its session's ssh too, as a closed terminal does
                     self.kill_ssh(*self.names)
-                hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark), 20)
+                hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark))
 
 
 class Scripts(unittest.TestCase):
@@ -262,7 +268,7 @@ class Scripts(unittest.TestCase):
             srun.write_text("#!/bin/sh\nenv\n")
             srun.chmod(0o755)
             kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SRUN_"))}
-            return subprocess.run(["bash", str(SCRIPTS / script), *words], text=True, capture_output=True, timeout=20,
+            return subprocess.run(["bash", str(SCRIPTS / script), *words], text=True, capture_output=True, timeout=60,
                                   env={**kept, "PATH": f"{folder}:{os.environ['PATH']}", **variables})
 
     def test_slurms_hand_over_cpus_for_each_task_where_some_were_asked_for(self):

@@ -104,7 +104,7 @@ class Cluster:
             self.daemon("slurmctld", "login", "slurmctld", "-D", "-f", self.conf)
             for name in self.nodes:
                 self.start_node(name)
-            self.until("idle nodes", self.idle, 60)
+            self.until("idle nodes", self.idle, 150)
             undo.pop_all()
         return self
 
@@ -115,8 +115,8 @@ class Cluster:
         """Jobs, then daemons."""
         if "slurmctld" in self.daemons:
             with contextlib.suppress(subprocess.SubprocessError):
-                self.run("scancel", "--user=root", timeout=20)
-                self.until("end of all jobs", lambda: self.run("squeue", "-h").stdout == "", 20)
+                self.run("scancel", "--user=root", timeout=60)
+                self.until("end of all jobs", lambda: self.run("squeue", "-h").stdout == "", 90)  # KillWait is 30 s
         for name in reversed(list(self.daemons)):
             self.stop(name)
         self.hosts.__exit__()
@@ -129,7 +129,7 @@ class Cluster:
         self.daemon("munged", "login", "munged", "--foreground", "--force", f"--key-file={key}",
                     f"--socket={self.folder / 'munge.socket'}", f"--pid-file={self.folder / 'munge.pid'}",
                     f"--log-file={self.folder / 'munge.log'}", f"--seed-file={self.folder / 'munge.seed'}")
-        self.until("munge's socket", (self.folder / "munge.socket").exists, 20)
+        self.until("munge's socket", (self.folder / "munge.socket").exists, 60)
         for name in self.nodes:
             self.link_munge(name)
 
@@ -165,7 +165,7 @@ class Cluster:
     def command(self, *words):
         return self.hosts.command("login", *words)
 
-    def run(self, *words, timeout=60, **more):
+    def run(self, *words, timeout=150, **more):
         """One of Slurm's commands, to its end: a CompletedProcess with text."""
         return subprocess.run(self.command(*words), env=self.environment, stdin=subprocess.DEVNULL, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, **more)

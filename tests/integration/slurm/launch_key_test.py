@@ -81,13 +81,13 @@ class LaunchKey(unittest.TestCase):
         process.communicate()
 
     def check_formed(self, *processes):
-        said = [process.communicate(timeout=40) for process in processes]
+        said = [process.communicate(timeout=120) for process in processes]
         self.assertEqual([process.returncode for process in processes], [0, 0], said)
         self.assertEqual(sorted(re.findall(r"rank (\d) of 2", "".join(out for out, _ in said))), ["0", "1"], said)
         return "".join(err for _, err in said)
 
     def check_ends(self, process, code, told):
-        _, err = process.communicate(timeout=40)
+        _, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, code, err)
         self.assertRegex(err, told)
         return err
@@ -119,7 +119,7 @@ class LaunchKey(unittest.TestCase):
         return [str(path.relative_to(self.place)) for path in sorted(self.place.rglob(".muster/key"))]
 
     def wait_until(self, is_true, what):
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not is_true():
             self.assertLess(time.monotonic(), until, what)
             time.sleep(0.02)
@@ -127,7 +127,7 @@ class LaunchKey(unittest.TestCase):
     @unittest.skipUnless(os.geteuid() == 0, "a process of another user is needed")
     def test_no_process_of_the_same_user_can_read_the_guardian(self):
         ready = self.place / "ready"
-        script = f"touch {ready}-$RANK; exec sleep 60"
+        script = f"touch {ready}-$RANK; exec sleep 600"
         nodes = [self.start(node, "--no-python", "sh", "-c", script, user=2001) for node in (0, 1)]
         self.wait_until(lambda: all(pathlib.Path(f"{ready}-{rank}").exists() for rank in (0, 1)), "the job did not start")
         for node in nodes:
@@ -139,7 +139,7 @@ class LaunchKey(unittest.TestCase):
 
     def test_a_foreign_server_makes_no_node_write_a_key(self):
         self.in_its_place(lambda handler: handler.send_error(404))
-        self.check_ends(self.start(1, conf=",join_timeout=3"), 75, "something else than this job's muster answers there")
+        self.check_ends(self.start(1, conf=",join_timeout=12"), 75, "something else than this job's muster answers there")
         self.assertEqual(self.keys(), [])
 
     def test_without_munge_and_a_shared_home_the_other_node_is_refused_and_writes_no_key(self):
@@ -167,7 +167,7 @@ class LaunchKey(unittest.TestCase):
 
     def test_a_munge_that_never_works_keeps_a_node_of_another_home_waiting(self):
         self.start(0, munge="echo munge: Error: no munged >&2; exit 1")
-        self.check_ends(self.start(1, conf=",join_timeout=3"), 75, r"munge does not work on the first node.*no munged")
+        self.check_ends(self.start(1, conf=",join_timeout=12"), 75, r"munge does not work on the first node.*no munged")
         self.assertEqual(self.keys(), ["n0/.muster/key"])
 
     def test_lines_of_a_preloaded_library_are_no_answer(self):
@@ -212,31 +212,31 @@ class LaunchKey(unittest.TestCase):
             handler.wfile.write(body)
             handler.close_connection = True
         self.in_its_place(answer)
-        self.check_ends(self.start(1, conf=",join_timeout=3"), 75, "for Slurm's step 1.0, and this node is of Slurm's step 4711.0")
+        self.check_ends(self.start(1, conf=",join_timeout=12"), 75, "for Slurm's step 1.0, and this node is of Slurm's step 4711.0")
 
     def test_a_service_that_does_not_speak_http_is_told(self):
         def answer(handler):
             handler.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n")
             handler.close_connection = True
         self.in_its_place(answer)
-        self.check_ends(self.start(1, conf=",join_timeout=3"), 75, "something else than this job's muster answers there")
+        self.check_ends(self.start(1, conf=",join_timeout=12"), 75, "something else than this job's muster answers there")
 
     def test_a_signal_while_unmunge_runs_is_obeyed_at_once(self):
         first = self.start(0)
         other = self.start(1, unmunge="exec sleep 30")
         self.wait_until((self.place / "n1/unmunge.runs").exists, "unmunge was not started")
         other.send_signal(signal.SIGTERM)
-        _, said = other.communicate(timeout=4)  # unmunge itself is given 5 s
-        self.assertNotIn("unmunge", said)
+        _, said = other.communicate(timeout=60)
+        self.assertNotIn("unmunge", said)  # which itself is given 5 s
         self.assertEqual(self.keys(), [])
         first.send_signal(signal.SIGTERM)
-        first.communicate(timeout=40)
+        first.communicate(timeout=120)
 
     def test_a_signal_while_munge_runs_makes_no_key(self):
         node = self.start(0, munge="exec sleep 30")
         self.wait_until((self.place / "n0/munge.runs").exists, "munge was not started")
         node.send_signal(signal.SIGTERM)
-        node.communicate(timeout=40)
+        node.communicate(timeout=120)
         self.assertEqual(self.keys(), [])
 
 

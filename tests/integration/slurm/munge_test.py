@@ -61,7 +61,7 @@ class Munge(unittest.TestCase):
         """muster on both nodes with these arguments, each with a home of its own."""
         script = f'export HOME={home}; {before}\nexec "$@"'
         return self.slurm.run("env", f"PLACE={self.place}", "srun", "-N2", "--ntasks-per-node=1", *options, "sh", "-c", script, "sh",
-                              MUSTER, "--nproc-per-node=1", *words, timeout=40)
+                              MUSTER, "--nproc-per-node=1", *words, timeout=180)
 
     def check_formed(self, done):
         self.assertEqual(done.returncode, 0, done.stderr + self.slurm.logs())
@@ -89,7 +89,7 @@ class Munge(unittest.TestCase):
         self.assertEqual(self.keys(), ["n1/.muster/key"])
 
     def test_a_first_node_that_comes_late_is_waited_for(self):
-        done = self.step("--no-python", "sh", "-c", SAY, before="[ $SLURM_NODEID = 1 ] || sleep 12")
+        done = self.step("--no-python", "sh", "-c", SAY, before="[ $SLURM_NODEID = 1 ] || sleep 25")
         self.check_formed(done)
         self.assertRegex(done.stderr, "waiting for the key of this job from its first node, n1:.*: it does not answer")
 
@@ -167,11 +167,11 @@ class Munge(unittest.TestCase):
                                 ("restricted", 78, "Unauthorized credential"),
                                 ("damaged", 78, "munge refuses it")):
             with self.subTest(how):
-                # The other node's limit of 3 s begins when the false one listens.
+                # The other node's limit of 12 s begins when the false one listens.
                 listens = self.place / how
                 before = (f"[ $SLURM_NODEID = 1 ] || exec {sys.executable} {false_node} {how} {listens}\n"
                           f"until [ -e {listens} ]; do sleep 0.05; done")
-                done = self.step("--rdzv-conf=join_timeout=3", "--no-python", "sh", "-c", SAY, before=before)
+                done = self.step("--rdzv-conf=join_timeout=12", "--no-python", "sh", "-c", SAY, before=before)
                 self.assertRegex(done.stderr, f"n2: task 1: Exited with exit code {code}")
                 self.assertIn(told, done.stderr)
                 self.assertNotIn("rank", done.stdout)

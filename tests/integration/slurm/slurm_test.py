@@ -96,7 +96,7 @@ class Slurm(unittest.TestCase):
         for name in self.slurm.nodes:
             if name not in self.slurm.daemons:
                 self.slurm.start_node(name)
-        self.slurm.until("idle nodes", lambda: self.slurm.idle(apart="n5"), 90)
+        self.slurm.until("idle nodes", lambda: self.slurm.idle(apart="n5"), 150)
 
     def srun(self, *words, **more):
         return self.slurm.run("srun", *words, **more)
@@ -110,7 +110,7 @@ class Slurm(unittest.TestCase):
         self.addCleanup(lambda: (process.poll() is None and process.kill(), process.wait()))
         return process
 
-    def lines_until(self, process, pattern, count, limit=60):
+    def lines_until(self, process, pattern, count, limit=150):
         """Lines of `process` up to the `count`th that matches."""
         lines, end = [], time.monotonic() + limit
         while count > 0:
@@ -120,7 +120,7 @@ class Slurm(unittest.TestCase):
             self.assertTrue(line and time.monotonic() < end, "".join(lines) + self.slurm.logs())
         return lines
 
-    def text_until(self, process, patterns, limit=60):
+    def text_until(self, process, patterns, limit=150):
         """What `process` says until a line of its own has come for each of `patterns`, in any order."""
         text, left, end = "", list(patterns), time.monotonic() + limit
         while left:
@@ -169,7 +169,7 @@ class Slurm(unittest.TestCase):
                  "0 told", "1 told", "2 told", "3 told", "reason of the signal: neither a preemption by Slurm nor a time limit")
         text = self.text_until(job, words)
         leave.touch()
-        text += job.communicate(timeout=60)[0]
+        text += job.communicate(timeout=150)[0]
         self.assertEqual(job.returncode, 0, text)
         self.assertEqual({rank for rank in re.findall(r"(\d) told", text)}, set("0123"), text)
 
@@ -183,10 +183,10 @@ class Slurm(unittest.TestCase):
         self.lines_until(job, "ready", 4)
         self.assertGreaterEqual(len(processes_with(mark)), 10)
         self.slurm.run("scancel", self.job_id())
-        text = job.communicate(timeout=60)[0]
+        text = job.communicate(timeout=150)[0]
         self.assertEqual(text.count("stopped by SIGTERM (this job was cancelled (scancel))"), 1, text)  # the first host asks
         self.assertEqual(len(re.findall(r"stopped by SIGTERM.*; this node has left", text)), 2, text)
-        self.slurm.until("end of all processes", lambda: not processes_with(mark), 40)
+        self.slurm.until("end of all processes", lambda: not processes_with(mark), 90)
 
     def test_a_preemption_is_told_as_such(self):
         # Slurm sends SIGTERM twice, which takes nothing of the grace.
@@ -194,20 +194,20 @@ class Slurm(unittest.TestCase):
                          "trap 'sleep 1; sleep 1; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done")
         self.lines_until(job, "ready", 1)
         self.assertEqual(self.srun("-N1", "-wn1", "-purgent", "true").returncode, 0)
-        text = job.communicate(timeout=60)[0]
+        text = job.communicate(timeout=150)[0]
         self.assertIn("stopped by SIGTERM (Slurm preempted this job for another one)", text)
         self.assertIn("saved\n", text)
 
     def test_zz_notice_ahead_of_the_limit(self):  # last, so that it need not be waited for
         """--signal=USR1@... itself, to a worker that knows nothing of it."""
         text = self.text_until(self.warned, ("reason of the signal: this job's time limit in Slurm ends in ",
-                                             "SIGUSR1 was not forwarded: local rank 0 has no handler"), limit=90)
+                                             "SIGUSR1 was not forwarded: local rank 0 has no handler"), limit=150)
         pathlib.Path(self.folder.name, "warned").touch()
-        text += self.warned.communicate(timeout=60)[0]
+        text += self.warned.communicate(timeout=150)[0]
         self.assertEqual(self.warned.returncode, 0, text)
 
     def test_zz_time_limit(self):
-        text = self.limited.communicate(timeout=90)[0]
+        text = self.limited.communicate(timeout=150)[0]
         self.assertIn("reason of the signal: Slurm's time limit for this job (00:01:00) is over", text)
         self.assertIn("stopped by SIGTERM (Slurm's time limit for this job", text)
         self.assertIn("DUE TO TIME LIMIT", text)  # Slurm's own word
@@ -236,8 +236,8 @@ class Slurm(unittest.TestCase):
             self.assertEqual(begun.returncode, 0, begun.stderr)
             jobs[code] = begun.stdout.strip()
         state = lambda code: self.slurm.run("scontrol", "-o", "show", "job", jobs[code]).stdout
-        self.slurm.until("job that is started again", lambda: "Restarts=1" in state(75), 60)
-        self.slurm.until("end of the other one", lambda: "JobState=FAILED" in state(77), 60)
+        self.slurm.until("job that is started again", lambda: "Restarts=1" in state(75), 150)
+        self.slurm.until("end of the other one", lambda: "JobState=FAILED" in state(77), 150)
         self.assertRegex(state(77), "Restarts=0 .*ExitCode=77:0")
 
     def test_mpich_in_an_allocation_is_mpichs(self):
@@ -266,7 +266,7 @@ class Slurm(unittest.TestCase):
         mark = f"MUSTER_TEST_{os.getpid()}_{time.monotonic_ns()}"
         worker = "echo rank $RANK of $WORLD_SIZE ready; [ $WORLD_SIZE = 2 ] || sleep 600"
         job = self.begin("srun", "-N3", "--ntasks-per-node=1", "--no-kill", "--kill-on-bad-exit=0", MUSTER,
-                         "--nnodes=2:3", "--rdzv-conf=last_call_timeout=1", "--max-restarts=2", "--no-python", "sh", "-c",
+                         "--nnodes=2:3", "--rdzv-conf=last_call_timeout=15", "--max-restarts=2", "--no-python", "sh", "-c",
                          worker, mark=mark)
         self.lines_until(job, "of 3 ready", 3)
         # As a machine would go: its slurmd, its steps, and all that they run.
@@ -282,7 +282,7 @@ class Slurm(unittest.TestCase):
         out = pathlib.Path(self.folder.name) / "array-%a.out"
         # Sixteen tasks of two nodes on four: several on each node at a time.
         words = f"srun --ntasks-per-node=1 {MUSTER} --nproc-per-node=2 --no-python sh -c '{SAY} in $SLURM_ARRAY_TASK_ID'"
-        done = self.slurm.run("sbatch", "--wait", "--array=0-5", "-N2", "-n2", "-o", out, f"--wrap={words}", timeout=120)
+        done = self.slurm.run("sbatch", "--wait", "--array=0-5", "-N2", "-n2", "-o", out, f"--wrap={words}", timeout=200)
         texts = {task: pathlib.Path(str(out).replace("%a", str(task))).read_text() for task in range(6)}
         self.assertEqual(done.returncode, 0, f"{done.stderr}{texts}")
         for task, text in texts.items():
@@ -296,7 +296,7 @@ class Slurm(unittest.TestCase):
                 done = self.slurm.run(
                     "env", f"MUSTER={MUSTER}", "NODES=1:2", "SPARES=1", f"CHECKPOINTS={self.folder.name}/none", "sbatch",
                     "--wait", f"-N{nodes}", "--gpus-per-node=0", "-c1", "-o", out, SOURCE / "scripts/slurm" / script,
-                    "--no-python", "sh", "-c", SAY, timeout=120)
+                    "--no-python", "sh", "-c", SAY, timeout=200)
                 text = out.read_text() if out.exists() else ""
                 self.assertEqual(done.returncode, 0, done.stderr + text)
                 self.assertEqual(len(re.findall(f"rank . of {world}", text)), world, text)
@@ -309,18 +309,18 @@ class Slurm(unittest.TestCase):
             "env", f"MUSTER={MUSTER}", f"CHECKPOINTS={folder}/checkpoints", "sbatch", "--parsable", "-N2",
             "-c1", "--gpus-per-node=0", "-o", out, SOURCE / "scripts/slurm/requeue.sh", "--no-python",
             BUILD / "bin/digits_trainer", "--data", SOURCE / "worker_runtime/examples/data/digits.csv", "--epochs",
-            "400", "--checkpoint-every", "50")
+            "4000", "--checkpoint-every", "50")  # far more than until it is told
         self.assertEqual(done.returncode, 0, done.stderr)
         job = done.stdout.strip()
         steps = lambda: list((folder / "checkpoints").glob("step*"))
-        self.slurm.until("checkpoint", steps, 60)
+        self.slurm.until("checkpoint", steps, 150)
         self.slurm.run("scancel", "-s", "USR1", job)
         state = lambda: self.slurm.run("scontrol", "-o", "show", "job", job).stdout
-        self.slurm.until("requeued job", lambda: "Restarts=1" in state(), 60)
+        self.slurm.until("requeued job", lambda: "Restarts=1" in state(), 150)
         # Left alone it waits for two minutes; at once, its nodes would take it for the job that has just ended.
         self.slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now+3")
         went_on = r"world 2: continuing from the (checkpoint|agents. copy) of step \d+\nepoch \d+: loss"
-        self.slurm.until("job that goes on", lambda: re.search(went_on, out.read_text()) or "JobState=FAILED" in state(), 120)
+        self.slurm.until("job that goes on", lambda: re.search(went_on, out.read_text()) or "JobState=FAILED" in state(), 150)
         text = out.read_text()
         self.assertIn("saved and left", text)
         self.assertEqual(text.count("training from the start"), 1, text)

@@ -187,7 +187,7 @@ class Systemd:
     def inside(self, *words):
         return ["nsenter", "-t", self.first_process() or "0", "-a", *map(str, words)]
 
-    def run(self, *words, timeout=60, check=True, stdin=None):
+    def run(self, *words, timeout=180, check=True, stdin=None):
         """A command inside, to its end: a CompletedProcess with text."""
         done = subprocess.run(self.inside(*words), input=stdin, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, timeout=timeout)
@@ -209,7 +209,7 @@ class Systemd:
         """A file inside."""
         self.run("sh", "-c", 'mkdir -p "$(dirname "$0")" && cat > "$0"', path, stdin=text)
 
-    def until(self, what, reached, limit=40):
+    def until(self, what, reached, limit=90):
         end = time.monotonic() + limit
         while True:
             value = reached()

@@ -25,7 +25,7 @@ class ConfigCheck(unittest.TestCase):
     def check(self, text, *command):
         self.path.write_text(text)
         command = command or (BUILD / "bin/muster", "config", "check")
-        done = subprocess.run([*map(str, command), str(self.path)], stdin=subprocess.DEVNULL, text=True, timeout=20,
+        done = subprocess.run([*map(str, command), str(self.path)], stdin=subprocess.DEVNULL, text=True, timeout=60,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         return done.returncode, done.stdout, done.stderr.replace(str(self.path), "FILE").splitlines()
 
@@ -37,13 +37,13 @@ class ConfigCheck(unittest.TestCase):
         for path, why in ((self.path.parent / "none.conf", "No such file or directory; the path is misspelt, or meant "
                            "from another directory: write it absolute"),
                           (self.path.parent, "Is a directory; name the file in it")):
-            done = subprocess.run([BUILD / "bin/muster", "config", "check", path], text=True, capture_output=True, timeout=20)
+            done = subprocess.run([BUILD / "bin/muster", "config", "check", path], text=True, capture_output=True, timeout=60)
             self.assertEqual((done.returncode, done.stderr), (2, f"muster config: read {path}: {why}\n"))
 
     def test_a_program_that_is_found_from_here_alone_is_worth_a_word(self):
         (self.path.parent / "train.py").write_text("")
         self.path.write_text("program = train.py\n")
-        done = subprocess.run([BUILD / "bin/muster", "config", "check", "train.conf"], text=True, capture_output=True, timeout=20,
+        done = subprocess.run([BUILD / "bin/muster", "config", "check", "train.conf"], text=True, capture_output=True, timeout=60,
                               cwd=self.path.parent)
         self.assertEqual((done.returncode, done.stderr.count("\n")), (0, 1), done.stderr)
         self.assertIn("train.conf: warning: 'train.py' is relative to the working directory of muster, which is / for a unit", done.stderr)
@@ -81,7 +81,7 @@ class ConfigCheck(unittest.TestCase):
         for text in ("port = 0\n", "port = 0\nbind = 0.0.0.0\n"):
             code, said = self.check_state(text, MUSTER_KEY="", **home)
             served = subprocess.run([str(BUILD / "bin/musterd"), "--config", str(self.path)], stdin=subprocess.DEVNULL, text=True,
-                                    capture_output=True, timeout=30, env={**os.environ, "MUSTER_KEY": "", **home})
+                                    capture_output=True, timeout=60, env={**os.environ, "MUSTER_KEY": "", **home})
             self.assertEqual((code, served.returncode), (78, 78), said + served.stderr)
             self.assertIn("it would serve other hosts at all addresses without a secret", said)
             self.assertIn(served.stderr.split(" ", 1)[1].rstrip("\n"), said)  # but for the time
@@ -96,7 +96,7 @@ class ConfigCheck(unittest.TestCase):
         """musterd --check of these lines: exit code, and what it says in the end."""
         self.path.write_text(text)
         done = subprocess.run([*map(str, before), str(BUILD / "bin/musterd"), "--check", "--config", str(self.path)],
-                              stdin=subprocess.DEVNULL, text=True, capture_output=True, timeout=30,
+                              stdin=subprocess.DEVNULL, text=True, capture_output=True, timeout=60,
                               env={**os.environ, "MUSTER_KEY": "the key of the test", **variables})
         return done.returncode, done.stdout + done.stderr.replace(str(self.path), "FILE")
 
@@ -135,7 +135,7 @@ class ConfigCheck(unittest.TestCase):
         self.assertIn("listening", daemon.stdout.readline())
         self.assertEqual(self.check_state(f"state = {state}\n"), (0, "musterd: the options are valid\n"))
         daemon.terminate()
-        self.assertEqual(daemon.wait(20), 0)
+        self.assertEqual(daemon.wait(60), 0)
         self.assertEqual(self.check_state(f"state = {state}\n"), (0, "musterd: the options are valid\n"))
 
     def test_the_daemons_etcd_is_asked(self):
@@ -145,20 +145,20 @@ class ConfigCheck(unittest.TestCase):
             nobody.bind(("127.0.0.1", 0))
             port = nobody.getsockname()[1]
             code, text = self.check_state(f"port = 1\nstate = etcd://127.0.0.1:{port}\n")
-        self.assertEqual((code, text.count("\n")), (78, 1), text)
-        self.assertRegex(text, rf"musterd: FILE:2: state: no etcd member answers \(127.0.0.1:{port}: .*refused.*\); check")
-        # What is asked, and what is made of the answer: an etcd played by the test.
-        with PlayedEtcd() as etcd:
-            place = f"state = etcd://127.0.0.1:{etcd.server_port}/cluster\n"
-            self.assertEqual(self.check_state(place), (0, "musterd: the options are valid\n"))
-            self.assertEqual(etcd.asked, [("/v3/kv/range", base64.b64encode(b"cluster/").decode())])
-            code, text = self.check_state(f"state = etcd://127.0.0.1:{etcd.server_port},127.0.0.1:{port}\n")
-            self.assertEqual(code, 0, text)
-            self.assertIn("note: one etcd member does not answer, the others do: ", text)
-            etcd.refusal = {"error": "etcdserver: user name is empty", "code": 3}
-            code, text = self.check_state(place)
-            self.assertEqual(code, 78)
-            self.assertIn("user name is empty; if etcd requires a user, set MUSTER_ETCD_LOGIN_FILE to a file", text)
+            self.assertEqual((code, text.count("\n")), (78, 1), text)
+            self.assertRegex(text, rf"musterd: FILE:2: state: no etcd member answers \(127.0.0.1:{port}: .*refused.*\); check")
+            # What is asked, and what is made of the answer: an etcd played by the test.
+            with PlayedEtcd() as etcd:
+                place = f"state = etcd://127.0.0.1:{etcd.server_port}/cluster\n"
+                self.assertEqual(self.check_state(place), (0, "musterd: the options are valid\n"))
+                self.assertEqual(etcd.asked, [("/v3/kv/range", base64.b64encode(b"cluster/").decode())])
+                code, text = self.check_state(f"state = etcd://127.0.0.1:{etcd.server_port},127.0.0.1:{port}\n")
+                self.assertEqual(code, 0, text)
+                self.assertIn("note: one etcd member does not answer, the others do: ", text)
+                etcd.refusal = {"error": "etcdserver: user name is empty", "code": 3}
+                code, text = self.check_state(place)
+                self.assertEqual(code, 78)
+                self.assertIn("user name is empty; if etcd requires a user, set MUSTER_ETCD_LOGIN_FILE to a file", text)
 
     def test_the_daemons_own_address_must_be_one_that_agents_can_use(self):
         for text, said in (("nodes:x", "not an endpoint"), ("n1", "the port is missing"),

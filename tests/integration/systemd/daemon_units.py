@@ -12,9 +12,11 @@ ASK = """
 import socket, sys, time
 refused = unanswered = 0
 end = time.monotonic() + float(sys.argv[1])
-while time.monotonic() < end:
+asked = False
+while not asked or time.monotonic() < end:
+    asked = True
     try:
-        with socket.create_connection(("127.0.0.1", 29400), 10) as peer:
+        with socket.create_connection(("127.0.0.1", 29400), 60) as peer:
             peer.sendall(b"GET /healthz HTTP/1.0\\r\\n\\r\\n")
             unanswered += not peer.recv(99).startswith(b"HTTP/1.1 200")
     except ConnectionRefusedError:
@@ -27,7 +29,7 @@ TRY_UNTIL_REFUSED = """
 import socket
 while True:
     try:
-        with socket.create_connection(("127.0.0.1", 29400), 20) as peer:
+        with socket.create_connection(("127.0.0.1", 29400), 120) as peer:
             peer.recv(1)
     except ConnectionRefusedError:
         break
@@ -50,6 +52,8 @@ assert ctypes.CDLL(None).ptrace(PTRACE_ATTACH, pid, 0, 0) == 0
 print("held", flush=True)
 while os.WIFSTOPPED(os.waitpid(pid, 0)[1]): pass
 """
+# The daemon says every 4 s that it runs: it may stand still for a moment.
+WATCHED = "[Service]\nWatchdogSec=8\n"
 # As OPERATING.md has it.
 OPEN = "[Socket]\nListenStream=\nListenStream=29400\n"
 
@@ -98,7 +102,7 @@ class DaemonUnits:
         self.assertEqual(self.systemd.show("musterd.service", "ActiveState", "NRestarts"), ["active", "0"])
 
     def test_a_stopped_daemon_is_ended_and_comes_back_and_no_worker_ends(self):
-        self.drop_in("musterd.service", "[Service]\nWatchdogSec=1\n")
+        self.drop_in("musterd.service", WATCHED)
         self.systemd.systemctl("start", "musterd.service")
         agent = self.job("watched", STAYING)
         workers = self.until_workers(agent)
@@ -113,7 +117,7 @@ class DaemonUnits:
         self.assertEqual(self.messages(_SYSTEMD_UNIT=agent, MUSTER_ROUND="1"), [])
 
     def test_a_daemon_whose_loop_is_stuck_is_ended_though_its_other_threads_run(self):
-        self.drop_in("musterd.service", "[Service]\nWatchdogSec=1\nTimeoutAbortSec=100ms\n")
+        self.drop_in("musterd.service", WATCHED + "TimeoutAbortSec=100ms\n")
         self.systemd.systemctl("start", "musterd.service")
         stuck = self.main_pid("musterd.service")
         held = subprocess.Popen(self.systemd.inside("python3", "-c", HOLD, stuck), stdout=subprocess.PIPE, text=True)
@@ -124,11 +128,11 @@ class DaemonUnits:
         self.assertNotEqual(self.main_pid("musterd.service"), stuck)
 
     def test_a_daemon_that_runs_is_fed(self):
-        self.drop_in("musterd.service", "[Service]\nWatchdogSec=1\n")
+        self.drop_in("musterd.service", WATCHED)
         self.systemd.systemctl("start", "musterd.service")
         first = self.systemd.show("musterd.service", "WatchdogTimestampMonotonic")
         self.systemd.until("food", lambda: int(self.systemd.show("musterd.service", "WatchdogTimestampMonotonic")) >
-                           int(first) + 1_100_000)
+                           int(first) + 8_800_000)
         self.assertEqual(self.systemd.show("musterd.service", "NRestarts"), "0")
 
     def test_no_connection_attempt_is_lost_while_the_daemon_is_started_again(self):
@@ -136,7 +140,7 @@ class DaemonUnits:
         asking = subprocess.Popen(self.systemd.inside("python3", "-c", ASK, "1.5"), stdout=subprocess.PIPE, text=True)
         for _ in range(3):
             self.systemd.systemctl("restart", "musterd.service")
-        refused, unanswered = asking.communicate(timeout=30)[0].split()
+        refused, unanswered = asking.communicate(timeout=180)[0].split()
         self.assertEqual(refused, "0")
         # Those that the old daemon had accepted and not yet read, one at most for each restart.
         self.assertLessEqual(int(unanswered), 3)
@@ -166,7 +170,8 @@ class DaemonUnits:
             done = self.systemd.run("python3", "-c",
                                     f"import urllib.request as r; print(r.urlopen('http://{host}/healthz').read())")
             self.assertIn("ok", done.stdout)
-        self.assertEqual(self.systemd.show("musterd.service", "ActiveState", "NRestarts"), ["active", "0"])
+        # It answers before systemd has read that it does.
+        self.systemd.until("its word", lambda: self.systemd.show("musterd.service", "ActiveState", "NRestarts") == ["active", "0"])
         self.until_said("musterd.conf:3: bind and ", _SYSTEMD_UNIT="musterd.service")
         self.assertEqual(len(self.until_said("musterd.conf:2: port: ignored, because the service manager passes the sockets",
                                              _SYSTEMD_UNIT="musterd.service")), 1)
@@ -181,7 +186,7 @@ class DaemonUnits:
         self.systemd.systemctl("reset-failed", "musterd.service", "musterd.socket")
         self.systemd.systemctl("start", "musterd.socket")
         self.assertEqual(self.systemd.run("python3", "-c", ASK, "0.1").stdout, "0 0\n")
-        self.assertEqual(self.systemd.show("musterd.service", "ActiveState", "Result"), ["active", "success"])
+        self.systemd.until("its word", lambda: self.systemd.show("musterd.service", "ActiveState", "Result") == ["active", "success"])
 
     def test_the_slices_limits_are_those_of_jobs_and_daemon_together(self):
         self.drop_in("muster.slice", "[Slice]\nTasksMax=4242\nMemoryMax=3G\n")
