@@ -41,7 +41,7 @@ class Checkpoint(unittest.TestCase):
     def setUpClass(cls):
         cls.directory = tempfile.TemporaryDirectory(prefix="muster checkpoint ")
         cls.addClassCleanup(cls.directory.cleanup)
-        subprocess.run([WRITER, cls.directory.name, str(WORLD), "7"], check=True, timeout=60)
+        subprocess.run([WRITER, cls.directory.name, str(WORLD), "7"], check=True, timeout=200)
         cls.folder = pathlib.Path(cls.directory.name, "step_00000007")
         cls.tensors, cls.manifest = read_checkpoint(cls.folder)
 

@@ -24,7 +24,7 @@ os.write(1, f"out of rank {os.environ['RANK']}\n".encode())
 os.write(2, f"err of rank {os.environ['RANK']}\n".encode())
 if "--fail-once" in sys.argv and count == "0":
     # Only when all workers have written: else this failure would stop one that has not.
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         if len([one for one in os.listdir(folder) if one.endswith(".0.json")]) == int(os.environ["WORLD_SIZE"]):
             break

@@ -24,10 +24,10 @@ FIELDS = {"run_id", "global_rank", "group_rank", "worker_id", "role", "hostname"
 
 def events_of(muster, python, folder, script):
     run = subprocess.run([muster, "--nproc-per-node", "2", "--rdzv-id", "told", "--event-log-handler", "console", "--no-python",
-                          "sh", "-c", script], capture_output=True, text=True, timeout=60, check=False,
+                          "sh", "-c", script], capture_output=True, text=True, timeout=180, check=False,
                          env={**os.environ, "TMPDIR": folder, "HOME": folder})
     lines = [line for line in run.stderr.splitlines() if line.startswith('{"name":"torchelastic.')]
-    read = subprocess.run([python, "-c", READ], input="\n".join(lines), capture_output=True, text=True, timeout=120, check=True)
+    read = subprocess.run([python, "-c", READ], input="\n".join(lines), capture_output=True, text=True, timeout=200, check=True)
     return [json.loads(line) for line in read.stdout.splitlines()], run
 
 

@@ -37,6 +37,7 @@ torch.manual_seed(0)
 network = Network()
 optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
 wrappers = []  # the old ones live on, and do no harm
+pending = []
 
 
 def state():
@@ -67,7 +68,8 @@ def main(context, resume):
     if dist.get_world_size() == 3:
         survivors = dist.new_group([1, 2])  # of these none fails
     if dist.get_world_size() == 3 and rank > 0 and not resume:
-        threading.Thread(target=wait_for_nobody, args=(rank, survivors), daemon=True).start()
+        pending.append(threading.Thread(target=wait_for_nobody, args=(rank, survivors), daemon=True))
+        pending[-1].start()
     model = DistributedDataParallel(network)
     wrappers.append(model)
     checkpointer = muster.Checkpointer(context)
@@ -90,6 +92,8 @@ def main(context, resume):
         optimizer.step()
         checkpointer.snapshot(step + 1, state())
         print(f"step rank={rank} round={os.environ['MUSTER_ROUND']} step={step + 1} at_ns={time.monotonic_ns()}", file=log)
+    for thread in pending if resume else ():
+        thread.join(60)  # the end of its round has freed it, and it says so
     print(f"end rank={rank} pid={os.getpid()} weights=x{digest()}", file=log)
     dist.destroy_process_group()
 

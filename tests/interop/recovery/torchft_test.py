@@ -12,11 +12,11 @@ BIN = pathlib.Path(os.environ["MUSTER_BIN"])
 PYTHON = pathlib.Path(os.environ["MUSTER_TEST_PYTHON"])
 DEADLINE = 240
 
-# Serves until its stdin is closed.
+# Serves until its stdin is closed. A worker that stands still for a moment is not lost.
 LIGHTHOUSE = """
 import sys
 from torchft.coordination import LighthouseServer
-server = LighthouseServer(bind="127.0.0.1:0", min_replicas=2, join_timeout_ms=200, heartbeat_timeout_ms=1000)
+server = LighthouseServer(bind="127.0.0.1:0", min_replicas=2, join_timeout_ms=200, heartbeat_timeout_ms=6000)
 print(server.address(), flush=True)
 sys.stdin.read()
 server.shutdown()
@@ -45,7 +45,7 @@ class Torchft(unittest.TestCase):
                                      timeout=DEADLINE)
             finally:
                 lighthouse.stdin.close()
-                lighthouse.wait(timeout=20)
+                lighthouse.wait(timeout=60)
                 lighthouse.stdout.close()
             self.assertEqual(run.returncode, 0, run.stdout[-4000:])
             self.assertIn("starting it again (1 of 3 times in this round)", run.stdout[-4000:])

@@ -12,7 +12,7 @@ OPS = dict(SET=1, CAS=2, GET=3, ADD=4, CHECK=5, WAIT=6, NUM=7, DEL=8, APP=9, MGE
            QPOP=15, QLEN=16, LIST=17, BAR=18)
 VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
 # PyTorch's servers ask DNS for the name of every client, on the thread that serves: 5 s now and then.
-DEADLINE = 12
+DEADLINE = 60
 # Where a server is known to stay silent for ever.
 SHORT_DEADLINE = 7
 

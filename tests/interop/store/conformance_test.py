@@ -25,7 +25,7 @@ def answers_of(kind):
 def given_answers_of(kind):
     with running(kind) as port:
         output = subprocess.run([sys.executable, "-B", GIVEN, str(port), "new", "--barrier"], capture_output=True, text=True,
-                                timeout=120, check=True).stdout
+                                timeout=300, check=True).stdout
     # How a closed connection shows depends on who was faster; the name's padding is of no interest.
     output = re.sub(r"\"?(ConnectionResetError|BrokenPipeError)\([^)]*\)\"?", "CLOSED", output)
     return re.sub(r"  +", "  ", output.replace("'CLOSED'", "CLOSED"))

@@ -13,7 +13,7 @@ class OurClient(unittest.TestCase):
         """What the program found the server to have."""
         with running(kind) as port:
             ended = subprocess.run([os.environ["MUSTER_STORE_SESSION"], "127.0.0.1", str(port)], capture_output=True, text=True,
-                                   timeout=120)
+                                   timeout=300)
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         return ended.stdout.split()
 

@@ -41,7 +41,7 @@ def running(kind):
         process.stdin.close()
         process.stdout.close()
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -25,7 +25,7 @@ class TorchClient(unittest.TestCase):
         self.addCleanup(server.__exit__, None, None, None)
 
     def client(self, **options):
-        options = {"timeout": seconds(20), "is_master": False} | options
+        options = {"timeout": seconds(60), "is_master": False} | options
         return dist.TCPStore("localhost", self.port, **options)
 
     def test_every_operation(self):
@@ -50,7 +50,7 @@ class TorchClient(unittest.TestCase):
         self.assertEqual(store.get("log"), b"one two")
         store.multi_set(["a", "b"], ["1", "22"])
         self.assertEqual(store.multi_get(["a", "b"]), [b"1", b"22"])
-        store.wait(["a", "b"], seconds(5))
+        store.wait(["a", "b"], seconds(60))
         self.assertTrue(store.delete_key("a"))
         self.assertFalse(store.delete_key("a"))
         self.assertEqual(store.num_keys(), 6)
@@ -73,15 +73,17 @@ class TorchClient(unittest.TestCase):
         popping = threading.Thread(target=lambda: popped.append(other.queue_pop("q")))
         popping.start()
         store.queue_push("q", b"late")
-        popping.join(20)
+        popping.join(60)
         self.assertEqual(popped, [b"late"])
 
     def test_a_wait_that_times_out_leaves_the_client_usable(self):
         store = self.client()
         with self.assertRaisesRegex(dist.DistStoreError, "wait timeout"):
             store.wait(["never"], seconds(0.2))
+        impatient = self.client()
+        impatient.set_timeout(seconds(0.2))  # once it is connected
         with self.assertRaises(dist.DistStoreError):
-            self.client(timeout=seconds(0.2)).get("never")
+            impatient.get("never")
         store.set("k", "v")
         self.assertEqual(store.get("k"), b"v")
 
@@ -91,7 +93,7 @@ class TorchClient(unittest.TestCase):
         thread = threading.Thread(target=lambda: got.append(waiting.get("k")))
         thread.start()
         setting.set("k", "at last")
-        thread.join(20)
+        thread.join(60)
         self.assertEqual(got, [b"at last"])
 
     def test_workers_are_counted_and_clones_are_connections_of_their_own(self):
@@ -126,11 +128,11 @@ class TorchClient(unittest.TestCase):
         stores = [self.client() for _ in range(3)]
         if not hasattr(stores[0], "barrier"):
             self.skipTest("this torch has no store barrier in Python")
-        threads = [threading.Thread(target=store.barrier, args=("b", 3, seconds(20))) for store in stores]
+        threads = [threading.Thread(target=store.barrier, args=("b", 3, seconds(60))) for store in stores]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
             self.assertFalse(thread.is_alive())
 
 

@@ -178,7 +178,7 @@ def check_groups(rank, ranks):
     """Groups of some ranks, made by these only, and in another order on each rank."""
     if ranks < 3:
         return
-    group = dist.new_group([1, 2], timeout=datetime.timedelta(seconds=20))
+    group = dist.new_group([1, 2], timeout=datetime.timedelta(seconds=60))
     if rank in (1, 2):
         tensor = torch.tensor([float(rank)])
         dist.all_reduce(tensor, group=group)

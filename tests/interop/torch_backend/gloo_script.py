@@ -1,19 +1,26 @@
-"""A script that knows nothing of muster: it asks for gloo, and for a group of its own, and trains with DDP. With an argument
-rank 1 hangs instead."""
+"""A script that knows nothing of muster: it asks for gloo, and for a group of its own, and trains with DDP. With an
+argument, an empty folder, rank 1 hangs instead."""
 
 import datetime
+import os
+import pathlib
 import sys
 import time
 
 import torch
 import torch.distributed as dist
 
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2 if sys.argv[1:] else 30))
+if sys.argv[1:]:  # The time for one operation is the time for the meeting, too: that begins when all have imported torch.
+    folder = pathlib.Path(sys.argv[1])
+    (folder / os.environ["RANK"]).touch()
+    while len(list(folder.iterdir())) < int(os.environ["WORLD_SIZE"]):
+        time.sleep(0.01)
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=10 if sys.argv[1:] else 60))
 rank = dist.get_rank()
 if sys.argv[1:]:
     dist.barrier()
     if rank == 1:
-        time.sleep(60)
+        time.sleep(120)
     dist.all_reduce(torch.ones(77))
 group = dist.new_group(backend="gloo")
 dist.barrier(group)

@@ -42,7 +42,7 @@ class TorchBuild(unittest.TestCase):
     def build(self, *words, **variables):
         environment = {**os.environ, "PYTHON_EXEC": PYTHON, "XDG_CACHE_HOME": str(self.folder / "cache"), "NOTES": str(self.notes), "BUILT": str(self.library),
                        "SAYS": "", "PYTHONDONTWRITEBYTECODE": "1", **variables}
-        return subprocess.run([BIN / "muster", "torch-build", *map(str, words)], capture_output=True, text=True, timeout=100, env=environment)
+        return subprocess.run([BIN / "muster", "torch-build", *map(str, words)], capture_output=True, text=True, timeout=190, env=environment)
 
     def test_what_was_made_is_in_the_cache_and_torch_finds_it_there(self):
         done = self.build("--compiler", self.compiler)
@@ -57,7 +57,7 @@ class TorchBuild(unittest.TestCase):
         look = "from muster import torch; print(*torch._candidates(__import__('sys').argv[1]), sep='\\n')"
 
         def candidates():
-            return subprocess.run([PYTHON, "-c", look, made.name], capture_output=True, text=True, timeout=60, check=True,
+            return subprocess.run([PYTHON, "-c", look, made.name], capture_output=True, text=True, timeout=150, check=True,
                                   env={**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache"), "MUSTER_LIBRARY": str(LIBRARY / "libmuster.so.1"),
                                        "PYTHONPATH": str(ROOT / "worker_runtime/python")}).stdout.splitlines()
         self.assertEqual(candidates()[-1], str(made))

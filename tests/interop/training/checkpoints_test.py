@@ -17,7 +17,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 EXAMPLES = REPOSITORY / "worker_runtime/python/examples"
 DATA = REPOSITORY / "worker_runtime/examples/data/digits.csv"
 STEPS = 40
-DEADLINE = 100
+DEADLINE = 250
 SAMPLES = 1797
 
 
@@ -77,7 +77,7 @@ class Checkpoints(unittest.TestCase):
     def test_after_a_notice_another_world_goes_on_with_the_next_sample(self):
         first = self.start("ddp_checkpoints.py", "moved", "--steps", 100000, "--save-every", 100000)
         seen = self.folder / "moved order.1"
-        training_test.wait_for("a few steps", lambda: seen.exists() and seen.read_text().count("\n") > 3)
+        training_test.wait_for("a few steps", lambda: seen.exists() and seen.read_text().count("\n") > 3, DEADLINE)
         first.send_signal(signal.SIGTERM)
         self.finish(first, 76)
         steps = max(self.order("moved", 0))

@@ -18,7 +18,7 @@ def main():
         print(f"loss scaler: skipped, {PYTHON} has no torch (scripts/setup --tests installs it)")
         return 1 if os.environ.get("CI") == "true" else 77
     run = subprocess.run([BIN / "muster", "--standalone", "--nproc-per-node=2", pathlib.Path(__file__).with_name("loss_scaler_rank.py")],
-                         text=True, capture_output=True, timeout=120,
+                         text=True, capture_output=True, timeout=250,
                          env={**os.environ, "PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1",
                               "PYTHONPATH": str(ROOT / "worker_runtime/python")})
     assert run.returncode == 0, run.stdout + run.stderr
