@@ -20,7 +20,7 @@ def findings(check, files, environment=None):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
         run = subprocess.run([sys.executable, str(TIDY), "--root", folder, check], text=True, capture_output=True,
-                             timeout=60, env=environment)
+                             timeout=300, env=environment)
     found = [":".join(line.split(":")[:2]) for line in run.stdout.splitlines() if line.endswith(f"[{check}]")]
     assert run.returncode == (1 if found else 0), run.stdout + run.stderr
     return found

@@ -48,7 +48,7 @@ class GpuScript(unittest.TestCase):
 
     def given(self):
         environment = {"PATH": f"{self.bin}:{os.defpath}", "HOME": str(self.folder)}
-        done = subprocess.run([self.tree / "scripts/gpu"], env=environment, text=True, capture_output=True, timeout=60)
+        done = subprocess.run([self.tree / "scripts/gpu"], env=environment, text=True, capture_output=True, timeout=200)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         lines = {line for line in done.stdout.splitlines() if line.startswith("cuda=")}
         self.assertEqual(len(lines), 1, done.stdout)

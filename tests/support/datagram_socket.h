@@ -20,7 +20,7 @@ class DatagramSocket {
         address.sun_family = AF_UNIX;
         path_.copy(address.sun_path, sizeof address.sun_path - 1);
         REQUIRE(::bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-        const timeval time_out{.tv_sec = 10, .tv_usec = 0};
+        const timeval time_out{.tv_sec = 60, .tv_usec = 0};
         ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &time_out, sizeof time_out);
     }
     ~DatagramSocket() { ::close(fd_); }
@@ -29,7 +29,7 @@ class DatagramSocket {
 
     [[nodiscard]] const std::string& path() const { return path_; }
 
-    /// The next datagram; empty after 10 s, or at once with MSG_DONTWAIT where there is none.
+    /// The next datagram; empty after a minute, or at once with MSG_DONTWAIT where there is none.
     std::string hear(int flags = 0) {
         std::string bytes(256 << 10, '\0');
         const auto size = ::recv(fd_, bytes.data(), bytes.size(), flags);

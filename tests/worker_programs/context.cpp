@@ -3,12 +3,12 @@
 //   context            all_reduce its rank + 1, print one line, exit 0
 //   context outlive    ranks 0 and 1 make a group; rank 0 waits in it for rank 1, which never comes; rank 2 exits 3.
 //                      Rank 0 prints the failure and leaves with 0.
-//   context absent     rank 1 stays away from a barrier; the others print the failure and exit 3
+//   context absent     rank 1 stays away from a barrier; the others print the failure after 8 s and exit 3
 //   context fail       a barrier, then exit 3
 //   context reduce     all_reduces until one fails; prints when that was, on the monotonic clock, and why. Exit 3
 //   context split      rank 1 is killed in a split, before it has told the store who it is; the others print when that
 //                      failed, on the monotonic clock, and why. Exit 3
-//   context meet       gives the others 3 s to come, and prints who did not
+//   context meet       gives the others 8 s to come, and prints who did not
 //   context driver     opens a context, closes it, and runs "context" as its child
 #include <poll.h>
 #include <signal.h>
@@ -118,8 +118,8 @@ int run_as_child(char* program) {
 int main(int argc, char** argv) {
     const std::string mode = argc > 1 ? argv[1] : "";
     muster::ContextOptions options;
-    if (mode == "absent") options.operation_timeout = std::chrono::seconds(1);
-    if (mode == "meet") options.meeting_timeout = std::chrono::seconds(3);
+    if (mode == "absent") options.operation_timeout = std::chrono::seconds(8);
+    if (mode == "meet") options.meeting_timeout = std::chrono::seconds(8);
     if (mode == "meet" || mode == "reduce") ::signal(SIGTERM, SIG_IGN);  // each rank is to say what it saw
     auto context = muster::Context::from_environment(options);
     if (!context) return fail(context.error().context);

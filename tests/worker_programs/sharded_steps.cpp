@@ -5,8 +5,10 @@
 //   sharded_steps STEPS       "from S memory|disk|nothing", "step S" for each, "sum HEX" at the end, by rank 0
 //
 // MUSTER_TEST_COPIES=0: no copies go to other nodes, and nobody waits for them.
+// MUSTER_TEST_GATE=PATH: step 400 is taken once that file exists.
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +21,7 @@ using namespace muster;
 namespace {
 
 constexpr std::size_t element_count = 12 * 4096;
+constexpr std::int64_t gate_step = 400;
 
 struct Model {
     std::vector<std::int64_t> weight = std::vector<std::int64_t>(element_count);
@@ -59,7 +62,7 @@ int fail(const Error& error) {
 
 /// Every rank's copy of `step` is on the next node. False: not within a time that shows a fault.
 Result<bool> all_copied(Communicator& world, const Checkpointer& checkpointer, std::int64_t step) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (checkpointer.copied_step() < step && world.status() && std::chrono::steady_clock::now() < deadline)
         std::this_thread::sleep_for(std::chrono::microseconds(200));
     std::int64_t least = checkpointer.copied_step();
@@ -85,7 +88,10 @@ int train(Context& context, std::int64_t steps) {
                     !*loaded                 ? "nothing"
                     : (*loaded)->from_memory ? "memory"
                                              : "disk");
+    const char* const gate = std::getenv("MUSTER_TEST_GATE");
     for (std::int64_t step = from + 1; step <= steps; ++step) {
+        while (step == gate_step && gate != nullptr && !std::filesystem::exists(gate))
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
         if (auto taken = model.take_step(context.world(), step); !taken) return fail(taken.error());
         if (speaks) std::printf("step %lld\n", static_cast<long long>(step));
         if (speaks) std::fflush(stdout);

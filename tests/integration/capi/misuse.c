@@ -229,7 +229,7 @@ static int fail_together(struct job job, const char* how) {
     for (int rank = 0; job.place.rank == 1 && rank < job.place.world_size; ++rank) {
         key[6] = (char)('0' + rank);
         size_t needed = 0;
-        GOOD(muster_store_get(job.context, key, 30000, NULL, 0, &needed));
+        GOOD(muster_store_get(job.context, key, 60000, NULL, 0, &needed));
     }
     const int late = strcmp(how, "late") == 0, dies = strcmp(how, "death") == 0;
     if (job.place.rank == 1) {
@@ -237,7 +237,7 @@ static int fail_together(struct job job, const char* how) {
         if (late) GOOD(muster_barrier(aside, 0, NULL));
         if (!late) GOOD(muster_communicator_abort(job.world, "rank 1 has had enough"));
     }
-    muster_status status = muster_barrier(job.world, late ? 200 : 0, NULL);
+    muster_status status = muster_barrier(job.world, late ? 5000 : 0, NULL);
     if (late && job.place.rank == 1) {
         // All have come to that barrier by now, so it may let this rank pass; the next one does not.
         if (status == MUSTER_OK) status = muster_barrier(job.world, 0, NULL);

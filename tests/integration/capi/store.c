@@ -11,7 +11,7 @@ static void share_keys(struct job job) {
     int64_t sum = 0;
     int erased = -1;
     if (job.place.rank == 0) GOOD(muster_store_set(job.context, "test/key", "a\0b", 3));
-    GOOD(muster_store_get(job.context, "test/key", 30000, NULL, 0, &needed));
+    GOOD(muster_store_get(job.context, "test/key", 60000, NULL, 0, &needed));
     EXPECT(needed == 3);
     GOOD(muster_store_get(job.context, "test/key", 0, bytes, sizeof bytes, NULL));
     EXPECT(memcmp(bytes, "a\0b", 3) == 0);

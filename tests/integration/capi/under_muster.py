@@ -7,7 +7,7 @@ from pathlib import Path
 
 BIN = Path(os.environ["MUSTER_BIN"])
 REPOSITORY = Path(__file__).resolve().parents[3]
-DEADLINE_S = 120
+DEADLINE_S = 240
 
 
 def run(*command, **extra):

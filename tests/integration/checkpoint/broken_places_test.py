@@ -33,9 +33,9 @@ class BrokenPlaces(unittest.TestCase):
         self.local.mkdir()
 
     def run_worker(self, way, *options, code=0, local=True, wrapper=()):
-        """(stdout, stderr) of a job of two workers."""
+        """(stdout, stderr) of a job of two workers. The lease is how long the agent waits for a look at the directories."""
         near = ("--checkpoint-local-dir", self.local) if local else ()
-        process = self.job.spawn("muster", "--standalone", "--nproc-per-node", 2, "--checkpoint-dir", self.directory, *near, *options,
+        process = self.job.spawn("muster", "--standalone", "--nproc-per-node", 2, "--lease", 60, "--checkpoint-dir", self.directory, *near, *options,
                                  "--no-python", *wrapper, WORKERS / "persist_worker", way)
         self.job.expect_exit(process, code)
         self.job.expect_gone()

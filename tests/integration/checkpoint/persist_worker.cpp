@@ -34,7 +34,7 @@ using namespace muster::runtime;
 
 namespace {
 
-constexpr Duration patience = 30s;
+constexpr Duration patience = 60s;
 
 int fail(const Error& error) {
     std::fprintf(stderr, "persist_worker: %s\n", error.context.c_str());

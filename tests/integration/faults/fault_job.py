@@ -109,7 +109,7 @@ class FaultJob(Job):
     def both(self, arguments, prelude="", nproc=2):
         """Runs the job to its end; the two reports."""
         for node in self.start(arguments, prelude, nproc):
-            self.exit_code(node, 120)
+            self.exit_code(node, 240)
         missing = [str(report) for report in self.reports if not report.exists()]
         assert not missing, f"no report: {missing}\n{self.story()}"
         return [json.loads(report.read_text()) for report in self.reports]

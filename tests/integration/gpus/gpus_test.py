@@ -28,13 +28,13 @@ class Gpus(unittest.TestCase):
             self.assertIn(") with 2048 MiB\n", said())
             self.assertNotIn("second start", launcher.out.read_text())
             use.write_text(f"{GIB}\n{GIB}\n")
-            self.assertEqual(launcher.wait(30), 0, said())
+            self.assertEqual(launcher.wait(60), 0, said())
             self.assertIn("second start", launcher.out.read_text())
             self.assertEqual(said().count("another process, pid"), 1)
 
     def test_memory_of_a_killed_agents_workers_is_not_taken_for_somebody_elses(self):
         gpu = f"GPU-of-test-{os.getpid()}"
-        worker = f'echo {41 * GIB} > "$FAKE_NVML_USE"; exec sleep 60'
+        worker = f'echo {41 * GIB} > "$FAKE_NVML_USE"; exec sleep 600'
         with Job() as job:
             use, killed = self.launch(job, worker, FAKE_NVML=gpu)
             wait_for("the first worker", lambda: use.read_text() == f"{41 * GIB}\n")
@@ -44,14 +44,14 @@ class Gpus(unittest.TestCase):
             said = second.err.read_text
             wait_for("word of the wait", lambda: "waiting for GPU memory of ended workers: 40960 MiB of GPU 0\n" in said())
             use.write_text(f"{GIB}\n")
-            self.assertEqual(second.wait(30), 0, said())
+            self.assertEqual(second.wait(60), 0, said())
             self.assertIn("second start", second.out.read_text())
             self.assertEqual(list(pathlib.Path("/dev/shm").glob(f"muster-gpus.{os.getuid()}.{second.pid}")), [])
 
     def test_a_driver_that_does_not_answer_holds_up_nothing(self):
         with Job() as job:
             _, launcher = self.launch(job, WORKER, FAKE_NVML="broken")
-            self.assertEqual(launcher.wait(30), 0, launcher.err.read_text())
+            self.assertEqual(launcher.wait(60), 0, launcher.err.read_text())
             self.assertNotIn("waiting for GPU", launcher.err.read_text())
 
     def test_a_launcher_that_waits_for_memory_can_be_stopped(self):
@@ -59,7 +59,7 @@ class Gpus(unittest.TestCase):
             _, launcher = self.launch(job, WORKER, FAKE_NVML="GPU-a")
             wait_for("word of the wait", lambda: "waiting for GPU memory" in launcher.err.read_text())
             launcher.terminate()
-            self.assertEqual(launcher.wait(10), 143)
+            self.assertEqual(launcher.wait(60), 143)
 
 
 if __name__ == "__main__":

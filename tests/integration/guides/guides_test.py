@@ -36,7 +36,7 @@ def help_of(program, *command):
     """What a program, a path of it, or one of its commands prints for --help; None where it cannot be run."""
     if not os.access(program, os.X_OK):
         return None
-    done = subprocess.run([program, *command, "--help"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+    done = subprocess.run([program, *command, "--help"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200,
                           env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
     return done.stdout + done.stderr
 

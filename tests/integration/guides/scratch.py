@@ -11,7 +11,7 @@ from blocks import REPOSITORY
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 PYTHON = os.environ.get("MUSTER_TEST_PYTHON", "")
-DEADLINE_S = 120
+DEADLINE_S = 300
 
 # Runs inside the namespaces, before the block.
 SET_UP = r"""

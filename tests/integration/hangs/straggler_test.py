@@ -45,7 +45,7 @@ class Straggler(unittest.TestCase):
                      for index, host in enumerate(hosts)]
             said = r"rank (\d+) \(pid (\d+)\) on (\S+) is a straggler: the other ranks of the job wait for it (\d+) % of their time\n"
             lines = [wait_for("word of the straggler", lambda: re.search(said, node.err.read_text()) or
-                              self.assertIsNone(node.poll(), job.story()), 120) for node in nodes]
+                              self.assertIsNone(node.poll(), job.story()), 240) for node in nodes]
             pid, step = self.pid_and_step(job, SLOW)
             for line in lines:
                 self.assertEqual((line[1], line[2], line[3]), (str(SLOW), str(pid), hosts[SLOW]))

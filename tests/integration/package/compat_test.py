@@ -34,7 +34,7 @@ class Compat(unittest.TestCase):
         path = path or f"{COMPAT}:{self.bin}:{os.defpath}"
         terms = {"PATH": path, "MUSTER_PROGRAM": str(BUILD / "bin/muster"), "HOME": str(self.folder),
                  "TMPDIR": str(self.folder), **environment}
-        return subprocess.run(list(words), env=terms, cwd=self.folder, text=True, capture_output=True, timeout=60)
+        return subprocess.run(list(words), env=terms, cwd=self.folder, text=True, capture_output=True, timeout=180)
 
     def workers(self, *words, **terms):
         done = self.run_words(*words, **terms)

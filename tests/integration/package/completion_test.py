@@ -120,7 +120,7 @@ class Zsh(unittest.TestCase):
     def say(self, terminal, words, until):
         """What zsh answers, up to these words."""
         os.write(terminal, words.encode())
-        seen, deadline = "", time.monotonic() + 30
+        seen, deadline = "", time.monotonic() + 60
         while until not in seen:
             ready = select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0]
             self.assertTrue(ready, f"zsh does not answer: {seen}")

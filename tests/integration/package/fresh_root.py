@@ -107,7 +107,7 @@ class FreshRoot:
         return ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--ipc", "setpriv",
                 "--pdeathsig", "KILL", "sh", "-c", ENTER, "enter", str(self.folder), LARGE, *map(str, words)]
 
-    def run(self, *words, check=True, timeout=120, **environment):
+    def run(self, *words, check=True, timeout=400, **environment):
         terms = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8", **environment}
         done = subprocess.run(self.command(*words), env=terms, text=True, capture_output=True, timeout=timeout, cwd="/")
         if check and done.returncode != 0:

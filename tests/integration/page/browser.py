@@ -66,7 +66,7 @@ class Browser:
             page.happened.append(message)
         return message
 
-    def call(self, method, session=None, seconds=20, **parameters):
+    def call(self, method, session=None, seconds=60, **parameters):
         self.number += 1
         number = self.number
         message = {"id": number, "method": method, "params": parameters, **({"sessionId": session} if session else {})}
@@ -112,7 +112,7 @@ class Page:
         """What stands on the page, as one line."""
         return " ".join((self.value("document.body ? document.body.innerText : ''") or "").split())
 
-    def wait_for(self, condition, seconds=15):
+    def wait_for(self, condition, seconds=60):
         """Waits until the JavaScript `condition` is true, or the text stands on the page."""
         deadline = time.monotonic() + seconds
         expression = condition if condition.startswith("(") else f"document.body.innerText.replace(/\\s+/g, ' ').includes({json.dumps(condition)})"

@@ -29,7 +29,7 @@ SHOWN = HOSTILE.replace("\u2028", "\ufffd").replace("\u2029", "\ufffd")
 
 def get(job, path, host="127.0.0.1", **headers):
     """Status, headers and body of one answer."""
-    link = http.client.HTTPConnection(host, job.port, timeout=10)
+    link = http.client.HTTPConnection(host, job.port, timeout=60)
     try:
         link.request("GET", path, headers=headers)
         answer = link.getresponse()
@@ -41,7 +41,7 @@ def get(job, path, host="127.0.0.1", **headers):
 
 def open_stream(job, target="/api/v1/stream", host="127.0.0.1", source=None, headers=""):
     """A viewer without a browser, and the first bytes that it gets."""
-    link = socket.create_connection((host, job.port), timeout=20, source_address=source and (source, 0))
+    link = socket.create_connection((host, job.port), timeout=60, source_address=source and (source, 0))
     link.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
     return link, link.recv(1 << 16)
 
@@ -161,7 +161,7 @@ class Served(unittest.TestCase):
     def test_a_viewer_gets_what_changed_and_can_go_on_after_an_event(self):
         with Job() as job:
             job.daemon()
-            node = job.node("--lease", 2, nnodes="1", nproc=1)
+            node = job.node("--lease", 10, nnodes="1", nproc=1)
             job.round(0, 1)
 
             def messages(target, events_min):
@@ -185,7 +185,7 @@ class Served(unittest.TestCase):
 
     def test_the_daemon_inside_a_launcher_has_the_page_too(self):
         with Job() as job:
-            node = job.node("--lease", 2, nnodes="1", nproc=1)
+            node = job.node("--lease", 10, nnodes="1", nproc=1)
             job.round(0, 1)
             self.assertEqual(get(job, "/")[2], (UI / "index.html").read_bytes())
             link, text = open_stream(job)
@@ -222,7 +222,7 @@ class Seen(unittest.TestCase):
         script = job.directory / "worker.py"
         script.write_text(WORKER)
         node = job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                         f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--max-restarts", 1, "--lease", 2, "--no-python", sys.executable,
+                         f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--max-restarts", 1, "--lease", 10, "--no-python", sys.executable,
                          script, job.directory)
         for rank in (0, 1):
             wait_for("start of a worker", (job.directory / f"started-{rank}-0").exists)
@@ -240,6 +240,7 @@ class Seen(unittest.TestCase):
             page = self.browser.page(f"http://127.0.0.1:{job.port}/")
             page.wait_for(job.id)
             self.picture(page, "jobs")
+            page.wait_for(f"(document.querySelector('a[href=\"#/jobs/{job.id}\"]'))")
             page.value(f"document.querySelector('a[href=\"#/jobs/{job.id}\"]').focus()")
             page.press("Enter", 13)
             page.wait_for("Round 0 runs on 1 node.")
@@ -250,11 +251,12 @@ class Seen(unittest.TestCase):
             for text in ("Restarts 1 of 1", "Failures 1", "a worker failed", "node.joined"):
                 page.wait_for(text)
             self.picture(page, "job-failed-light")
-            self.assertIn("exit code 3", page.text())
+            page.wait_for("exit code 3")
+            page.wait_for("(document.querySelector('a[href*=\"/nodes/\"]'))")
             page.value("document.querySelector('a[href*=\"/nodes/\"]').focus()")
             page.press("Enter", 13)
             page.wait_for("It is running.")
-            self.assertIn("Ranks 0-1", page.text())
+            page.wait_for("Ranks 0-1")
             self.picture(page, "node")
             page.value("document.getElementById('to-daemon').click()")
             page.wait_for("muster_agents")
@@ -278,7 +280,7 @@ class Seen(unittest.TestCase):
         with Job() as job:
             job.daemon()
             node = job.spawn("muster", "--nnodes", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}",
-                             "--lease", 2, "--no-python", WORKERS / "elastic", "--until", "done", MUSTER_RDZV_ID=HOSTILE)
+                             "--lease", 10, "--no-python", WORKERS / "elastic", "--until", "done", MUSTER_RDZV_ID=HOSTILE)
             job.round(0, 1)
             page = self.browser.page(f"http://127.0.0.1:{job.port}/")
             page.wait_for(SHOWN)
@@ -294,7 +296,7 @@ class Seen(unittest.TestCase):
     def test_a_daemon_that_is_away_is_told_of_and_the_page_goes_on_by_itself(self):
         with Job() as job:
             daemon = job.daemon()
-            node = job.node("--lease", 2, nnodes="1", nproc=1)
+            node = job.node("--lease", 10, nnodes="1", nproc=1)
             job.round(0, 1)
             page = self.browser.page(f"http://127.0.0.1:{job.port}/#/jobs/{job.id}")
             page.wait_for("Round 0 runs on 1 node.")
@@ -316,7 +318,7 @@ class Seen(unittest.TestCase):
             job.daemon()
             slurm = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0",
                      "SLURM_STEP_NODELIST": f"{os.uname().nodename},gpu[07-08]"}
-            node = job.node("--lease", 2, nnodes="1:3", nproc=1, conf="last_call_timeout=2", **slurm)
+            node = job.node("--lease", 10, nnodes="1:3", nproc=1, conf="last_call_timeout=2", **slurm)
             page = self.browser.page(f"http://127.0.0.1:{job.port}/#/jobs/{job.id}")
             page.wait_for("Round 0 runs on 1 node.")
             page.wait_for("Not here: gpu07, gpu08.")

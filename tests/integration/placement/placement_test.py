@@ -48,7 +48,7 @@ class Placement(unittest.TestCase):
             [*command, f"--nproc-per-node={workers}", *options, "--no-python", "sh", "-c", SAY.replace("$", "$$")],
             env={**{name: value for name, value in os.environ.items()
                     if not name.startswith(("HWLOC_", "OMP_", "SLURM_", "CUDA_"))}, "LOGLEVEL": "INFO", **variables},
-            stdin=subprocess.DEVNULL, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
+            stdin=subprocess.DEVNULL, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=200,
             preexec_fn=start)
         return done
 

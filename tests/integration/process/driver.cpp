@@ -31,7 +31,7 @@ Driver::Driver(Plan plan) {
     MUSTER_CHECK(pid_ >= 0, errno);
     if (pid_ == 0) run(std::move(plan), life_.write_end.get(), report.write_end.get());
     life_.write_end.reset();
-    const auto said = report.read_to_end(10s);
+    const auto said = report.read_to_end(60s);
     MUSTER_CHECK(said && !said->empty(), "the driver did not start its workers");
     cgroup_ = said->substr(1);
     // "ready\n" of each worker: its children live, in their sessions.

@@ -14,7 +14,7 @@
 namespace muster::agent::test {
 
 /// For what takes milliseconds on a machine that has nothing else to do.
-constexpr Duration patience = 20s;
+constexpr Duration patience = 60s;
 
 /// A new directory that goes with everything in it. Others may enter it: some tests run as an ordinary user.
 class TemporaryDirectory {

@@ -105,7 +105,7 @@ TEST_CASE("a stopped agent does not keep its workers: unfed, they are gone") {
     for (const auto& setting : settings()) {
         INFO(setting.name);
         auto plan = plan_for(setting, directory);
-        plan.guardian.unfed_max = 3s;  // the workers start meanwhile, which feeds nobody
+        plan.guardian.unfed_max = 10s;  // the workers start meanwhile, which feeds nobody
         Driver driver(std::move(plan));
         driver.send(SIGSTOP);
         // The driver and its guardians live and hold the pipe; their descendants must be gone.
@@ -217,7 +217,8 @@ TEST_CASE("a tree that takes too long to die is named, and still reported when i
     fixture.host->start({act({"session", "-1"})});
     REQUIRE(fixture.wait_for<WorkerStarted>());
     const auto deadline = std::chrono::steady_clock::now() + patience;
-    while (descendants_of(fixture.guardian_pid, all_processes()).size() < 2) {
+    const auto leads = [](const ProcessFacts& facts) { return facts.session == facts.pid; };
+    while (std::ranges::count_if(descendants_of(fixture.guardian_pid, all_processes()), leads) < 2) {
         REQUIRE(std::chrono::steady_clock::now() < deadline);
         fixture.run_for(1ms);
     }
@@ -229,7 +230,7 @@ TEST_CASE("a tree that takes too long to die is named, and still reported when i
 
 TEST_CASE("an unfed guardian kills, says why, and serves on") {
     GuardianConfig config;
-    config.unfed_max = 2s;
+    config.unfed_max = 10s;  // the worker starts meanwhile
     HostFixture fixture(config);
     fixture.host->feed();
     fixture.host->start({act({"session", "-1"})});
@@ -245,10 +246,11 @@ TEST_CASE("an unfed guardian kills, says why, and serves on") {
 
 TEST_CASE("a fed guardian leaves its workers alone") {
     GuardianConfig config;
-    config.unfed_max = 2s;
+    config.unfed_max = 8s;
     HostFixture fixture(config);
     fixture.host->start({act({"pause"})});
-    for (int i = 0; i < 100; ++i) {
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (std::chrono::steady_clock::now() < end) {
         fixture.host->feed();
         fixture.run_for(30ms);
     }
@@ -375,7 +377,7 @@ TEST_CASE("a thousand starts and kills leave no descriptor and no process") {
     for (std::size_t i = 0; i < 1000; ++i) cycle(i);
     // The pump closes a pipe when it sees its end, which may be a moment after the worker's.
     CHECK(fixture.run_until([&] { return descriptors(::getpid()) <= ours; }, patience));
-    CHECK(descriptors(fixture.guardian_pid) == guardians);
+    CHECK(fixture.run_until([&] { return descriptors(fixture.guardian_pid) <= guardians; }, patience));
     CHECK(descendants_of(fixture.guardian_pid, all_processes()).empty());
 }
 

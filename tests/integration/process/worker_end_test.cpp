@@ -45,7 +45,7 @@ TEST_CASE("every exit code arrives as it was") {
     std::vector<WorkerCommand> commands;
     for (std::uint32_t code = 0; code < 256; ++code) commands.push_back(act({"exit", std::to_string(code)}, code));
     fixture.host->start(std::move(commands));
-    REQUIRE(fixture.wait_for<WorkerEnded>(256, 30s));
+    REQUIRE(fixture.wait_for<WorkerEnded>(256, 60s));
     std::set<std::uint32_t> seen;
     for (const auto& event : fixture.all<WorkerEnded>()) {
         CHECK(describe(event.end) == describe(Exited{static_cast<std::int32_t>(event.local_rank)}));
@@ -105,7 +105,7 @@ TEST_CASE("a worker for which the system has no process has not started, and the
         const auto words = describe(event.end) + (event.pid == 0 ? "" : ", but it has a pid");
         ::_exit(::write(said.write_end.get(), words.data(), words.size()) > 0 ? 0 : 1);
     }
-    CHECK(said.read_to_end(10s) ==
+    CHECK(said.read_to_end(60s) ==
           describe(NotStarted{EAGAIN, "fork beyond RLIMIT_NPROC = 0 (ulimit -u) of this user"}));
     ::waitpid(child, nullptr, 0);
 }

@@ -46,7 +46,6 @@ for steps in range(50, 10 ** 9):
 
 class Prometheus:
     def __init__(self, job):
-        self.port = free_port()
         folder = job.directory / "prometheus"
         folder.mkdir()
         rules = folder / "rules.yml"
@@ -58,17 +57,23 @@ class Prometheus:
             assert there in config, there
             config = config.replace(there, here)
         (folder / "config.yml").write_text("global: {evaluation_interval: 1s}\n" + config)
-        with open(folder / "log", "wb") as log:
-            self.process = subprocess.Popen(["prometheus", f"--config.file={folder}/config.yml", f"--storage.tsdb.path={folder}/data",
-                                             f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=warn"],
-                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
+        for _ in range(5):  # somebody else may take the port first
+            self.port = free_port()
+            with open(folder / "log", "wb") as log:
+                self.process = subprocess.Popen(["prometheus", f"--config.file={folder}/config.yml", f"--storage.tsdb.path={folder}/data",
+                                                 f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=warn"],
+                                                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
+            wait_for("Prometheus", lambda: self.process.poll() is not None or self.query("vector(1)"), 120)
+            if self.process.poll() is None:
+                return
+        raise AssertionError((folder / "log").read_text())
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=60)
 
     def get(self, path, **words):
         try:
@@ -105,26 +110,34 @@ class AlertsAndDashboard(unittest.TestCase):
                 script = job.directory / "worker.py"
                 script.write_text(WORKER)
                 node = job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                                 f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--max-restarts", 1, "--lease", 2, "--no-python",
+                                 f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--max-restarts", 1, "--lease", 30, "--no-python",
                                  sys.executable, script, job.directory)
                 mine = f'{{job="{job.id}"}}'
-                wait_for("scrapes of the first round", lambda: prometheus.query(f"count_over_time(muster_job_steps_total{mine}[1m]) > 3"), 60)
+                wait_for("scrapes of the first round", lambda: prometheus.query(f"count_over_time(muster_job_steps_total{mine}[1m]) > 3"), 120)
                 job.touch("fail")
-                wait_for("a failure", lambda: prometheus.query(f'muster_job_rounds_total{{job="{job.id}",reason="worker_failed"}}'), 60)
+                wait_for("a failure", lambda: prometheus.query(f'muster_job_rounds_total{{job="{job.id}",reason="worker_failed"}}'), 120)
                 unanswered = []
 
                 def answered():
                     unanswered[:] = [query for query in dashboard_queries() if not prometheus.query(query)]
                     return not unanswered
                 try:
-                    wait_for("answer to every query", answered, 60)
+                    wait_for("answer to every query", answered, 120)
                 except AssertionError:
                     self.fail(f"no answer to {unanswered}\n{urllib.request.urlopen(f'http://127.0.0.1:{job.port}/metrics').read().decode()}")
                 named = set(re.findall(r"\b(?:muster_|process_)\w+|\bup\b", re.sub(r"annotations:\n(?: {10}.*\n)+", "", RULES)))
                 self.assertGreater(len(named), 12)
                 self.assertEqual([name for name in sorted(named) if not prometheus.query(name)], [])
-                rules = prometheus.get("/api/v1/rules")["groups"][0]["rules"]
-                self.assertEqual([rule["name"] for rule in rules if rule["health"] != "ok"], [])
+                health = []
+
+                def healthy():
+                    rules = (prometheus.get("/api/v1/rules") or {"groups": [{"rules": []}]})["groups"][0]["rules"]
+                    health[:] = [(rule["name"], rule["health"]) for rule in rules]
+                    return health and all(each == "ok" for _, each in health)
+                try:
+                    wait_for("evaluation of every rule", healthy)
+                except AssertionError:
+                    self.fail(health)
                 share = float(prometheus.query(f"muster_job_exposed_communication_ratio{mine}")[0]["value"][1])
                 self.assertAlmostEqual(share, 0.2, places=3)
                 self.assertAlmostEqual(float(prometheus.query(f"muster_job_straggler_cost_ratio{mine}")[0]["value"][1]), 0.05, places=3)

@@ -20,7 +20,7 @@ using namespace muster::rendezvous;
 
 namespace {
 
-constexpr auto patience = std::chrono::seconds(20);
+constexpr auto patience = std::chrono::seconds(60);
 
 /// A daemon's loop with its state, and the news of what is kept.
 class Keeper {

@@ -14,11 +14,11 @@ struct Fixture {
     ~Fixture() { store.reset(); }
     [[nodiscard]] std::unique_ptr<AsyncStoreClient> client() {
         return std::make_unique<AsyncStoreClient>(io, Endpoint{"localhost", store->port()},
-                                                  StoreClientOptions{.connect_timeout = 10s, .timeout = 10s});
+                                                  StoreClientOptions{.connect_timeout = 60s, .timeout = 60s});
     }
     /// Runs the loop until `done`.
     void run_until(const bool& done) {
-        while (!done) REQUIRE(io.run_one_for(10s) > 0);
+        while (!done) REQUIRE(io.run_one_for(60s) > 0);
     }
 
     EventLoop loop;
@@ -103,7 +103,7 @@ TEST_CASE("A client that is destroyed calls no handler any more, and its corouti
         fixture.run_until(connected);
         client->get("k", [&](Result<std::string>) { called = true; });
         client.reset();
-        fixture.io.run_for(5s);  // ends at once: nothing is outstanding
+        fixture.io.run_for(60s);  // ends at once: nothing is outstanding
         CHECK(fixture.io.stopped());
         fixture.io.restart();
     }
@@ -112,10 +112,10 @@ TEST_CASE("A client that is destroyed calls no handler any more, and its corouti
 
 TEST_CASE("Nobody there: the calls hear what was tried, at the deadline") {
     boost::asio::io_context io;
-    AsyncStoreClient client(io, {"127.0.0.1", 1}, {.connect_timeout = 2s});
+    AsyncStoreClient client(io, {"127.0.0.1", 1}, {.connect_timeout = 6s});
     std::optional<Error> failure;
     client.get("k", [&](Result<std::string> value) { failure = value.error(); });
-    while (!failure) REQUIRE(io.run_one_for(10s) > 0);
+    while (!failure) REQUIRE(io.run_one_for(60s) > 0);
     CHECK(failure->code == Errc::unreachable);
     CHECK(failure->context.find("127.0.0.1: Connection refused") != std::string::npos);
 }

@@ -38,7 +38,7 @@ struct RelayedStore {
         return store;
     }
     [[nodiscard]] static StoreClient client_of(std::uint16_t port) {
-        return StoreClient::connect({"127.0.0.1", port}, {.connect_timeout = 10s, .timeout = 10s}).value();
+        return StoreClient::connect({"127.0.0.1", port}, {.connect_timeout = 60s, .timeout = 60s}).value();
     }
     [[nodiscard]] StoreClient client() const { return client_of(relay->port()); }
     /// A client of the relay that waits: the answer to the PING behind shows that the store knows it.
@@ -132,7 +132,11 @@ TEST_CASE("The store's end is the end of every client of a relay; a later store 
     CHECK(before.add("n", 1).has_error());
     RoundStoreConfig config;
     config.listen.ports = {port, port};
-    node.store = RoundStore::open(node.loop, std::move(config)).value();
+    auto later = RoundStore::open(node.loop, config);
+    // Somebody's outgoing connection may have that port just now.
+    const auto deadline = std::chrono::steady_clock::now() + 60s;
+    while (!later && std::chrono::steady_clock::now() < deadline) later = RoundStore::open(node.loop, config);
+    node.store = std::move(later).value();
     CHECK(node.client().add("n", 1).value() == 1);
     silent.send(c10d_bytes::validate + c10d_bytes::ping());
     CHECK(silent.receive(4) == c10d_bytes::pong);
@@ -218,7 +222,7 @@ TEST_CASE("A client that reads no answers is not read either") {
     RelayedStore node;
     auto setter = node.client();
     CHECK(setter.set("v", std::string(8 * 1024 * 1024, 'v')).has_value());
-    CHECK(setter.wait({"v"}, 10s).has_value());  // the store has it
+    CHECK(setter.wait({"v"}, 60s).has_value());  // the store has it
     const PlainSocket client("127.0.0.1", node.relay->port(), 4096);
     std::string requests = c10d_bytes::validate;
     for (int i = 0; i < 8; ++i) requests += c10d_bytes::get("/v");
@@ -263,13 +267,13 @@ TEST_CASE("Many clients that speak at once do not grow a relay whose store does 
         held_most = std::max(held_most, held);
         return held;
     };
-    const auto deadline = std::chrono::steady_clock::now() + 20s;
+    const auto deadline = std::chrono::steady_clock::now() + 60s;
     while (look() <= (4U << 20) && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
     for (int turn = 0; turn < 100; ++turn) look();
     CHECK(held_most > (4U << 20));
     CHECK(held_most < (6U << 20));
 
-    const timeval patience{.tv_sec = 20, .tv_usec = 0};
+    const timeval patience{.tv_sec = 60, .tv_usec = 0};
     ::setsockopt(store.fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     const FileDescriptor upstream(::accept4(store.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
     REQUIRE(upstream.valid());

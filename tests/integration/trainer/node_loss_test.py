@@ -34,7 +34,7 @@ class Loss(Job):
 
     def result(self, nodes):
         for node in nodes:
-            self.expect_exit(node, 0)
+            self.expect_exit(node, 0, 120)
         return self.said(r"sum (\w{16})")[-1][1]
 
 
@@ -81,10 +81,12 @@ class NodeLoss(unittest.TestCase):
         wait_for("100 steps", lambda: len(job.steps()) >= 100)
         nodes[victim].kill()
         nodes[victim].wait()
+        job.touch("go")
 
     def check(self, nnodes, victim, replaced, copies=True):
-        extra = {} if copies else {"MUSTER_TEST_COPIES": "0"}
         with Loss() as job:
+            # However late the kill is, the job is not over.
+            extra = {"MUSTER_TEST_GATE": str(job.directory / "go"), **({} if copies else {"MUSTER_TEST_COPIES": "0"})}
             daemon = job.daemon()
             nodes = [job.training(nnodes, **extra) for _ in range(2)]
             self.lose(job, nodes, victim)

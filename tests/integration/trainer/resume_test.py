@@ -83,12 +83,12 @@ class Training:
 
     def wait(self):
         """The launcher's end; afterwards nothing of it is left."""
-        self.output += self.launcher.communicate(timeout=120)[0].decode()
+        self.output += self.launcher.communicate(timeout=200)[0].decode()
         self.expect_gone()
         return self.launcher.returncode
 
     def expect_gone(self):
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while self.processes():
             if time.monotonic() > end:
                 raise AssertionError(f"left behind: {self.processes()}")
