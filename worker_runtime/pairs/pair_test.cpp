@@ -5,9 +5,9 @@
 #include <chrono>
 #include <vector>
 
-#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/context/met_group.h"
+#include "worker_runtime/pairs/sent_segments.h"
 
 namespace muster::runtime {
 
@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t small_count = 16, large_count = std::size_t{1} << 20;  // of 4 bytes
 constexpr int small_repeats = 20, large_repeats_min = 3, large_repeats_max = 32;
-/// Large messages go on so long, to count packets that are lost; and longer where one was sent again.
+/// Large messages go on so long, to count packets that are lost; and longer where one was lost.
 constexpr Duration large_enough = 600ms, large_if_lossy = 2s;
 constexpr std::string_view partner_failed = "the other node of the pair failed";
 
@@ -30,41 +30,6 @@ Result<long> timed(Communicator& pair, std::vector<Number>& values) {
     return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - before).count();
 }
 
-/// Segments of TCP that this host has sent, and those that it has sent again.
-struct Sent {
-    std::int64_t all = 0;
-    std::int64_t again = 0;
-};
-
-/// /proc/net/snmp: a line of names and a line of values. Other connections of the host count too.
-Sent segments_sent() {
-    Sent sent;
-    std::vector<std::string_view> names;
-    const auto text = read_start_of_file("/proc/net/snmp", 16 * 1024);
-    for (const auto line : split(text, '\n')) {
-        if (!line.starts_with("Tcp: ")) continue;
-        const auto words = split(line, ' ');
-        if (names.empty()) {
-            names.assign(words.begin(), words.end());
-            continue;
-        }
-        for (std::size_t i = 0; i < std::min(names.size(), words.size()); ++i) {
-            if (names[i] == "OutSegs") parse_number(words[i], sent.all);
-            if (names[i] == "RetransSegs") parse_number(words[i], sent.again);
-        }
-    }
-    return sent;
-}
-
-/// Empty: few enough.
-std::string too_many_sent_again(const Sent& before) {
-    constexpr std::int64_t few = 20;
-    const auto now = segments_sent();
-    const auto all = now.all - before.all, again = now.again - before.again;
-    if (again < few || again * 1000 <= resent_permille_max * all) return {};
-    return cat("packets are lost: of ", all, " segments ", again, " were sent again");
-}
-
 /// Right after a small message both ranks read their clocks within its latency.
 Result<std::int64_t> compare_clocks(Communicator& pair, bool is_first) {
     std::vector<double> clocks{0, 0};
@@ -75,12 +40,12 @@ Result<std::int64_t> compare_clocks(Communicator& pair, bool is_first) {
 }
 
 /// Of several large messages the best speed, in MB/s. Both ranks stop after the same one: when neither wants more.
-Result<int> move_large(Communicator& pair, const Sent& before) {
+Result<int> move_large(Communicator& pair, const SentByConnection& before) {
     std::vector<float> large(large_count);
     int best = 0;
     const auto begin = Clock::now();
     for (int i = 1; i <= large_repeats_max; ++i) {
-        const auto limit = segments_sent().again > before.again ? large_if_lossy : large_enough;
+        const auto limit = sent_since(before, sent_segments()).lost() > 0 ? large_if_lossy : large_enough;
         large[0] = i < large_repeats_min || Clock::now() - begin < limit ? 1.0F : 0.0F;
         const auto took = timed(pair, large);
         if (!took) return took.error();
@@ -117,13 +82,15 @@ PairResult measure(const PairTerms& terms, const std::string& name) {
     const auto clocks = compare_clocks(**pair, terms.is_first);
     if (!clocks) return failed(no_small, clocks.error());
     result.clock_ms = *clocks;
-    const auto before = segments_sent();
+    const auto before = sent_segments();
     const auto speed = move_large(**pair, before);
     if (!speed)
         return failed("small messages pass, but 4 MiB do not: full packets are lost (MTU), or the path is very slow",
                       speed.error());
     result.mbytes_per_s = *speed;
-    result.why = too_many_sent_again(before);
+    // The other node reports what it has twice before it answers this.
+    if (const auto took = timed(**pair, small); !took) return failed(no_small, took.error());
+    result.why = too_many_lost(sent_since(before, sent_segments()));
     result.passed = result.why.empty();
     return result;
 }

@@ -32,8 +32,6 @@ inline constexpr Duration pair_step_limit = 3s;
 /// A test that fails is repeated so often, so that chance does not decide. One that met the limit of a step is not: the
 /// kernel has sent again several times by then.
 inline constexpr int pair_tries = 3;
-/// A pair fails if a node sends more than so many of 1,000 segments again.
-inline constexpr int resent_permille_max = 3;
 /// The most that test_pair() takes: each try connects, moves messages and compares.
 inline constexpr Duration pair_limit = pair_tries * 4 * pair_step_limit;
 
