@@ -24,7 +24,8 @@ SentByConnection sent_segments() {
         if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
             ::getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &cookie_length) != 0)
             continue;
-        found[cookie] = {info.tcpi_data_segs_out, info.tcpi_total_retrans, info.tcpi_dsack_dups};
+        found[cookie] = {info.tcpi_data_segs_out, info.tcpi_total_retrans, info.tcpi_dsack_dups,
+                         static_cast<std::int64_t>(info.tcpi_delivery_rate)};
     }
     return found;
 }
@@ -34,9 +35,11 @@ SentSegments sent_since(const SentByConnection& before, const SentByConnection& 
     for (const auto& [cookie, sent] : now) {
         const auto found = before.find(cookie);
         const auto earlier = found != before.end() ? found->second : SentSegments{};
+        if (sent.data == earlier.data) continue;
         sum.data += sent.data - earlier.data;
         sum.again += sent.again - earlier.again;
         sum.twice += sent.twice - earlier.twice;
+        sum.bytes_per_s += sent.bytes_per_s;
     }
     return sum;
 }

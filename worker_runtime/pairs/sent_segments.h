@@ -12,9 +12,10 @@
 namespace muster::runtime {
 
 struct SentSegments {
-    std::int64_t data = 0;   ///< Segments with data, repeats included.
-    std::int64_t again = 0;  ///< Repeats.
-    std::int64_t twice = 0;  ///< Repeats that the receiver reported to have twice.
+    std::int64_t data = 0;         ///< Segments with data, repeats included.
+    std::int64_t again = 0;        ///< Repeats.
+    std::int64_t twice = 0;        ///< Repeats that the receiver reported to have twice.
+    std::int64_t bytes_per_s = 0;  ///< The rate at which the receiver's kernel acknowledged the last ones.
 
     [[nodiscard]] std::int64_t lost() const { return again - twice; }
 };
@@ -25,7 +26,8 @@ using SentByConnection = std::map<std::uint64_t, SentSegments>;
 /// Of all connections that are open now. Other processes of the host do not count.
 SentByConnection sent_segments();
 
-/// Between the two times. A connection that closed meanwhile does not count.
+/// Between the two times; the rate is the sum over the connections that sent something. A connection that closed
+/// meanwhile does not count.
 SentSegments sent_since(const SentByConnection& before, const SentByConnection& now);
 
 /// A link fails if more than so many of 1,000 segments are lost.

@@ -69,6 +69,7 @@ TEST_CASE("what this process's connections sent is counted between two times, al
     move(early);
     const auto first = sent_since(before, sent_segments()).data;
     CHECK(first >= least);
+    CHECK(sent_since(before, sent_segments()).bytes_per_s > 0);
     {
         const auto late = over_loopback();
         move(late);
