@@ -41,8 +41,10 @@ std::vector<agent::StreamSet> stream_sets(const StreamChoice& choice, std::uint3
 }
 
 /// Names and networks matter only where other hosts may come. The launcher has raised its own limit of open files.
+/// Rules of a firewall may be many; --preflight=pairs connects.
 agent::LookPlan preflight_plan(const LaunchConfig& config, const Environment& environment) {
-    agent::LookPlan plan{.directories = {}, .skip = {"open-files"}, .limits = {}, .environment = environment};
+    agent::LookPlan plan{
+        .directories = {}, .skip = {"open-files", "firewall"}, .limits = {}, .environment = environment};
     if (!serves_other_hosts(config))
         plan.skip.insert(
             {"names", "network", "locked-memory", "rdma-port", "roce-mtu", "rdma-device", "rdma-disabled"});

@@ -15,7 +15,8 @@ namespace muster::launcher {
 namespace {
 
 /// Looks that --preflight=local takes beside the join.
-const std::set<std::string> taken_later{"names", "network", "system", "pci", "kernel-log", "disks", "settings"};
+const std::set<std::string> taken_later{"names", "network",    "firewall", "system",
+                                        "pci",   "kernel-log", "disks",    "settings"};
 
 agent::Look look_at_links(const Launch& launch, const Environment& environment) {
     const auto& config = launch.config;
