@@ -24,6 +24,8 @@ constexpr LookRow look_rows[] = {
     {"names", "Each worker resolves names when it connects to the store and to its peers.",
      "see /etc/resolv.conf and /etc/hosts; try: getent hosts $(hostname)"},
     {"network", "A kernel that does not list its interfaces hides their faults.", "try: ip -s link"},
+    {"firewall", "A firewall whose rules are not known may drop what the job's nodes send each other.",
+     "try: nft list ruleset"},
     {"system", "Limits that are not known may end a job.", "try: ulimit -a; df -h /dev/shm"},
     {"pci", "A device that does not answer hangs the driver, too.", "try: lspci -vv; see dmesg"},
     {"kernel-log", "The kernel log has the GPU errors since the boot.", "try: dmesg | grep Xid"},
@@ -98,8 +100,8 @@ const FactRecord* active_infiniband(const DoctorFacts& facts) {
 const std::vector<Check>& check_table() {
     static const auto checks = [] {
         std::vector<Check> found;
-        for (const auto part :
-             {system_checks, network_checks, device_checks, gpu_checks, gpu_test_checks, setting_checks, pair_checks})
+        for (const auto part : {system_checks, network_checks, firewall_checks, device_checks, gpu_checks,
+                                gpu_test_checks, setting_checks, pair_checks})
             for (const auto& check : part()) found.push_back(check);
         return found;
     }();

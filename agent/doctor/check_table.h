@@ -55,6 +55,7 @@ const std::vector<Check>& check_table();
 /// The rows of one part. check_table() joins them.
 std::vector<Check> system_checks();
 std::vector<Check> network_checks();
+std::vector<Check> firewall_checks();
 std::vector<Check> device_checks();
 std::vector<Check> gpu_checks();
 std::vector<Check> gpu_test_checks();

@@ -14,6 +14,7 @@ std::span<const LimitRow> limit_table() {
     static constexpr LimitRow rows[] = {
         {"names-timeout-ms", 2500, "Deadline of the look at names."},
         {"network-timeout-ms", 2000, "Deadline of the look at interfaces and kernel settings."},
+        {"firewall-timeout-ms", 2000, "Deadline of the look at the rules of the firewall."},
         {"system-timeout-ms", 2000, "Deadline of the look at limits, memory and kernel."},
         {"pci-timeout-ms", 2000, "Deadline of the look at PCI and RDMA devices."},
         {"kernel-log-timeout-ms", 2000, "Deadline of the look at the kernel log."},

@@ -20,6 +20,8 @@ void Agent::Driver::carry_out(const CloseStore&) {
 }
 
 void Agent::Driver::carry_out(const CheckHealth&) {
+    if (const auto& fault = config_.health.known_fault; !fault.empty())
+        return happen(HealthChecked{HealthChecked::Health::sick, fault});
     const auto last = commands_.last_round();
     health_.run(last == no_round ? std::optional<Round>() : last,
                 [weak = weak_from_this()](const HealthVerdict& verdict) {

@@ -23,7 +23,10 @@ struct HealthCheckConfig {
     std::string folder;    ///< Every executable in it is a check. Empty: none.
     Duration limit = 30s;  ///< Of all checks together: the other nodes may wait for them.
     std::string job;       ///< MUSTER_JOB of the check.
-    [[nodiscard]] bool is_wanted() const { return !command.empty() || !folder.empty(); }
+    /// What a test before the job found of this node. It counts as the finding of each check, so nothing is run.
+    /// Empty: nothing.
+    std::string known_fault = {};
+    [[nodiscard]] bool is_wanted() const { return !command.empty() || !folder.empty() || !known_fault.empty(); }
 };
 
 class HealthCheck {

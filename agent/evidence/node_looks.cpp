@@ -24,6 +24,7 @@ void NodeLooks::start(LookPlan plan, std::function<void(DoctorFacts)> done) {
     facts_.is_root = ::geteuid() == 0;
     const auto facts = side_program("muster-facts");
     for (const char* look : {"names", "network", "system", "pci"}) look_at(look);
+    if (!plan_.skip.contains("firewall")) list_firewall();
     if (!plan_.skip.contains("disks"))
         for (const auto& directory : plan_.directories) {
             std::vector<std::string> words{facts, "disks", directory};
@@ -84,6 +85,20 @@ void NodeLooks::reduce_between_gpus() {
                   side_program("muster"), "--standalone", "--nproc-per-node", cat(uuids.size()), "--max-restarts", "0",
                   "--preflight", "off", "--no-python", side_program("muster-gpu-test"), "--all-reduce"});
     take("gpu-reduce", std::move(words), limit_of("gpu-reduce"), [this] { ask_dcgm(); });
+}
+
+void NodeLooks::list_firewall() {
+    // nft also lists the rules of today's iptables. The services of a cluster may make more rules than what is read of
+    // a look (64 KiB).
+    static constexpr std::string_view script = R"sh(PATH=$PATH:/usr/sbin:/sbin
+if command -v nft > /dev/null; then list='nft -s list ruleset'
+elif command -v iptables > /dev/null; then list='iptables -S'
+else echo end; exit; fi
+if ! rules=$($list 2>&1); then printf 'unreadable\ttext=%s\n' "$(printf '%s\n' "$rules" | head -n 1)"
+elif [ ${#rules} -gt 60000 ]; then printf 'unreadable\ttext=more than 60,000 bytes of rules\n'
+else printf '%s\n' "$rules" | tr '\t' ' '; fi
+echo end)sh";
+    take("firewall", {"/bin/sh", "-c", std::string(script)}, limit_of("firewall"));
 }
 
 void NodeLooks::ask_dcgm() {

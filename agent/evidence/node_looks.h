@@ -52,6 +52,8 @@ class NodeLooks {
     void test_gpu(std::size_t number);
     /// An all_reduce of the GPUs whose test was complete, as a job of this node.
     void reduce_between_gpus();
+    /// The rules of the kernel's firewall, where a program that lists them is installed.
+    void list_firewall();
     /// NVIDIA's own diagnosis, where it is installed.
     void ask_dcgm();
     [[nodiscard]] std::int64_t limit_of(std::string_view look) const;

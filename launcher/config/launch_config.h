@@ -130,6 +130,8 @@ struct LaunchConfig {
     std::optional<agent::NumaBinding> numa_binding;  ///< Empty: workers may use all CPUs of muster.
     bool threads_from_cores = false;                 ///< --omp auto. False: OMP_NUM_THREADS has torchrun's value.
     std::string torch_backend;                       ///< --torch-backend: "muster". Empty: torch's own choice.
+    std::string
+        preflight_fault;  ///< What the test before the job found of this node (job_preflight.h). Empty: nothing.
     std::vector<agent::Placement> placements;  ///< Indexed by local rank, set by resolve_placement. Empty: unbound.
     std::vector<std::uint32_t> threads;  ///< Indexed by local rank, set by resolve_placement. Empty: torchrun's value.
 

@@ -41,8 +41,10 @@ std::vector<agent::StreamSet> stream_sets(const StreamChoice& choice, std::uint3
 }
 
 /// Names and networks matter only where other hosts may come. The launcher has raised its own limit of open files.
+/// Rules of a firewall may be many; --preflight=pairs connects.
 agent::LookPlan preflight_plan(const LaunchConfig& config, const Environment& environment) {
-    agent::LookPlan plan{.directories = {}, .skip = {"open-files"}, .limits = {}, .environment = environment};
+    agent::LookPlan plan{
+        .directories = {}, .skip = {"open-files", "firewall"}, .limits = {}, .environment = environment};
     if (!serves_other_hosts(config))
         plan.skip.insert(
             {"names", "network", "locked-memory", "rdma-port", "roce-mtu", "rdma-device", "rdma-disabled"});
@@ -61,10 +63,12 @@ void add_health_check(agent::AgentConfig& agent, const LaunchConfig& config, con
                     .folder = config.health_dir,
                     .limit = config.health_limit,
                     .job = shown_job(config)};
-    agent.supervisor.checks_health = agent.health.is_wanted();
-    agent.supervisor.health_interval = config.health_interval;
     // The rendezvous ends with the node that hosts it, and the others' job with it.
     const bool has_others = config.nodes_max > 1 || config.spares > 0;
+    // A job of one node has no other to take its place: what was found is logged, and it starts.
+    if (has_others) agent.health.known_fault = config.preflight_fault;
+    agent.supervisor.checks_health = agent.health.is_wanted();
+    agent.supervisor.health_interval = config.health_interval;
     agent.supervisor.sick_node = !has_others           ? SickNode::leaves
                                  : node.hosts_endpoint ? SickNode::joins
                                                        : SickNode::parks;

@@ -15,7 +15,8 @@ namespace muster::launcher {
 namespace {
 
 /// Looks that --preflight=local takes beside the join.
-const std::set<std::string> taken_later{"names", "network", "system", "pci", "kernel-log", "disks", "settings"};
+const std::set<std::string> taken_later{"names", "network",    "firewall", "system",
+                                        "pci",   "kernel-log", "disks",    "settings"};
 
 agent::Look look_at_links(const Launch& launch, const Environment& environment) {
     const auto& config = launch.config;
@@ -57,17 +58,26 @@ PreflightVerdict test_before_job(const Launch& launch, const Environment& enviro
     std::erase_if(verdict.findings, [](const auto& one) { return one.level <= agent::Level::info; });
     for (const auto* node : links.all("node"))
         if (node->text("verdict") == "bad") verdict.bad_hosts.push_back(node->text("host"));
-    const bool is_bad = std::ranges::find(verdict.bad_hosts, host_name()) != verdict.bad_hosts.end();
+    // Where two nodes of the job have one name, nobody knows which of them is bad.
+    const auto nodes = links.all("node");
+    const auto namesakes =
+        std::ranges::count_if(nodes, [](const auto* node) { return node->text("host") == host_name(); });
+    const bool is_bad = namesakes == 1 && std::ranges::find(verdict.bad_hosts, host_name()) != verdict.bad_hosts.end();
     for (const auto& one : verdict.findings) {
         const bool is_own = one.check != "node-links" || (is_bad && one.what.starts_with(cat(host_name(), " ")));
         if (one.level == agent::Level::critical && is_own && verdict.own_fault.empty())
-            verdict.own_fault = agent::finding_line(one);
+            verdict.own_fault = cat(one.check, ": ", one.measured.substr(0, one.measured.find(": ")));
     }
     return verdict;
 }
 
 void log_preflight(const PreflightVerdict& verdict) {
     for (const auto& one : verdict.findings) log(LogLevel::warning, "preflight: ", agent::finding_line(one));
+}
+
+std::string preflight_fault(const PreflightVerdict& verdict) {
+    if (verdict.own_fault.empty()) return {};
+    return cat("--preflight: ", verdict.own_fault, "; to take part, start muster there again when it is mended");
 }
 
 }  // namespace muster::launcher

@@ -14,7 +14,9 @@ namespace muster::launcher {
 struct PreflightVerdict {
     std::vector<agent::Finding> findings;  ///< Of level warning and above, the gravest first.
     std::vector<std::string> bad_hosts;    ///< Nodes whose links fail, the same on all nodes.
-    std::string own_fault;  ///< The first critical finding about this node: its links or a GPU. Empty: none.
+    /// The first critical finding about this node, its links or a GPU: its check and the fault, without what differs
+    /// between nodes. Empty: none.
+    std::string own_fault;
 };
 
 /// Blocks: with `pairs` the nodes meet once as another job and test their links; with `full` this node then tests its
@@ -23,5 +25,8 @@ PreflightVerdict test_before_job(const Launch& launch, const Environment& enviro
 
 /// Logs each finding as a warning, "preflight: ...".
 void log_preflight(const PreflightVerdict& verdict);
+
+/// LaunchConfig::preflight_fault: the own fault as nodes of the job are told of it. Empty: none.
+std::string preflight_fault(const PreflightVerdict& verdict);
 
 }  // namespace muster::launcher

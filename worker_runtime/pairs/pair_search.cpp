@@ -21,8 +21,9 @@ namespace muster::runtime {
 namespace {
 
 constexpr Duration start_limit = 30s;
-constexpr Duration slack = 10s;
-/// A pair with less than this part of the usual bandwidth counts as failed.
+/// After the end of a test, for its results to reach rank 0.
+constexpr Duration slack = 2s;
+/// A pair with less than this part of the usual bandwidth counts as failed, if its kernels are as slow as its ranks.
 constexpr int slow_part = 4;
 /// Wall clocks of two nodes that differ by more are named.
 constexpr std::int64_t clock_ms_max = 1000;
@@ -53,8 +54,8 @@ std::optional<NodePair> own_pair(std::string_view text, int rank) {
 }
 
 std::string write_result(const PairResult& result) {
-    return cat(result.passed ? 1 : 0, ' ', result.latency_us, ' ', result.mbytes_per_s, ' ', result.clock_ms, ' ',
-               wall_clock_ms(), ' ', result.why);
+    return cat(result.passed ? 1 : 0, ' ', result.latency_us, ' ', result.mbytes_per_s, ' ', result.link_mbytes_per_s,
+               ' ', result.clock_ms, ' ', wall_clock_ms(), ' ', result.why);
 }
 
 /// The answer of one rank, and its wall clock when it gave it.
@@ -67,13 +68,13 @@ Answer read_answer(std::string_view text) {
     Answer answer;
     auto& result = answer.result;
     const auto words = split(text, ' ');
-    if (words.size() < 6 || !parse_number(words[1], result.latency_us) ||
-        !parse_number(words[2], result.mbytes_per_s) || !parse_number(words[3], result.clock_ms) ||
-        !parse_number(words[4], answer.wall_ms))
+    if (words.size() < 7 || !parse_number(words[1], result.latency_us) ||
+        !parse_number(words[2], result.mbytes_per_s) || !parse_number(words[3], result.link_mbytes_per_s) ||
+        !parse_number(words[4], result.clock_ms) || !parse_number(words[5], answer.wall_ms))
         return {{.passed = false, .why = "an answer that does not read"}, 0};
     result.passed = words[0] == "1";
     std::size_t before = 0;
-    for (std::size_t i = 0; i < 5; ++i) before += words[i].size() + 1;
+    for (std::size_t i = 0; i < 6; ++i) before += words[i].size() + 1;
     result.why = text.substr(before);
     return answer;
 }
@@ -107,17 +108,14 @@ class LeadingSearch : public Search {
         for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
             auto results = test(pairs);
             if (!results) return results.error();
-            // A host may be busy just then: what seems slow is tested once more.
-            if (const auto slow = slow_pairs(*results); !slow.empty()) {
-                const auto again = test(slow);
+            std::vector<NodePair> doubtful;
+            for (const auto& [pair, result] : *results)
+                if (!result.passed && pairing.names_if_failed(pair)) doubtful.push_back(pair);
+            if (!doubtful.empty()) {
+                const auto again = test(doubtful);
                 if (!again) return again.error();
                 for (const auto& [pair, result] : *again)
-                    if (result.passed && result.mbytes_per_s > (*results)[pair].mbytes_per_s) (*results)[pair] = result;
-            }
-            for (const auto& pair : slow_pairs(*results)) {
-                auto& result = (*results)[pair];
-                result.passed = false;
-                result.why = cat("slow: ", result.mbytes_per_s, " MB/s where ", usual_, " MB/s are usual");
+                    if (result.passed) (*results)[pair] = result;
             }
             for (const auto& [pair, result] : *results) {
                 pairing.told(pair, result.passed);
@@ -137,9 +135,11 @@ class LeadingSearch : public Search {
     Result<Results> test(const std::vector<NodePair>& pairs) {
         const auto text = write_pairs(pairs);
         if (auto told = publish(text); !told) return told.error();
-        const auto deadline = std::chrono::steady_clock::now() + pair_limit + slack;
+        const auto deadline = std::chrono::steady_clock::now() + pair_limit + partner_slack + slack;
         if (auto tested = test_own(step_, text); !tested) return tested.error();
-        return collect(pairs, step_, deadline);
+        auto results = collect(pairs, step_, deadline);
+        judge_speeds(results);
+        return results;
     }
 
     /// One answer of both ranks: the worse one.
@@ -154,13 +154,16 @@ class LeadingSearch : public Search {
                     text ? answer.result : PairResult{.passed = false, .why = cat("rank ", rank, " did not answer")};
                 if (answer.wall_ms > 0) ahead_ms_[rank] = answer.wall_ms - wall_clock_ms();
                 auto& kept = results.try_emplace(pair, one).first->second;
+                const int rate = std::min(kept.link_mbytes_per_s, one.link_mbytes_per_s);
                 if (!one.passed && kept.passed) kept = one;
+                kept.link_mbytes_per_s = rate;
             }
         return results;
     }
 
-    /// The first round decides what is usual: its median, or of fewer than three pairs the best.
-    std::vector<NodePair> slow_pairs(const Results& results) {
+    /// A pair that is slow has failed. The first round decides what is usual: its median, or of fewer than three pairs
+    /// the best.
+    void judge_speeds(Results& results) {
         if (usual_ == 0) {
             std::vector<int> speeds;
             for (const auto& [pair, result] : results)
@@ -168,10 +171,12 @@ class LeadingSearch : public Search {
             std::ranges::sort(speeds);
             if (!speeds.empty()) usual_ = speeds.size() < 3 ? speeds.back() : speeds[speeds.size() / 2];
         }
-        std::vector<NodePair> slow;
-        for (const auto& [pair, result] : results)
-            if (result.passed && result.mbytes_per_s * slow_part < usual_) slow.push_back(pair);
-        return slow;
+        for (auto& [pair, result] : results) {
+            const bool is_slow = std::max(result.mbytes_per_s, result.link_mbytes_per_s) * slow_part < usual_;
+            if (!result.passed || !is_slow) continue;
+            result.passed = false;
+            result.why = cat("slow: ", result.mbytes_per_s, " MB/s where ", usual_, " MB/s are usual");
+        }
     }
 
     void note(NodePair pair, int round, const PairResult& result) {

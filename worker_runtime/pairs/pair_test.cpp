@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 #include <vector>
 
-#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/context/met_group.h"
+#include "worker_runtime/pairs/sent_segments.h"
 
 namespace muster::runtime {
 
@@ -16,53 +19,22 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t small_count = 16, large_count = std::size_t{1} << 20;  // of 4 bytes
-constexpr int small_repeats = 20, large_repeats_min = 3, large_repeats_max = 32;
-/// Large messages go on so long, to count packets that are lost; and longer where one was sent again.
-constexpr Duration large_enough = 600ms, large_if_lossy = 2s;
+constexpr int small_repeats = 20, large_repeats_max = 32;
+/// Large messages go on so long, to count packets that are lost; and longer where one was lost.
+constexpr Duration large_enough = 600ms, large_if_lossy = 1800ms;
+/// Small ones end earlier where the path is long.
+constexpr Duration small_enough = 300ms;
+/// No further message begins so near to the end of the test.
+constexpr Duration last_message = 400ms;
 constexpr std::string_view partner_failed = "the other node of the pair failed";
 
 /// The time of one all-reduce in microseconds, or its failure.
 template <class Number>
 Result<long> timed(Communicator& pair, std::vector<Number>& values) {
     const auto before = Clock::now();
-    const auto done = pair.run(all_reduce(buffer(std::span(values)), ReduceOp::max), pair_step_limit);
+    const auto done = pair.run(all_reduce(buffer(std::span(values)), ReduceOp::max));
     if (!done) return done.error();
     return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - before).count();
-}
-
-/// Segments of TCP that this host has sent, and those that it has sent again.
-struct Sent {
-    std::int64_t all = 0;
-    std::int64_t again = 0;
-};
-
-/// /proc/net/snmp: a line of names and a line of values. Other connections of the host count too.
-Sent segments_sent() {
-    Sent sent;
-    std::vector<std::string_view> names;
-    const auto text = read_start_of_file("/proc/net/snmp", 16 * 1024);
-    for (const auto line : split(text, '\n')) {
-        if (!line.starts_with("Tcp: ")) continue;
-        const auto words = split(line, ' ');
-        if (names.empty()) {
-            names.assign(words.begin(), words.end());
-            continue;
-        }
-        for (std::size_t i = 0; i < std::min(names.size(), words.size()); ++i) {
-            if (names[i] == "OutSegs") parse_number(words[i], sent.all);
-            if (names[i] == "RetransSegs") parse_number(words[i], sent.again);
-        }
-    }
-    return sent;
-}
-
-/// Empty: few enough.
-std::string too_many_sent_again(const Sent& before) {
-    constexpr std::int64_t few = 20;
-    const auto now = segments_sent();
-    const auto all = now.all - before.all, again = now.again - before.again;
-    if (again < few || again * 1000 <= resent_permille_max * all) return {};
-    return cat("packets are lost: of ", all, " segments ", again, " were sent again");
 }
 
 /// Right after a small message both ranks read their clocks within its latency.
@@ -74,23 +46,38 @@ Result<std::int64_t> compare_clocks(Communicator& pair, bool is_first) {
     return static_cast<std::int64_t>(clocks[1] - clocks[0]);
 }
 
-/// Of several large messages the best speed, in MB/s. Both ranks stop after the same one: when neither wants more.
-Result<int> move_large(Communicator& pair, const Sent& before) {
-    std::vector<float> large(large_count);
-    int best = 0;
-    const auto begin = Clock::now();
-    for (int i = 1; i <= large_repeats_max; ++i) {
-        const auto limit = segments_sent().again > before.again ? large_if_lossy : large_enough;
-        large[0] = i < large_repeats_min || Clock::now() - begin < limit ? 1.0F : 0.0F;
-        const auto took = timed(pair, large);
+/// Repeats a message while one of both ranks `wants` more, as each tells the other in it. Returns all times.
+template <class Wants>
+Result<std::vector<long>> repeat(Communicator& pair, std::size_t count, int repeats_max, Wants wants) {
+    std::vector<float> values(count);
+    std::vector<long> times;
+    for (int i = 1; i <= repeats_max; ++i) {
+        values[0] = wants() ? 1.0F : 0.0F;
+        const auto took = timed(pair, values);
         if (!took) return took.error();
-        best = std::max(best, static_cast<int>(static_cast<long>(large_count * sizeof(float)) / std::max(*took, 1L)));
-        if (large[0] == 0) break;
+        times.push_back(*took);
+        if (values[0] == 0) break;
     }
-    return best;
+    return times;
 }
 
-PairResult measure(const PairTerms& terms, const std::string& name) {
+/// Ends the operations of a pair at its deadline. An operation that met a deadline of its own would ask the other rank
+/// for the reason, for up to 1.8 s more.
+class EndAt {
+  public:
+    EndAt(Communicator& pair, Instant deadline)
+        : thread_([&pair, deadline](const std::stop_token& stop) {
+              std::mutex mutex;
+              std::unique_lock lock(mutex);
+              std::condition_variable_any().wait_until(lock, stop, deadline, [] { return false; });
+              if (!stop.stop_requested()) pair.abort(cat("the test takes longer than ", describe(pair_limit)));
+          }) {}
+
+  private:
+    std::jthread thread_;
+};
+
+PairResult measure(const PairTerms& terms, const std::string& name, Instant deadline) {
     const auto failed = [](std::string_view stage, const Error& error) {
         return PairResult{.passed = false, .why = cat(stage, ": ", error.context)};
     };
@@ -99,48 +86,59 @@ PairResult measure(const PairTerms& terms, const std::string& name) {
                                               .size = 2,
                                               .world_ranks = {terms.ranks.first, terms.ranks.second},
                                               .place = terms.place,
-                                              .meeting_timeout = pair_step_limit,
-                                              .operation_timeout = pair_step_limit,
+                                              .meeting_timeout = std::max<Duration>(deadline - Clock::now(), 1ms),
+                                              .operation_timeout = 2 * pair_limit,
                                               .transport = TransportChoice::tcp});
     if (!pair) return failed("no connection", pair.error());
+    const EndAt end(**pair, deadline);
     constexpr std::string_view no_small = "connected, but small messages do not pass";
     PairResult result;
-    std::vector<float> small(small_count);
-    std::vector<long> times;
-    for (int i = 0; i < small_repeats; ++i) {
-        const auto took = timed(**pair, small);
-        if (!took) return failed(no_small, took.error());
-        times.push_back(*took);
-    }
-    std::ranges::nth_element(times, times.begin() + small_repeats / 2);
-    result.latency_us = static_cast<int>(times[small_repeats / 2]);
+    const auto begin = Clock::now();
+    auto times = repeat(**pair, small_count, small_repeats, [&] { return Clock::now() < begin + small_enough; });
+    if (!times) return failed(no_small, times.error());
+    const auto middle = times->begin() + static_cast<std::ptrdiff_t>(times->size() / 2);
+    std::ranges::nth_element(*times, middle);
+    result.latency_us = static_cast<int>(*middle);
     const auto clocks = compare_clocks(**pair, terms.is_first);
     if (!clocks) return failed(no_small, clocks.error());
     result.clock_ms = *clocks;
-    const auto before = segments_sent();
-    const auto speed = move_large(**pair, before);
-    if (!speed)
+
+    const auto before = sent_segments();
+    const auto large_begin = Clock::now();
+    std::vector<std::int64_t> rates;
+    const auto large = repeat(**pair, large_count, large_repeats_max, [&] {
+        const auto sent = sent_since(before, sent_segments());
+        rates.push_back(sent.bytes_per_s);
+        const auto enough = sent.lost() > 0 ? large_if_lossy : large_enough;
+        return Clock::now() < std::min(large_begin + enough, deadline - last_message);
+    });
+    if (!large)
         return failed("small messages pass, but 4 MiB do not: full packets are lost (MTU), or the path is very slow",
-                      speed.error());
-    result.mbytes_per_s = *speed;
-    result.why = too_many_sent_again(before);
+                      large.error());
+    const auto best = std::max(std::ranges::min(*large), 1L);
+    result.mbytes_per_s = static_cast<int>(static_cast<long>(large_count * sizeof(float)) / best);
+    const auto median = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
+    std::ranges::nth_element(rates, median);
+    result.link_mbytes_per_s = static_cast<int>(*median / 1'000'000);
+    // The other node reports what it has twice before it answers this.
+    const auto settled = repeat(**pair, small_count, 1, [] { return false; });
+    if (!settled) return failed(no_small, settled.error());
+    result.why = too_many_lost(sent_since(before, sent_segments()));
     result.passed = result.why.empty();
     return result;
 }
 
-/// What both ranks know after a try: "pass", "late" if a step met its limit, or "fail"; and the reason.
+/// What both ranks know after a try: "pass", "late" if there is no time for another one, or "fail"; and the reason.
 struct Word {
     std::string verdict = "late";
     std::string why;
 };
 
 /// The partner's word. A rank may have got the last message that its partner waits for in vain.
-Word exchange(const PairTerms& terms, const std::string& name, const Word& own) {
-    const auto deadline = Clock::now() + pair_step_limit;
+Word exchange(const PairTerms& terms, const std::string& name, const Word& own, Instant deadline) {
     const auto key = [&](bool first) { return cat(name, first ? "/first" : "/second"); };
     if (!terms.place->publish(key(terms.is_first), cat(own.verdict, ' ', own.why), deadline)) return {};
-    // The partner may still be in its last step.
-    const auto told = terms.place->collect({key(!terms.is_first)}, {deadline + 2 * pair_step_limit, nullptr});
+    const auto told = terms.place->collect({key(!terms.is_first)}, {deadline, nullptr});
     if (!told) return {};
     const std::string_view text = told->front();
     const auto blank = text.find(' ');
@@ -157,12 +155,13 @@ std::int64_t wall_clock_ms() {
 
 PairResult test_pair(const PairTerms& terms) {
     PairResult result;
+    const auto begin = Clock::now();
     for (int i = 0; i < pair_tries && !result.passed; ++i) {
         const auto name = cat(terms.name, "/", i);
-        const auto begin = Clock::now();
-        result = measure(terms, name);
-        const bool late = !result.passed && Clock::now() - begin >= pair_step_limit;
-        const auto partner = exchange(terms, name, {result.passed ? "pass" : late ? "late" : "fail", result.why});
+        result = measure(terms, name, begin + pair_limit);
+        const bool late = !result.passed && Clock::now() - begin >= pair_limit / 2;
+        const Word own{result.passed ? "pass" : late ? "late" : "fail", result.why};
+        const auto partner = exchange(terms, name, own, begin + pair_limit + partner_slack);
         if (result.passed && partner.verdict != "pass") {
             result.passed = false;
             result.why = partner.why.empty() ? std::string(partner_failed) : partner.why;

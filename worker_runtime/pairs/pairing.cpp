@@ -66,8 +66,7 @@ std::vector<NodePair> Pairing::doubtful_paths() {
     std::vector<NodePair> pairs;
     std::set<int> taken;
     for (const auto& pair : failed_) {
-        const bool both = nodes_[static_cast<std::size_t>(pair.first)] == State::cleared &&
-                          nodes_[static_cast<std::size_t>(pair.second)] == State::cleared;
+        const bool both = state(pair.first) == State::cleared && state(pair.second) == State::cleared;
         if (!both || tested_again_.contains(pair) || taken.contains(pair.first) || taken.contains(pair.second))
             continue;
         taken.insert({pair.first, pair.second});
@@ -88,6 +87,10 @@ std::vector<NodePair> Pairing::next_round() {
     }
     if (!pairs.empty()) ++round_count_;
     return pairs;
+}
+
+bool Pairing::names_if_failed(NodePair pair) const {
+    return tests_paths_ || state(pair.first) == State::cleared || state(pair.second) == State::cleared;
 }
 
 void Pairing::told(NodePair pair, bool passed) {

@@ -7,7 +7,8 @@
 // cleared nodes. Otherwise there are more rounds. Without any cleared node the suspects are shuffled again.
 //
 // A pair that failed although both of its nodes are cleared is tested once more in the end, and then named as a path.
-// The caller repeats a test that fails, so that chance does not decide (pair_test.h).
+// So that chance does not decide, the caller repeats a test that fails (pair_test.h), and once more where its failure
+// would name something (names_if_failed()).
 #pragma once
 
 #include <cstddef>
@@ -31,6 +32,8 @@ class Pairing {
     /// of the pairs before the next call.
     std::vector<NodePair> next_round();
     void told(NodePair pair, bool passed);
+    /// Before told(): a failure of this pair names a node or a path.
+    [[nodiscard]] bool names_if_failed(NodePair pair) const;
 
     [[nodiscard]] int round_count() const { return round_count_; }
     [[nodiscard]] std::vector<int> bad_nodes() const;
@@ -43,6 +46,7 @@ class Pairing {
     enum class State { suspect, cleared, bad };
 
     std::vector<int> in(State state) const;
+    [[nodiscard]] State state(int node) const { return nodes_[static_cast<std::size_t>(node)]; }
     void shuffle(std::vector<int>& nodes);
     std::vector<NodePair> match(std::vector<int> suspects);
     std::vector<NodePair> meet_cleared(const std::vector<int>& suspects);

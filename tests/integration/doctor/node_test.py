@@ -39,6 +39,31 @@ cd /
 mount --bind /sys/class/net "$FOLDER/class/net"
 mount --rbind "$FOLDER/class" /sys/class"""
 
+FIREWALL = """nft -f - << 'END'
+table inet site {
+    chain more {
+        meta l4proto { icmp, ipv6-icmp } accept
+        udp dport 68 accept
+    }
+    chain input {
+        type filter hook input priority 0; policy drop;
+        ct state established,related accept
+        iif lo accept
+        tcp dport { 22, 80 } counter accept
+        jump more
+    }
+}
+END
+"""
+# An interface that is hardware, in a folder in the place of sysfs', which takes none.
+INTERFACE = """mkdir -p "$FOLDER/net/ens1/device" "$FOLDER/net/ens1/statistics"
+cd "$FOLDER/net/ens1"
+echo 1 > type; echo 1 > carrier; echo 25000 > speed; echo full > duplex; echo 9000 > mtu
+echo 0 > statistics/rx_errors; echo 3 > statistics/tx_errors; echo 600000 > statistics/rx_packets; echo 400000 > statistics/tx_packets
+PLANT
+cd /
+mount --bind "$FOLDER/net" /sys/class/net"""
+
 
 @unittest.skipUnless(os.environ.get("CI") == "true" or sick_node.works(), "no namespaces can be made here")
 class Doctor(unittest.TestCase):
@@ -75,6 +100,35 @@ class Doctor(unittest.TestCase):
         for check, level, plant, measured in FAULTS:
             with self.subTest(check):
                 self.expect(self.node.doctor(plant=plant), level, check, measured)
+
+    def test_a_firewall_that_accepts_no_peer(self):
+        answer = self.node.doctor(plant=FIREWALL)
+        self.expect(answer, "warning", "firewall", "accepts no new connection on the ports of ranks")
+        self.assertEqual(answer.finding()["what"], "the firewall's chain inet site input")
+        self.assertEqual(self.node.doctor(plant=FIREWALL + "nft insert rule inet site input ip saddr 10.9.0.0/24 accept").named(), [])
+
+    def test_a_firewall_whose_rules_cannot_be_read(self):
+        program = self.node.folder / "nft"
+        for script, named in (("echo 'Operation not permitted (you must be root)' >&2; exit 1", []), ("exec sleep 60", [("unknown", "firewall")]),
+                              ("head -c 70000 /dev/zero | tr '\\0' x", [])):
+            program.write_text(f"#!/bin/sh\n{script}\n")
+            program.chmod(0o755)
+            with self.subTest(script):
+                answer = self.node.doctor(PATH=f"{self.node.folder}:{os.environ['PATH']}")
+                self.assertEqual(answer.named(), named, answer.text)
+                found = [one for one in answer.json["findings"] if one["check"] == "firewall"]
+                self.assertRegex(found[0]["measured"], "could not look: (Operation not permitted|more than 60,000 bytes)|no answer within 2 s")
+
+    def test_an_interface_that_negotiated_badly_or_has_errors(self):
+        for check, plant, measured in (("interface-speed", "echo 100 > speed", "100 Mbit/s, full duplex"), ("interface-speed", "echo half > duplex", "half duplex"),
+                                       ("interface-errors", "echo 5000 > statistics/rx_errors", "5003 errors in 1000000 packets"), ("", ":", "")):
+            with self.subTest(plant):
+                answer = self.node.doctor(plant=INTERFACE.replace("PLANT", plant))
+                if check:
+                    self.expect(answer, "warning", check, measured)
+                    self.assertEqual(answer.finding()["what"], "ens1")
+                else:
+                    self.assertEqual(answer.named(), [])
 
     def test_an_rdma_port_that_lost_its_link(self):
         # Who may not raise the limit of locked memory has a second finding.

@@ -93,9 +93,9 @@ def a_slow_node(cluster):
         assert "n3 (rank" in findings[0]["what"], findings
 
 
-def launched(cluster, nodes, *options, deadline=90):
+def launched(cluster, nodes, *options, spares=0, deadline=90):
     """What each node of a job prints, which tests its links first."""
-    jobs = [node.start(BIN / "muster", "--nnodes", len(nodes), "--rdzv-backend", "c10d", "--rdzv-endpoint", f"10.1.0.1:{PORT}",
+    jobs = [node.start(BIN / "muster", "--nnodes", len(nodes) - spares, "--spares", spares, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"10.1.0.1:{PORT}",
                        "--rdzv-id", "night", "--store-port", STORE, "--preflight=pairs", *options, "--no-python", "/bin/true")
             for node in nodes]
     end = time.monotonic() + deadline
@@ -109,9 +109,12 @@ def launched(cluster, nodes, *options, deadline=90):
 def a_job_names_its_bad_node(cluster):
     nodes, _ = start(cluster, 5)
     nodes[2].drop(BETWEEN_RANKS)
-    for said in launched(cluster, nodes):
+    for node, said in zip(nodes, launched(cluster, nodes, "--max-restarts", 0, "--log-level", "info", spares=1)):
         lines = [line for line in said.splitlines() if "preflight: critical: node-" in line]
         assert len(lines) == 1 and "node-links: n2 (rank" in lines[0], said
+        # It parks, and the spare has its place.
+        is_sick = "this node is sick, and takes part in no round until its health check passes: --preflight: node-links: no connection;" in said
+        assert (is_sick, "round 0: group rank" in said) == ((True, False) if node is nodes[2] else (False, True)), cluster.story()
 
 
 def a_job_on_good_links(cluster):

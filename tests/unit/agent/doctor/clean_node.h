@@ -19,6 +19,11 @@ inline Look look_of(std::initializer_list<std::string_view> records) {
     return look;
 }
 
+/// What nft or iptables prints.
+inline Look firewall_of(std::string_view rules) {
+    return parse_look(cat(rules, "end\n"), "1 s");
+}
+
 inline constexpr std::string_view clean_gpu =
     "uuid=GPU-a memory=85899345920 rows-pending=0 rows-failed=0 ecc-uncorrected=0 sram-corrected=3 nvlinks=18 fabric=3 "
     "fabric-health=170 fabric-status=0 recovery=0 hw-slowdown=0 sw-thermal=0 hw-thermal=0 power-brake=0";
@@ -49,6 +54,11 @@ inline DoctorFacts clean_node() {
          "interface name=eth1 loopback=0 running=0 hardware=1 speed=-1 duplex=unknown mtu=1400 errors=0 packets=0",
          "bond-member bond=bond0 name=eth2 state=up", "tcp somaxconn=4096 abort-on-overflow=0",
          "ports first=32768 last=60999 reserved=", "conntrack max=262144 count=300"});
+    // As firewalld and ufw do, with the network of the nodes accepted.
+    facts.looks["firewall"] = firewall_of(
+        "table inet filter {\n chain input {\n type filter hook input priority filter; policy drop;\n"
+        " ct state established,related accept\n iif \"lo\" accept\n counter jump sites\n }\n"
+        " chain sites {\n tcp dport { 22, 80 } accept\n ip saddr 10.0.0.0/24 counter accept\n }\n}\n");
     facts.looks["system"] =
         look_of({"open-files soft=1024 hard=1048576", "locked-memory soft=unlimited hard=unlimited",
                  "core soft=unlimited hard=unlimited", "processes free=30000 limit=pids.max",

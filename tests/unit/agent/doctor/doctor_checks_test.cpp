@@ -55,6 +55,8 @@ constexpr Fault faults[] = {
     {"tcp-abort-on-overflow", Level::warning, "network", "tcp abort-on-overflow=1", "1"},
     {"listen-backlog", Level::warning, "network", "tcp somaxconn=128", "128"},
     {"port-range", Level::warning, "network", "ports first=1024", "1024 to 60999"},
+    {"firewall", Level::warning, "firewall", "-P~INPUT~DROP",
+     "accepts no new connection on the ports of ranks, 32768 to 60999"},
     {"open-files", Level::warning, "system", "open-files soft=256", "256 (soft), 1048576 (hard)"},
     {"open-files", Level::warning, "system", "open-files hard=1015", "1024 (soft), 1015 (hard)"},
     {"locked-memory", Level::warning, "system", "locked-memory soft=8388608", "8388608 bytes"},

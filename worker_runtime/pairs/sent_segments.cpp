@@ -1,0 +1,54 @@
+#include "worker_runtime/pairs/sent_segments.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster::runtime {
+
+SentByConnection sent_segments() {
+    SentByConnection found;
+    std::error_code failure;
+    for (std::filesystem::directory_iterator at("/proc/self/fd", failure), end; !failure && at != end;
+         at.increment(failure)) {
+        int fd = -1;
+        if (!parse_number(at->path().filename().string(), fd)) continue;
+        tcp_info info{};  // A kernel before 4.19 leaves the last field out.
+        std::uint64_t cookie = 0;
+        socklen_t length = sizeof info, cookie_length = sizeof cookie;
+        if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
+            ::getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &cookie_length) != 0)
+            continue;
+        found[cookie] = {info.tcpi_data_segs_out, info.tcpi_total_retrans, info.tcpi_dsack_dups,
+                         static_cast<std::int64_t>(info.tcpi_delivery_rate)};
+    }
+    return found;
+}
+
+SentSegments sent_since(const SentByConnection& before, const SentByConnection& now) {
+    SentSegments sum;
+    for (const auto& [cookie, sent] : now) {
+        const auto found = before.find(cookie);
+        const auto earlier = found != before.end() ? found->second : SentSegments{};
+        if (sent.data == earlier.data) continue;
+        sum.data += sent.data - earlier.data;
+        sum.again += sent.again - earlier.again;
+        sum.twice += sent.twice - earlier.twice;
+        sum.bytes_per_s += sent.bytes_per_s;
+    }
+    return sum;
+}
+
+std::string too_many_lost(const SentSegments& sent) {
+    constexpr std::int64_t few = 20;
+    const auto lost = sent.lost();
+    if (lost < few || lost * 1000 <= lost_permille_max * sent.data) return {};
+    return cat("packets are lost: of ", sent.data, " segments ", lost, " did not arrive");
+}
+
+}  // namespace muster::runtime
