@@ -9,6 +9,7 @@
 #include <new>
 
 #include "rendezvous/base/check.h"
+#include "tests/support/end_with_test.h"
 
 namespace muster::simulation {
 
@@ -63,7 +64,7 @@ void work(const CampaignConfig& config, Report& report) {
 }
 
 pid_t start_process(const CampaignConfig& config, Report& report) {
-    const pid_t child = fork();
+    const pid_t child = test::fork_with_test();
     MUSTER_CHECK(child >= 0);
     if (child > 0) return child;
     work(config, report);

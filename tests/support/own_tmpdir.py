@@ -8,6 +8,8 @@ import sys
 import tempfile
 import time
 
+import own_processes  # noqa: F401
+
 
 def take_away(folder, owner):
     if os.getpid() != owner:  # a child that was forked

@@ -1,4 +1,5 @@
 #include "tests/support/ranks.h"
+#include "tests/support/end_with_test.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -106,7 +107,7 @@ RankProcesses::RankProcesses(int size, const std::function<int(const runtime::Gr
     folder_ = ::mkdtemp(pattern.data());
     std::fflush(nullptr);
     for (int rank = 0; rank < size; ++rank) {
-        const pid_t pid = ::fork();
+        const pid_t pid = test::fork_with_test();
         if (pid == 0) {
             const auto place = std::make_shared<MeetingInFolder>(folder_);
             ::_exit(body({.rank = rank, .size = size, .id = "world", .place = place}));

@@ -2,6 +2,8 @@
 import pathlib
 import subprocess
 
+import own_processes  # noqa: F401
+
 
 def has_torch(python):
     ask = "import importlib.util as u; assert u.find_spec('torch')"

@@ -2,8 +2,12 @@
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+import own_processes  # noqa: E402, F401
 
 BIN = Path(os.environ["MUSTER_BIN"])
 REPOSITORY = Path(__file__).resolve().parents[3]

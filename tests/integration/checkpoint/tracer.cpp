@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/user.h>
@@ -19,6 +18,7 @@
 #include <linux/ptrace.h>  // behind sys/ptrace.h, which it would break otherwise
 
 #include "rendezvous/base/check.h"
+#include "tests/support/end_with_test.h"
 
 namespace muster::test {
 
@@ -80,10 +80,9 @@ void ring_after(std::chrono::seconds limit) {
 
 pid_t fork_with(const std::function<int()>& body) {
     std::fflush(nullptr);
-    const pid_t process = ::fork();
+    const pid_t process = test::fork_with_test();
     MUSTER_CHECK(process >= 0, errno);
     if (process != 0) return process;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::_exit(body());
 }
 

@@ -7,6 +7,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import own_processes  # noqa: E402, F401
+
 BIN = pathlib.Path(os.environ["MUSTER_BIN"])
 UNSHARE = ["unshare", "--mount", "--propagation", "private", "--uts", "--net",
            *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import unittest
 
-from job import BIN, WORKERS, Job, wait_for
+from job import BIN, WORKERS, Job, as_user, wait_for
 from nodes_test import job_status
 
 FAST = ("--lease", 10)  # a process of a busy machine may stand still for seconds
@@ -96,7 +96,7 @@ class Drain(unittest.TestCase):
             job.daemon()
             node = job.node(*FAST, nnodes="1:1", nproc=1)
             job.round(0, 1)
-            refused = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", BIN / "muster",
+            refused = subprocess.run([*as_user(65534), BIN / "muster",
                                       "drain", node_name(job, node)], capture_output=True, text=True, timeout=60)
             self.assertEqual(refused.returncode, 1)
             self.assertIn("no agent of this user runs on this host", refused.stderr)

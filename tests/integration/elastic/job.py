@@ -17,6 +17,7 @@ import uuid
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from line_times import without_times  # noqa: E402, F401
+from own_processes import as_user  # noqa: E402
 from ports import free_port  # noqa: E402
 
 BIN = pathlib.Path(os.environ["MUSTER_BIN"])
@@ -85,7 +86,7 @@ class Job:
 
     def as_user(self):
         """What goes before a command that is to run as the job's user."""
-        return [] if self.user is None else ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups"]
+        return [] if self.user is None else as_user(self.user)
 
     def spawn(self, program, *arguments, stdout=None, stderr=None, before=(), **extra):
         """Starts one of our programs in the background, by the words that go before it if there are any; its streams go to

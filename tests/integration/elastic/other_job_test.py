@@ -3,7 +3,7 @@ import json
 import os
 import unittest
 
-from job import NOBODY, Job, wait_for
+from job import NOBODY, Job, as_user, wait_for
 
 ONE = {"nnodes": "1:1", "nproc": 1}
 
@@ -56,7 +56,7 @@ class OtherJob(unittest.TestCase):
 
     @unittest.skipUnless(os.getuid() == 0 or os.environ.get("CI"), "needs root, which may become another user")
     def test_another_user_of_the_host_neither_joins_a_job_nor_holds_it_up(self):
-        as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        as_nobody = as_user(NOBODY)
         with Job() as job:
             node = job.node()  # hosts the job, which waits for a second node
             wait_for("the daemon", job.answers)

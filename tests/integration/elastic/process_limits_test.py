@@ -6,7 +6,7 @@ import sys
 import unittest
 import uuid
 
-from job import Job, wait_for
+from job import Job, as_user, wait_for
 
 WORKERS = 8
 ENTER = "import os, sys; open(sys.argv[1], 'w').write('0'); os.execv(sys.argv[2], sys.argv[2:])"
@@ -65,7 +65,7 @@ class Limits(unittest.TestCase):
 
             def before(limit):
                 wait_for("end of the user's processes", lambda: not processes_of(user))
-                return ["prlimit", f"--nproc={limit}:{limit}", "setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+                return ["prlimit", f"--nproc={limit}:{limit}", *as_user(user)]
             self.raise_until_it_runs(job, before, lambda limit: f"RLIMIT_NPROC = {limit} (ulimit -u)")
 
     def test_every_limit_of_a_control_group_is_named_until_one_is_high_enough(self):

@@ -7,6 +7,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import own_processes  # noqa: E402, F401
+
 FAILURES = pathlib.Path(__file__).resolve().parents[3] / "scripts/bench/failures"
 BUILD = pathlib.Path(sys.argv.pop(1))
 DONE = [{"row": "worker-killed", "measures": {"all agents know": 0.004}, "took": 3.0},

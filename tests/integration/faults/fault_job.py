@@ -21,8 +21,6 @@ ROOT = CI or os.geteuid() == 0 and subprocess.run(["unshare", "--uts", "--mount"
 HAS_TORCH = CI or has_torch(PYTHON)
 MEMORY_LIMIT = 400 << 20
 HOSTS = ("node-a", "node-b")
-# Before a command: a launcher, and so its workers, ends with the test, however that ends.
-DIES_WITH_TEST = ("setpriv", "--pdeathsig", "KILL")
 
 
 def keep_mounts_private():
@@ -94,7 +92,7 @@ class FaultJob(Job):
         number = len(self.launchers)
         out, err = (self.directory / f"{number}.{kind}" for kind in ("out", "err"))
         with open(out, "wb") as to, open(err, "wb") as errors:
-            process = subprocess.Popen([*DIES_WITH_TEST, *command], stdin=subprocess.DEVNULL, stdout=to, stderr=errors, cwd=self.directory,
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=to, stderr=errors, cwd=self.directory,
                                        env=self.environment(**self.variables), start_new_session=True)
         process.out, process.err = out, err
         self.launchers.append(process)
@@ -121,7 +119,7 @@ class LinkedJob(FaultJob):
     ADDRESSES = ("10.9.0.1", "10.9.0.2")
 
     def __enter__(self):
-        self.holders = [subprocess.Popen([*DIES_WITH_TEST, "unshare", "--net", "sleep", "infinity"]) for _ in range(2)]
+        self.holders = [subprocess.Popen(["unshare", "--net", "sleep", "infinity"]) for _ in range(2)]
         own = os.readlink("/proc/self/ns/net")
         for holder in self.holders:
             wait_for("network of its own", lambda pid=holder.pid: os.readlink(f"/proc/{pid}/ns/net") != own)

@@ -7,8 +7,12 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import own_processes  # noqa: E402, F401
 
 HERE = pathlib.Path(__file__).resolve().parent
 BIN = os.environ["MUSTER_BIN"]
@@ -70,7 +74,7 @@ class MemoryOfVersion2(unittest.TestCase):
         (cls.folder / "job.sh").write_text(JOB.replace("BIN/", f"{BIN}/"))
         # In a namespace of processes, so that all of the guest ends with this test.
         unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
-        console = subprocess.run(["setpriv", "--pdeathsig", "KILL", *unshare, KERNEL, "mem=400M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet",
+        console = subprocess.run([*unshare, KERNEL, "mem=400M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet",
                                   f"init={HERE / 'init.sh'}", f"FOLDER={cls.folder}", "con=null", "con0=fd:0,fd:1"], stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=550,
                                  env={**os.environ, "LD_PRELOAD": os.environ["MUSTER_GUEST_REGISTERS"], "TMPDIR": "/dev/shm"})

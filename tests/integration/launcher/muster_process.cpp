@@ -1,4 +1,5 @@
 #include "tests/integration/launcher/muster_process.h"
+#include "tests/support/end_with_test.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -49,10 +50,9 @@ MusterProcess::MusterProcess(const std::vector<std::string>& words, const Muster
     std::array<int, 2> out{};
     std::array<int, 2> err{};
     if (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
-    pid_ = ::fork();
+    pid_ = test::fork_with_test();
     if (pid_ == 0) {
-        // Catch2's handlers are kept until exec has named the process "muster", and would pass for the launcher's own.
-        for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+        test::reset_signals();
         if (options.close_streams) {
             for (int fd = 0; fd <= 2; ++fd) ::close(fd);
         } else {

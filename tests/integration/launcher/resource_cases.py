@@ -6,12 +6,16 @@ import dataclasses
 import os
 import pathlib
 import subprocess
+import sys
 import typing
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from own_processes import as_user  # noqa: E402
 
 ROOT = os.geteuid() == 0
 NOBODY = 65534
 UNSHARE = ["unshare", "--mount", "--propagation", "private", *([] if ROOT else ["--user", "--map-root-user"])]
-AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if ROOT else []
+AS_NOBODY = as_user(NOBODY) if ROOT else []
 ONE = ["--standalone", "--nproc-per-node", "1"]
 RUN = [*ONE, "--no-python"]
 PLACE = "/mnt"  # covered in a mount namespace of the case's own

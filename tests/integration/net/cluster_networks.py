@@ -11,6 +11,8 @@ import time
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(REPOSITORY / "scripts/bench/faults"))
 from hosts import ip  # noqa: E402
+sys.path.insert(0, str(REPOSITORY / "tests/support"))
+import own_processes  # noqa: E402, F401
 
 BIN = pathlib.Path(os.environ["MUSTER_BIN"])
 WORKERS = pathlib.Path(os.environ.get("MUSTER_WORKERS", BIN.parent / "worker_programs"))

@@ -12,6 +12,7 @@
 #include "rendezvous/servers/round_store.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/asking_peers.h"
+#include "tests/support/end_with_test.h"
 
 using namespace muster;
 using namespace muster::rendezvous;
@@ -334,7 +335,7 @@ TEST_CASE("an agent that reads nothing is closed when its limit is reached") {
 
 // In a child, because the limit of open files is the whole process's.
 TEST_CASE("a process without free descriptors turns connections away and recovers") {
-    const pid_t child = ::fork();
+    const pid_t child = test::fork_with_test();
     REQUIRE(child >= 0);
     if (child == 0) {
         ::alarm(60);

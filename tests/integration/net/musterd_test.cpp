@@ -1,7 +1,6 @@
 // The program musterd: what its options change, and how it ends.
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -14,6 +13,7 @@
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/plain_socket.h"
 #include "tests/support/catch.h"
+#include "tests/support/end_with_test.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster;
@@ -26,17 +26,21 @@ class Musterd {
         std::array<int, 2> ends{};
         REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
         output_ = ends[0];
-        posix_spawn_file_actions_t actions;
-        ::posix_spawn_file_actions_init(&actions);
-        ::posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-        ::posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
         // Beyond loopback it would ask for a key.
         std::vector<char*> words{const_cast<char*>("musterd"), const_cast<char*>("--bind"),
                                  const_cast<char*>("127.0.0.1")};
         for (auto& option : options) words.push_back(option.data());
         words.push_back(nullptr);
-        REQUIRE(::posix_spawn(&pid_, MUSTERD, &actions, nullptr, words.data(), environ) == 0);
-        ::posix_spawn_file_actions_destroy(&actions);
+        pid_ = ::vfork();  // returns when the handlers are musterd's own, which a signal has to find
+        if (pid_ == 0) {
+            test::end_with_test();
+            test::reset_signals();
+            ::dup2(ends[1], 1);
+            ::dup2(ends[1], 2);
+            ::execv(MUSTERD, words.data());
+            ::_exit(127);
+        }
+        REQUIRE(pid_ > 0);
         ::close(ends[1]);
     }
     ~Musterd() {

@@ -15,6 +15,7 @@ import time
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parents[2] / "support")]
 from cluster_networks import BIN, GLOO, PORT, PYTHON, SHOW, WORKERS, Cluster, etcd_on, in_time, plain, run, wait_for  # noqa: E402
 from hosts import ip, prepare, private  # noqa: E402
+from own_processes import as_user  # noqa: E402
 from store_cases import store_door_etcd, store_door_gloo, store_door_two_rounds, store_relay_gloo  # noqa: E402
 from torch_there import has_torch  # noqa: E402
 
@@ -396,7 +397,7 @@ def port_without_the_right(cluster):
     node, = plain(cluster, 1)
     os.chmod(cluster.folder, 0o777)
     began = time.monotonic()
-    launcher = node.start("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c",
+    launcher = node.start(*as_user(65534), "sh", "-c",
                           f'exec "{BIN}/muster" --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint '
                           'node1:80 --no-python true', HOME="/nowhere")
     launcher.wait(120)

@@ -10,6 +10,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+import own_processes  # noqa: E402, F401
+
 BUILD = Path(os.environ["MUSTER_BUILD"])
 COMPAT = Path(__file__).resolve().parents[3] / "scripts/torchrun-compat"
 TORCH_PYTHON = Path(os.environ.get("MUSTER_TEST_PYTHON", ".venv/bin/python"))

@@ -15,6 +15,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import own_processes  # noqa: E402, F401
 from line_times import without_times  # noqa: E402
 
 MUSTER = pathlib.Path(os.environ["MUSTER_BIN"]) / "muster"

@@ -2,18 +2,15 @@
 
 They share the process numbers and the files of this host. All of it goes with the object, and with the test.
 """
-import ctypes
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
+import sys
 import time
 
-
-def end_with_the_test():
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import own_processes  # noqa: E402, F401
 
 
 class Hosts:
@@ -52,7 +49,7 @@ class Hosts:
                   "mount -t tmpfs tmpfs /run && ip link set lo up && echo up && exec sleep 3600")
         self.holders[name] = subprocess.Popen(
             ["unshare", "--net", "--uts", "--mount", "sh", "-c", set_up, name, hosts, resolver],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, preexec_fn=end_with_the_test)
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         assert self.holders[name].stdout.readline() == b"up\n", f"host {name} cannot be made"
         self.holders[name].stdout.close()
         (self.folder / f"{name}.pid").write_text(str(self.holders[name].pid))
@@ -80,7 +77,7 @@ class Hosts:
         kept = {key: value for key, value in os.environ.items()
                 if not key.startswith(("MUSTER_", "PET_", "SLURM_", "OMPI_", "PMI"))}
         return subprocess.Popen(self.command(name, *words), env={**kept, "HOME": str(self.folder), **variables}, stdin=subprocess.DEVNULL, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=end_with_the_test)
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def rewrite(path, lines):

@@ -9,6 +9,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 import own_tmpdir  # noqa: E402, F401
+from own_processes import as_user  # noqa: E402
 
 MUSTER = pathlib.Path(os.environ["MUSTER_BIN"]) / "muster"
 SCRIPTS = pathlib.Path(__file__).resolve().parents[3] / "scripts"
@@ -48,7 +49,7 @@ class KubernetesJob(unittest.TestCase):
         (mount / "key").symlink_to("..data/key")
         for mode, said, code in ((0o440, "", 0), (0o444, "may be used by others than its owner", 78)):
             key.chmod(mode)
-            done = subprocess.run(["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", MUSTER, "--no-python",
+            done = subprocess.run([*as_user(1000), MUSTER, "--no-python",
                                    "true"], env={"PATH": os.environ["PATH"], "TMPDIR": "/tmp",
                                                  "MUSTER_SECRET_FILE": str(mount / "key")},
                                   cwd="/", text=True, stderr=subprocess.PIPE, timeout=120)

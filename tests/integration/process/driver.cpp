@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/check.h"
+#include "tests/support/end_with_test.h"
 
 namespace muster::agent::test {
 
@@ -27,7 +28,7 @@ WorkerCommand holding(std::vector<std::string> arguments, std::uint32_t local_ra
 Driver::Driver(Plan plan) {
     Pipe report;
     const auto worker_count = plan.workers.size();
-    pid_ = ::fork();
+    pid_ = muster::test::fork_with_test();
     MUSTER_CHECK(pid_ >= 0, errno);
     if (pid_ == 0) run(std::move(plan), life_.write_end.get(), report.write_end.get());
     life_.write_end.reset();
@@ -46,6 +47,7 @@ Driver::Driver(Plan plan) {
 void Driver::run(Plan plan, int life, int report) {
     ::dup2(life, 1);
     become(plan.user);
+    muster::test::end_with_test();
     const auto workers = plan.workers;
     HostFixture fixture(plan.guardian);
     fixture.host->set_death_notice("last words");

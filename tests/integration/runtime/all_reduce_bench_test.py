@@ -6,6 +6,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import own_processes  # noqa: E402, F401
+
 SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "scripts/bench/all_reduce"
 # A compiler that lacks every header of others.
 NO_HEADER = """#!/bin/sh

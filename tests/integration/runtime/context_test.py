@@ -9,6 +9,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+import own_processes  # noqa: E402, F401
 from line_times import without_times  # noqa: E402
 
 BIN = Path(os.environ["MUSTER_BIN"])

@@ -24,6 +24,7 @@
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/support/catch.h"
+#include "tests/support/end_with_test.h"
 #include "tests/support/ranks.h"
 #include "worker_runtime/shared_memory/local_meeting.h"
 
@@ -49,10 +50,11 @@ class Stranger {
         int orders[2], reports[2];
         REQUIRE(::pipe2(orders, O_CLOEXEC) == 0);
         REQUIRE(::pipe2(reports, O_CLOEXEC) == 0);
-        pid_ = ::fork();
+        pid_ = test::fork_with_test();
         if (pid_ == 0) {
             ::alarm(100);
             if (user != ::geteuid() && ::setresuid(user, user, user) != 0) ::_exit(no_such_user);
+            test::end_with_test();
             ::_exit(play(orders[0], reports[1]));
         }
         for (const int end : {orders[0], reports[1]}) ::close(end);

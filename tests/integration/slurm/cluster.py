@@ -145,8 +145,7 @@ class Cluster:
         log = open(self.folder / f"{name}.out", "wb")
         path = program(str(command[0]))
         self.daemons[name] = subprocess.Popen(self.hosts.command(host, path, *command[1:]), env=self.environment,
-                                              stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                                              preexec_fn=hosts.end_with_the_test)
+                                              stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         log.close()
 
     def start_node(self, name):

@@ -16,6 +16,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import own_processes  # noqa: E402, F401
 import ports  # noqa: E402
 
 MUSTER = pathlib.Path(os.environ["MUSTER_BUILD"]) / "bin/muster"

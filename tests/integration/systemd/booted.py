@@ -5,7 +5,6 @@ Nothing outside is touched: /run, /tmp, /var/tmp, /var/lib and /var/log are its 
 looks for units in a directory of the test alone, and its control groups lie below one that the test makes.
 """
 import contextlib
-import ctypes
 import os
 import pathlib
 import shutil
@@ -13,6 +12,9 @@ import signal
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import own_processes  # noqa: E402, F401
 
 SKIP = 77
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
@@ -144,8 +146,6 @@ class Systemd:
             group.mkdir()
 
         def begin():
-            pr_set_pdeathsig = 1
-            ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
             for group in self.groups:
                 (group / "cgroup.procs").write_text("0")
 

@@ -8,9 +8,13 @@ import pathlib
 import socket
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import threading
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import own_processes  # noqa: E402, F401
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 

@@ -7,6 +7,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import own_processes  # noqa: E402, F401
+
 PYTHON = os.environ["MUSTER_TEST_PYTHON"]
 if os.environ.get("MUSTER_TEST_PYTHON_RUNS") != "1":  # what is read with must be in the Python that runs this
     if not os.path.exists(PYTHON) or subprocess.run([PYTHON, "-c", "import numpy"], capture_output=True).returncode != 0:

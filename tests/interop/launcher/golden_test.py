@@ -21,6 +21,7 @@ import time
 from golden_cases import CASES, DIFFERENCES, REFUSED, REFUSED_ENVIRONMENT
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "support"))
+import own_processes  # noqa: E402, F401
 from line_times import without_times  # noqa: E402
 from ports import free_port  # noqa: E402
 

@@ -8,6 +8,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import own_processes  # noqa: E402, F401
+
 BIN = pathlib.Path(os.environ["MUSTER_BIN"])
 PYTHON = pathlib.Path(os.environ["MUSTER_TEST_PYTHON"])
 DEADLINE = 240

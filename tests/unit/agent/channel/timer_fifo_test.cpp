@@ -13,6 +13,7 @@
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 #include "tests/support/catch.h"
+#include "tests/support/end_with_test.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster;
@@ -22,7 +23,7 @@ namespace {
 
 /// A process that waits to be killed, a group of its own as workers are.
 pid_t start_sleeper() {
-    const auto pid = ::fork();
+    const auto pid = test::fork_with_test();
     if (pid == 0) {
         ::setpgid(0, 0);
         for (;;) ::pause();

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tests/support/catch.h"
+#include "tests/support/end_with_test.h"
 
 using namespace muster;
 using namespace muster::agent;
@@ -18,7 +19,7 @@ namespace {
 std::pair<std::string, Killer> told_after(const Fault& fault, Duration later) {
     boost::asio::io_context loop;
     FaultInjector faults(loop, FaultInjector::Faults::allowed);
-    const auto worker = ::fork();
+    const auto worker = test::fork_with_test();
     if (worker == 0)
         for (;;) ::pause();
     faults.begin_round(2, 0, {});
@@ -51,7 +52,7 @@ TEST_CASE("a worker that fails long after it was slowed down has not failed of t
 TEST_CASE("a worker that was stopped for a while goes on though it entered the next round in the same process") {
     boost::asio::io_context loop;
     FaultInjector faults(loop, FaultInjector::Faults::allowed);
-    const auto worker = ::fork();
+    const auto worker = test::fork_with_test();
     if (worker == 0)
         for (;;) ::pause();
     faults.begin_round(2, 0, {});

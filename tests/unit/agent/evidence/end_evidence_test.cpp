@@ -13,6 +13,7 @@
 
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/end_with_test.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster;
@@ -21,7 +22,7 @@ using namespace muster::agent;
 namespace {
 
 pid_t start_pausing() {
-    const auto pid = ::fork();
+    const auto pid = test::fork_with_test();
     if (pid == 0)
         for (;;) ::pause();
     return pid;

@@ -22,6 +22,7 @@
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/support/catch.h"
+#include "tests/support/end_with_test.h"
 
 using namespace muster;
 
@@ -61,10 +62,10 @@ class Squatter {
     Squatter(std::uint32_t named_user, const std::string& job) {
         int ready[2];
         REQUIRE(::pipe(ready) == 0);
-        child_ = ::fork();
+        child_ = test::fork_with_test();
         if (child_ == 0) {
-            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
             if (::setresuid(nobody, nobody, nobody) != 0) ::_exit(1);
+            test::end_with_test();
             const auto listener = listen_as(named_user, job);
             if (!listener.has_value() || ::write(ready[1], "r", 1) != 1) ::_exit(1);
             ::_exit(answer_one(*listener, "squatter") ? 0 : 1);
@@ -220,9 +221,8 @@ TEST_CASE("a command reaches the agent of a user namespace of the own user, whic
     const auto job = cat("job-command-space-", ::getpid());
     int ready[2];
     REQUIRE(::pipe(ready) == 0);
-    const auto child = ::fork();
+    const auto child = test::fork_with_test();
     if (child == 0) {
-        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         // As unshare -Ur does; the user outside is 2001.
         const auto write_to = [](const char* path, const std::string& text) {
             const FileDescriptor file(::open(path, O_WRONLY | O_CLOEXEC));
@@ -231,6 +231,7 @@ TEST_CASE("a command reaches the agent of a user namespace of the own user, whic
         if (::setresuid(2001, 2001, 2001) != 0 || ::prctl(PR_SET_DUMPABLE, 1) != 0 || ::unshare(CLONE_NEWUSER) != 0 ||
             !write_to("/proc/self/uid_map", "0 2001 1") || ::write(ready[1], "r", 1) != 1)
             ::_exit(77);
+        test::end_with_test();
         const auto listener = listen_as(::geteuid(), job);
         ::_exit(listener.has_value() && ::write(ready[1], "l", 1) == 1 && answer_one(*listener, "inside") ? 0 : 1);
     }

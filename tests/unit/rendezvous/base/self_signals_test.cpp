@@ -6,6 +6,7 @@
 
 #include "rendezvous/base/system/self_signals.h"
 #include "tests/support/catch.h"
+#include "tests/support/end_with_test.h"
 
 using namespace muster;
 
@@ -13,7 +14,7 @@ namespace {
 
 /// The child asks for the signals and waits for them.
 pid_t start(const SelfSignals& plan) {
-    const auto child = ::fork();
+    const auto child = test::fork_with_test();
     if (child != 0) return child;
     if (!signal_self(plan)) ::_exit(1);
     for (;;) ::pause();

@@ -1,5 +1,6 @@
 // Who may write to a checkpoint directory. Owners are processes here, because locks are a process's.
 #include "worker_runtime/checkpoint/files/directory_claim.h"
+#include "tests/support/end_with_test.h"
 
 #include <fcntl.h>
 #include <sys/fsuid.h>
@@ -27,7 +28,7 @@ class Owner {
     Owner(const std::string& directory, const Claimant& claimant) {
         int ready[2];
         if (::pipe2(ready, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
-        pid_ = ::fork();
+        pid_ = test::fork_with_test();
         if (pid_ == 0) {
             const auto claim = DirectoryClaim::take(directory, claimant);
             const char answer = claim ? 'y' : 'n';

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include "agent/channel/local_listener.h"
 #include "rendezvous/base/time.h"
 #include "tests/support/catch.h"
+#include "tests/support/end_with_test.h"
 #include "worker_runtime/context/agent_link.h"
 #include "worker_runtime/core/step_record.h"
 
@@ -102,7 +102,7 @@ TEST_CASE("heartbeats, steps and sections reach the agent without a context, the
     }
     CHECK(agent.hears_section(""));
     // A forked child is silent: what it says would be taken for its parent's.
-    const auto child = ::fork();
+    const auto child = test::fork_with_test();
     if (child == 0) {
         const Section section("child");
         heartbeat();
@@ -131,15 +131,14 @@ TEST_CASE("a worker says nothing to another user who listens at its agent's addr
     const auto address = "@muster-test-" + std::to_string(::getpid());
     int listening[2];
     REQUIRE(::pipe2(listening, O_CLOEXEC) == 0);
-    const Child stranger{::fork()};
+    const Child stranger{test::fork_with_test()};
     if (stranger.pid == 0) {
         ::close(listening[0]);
         constexpr uid_t nobody = 65534;
         if (::setresuid(nobody, nobody, nobody) != 0) ::_exit(1);
+        test::end_with_test();
         const auto listener = agent::listen_locally(address.substr(1), "a worker");
         (void)!::write(listening[1], listener ? "y" : "n", 1);
-        // Where the test's process is gone, Child ends nobody.
-        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;) ::pause();
     }
     char answer = 'n';

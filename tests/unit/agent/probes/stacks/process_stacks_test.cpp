@@ -14,6 +14,7 @@
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/end_with_test.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster;
@@ -55,7 +56,7 @@ template <class Work>
 pid_t start(const Work& work) {
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
-    const auto pid = ::fork();
+    const auto pid = test::fork_with_test();
     if (pid == 0) {
         ::close(ends[0]);
         work(ends[1]);
