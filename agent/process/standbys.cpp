@@ -56,7 +56,8 @@ Standbys::Standbys(boost::asio::io_context& context, StandbyPlan plan, Owner own
 std::uint64_t Standbys::choose(const WorkerCommand& command) {
     const auto choice = table_.take(command, std::chrono::steady_clock::now());
     if (choice.discarded != 0) owner_.end(choice.discarded);
-    facts_.erase(choice.id != 0 ? choice.id : choice.discarded);
+    facts_.erase(choice.id);
+    facts_.erase(choice.discarded);
     if (!choice.why_not.empty()) {
         if (normal_starts_.empty()) why_not_ = choice.why_not;
         normal_starts_.push_back(cat(command.local_rank));
@@ -86,7 +87,8 @@ void Standbys::rest() {
 
 void Standbys::refused(std::uint32_t local_rank) {
     owner_.notice(cat("warm workers: local rank ", local_rank,
-                      " was started normally: its standby process did not answer and was killed"));
+                      " was started normally: its standby process did not answer in time, or its imports have read another "
+                      "LOCAL_RANK"));
 }
 
 void Standbys::arm(Duration wait) {

@@ -19,7 +19,7 @@ class io_context;
 namespace muster::agent {
 
 struct StandbyPlan {
-    std::uint32_t count_max = 0;  ///< For local ranks below this. 0: none.
+    std::uint32_t count_max = 0;  ///< 0: none.
     bool by_memory = false;       ///< Start another one only if twice the memory that one needs is free.
     std::string imports;          ///< As standby_command() takes them.
     /// From the start of a round's workers to that of the first standby process: the workers import too, and their

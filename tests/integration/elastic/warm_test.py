@@ -22,7 +22,7 @@ def facts():
                  for name, value in vars(main).items() if name.startswith("__")},
         "names": sorted(vars(main)), "loader": type(vars(main)["__loader__"]).__name__,
         "environ": dict(os.environ), "cwd": os.getcwd(), "leads": os.getpgrp() == os.getsid(0) == os.getpid(),
-        "ppid": os.getppid(), "policy": os.sched_getscheduler(0), "cpus": sorted(os.sched_getaffinity(0)),
+        "pid": os.getpid(), "ppid": os.getppid(), "policy": os.sched_getscheduler(0), "cpus": sorted(os.sched_getaffinity(0)),
         "descriptors": sorted(os.listdir("/proc/self/fd")), "status": status,
         "streams": [[s.name, s.encoding, s.errors, s.line_buffering, s.write_through, s.isatty(), type(s.buffer).__name__]
                     for s in (sys.stdin, sys.stdout, sys.stderr)],
@@ -110,7 +110,7 @@ def wait_ready(job, launcher, count):
 
 
 def differences(before, after):
-    found = {key: (before[key], after[key]) for key in before if before[key] != after[key] and key != "environ"}
+    found = {key: (before[key], after[key]) for key in before if before[key] != after[key] and key not in ("environ", "pid")}
     for name in before["environ"].keys() | after["environ"].keys():
         values = before["environ"].get(name), after["environ"].get(name)
         if values[0] != values[1] and name not in PASSING:
@@ -216,6 +216,39 @@ class WarmWorkers(unittest.TestCase):
                     launcher.terminate()
                     job.expect_exit(launcher, 143)
                 job.expect_gone()
+
+    def start_again_alone(self, job, launcher, rank):
+        """Kills this rank when the one standby process is ready. Its facts before and after, and that process's pid."""
+        before = [facts(job, one, 0) for one in (0, 1)][rank]
+        ready = wait_ready(job, launcher, 1)
+        (job.directory / f"facts.{rank}.0").unlink()
+        os.kill(worker_pids(job, rank)[0], signal.SIGKILL)
+        after = facts(job, rank, 0)
+        self.assertEqual(after["environ"].pop("MUSTER_STARTED_AGAIN"), "1")
+        before["environ"].pop("MUSTER_STARTED_AGAIN", None)
+        return before, after, ready[0]
+
+    def test_one_standby_process_serves_whichever_worker_has_died(self):
+        with Job() as job:
+            launcher = start(job, warm=("--warm-workers", "1", "--on-worker-failure", "keep"))
+            before, after, ready = self.start_again_alone(job, launcher, 1)
+            self.assertEqual(differences(before, after), {}, job.story())
+            self.assertEqual(after["pid"], ready, job.story())
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
+
+    def test_a_standby_process_whose_imports_have_read_its_local_rank_serves_no_other(self):
+        with Job() as job:
+            (job.directory / "warm_import.py").write_text("import os\nknown = os.environ['LOCAL_RANK']\n")
+            launcher = start(job, imports="warm_import", warm=("--warm-workers", "1", "--on-worker-failure", "keep"))
+            before, after, ready = self.start_again_alone(job, launcher, 1)
+            self.assertEqual(differences(before, after), {}, job.story())
+            self.assertNotEqual(after["pid"], ready, job.story())
+            wait_for("line", lambda: "or its imports have read another LOCAL_RANK" in err(launcher))
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
 
     def test_a_program_that_is_not_python_has_none(self):
         with Job() as job:
