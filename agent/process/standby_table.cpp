@@ -102,13 +102,18 @@ void StandbyTable::expect(const WorkerCommand& command) {
 }
 
 std::optional<WorkerCommand> StandbyTable::next(Instant now) const {
-    for (const auto& [local_rank, slot] : slots_)
-        if (slot.state == State::importing && now - slot.since < standby_import_max) return std::nullopt;
+    if (is_importing(now)) return std::nullopt;
     if (std::ranges::count_if(slots_, [](const auto& one) { return one.second.state != State::none; }) >= count_)
         return std::nullopt;
     for (const auto& [local_rank, slot] : slots_)
         if (slot.is_next && slot.state == State::none) return slot.worker;
     return std::nullopt;
+}
+
+bool StandbyTable::is_importing(Instant now) const {
+    return std::ranges::any_of(slots_, [now](const auto& one) {
+        return one.second.state == State::importing && now - one.second.since < standby_import_max;
+    });
 }
 
 void StandbyTable::started(std::uint32_t local_rank, std::uint64_t id, Instant now) {

@@ -41,6 +41,8 @@ class StandbyTable {
 
     /// The command of the worker whose standby process is to be started now, if any: one is missing, none is importing.
     [[nodiscard]] std::optional<WorkerCommand> next(Instant now) const;
+    /// One that does not count as hung.
+    [[nodiscard]] bool is_importing(Instant now) const;
     void started(std::uint32_t local_rank, std::uint64_t id, Instant now);
     void ready(std::uint64_t id);
     /// False: no standby process has this id. A failed one is tried again only after the next restart.

@@ -3,11 +3,13 @@ nothing."""
 import json
 import os
 import pathlib
+import re
 import signal
+import subprocess
 import sys
 import unittest
 
-from job import Job, wait_for
+from job import BIN, Job, wait_for
 
 # Writes what a script can see of its process, waits, and ends as WARM_END says in the last round.
 FACTS = """
@@ -216,6 +218,52 @@ class WarmWorkers(unittest.TestCase):
                     launcher.terminate()
                     job.expect_exit(launcher, 143)
                 job.expect_gone()
+
+    def test_their_memory_is_in_status_and_report(self):
+        with Job() as job:
+            launcher = start(job, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--rdzv-id", job.id,
+                             "--report", "report.json", "facts.py")
+            facts(job, 0, 0)
+            wait_ready(job, launcher, 2)
+
+            def shown():
+                page = subprocess.run([BIN / "muster", "status", "--rdzv-endpoint", f"127.0.0.1:{job.port}"], capture_output=True,
+                                      text=True, timeout=60, env=job.environment())
+                return re.search(r"standby processes: 2 on 1 node, (\d+) MiB of memory", page.stdout)
+            mib = int(wait_for("the line of muster status", shown)[1])
+            memory = [int(re.search(r"\nPss: +(\d+)", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text())[1]) >> 10
+                      for pid in standbys(launcher)]
+            # Others may share less or more of it by now.
+            self.assertTrue(sum(memory) // 4 <= mib <= sum(memory) * 4, (mib, memory))
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            report = json.loads((job.directory / "report.json").read_text())
+            self.assertEqual(report["standbys"]["count"], 2)
+            self.assertGreaterEqual(report["standbys"]["memory_bytes"] >> 20, mib)
+
+    def test_with_warm_join_the_first_workers_are_warm(self):
+        with Job() as job:
+            launcher = start(job, warm=("--warm-workers", "auto", "--warm-join"))
+            found = {facts(job, rank, 0)["pid"] for rank in (0, 1)}
+            self.assertEqual(found, set(standbys(launcher)[:2]), job.story())
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
+        with self.subTest("no such module"), Job() as job:
+            launcher = start(job, imports="no_such_module", warm=("--warm-workers", "auto", "--warm-join"))
+            for rank in (0, 1):
+                facts(job, rank, 0)
+            self.assertIn("local rank 0, 1 starts normally: its standby process ended: exit code 1", err(launcher))
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+        with self.subTest("stopped meanwhile"), Job() as job:
+            (job.directory / "warm_import.py").write_text("import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(1000)\n")
+            launcher = start(job, imports="warm_import", warm=("--warm-workers", "auto", "--warm-join"))
+            wait_for("import", lambda: (job.directory / "importing").exists())
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
+            self.assertEqual(list(job.directory.glob("facts.*.*")), [])
 
     def start_again_alone(self, job, launcher, rank):
         """Kills this rank when the one standby process is ready. Its facts before and after, and that process's pid."""
