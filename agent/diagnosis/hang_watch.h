@@ -45,6 +45,7 @@ struct OperationSample {
     Duration longest_gap{};   ///< Longest pause between two operations in the record.
     /// Share of the time of the newest operations that was spent inside them: waiting for others or moving data.
     double inside_share = 0;
+    Instant newest_at{};  ///< Start of the newest operation.
 };
 
 /// One worker at one time.

@@ -57,7 +57,13 @@ std::optional<TorchOperation> torch_operation(std::string_view dump) {
         if (is_over(entry) ? !inside && newer : !inside || !newer) told = &entry;
     }
     if (told == nullptr) return std::nullopt;
-    return TorchOperation{!is_over(*told), name_of(*told)};
+    return TorchOperation{!is_over(*told), name_of(*told), integer_of(*told, "time_created_ns").value_or(0)};
+}
+
+bool tells_place(const TorchOperation& torch, const std::optional<OperationSample>& own, Duration unix_minus_steady) {
+    if (!own) return true;
+    if (own->inside || torch.inside) return !own->inside;
+    return Duration(torch.created_ns) > own->newest_at.time_since_epoch() + unix_minus_steady;
 }
 
 }  // namespace muster::agent

@@ -73,6 +73,11 @@ void Agent::Driver::start() {
         happen(SetUpRefused{made.error().context});
     else if (timers.has_error())
         happen(SetUpRefused{timers.error().context});
+    else if (config_.warm_before_join)
+        host_.expect(commands_.expected(), [weak = weak_from_this()] {
+            const auto self = weak.lock();
+            if (self && self->supervisor_.phase() != Phase::done) self->happen(Begin{});
+        });
     else
         happen(Begin{});
     if (auto folder = logs_.own_base(); !folder.empty()) host_.remove_after_death(std::move(folder));
@@ -247,7 +252,7 @@ void Agent::Driver::keep_standbys(const SupervisorEvent& event) {
     const auto* const heard = std::get_if<DaemonMessage>(&event);
     const auto* const parked = heard != nullptr ? std::get_if<native::Parked>(&heard->message) : nullptr;
     // An excluded node gets no place. A change of position may still be under way when this node stops.
-    if (parked != nullptr && parked->why.empty() && !has_ended_standbys_) host_.expect(commands_.expected());
+    if (parked != nullptr && parked->why.empty() && !has_ended_standbys_) host_.expect(commands_.expected(), {});
 }
 
 void Agent::Driver::happen(SupervisorEvent event) {

@@ -90,7 +90,8 @@ std::optional<OperationSample> sample_flight_record(int memory) {
                            .inside = inside,
                            .name = name_of(inside ? *under_way : entries.back(), header),
                            .longest_gap = longest_gap(entries),
-                           .inside_share = inside_share(entries)};
+                           .inside_share = inside_share(entries),
+                           .newest_at = Instant(Duration(entries.back().started_ns))};
 }
 
 std::string flight_failure(int memory) {

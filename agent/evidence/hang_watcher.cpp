@@ -64,6 +64,10 @@ void read_io(std::int32_t pid, WorkerSample& sample) {
     }
 }
 
+Duration unix_minus_steady() {
+    return std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
+}
+
 }  // namespace
 
 HangWatcher::HangWatcher(boost::asio::io_context& loop, HangConfig config,
@@ -190,19 +194,19 @@ void HangWatcher::ask_torch(std::uint32_t local_rank, bool as_notice) {
     const auto rank = static_cast<std::int32_t>(rank_base_ + local_rank);
     auto told = ask(local_rank);
     if (told.torch_socket.empty()) return;
-    auto answered = [this, life = std::weak_ptr(life_), rank, as_notice](const TorchServer::Answer& answer) {
+    auto answered = [this, life = std::weak_ptr(life_), local_rank, rank, as_notice](const TorchServer::Answer& answer) {
         if (life.expired()) return;
-        if (answer.operation) torch_operations_[rank] = *answer.operation;
+        if (answer.operation && tells_place(*answer.operation, ask(local_rank).operation, unix_minus_steady()))
+            torch_operations_[rank] = *answer.operation;
         if (as_notice && on_notice) on_notice(answer.line);
     };
     torch_server_.ask(rank, told.torch_socket, std::move(told.torch_file), std::move(answered));
 }
 
-/// A worker's own flight record knows more.
 std::vector<WorkerActivity> HangWatcher::with_torch(std::vector<WorkerActivity> all) const {
     for (auto& worker : all) {
         const auto found = torch_operations_.find(worker.rank);
-        if (found == torch_operations_.end() || !worker.operation.empty()) continue;
+        if (found == torch_operations_.end() || worker.inside) continue;
         worker.inside = found->second.inside;
         worker.operation = found->second.name;
     }

@@ -54,8 +54,11 @@ class PosixProcessHost::Body : public std::enable_shared_from_this<PosixProcessH
     void end();
     void start_all(std::vector<WorkerCommand> commands);
     void keep_standbys(StandbyPlan plan);
-    void expect(const std::vector<WorkerCommand>& commands) {
-        if (standbys_) standbys_->expect(commands);
+    void expect(const std::vector<WorkerCommand>& commands, std::function<void()> when_ready) {
+        if (standbys_)
+            standbys_->expect(commands, std::move(when_ready));
+        else if (when_ready)
+            when_ready();
     }
     void end_standbys() {
         if (standbys_) standbys_->end();
@@ -172,6 +175,10 @@ void PosixProcessHost::Body::keep_standbys(StandbyPlan plan) {
             .notice =
                 [this](std::string line) {
                     if (owner_ != nullptr && owner_->on_notice) owner_->on_notice(std::move(line));
+                },
+            .seen =
+                [this](native::StandbysSeen seen) {
+                    if (owner_ != nullptr && owner_->on_standbys) owner_->on_standbys(seen);
                 },
         });
 }
@@ -385,8 +392,8 @@ void PosixProcessHost::end_standbys() {
     body_->end_standbys();
 }
 
-void PosixProcessHost::expect(const std::vector<WorkerCommand>& commands) {
-    body_->expect(commands);
+void PosixProcessHost::expect(const std::vector<WorkerCommand>& commands, std::function<void()> when_ready) {
+    body_->expect(commands, std::move(when_ready));
 }
 
 void PosixProcessHost::keep_standbys(StandbyPlan plan) {

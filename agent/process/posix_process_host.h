@@ -37,12 +37,14 @@ class PosixProcessHost final : public ProcessHost {
     void feed() override;
     void remove_after_death(std::string folder) override;
 
-    void expect(const std::vector<WorkerCommand>& commands) override;
+    void expect(const std::vector<WorkerCommand>& commands, std::function<void()> when_ready) override;
     void end_standbys() override;
     /// From the next start() or expect() on; call it at most once, before that.
     void keep_standbys(StandbyPlan plan);
     /// Lines for the user. May be empty.
     std::function<void(std::string)> on_notice;
+    /// How many standby processes there are, and their memory. May be empty.
+    std::function<void(native::StandbysSeen)> on_standbys;
 
     /// What the guardian's on_agent_death is to be given, at most 64 KiB; each call replaces the last.
     void set_death_notice(std::string bytes);

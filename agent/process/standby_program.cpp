@@ -53,6 +53,25 @@ def stand_by():
         os.close(descriptor)
         return kept
 
+    def note_reads():
+        """What the imports learn from the variable of a local rank cannot be changed. Returns a function that ends the
+        notes, and whether there was one."""
+        class Variables(dict):
+            was_read = False
+
+            def __getitem__(self, name):
+                Variables.was_read |= name == b"@SLOT@"
+                return super().__getitem__(name)
+
+        def put(data):
+            os.environ._data = os.environb._data = data
+        put(Variables(os.environ._data))
+
+        def end():
+            put(dict(os.environ._data))
+            return Variables.was_read
+        return end
+
     def write(stream, kept):
         while kept:
             kept = kept[os.write(stream, kept):]
@@ -87,16 +106,20 @@ def stand_by():
     space = sys.modules["__main__"].__dict__
     from io import open_code
     be_normal = be_idle()
+    end_notes = note_reads()
     for name in imports.split(",") if imports else ("torch", "torch._dynamo"):
         try:
             __import__(name)
         except ModuleNotFoundError:
             if imports:
                 raise
+    of_own_slot = end_notes()
     be_normal()
     connection.send(b"r")
 
     variables, out, err = receive(connection)
+    if of_own_slot and variables["@SLOT@"] != os.environ["@SLOT@"]:
+        os._exit(0)
     for name in @VARIABLES@:
         if name in variables:
             os.environ[name] = variables[name]
@@ -134,12 +157,18 @@ def stand_by():
 stand_by()
 )";
 
+void put(std::string& text, std::string_view place, std::string_view word) {
+    for (auto at = text.find(place); at != std::string::npos; at = text.find(place))
+        text.replace(at, place.size(), word);
+}
+
 std::string program_text() {
-    std::string names = "(";
+    std::string names = cat("(\"", variable_of_a_slot, "\", ");
     for (const auto& name : variables_of_a_round()) names += cat('"', name, "\", ");
-    constexpr std::string_view place = "@VARIABLES@";
     std::string text(standby_source);
-    return text.replace(text.find(place), place.size(), names + ")");
+    put(text, "@VARIABLES@", names + ")");
+    put(text, "@SLOT@", variable_of_a_slot);
+    return text;
 }
 
 }  // namespace

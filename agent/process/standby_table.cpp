@@ -14,13 +14,20 @@ std::string name_of(const std::string& variable) {
     return variable.substr(0, variable.find('='));
 }
 
+/// What the workers of all local ranks have in common.
+std::vector<std::string> shared_environment(const WorkerCommand& command) {
+    auto variables = lasting_environment(command);
+    std::erase_if(variables, [](const auto& variable) { return name_of(variable) == variable_of_a_slot; });
+    return variables;
+}
+
 /// The first difference that an import may have seen. Empty: none.
 std::string difference(const WorkerCommand& standby, const WorkerCommand& worker) {
     if (standby.argv != worker.argv) return "its command differs";
     if (standby.cpus != worker.cpus || standby.memory_nodes != worker.memory_nodes) return "its CPUs differ";
     if (standby.ignored_signal != worker.ignored_signal) return "its ignored signal differs";
-    const auto before = lasting_environment(standby);
-    const auto after = lasting_environment(worker);
+    const auto before = shared_environment(standby);
+    const auto after = shared_environment(worker);
     std::vector<std::string> changed;
     std::set_symmetric_difference(before.begin(), before.end(), after.begin(), after.end(),
                                   std::back_inserter(changed));
@@ -41,7 +48,7 @@ std::vector<std::string> lasting_environment(const WorkerCommand& command) {
 
 StandbyTable::Choice StandbyTable::take(const WorkerCommand& command, Instant now) {
     Choice choice;
-    if (command.local_rank >= count_) return choice;
+    if (count_ == 0) return choice;
     // Its socket is served from the end of `import torch` on, and belongs to a round.
     if (std::ranges::any_of(command.environment,
                             [](const auto& one) { return one.starts_with("MUSTER_TORCH_SOCKET="); }))
@@ -56,7 +63,7 @@ StandbyTable::Choice StandbyTable::take(const WorkerCommand& command, Instant no
     };
     switch (slot.state) {
         case State::none:
-            if (expected) choice.why_not = "its standby process was not started yet";
+            if (expected && command.local_rank < count_) choice.why_not = "its standby process was not started yet";
             break;
         case State::failed:
             choice.why_not = slot.why;
@@ -74,22 +81,39 @@ StandbyTable::Choice StandbyTable::take(const WorkerCommand& command, Instant no
             (choice.why_not.empty() ? choice.id : choice.discarded) = forget();
             break;
     }
+    if (choice.id == 0) take_from_another(command, choice);
     return choice;
 }
 
+void StandbyTable::take_from_another(const WorkerCommand& command, Choice& choice) {
+    for (auto& [local_rank, slot] : slots_) {
+        if (slot.state != State::ready || !difference(slot.standby, command).empty()) continue;
+        slot.state = State::none;
+        choice.id = std::exchange(slot.id, 0);
+        choice.why_not.clear();
+        return;
+    }
+}
+
 void StandbyTable::expect(const WorkerCommand& command) {
-    if (command.local_rank >= count_) return;
     auto& slot = slots_[command.local_rank];
     slot.worker = command;
     slot.is_next = true;
 }
 
 std::optional<WorkerCommand> StandbyTable::next(Instant now) const {
-    for (const auto& [local_rank, slot] : slots_)
-        if (slot.state == State::importing && now - slot.since < standby_import_max) return std::nullopt;
+    if (is_importing(now)) return std::nullopt;
+    if (std::ranges::count_if(slots_, [](const auto& one) { return one.second.state != State::none; }) >= count_)
+        return std::nullopt;
     for (const auto& [local_rank, slot] : slots_)
         if (slot.is_next && slot.state == State::none) return slot.worker;
     return std::nullopt;
+}
+
+bool StandbyTable::is_importing(Instant now) const {
+    return std::ranges::any_of(slots_, [now](const auto& one) {
+        return one.second.state == State::importing && now - one.second.since < standby_import_max;
+    });
 }
 
 void StandbyTable::started(std::uint32_t local_rank, std::uint64_t id, Instant now) {

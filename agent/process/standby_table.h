@@ -1,13 +1,17 @@
 // Which standby process fits which worker, and when another one is to be started. Pure.
 //
-// There is at most one standby process for each local rank, because it starts with that rank's final environment and
-// placement. One is started at a time, so that the imports take at most one core from the training.
+// A standby process starts with the final environment and placement of one local rank, and there is at most one for
+// each. It becomes the worker of any local rank that differs in LOCAL_RANK alone, its own one first. With
+// --virtual-local-rank, ${local_rank} among the arguments, --numa-binding or unequal numbers of threads more differs:
+// what an import sees of these cannot be changed later. One is started at a time, so that the imports take at most one
+// core from the training.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/supervision/process_host.h"
@@ -21,7 +25,7 @@ inline constexpr Duration standby_import_max = 60s;
 
 class StandbyTable {
   public:
-    /// For local ranks below `count`.
+    /// At most `count` at a time, for the lowest local ranks that have none.
     explicit StandbyTable(std::uint32_t count) : count_(count) {}
 
     struct Choice {
@@ -37,6 +41,8 @@ class StandbyTable {
 
     /// The command of the worker whose standby process is to be started now, if any: one is missing, none is importing.
     [[nodiscard]] std::optional<WorkerCommand> next(Instant now) const;
+    /// One that does not count as hung.
+    [[nodiscard]] bool is_importing(Instant now) const;
     void started(std::uint32_t local_rank, std::uint64_t id, Instant now);
     void ready(std::uint64_t id);
     /// False: no standby process has this id. A failed one is tried again only after the next restart.
@@ -47,7 +53,7 @@ class StandbyTable {
   private:
     enum class State { none, importing, ready, failed };
     struct Slot {
-        State state = State::none;
+        State state = State::none;  ///< Of the standby process that was started for it.
         std::uint64_t id = 0;
         Instant since = {};
         std::string why;        ///< Of `failed`.
@@ -55,9 +61,15 @@ class StandbyTable {
         WorkerCommand worker;   ///< The last worker, or the one that is expected.
         bool is_next = false;   ///< True once there is such a worker.
     };
+    void take_from_another(const WorkerCommand& command, Choice& choice);
+
     std::uint32_t count_;
     std::map<std::uint32_t, Slot> slots_;
 };
+
+/// Of those that a worker's environment has, the one that differs between local ranks in any case. A standby process
+/// whose imports have read it serves its own local rank only (standby_program.h).
+inline constexpr std::string_view variable_of_a_slot = "LOCAL_RANK";
 
 /// `command` as its standby process is to see it: without the variables that each round sets anew, sorted.
 std::vector<std::string> lasting_environment(const WorkerCommand& command);

@@ -25,10 +25,18 @@ constexpr std::size_t assumed_bytes = std::size_t{512} << 20;
 /// Between two looks at the free memory, and between two at an import that takes long.
 constexpr Duration look_again = 30s;
 
-std::size_t resident_bytes(std::int32_t pid) {
+/// The part of a process: what it shares with others is divided among them. Without that file, all that it has.
+std::size_t memory_bytes(std::int32_t pid) {
+    if (pid <= 0) return 0;
+    const auto rollup = read_file(cat("/proc/", pid, "/smaps_rollup"));
+    constexpr std::string_view name = "\nPss:";
+    std::size_t kib = 0, pages = 0;
+    if (const auto at = rollup.find(name); at != std::string::npos) {
+        const auto line = trim(std::string_view(rollup).substr(at + name.size()));
+        if (parse_number(line.substr(0, line.find(' ')), kib)) return kib << 10;
+    }
     const auto text = read_file(cat("/proc/", pid, "/statm"));
     const auto fields = split(text, ' ');
-    std::size_t pages = 0;
     if (fields.size() < 2 || !parse_number(fields[1], pages)) return 0;
     return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
@@ -56,7 +64,8 @@ Standbys::Standbys(boost::asio::io_context& context, StandbyPlan plan, Owner own
 std::uint64_t Standbys::choose(const WorkerCommand& command) {
     const auto choice = table_.take(command, std::chrono::steady_clock::now());
     if (choice.discarded != 0) owner_.end(choice.discarded);
-    facts_.erase(choice.id != 0 ? choice.id : choice.discarded);
+    facts_.erase(choice.id);
+    facts_.erase(choice.discarded);
     if (!choice.why_not.empty()) {
         if (normal_starts_.empty()) why_not_ = choice.why_not;
         normal_starts_.push_back(cat(command.local_rank));
@@ -64,8 +73,11 @@ std::uint64_t Standbys::choose(const WorkerCommand& command) {
     return choice.id;
 }
 
-void Standbys::expect(const std::vector<WorkerCommand>& commands) {
+void Standbys::expect(const std::vector<WorkerCommand>& commands, std::function<void()> when_ready) {
+    if (commands.empty() && when_ready) when_ready();
     if (commands.empty()) return;
+    when_ready_ = std::move(when_ready);
+    ready_by_ = std::chrono::steady_clock::now() + standby_import_max;
     for (const auto& command : commands) table_.expect(command);
     has_workers_ = true;
     arm(Duration::zero());
@@ -77,6 +89,7 @@ void Standbys::round_begun() {
     normal_starts_.clear();
     has_workers_ = plan_.count_max > 0;
     if (has_workers_) arm(plan_.start_after);
+    if (facts_.size() != count_told_) tell();
 }
 
 void Standbys::rest() {
@@ -86,18 +99,36 @@ void Standbys::rest() {
 
 void Standbys::refused(std::uint32_t local_rank) {
     owner_.notice(cat("warm workers: local rank ", local_rank,
-                      " was started normally: its standby process did not answer and was killed"));
+                      " was started normally: its standby process did not answer in time, or its imports have read another "
+                      "LOCAL_RANK"));
 }
 
 void Standbys::arm(Duration wait) {
     timer_.expires_after(wait);
     timer_.async_wait([this](boost::system::error_code cancelled) {
-        if (!cancelled) start_next();
+        if (!cancelled) look();
     });
 }
 
-void Standbys::start_next() {
+void Standbys::look() {
     if (!has_workers_) return;
+    start_next();
+    tell();
+    const auto now = std::chrono::steady_clock::now();
+    if (when_ready_ && (now >= ready_by_ || !table_.is_importing(now)))
+        std::exchange(when_ready_, nullptr)();
+    else if (when_ready_)
+        arm(std::min<Duration>(look_again, ready_by_ - now));
+}
+
+void Standbys::tell() {
+    native::StandbysSeen seen{.count = static_cast<std::uint32_t>(facts_.size())};
+    for (const auto& [id, facts] : facts_) seen.memory_bytes += memory_bytes(facts.pid);
+    if (seen.count > 0 || count_told_ > 0) owner_.seen(seen);
+    count_told_ = seen.count;
+}
+
+void Standbys::start_next() {
     const auto now = std::chrono::steady_clock::now();
     const auto worker = table_.next(now);
     arm(look_again);
@@ -142,7 +173,7 @@ void Standbys::became_ready(std::uint64_t id) {
     const auto known = facts_.find(id);
     if (known == facts_.end()) return;
     table_.ready(id);
-    if (const auto bytes = resident_bytes(known->second.pid); bytes > 0) measured_bytes_ = bytes;
+    if (const auto bytes = memory_bytes(known->second.pid); bytes > 0) measured_bytes_ = bytes;
     log(LogLevel::info, "the standby process of local rank ", known->second.local_rank, " (pid ", known->second.pid,
         ") is ready; it has ", measured_bytes_ >> 20, " MiB of memory");
     arm(Duration::zero());
@@ -166,6 +197,8 @@ void Standbys::forget() {
     rest();
     table_.clear();
     facts_.clear();
+    when_ready_ = nullptr;
+    if (count_told_ > 0) tell();
 }
 
 }  // namespace muster::agent

@@ -11,6 +11,7 @@
 #include "agent/process/guardian_wire.h"
 #include "agent/process/standby_table.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/wire/native/messages.h"
 
 namespace boost::asio {
 class io_context;
@@ -19,7 +20,7 @@ class io_context;
 namespace muster::agent {
 
 struct StandbyPlan {
-    std::uint32_t count_max = 0;  ///< For local ranks below this. 0: none.
+    std::uint32_t count_max = 0;  ///< 0: none.
     bool by_memory = false;       ///< Start another one only if twice the memory that one needs is free.
     std::string imports;          ///< As standby_command() takes them.
     /// From the start of a round's workers to that of the first standby process: the workers import too, and their
@@ -36,13 +37,16 @@ class Standbys {
         std::function<void(std::uint64_t id, const WorkerCommand&, std::vector<FileDescriptor> streams)> spawn;
         std::function<void(std::uint64_t id)> end;  ///< 0: all.
         std::function<void(std::string)> notice;    ///< A line for the user.
+        /// How many there are now, and their memory: when that changes, and at least each 30 s.
+        std::function<void(native::StandbysSeen)> seen;
     };
     Standbys(boost::asio::io_context& context, StandbyPlan plan, Owner owner);
 
     /// The standby process that becomes this worker. 0: it is started normally.
     std::uint64_t choose(const WorkerCommand& command);
     /// No worker runs on this node, and nothing is disturbed: standby processes for these commands are started at once.
-    void expect(const std::vector<WorkerCommand>& commands);
+    /// `when_ready` as in ProcessHost; a minute passes at most.
+    void expect(const std::vector<WorkerCommand>& commands, std::function<void()> when_ready);
     /// All workers of a round were ordered: reports in one line which of them start normally though standby processes
     /// were expected, and begins to replace what was used.
     void round_begun();
@@ -64,7 +68,9 @@ class Standbys {
         FileDescriptor stderr_file;
     };
     void arm(Duration wait);
+    void look();
     void start_next();
+    void tell();
     [[nodiscard]] bool has_memory() const;
     void became_ready(std::uint64_t id);
     void ended(std::uint64_t id, const WorkerEnd& how);
@@ -75,9 +81,12 @@ class Standbys {
     StandbyTable table_;
     std::map<std::uint64_t, Facts> facts_;
     bool has_workers_ = false;
+    std::function<void()> when_ready_;
+    Instant ready_by_{};
     std::vector<std::string> normal_starts_;  ///< Local ranks of this round.
     std::string why_not_;                     ///< Of the first of them.
-    std::size_t measured_bytes_;              ///< Resident memory of one.
+    std::size_t measured_bytes_;              ///< Memory of one.
+    std::uint32_t count_told_ = 0;
 };
 
 }  // namespace muster::agent

@@ -133,7 +133,11 @@ class ProcessHost {
     virtual void feed() = 0;
 
     /// This node has no round, and may start workers with such commands in one: standby processes may be made for them.
-    virtual void expect(const std::vector<WorkerCommand>& /*commands*/) {}
+    /// Calls `when_ready`, if it is given, when they are ready or no more come, at once or later from the loop. After
+    /// end_standbys() it is not called.
+    virtual void expect(const std::vector<WorkerCommand>& /*commands*/, std::function<void()> when_ready) {
+        if (when_ready) when_ready();
+    }
     /// Ends the standby processes that wait for another round, if there are any: the workers that run now are the last.
     virtual void end_standbys() {}
     /// Should this process die without its destructors, what of `folder` is empty then is removed.

@@ -130,6 +130,8 @@ json described(const Ending& ending, const ReportContext& context, int exit_code
     std::visit(Outcome{file, context}, ending);
     if (!context.signal_reason.empty()) file["signal_reason"] = context.signal_reason;
     if (!context.unsaved.empty()) file["unsaved"] = context.unsaved;
+    if (const auto& standbys = context.standbys; standbys.count > 0)
+        file["standbys"] = {{"count", standbys.count}, {"memory_bytes", standbys.memory_bytes}};
     if (!context.unsaved.empty() && std::holds_alternative<JobSucceeded>(ending))
         Outcome{file, context}.tell("unsaved", context.unsaved);
     return file;

@@ -159,6 +159,7 @@ struct LaunchConfig {
     std::string handled_signal_names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< As exported to the workers.
     std::uint32_t warm_workers = 0;  ///< --warm-workers: standby processes of this node. 0: none.
     bool warm_by_memory = false;     ///< --warm-workers auto: one for each worker, as far as memory allows.
+    bool warm_before_join = false;   ///< --warm-join: they are ready before this node joins.
     std::string warm_imports;        ///< --warm-imports, separated by commas. Empty: torch, if it is installed.
     int preemption_signal = 0;       ///< Sent to any agent, it gives a notice to all workers of the job. 0: none.
     Preflight preflight = Preflight::local;

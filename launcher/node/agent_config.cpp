@@ -190,6 +190,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     if (config.preflight != Preflight::off) agent.preflight = preflight_plan(config, environment);
     add_health_check(agent, config, node);
     agent.allow_faults = config.allow_faults;
+    agent.warm_before_join = config.warm_before_join;
     agent.lease = config.lease;
     agent.persist_limit = config.persist_limit;
     agent.hang.host = agent.supervisor.host;

@@ -95,10 +95,17 @@ class NodeRun::Body {
             log(LogLevel::warning,
                 "--warm-workers has no effect: only a Python script or module without --no-python, --run-path and "
                 "--local-rank can be warm");
+        if (config_.warm_before_join && config_.warm_workers == 0)
+            log(LogLevel::warning, "--warm-join has no effect without --warm-workers");
         auto client = client_config(config_, environment_, facts_);
         client.secret_seed = rendezvous::random_nonce();
         agent::ClientLink link(io_, std::move(client));
         link_ = &link;
+        host.on_standbys = [this, &link](const native::StandbysSeen& seen) {
+            standbys_.count = std::max(standbys_.count, seen.count);
+            standbys_.memory_bytes = std::max(standbys_.memory_bytes, seen.memory_bytes);
+            link.client().standbys_seen(seen);
+        };
         RoundStores stores(config_,
                            {.loop = net_loop_,
                             .post = [this](auto work) { boost::asio::post(io_, std::move(work)); },
@@ -144,6 +151,7 @@ class NodeRun::Body {
     }
     [[nodiscard]] const std::string& signal_reason() const { return reason_.text(); }
     [[nodiscard]] const std::string& unsaved() const { return unsaved_; }
+    [[nodiscard]] const native::StandbysSeen& standbys() const { return standbys_; }
 
   private:
     /// Blocks signals until the agent's handlers exist; a pending signal is then an orderly stop. Threads started
@@ -361,6 +369,7 @@ class NodeRun::Body {
     bool is_stopping_ = false;
     std::optional<agent::Ending> ending_;
     std::string unsaved_;
+    native::StandbysSeen standbys_;
 };
 
 NodeRun::NodeRun(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit, NodeEvents& events)
@@ -382,6 +391,10 @@ std::string NodeRun::authentication() const {
 
 const std::string& NodeRun::signal_reason() const {
     return body_->signal_reason();
+}
+
+const native::StandbysSeen& NodeRun::standbys() const {
+    return body_->standbys();
 }
 
 const std::string& NodeRun::unsaved() const {

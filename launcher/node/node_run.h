@@ -41,6 +41,8 @@ class NodeRun {
     [[nodiscard]] const std::string& signal_reason() const;
     /// A step that was saved but not written to disk (agent.h: on_unsaved). Empty: none.
     [[nodiscard]] const std::string& unsaved() const;
+    /// The standby processes of this node and their memory, each the most at a time.
+    [[nodiscard]] const native::StandbysSeen& standbys() const;
 
   private:
     class Body;

@@ -236,6 +236,7 @@ int launch(Launch launch, Environment environment) {
                                        .unsaved = run.unsaved(),
                                        .job_is_named = config.named_job != "none",
                                        .entry = std::string(base_name(config.script)),
+                                       .standbys = run.standbys(),
                                        .authentication = run.authentication()};
     if (const auto* not_launched = std::get_if<NotLaunched>(&result)) {
         const int code = refuse(not_launched->exit_code, not_launched->why, style);

@@ -27,6 +27,8 @@ struct StatusNode {
     std::int64_t silent_ms = 0;
     bool is_connected = true;
     bool is_left_out = false;
+    std::int64_t standby_count = 0;  ///< Standby processes (--warm-workers).
+    std::int64_t standby_bytes = 0;  ///< Their memory.
     std::vector<StatusRank> ranks;
     friend bool operator==(const StatusNode&, const StatusNode&) = default;
 };

@@ -47,6 +47,10 @@ StatusNode node_in(const json& object) {
     node.silent_ms = number_in(object, "silent_ms", 0);
     node.is_connected = flag_in(object, "connected", true);
     node.is_left_out = flag_in(object, "left_out", false);
+    if (const auto standbys = object.find("standbys"); standbys != object.end() && standbys->is_object()) {
+        node.standby_count = number_in(*standbys, "count", 0);
+        node.standby_bytes = number_in(*standbys, "memory_bytes", 0);
+    }
     for (const char* pace : {"overdue", "waiting"})
         for (const auto& one : list_in(object, pace)) {
             if (!one.is_object()) continue;

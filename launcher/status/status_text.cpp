@@ -113,6 +113,19 @@ std::vector<StatusLine> waiting_lines(const std::vector<const StatusNode*>& node
     return lines;
 }
 
+/// "standby processes: 16 on 2 nodes, 3520 MiB of memory"; empty: there are none.
+std::string standby_text(const StatusJob& job) {
+    std::int64_t count = 0, bytes = 0, nodes = 0;
+    for (const auto& node : job.nodes) {
+        count += node.standby_count;
+        bytes += node.standby_bytes;
+        nodes += node.standby_count > 0 ? 1 : 0;
+    }
+    if (count == 0) return {};
+    return cat("standby processes: ", count, " on ", nodes, nodes == 1 ? " node, " : " nodes, ", bytes >> 20,
+               " MiB of memory");
+}
+
 std::vector<StatusLine> job_lines(const StatusJob& job) {
     std::vector<StatusLine> lines;
     lines.push_back(
@@ -124,6 +137,7 @@ std::vector<StatusLine> job_lines(const StatusJob& job) {
     if (job.checkpoint_step >= 0)
         lines.push_back({cat("newest checkpoint at the end of the last round: step ", job.checkpoint_step)});
     if (!job.goodput.empty()) lines.push_back({cat("time: ", job.goodput)});
+    if (auto standbys = standby_text(job); !standbys.empty()) lines.push_back({std::move(standbys)});
     append(lines, waiting_lines(worst_first(job.nodes)));
     return lines;
 }

@@ -454,6 +454,9 @@ void Client::fault_answer(native::FaultAnswer answer) {
 void Client::workers_seen(native::WorkersSeen seen) {
     implementation_->carry_out(implementation_->core().workers_seen(std::move(seen), now()));
 }
+void Client::standbys_seen(native::StandbysSeen seen) {
+    implementation_->carry_out(implementation_->core().standbys_seen(seen, now()));
+}
 void Client::cut_off(Duration length) {
     implementation_->cut_off(length);
 }

@@ -48,6 +48,7 @@ class Client {
     void command(native::Command command);
     void fault_answer(native::FaultAnswer answer);
     void workers_seen(native::WorkersSeen seen);
+    void standbys_seen(native::StandbysSeen seen);
     /// Fault injection: for `length`, behaves as behind a network that drops all packets to the daemon and to peers.
     /// Messages of that time are delivered afterwards.
     void cut_off(Duration length);

@@ -82,6 +82,7 @@ class Job {
     void on_workers_succeeded(Incarnation from_agent, const native::WorkersSucceeded& succeeded, const Turn& turn);
     void on_round_report(Incarnation from_agent, const native::RoundReport& report, const Turn& turn);
     void on_workers_seen(Incarnation from_agent, const native::WorkersSeen& seen, const Turn& turn);
+    void on_standbys_seen(Incarnation from_agent, const native::StandbysSeen& seen);
     void on_leave(Incarnation from_agent, const native::Leave& leave, const Turn& turn);
     void on_end_acknowledged(Incarnation from_agent, const Turn& turn);
     void on_agent_died(Incarnation incarnation, const native::AgentDied& died, const Turn& turn);

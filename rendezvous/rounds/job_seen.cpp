@@ -46,6 +46,10 @@ void Job::on_workers_seen(Incarnation from_agent, const native::WorkersSeen& tol
     tell_progress(turn);
 }
 
+void Job::on_standbys_seen(Incarnation from_agent, const native::StandbysSeen& seen) {
+    if (const auto found = members_.find(from_agent); found != members_.end()) found->second.standbys = seen;
+}
+
 void Job::tell_news(const StepLedger::News& news, const Turn& turn) {
     if (news.checkpoint_step >= 0)
         turn.note(EventKind::checkpoint_committed,

@@ -77,6 +77,8 @@ struct Member {
     std::string fault;        ///< muster fault was aimed at its agent: with what; it explains a loss until fault_until
     Instant fault_until;
 
+    native::StandbysSeen standbys{};  ///< As its agent last told, up to 30 s ago.
+
     Health health = Health::fit;
     std::string finding{};  ///< finding_key() of what its check found, once asked for
 

@@ -357,6 +357,8 @@ void Server::Implementation::report(Connections::iterator from, const Message& m
             entry->job.on_end_acknowledged(from_agent, turn);
         else if constexpr (std::is_same_v<Message, native::WorkersSeen>)
             entry->job.on_workers_seen(from_agent, message, turn);
+        else if constexpr (std::is_same_v<Message, native::StandbysSeen>)
+            entry->job.on_standbys_seen(from_agent, message);
         else if constexpr (std::is_same_v<Message, native::FaultAnswer>)
             entry->job.on_fault_answer(from_agent, message, turn);
         else

@@ -27,6 +27,8 @@ nlohmann::json describe(const Member& member) {
     if (member.rank_base >= 0) out["rank_base"] = member.rank_base;
     if (member.excluded || member.health == Health::parked) out["left_out"] = true;
     if (member.health != Health::fit) out["unhealthy"] = member.join.unhealthy;
+    if (const auto& standbys = member.standbys; standbys.count > 0)
+        out["standbys"] = {{"count", standbys.count}, {"memory_bytes", standbys.memory_bytes}};
     for (const auto& worker : member.workers_seen) {
         if (worker.pace == native::WorkerPace::usual) continue;
         const auto* pace = worker.pace == native::WorkerPace::overdue ? "overdue" : "waiting";

@@ -13,7 +13,8 @@ namespace muster::rendezvous {
 ///   "step", "step_seconds", "samples_per_second", "exposed_communication", "straggler_cost", "slowest_rank",
 ///   "checkpoint_step", "expected_hosts", "goodput": {"text", "wall_clock", a member for each bucket ...},
 ///   "nodes": [{"host", "pid", "place", "group_rank", "rank_base", "slots", "role", "connected", "silent_ms",
-///     "overdue": [{"rank", "idle_ms", "operation", "place"}], "waiting": ...}]}]}
+///     "overdue": [{"rank", "idle_ms", "operation", "place"}], "waiting": ...,
+///     "standbys": {"count", "memory_bytes"}}]}]}
 /// in the order given, and "embedded": true beside "jobs" where the daemon ends with a node's job. Text that is not
 /// UTF-8 has its bad bytes replaced.
 std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig& config, Instant now);

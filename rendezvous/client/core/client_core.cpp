@@ -106,6 +106,11 @@ std::vector<ClientOutput> ClientCore::workers_seen(native::WorkersSeen seen, Ins
     return settle(now);
 }
 
+std::vector<ClientOutput> ClientCore::standbys_seen(native::StandbysSeen seen, Instant now) {
+    if (can_send() && !holds_join() && !answer_is_overdue(now)) say(seen);
+    return settle(now);
+}
+
 std::vector<ClientOutput> ClientCore::leader_is(const std::optional<Endpoint>& leader, std::string why, Instant now) {
     if (!leader) {
         if (link_ == Link::none) lines_.no_answer(WaitingLines::Reached::a_peer, std::move(why), now);

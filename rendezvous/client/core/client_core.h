@@ -159,6 +159,7 @@ class ClientCore {
     std::vector<ClientOutput> fault_answer(native::FaultAnswer answer, Instant now);
     /// Sent at most once; the next one replaces it.
     std::vector<ClientOutput> workers_seen(native::WorkersSeen seen, Instant now);
+    std::vector<ClientOutput> standbys_seen(native::StandbysSeen seen, Instant now);
 
     std::vector<ClientOutput> step(const ClientInput& input, Instant now);
 

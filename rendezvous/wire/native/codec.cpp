@@ -34,10 +34,11 @@ constexpr std::array<Kind, std::variant_size_v<Message>> kinds{{
     {0x19, Sender::daemon, "Refused"},        {0x21, Sender::peer, "PeerAsk"},
     {0x22, Sender::peer, "PeerAnswer"},       {0x0B, Sender::agent, "Proof"},
     {0x0C, Sender::agent, "Command"},         {0x0D, Sender::agent, "FaultAnswer"},
-    {0x0E, Sender::agent, "WorkersSeen"},     {0x1A, Sender::daemon, "Challenge"},
-    {0x1B, Sender::daemon, "NoticeGiven"},    {0x1C, Sender::daemon, "CommandAnswer"},
-    {0x1D, Sender::daemon, "NotLeader"},      {0x1E, Sender::daemon, "FaultOrdered"},
-    {0x1F, Sender::daemon, "JobSeen"},        {0x20, Sender::daemon, "StateStalled"},
+    {0x0E, Sender::agent, "WorkersSeen"},     {0x0F, Sender::agent, "StandbysSeen"},
+    {0x1A, Sender::daemon, "Challenge"},      {0x1B, Sender::daemon, "NoticeGiven"},
+    {0x1C, Sender::daemon, "CommandAnswer"},  {0x1D, Sender::daemon, "NotLeader"},
+    {0x1E, Sender::daemon, "FaultOrdered"},   {0x1F, Sender::daemon, "JobSeen"},
+    {0x20, Sender::daemon, "StateStalled"},
 }};
 
 /// A reader keeps no larger buffer between messages: nobody charges for it then.

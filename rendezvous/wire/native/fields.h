@@ -274,6 +274,11 @@ void fields(auto& v, Is<WorkersSeen> auto& m) {
     v.flag(m.final);
 }
 
+void fields(auto& v, Is<StandbysSeen> auto& m) {
+    v.number(m.count);
+    v.number(m.memory_bytes);
+}
+
 // ---- daemon -> agent ----
 
 void fields(auto& v, Is<Pong> auto& m) {

@@ -22,7 +22,7 @@
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 9;
+inline constexpr std::uint32_t protocol_version = 10;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.
@@ -233,6 +233,13 @@ struct WorkersSeen {
     std::vector<StepTimeCount> step_times{};  ///< Of rank 0, from its node. Empty: it counts none.
     bool final = false;                       ///< The workers have ended: the steps are the last ones.
     friend bool operator==(const WorkersSeen&, const WorkersSeen&) = default;
+};
+
+/// The standby processes of a node (--warm-workers), which belong to no round, and their memory.
+struct StandbysSeen {
+    std::uint32_t count = 0;
+    std::uint64_t memory_bytes = 0;
+    friend bool operator==(const StandbysSeen&, const StandbysSeen&) = default;
 };
 
 /// The job's end is known here. The daemon may forget this agent.
@@ -447,6 +454,7 @@ struct PeerAnswer {
 using Message = std::variant<Hello, Join, Resume, Ping, WorkersFailed, WorkersSucceeded, RoundReport, Leave,
                              EndAcknowledged, AgentDied, Pong, Gathering, Assigned, Parked, Peers, RoundEnded, Drain,
                              JobEnded, Refused, PeerAsk, PeerAnswer, Proof, Command, FaultAnswer, WorkersSeen,
-                             Challenge, NoticeGiven, CommandAnswer, NotLeader, FaultOrdered, JobSeen, StateStalled>;
+                             StandbysSeen, Challenge, NoticeGiven, CommandAnswer, NotLeader, FaultOrdered, JobSeen,
+                             StateStalled>;
 
 }  // namespace muster::native

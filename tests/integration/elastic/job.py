@@ -81,7 +81,8 @@ class Job:
     def environment(self, **extra):
         kept = {k: v for k, v in os.environ.items()
                 if not k.startswith(("PET_", "MUSTER_", "SLURM_", "TORCHELASTIC_")) and k != "LOGLEVEL"}
-        return {**kept, "ELASTIC_TAG": self.tag, "ELASTIC_LOG": str(self.log),
+        warm = {"MUSTER_WARM_WORKERS": "auto", "MUSTER_WARM_JOIN": "1", "MUSTER_WARM_IMPORTS": "json"} if "ELASTIC_WARM" in kept else {}
+        return {**kept, **warm, "ELASTIC_TAG": self.tag, "ELASTIC_LOG": str(self.log),
                 "TMPDIR": str(self.directory), "HOME": str(self.directory), **extra}
 
     def as_user(self):

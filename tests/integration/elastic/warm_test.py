@@ -5,10 +5,11 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import sys
 import unittest
 
-from job import Job, wait_for
+from job import BIN, Job, wait_for
 
 # Writes what a script can see of its process, waits, and ends as WARM_END says in the last round.
 FACTS = """
@@ -23,7 +24,7 @@ def facts():
                  for name, value in vars(main).items() if name.startswith("__")},
         "names": sorted(vars(main)), "loader": type(vars(main)["__loader__"]).__name__,
         "environ": dict(os.environ), "cwd": os.getcwd(), "leads": os.getpgrp() == os.getsid(0) == os.getpid(),
-        "ppid": os.getppid(), "policy": os.sched_getscheduler(0), "cpus": sorted(os.sched_getaffinity(0)),
+        "pid": os.getpid(), "ppid": os.getppid(), "policy": os.sched_getscheduler(0), "cpus": sorted(os.sched_getaffinity(0)),
         "descriptors": sorted(os.listdir("/proc/self/fd")), "status": status,
         "streams": [[s.name, s.encoding, s.errors, s.line_buffering, s.write_through, s.isatty(), type(s.buffer).__name__]
                     for s in (sys.stdin, sys.stdout, sys.stderr)],
@@ -120,7 +121,7 @@ def wait_ready(job, launcher, count):
 
 
 def differences(before, after):
-    found = {key: (before[key], after[key]) for key in before if before[key] != after[key] and key != "environ"}
+    found = {key: (before[key], after[key]) for key in before if before[key] != after[key] and key not in ("environ", "pid")}
     for name in before["environ"].keys() | after["environ"].keys():
         values = before["environ"].get(name), after["environ"].get(name)
         if values[0] != values[1] and name not in PASSING:
@@ -249,6 +250,85 @@ class WarmWorkers(unittest.TestCase):
                     launcher.terminate()
                     job.expect_exit(launcher, 143)
                 job.expect_gone()
+
+    def test_their_memory_is_in_status_and_report(self):
+        with Job() as job:
+            launcher = start(job, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--rdzv-id", job.id,
+                             "--report", "report.json", "facts.py")
+            facts(job, 0, 0)
+            wait_ready(job, launcher, 2)
+
+            def shown():
+                page = subprocess.run([BIN / "muster", "status", "--rdzv-endpoint", f"127.0.0.1:{job.port}"], capture_output=True,
+                                      text=True, timeout=60, env=job.environment())
+                return re.search(r"standby processes: 2 on 1 node, (\d+) MiB of memory", page.stdout)
+            mib = int(wait_for("the line of muster status", shown)[1])
+            memory = [int(re.search(r"\nPss: +(\d+)", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text())[1]) >> 10
+                      for pid in standbys(launcher)]
+            # Others may share less or more of it by now.
+            self.assertTrue(sum(memory) // 4 <= mib <= sum(memory) * 4, (mib, memory))
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            report = json.loads((job.directory / "report.json").read_text())
+            self.assertEqual(report["standbys"]["count"], 2)
+            self.assertGreaterEqual(report["standbys"]["memory_bytes"] >> 20, mib)
+
+    def test_with_warm_join_the_first_workers_are_warm(self):
+        with Job() as job:
+            launcher = start(job, warm=("--warm-workers", "auto", "--warm-join"))
+            found = {facts(job, rank, 0)["pid"] for rank in (0, 1)}
+            self.assertEqual(found, set(standbys(launcher)[:2]), job.story())
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
+        with self.subTest("no such module"), Job() as job:
+            launcher = start(job, imports="no_such_module", warm=("--warm-workers", "auto", "--warm-join"))
+            for rank in (0, 1):
+                facts(job, rank, 0)
+            self.assertIn("local rank 0, 1 starts normally: its standby process ended: exit code 1", err(launcher))
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+        with self.subTest("stopped meanwhile"), Job() as job:
+            (job.directory / "warm_import.py").write_text("import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(1000)\n")
+            launcher = start(job, imports="warm_import", warm=("--warm-workers", "auto", "--warm-join"))
+            wait_for("import", lambda: (job.directory / "importing").exists())
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
+            self.assertEqual(list(job.directory.glob("facts.*.*")), [])
+
+    def start_again_alone(self, job, launcher, rank):
+        """Kills this rank when the one standby process is ready. Its facts before and after, and that process's pid."""
+        before = [facts(job, one, 0) for one in (0, 1)][rank]
+        ready = wait_ready(job, launcher, 1)
+        (job.directory / f"facts.{rank}.0").unlink()
+        os.kill(worker_pids(job, rank)[0], signal.SIGKILL)
+        after = facts(job, rank, 0)
+        self.assertEqual(after["environ"].pop("MUSTER_STARTED_AGAIN"), "1")
+        before["environ"].pop("MUSTER_STARTED_AGAIN", None)
+        return before, after, ready[0]
+
+    def test_one_standby_process_serves_whichever_worker_has_died(self):
+        with Job() as job:
+            launcher = start(job, warm=("--warm-workers", "1", "--on-worker-failure", "keep"))
+            before, after, ready = self.start_again_alone(job, launcher, 1)
+            self.assertEqual(differences(before, after), {}, job.story())
+            self.assertEqual(after["pid"], ready, job.story())
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
+
+    def test_a_standby_process_whose_imports_have_read_its_local_rank_serves_no_other(self):
+        with Job() as job:
+            (job.directory / "warm_import.py").write_text("import os\nknown = os.environ['LOCAL_RANK']\n")
+            launcher = start(job, imports="warm_import", warm=("--warm-workers", "1", "--on-worker-failure", "keep"))
+            before, after, ready = self.start_again_alone(job, launcher, 1)
+            self.assertEqual(differences(before, after), {}, job.story())
+            self.assertNotEqual(after["pid"], ready, job.story())
+            wait_for("line", lambda: "or its imports have read another LOCAL_RANK" in err(launcher))
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
 
     def test_a_program_that_is_not_python_has_none(self):
         with Job() as job:

@@ -56,6 +56,30 @@ with muster.Context(operation_timeout=6.5) as context:
 """
 # The same, and the operation's own deadline is the default, which is minutes away.
 FAR = AWAY.replace("operation_timeout=6.5", "")
+# A script that uses muster's communicator and then hangs in one of torch's, whose debug server and record are stand-ins: rank 0
+# waits in its operation 8, and rank 1 does not come.
+BOTH = """import array, http.server, json, os, socketserver, sys, threading, time, muster
+class Record(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        first = int(os.environ["RANK"]) == 0
+        entries = [{"record_id": number, "collective_seq_id": number, "profiling_name": "gloo:all_reduce", "time_created_ns": created,
+                    "process_group": ["0", "default_pg"], "retired": number == 7} for number in ([7, 8] if first else [7])]
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"entries": entries}).encode())
+    def address_string(self):
+        return "the agent"
+    def log_message(self, *_):
+        pass
+server = socketserver.UnixStreamServer(os.environ["MUSTER_TORCH_SOCKET"], Record)
+with muster.Context() as context:
+    context.world.all_reduce(array.array("f", [1]))
+    created = time.time_ns()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    while context.rank == 1 or not os.path.exists("go"):
+        time.sleep(0.1)
+    os._exit(3)
+"""
 
 
 def start_nodes(job, text, count, hang_timeout=1):
@@ -63,11 +87,12 @@ def start_nodes(job, text, count, hang_timeout=1):
                   "--rdzv-endpoint", f"127.0.0.1:{job.port}", hang_timeout=hang_timeout) for rank in range(count)]
 
 
-def start(job, text, *options, nproc=1, before=(), hang_timeout=1):
+def start(job, text, *options, nproc=1, before=(), hang_timeout=1, **extra):
     script = job.directory / "train.py"
     script.write_text(text)
     return job.spawn("muster", "--nproc-per-node", nproc, "--hang-timeout", hang_timeout, "--shutdown-timeout", "1", *options,
-                     "--no-python", *before, sys.executable, script, PYTHONPATH=str(PACKAGE), MUSTER_LIBRARY=os.environ["MUSTER_LIBRARY"])
+                     "--no-python", *before, sys.executable, script, PYTHONPATH=str(PACKAGE), MUSTER_LIBRARY=os.environ["MUSTER_LIBRARY"],
+                     **extra)
 
 
 class Hangs(unittest.TestCase):
@@ -90,6 +115,8 @@ class Hangs(unittest.TestCase):
         cls.lost = start(cls.job(), LOST, hang_timeout=4, before=("/bin/sh", "-c", '"$$@"; exit', "sh"))  # it stays, and waits
         cls.away = start_nodes(cls.job(), AWAY, 2)
         cls.far = start_nodes(cls.job(), FAR, 3, hang_timeout=5)
+        cls.both_job = cls.job()
+        cls.both = start(cls.both_job, BOTH, "--log-dir", "logs", nproc=2, TORCH_FR_BUFFER_SIZE="100")
         if os.geteuid() == 0:
             cls.user = cls.job(user=NOBODY).spawn(
                 "muster", "--hang-timeout", "1", "--shutdown-timeout", "1", "--no-python", "/bin/sh", "-c",
@@ -167,6 +194,16 @@ class Hangs(unittest.TestCase):
             self.assertIsNone(launcher.poll())
         for launcher in self.far:
             self.end(launcher)
+
+    def test_a_hang_in_a_collective_of_torch_is_named_where_the_script_has_a_context_too(self):
+        records = [wait_for("torch's record", lambda: next(iter(self.both_job.directory.glob(f"logs/**/{rank}/torch_flight.json")), None))
+                   for rank in (0, 1)]
+        for record in records:
+            wait_for("the whole record", lambda: record.read_text().endswith("}"))
+        self.both_job.touch("go")
+        self.assertEqual(self.both.wait(60), 3)
+        self.assertRegex(without_times(self.both.err.read_text()), r"rank 1 on \S+ \(pid \d+\): had done nothing for .*, "
+                         r"after gloo:all_reduce 7 of default_pg, missing from gloo:all_reduce 8 of default_pg")
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to be somebody else")
     def test_an_ordinary_user_sees_stacks_too(self):

@@ -1,7 +1,8 @@
 """Runs each command line of golden_cases.py under the real torchrun and under muster, and compares what the workers see.
 
 torch.distributed.run is imported once; every run of it is a fork, so that a case costs a second and not three.
-usage: golden_test.py MUSTER [NAME...]
+usage: golden_test.py [--warm] MUSTER [NAME...]
+--warm: muster's first workers are standby processes (--warm-workers), and must not differ either.
 MUSTER_TEST_PYTHON names the Python that has PyTorch, else this one. Without PyTorch: exit 77, in CI 1.
 """
 import concurrent.futures
@@ -28,6 +29,8 @@ from ports import free_port  # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN_SECONDS_MAX = 300
 kept = []
+WARM = {"MUSTER_WARM_WORKERS": "auto", "MUSTER_WARM_JOIN": "1", "MUSTER_WARM_IMPORTS": "json"}
+warm = {}
 UUID = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
 
 
@@ -67,6 +70,7 @@ def fork_torchrun(words, environment, folder, index):
 
 
 def start_muster(muster, words, environment, folder, index):
+    environment = {**environment, **warm}
     with open(f"{folder}/stdout.{index}", "w") as out, open(f"{folder}/stderr.{index}", "w") as err:
         process = subprocess.Popen([muster, *words], env=environment, cwd=folder, stdout=out, stderr=err,
                                    stdin=subprocess.DEVNULL, start_new_session=True)
@@ -231,6 +235,10 @@ def differences(one, theirs, ours):
         yield from compare_environments(name, a["environment"], b["environment"])
         keys = ["seen_argv", "directory"] if spawned_by_torch(a) else ["argv", "seen_argv", "directory", "unbuffered", "module"]
         yield from (f"{name}: {key}: torchrun {a[key]!r}, muster {b[key]!r}" for key in keys if a[key] != b[key])
+    # A restart follows too soon for the next standby process.
+    cold = [name for name, facts in ours["seen"].items() if facts["is_warm"] != bool(warm) and name.endswith(".0.json")]
+    if cold:
+        yield f"{'started normally' if warm else 'warm'}: {cold}: {ours['text'][-1][-1500:]}"
     if one["layout"] and layout_of(theirs) != layout_of(ours):
         yield f"log files: torchrun {layout_of(theirs)}\n      muster {layout_of(ours)}"
     if one["console"] and console_of(theirs) != console_of(ours):
@@ -271,7 +279,11 @@ def main():
         skip(f"there is no Python with PyTorch at {chosen_python}")
     if chosen_python and os.path.abspath(chosen_python) != sys.executable:
         os.execv(chosen_python, [chosen_python, *sys.argv])
-    muster, names = os.path.abspath(sys.argv[1]), sys.argv[2:]
+    words = sys.argv[1:]
+    if words[0] == "--warm":
+        warm.update(WARM)
+        words.pop(0)
+    muster, names = os.path.abspath(words[0]), words[1:]
     try:
         import torch
         import torch.distributed.run  # noqa: F401

@@ -15,6 +15,8 @@ facts = {
     "directory": os.getcwd(),
     "unbuffered": sys.stdout.write_through,
     "module": __name__,
+    # The command line of a process stays that of the standby process that it was.
+    "is_warm": b"stand_by" in open("/proc/self/cmdline", "rb").read(),
 }
 with open(name + ".part", "w") as file:
     json.dump(facts, file)

@@ -1,5 +1,6 @@
-"""What @muster.torch.recoverable does about NCCL and a GPU, with stand-ins for both."""
+"""What @muster.torch.recoverable does about NCCL, gloo and a GPU, with stand-ins for them."""
 import os
+import queue
 import threading
 from unittest import mock
 
@@ -32,6 +33,17 @@ class Group:
         if self.error:
             raise self.error
         self.aborted.set()
+
+
+class EndsWithTheCall:
+    """The call of the function is over before the round's end is found."""
+
+    def __init__(self):
+        self.over_of = queue.Queue()
+
+    def check(self):
+        self.over_of.get(timeout=30).set()
+        raise muster.RoundEnded("round_ended", "the round ended")
 
 
 def why_not(**patches):
@@ -73,6 +85,23 @@ with mock.patch.object(torch.cuda, "is_available", return_value=True), \
     recovery._watcher.join(30)
     assert not recovery._watcher.is_alive(), "the thread of a call that is over goes on"
 
+    # The script's own error comes while the watcher looks: from then on the groups are leave()'s, which aborts them itself.
+    with mock.patch.object(recover, "_abort_operations") as abort:
+        world = EndsWithTheCall()
+        recovery = recover._TorchRecovery(mock.Mock(world=world))
+        world.over_of.put(recovery._over)
+        recovery._watcher.join(30)
+        assert not recovery._watcher.is_alive() and not abort.called, "two threads end the groups at once"
+
+# Leaving a round: PyTorch ends the groups one after the other, so all must have begun to end before it does.
+groups = [Group(), Group(), Group()]
+begun, ended = threading.Barrier(len(groups)), []
+pg_map = dist.distributed_c10d._world.pg_map
+with mock.patch.object(dist, "is_initialized", return_value=True), mock.patch.dict(pg_map, {group: None for group in groups}), \
+        mock.patch.object(dist.distributed_c10d, "_abort_process_group", side_effect=lambda: ended.extend(group.aborted.is_set() for group in groups)):
+    assert recover._leave_groups("why") is None
+    assert ended == [True] * len(groups), "PyTorch was to end the groups one after the other"
+
 assert why_not() == ""
 never = threading.Event()
 assert "did not end their work" in why_not(_LEAVE_SECONDS=0.1, _leave_groups=lambda why: never.wait())
@@ -91,6 +120,9 @@ for configuration, is_kept in {"cpu:muster,cuda:nccl": True, "cpu:muster": True,
     with mock.patch.object(dist, "is_initialized", return_value=True), \
             mock.patch.dict(dist.distributed_c10d._world.pg_backend_config, {object(): configuration}):
         assert (recover._without_end() is None) == is_kept, configuration
+with mock.patch.object(dist, "is_initialized", return_value=True), \
+        mock.patch.object(dist, "get_debug_level", return_value=dist.DebugLevel.DETAIL):
+    assert "TORCH_DISTRIBUTED_DEBUG=DETAIL" in why_not()
 
 
 def enter(context, failure, patience):

@@ -42,6 +42,26 @@ TEST_CASE("of several operations under way the oldest is told: the others wait f
         CHECK(told(dump) == "inside gloo:all_reduce 4 of default_pg");
 }
 
+TEST_CASE("of muster's and torch's record of one rank the one that says where it stands is told") {
+    using muster::Duration;
+    using muster::Instant;
+    constexpr Duration clocks = std::chrono::seconds(1000);
+    const auto tells = [](bool torch_inside, int torch_at, bool own_inside, int own_at) {
+        OperationSample own;
+        own.inside = own_inside;
+        own.newest_at = Instant(std::chrono::seconds(own_at));
+        const auto created_ns = Duration(std::chrono::seconds(torch_at)).count();
+        return tells_place({torch_inside, "gloo:all_reduce 8", created_ns}, own, clocks);
+    };
+    CHECK(tells(true, 1001, false, 5));
+    CHECK_FALSE(tells(true, 1009, true, 5));
+    CHECK_FALSE(tells(false, 1009, true, 5));
+    CHECK(tells(false, 1006, false, 5));
+    CHECK_FALSE(tells(false, 1004, false, 5));
+    CHECK(tells_place({}, std::nullopt, clocks));
+    CHECK(torch_operation(R"({"entries":[{"time_created_ns":7}]})")->created_ns == 7);
+}
+
 TEST_CASE("what is no such dump is told by nothing") {
     for (const auto* const text :
          {"", "null", "[]", "{", "{}", R"({"entries":3})", R"({"entries":[]})", R"({"entries":[1]})"})

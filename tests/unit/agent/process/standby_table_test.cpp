@@ -1,5 +1,6 @@
 #include "agent/process/standby_table.h"
 
+#include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -45,7 +46,7 @@ TEST_CASE("a ready standby process becomes the worker of another round, once") {
 TEST_CASE("a standby process is made before the first round for a worker that is expected") {
     StandbyTable table(1);
     table.expect(worker(0));
-    table.expect(worker(1));  // beyond the count
+    table.expect(worker(1));
     REQUIRE(table.next(Instant{}));
     CHECK(table.next(Instant{})->local_rank == 0);
     table.started(0, 7, Instant{});
@@ -109,11 +110,46 @@ TEST_CASE("one that failed is not tried again before the next restart, whose lin
     CHECK(table.next(Instant{}));
 }
 
-TEST_CASE("only local ranks below the count have one, and none after clear") {
+TEST_CASE("at most the count are kept, and none after clear") {
     StandbyTable table(1);
     table.take(worker(1), Instant{});
-    CHECK_FALSE(table.next(Instant{}));
     table.take(worker(0), Instant{});
+    REQUIRE(table.next(Instant{}));
+    CHECK(table.next(Instant{})->local_rank == 0);
+    table.started(0, 7, Instant{});
+    table.ready(7);
+    CHECK_FALSE(table.next(Instant{}));
     table.clear();
     CHECK_FALSE(table.next(Instant{}));
+    StandbyTable none(0);
+    none.take(worker(0), Instant{});
+    CHECK_FALSE(none.next(Instant{}));
+}
+
+TEST_CASE("a standby process serves whichever local rank has died, its own one first") {
+    const auto of = [](std::uint32_t local_rank) {
+        return worker(local_rank, {cat("LOCAL_RANK=", local_rank), "OMP_NUM_THREADS=1"});
+    };
+    StandbyTable table(2);
+    for (std::uint32_t local_rank = 0; local_rank < 4; ++local_rank) table.take(of(local_rank), Instant{});
+    for (const std::uint32_t local_rank : {0, 1}) {
+        REQUIRE(table.next(Instant{})->local_rank == local_rank);
+        table.started(local_rank, 7 + local_rank, Instant{});
+        table.ready(7 + local_rank);
+    }
+    CHECK(table.take(of(1), Instant{}).id == 8);
+    CHECK(table.take(of(3), Instant{}).id == 7);
+    const auto last = table.take(of(2), Instant{});
+    CHECK(last.id == 0);
+    CHECK(last.discarded == 0);
+    CHECK(last.why_not.empty());  // beyond the count
+    CHECK(table.next(Instant{})->local_rank == 0);
+}
+
+TEST_CASE("a standby process serves no local rank of another placement") {
+    auto table = ready_table();
+    auto other = worker(1);
+    other.cpus = {1};
+    CHECK(table.take(other, Instant{}).id == 0);
+    CHECK(table.take(worker(0), Instant{}).id == 7);
 }

@@ -115,6 +115,13 @@ TEST_CASE("success with a step that is not on the disk is no success, and both r
     CHECK(report(JobFailed{failed_end()}, context).ends_with(last));
 }
 
+TEST_CASE("standby processes and their memory are in the report of a node that had some") {
+    const ReportContext context{.job = "job7", .host = "gpu01", .standbys = {8, 1845493760}};
+    const auto file = json::parse(report_file(JobSucceeded{}, context, 0, ""));
+    CHECK(file["standbys"] == json{{"count", 8}, {"memory_bytes", 1845493760}});
+    CHECK_FALSE(parsed(JobSucceeded{}, 0).contains("standbys"));
+}
+
 TEST_CASE("a lost node has no end and no rank, an exit has its code, a start that failed its errno") {
     auto end = failed_end();
     auto& first = *end.verdict.first;

@@ -57,6 +57,18 @@ TEST_CASE("several jobs are a table; one of them, or the only one, is shown with
     CHECK(unknown_job(facts({}), "x") == "no job 'x'; this daemon has no jobs");
 }
 
+TEST_CASE("standby processes are counted over the nodes, with their memory") {
+    auto first = node("gpu01", 0), second = node("gpu02", 8);
+    const auto lines = [&] { return text(status_lines(facts({job("train", "running", {first, second})}), {}, {})); };
+    CHECK(lines().find("standby") == std::string::npos);
+    first["standbys"] = {{"count", 8}, {"memory_bytes", std::uint64_t{1760} << 20}};
+    CHECK(lines().find("\nstandby processes: 8 on 1 node, 1760 MiB of memory\n") != std::string::npos);
+    second["standbys"] = {{"count", 1}, {"memory_bytes", std::uint64_t{240} << 20}};
+    CHECK(lines().find("\nstandby processes: 9 on 2 nodes, 2000 MiB of memory\n") != std::string::npos);
+    second["standbys"] = 7;
+    CHECK(lines().find("8 on 1 node") != std::string::npos);
+}
+
 TEST_CASE("what is wrong comes first") {
     auto lost = node("gpu03", 16);
     lost["place"] = "lost";

@@ -3,7 +3,6 @@
 import functools
 import os
 import threading
-import time
 import weakref
 
 import torch

@@ -112,6 +112,7 @@ std::vector<Message> samples() {
             FaultAnswer{1, true, "ok"},
             WorkersSeen{
                 7, {{idle(), WorkerPace::waiting, 40, 12, {3, 10, 11, 12, 13, 14, 15, 16, 2, 17, 18}}}, {{2}}, true},
+            StandbysSeen{8, 0x10},
             Challenge{"n", "p"},
             NoticeGiven{"preempted"},
             CommandAnswer{1, true, "ok"},
