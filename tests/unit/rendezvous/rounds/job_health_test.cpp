@@ -76,6 +76,15 @@ TEST_CASE("a check that is broken everywhere parks one node of a few, and emptie
     CHECK(says(two.answers("join n0\njoin n1 sick=hot\njoin n2 sick=full\nadvance 31s"), "round 0 sealed with 1 node"));
 }
 
+TEST_CASE("a node that goes on in spite of its finding is a spare, and is not said to be parked for it") {
+    Story story("min=1 max=1 restarts=1");
+    const auto sealed = story.answers("join n0\njoin n1 sick=broken\njoin n2 sick=broken\nadvance 5s");
+    INFO(sealed);
+    CHECK(says(sealed, "n1 (pid 102) is parked until its health check passes"));
+    CHECK(says(sealed, "n2 <- Parked"));
+    CHECK(!says(sealed, "n2 (pid 103) is parked until its health check passes"));
+}
+
 TEST_CASE("a Join that crossed its assignment does not say that the round's workers have ended") {
     Story story("min=2 max=2 restarts=3");
     // n1 has not read its assignment yet, and joins again because its finding has changed.
