@@ -112,6 +112,36 @@ TEST_CASE("a check that is broken on all nodes costs each round one note") {
     CHECK(says(notes, "versions of muster differ"));
 }
 
+TEST_CASE("of more than eight findings the rest is a number") {
+    Story story("min=1 max=60 restarts=1");
+    std::string lines = "join n1\n";
+    for (int i = 0; i < 11; ++i) {
+        const auto kind = static_cast<char>('a' + i);
+        lines += muster::cat("join n", 2 + i, " sick=", kind, kind, "\n");
+    }
+    story.answers(lines + "advance 31s");
+    const auto notes = story.answers("show notes");
+    INFO(notes);
+    CHECK(says(notes, "is parked until its health check passes: hh"));
+    CHECK(!says(notes, "health check passes: ii"));
+    CHECK(says(notes, "health checks found 3 more things on nodes of this job; see `muster status`"));
+}
+
+TEST_CASE("a node whose check finds something else counts for that, and no longer for what it found before") {
+    Story story("min=1 max=4 restarts=1");
+    story.answers("join n0\njoin n1 sick=hot\njoin n1 sick=full");
+    CHECK(says(story.answers("join n2 sick=hot"), "n2 (pid 103) is parked until its health check passes: hot"));
+    CHECK(says(story.answers("join n3 sick=full"), "n3 (pid 104) goes on although its health check failed"));
+}
+
+TEST_CASE("a gathering whose nodes are away for a moment waits for no last call when they are back") {
+    Story story("min=3 max=4 restarts=1");
+    story.answers("join n0\njoin n1\njoin n2\nadvance 31s\nfail n0\nrejoin n0\nrejoin n1\nclose n1\nrejoin n2");
+    const auto back = story.answers("reconnect n1\njoin n1 last_round=0");
+    INFO(back);
+    CHECK(says(back, "round 1 sealed with 3 nodes"));
+}
+
 TEST_CASE("the finding of the node that hosts the rendezvous counts, but the node goes on") {
     for (const auto* order :
          {"join n0 hosts sick=broken\njoin n1 sick=broken", "join n1 sick=broken\njoin n0 hosts sick=broken"}) {
