@@ -27,7 +27,7 @@ class Preflight(unittest.TestCase):
             done = job.directory / "done"
             launcher = self.launch(job, worker=f'until [ -e "{done}" ]; do sleep 0.01; done', **SICK)
             said = launcher.err.read_text
-            wait_for("the finding", lambda: "preflight: critical: gpu-remapped-rows: GPU 1 (GPU-b): a row" in said())
+            wait_for("the finding", lambda: "preflight: critical: gpu-remapped-rows: GPU 1 (0000:e1:00.0, GPU-b): a row" in said())
             done.touch()
             self.assertEqual(launcher.wait(30), 0, said())
             self.assertEqual(said().count("preflight:"), 1, said())
@@ -68,7 +68,7 @@ class Preflight(unittest.TestCase):
             launcher = self.launch(job, "--preflight=full", worker="echo worker >&2", **faults)
             self.assertEqual(launcher.wait(60), 0, launcher.err.read_text())
             said = launcher.err.read_text()
-            self.assertRegex(said, r"preflight: critical: gpu-checksum: GPU 0 \(GPU-b\): .* f16 are wrong")
+            self.assertRegex(said, r"preflight: critical: gpu-checksum: GPU 0 \(0000:e0:00.0, GPU-b\): .* f16 are wrong")
             self.assertLess(said.index("gpu-checksum"), said.index("worker"))
 
     def test_nodes_test_their_links_and_then_start(self):
