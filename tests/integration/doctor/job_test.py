@@ -91,6 +91,21 @@ class Preflight(unittest.TestCase):
             job.expect_exit(launcher, 143)
             job.expect_gone()
 
+    def test_a_stop_ends_what_the_looks_have_started(self):
+        with Job() as job:
+            programs, begun = job.directory / "bin", job.directory / "begun"
+            programs.mkdir()
+            (programs / "dcgmi").write_text(f'#!/bin/sh\ntouch "{begun}"\nexec sleep 600\n')
+            (programs / "dcgmi").chmod(0o755)
+            for stop in (signal.SIGTERM, signal.SIGINT):
+                begun.unlink(missing_ok=True)
+                doctor = job.spawn("muster", "doctor", "--level", 3, "--skip", "names,network,system,pci,kernel-log,disks,settings",
+                                   PATH=f"{programs}:{os.defpath}", MUSTER_CUDA_LIBRARY="/none", **GPUS)
+                wait_for("dcgmi", begun.exists)
+                doctor.send_signal(stop)
+                self.assertEqual(doctor.wait(60), -stop)
+                job.expect_gone()
+
     def test_a_clean_node_says_nothing(self):
         with Job() as job:
             launcher = self.launch(job, worker="sleep 1.5", **GPUS)
