@@ -228,6 +228,39 @@ class HealthCheck(unittest.TestCase):
             self.assertIn("10-nfs: it did not end within 1 s; 11-nfs and what follows it did not run within 1 s", launcher.err.read_text())
 
     @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "only root's checks are run")
+    def test_a_folder_or_a_check_on_a_disk_that_hangs_holds_nothing_up(self):
+        with Job() as job:
+            folder, disk = job.directory / "health.d", job.directory / "disk"
+            folder.mkdir(mode=0o755)
+            disk.mkdir()
+            (folder / "10-nhc").symlink_to(disk / "nhc")
+            for where in (folder, disk / "health.d"):
+                launcher = job.spawn("muster", "--health-dir", where, "--health-timeout", 1, "--no-python", "/bin/true",
+                                     before=(*UNSHARE_MOUNTS, *silent_disk(str(disk))))
+                self.assertEqual(launcher.wait(60), 0, launcher.err.read_text())
+                self.assertIn(f"this node joins: the checks in {where} are not run: no answer within 1 s", launcher.err.read_text())
+
+    @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "only root's checks are run")
+    def test_a_node_comes_back_although_another_check_cannot_run(self):
+        with Job() as job:
+            job.daemon()
+            folder, ill = job.directory / "health.d", job.directory / "ill"
+            folder.mkdir(mode=0o755)
+            (folder / "10-never").write_text("#!/bin/sh\nexit 127\n")
+            (folder / "10-never").chmod(0o755)
+            ill.touch()
+            sick = job.node(*FAST, "--health-dir", folder, "--health-check", f'test ! -e "{ill}" || {{ echo hot; exit 1; }}',
+                            "--health-interval", 0.2, nproc=1)
+            other = job.node(*FAST, nproc=1)
+            wait_for("the finding", lambda: "this node is sick" in sick.err.read_text())
+            ill.unlink()
+            job.round(0, 2)
+            self.assertIn("it is ready for a round; no answer: 10-never: it cannot be run", sick.err.read_text())
+            job.finish()
+            for node in (sick, other):
+                job.expect_exit(node, 0)
+
+    @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "only root's checks are run")
     def test_the_checks_of_a_folder_run_in_order_of_their_names(self):
         with Job() as job:
             folder, ran = job.directory / "health.d", job.directory / "ran"
