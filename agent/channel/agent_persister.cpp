@@ -70,6 +70,7 @@ class AgentPersister::Body : public std::enable_shared_from_this<Body> {
     void end();
     bool makes_way(const std::string& directory, const std::string& copies, When when);
     void watch(Place run);
+    void watch_end(Place run);
     void over(Place run);
     void tell(const Run& run, int status);
     void unsaved(const std::string& what);
@@ -125,13 +126,18 @@ void AgentPersister::Body::start(const std::string& directory, const std::vector
     watch(std::prev(runs_.end()));
 }
 
-void AgentPersister::Body::watch(Place run) {
+void AgentPersister::Body::watch_end(Place run) {
     const std::weak_ptr<bool> alive = run->alive;
     run->ended.async_wait(asio::posix::stream_descriptor::wait_read,
                           [self = shared_from_this(), run, alive](boost::system::error_code failure) {
                               if (failure || alive.expired() || self->owner_ == nullptr) return;
                               self->over(run);
                           });
+}
+
+void AgentPersister::Body::watch(Place run) {
+    const std::weak_ptr<bool> alive = run->alive;
+    watch_end(run);
     run->late.expires_after(limit_ + slack);
     run->late.async_wait([self = shared_from_this(), run, alive](boost::system::error_code failure) {
         if (failure || alive.expired() || self->owner_ == nullptr) return;
@@ -147,7 +153,8 @@ void AgentPersister::Body::watch(Place run) {
 
 void AgentPersister::Body::over(Place run) {
     int status = 0;
-    while (::waitpid(run->pid, &status, 0) < 0 && errno == EINTR) continue;
+    // A wake-up may be meant for an earlier descriptor of the same number (as in process/side_runs.cpp).
+    if (::waitpid(run->pid, &status, WNOHANG) == 0) return watch_end(run);
     if (!run->replaced) tell(*run, status);
     runs_.erase(run);
     settle();

@@ -21,19 +21,19 @@ std::string in_mib(std::uint64_t bytes) {
     return cat(bytes >> 20, " MiB");
 }
 
-bool is_visible(const GpuUse& gpu, std::optional<std::string_view> visible) {
+}  // namespace
+
+bool is_gpu_visible(std::uint32_t index, std::string_view uuid, std::optional<std::string_view> visible) {
     if (!visible) return true;
     for (const auto entry : split(*visible, ',')) {
         const auto name = trim(entry);
-        std::uint32_t index = 0;
+        std::uint32_t named = 0;
         if (name.starts_with("MIG-")) return true;
-        if (name.starts_with("GPU-") ? gpu.uuid.starts_with(name) : parse_number(name, index) && index == gpu.index)
+        if (name.starts_with("GPU-") ? uuid.starts_with(name) : parse_number(name, named) && named == index)
             return true;
     }
     return false;
 }
-
-}  // namespace
 
 std::vector<GpuUse> read_gpu_use(std::string_view output, std::optional<std::string_view> visible) {
     std::vector<GpuUse> gpus;
@@ -50,7 +50,7 @@ std::vector<GpuUse> read_gpu_use(std::string_view output, std::optional<std::str
             if (read && processes.size() < processes_max) processes.push_back(process);
         }
     }
-    std::erase_if(gpus, [&](const GpuUse& gpu) { return !is_visible(gpu, visible); });
+    std::erase_if(gpus, [&](const GpuUse& gpu) { return !is_gpu_visible(gpu.index, gpu.uuid, visible); });
     return gpus;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "agent/diagnosis/gpu_use.h"
 #include "agent/doctor/known_settings.h"
 #include "rendezvous/base/text/nearest.h"
 #include "rendezvous/base/text/printable.h"
@@ -33,6 +34,8 @@ constexpr LookRow look_rows[] = {
      "see dmesg for Xid; then reset the GPU (nvidia-smi --gpu-reset) or reboot the node"},
     {"gpu-test", "A GPU or a driver that hangs also hangs every process that uses it.",
      "see dmesg for Xid; then reset the GPU (nvidia-smi --gpu-reset) or reboot the node"},
+    {"gpu-between", "A copy that hangs between two GPUs also hangs in a job.",
+     "see dmesg for Xid; nvidia-smi topo -p2p r; then reset the GPUs (nvidia-smi --gpu-reset) or reboot the node"},
     {"gpu-reduce", "A collective that hangs between the GPUs of a node also hangs in a job.",
      "see dmesg for Xid; nvidia-smi topo -m; then: NCCL_P2P_DISABLE=1 muster doctor --level 3"},
     {"dcgm", "NVIDIA's own diagnosis did not end.", "try: dcgmi diag -r 1; systemctl status nvidia-dcgm"},
@@ -85,6 +88,18 @@ std::string_view level_name(Level level) {
     return names[static_cast<std::size_t>(level)];
 }
 
+std::vector<const FactRecord*> usable_gpus(const DoctorFacts& facts) {
+    const auto variable = facts.environment.find("CUDA_VISIBLE_DEVICES");
+    const auto visible =
+        variable != facts.environment.end() ? std::optional<std::string_view>(variable->second) : std::nullopt;
+    auto gpus = facts.look("gpus").all("gpu");
+    std::erase_if(gpus, [&](const auto* gpu) {
+        const auto index = static_cast<std::uint32_t>(gpu->number("index").value_or(0));
+        return !is_gpu_visible(index, gpu->text("uuid"), visible);
+    });
+    return gpus;
+}
+
 const Look& DoctorFacts::look(std::string_view name) const {
     static const Look none;
     const auto found = looks.find(name);
@@ -100,8 +115,8 @@ const FactRecord* active_infiniband(const DoctorFacts& facts) {
 const std::vector<Check>& check_table() {
     static const auto checks = [] {
         std::vector<Check> found;
-        for (const auto part : {system_checks, network_checks, firewall_checks, device_checks, gpu_checks,
-                                gpu_test_checks, setting_checks, pair_checks})
+        for (const auto part : {system_checks, network_checks, firewall_checks, device_checks, gpu_checks, gpu_test_checks,
+                                gpu_between_checks, setting_checks, pair_checks})
             for (const auto& check : part()) found.push_back(check);
         return found;
     }();

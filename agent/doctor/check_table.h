@@ -29,6 +29,9 @@ struct DoctorFacts {
     [[nodiscard]] const Look& look(std::string_view name) const;
 };
 
+/// The GPUs that a process sees that is started from here. NVML lists those of other jobs on this node, too.
+std::vector<const FactRecord*> usable_gpus(const DoctorFacts& facts);
+
 /// The first active InfiniBand port. Ethernet ports do not count: RDMA's drivers load for every such card. Null: none.
 const FactRecord* active_infiniband(const DoctorFacts& facts);
 
@@ -59,6 +62,7 @@ std::vector<Check> firewall_checks();
 std::vector<Check> device_checks();
 std::vector<Check> gpu_checks();
 std::vector<Check> gpu_test_checks();
+std::vector<Check> gpu_between_checks();
 std::vector<Check> setting_checks();
 std::vector<Check> pair_checks();
 

@@ -12,10 +12,6 @@ namespace {
 
 using Found = std::vector<Measured>;
 
-std::string gpu_of(const FactRecord& gpu) {
-    return cat("GPU ", gpu.text("index"), " (", gpu.text("uuid"), ")");
-}
-
 /// A finding for each GPU that answered.
 template <class Judge>
 Found for_each_gpu(const DoctorFacts& facts, Judge judge) {
@@ -77,7 +73,7 @@ Found gpu_recovery(const DoctorFacts& facts, const DoctorLimits&) {
         const auto action = gpu.number("recovery").value_or(0);
         if (action <= 0) return std::nullopt;
         const auto at = static_cast<std::size_t>(action);
-        return Measured{Level::critical, gpu_of(gpu),
+        return Measured{Level::critical, gpu_label(gpu),
                         at < actions.size() ? cat("the driver asks: ", actions[at]) : cat("recovery action ", action),
                         "no recovery action"};
     });
@@ -87,7 +83,7 @@ Found remapped_rows(const DoctorFacts& facts, const DoctorLimits&) {
     return for_each_gpu(facts, [](const FactRecord& gpu) -> std::optional<Measured> {
         const bool failed = gpu.number("rows-failed").value_or(0) != 0;
         if (!failed && gpu.number("rows-pending").value_or(0) == 0) return std::nullopt;
-        return Measured{Level::critical, gpu_of(gpu),
+        return Measured{Level::critical, gpu_label(gpu),
                         failed ? "a row of its memory could not be replaced" : "the replacement of a row is pending",
                         "no pending or failed row",
                         failed ? "have the GPU replaced" : cat("nvidia-smi --gpu-reset -i ", gpu.text("index"))};
@@ -100,9 +96,9 @@ Found gpu_ecc(const DoctorFacts& facts, const DoctorLimits& limits) {
         const auto sram = gpu.number("sram-corrected").value_or(0);
         const auto most = limits.of("gpu-sram-corrected");
         if (uncorrected > 0)
-            return Measured{Level::critical, gpu_of(gpu), cat(uncorrected, " uncorrected memory errors"), "0"};
+            return Measured{Level::critical, gpu_label(gpu), cat(uncorrected, " uncorrected memory errors"), "0"};
         if (sram > most)
-            return Measured{Level::warning, gpu_of(gpu), cat(sram, " corrected errors of its SRAM"),
+            return Measured{Level::warning, gpu_label(gpu), cat(sram, " corrected errors of its SRAM"),
                             cat("at most ", most)};
         return std::nullopt;
     });
@@ -118,8 +114,8 @@ Found gpu_throttle(const DoctorFacts& facts, const DoctorLimits& limits) {
         for (const auto& [field, words] : reasons) {
             const auto samples = gpu.number(field).value_or(0);
             if (samples < std::max<std::int64_t>(1, limits.of("gpu-throttle-samples"))) continue;
-            return Measured{Level::warning, gpu_of(gpu), cat("clocks slowed: ", words, ", ", samples, " of 10 samples"),
-                            "full clocks"};
+            return Measured{Level::warning, gpu_label(gpu),
+                            cat("clocks slowed: ", words, ", ", samples, " of 10 samples"), "full clocks"};
         }
         return std::nullopt;
     });
@@ -132,7 +128,7 @@ Found gpu_nvlink(const DoctorFacts& facts, const DoctorLimits&) {
     return for_each_gpu(facts, [&](const FactRecord& gpu) -> std::optional<Measured> {
         const auto active = gpu.number("nvlinks");
         if (!active || *active >= most) return std::nullopt;
-        return Measured{Level::warning, gpu_of(gpu), cat(*active, " active NVLinks"),
+        return Measured{Level::warning, gpu_label(gpu), cat(*active, " active NVLinks"),
                         cat(most, ", as the other GPUs have")};
     });
 }
@@ -154,7 +150,7 @@ Found gpu_fabric(const DoctorFacts& facts, const DoctorLimits&) {
         else if (state == completed && is_true(route_unhealthy))
             measured = "a route of the fabric is unhealthy";
         if (measured.empty()) return std::nullopt;
-        return Measured{Level::critical, gpu_of(gpu), measured, "registered and healthy"};
+        return Measured{Level::critical, gpu_label(gpu), measured, "registered and healthy"};
     });
 }
 

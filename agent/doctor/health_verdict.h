@@ -9,7 +9,7 @@ namespace muster::agent {
 struct HealthVerdict {
     enum class State { healthy, sick, unknown };
     State state = State::unknown;
-    std::string why;  ///< One sentence, for the two others.
+    std::string why;  ///< One sentence, for the two others. Where it is healthy: what other checks did not say.
     friend bool operator==(const HealthVerdict&, const HealthVerdict&) = default;
 };
 

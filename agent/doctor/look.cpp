@@ -17,6 +17,11 @@ std::optional<std::int64_t> FactRecord::number(std::string_view field) const {
     return value;
 }
 
+std::string gpu_label(const FactRecord& gpu) {
+    const auto& bus = gpu.text("bus");
+    return cat("GPU ", gpu.text("index"), " (", bus, bus.empty() ? "" : ", ", gpu.text("uuid"), ")");
+}
+
 std::vector<const FactRecord*> Look::all(std::string_view name) const {
     std::vector<const FactRecord*> found;
     for (const auto& record : records)

@@ -23,6 +23,9 @@ struct FactRecord {
     [[nodiscard]] std::optional<std::int64_t> number(std::string_view field) const;
 };
 
+/// How findings name a GPU, by its record "gpu": "GPU 3 (0000:e3:00.0, GPU-7f...)".
+std::string gpu_label(const FactRecord& gpu);
+
 struct Look {
     enum class State { not_taken, done, cut };
     State state = State::not_taken;

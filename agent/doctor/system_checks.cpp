@@ -84,14 +84,14 @@ Found process_limit(const DoctorFacts& facts, const DoctorLimits& limits) {
              cat(*free, " (", processes->text("limit"), ")"), cat("at least ", least)}};
 }
 
-Found memory_limit(const DoctorFacts& facts, const DoctorLimits&) {
+Found memory_limit(const DoctorFacts& facts, const DoctorLimits& limits) {
     const auto* group = facts.look("system").first("memory-limit");
-    std::int64_t on_gpus = 0;
-    for (const auto* gpu : facts.look("gpus").all("gpu")) on_gpus += gpu->number("memory").value_or(0);
     const auto bytes = group != nullptr ? group->number("bytes") : std::nullopt;
-    if (!bytes || *bytes >= on_gpus) return {};
+    const auto gpus = static_cast<std::int64_t>(usable_gpus(facts).size()), for_each = limits.of("memory-mib-per-gpu");
+    if (!bytes || *bytes >= gpus * for_each * mib) return {};
     return {{Level::warning, cat("the memory limit of ", group->text("path")), in_mib(*bytes),
-             cat("at least ", in_mib(on_gpus), ", the memory of the GPUs")}};
+             cat("at least ", in_mib(gpus * for_each * mib), ", ", for_each, " MiB for each of ", gpus,
+                 gpus == 1 ? " GPU" : " GPUs", " of this job")}};
 }
 
 Found shared_memory(const DoctorFacts& facts, const DoctorLimits& limits) {
@@ -184,7 +184,8 @@ std::vector<Check> system_checks() {
          "ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit", locked_memory},
         {"process-limit", "system", "PyTorch and NCCL start hundreds of threads in each worker.",
          "raise pids.max of the control group (docker --pids-limit, TasksMax=) or ulimit -u", process_limit},
-        {"memory-limit", "system", "A checkpoint or an optimizer that is offloaded needs about the memory of the GPUs.",
+        {"memory-limit", "system",
+         "A worker with PyTorch and CUDA holds some GiB of host memory. The kernel kills it at the limit.",
          "raise the memory limit of the job (Slurm --mem=0, Kubernetes resources.limits.memory)", memory_limit},
         {"shared-memory", "system", "Data loaders and NCCL keep buffers there; a full one ends workers with SIGBUS.",
          "mount -o remount,size=8G /dev/shm", shared_memory},

@@ -5,9 +5,9 @@
 #include <chrono>
 #include <utility>
 
-#include "agent/evidence/health_folder.h"
 #include "agent/process/side_process.h"
 #include "agent/supervision/worker_environment.h"
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -22,17 +22,39 @@ constexpr Duration slack = 5s;
 void HealthCheck::run(std::optional<Round> last_round, std::function<void(HealthVerdict)> done) {
     drop();
     verdict_ = {HealthVerdict::State::healthy, {}};
+    passes_again_ = false;
     variables_ = {cat("MUSTER_JOB=", config_.job), cat("MUSTER_WHEN=", last_round ? "between" : "join"),
                   cat("MUSTER_ROUND=", last_round ? cat(*last_round) : std::string())};
-    if (!config_.folder.empty()) {
-        auto found = read_health_folder(config_.folder);
-        for (const auto& path : found.programs) waiting_.push_back({std::string(base_name(path)), {}});
-        for (const auto& why : found.refused) note_unknown(why);
-    }
-    if (!config_.command.empty()) waiting_.push_back({"--health-check", {"/bin/sh", "-c", config_.command}});
     done_ = std::move(done);
     deadline_ = std::chrono::steady_clock::now() + config_.limit;
-    run_next();
+    if (config_.folder.empty()) {
+        add_command();
+        return run_next();
+    }
+    runs_.start({side_program("muster-check"), "--folder", config_.folder}, config_.limit, [this](const auto& output) {
+        note_folder(output);
+        add_command();
+        run_next();
+    });
+}
+
+void HealthCheck::add_command() {
+    if (!config_.command.empty()) waiting_.push_back({"--health-check", {"/bin/sh", "-c", config_.command}});
+}
+
+void HealthCheck::note_folder(std::string_view output) {
+    constexpr std::string_view check = "check ", refused = "refused ", note = "note ";
+    bool is_whole = false;
+    for (const auto line : split(output, '\n')) {
+        is_whole = is_whole || line == "end";
+        if (line.starts_with(check)) waiting_.push_back({std::string(line.substr(check.size())), {}});
+        if (line.starts_with(refused)) note_unknown(printable_line(line.substr(refused.size())));
+        if (line.starts_with(note)) return note_unknown(printable_line(line.substr(note.size())));
+    }
+    if (is_whole) return;
+    waiting_.clear();
+    note_unknown(cat("the checks in ", printable_line(config_.folder), " are not run: no answer within ",
+                     muster::describe(config_.limit), " from the directory or a file in it (--health-timeout)"));
 }
 
 Duration HealthCheck::time_left() const {
@@ -52,6 +74,9 @@ void HealthCheck::note_unknown(const std::string& why) {
 
 void HealthCheck::run_next() {
     if (waiting_.empty()) {
+        if (verdict_.state == HealthVerdict::State::unknown && passes_again_)
+            verdict_.state = HealthVerdict::State::healthy;
+        if (verdict_.state == HealthVerdict::State::healthy) sick_by_.clear();
         if (auto done = std::exchange(done_, nullptr)) done(std::move(verdict_));
         return;
     }
@@ -64,25 +89,22 @@ void HealthCheck::run_next() {
     }
     auto program = std::move(waiting_.front());
     waiting_.pop_front();
-    if (program.words.empty()) {
-        // Others have run since the folder was read.
-        auto found = check_to_run(cat(config_.folder, '/', program.name));
-        if (!found.refused.empty()) {
-            note_unknown(found.refused);
-            return run_next();
-        }
-        program.words = {std::move(found.program)};
-    }
     const auto limit_ms = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
-    std::vector<std::string> words{side_program("muster-check"), cat(limit_ms), cat(::getpid()), "/usr/bin/env"};
+    const auto runner = side_program("muster-check");
+    std::vector<std::string> words{runner, cat(limit_ms), cat(::getpid())};
+    // Judged again behind its own limit: others have run since the folder was read.
+    if (program.words.empty()) words.insert(words.end(), {runner, "--start", cat(config_.folder, '/', program.name)});
+    words.emplace_back("/usr/bin/env");
     for (const char* own : agents_own_variables) words.insert(words.end(), {"-u", own});
     words.insert(words.end(), variables_.begin(), variables_.end());
     words.insert(words.end(), program.words.begin(), program.words.end());
     runs_.start(std::move(words), limit + slack, [this, name = std::move(program.name)](const auto& output) {
         auto verdict = read_health(output, muster::describe(config_.limit));
+        passes_again_ = passes_again_ || (verdict.state == HealthVerdict::State::healthy && name == sick_by_);
         verdict.why = cat(name, ": ", verdict.why);
         if (verdict.state == HealthVerdict::State::sick) {
             waiting_.clear();
+            sick_by_ = name;
             verdict_ = std::move(verdict);
         } else if (verdict.state == HealthVerdict::State::unknown) {
             note_unknown(verdict.why);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/doctor/health_verdict.h"
@@ -37,18 +38,20 @@ class HealthCheck {
 
     /// Calls `done` once: at once where there is no check, else from the loop. The first check that finds the node sick
     /// decides, and no other one runs. `last_round` is MUSTER_ROUND; nothing before the first round. Another call takes
-    /// the place of the one before.
+    /// the place of the one before. A node is well again when the check that found it sick passes, whatever another one
+    /// that cannot run leaves open.
     void run(std::optional<Round> last_round, std::function<void(HealthVerdict)> done);
     /// `done` is not called any more. A check that runs is killed with everything that it started.
     void drop();
 
   private:
     struct Program {
-        std::string name;  ///< For messages.
-        std::vector<std::string>
-            words;  ///< The program and its arguments. Empty: it is found in the folder by its name.
+        std::string name;                ///< For messages.
+        std::vector<std::string> words;  ///< The program and its arguments. Empty: the file of the folder.
     };
     [[nodiscard]] Duration time_left() const;
+    void add_command();
+    void note_folder(std::string_view output);
     void run_next();
     void note_unknown(const std::string& why);
 
@@ -58,6 +61,8 @@ class HealthCheck {
     std::chrono::steady_clock::time_point deadline_;
     std::vector<std::string> variables_;
     HealthVerdict verdict_;
+    std::string sick_by_;        ///< The check that found the node sick last. Empty: it is not.
+    bool passes_again_ = false;  ///< That one, in this run.
     std::function<void(HealthVerdict)> done_;
 };
 

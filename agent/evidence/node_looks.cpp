@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
@@ -59,19 +60,36 @@ void NodeLooks::end_one() {
 }
 
 void NodeLooks::test_gpu(std::size_t number) {
-    const auto gpus = facts_.look("gpus").all("gpu");
-    if (number >= gpus.size()) return reduce_between_gpus();
+    const auto gpus = usable_gpus(facts_);
+    if (number >= gpus.size()) return copy_between_gpus();
     const auto& uuid = gpus[number]->text("uuid");
-    take(cat("gpu-test GPU ", gpus[number]->text("index"), " (", uuid, ")"),
+    take(cat("gpu-test ", gpu_label(*gpus[number])),
          {side_program("muster-gpus"), "--test", uuid, side_program("muster-gpu-test")}, limit_of("gpu-test"),
          [this, number] { test_gpu(number + 1); });
 }
 
-void NodeLooks::reduce_between_gpus() {
+/// The GPUs whose test is complete and found nothing wrong, as CUDA_VISIBLE_DEVICES has them.
+std::vector<std::string> NodeLooks::good_gpus() const {
     std::vector<std::string> uuids;
-    for (const auto& [name, look] : facts_.looks)
-        if (name.starts_with("gpu-test ") && look.first("memory") != nullptr)
-            uuids.push_back(look.first("target")->text("uuid"));
+    for (const auto* gpu : usable_gpus(facts_)) {
+        const auto& test = facts_.look(cat("gpu-test ", gpu_label(*gpu)));
+        const bool is_wrong = std::ranges::any_of(
+            test.records, [](const FactRecord& record) { return record.number("wrong").value_or(0) > 0; });
+        if (test.first("memory") != nullptr && !is_wrong) uuids.push_back(gpu->text("uuid"));
+    }
+    return uuids;
+}
+
+void NodeLooks::copy_between_gpus() {
+    const auto uuids = good_gpus();
+    if (uuids.size() < 2 || plan_.skip.contains("gpu-between")) return reduce_between_gpus();
+    take("gpu-between",
+         {"/usr/bin/env", cat("CUDA_VISIBLE_DEVICES=", join(uuids, ",")), side_program("muster-gpu-test"), "--between"},
+         limit_of("gpu-between"), [this] { reduce_between_gpus(); });
+}
+
+void NodeLooks::reduce_between_gpus() {
+    const auto uuids = good_gpus();
     if (uuids.size() < 2 || plan_.skip.contains("gpu-reduce")) return ask_dcgm();
     // The job's muster does not print the end of a look, and options of this one are not for it.
     std::vector<std::string> words{"/bin/sh", "-c", "\"$@\"; echo end", "sh", "/usr/bin/env"};

@@ -51,6 +51,8 @@ class NodeLooks {
     /// share the way to the host's memory.
     void test_gpu(std::size_t number);
     /// An all_reduce of the GPUs whose test was complete, as a job of this node.
+    [[nodiscard]] std::vector<std::string> good_gpus() const;
+    void copy_between_gpus();
     void reduce_between_gpus();
     /// The rules of the kernel's firewall, where a program that lists them is installed.
     void list_firewall();

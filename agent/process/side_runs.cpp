@@ -43,14 +43,7 @@ class SideRuns::Run : public std::enable_shared_from_this<Run> {
         late_.async_wait([self = shared_from_this()](boost::system::error_code cancelled) {
             if (!cancelled) self->finish();
         });
-        ended_.async_wait(asio::posix::stream_descriptor::wait_read,
-                          [self = shared_from_this()](boost::system::error_code failure) {
-                              if (failure) return;
-                              ::waitpid(self->pid_, nullptr, WNOHANG);
-                              self->reaped_ = true;
-                              self->read();  // what it wrote last
-                              self->finish();
-                          });
+        wait_for_end();
     }
     void drop() {
         done_ = nullptr;
@@ -58,6 +51,17 @@ class SideRuns::Run : public std::enable_shared_from_this<Run> {
     }
 
   private:
+    void wait_for_end() {
+        ended_.async_wait(asio::posix::stream_descriptor::wait_read,
+                          [self = shared_from_this()](boost::system::error_code failure) {
+                              if (failure) return;
+                              // A wake-up may be meant for an earlier descriptor of the same number.
+                              if (::waitpid(self->pid_, nullptr, WNOHANG) == 0) return self->wait_for_end();
+                              self->reaped_ = true;
+                              self->read();  // what it wrote last
+                              self->finish();
+                          });
+    }
     void wait_for_output() {
         output_.async_wait(asio::posix::stream_descriptor::wait_read,
                            [self = shared_from_this()](boost::system::error_code failure) {

@@ -147,7 +147,7 @@ struct StopRequested {
 struct HealthChecked {
     enum class Health { healthy, sick, unknown };
     Health health = Health::healthy;
-    std::string why{};  ///< For the two others.
+    std::string why{};  ///< For the two others. Where it is healthy: what some checks did not say.
 };
 /// The preemption signal reached the launcher: all workers of the job are to hear it.
 struct PreemptionAnnounced {

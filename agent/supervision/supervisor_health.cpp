@@ -33,7 +33,8 @@ void Supervisor::on(const HealthChecked& event, Instant now) {
         tell(cat("this node is sick, and takes part in no round until its health check passes: ", unhealthy_,
                  "; next check in ", muster::describe(config_.health_interval)));
     else
-        tell("the health check of this node passes again: it is ready for a round");
+        tell(cat("the health check of this node passes again: it is ready for a round",
+                 event.why.empty() ? "" : "; no answer: ", event.why));
     if (parks) release_kept("this node is sick");
     if (joined_) send_join();
 }

@@ -19,7 +19,8 @@ struct DoctorOrder {
     agent::GpuTests gpu_tests = agent::GpuTests::skipped;
 };
 
-/// Blocks until every look has ended or met its deadline (agent/evidence/node_looks.h).
+/// Blocks until every look has ended or met its deadline (agent/evidence/node_looks.h). A signal that ends this process
+/// ends the looks first.
 agent::DoctorFacts look_at_node(const DoctorOrder& order, const Environment& environment);
 
 }  // namespace muster::launcher

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 
 #include "launcher/config/shown_arguments.h"
 #include "launcher/node/job_access.h"
@@ -59,8 +61,13 @@ agent::LookPlan preflight_plan(const LaunchConfig& config, const Environment& en
 
 void add_health_check(agent::AgentConfig& agent, const LaunchConfig& config, const NodeFacts& node) {
     using SickNode = agent::SupervisorConfig::SickNode;
+    // Few hosts have the usual folder: without it no program has to be started to read it. Another one may be on a disk
+    // that hangs, and the launcher itself does not touch it.
+    std::error_code failure;
+    const bool is_usual = config.health_dir == LaunchConfig{}.health_dir;
+    const bool is_missing = is_usual && !std::filesystem::exists(config.health_dir, failure) && !failure;
     agent.health = {.command = config.health_check,
-                    .folder = config.health_dir,
+                    .folder = is_missing ? std::string() : config.health_dir,
                     .limit = config.health_limit,
                     .job = shown_job(config)};
     // The rendezvous ends with the node that hosts it, and the others' job with it.

@@ -110,7 +110,9 @@ void Job::send_waiting(const Turn& turn) {
         if (waiting[i]->parked_at == position + 1) continue;
         waiting[i]->parked_at = position + 1;
         auto why = waiting[i]->excluded ? exclusion_reason(*waiting[i]) : std::string();
-        if (waiting[i]->health != Health::fit) why = why_parked(*waiting[i]);
+        // One that goes on in spite of its finding is a spare like any other.
+        if (waiting[i]->health == Health::parked || waiting[i]->health == Health::doubted)
+            why = why_parked(*waiting[i]);
         turn.send(waiting[i]->connection, native::Parked{position, std::move(why)});
     }
 }

@@ -41,6 +41,9 @@ enum class Happening : std::uint8_t {
     worker_ignored_sigterm,
     worker_left_grandchild,
     group_signalled,
+    // -- health checks --
+    node_fell_sick,
+    check_broke,
     // -- people --
     stop_requested,
     stop_requested_twice,
@@ -58,6 +61,10 @@ enum class Happening : std::uint8_t {
     spare_parked,
     spare_took_over,
     node_left_out,
+    sick_node_parked,
+    sick_node_went_on,
+    sick_node_came_back,
+    sick_job_ended,
     peer_asked,
     parent_stepped_over,
     agent_fenced,

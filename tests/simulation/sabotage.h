@@ -49,6 +49,12 @@ enum class Plant : std::uint8_t {
     believes_boasters,     ///< a refused join moves the numbers of the rounds
     repeats_secret,        ///< every round of a job has the secret of its first one
     splits_secret,         ///< the nodes of a round have different secrets
+    ignores_findings,      ///< the daemon does not look at what a node's health check found
+    never_trips,           ///< the breaker takes every finding for another one
+    parks_for_others,      ///< a healthy node is parked for what another one found
+    charges_parked,        ///< a parked node costs a restart
+    hides_parked,          ///< nobody is told that a node is missing because it is parked
+    never_heals,           ///< a sick node does not hear that its check passes again
     count_,
 };
 
@@ -96,6 +102,12 @@ inline constexpr std::array<PlantFacts, static_cast<std::size_t>(Plant::count_)>
     {Plant::believes_boasters, "believes_boasters", "numbers"},
     {Plant::repeats_secret, "repeats_secret", "keys"},
     {Plant::splits_secret, "splits_secret", "keys"},
+    {Plant::ignores_findings, "ignores_findings", "sick"},
+    {Plant::never_trips, "never_trips", "breaker"},
+    {Plant::parks_for_others, "parks_for_others", "parked"},
+    {Plant::charges_parked, "charges_parked", "budget"},
+    {Plant::hides_parked, "hides_parked", "short"},
+    {Plant::never_heals, "never_heals", "healed"},
 }};
 
 inline std::optional<Plant> parse_plant(std::string_view name) {

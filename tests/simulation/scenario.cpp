@@ -112,6 +112,29 @@ NetworkTemper draw_temper(Random& random, Duration lease) {
     return temper;
 }
 
+/// Of 40 nodes and more, two may park for one finding.
+void make_crowd(Random& random, JobScenario& job) {
+    job.terms.nodes_max = small(random, 40, 48);
+    job.terms.nodes_min = small(random, 1, job.terms.nodes_max);
+    job.terms.spares = 0;
+    job.terms.fixed_world = false;
+    job.nodes.clear();
+    for (std::uint32_t i = 0; i < job.terms.nodes_max; ++i)
+        job.nodes.push_back({.joins_after = random.between(Duration{0}, Duration{500ms})});
+}
+
+void draw_sickness(Random& random, Scenario& scenario) {
+    if (scenario.faults.twin != never || !random.chance(350)) return;
+    scenario.faults.sickness = random.between(Duration{2s}, Duration{15s});
+    if (random.chance(30)) make_crowd(random, scenario.jobs.back());
+    for (auto& job : scenario.jobs) {
+        job.health_interval = random.between(Duration{300ms}, Duration{4s});
+        job.sick_permille = random.chance(600) ? small(random, 50, 600) : 0;
+        job.broken_permille = random.chance(400) ? small(random, 100, 600) : 0;
+        job.lasting_permille = random.chance(500) ? small(random, 200, 1000) : 0;
+    }
+}
+
 /// The members of a round agree in time where a way through their tree takes 0.01 lease (rendezvous/STATES.md).
 void limit_latency(Scenario& scenario) {
     for (const auto& job : scenario.jobs) {
@@ -160,6 +183,7 @@ Scenario draw_scenario(Random& random) {
     // Small rounds are deep trees where members have few children.
     if (aside.chance(500)) scenario.fan_out = small(aside, 1, 2);
     if (aside.chance(500)) scenario.heartbeats_per_second = small(aside, 10, 60);
+    draw_sickness(aside, scenario);
     limit_latency(scenario);
     return scenario;
 }
@@ -180,7 +204,8 @@ std::string story_of(const Scenario& scenario) {
                mean("guardian kill", faults.guardian_kill), mean("power loss", faults.power_loss),
                mean("daemon kill", faults.daemon_kill), mean("daemon pause", faults.daemon_pause),
                mean("stop request", faults.stop_request), mean("drain", faults.drain), mean("twin", faults.twin),
-               mean("daemon cut from etcd", faults.etcd_cut), mean("etcd away", faults.etcd_away));
+               mean("daemon cut from etcd", faults.etcd_cut), mean("etcd away", faults.etcd_away),
+               mean("sickness", faults.sickness));
     for (const JobScenario& job : scenario.jobs) {
         const native::JobTerms& terms = job.terms;
         out += cat(
@@ -191,6 +216,7 @@ std::string story_of(const Scenario& scenario) {
             terms.node_failures_max > 0 ? cat(", node failures ", terms.node_failures_max, '/', terms.node_failures_of)
                                         : "",
             terms.restart_early_failures ? ", early ones restarted" : "", job.numbered ? ", arguments differ" : "",
+            job.health_interval > 0s ? cat(", sick nodes checked every ", describe(job.health_interval)) : "",
             terms.fixed_world ? ", fixed world" : "", job.endless ? ", endless" : "");
     }
     return out;

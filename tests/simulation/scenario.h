@@ -33,9 +33,13 @@ struct JobScenario {
     std::uint32_t victim_permille = 0;  ///< workers that exit when another one of their round has failed
     std::uint32_t ignore_permille = 0;  ///< workers that ignore SIGTERM
     std::uint32_t grandchild_permille = 0;
-    bool numbered = false;         ///< its script takes the node's number, so the arguments of all nodes differ
-    bool odd_one_out = false;      ///< an agent with other terms comes along
-    bool agents_come_back = true;  ///< somebody starts a new agent where one was killed
+    Duration health_interval{};          ///< between the checks of a sick node; 0: its nodes are not checked
+    std::uint32_t sick_permille = 0;     ///< nodes that are sick when they start
+    std::uint32_t broken_permille = 0;   ///< of what befalls a node: the check itself breaks, on all nodes
+    std::uint32_t lasting_permille = 0;  ///< of the same: it outlasts the faults
+    bool numbered = false;               ///< its script takes the node's number, so the arguments of all nodes differ
+    bool odd_one_out = false;            ///< an agent with other terms comes along
+    bool agents_come_back = true;        ///< somebody starts a new agent where one was killed
 };
 
 /// Mean times between faults of a kind; never: that kind does not happen in this world.
@@ -53,6 +57,7 @@ struct FaultScenario {
     Duration drain = never;
     Duration etcd_cut = never;   ///< one daemon cannot reach etcd
     Duration etcd_away = never;  ///< nobody can
+    Duration sickness = never;   ///< a health check finds something; not where there are twins, who find nothing
     Duration twin = never;  ///< only where the daemon lives: one that remembers nothing cannot tell who is the copy
 };
 

@@ -50,6 +50,7 @@ void World::add_job(const JobScenario& job) {
                       random_.between(-scenario_.drift_ppm_max, scenario_.drift_ppm_max)};
         if (node.scenario.shares_host) node.clock = nodes_.back().clock;
         nodes_.push_back(std::move(node));
+        if (job.health_interval > 0s && random_.chance(job.sick_permille)) fall_sick(nodes_.size() - 1, "hot");
         plan_start(nodes_.size() - 1, nodes_.back().scenario.joins_after);
         if (nodes_.back().scenario.joins_after > 4s) chronicle_.count(Happening::node_joined_late);
     }
@@ -104,6 +105,12 @@ agent::SupervisorConfig World::supervisor_config(const Node& node) const {
     config.join.node_rank = node.scenario.node_rank;
     config.join.addresses = {config.host};
     config.join.entry = "train.py";
+    using SickNode = agent::SupervisorConfig::SickNode;  // as launcher/node/agent_config.cpp has it
+    config.checks_health = job.health_interval > 0s && !node.odd;
+    config.health_interval = job.health_interval;
+    config.sick_node = job.terms.nodes_max + job.terms.spares == 1 ? SickNode::leaves
+                       : hosts_daemon(node)                        ? SickNode::joins
+                                                                   : SickNode::parks;
     const auto number = static_cast<std::uint64_t>(&node - nodes_.data());
     config.join.arguments = job.numbered ? cat("--node=", number) : "";
     config.join.arguments_hash = job.numbered ? number + 2 : 1;
@@ -132,7 +139,12 @@ void World::start_agent(std::size_t index) {
     setting.next_pid = [this] { return next_pid_++; };
     setting.worker_failed = [this, job = node.job](Round round) { worker_failed(job, round); };
     setting.drained = [this, index] { demand_stopped(index, nodes_[index].agent()); };
+    setting.check = [this, index] { return check_health(nodes_[index]); };
+    setting.check_takes = [this] {
+        return !peace_ && random_.chance(50) ? Duration{2s} : random_.between(Duration{1ms}, Duration{300ms});
+    };
     setting.finished = [this, index] {
+        demand_reason(nodes_[index]);
         if (hosts_daemon(nodes_[index])) host_finished();
     };
     AgentTruth truth;
@@ -142,6 +154,7 @@ void World::start_agent(std::size_t index) {
     truth.slots = node.scenario.slots;
     truth.restarts_max = setting.supervisor.join.terms.restarts_max;
     truth.role = node.scenario.role;
+    truth.hosts = hosts_daemon(node);
     truth.stranger = node.odd && scenario_.secret;
     const auto& job = scenario_.jobs[node.job];
     const bool fixed_size = job.terms.nodes_min == job.terms.nodes_max && job.terms.spares == 0;

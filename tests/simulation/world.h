@@ -49,6 +49,9 @@ class World {
         HostClock clock;
         bool dark = false;                                  ///< its host has no power
         bool dismissed = false;                             ///< somebody told it to stop: nobody starts it again
+        std::string finding{};                              ///< of its health check; empty: nothing
+        bool lasting = false;                               ///< that outlasts the faults
+        std::uint32_t sickness = 0;                         ///< how often it fell sick
         bool odd = false;                                   ///< comes with other terms than the rest
         std::vector<std::unique_ptr<AgentProcess>> agents;  ///< one after another; all are kept, events refer to them
         [[nodiscard]] AgentProcess* agent() const { return agents.empty() ? nullptr : agents.back().get(); }
@@ -103,6 +106,16 @@ class World {
     void set_trouble(HostIndex host, bool in_trouble);
     [[nodiscard]] bool network_faults_allowed() const;
 
+    // -- health checks (world_health.cpp) --
+    void fall_sick(std::size_t node, std::string finding);
+    void make_sick();
+    void break_check(std::size_t job);
+    [[nodiscard]] agent::HealthChecked check_health(const Node& node);
+    void heal_all();
+    [[nodiscard]] std::uint32_t fit_nodes(std::size_t job);
+    void demand_healed();
+    void demand_reason(const Node& node);
+
     // -- peace (world_peace.cpp) --
     void make_peace();
     void demand_running();
@@ -128,7 +141,8 @@ class World {
     std::vector<Node> nodes_;
     std::vector<std::unique_ptr<Twin>> twins_;
     bool peace_ = false;
-    Moment calm_until_{};  ///< no partition and no stall before: a daemon without memory is learning
+    Moment settled_at_ = never;  ///< from then on what is promised for peace is demanded
+    Moment calm_until_{};        ///< no partition and no stall before: a daemon without memory is learning
     std::uint64_t incarnation_count_ = 0;
     std::int32_t next_pid_ = 1000;
     std::map<HostIndex, int> trouble_count_;

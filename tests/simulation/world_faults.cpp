@@ -25,6 +25,7 @@ void World::plan_faults() {
     plan_fault(faults.stop_request, &World::request_stop);
     plan_fault(faults.drain, &World::drain_node);
     plan_fault(faults.twin, &World::start_twin);
+    plan_fault(faults.sickness, &World::make_sick);
 }
 
 void World::plan_fault(Duration mean, void (World::*fault)()) {

@@ -21,6 +21,7 @@ constexpr Duration kill_delay = 1s;  ///< from SIGKILL to the last report
 void World::make_peace() {
     peace_ = true;
     chronicle_.tell("peace");
+    heal_all();
     network_.heal_all();
     network_.set_temper(scenario_.temper.calm());
     if (!scenario_.embedded) start_daemon();
@@ -40,23 +41,27 @@ void World::make_peace() {
     }
     Duration settled{};
     for (const JobScenario& job : scenario_.jobs) settled = std::max(settled, settle_limit(job));
+    settled_at_ = events_.now() + settled;
     events_.after(settled, [this] {
         demand_running();
+        demand_healed();
         stop_endless();
     });
     Duration ended{};
     for (const JobScenario& job : scenario_.jobs) {
-        ended = std::max(ended, settled + job.work + job.join_timeout + job.grace + end_linger + slack * 2);
+        // Nodes that are parked wait as long as others do, and then their own join timeout.
+        const auto joins = job.join_timeout * (job.health_interval > 0s ? 2 : 1);
+        ended = std::max(ended, settled + job.work + joins + job.grace + end_linger + slack * 2);
     }
     events_.after(ended, [this] { demand_end(); });
 }
 
 /// Members that died without a word hold up the next seal for the lost time-out; then the last call, and the quiet
-/// lease of a daemon that has just started.
+/// lease of a daemon that has just started. A sick node is well from its next check on.
 Duration World::settle_limit(const JobScenario& job) const {
     const native::JobTerms& terms = job.terms;
     const Duration waits = Duration{1ms} * (terms.last_call_ms * 2 + terms.lease_ms * 4 + terms.lost_timeout_ms);
-    return waits + job.grace + kill_delay + slack;
+    return waits + job.grace + kill_delay + slack + job.health_interval;
 }
 
 void World::demand_running() {
@@ -65,12 +70,11 @@ void World::demand_running() {
         // An embedded daemon is gone with a launcher that nobody starts again; while it lingers, it seals nothing.
         const bool left_behind = scenario_.embedded && !nodes_.front().alive();
         if (invariants_.job(index).ever_ended || !any_daemon_runs() || left_behind) continue;
-        std::uint32_t healthy = 0;
+        const std::uint32_t healthy = fit_nodes(index);
         std::uint32_t running = 0;
         std::string phases;
         for (const Node& node : nodes_) {
             if (node.job != index || !node.alive() || node.odd) continue;
-            ++healthy;
             const agent::Phase phase = node.agent()->phase();
             phases += cat(' ', node.agent()->name(), ' ', name(phase), ',');
             // Drained: all its workers exited 0, and it waits for the others.

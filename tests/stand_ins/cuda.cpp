@@ -270,8 +270,13 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMemcpyKind /*kind*/,
                             cudaStream_t stream) {
     if (muster::stand_ins::is_of_device(to) && muster::stand_ins::is_of_device(from)) {
-        stream_of(stream).put(
-            [to = standin_reach(to), from = standin_reach(from), size] { std::memcpy(to, from, size); });
+        const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+        const bool sees_peers = visible != nullptr && std::strchr(visible, ',') != nullptr;
+        const bool is_wrong = sees_peers && muster::stand_ins::has_fault("wrong_peer", stream_of(stream).device);
+        stream_of(stream).put([to = standin_reach(to), from = standin_reach(from), size, is_wrong] {
+            std::memcpy(to, from, size);
+            if (is_wrong) static_cast<char*>(to)[size / 2] ^= 1;
+        });
         return cudaSuccess;
     }
     use_current_device();
@@ -281,6 +286,15 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMe
     // As with pageable host memory: it has been read, or written, when the call returns.
     stream_of(stream).wait_idle();
     std::memcpy(standin_reach(to), standin_reach(from), size);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int other) {
+    *can = device != other ? 1 : 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int /*other*/, unsigned /*flags*/) {
     return cudaSuccess;
 }
 

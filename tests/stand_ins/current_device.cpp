@@ -1,5 +1,6 @@
 #include "tests/stand_ins/current_device.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -39,13 +40,20 @@ int use_current_device() {
 }
 
 bool has_fault(std::string_view fault) {
+    return has_fault(fault, current_device);
+}
+
+bool has_fault(std::string_view fault, int device) {
     const char* const text = std::getenv("MUSTER_STANDIN_GPU_FAULT");
     if (text == nullptr) return false;
     const std::string_view planted(text);
     const auto at = planted.find('@');
     if (planted.substr(0, at) != fault) return false;
-    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    return at == planted.npos || (visible != nullptr && planted.substr(at + 1) == visible);
+    if (at == planted.npos) return true;
+    const char* const names = std::getenv("CUDA_VISIBLE_DEVICES");
+    std::string_view visible(names != nullptr ? names : "");
+    for (int i = 0; i < device; ++i) visible.remove_prefix(std::min(visible.find(','), visible.size() - 1) + 1);
+    return planted.substr(at + 1) == visible.substr(0, visible.find(','));
 }
 
 cudaError_t keep(cudaError_t result) {

@@ -13,10 +13,12 @@ namespace muster::stand_ins {
 /// The calling thread's GPU, which from now on has a context of this process.
 int use_current_device();
 
-/// Whether MUSTER_STANDIN_GPU_FAULT plants this fault in the GPU that CUDA_VISIBLE_DEVICES names: "FAULT", or
-/// "FAULT@UUID" for one of several GPUs. Faults: hang (the driver does not answer), no_memory, slow_copy (100 MB/s from
-/// and to the host), or the name of a kernel that writes one wrong bit.
+/// Whether MUSTER_STANDIN_GPU_FAULT plants this fault in the thread's GPU, or in another of those that
+/// CUDA_VISIBLE_DEVICES names: "FAULT" in all, or "FAULT@UUID" in one. Faults: hang (the driver does not answer),
+/// no_memory, slow_copy (100 MB/s from and to the host), wrong_peer (one wrong bit in what it copies to another GPU),
+/// or the name of a kernel that writes one wrong bit.
 bool has_fault(std::string_view fault);
+bool has_fault(std::string_view fault, int device);
 
 /// Keeps an error as the thread's last one. As with CUDA, "not ready" is none.
 cudaError_t keep(cudaError_t result);

@@ -4,6 +4,8 @@
 //
 // muster-gpu-test --all-reduce: a worker of a job, which adds numbers with the other GPUs of its node (gpu_reduce.h).
 //
+// muster-gpu-test --between: copies between all visible GPUs (gpu_between.h).
+//
 // A program of its own, because a driver may hang and a faulty GPU may end the process. The caller sets the deadline.
 // At most 1.5 GiB of the GPU's memory is taken. Exit codes: 0; 1 if a step could not be completed, which a record
 // "failure" tells.
@@ -14,6 +16,7 @@
 #include <string_view>
 
 #include "rendezvous/base/system/end_with_parent.h"
+#include "worker_runtime/gpu_test/gpu_between.h"
 #include "worker_runtime/gpu_test/gpu_reduce.h"
 #include "worker_runtime/gpu_test/gpu_steps.h"
 #include "worker_runtime/gpu_test/record.h"
@@ -60,12 +63,14 @@ int main(int argc, char** argv) {
         return reduced ? 0 : 1;
     }
     end_with_parent();
+    const bool between = argc > 1 && std::string_view(argv[1]) == "--between";
     timespec now{};
     ::clock_gettime(CLOCK_REALTIME, &now);
     const auto seed =
         kernels::mixed(static_cast<std::uint64_t>(now.tv_nsec) << 20 ^ static_cast<std::uint64_t>(::getpid()));
-    const auto done = test(seed);
+    const auto done = between ? copy_between_gpus(seed) : test(seed);
     if (!done) print_failure(done.error());
+    if (between) print_record("end");
     // Without the destructors of CUDA, which wait for work that may never end.
     ::_exit(done ? 0 : 1);
 }

@@ -80,6 +80,8 @@ Result<void> TestDevice::finish() {
 
 Result<DeviceMemory> TestDevice::allocate(std::size_t size_bytes) const {
     void* memory = nullptr;
+    // CUDA's functions without a stream mean the thread's GPU, which another object of this class may have chosen.
+    if (auto chosen = check(cuda_.set_device(number_), "use the GPU"); !chosen) return chosen.error();
     if (auto made = check(cuda_.allocate(&memory, size_bytes), "allocate memory of the GPU"); !made)
         return Error{made.error().code, cat(made.error().context, ", ", size_bytes >> 20, " MiB")};
     return DeviceMemory(*this, memory);
@@ -91,6 +93,17 @@ Result<void> TestDevice::pin(void* memory, std::size_t size_bytes) {
 
 Result<void> TestDevice::unpin(void* memory) {
     return check(cuda_.unpin(memory), "unlock host memory");
+}
+
+bool TestDevice::reaches(const TestDevice& other) const {
+    int can = 0;
+    if (cuda_.can_reach == nullptr || cuda_.allow_reach == nullptr ||
+        cuda_.can_reach(&can, number_, other.number_) != cudaSuccess || can == 0)
+        return false;
+    if (!check(cuda_.set_device(number_), "use the GPU")) return false;
+    const auto allowed = cuda_.allow_reach(other.number_, 0);
+    (void)cuda_.last_error();
+    return allowed == cudaSuccess || allowed == cudaErrorPeerAccessAlreadyEnabled;
 }
 
 std::size_t TestDevice::free_bytes() const {

@@ -51,6 +51,8 @@ class TestDevice final : public KernelQueue {
     Result<void> pin(void* memory, std::size_t size_bytes);
     Result<void> unpin(void* memory);
 
+    /// True if this GPU writes to the other one's memory by itself. Otherwise CUDA copies through the host.
+    [[nodiscard]] bool reaches(const TestDevice& other) const;
     /// 0: unknown.
     [[nodiscard]] std::size_t free_bytes() const;
     /// 0: unknown.

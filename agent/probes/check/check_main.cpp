@@ -9,6 +9,14 @@
 // their subreaper. The same happens at SIGTERM and when the process PARENT_PID, which started this one, is dead; then
 // nothing is printed. What a check leaves behind when it ends by itself runs on.
 //
+// muster-check --folder FOLDER: prints the checks of a folder (health_folder.h): "check NAME" for each, "refused TEXT"
+// for what is not run, and "end".
+//
+// muster-check --start PATH WORD...: judges the check PATH once more, and becomes the program WORD... with the file
+// behind its links as the last argument. Exit code 126: it must not run, and stdout says why.
+//
+// A file system that does not answer hangs this process in either case, and not the agent.
+//
 // Exit codes: 0; 1 without a word: it was told to end; 2 wrong arguments.
 #include <fcntl.h>
 #include <poll.h>
@@ -25,7 +33,10 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "agent/probes/check/health_folder.h"
 #include "agent/process/process_tree.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/system/end_with_parent.h"
@@ -130,14 +141,44 @@ Stop watch(Check& check, int signals, Clock::time_point deadline) {
     return Stop::ended;
 }
 
+int print_folder(const char* folder) {
+    const auto found = agent::read_health_folder(folder);
+    for (const auto& path : found.programs) std::printf("check %s\n", std::string(base_name(path)).c_str());
+    for (const auto& why : found.refused) std::printf("refused %s\n", why.c_str());
+    std::puts("end");
+    return 0;
+}
+
+int start_judged(const char* path, char** words, int count) {
+    constexpr int not_executable = 126;
+    auto found = agent::check_to_run(path);
+    if (found.refused.empty()) {
+        std::vector<char*> arguments(words, words + count);
+        arguments.push_back(found.program.data());
+        arguments.push_back(nullptr);
+        ::execvp(arguments[0], arguments.data());
+        found.refused = cat("start ", arguments[0], ": ", std::strerror(errno));
+    }
+    std::puts(found.refused.c_str());
+    return not_executable;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    const std::string_view order = argc > 1 ? argv[1] : "";
+    if (order == "--folder" && argc == 3) {
+        end_with_parent();
+        return print_folder(argv[2]);
+    }
+    if (order == "--start" && argc > 3) return start_judged(argv[2], argv + 3, argc - 3);
     long long limit_ms = 0;
     pid_t parent = 0;
     if (argc < 4 || !parse_number(std::string_view(argv[1]), limit_ms) ||
         !parse_number(std::string_view(argv[2]), parent) || limit_ms <= 0) {
-        std::fputs("usage: muster-check LIMIT_MS PARENT_PID PROGRAM [ARG...]\n", stderr);
+        std::fputs(
+            "usage: muster-check LIMIT_MS PARENT_PID PROGRAM [ARG...] | --folder FOLDER | --start PATH WORD...\n",
+            stderr);
         return 2;
     }
     const auto deadline = Clock::now() + std::chrono::milliseconds(limit_ms);

@@ -159,8 +159,8 @@ void print_gpu_health(const GpuDriver& driver) {
         }
         gpus.push_back({index,
                         device,
-                        cat("gpu\tindex=", index, "\tuuid=", driver.uuid_of(device), gpu_memory_health(driver, device),
-                            links_of(driver, device)),
+                        cat("gpu\tindex=", index, "\tuuid=", driver.uuid_of(device), "\tbus=",
+                            driver.pci_address_of(device), gpu_memory_health(driver, device), links_of(driver, device)),
                         {}});
     }
     sample_clocks(driver, gpus);

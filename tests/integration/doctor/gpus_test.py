@@ -11,7 +11,7 @@ ONE = {"MUSTER_NVML_LIBRARY": os.environ["FAKE_NVML_LIBRARY"], "FAKE_NVML": "GPU
        "MUSTER_CUDA_LIBRARY": os.environ["STANDIN_CUDA"], "MUSTER_NCCL_LIBRARY": os.environ["STANDIN_NCCL"]}
 TWO = {"FAKE_NVML": "GPU-a;GPU-b"}
 # A slow host computes what the GPU would, and other processes disturb it: only the test itself is judged.
-LIMITS = "gpu-sisters-percent = 0\ngpu-reduce-timeout-ms = 150000\n"
+LIMITS = "gpu-sisters-percent = 0\ngpu-between-timeout-ms = 600000\ngpu-reduce-timeout-ms = 600000\ngpus-timeout-ms = 600000\n"
 OTHER_LOOKS = "names,network,system,pci,kernel-log,disks,settings"
 
 
@@ -21,11 +21,12 @@ class GpuTest(unittest.TestCase):
         self.node = self.enterContext(Node())
 
     def doctor(self, *words, limits="", **environment):
-        (self.node.folder / "limits").write_text(LIMITS + roomy() + (limits or "gpu-test-timeout-ms = 150000\n"))
+        generous = "" if "gpu-test-timeout-ms" in limits else "gpu-test-timeout-ms = 600000\n"
+        (self.node.folder / "limits").write_text(LIMITS + roomy("gpus") + generous + limits)
         return self.node.doctor("--level", "3", "--skip", OTHER_LOOKS, "--limits", self.node.folder / "limits", *words,
                                 **{**ONE, **environment})
 
-    def expect(self, answer, level, check, measured, gpu="GPU 0 (GPU-b)"):
+    def expect(self, answer, level, check, measured, gpu="GPU 0 (0000:e0:00.0, GPU-b)"):
         self.assertEqual(answer.named(), [(level, check)], answer.text + answer.error)
         finding = answer.finding()
         self.assertEqual(finding["what"], gpu)
@@ -39,7 +40,7 @@ class GpuTest(unittest.TestCase):
         self.assertEqual(len(together), 1, answer.text)
         self.assertRegex(together[0], r"^\d+ MB/s \(busbw of \d+ MiB\), 2 GPUs$")
         speeds = [one for one in answer.json["findings"] if one["check"] == "gpu-speed"]
-        self.assertEqual([one["what"] for one in speeds], ["GPU 0 (GPU-a)", "GPU 1 (GPU-b)"])
+        self.assertEqual([one["what"] for one in speeds], ["GPU 0 (0000:e0:00.0, GPU-a)", "GPU 1 (0000:e1:00.0, GPU-b)"])
         for part in ("GFLOP/s in products in f16", "GFLOP/s in products in f32", "MB/s in copies within the GPU"):
             self.assertIn(part, speeds[0]["measured"])
 
@@ -51,24 +52,45 @@ class GpuTest(unittest.TestCase):
                 self.expect(self.doctor(MUSTER_STANDIN_GPU_FAULT=f"muster_{kernel}"), "critical", check, measured)
 
     def test_of_two_gpus_the_right_one_is_named(self):
-        answer = self.doctor("--skip", "gpu-reduce", MUSTER_STANDIN_GPU_FAULT="muster_CheckHalves@GPU-b", **TWO)
-        self.expect(answer, "critical", "gpu-checksum", "f16 are wrong", "GPU 1 (GPU-b)")
+        answer = self.doctor(MUSTER_STANDIN_GPU_FAULT="muster_CheckHalves@GPU-b", **TWO)
+        self.expect(answer, "critical", "gpu-checksum", "f16 are wrong", "GPU 1 (0000:e1:00.0, GPU-b)")
+        self.assertNotIn("gpu-all-reduce", answer.text)  # it takes GPUs that are right
+
+    def test_gpus_that_are_not_for_this_job_are_left_alone(self):
+        answer = self.doctor(CUDA_VISIBLE_DEVICES="GPU-b", **TWO)
+        speeds = [one["what"] for one in answer.json["findings"] if one["check"] == "gpu-speed"]
+        self.assertEqual((speeds, answer.code), (["GPU 1 (0000:e1:00.0, GPU-b)"], 0), answer.text)
+
+    def test_of_eight_gpus_the_bad_one_is_named_by_index_and_bus_and_the_others_are_tested_together(self):
+        eight = {"FAKE_NVML": ";".join(f"GPU-{letter}" for letter in "abcdefgh")}
+        answer = self.doctor("--skip", "gpu-reduce", MUSTER_STANDIN_GPU_FAULT="muster_PatternWrite@GPU-d", **eight)
+        self.expect(answer, "critical", "gpu-memory", "2 words of 8 MiB", "GPU 3 (0000:e3:00.0, GPU-d)")
+        between = next(one["measured"] for one in answer.json["findings"] if one["check"] == "gpu-between")
+        self.assertIn("42 of 42 without the host", between)
+
+    def test_copies_between_gpus_name_the_one_that_spoils_them(self):
+        four = {"FAKE_NVML": "GPU-a;GPU-b;GPU-c;GPU-d"}
+        answer = self.doctor("--skip", "gpu-reduce", MUSTER_STANDIN_GPU_FAULT="wrong_peer@GPU-c", **four)
+        self.expect(answer, "critical", "gpu-between", "words differ after copies with 3 of 3 other GPUs", "GPU 2 (0000:e2:00.0, GPU-c)")
+        answer = self.doctor("--skip", "gpu-reduce", MUSTER_STANDIN_GPU_FAULT="wrong_peer@GPU-b", **TWO)
+        self.expect(answer, "critical", "gpu-between", "1 words of 32 MiB differ after a copy",
+                    "GPU 1 (0000:e1:00.0, GPU-b) to GPU 0 (0000:e0:00.0, GPU-a)")
 
     def test_slow_copies(self):
         answer = self.doctor(MUSTER_STANDIN_GPU_FAULT="slow_copy")
         self.assertEqual(answer.named(), [("warning", "gpu-copies")] * 2, answer.text)
-        self.assertEqual({one["what"] for one in answer.json["findings"] if one["check"] == "gpu-copies"}, {"GPU 0 (GPU-b)"})
+        self.assertEqual({one["what"] for one in answer.json["findings"] if one["check"] == "gpu-copies"}, {"GPU 0 (0000:e0:00.0, GPU-b)"})
 
     def test_a_driver_that_hangs_costs_its_limit_and_blocks_nothing(self):
         answer = self.doctor(limits="gpu-test-timeout-ms = 30000\n", MUSTER_STANDIN_GPU_FAULT="hang@GPU-a", **TWO)
-        self.expect(answer, "unknown", "gpu-test", "no answer within 30 s, in the start of CUDA", "GPU 0 (GPU-a)")
-        self.assertIn("GPU 1 (GPU-b)", [one["what"] for one in answer.json["findings"] if one["check"] == "gpu-speed"])
+        self.expect(answer, "unknown", "gpu-test", "no answer within 30 s, in the start of CUDA", "GPU 0 (0000:e0:00.0, GPU-a)")
+        self.assertIn("GPU 1 (0000:e1:00.0, GPU-b)", [one["what"] for one in answer.json["findings"] if one["check"] == "gpu-speed"])
 
     def test_a_gpu_that_another_process_uses_is_left_alone(self):
         use = self.node.folder / "use"
         use.write_text(f"0\n1000 {os.getpid()}:900\n")
         answer = self.doctor(FAKE_NVML_USE=str(use), **TWO)
-        self.expect(answer, "unknown", "gpu-in-use", f"in use by process {os.getpid()} (", "GPU 1 (GPU-b)")
+        self.expect(answer, "unknown", "gpu-in-use", f"in use by process {os.getpid()} (", "GPU 1 (0000:e1:00.0, GPU-b)")
         self.assertNotIn("gpu-all-reduce", answer.text)
 
     def test_a_gpu_without_free_memory_is_no_fault(self):

@@ -33,7 +33,7 @@ class Preflight(unittest.TestCase):
             done = job.directory / "done"
             launcher = self.launch(job, worker=f'until [ -e "{done}" ]; do sleep 0.01; done', **SICK)
             said = launcher.err.read_text
-            wait_for("the finding", lambda: "preflight: critical: gpu-remapped-rows: GPU 1 (GPU-b): a row" in said())
+            wait_for("the finding", lambda: "preflight: critical: gpu-remapped-rows: GPU 1 (0000:e1:00.0, GPU-b): a row" in said())
             done.touch()
             self.assertEqual(launcher.wait(60), 0, said())
             self.assertEqual(without_slow_looks(said()).count("preflight:"), 1, said())
@@ -75,7 +75,7 @@ class Preflight(unittest.TestCase):
             launcher = self.launch(job, "--preflight=full", worker="echo worker >&2", **faults)
             self.assertEqual(launcher.wait(150), 0, launcher.err.read_text())
             said = launcher.err.read_text()
-            self.assertRegex(said, r"preflight: critical: gpu-checksum: GPU 0 \(GPU-b\): .* f16 are wrong")
+            self.assertRegex(said, r"preflight: critical: gpu-checksum: GPU 0 \(0000:e0:00.0, GPU-b\): .* f16 are wrong")
             self.assertLess(said.index("gpu-checksum"), said.index("worker"))
 
     def test_nodes_test_their_links_and_then_start(self):
@@ -106,6 +106,21 @@ class Preflight(unittest.TestCase):
             launcher.terminate()
             job.expect_exit(launcher, 143)
             job.expect_gone()
+
+    def test_a_stop_ends_what_the_looks_have_started(self):
+        with Job() as job:
+            programs, begun = job.directory / "bin", job.directory / "begun"
+            programs.mkdir()
+            (programs / "dcgmi").write_text(f'#!/bin/sh\ntouch "{begun}"\nexec sleep 600\n')
+            (programs / "dcgmi").chmod(0o755)
+            for stop in (signal.SIGTERM, signal.SIGINT):
+                begun.unlink(missing_ok=True)
+                doctor = job.spawn("muster", "doctor", "--level", 3, "--skip", "names,network,system,pci,kernel-log,disks,settings",
+                                   PATH=f"{programs}:{os.defpath}", MUSTER_CUDA_LIBRARY="/none", **GPUS)
+                wait_for("dcgmi", begun.exists)
+                doctor.send_signal(stop)
+                self.assertEqual(doctor.wait(60), -stop)
+                job.expect_gone()
 
     def test_a_clean_node_says_nothing(self):
         with Job() as job:
@@ -228,6 +243,39 @@ class HealthCheck(unittest.TestCase):
             launcher = job.spawn("muster", "--health-dir", folder, "--health-timeout", 10, "--no-python", "/bin/true")
             self.assertEqual(launcher.wait(60), 0, launcher.err.read_text())
             self.assertIn("10-nfs: it did not end within 10 s; 11-nfs and what follows it did not run within 10 s", launcher.err.read_text())
+
+    @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "only root's checks are run")
+    def test_a_folder_or_a_check_on_a_disk_that_hangs_holds_nothing_up(self):
+        with Job() as job:
+            folder, disk = job.directory / "health.d", job.directory / "disk"
+            folder.mkdir(mode=0o755)
+            disk.mkdir()
+            (folder / "10-nhc").symlink_to(disk / "nhc")
+            for where in (folder, disk / "health.d"):
+                launcher = job.spawn("muster", "--health-dir", where, "--health-timeout", 1, "--no-python", "/bin/true",
+                                     before=(*UNSHARE_MOUNTS, *silent_disk(str(disk))))
+                self.assertEqual(launcher.wait(60), 0, launcher.err.read_text())
+                self.assertIn(f"this node joins: the checks in {where} are not run: no answer within 1 s", launcher.err.read_text())
+
+    @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "only root's checks are run")
+    def test_a_node_comes_back_although_another_check_cannot_run(self):
+        with Job() as job:
+            job.daemon()
+            folder, ill = job.directory / "health.d", job.directory / "ill"
+            folder.mkdir(mode=0o755)
+            (folder / "10-never").write_text("#!/bin/sh\nexit 127\n")
+            (folder / "10-never").chmod(0o755)
+            ill.touch()
+            sick = job.node(*FAST, "--health-dir", folder, "--health-check", f'test ! -e "{ill}" || {{ echo hot; exit 1; }}',
+                            "--health-interval", 0.2, nproc=1)
+            other = job.node(*FAST, nproc=1)
+            wait_for("the finding", lambda: "this node is sick" in sick.err.read_text())
+            ill.unlink()
+            job.round(0, 2)
+            self.assertIn("it is ready for a round; no answer: 10-never: it cannot be run", sick.err.read_text())
+            job.finish()
+            for node in (sick, other):
+                job.expect_exit(node, 0)
 
     @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "only root's checks are run")
     def test_the_checks_of_a_folder_run_in_order_of_their_names(self):

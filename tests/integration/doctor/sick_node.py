@@ -102,7 +102,7 @@ class Node:
             [*UNSHARE, "sh", "-c", SET_UP + plant + '\nexec "$@"', "sh", *before, BIN / "muster", "doctor",
              *(["--json"] if json_output else []), *words],
             env={**kept, "FOLDER": str(self.folder), "TMPDIR": "/tmp", **environment}, stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=200, cwd="/")
+            text=True, timeout=600, cwd="/")
         return Answer(done, time.monotonic() - start)
 
 

@@ -34,6 +34,10 @@ struct AgentTruth {
     Moment last_trouble{-1};      ///< when something other than the daemon's end last befell it or its link
     Moment heard_daemon{-1};      ///< when the daemon's last message reached it; negative: none has
     Duration silence_before{};    ///< how long it had heard nothing until then
+    bool hosts = false;           ///< its launcher serves the rendezvous
+    std::string finding{};        ///< of its health check, as its last Join that counts has it
+    bool goes_on = false;         ///< since then, more nodes of the job reported the same than may park
+    std::string parked_for{};     ///< what the daemon last told it to be parked for
     bool in_trouble = false;      ///< stopped or cut off right now
 };
 
@@ -140,6 +144,12 @@ class Invariants {
     /// Bytes of the daemon have reached it.
     void heard(Incarnation agent);
 
+    // -- health checks (invariants_health.cpp) --
+    /// A node of any job is parked for its finding, and that is no more than the breaker allows.
+    [[nodiscard]] bool any_parked() const;
+    [[nodiscard]] bool any_parked(std::size_t job) const;
+    [[nodiscard]] std::uint32_t parked_max(std::size_t job) const;
+
     /// After every event.
     void check();
 
@@ -161,7 +171,7 @@ class Invariants {
 
     [[nodiscard]] bool replaced(const Talk& talk) const;
     void replace_older(const Talk& speaking);
-    static void begin_life(JobTruth& job);
+    void begin_life(JobTruth& job);
     void check_seal(JobTruth& job, Round number, RoundTruth& round);
     void check_ranks(const JobTruth& job, Round number, const RoundTruth& round);
     void check_budget(const JobTruth& job, Round number, const RoundTruth& round);
@@ -170,13 +180,18 @@ class Invariants {
     void check_stranger(const Talk& talk, const native::Message& said);
     void check_left_out(const JobTruth& job, Incarnation incarnation);
     void check_outcome(JobTruth& job, const native::JobEnded& ended);
+    void joined(Incarnation incarnation, const native::Join& join);
+    void told_parked(Incarnation incarnation, const std::string& why, bool held_back);
+    void took_part(Incarnation incarnation, bool held_back);
+    void forget_parked(const JobTruth& job);
+    [[nodiscard]] bool connected(Incarnation incarnation) const;
     [[nodiscard]] bool member_trouble(const RoundTruth& round, Moment since) const;
     [[nodiscard]] bool gave_up(const AgentTruth& agent) const;
     [[nodiscard]] bool job_trouble(std::size_t job, Moment since) const;
     [[nodiscard]] bool unconfirmed(const RoundTruth& round, const AgentTruth& agent) const;
     [[nodiscard]] bool excused(const RoundTruth& round, const AgentTruth& agent, DoomCause cause,
                                const native::Message* said) const;
-    void on_assigned(Talk& talk, native::Assigned assigned);
+    void on_assigned(Talk& talk, native::Assigned assigned, bool held_back);
     void check_secret(std::size_t job, Round number, const RoundTruth& round);
     void violated(std::string_view invariant, std::string what) {
         chronicle_.violated(std::string(invariant), std::move(what));

@@ -26,6 +26,7 @@ void Invariants::begin_life(JobTruth& job) {
     job.outcome.reset();
     job.taught = false;
     job.charges.clear();
+    forget_parked(job);
 }
 
 void Invariants::job_forgotten(const std::string& name) {
@@ -115,7 +116,10 @@ void Invariants::daemon_heard(rendezvous::ConnectionId connection, const native:
     Round mentioned = no_round;
     if (const auto* join = std::get_if<native::Join>(&message)) {
         mentioned = join->last_round;
-        job.last_newcomer = events_.now();
+        if (talk->second.counts) joined(talk->second.incarnation, *join);
+        // A node that parks is no reason to end a round.
+        const AgentTruth& agent = agents_.at(talk->second.incarnation);
+        if (join->unhealthy.empty() || agent.goes_on) job.last_newcomer = events_.now();
     }
     if (const auto* resume = std::get_if<native::Resume>(&message)) {
         mentioned = resume->round;

@@ -36,7 +36,8 @@ void Invariants::on_daemon_message(const rendezvous::SendTo& said, bool held_bac
                                ", which a newer one has replaced: ", native::name(said.message)));
         }
         JobTruth& job = jobs_[talk.job];
-        if (const auto* assigned = std::get_if<native::Assigned>(&said.message)) on_assigned(talk, *assigned);
+        if (const auto* assigned = std::get_if<native::Assigned>(&said.message))
+            on_assigned(talk, *assigned, held_back);
         if (const auto* ended = std::get_if<native::RoundEnded>(&said.message)) {
             const auto round = job.rounds.find({job.life, ended->round});
             if (round != job.rounds.end() && !round->second.ended) round->second.ended = ended->reason;
@@ -56,9 +57,13 @@ void Invariants::on_daemon_message(const rendezvous::SendTo& said, bool held_bac
             job.ending_remembered = false;
         }
         if (const auto* parked = std::get_if<native::Parked>(&said.message)) {
-            chronicle_.count(parked->why.empty() ? Happening::spare_parked : Happening::node_left_out);
             agents_.at(talk.incarnation).parked = true;
-            if (!parked->why.empty()) check_left_out(job, talk.incarnation);
+            if (parked->why.find(" is parked until its health check passes: ") != std::string::npos) {
+                told_parked(talk.incarnation, parked->why, held_back);
+            } else {
+                chronicle_.count(parked->why.empty() ? Happening::spare_parked : Happening::node_left_out);
+                if (!parked->why.empty()) check_left_out(job, talk.incarnation);
+            }
         }
     }
 }
@@ -142,7 +147,7 @@ void Invariants::check_outcome(JobTruth& job, const native::JobEnded& ended) {
     }
 }
 
-void Invariants::on_assigned(Talk& talk, native::Assigned assigned) {
+void Invariants::on_assigned(Talk& talk, native::Assigned assigned, bool held_back) {
     JobTruth& job = jobs_[talk.job];
     const auto known = job.rounds.find({job.life, assigned.round});
     if (known == job.rounds.end()) {
@@ -172,6 +177,7 @@ void Invariants::on_assigned(Talk& talk, native::Assigned assigned) {
         AgentTruth& agent = agents_.at(talk.incarnation);
         if (agent.parked) chronicle_.count(Happening::spare_took_over);
         agent.parked = false;
+        took_part(talk.incarnation, held_back);
     } else if (!(rank->second == assigned) || round.members[assigned.group_rank] != talk.incarnation) {
         const bool other_node = round.members[assigned.group_rank] != talk.incarnation;
         violated(

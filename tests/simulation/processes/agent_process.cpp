@@ -249,6 +249,8 @@ void AgentProcess::act(agent::SupervisorAction& action) {
         port_ = static_cast<std::uint16_t>(setting_.port_first + port_count_++ % 100);
         world_.network.listen({setting_.host, port_}, this);
         post([this] { tell(agent::StoreOpened{agent::RoundPorts{port_, port_}}); });
+    } else if (std::holds_alternative<agent::CheckHealth>(action)) {
+        world_.events.after(setting_.check_takes(), [this] { post([this] { check_health(); }); });
     } else if (std::holds_alternative<agent::CloseStore>(action)) {
         world_.network.unlisten({setting_.host, port_});
     } else if (auto* asked = std::get_if<agent::SendCommand>(&action)) {
@@ -256,6 +258,14 @@ void AgentProcess::act(agent::SupervisorAction& action) {
     } else if (auto* end = std::get_if<agent::Finish>(&action)) {
         finish(std::move(end->ending));
     }
+}
+
+void AgentProcess::check_health() {
+    using Health = agent::HealthChecked::Health;
+    auto found = setting_.check();
+    if (found.health == Health::sick) found_ = found;
+    if (found.health == Health::healthy && world_.plant == Plant::never_heals) found = found_;
+    tell(found);
 }
 
 void AgentProcess::start_workers(const native::Assigned& assignment) {

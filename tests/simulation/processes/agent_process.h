@@ -45,6 +45,9 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
         std::uint16_t port_first = 0;  ///< its stores' ports, one after another
         std::function<WorkerScript(Round round, std::uint32_t local_rank)> script;
         std::function<std::int32_t()> next_pid;
+        /// What its health check finds now; and how long a check takes.
+        std::function<agent::HealthChecked()> check;
+        std::function<Duration()> check_takes;
         /// A worker of this agent failed by itself: its peers may be about to notice.
         std::function<void(Round round)> worker_failed;
         /// The daemon has told it to leave.
@@ -107,6 +110,7 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     void carry_out_one(rendezvous::ClientOutput& output);
     void act(agent::SupervisorAction& action);
     [[nodiscard]] Address daemon_address() const;
+    void check_health();
     void start_workers(const native::Assigned& assignment);
     void finish(agent::Ending ending);
     void ask(const rendezvous::QueryPeer& request);
@@ -154,6 +158,7 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     native::Message doom_said_;
     bool doom_judged_ = false;
     int join_count_ = 0;
+    agent::HealthChecked found_{};  ///< by the last check that found something; for a plant
     std::optional<Moment> stop_requested_at_;
     std::vector<std::unique_ptr<StreamHandler>> messengers_;
 };

@@ -281,6 +281,8 @@ void DaemonProcess::send(rendezvous::SendTo said) {
 
 /// What the plants make of a message on its way out.
 void DaemonProcess::corrupt(native::Message& message) const {
+    if (auto* news = std::get_if<native::Gathering>(&message); news && world_.plant == Plant::hides_parked)
+        news->waiting_for = news->waiting_for.substr(0, news->waiting_for.find(';'));
     auto* assigned = std::get_if<native::Assigned>(&message);
     if (assigned == nullptr) return;
     switch (world_.plant) {
@@ -293,6 +295,9 @@ void DaemonProcess::corrupt(native::Message& message) const {
             if (assigned->group_rank == 1) ++assigned->restart_count;
             break;
         case Plant::charges_lost_node: assigned->restart_count = static_cast<std::uint32_t>(assigned->round); break;
+        case Plant::charges_parked:
+            if (world_.invariants.any_parked()) ++assigned->restart_count;
+            break;
         case Plant::believes_boasters:
             if (believes_) assigned->round += rendezvous::round_max;
             break;
@@ -337,6 +342,18 @@ void DaemonProcess::mend_proof(StreamId stream, native::Message& message) {
     }
 }
 
+void DaemonProcess::misread_finding(native::Join& join) {
+    if (world_.plant == Plant::ignores_findings) join.unhealthy.clear();
+    // In letters, because numbers do not make two findings different.
+    if (world_.plant == Plant::never_trips && !join.unhealthy.empty())
+        join.unhealthy += cat(" x", std::string(static_cast<std::size_t>(world_.events.now() / 1ms % 97), 'x'));
+    if (world_.plant != Plant::parks_for_others) return;
+    if (join.unhealthy.empty())
+        join.unhealthy = last_finding_;
+    else
+        last_finding_ = join.unhealthy;
+}
+
 void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {
     auto found = callers_.find(stream);
     if (found == callers_.end()) return;
@@ -366,6 +383,7 @@ void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {
             newest_[hello->node.incarnation] = stream;
         }
         world_.invariants.daemon_heard(stream, message);
+        if (auto* join = std::get_if<native::Join>(&message)) misread_finding(*join);
         if (world_.chronicle.tracing() && !std::holds_alternative<native::Ping>(message)) {
             world_.chronicle.tell("daemon gets ", native::name(message), " on ", stream);
         }

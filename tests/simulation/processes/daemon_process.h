@@ -62,6 +62,7 @@ class DaemonProcess final : public StreamHandler {
     void corrupt(native::Message& message) const;
     void mend_proof(StreamId stream, native::Message& message);
     void misread_budgets(native::JobTerms& terms) const;
+    void misread_finding(native::Join& join);
     void bytes(StreamId stream, const std::string& bytes);
     void drop(StreamId stream, std::string why);
     [[nodiscard]] Instant now() const;
@@ -98,7 +99,8 @@ class DaemonProcess final : public StreamHandler {
     std::map<StreamId, std::string> nonces_;
     std::set<StreamId> guessed_;             // a stranger as one who attacks: it does not ask for the daemon's proof
     std::map<StreamId, StreamId> replaced_;  ///< newer to older, for the plants only
-    std::set<StreamId> boasters_;            // this and the next for the plants only
+    std::string last_finding_;               // this and the next two for the plants only
+    std::set<StreamId> boasters_;
     bool believes_ = false;
 };
 

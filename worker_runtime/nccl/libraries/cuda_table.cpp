@@ -90,6 +90,8 @@ Result<CudaTable> load_one(const std::string& name) {
     find(table.attribute, "cudaDeviceGetAttribute");
     find(table.launch, "cudaLaunchKernel");
     find(table.memory_info, "cudaMemGetInfo");
+    find.if_there(table.can_reach, "cudaDeviceCanAccessPeer");
+    find.if_there(table.allow_reach, "cudaDeviceEnablePeerAccess");
     find.if_there(table.load_library, "cudaLibraryLoadData");
     find.if_there(table.get_kernel, "cudaLibraryGetKernel");
     find_driver(table, *library);

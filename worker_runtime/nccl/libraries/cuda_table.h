@@ -39,6 +39,9 @@ struct CudaTable {
     decltype(&::cudaDeviceGetAttribute) attribute = nullptr;
     decltype(&::cudaLaunchKernel) launch = nullptr;
     decltype(&::cudaMemGetInfo) memory_info = nullptr;
+    // Copies between GPUs without the host; null in a stand-in that lacks them.
+    decltype(&::cudaDeviceCanAccessPeer) can_reach = nullptr;
+    decltype(&::cudaDeviceEnablePeerAccess) allow_reach = nullptr;
     // cudaLibraryLoadData and cudaLibraryGetKernel, whose handles older headers lack; null in runtimes before 12.8.
     cudaError_t (*load_library)(void** library, const void* code, void* jit_options, void** jit_values,
                                 unsigned jit_count, void* options, void** values, unsigned count) = nullptr;

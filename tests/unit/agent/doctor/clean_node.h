@@ -77,6 +77,8 @@ inline DoctorFacts clean_node() {
                                    cat("gpu index=0 ", clean_gpu), cat("gpu index=1 ", clean_gpu)});
     facts.looks["gpu-test GPU 0 (GPU-a)"] = clean_gpu_test();
     facts.looks["gpu-test GPU 1 (GPU-b)"] = clean_gpu_test();
+    facts.looks["gpu-between"] = look_of({"between from=GPU-a to=GPU-b direct=1 wrong=0 mib=32 mbytes-per-s=390000",
+                                          "between from=GPU-b to=GPU-a direct=1 wrong=0 mib=32 mbytes-per-s=388000"});
     facts.looks["gpu-reduce"] = look_of({"reduced gpus=2 mib=64 wrong=0 mbytes-per-s=360000"});
     facts.looks["dcgm"] =
         look_of({"+-----------+------+", "|~Diagnostic~|~Result~|", "|~Denylist~|~Pass~|", "|~Inforom~|~Skip~|"});

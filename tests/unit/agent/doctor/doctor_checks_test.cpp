@@ -61,7 +61,7 @@ constexpr Fault faults[] = {
     {"open-files", Level::warning, "system", "open-files hard=1015", "1024 (soft), 1015 (hard)"},
     {"locked-memory", Level::warning, "system", "locked-memory soft=8388608", "8388608 bytes"},
     {"process-limit", Level::warning, "system", "processes free=100", "100 (pids.max)"},
-    {"memory-limit", Level::warning, "system", "memory-limit bytes=171798691839", "163839 MiB"},
+    {"memory-limit", Level::warning, "system", "memory-limit bytes=8589934591", "8191 MiB"},
     {"shared-memory", Level::warning, "system", "shm bytes=67108864", "64 MiB (Docker's default)"},
     {"ptrace-scope", Level::warning, "system", "ptrace-scope value=3", "3"},
     {"rdma-port", Level::critical, "pci", "rdma-port device=mlx5_0 state=DOWN phys=Polling",
@@ -106,6 +106,9 @@ constexpr Fault faults[] = {
      "212499 GFLOP/s in products in f16"},
     {"gpu-slower", Level::warning, "gpu-test GPU 1 (GPU-b)", "copy way=from~the~GPU mbytes-per-s=45000",
      "45000 MB/s in copies from the GPU"},
+    {"gpu-between", Level::critical, "gpu-between", "between wrong=3", "3 words of 32 MiB differ after a copy"},
+    {"gpu-between", Level::critical, "gpu-between", "failure kind=gpu text=illegal~address", "illegal address"},
+    {"gpu-between", Level::unknown, "gpu-between", "failure kind=library text=no~CUDA", "no CUDA"},
     {"gpu-all-reduce", Level::critical, "gpu-reduce", "reduced wrong=7", "7 wrong sums"},
     {"gpu-all-reduce", Level::critical, "gpu-reduce", "failure kind=gpu text=unhandled~cuda~error",
      "unhandled cuda error"},
@@ -187,6 +190,55 @@ TEST_CASE("every check has a fault in this file") {
     for (const auto& fault : faults) tested.insert(fault.check);
     for (const auto& setting : wrong_settings) tested.insert(setting.check);
     for (const auto& check : check_table()) CHECK(tested.contains(check.name));
+}
+
+TEST_CASE("the memory limit is judged by the GPUs of this job, not by those of the node") {
+    auto facts = clean_node();
+    plant(facts, "system", "memory-limit bytes=8589934591");
+    CHECK(grave(facts).at(0).expected == "at least 8192 MiB, 4096 MiB for each of 2 GPUs of this job");
+    for (const char* visible : {"0", " GPU-b", "1,-1", "0,", "", "-1", "none"}) {
+        facts.environment["CUDA_VISIBLE_DEVICES"] = visible;
+        INFO(visible);
+        CHECK(grave(facts).empty());
+    }
+    // An eighth of a node's memory, beside one GPU of eight, is a usual job.
+    plant(facts, "system", "memory-limit bytes=4294967295");
+    facts.environment["CUDA_VISIBLE_DEVICES"] = "1";
+    CHECK(grave(facts).at(0).expected == "at least 4096 MiB, 4096 MiB for each of 1 GPU of this job");
+}
+
+TEST_CASE("of eight GPUs the one that spoils copies is named once, by index and bus, and single pairs by both") {
+    auto facts = clean_node();
+    auto &gpus = facts.looks["gpus"].records, &pairs = facts.looks["gpu-between"].records;
+    gpus.clear();
+    pairs.clear();
+    const auto uuid = [](int gpu) { return cat("GPU-", gpu); };
+    for (int from = 0; from < 8; ++from) {
+        gpus.push_back({"gpu", {{"index", cat(from)}, {"uuid", uuid(from)}, {"bus", cat("0000:e", from, ":00.0")}}});
+        for (int to = 0; to < 8; ++to) {
+            const bool is_wrong = from == 3 || (from == 6 && to == 1);
+            if (from != to)
+                pairs.push_back({"between",
+                                 {{"from", uuid(from)},
+                                  {"to", uuid(to)},
+                                  {"wrong", is_wrong ? "2" : "0"},
+                                  {"mib", "32"},
+                                  {"direct", "1"},
+                                  {"mbytes-per-s", cat(1000 + from * 10 + to)}}});
+        }
+    }
+    const auto findings = grave(facts);
+    REQUIRE(findings.size() == 2);
+    CHECK(findings[0].what == "GPU 3 (0000:e3:00.0, GPU-3)");
+    CHECK(findings[0].measured == "words differ after copies with 7 of 7 other GPUs");
+    CHECK(findings[1].what == "GPU 6 (0000:e6:00.0, GPU-6) to GPU 1 (0000:e1:00.0, GPU-1)");
+    CHECK(findings[1].measured == "2 words of 32 MiB differ after a copy");
+    for (const auto& one : examine(facts, {}, {}))
+        if (one.check == "gpu-between" && one.level == Level::info)
+            CHECK(one.measured ==
+                  "1001 to 1076 MB/s; the slowest from GPU 0 (0000:e0:00.0, GPU-0) to GPU 1 (0000:e1:00.0, GPU-1); 56 "
+                  "of 56 "
+                  "without the host");
 }
 
 TEST_CASE("copies slower than the link or the memory promises are found, on all GPUs of a node alike") {

@@ -41,6 +41,25 @@ TEST_CASE("what the program says of a process arrives when it ends") {
     CHECK(told == std::vector<std::string>{"thread 42 x\n", "thread 43 x\n"});
 }
 
+TEST_CASE("a program that is started when another one has just ended is waited for") {
+    boost::asio::io_context loop;
+    SideRuns runs(loop);
+    constexpr int pairs = 300;
+    int whole = 0, ended = 0;
+    for (int i = 0; i < pairs; ++i) {
+        runs.start({"/bin/true"}, 60s, [&](const std::string&) {
+            runs.start({"/bin/sh", "-c", "sleep 0.01; echo whole"}, 60s, [&](const std::string& text) {
+                ++ended;
+                whole += text == "whole\n" ? 1 : 0;
+            });
+        });
+        const auto before = ended;
+        while (ended == before) loop.run_one();
+        loop.restart();
+    }
+    CHECK(whole == pairs);
+}
+
 TEST_CASE("a program reads what it is given from stdin, and then its end") {
     boost::asio::io_context loop;
     SideRuns runs(loop);

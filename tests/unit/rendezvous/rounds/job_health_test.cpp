@@ -76,6 +76,15 @@ TEST_CASE("a check that is broken everywhere parks one node of a few, and emptie
     CHECK(says(two.answers("join n0\njoin n1 sick=hot\njoin n2 sick=full\nadvance 31s"), "round 0 sealed with 1 node"));
 }
 
+TEST_CASE("a node that goes on in spite of its finding is a spare, and is not said to be parked for it") {
+    Story story("min=1 max=1 restarts=1");
+    const auto sealed = story.answers("join n0\njoin n1 sick=broken\njoin n2 sick=broken\nadvance 5s");
+    INFO(sealed);
+    CHECK(says(sealed, "n1 (pid 102) is parked until its health check passes"));
+    CHECK(says(sealed, "n2 <- Parked"));
+    CHECK(!says(sealed, "n2 (pid 103) is parked until its health check passes"));
+}
+
 TEST_CASE("a Join that crossed its assignment does not say that the round's workers have ended") {
     Story story("min=2 max=2 restarts=3");
     // n1 has not read its assignment yet, and joins again because its finding has changed.
@@ -101,6 +110,36 @@ TEST_CASE("a check that is broken on all nodes costs each round one note") {
     CHECK(std::ranges::count(notes, '\n') <= 4);  // the first one is empty
     CHECK(says(notes, " and 91 more go on although their health check failed"));
     CHECK(says(notes, "versions of muster differ"));
+}
+
+TEST_CASE("of more than eight findings the rest is a number") {
+    Story story("min=1 max=60 restarts=1");
+    std::string lines = "join n1\n";
+    for (int i = 0; i < 11; ++i) {
+        const auto kind = static_cast<char>('a' + i);
+        lines += muster::cat("join n", 2 + i, " sick=", kind, kind, "\n");
+    }
+    story.answers(lines + "advance 31s");
+    const auto notes = story.answers("show notes");
+    INFO(notes);
+    CHECK(says(notes, "is parked until its health check passes: hh"));
+    CHECK(!says(notes, "health check passes: ii"));
+    CHECK(says(notes, "health checks found 3 more things on nodes of this job; see `muster status`"));
+}
+
+TEST_CASE("a node whose check finds something else counts for that, and no longer for what it found before") {
+    Story story("min=1 max=4 restarts=1");
+    story.answers("join n0\njoin n1 sick=hot\njoin n1 sick=full");
+    CHECK(says(story.answers("join n2 sick=hot"), "n2 (pid 103) is parked until its health check passes: hot"));
+    CHECK(says(story.answers("join n3 sick=full"), "n3 (pid 104) goes on although its health check failed"));
+}
+
+TEST_CASE("a gathering whose nodes are away for a moment waits for no last call when they are back") {
+    Story story("min=3 max=4 restarts=1");
+    story.answers("join n0\njoin n1\njoin n2\nadvance 31s\nfail n0\nrejoin n0\nrejoin n1\nclose n1\nrejoin n2");
+    const auto back = story.answers("reconnect n1\njoin n1 last_round=0");
+    INFO(back);
+    CHECK(says(back, "round 1 sealed with 3 nodes"));
 }
 
 TEST_CASE("the finding of the node that hosts the rendezvous counts, but the node goes on") {

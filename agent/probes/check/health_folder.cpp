@@ -1,4 +1,4 @@
-#include "agent/evidence/health_folder.h"
+#include "agent/probes/check/health_folder.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -17,6 +17,7 @@ namespace muster::agent {
 namespace {
 
 constexpr std::size_t programs_max = 64;
+constexpr std::size_t refused_max = 8;  ///< Sentences; the rest is a count.
 
 /// Empty: it may run.
 std::string why_refused(const std::string& path, const struct stat& facts, uid_t owner) {
@@ -68,15 +69,19 @@ HealthFolder read_health_folder(const std::string& folder, uid_t owner) {
         if (is_program) paths.push_back(std::move(path));
     }
     std::ranges::sort(paths);
+    std::size_t more = 0;
     for (auto& path : paths) {
         auto why = found.programs.size() == programs_max
                        ? cat(printable_line(path), " is not run: at most ", programs_max, " checks of the folder are")
                        : check_to_run(path, owner).refused;
         if (why.empty())
             found.programs.push_back(std::move(path));
-        else
+        else if (found.refused.size() < refused_max)
             found.refused.push_back(std::move(why));
+        else
+            ++more;
     }
+    if (more > 0) found.refused.push_back(cat(more, " more files in ", printable_line(folder), " are not run"));
     return found;
 }
 

@@ -1,4 +1,4 @@
-#include "agent/evidence/health_folder.h"
+#include "agent/probes/check/health_folder.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -61,6 +61,17 @@ TEST_CASE("what others than its owner can change is not run") {
     ::chmod(folder.path.c_str(), 0777);
     CHECK(folder.read().programs.empty());
     CHECK(folder.read().refused.size() == 1);
+}
+
+TEST_CASE("a folder with hundreds of files runs 64 of them, and says so in a few sentences") {
+    Folder folder;
+    for (int i = 0; i < 300; ++i) folder.add(std::to_string(1000 + i), i < 100 ? 0755 : 0777);
+    const auto found = folder.read();
+    CHECK(found.programs.size() == 64);
+    CHECK(found.programs.back().ends_with("/1063"));
+    REQUIRE(found.refused.size() == 9);
+    CHECK(found.refused[0].find("/1064 is not run: at most 64 checks") != std::string::npos);
+    CHECK(found.refused[8].starts_with("228 more files in "));
 }
 
 TEST_CASE("what runs is the file behind the links, judged again") {

@@ -1,0 +1,105 @@
+// Invariants: nodes that their own health check found sick (rendezvous/STATES.md, Sick nodes).
+//
+//   sick     a node that reports something takes part only where more nodes report the same than may park, or as the
+//            host of the rendezvous;
+//   breaker  never are more nodes parked for one finding than max(1, 5 %);
+//   parked   a node is parked for what itself reports.
+//
+// That a parked node costs no restart is the budget's, and that it ends no round is S9's. What is demanded in peace
+// ("short", "healed") is the world's own (world_health.cpp).
+#include <algorithm>
+
+#include "tests/simulation/invariants/invariants.h"
+
+namespace muster::simulation {
+
+namespace {
+
+/// The simulated checks say what they found before the colon; the rest is another one on each node.
+std::string_view kind_of(std::string_view finding) {
+    return finding.substr(0, finding.find(':'));
+}
+
+}  // namespace
+
+/// Of all agents that the job ever had: the daemon may still count one that is gone.
+std::uint32_t Invariants::parked_max(std::size_t job) const {
+    const auto ever = std::ranges::count_if(agents_, [&](const auto& entry) { return entry.second.job == job; });
+    return std::max(1U, static_cast<std::uint32_t>(ever) / 20);
+}
+
+bool Invariants::connected(Incarnation incarnation) const {
+    return std::ranges::any_of(connections_, [&](const auto& entry) {
+        return entry.second.incarnation == incarnation && entry.second.counts;
+    });
+}
+
+void Invariants::joined(Incarnation incarnation, const native::Join& join) {
+    AgentTruth& agent = agents_.at(incarnation);
+    if (join.unhealthy.empty() && !agent.parked_for.empty()) chronicle_.count(Happening::sick_node_came_back);
+    agent.finding = join.unhealthy;
+    agent.parked_for.clear();
+    agent.goes_on = false;
+    if (agent.finding.empty()) return;
+    const auto same = [&](const AgentTruth& other) {
+        return other.job == agent.job && !other.finding.empty() && kind_of(other.finding) == kind_of(agent.finding);
+    };
+    std::uint32_t count = 0;
+    bool host_too = false;
+    for (const auto& [number, other] : agents_) {
+        if (!same(other)) continue;
+        ++count;
+        host_too = host_too || other.hosts;
+    }
+    if (count <= parked_max(agent.job) && !host_too) return;
+    for (auto& [number, other] : agents_)
+        if (same(other)) other.goes_on = true;
+}
+
+void Invariants::told_parked(Incarnation incarnation, const std::string& why, bool held_back) {
+    AgentTruth& agent = agents_.at(incarnation);
+    // It may have said something else since that was decided.
+    if (held_back && (agent.finding.empty() || !why.ends_with(agent.finding))) return;
+    chronicle_.count(Happening::sick_node_parked);
+    if (agent.finding.empty() || why.find(agent.finding) == std::string::npos)
+        return violated("parked", cat(agent.name, " reports '", agent.finding, "' and is told: ", why));
+    agent.parked_for = agent.finding;
+    const auto parked = std::ranges::count_if(agents_, [&](const auto& entry) {
+        const AgentTruth& other = entry.second;
+        return other.job == agent.job && !other.gone && !other.parked_for.empty() &&
+               kind_of(other.parked_for) == kind_of(agent.finding) && connected(entry.first);
+    });
+    if (parked > parked_max(agent.job))
+        violated("breaker", cat(parked, " nodes of ", jobs_[agent.job].name, " are parked for one finding: ", why));
+}
+
+void Invariants::took_part(Incarnation incarnation, bool held_back) {
+    AgentTruth& agent = agents_.at(incarnation);
+    agent.parked_for.clear();
+    if (agent.finding.empty()) return;
+    if (!held_back && !agent.goes_on && !agent.hosts)
+        violated("sick", cat(agent.name, " takes part in a round, and reports: ", agent.finding));
+    chronicle_.count(Happening::sick_node_went_on);
+}
+
+/// The daemon has forgotten the job.
+void Invariants::forget_parked(const JobTruth& job) {
+    for (auto& [incarnation, agent] : agents_)
+        if (&jobs_[agent.job] == &job) agent.parked_for.clear();
+}
+
+bool Invariants::any_parked(std::size_t job) const {
+    return std::ranges::any_of(agents_, [&](const auto& entry) {
+        const AgentTruth& agent = entry.second;
+        return agent.job == job && !agent.gone && !agent.left && !agent.parked_for.empty() && !agent.goes_on &&
+               connected(entry.first);
+    });
+}
+
+bool Invariants::any_parked() const {
+    for (std::size_t job = 0; job < jobs_.size(); ++job)
+        if (any_parked(job)) return true;
+    return false;
+}
+
+}  // namespace muster::simulation
