@@ -202,6 +202,8 @@ void Agent::Driver::carry_out(const Finish& action) {
     gpus_.drop();
     health_.drop();
     looking_.cancel();
+    measuring_.cancel();
+    metrics_file_.reset();
     preflight_.drop();
     feeding_.cancel();
     deadline_.cancel();

@@ -37,6 +37,7 @@ struct AgentConfig {
     Duration lease = 5s;                ///< The guardian is fed every lease/10.
     std::optional<LookPlan> preflight;  ///< --preflight: what of this node is looked at while it joins.
     HealthCheckConfig health;           ///< --health-check and --health-dir.
+    std::string metrics_file;           ///< Of --metrics-file, absolute. Empty: none.
     Duration persist_limit = 60s;  ///< Time limit for writing copies in memory to disk. Zero: they are not written.
 };
 

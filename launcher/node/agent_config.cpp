@@ -4,6 +4,7 @@
 #include <csignal>
 #include <limits>
 
+#include "agent/driver/metrics_file.h"
 #include "launcher/config/shown_arguments.h"
 #include "launcher/node/job_access.h"
 #include "launcher/node/node_versions.h"
@@ -71,6 +72,11 @@ void add_health_check(agent::AgentConfig& agent, const LaunchConfig& config, con
 }
 
 }  // namespace
+
+std::string metrics_file(const LaunchConfig& config) {
+    return config.metrics_dir.empty() ? std::string()
+                                      : agent::MetricsFile::path_in(config.metrics_dir, shown_job(config));
+}
 
 native::Join join_message(const LaunchConfig& config, const NodeFacts& node) {
     const bool fixed = config.backend == Backend::fixed;
@@ -183,6 +189,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.logs = log_choices(config, node);
     agent.handled_signals = config.handled_signals;
     agent.preemption_signal = config.preemption_signal;
+    agent.metrics_file = metrics_file(config);
     if (config.preflight != Preflight::off) agent.preflight = preflight_plan(config, environment);
     add_health_check(agent, config, node);
     agent.allow_faults = config.allow_faults;

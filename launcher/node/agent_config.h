@@ -23,6 +23,9 @@ struct NodeFacts {
     bool stderr_is_terminal = false;
 };
 
+/// The path of the metrics file of this node; empty: there is none.
+std::string metrics_file(const LaunchConfig& config);
+
 native::Join join_message(const LaunchConfig& config, const NodeFacts& node);
 
 agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, const Environment& environment,

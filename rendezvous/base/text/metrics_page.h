@@ -1,4 +1,4 @@
-// Writes GET /metrics in the two formats that Prometheus reads: text 0.0.4, and OpenMetrics 1.0. Pure.
+// Writes metrics in the two formats that Prometheus reads: text 0.0.4, and OpenMetrics 1.0. Pure.
 //
 // Values are written without a locale and with all their digits. A series whose value is unknown is left out.
 #pragma once
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace muster::rendezvous {
+namespace muster {
 
 enum class MetricsFormat { text, open_metrics };
 
@@ -49,4 +49,4 @@ class MetricsPage {
     std::string name_;
 };
 
-}  // namespace muster::rendezvous
+}  // namespace muster

@@ -1,8 +1,8 @@
-#include "rendezvous/dialects/metrics_page.h"
+#include "rendezvous/base/text/metrics_page.h"
 
 #include "tests/support/catch.h"
 
-using namespace muster::rendezvous;
+using namespace muster;
 
 namespace {
 
