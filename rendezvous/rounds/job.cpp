@@ -239,9 +239,12 @@ void Job::close_replaced(ConnectionId connection, const Turn& turn) {
     turn.step.actions.push_back(CloseConnection{connection, "replaced by a newer connection of the same agent"});
 }
 
-void Job::on_heard(Incarnation incarnation, const Turn& turn) {
+std::optional<Duration> Job::on_heard(Incarnation incarnation, const Turn& turn) {
     const auto found = members_.find(incarnation);
-    if (found != members_.end()) heard(found->second, turn.now);
+    if (found == members_.end()) return std::nullopt;
+    const auto silence = turn.now - std::exchange(found->second.last_received, turn.now);
+    heard(found->second, turn.now);
+    return std::max(silence - heartbeat(), Duration::zero());
 }
 
 void Job::on_connection_ended(Incarnation incarnation, ConnectionId connection, const Turn& turn) {

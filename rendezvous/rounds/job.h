@@ -93,7 +93,8 @@ class Job {
     /// A known agent uses another connection. False: that connection is not newer than its current one (another process
     /// uses its incarnation). Closes an older connection.
     bool take_connection(const Arrival& arrival, const Turn& turn);
-    void on_heard(Incarnation incarnation, const Turn& turn);
+    /// A heartbeat. By how much it is later than the pace, or 0. Nothing: the agent is no member.
+    std::optional<Duration> on_heard(Incarnation incarnation, const Turn& turn);
     void on_connection_ended(Incarnation incarnation, ConnectionId connection, const Turn& turn);
     /// The daemon's own loop was late by this much. Beyond a fifth of the lease, all leases restart. `what` is the log
     /// line's subject and verb.

@@ -30,6 +30,7 @@ JobSummary summary_of(const Job& job, Instant now) {
                        .steps = job.steps().summary()};
     for (const auto& [incarnation, member] : job.members()) {
         ++summary.nodes[place_name(member)];
+        if (member.place != Place::lost) summary.silence_max = std::max(summary.silence_max, now - member.last_received);
         for (const auto& worker : member.workers_seen)
             if (worker.pace != native::WorkerPace::usual)
                 ++summary.ranks[worker.pace == native::WorkerPace::overdue ? "overdue" : "waiting"];
@@ -41,6 +42,7 @@ void PastJobs::add(JobSummary summary, Instant now) {
     summary.phase = "over";
     summary.nodes.clear();
     summary.ranks.clear();
+    summary.silence_max = {};
     summary.steps.step_seconds.reset();
     summary.steps.samples_per_second.reset();
     summary.steps.exposed.reset();

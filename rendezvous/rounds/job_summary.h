@@ -23,6 +23,7 @@ struct JobSummary {
     std::string_view phase;
     std::map<std::string_view, std::uint64_t> nodes;  ///< By place ("running", "parked" ...).
     std::map<std::string_view, std::uint64_t> ranks;  ///< "waiting", "overdue": of those that agents tell of.
+    Duration silence_max{};  ///< Of the member that was heard longest ago.
     std::uint32_t nodes_min = 0;
     std::uint32_t nodes_max = 0;
     std::uint32_t restarts_used = 0;

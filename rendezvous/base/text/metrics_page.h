@@ -33,7 +33,7 @@ class MetricsPage {
     /// A series of the last family, a histogram. `counts` has one element more than `bounds`, in which each value is
     /// counted once. `sum`: of all values.
     void add_histogram(std::span<const double> bounds, std::span<const std::uint64_t> counts, double sum,
-                       const Labels& labels);
+                       const Labels& labels = {});
     void add_one(std::string_view name, MetricKind kind, std::string_view help, double value) {
         family(name, kind, help);
         add(value);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/server.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -79,6 +80,31 @@ TEST_CASE("a job's steps are counters and a histogram, whose buckets contain the
         INFO(line << " in\n" << page);
         CHECK(has(page, line));
     }
+}
+
+TEST_CASE("a heartbeat is as late as the silence exceeds its pace, and the longest silence is known") {
+    Server server({}, Instant(1h));
+    server.step(ConnectionAccepted{1, "10.0.0.1"}, Instant(2h));
+    native::Hello hello;
+    hello.job = "train";
+    hello.node = {"gpu01", 4711, 1};
+    server.step(Received{1, hello}, Instant(2h));
+    native::Join join;
+    join.terms = {.nodes_min = 1, .nodes_max = 1, .last_call_ms = 1, .lease_ms = 5000, .lost_timeout_ms = 60000};
+    join.slots = 1;
+    join.role = "default";
+    join.addresses = {"10.0.0.1"};
+    server.step(Received{1, join}, Instant(2h));
+    const auto pace = native::fastest_heartbeat(5s);
+    server.step(Received{1, native::Ping{}}, Instant(2h) + pace);
+    server.step(Received{1, native::Ping{}}, Instant(2h) + 2 * pace + 250ms);
+    const auto& late = server.heartbeat_lateness();
+    CHECK(late.counts()[0] == 1);
+    CHECK(late.counts()[5] == 1);  // 0.1 to 0.3 s
+    CHECK(late.sum_seconds() == 0.25);
+    const auto jobs = server.summaries(Instant(2h) + 2 * pace + 1250ms);
+    REQUIRE(jobs.size() == 1);
+    CHECK(jobs[0].silence_max == 1s);
 }
 
 TEST_CASE("beyond the maximum jobs are left out and counted") {
