@@ -69,6 +69,7 @@ void Agent::Driver::start() {
     };
     hangs_.on_seen = [this](native::WorkersSeen seen) {
         seen.round = commands_.last_round();
+        seen.checkpoints = commands_.tiers();
         link_.workers_seen(std::move(seen));
     };
     gpus_.on_notice = hangs_.on_notice;

@@ -1,6 +1,7 @@
 #include "launcher/node/agent_config.h"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <limits>
 
@@ -14,6 +15,7 @@
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/host_list.h"
 #include "rendezvous/base/journal.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/control_key.h"
 #include "rendezvous/secret/job_key.h"
@@ -108,6 +110,17 @@ native::Join join_message(const LaunchConfig& config, const NodeFacts& node) {
     return join;
 }
 
+std::uint64_t queued_ms(std::string_view submitted_at, Duration since_1970) {
+    if (submitted_at.empty()) return 0;
+    std::int64_t seconds = 0;
+    const auto now = since_1970 / 1s;
+    if (parse_number(submitted_at, seconds) && seconds > 0 && seconds <= now)
+        return static_cast<std::uint64_t>(since_1970 / 1ms - seconds * 1000);
+    log(LogLevel::warning, "MUSTER_SUBMITTED_AT='", submitted_at,
+        "' is not the past in seconds since 1970 (date +%s); the job's time in the queue is not counted");
+    return 0;
+}
+
 static agent::LogChoices log_choices(const LaunchConfig& config, const NodeFacts& node) {
     agent::LogChoices logs;
     logs.base = config.log_dir;
@@ -152,6 +165,8 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     // KillWait.
     if (is_slurm_task(environment)) agent.supervisor.repeated_signal = SIGTERM;
     agent.supervisor.join.expected_hosts = expected_hosts(config, environment);
+    agent.supervisor.join.queued_ms = queued_ms(value_or_empty(environment, "MUSTER_SUBMITTED_AT"),
+                                                std::chrono::system_clock::now().time_since_epoch());
 
     agent.workers.argv = entry.argv;
     agent.workers.environment = {environment.begin(), environment.end()};

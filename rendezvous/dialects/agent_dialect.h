@@ -109,7 +109,8 @@ class AgentDialect final : public Dialect {
     std::map<ConnectionId, AgentSession*> unjoined_;  ///< that have not joined a job
     std::deque<std::pair<ConnectionId, Instant>> unjoined_until_;  ///< in the order of their time
     std::optional<MemoryCharge> steps_held_;
-    std::deque<std::pair<std::uint64_t, Instant>> writes_;  ///< That the state has not kept yet: number, and since when.
+    std::deque<std::pair<std::uint64_t, Instant>>
+        writes_;  ///< That the state has not kept yet: number, and since when.
     TimeHistogram write_times_;
     std::uint64_t leader_change_count_ = 0;
     bool is_held_ = false;  ///< The server knows of the stall.

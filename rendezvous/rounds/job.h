@@ -24,6 +24,7 @@
 #include "rendezvous/events/job_counters.h"
 #include "rendezvous/rounds/ledgers/seen_ledger.h"
 #include "rendezvous/rounds/ledgers/step_ledger.h"
+#include "rendezvous/rounds/ledgers/tier_ledger.h"
 #include "rendezvous/rounds/ledgers/yielding_jobs.h"
 #include "rendezvous/rounds/member.h"
 #include "rendezvous/rounds/sealed_round.h"
@@ -146,6 +147,8 @@ class Job {
     [[nodiscard]] const GoodputLedger& goodput() const { return goodput_; }
     [[nodiscard]] const JobCounters& counters() const { return counters_; }
     [[nodiscard]] const StepLedger& steps() const { return steps_; }
+    [[nodiscard]] const TierLedger& tiers() const { return tiers_; }
+    [[nodiscard]] Duration since_1970(Instant at) const { return at.time_since_epoch() + config_.to_wall_clock; }
 
   private:
     /// How many members are in which place; maintained by set_place and set_connection, so that settle() need not
@@ -286,6 +289,8 @@ class Job {
     void succeed(Member& member, const Turn& turn);
     void note_steps(Member& member, const Turn& turn);
     void count_stepping(Member& member, const Turn& turn);
+    [[nodiscard]] std::int64_t loading_ms() const;
+    void note_tiers(const Turn& turn);
     [[nodiscard]] std::int64_t first_step() const;
     void tell_news(const StepLedger::News& news, const Turn& turn);
     void tell_progress(const Turn& turn);
@@ -382,6 +387,8 @@ class Job {
     GoodputLedger goodput_;
     JobCounters counters_;
     StepLedger steps_;
+    TierLedger tiers_;
+    Instant tiers_noted_at_{};
     Round next_round_ = 0;
     std::uint32_t restarts_used_ = 0;
     std::vector<Instant> charged_at_;     ///< those of them that the budget's window still covers; empty without one

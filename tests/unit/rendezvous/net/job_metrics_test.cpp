@@ -65,6 +65,9 @@ TEST_CASE("a job's steps are counters and a histogram, whose buckets contain the
     train.steps.exposed = 0.25;
     train.steps.straggler_cost = 0;
     train.steps.samples_per_second = 213.5;
+    train.checkpoint_step = 9;
+    train.checkpoints = {{"memory", 9, 1'000'000s + 500ms}, {"shared", 5, {}}};
+    train.ranks = {{"training", 7}, {"section", 1}};
     const auto page = page_of({train});
     for (const char* line :
          {"# TYPE muster_job_step_seconds histogram", "muster_job_steps_total{job=\"train\"} 11",
@@ -75,6 +78,10 @@ TEST_CASE("a job's steps are counters and a histogram, whose buckets contain the
           "muster_job_step_seconds_bucket{job=\"train\",le=\"+Inf\"} 10",
           "muster_job_step_seconds_sum{job=\"train\"} 1.5", "muster_job_step_seconds_count{job=\"train\"} 10",
           "muster_job_samples_per_second{job=\"train\"} 213.5",
+          "muster_job_checkpoint_step{job=\"train\",tier=\"newest\"} 9",
+          "muster_job_checkpoint_step{job=\"train\",tier=\"shared\"} 5",
+          "muster_job_checkpoint_timestamp_seconds{job=\"train\",tier=\"memory\"} 1000000.5",
+          "muster_job_ranks{job=\"train\",state=\"training\"} 7",
           "muster_job_exposed_communication_ratio{job=\"train\"} 0.25",
           "muster_job_straggler_cost_ratio{job=\"train\"} 0"}) {
         INFO(line << " in\n" << page);
