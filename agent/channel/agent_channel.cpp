@@ -301,6 +301,7 @@ void AgentChannel::Body::keep(const local::Give& give, FileDescriptor memory) {
         handovers.push_back(std::move(fresh));
         return;
     }
+    (give.kind == local::HandoverKind::snapshot ? facts_.snapshot_step : facts_.copy_step) = fresh.step;
     drop_overtaken(handovers, fresh);
     keep_newest(handovers, fresh, true, snapshots_kept);
     keep_newest(handovers, fresh, false, snapshots_kept - 1);
@@ -327,7 +328,10 @@ void AgentChannel::Body::offer(local::HandoverKind kind) {
 
 void AgentChannel::Body::note_section(const local::Section& section) {
     constexpr std::uint64_t longest_ms = 1000ULL * 3600 * 24 * 365;
+    const auto now = std::chrono::steady_clock::now();
+    if (facts_.section == local::checkpoint_section) facts_.loading += now - facts_.section_since;
     facts_.section = section.name;
+    facts_.section_since = now;
     facts_.section_limit = std::chrono::milliseconds(std::min(section.limit_ms, longest_ms));
 }
 

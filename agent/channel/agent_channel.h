@@ -31,7 +31,11 @@ struct WorkerFacts {
     std::optional<std::int64_t> first_step;  ///< Of the first one.
     std::string section;
     Duration section_limit{};  ///< Limit of the section. Zero: no limit.
+    Instant section_since;
+    Duration loading{};  ///< Time in section "checkpoint", without the present one.
     std::uint64_t heartbeats = 0;
+    std::int64_t snapshot_step = -1;  ///< Of the last snapshot that it gave. -1: none.
+    std::int64_t copy_step = -1;      ///< Of the last copy of another rank's.
 };
 
 /// Memory that a worker gave, to be kept beyond its end.

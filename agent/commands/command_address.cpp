@@ -70,13 +70,17 @@ std::string job_in_address(std::string_view job) {
     return cat(job.substr(0, kept_bytes), '~', hash(job));
 }
 
+std::string job_in_name(std::string_view job) {
+    return encode(job_in_address(job));
+}
+
 std::string fresh_token() {
     std::random_device random;
     return hexadecimal(random()) + hexadecimal(random());
 }
 
 std::string write_command_address(const CommandAddress& address) {
-    return cat(prefix, address.user, '/', address.pid, '/', address.token, '/', encode(job_in_address(address.job)));
+    return cat(prefix, address.user, '/', address.pid, '/', address.token, '/', job_in_name(address.job));
 }
 
 std::vector<CommandAddress> command_addresses(std::string_view proc_net_unix) {

@@ -21,6 +21,10 @@ struct CommandAddress {
 /// The name as an address has it: `job` itself, unless it is too long.
 std::string job_in_address(std::string_view job);
 
+/// The same with only letters, digits, ".", "_", "-" and "%": %HH for every other byte. It is part of an address,
+/// and of a file name.
+std::string job_in_name(std::string_view job);
+
 /// 64 random bits as 16 hexadecimal digits.
 std::string fresh_token();
 

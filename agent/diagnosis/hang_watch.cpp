@@ -162,6 +162,19 @@ std::vector<native::SeenWorker> HangWatch::seen(Instant now) const {
     return all;
 }
 
+native::RankCounts HangWatch::counts(Instant now) const {
+    native::RankCounts counts;
+    for (const auto& [local_rank, known] : workers_) {
+        const auto pace = pace_of(known, now);
+        ++(is_stopped(known.last.state)          ? counts.stopped
+           : pace == native::WorkerPace::overdue ? counts.overdue
+           : pace == native::WorkerPace::waiting ? counts.waiting
+           : !known.last.section.empty()         ? counts.section
+                                                 : counts.training);
+    }
+    return counts;
+}
+
 native::WorkerPace HangWatch::pace_of(const Known& known, Instant now) const {
     const auto& sample = known.last;
     const auto limit = std::min(config_.report_idle_after, config_.deadline_min);

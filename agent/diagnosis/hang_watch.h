@@ -100,6 +100,8 @@ class HangWatch {
     /// Running workers at the last sample, rank 0 and suspicious ones first, at most native::activities_max. Other
     /// nodes need this if this node is lost, and to find missing ranks.
     [[nodiscard]] std::vector<native::SeenWorker> seen(Instant now) const;
+    /// All running workers at the last sample.
+    [[nodiscard]] native::RankCounts counts(Instant now) const;
     /// Handles the daemon's summary: an overdue worker of this node is missing from an operation in which another
     /// node's worker waits.
     HangStep job_seen(const native::JobSeen& seen, Instant now);

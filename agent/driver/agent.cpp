@@ -4,6 +4,7 @@
 
 #include "agent/doctor/doctor_report.h"
 #include "agent/driver/agent_driver.h"
+#include "agent/driver/worker_metrics.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
@@ -14,6 +15,8 @@ namespace muster::agent {
 namespace asio = boost::asio;
 
 static constexpr Duration look_after = 300ms;
+/// The collector is asked every 15 s as a rule.
+static constexpr Duration metrics_interval = 5s;
 
 Agent::Driver::Driver(Agent& agent, asio::io_context& loop, AgentConfig config, RendezvousLink& link, ProcessHost& host,
                       RoundStoreHost& stores)
@@ -40,6 +43,7 @@ Agent::Driver::Driver(Agent& agent, asio::io_context& loop, AgentConfig config, 
       signals_(loop),
       deadline_(loop),
       feeding_(loop),
+      measuring_(loop),
       looking_(loop) {}
 
 void Agent::Driver::start() {
@@ -65,6 +69,7 @@ void Agent::Driver::start() {
     };
     hangs_.on_seen = [this](native::WorkersSeen seen) {
         seen.round = commands_.last_round();
+        seen.checkpoints = commands_.tiers();
         link_.workers_seen(std::move(seen));
     };
     gpus_.on_notice = hangs_.on_notice;
@@ -73,6 +78,8 @@ void Agent::Driver::start() {
         happen(SetUpRefused{made.error().context});
     else if (timers.has_error())
         happen(SetUpRefused{timers.error().context});
+    else if (!open_metrics())
+        log(LogLevel::debug, "the agent ends before it joins");
     else if (config_.warm_before_join)
         host_.expect(commands_.expected(), [weak = weak_from_this()] {
             const auto self = weak.lock();
@@ -82,6 +89,44 @@ void Agent::Driver::start() {
         happen(Begin{});
     if (auto folder = logs_.own_base(); !folder.empty()) host_.remove_after_death(std::move(folder));
     look_at_node();
+}
+
+/// False: the agent ends, because the file cannot be written.
+bool Agent::Driver::open_metrics() {
+    if (config_.metrics_file.empty()) return true;
+    auto opened = MetricsFile::open(config_.metrics_file, metrics());
+    if (!opened && opened.error().code == Errc::already_exists) {
+        log(LogLevel::warning, "--metrics-file: ", opened.error().context);
+        return true;
+    }
+    if (!opened) {
+        happen(SetUpRefused{cat("--metrics-file: ", opened.error().context)});
+        return false;
+    }
+    metrics_file_ = *std::move(opened);
+    write_metrics();
+    return true;
+}
+
+void Agent::Driver::write_metrics() {
+    measuring_.expires_after(metrics_interval);
+    measuring_.async_wait([weak = weak_from_this()](boost::system::error_code failure) {
+        const auto self = weak.lock();
+        if (failure || !self || !self->metrics_file_) return;
+        self->metrics_file_->write(self->metrics());
+        self->write_metrics();
+    });
+}
+
+std::string Agent::Driver::metrics() const {
+    std::vector<WorkerNumbers> workers;
+    const bool in_round = commands_.last_round() != no_round;
+    for (std::uint32_t local_rank = 0; in_round && local_rank < config_.supervisor.join.slots; ++local_rank)
+        workers.push_back({.local_rank = local_rank,
+                           .rank = commands_.rank_of(local_rank),
+                           .runs = worker_pids_.contains(local_rank),
+                           .steps = commands_.steps_of(local_rank)});
+    return worker_metrics(config_.shown_job, commands_.last_round(), workers);
 }
 
 /// While the node joins or the workers start: nothing waits for it, and the job's end drops what is not known by then.

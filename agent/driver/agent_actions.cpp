@@ -157,7 +157,7 @@ void Agent::Driver::carry_out(const ReportFailed& action) {
 
 /// What has happened since the last look, also of workers that were killed.
 void Agent::Driver::send_last_steps() {
-    native::WorkersSeen seen{.round = commands_.last_round(), .final = true};
+    native::WorkersSeen seen{.round = commands_.last_round(), .loading_ms = hangs_.loading_ms(), .final = true};
     for (std::uint32_t local_rank = 0; local_rank < config_.supervisor.join.slots; ++local_rank) {
         auto steps = commands_.steps_of(local_rank);
         if (steps.last_step < 0 || seen.workers.size() == native::activities_max) continue;
@@ -204,6 +204,8 @@ void Agent::Driver::carry_out(const Finish& action) {
     gpus_.drop();
     health_.drop();
     looking_.cancel();
+    measuring_.cancel();
+    metrics_file_.reset();
     preflight_.drop();
     feeding_.cancel();
     deadline_.cancel();

@@ -38,6 +38,7 @@ struct AgentConfig {
     std::optional<LookPlan> preflight;  ///< --preflight: what of this node is looked at while it joins.
     HealthCheckConfig health;           ///< --health-check and --health-dir.
     bool warm_before_join = false;  ///< --warm-join: the node joins when its standby processes are ready.
+    std::string metrics_file;           ///< Of --metrics-file, absolute. Empty: none.
     Duration persist_limit = 60s;  ///< Time limit for writing copies in memory to disk. Zero: they are not written.
 };
 

@@ -17,6 +17,7 @@
 #include "agent/commands/command_socket.h"
 #include "agent/commands/fault_injector.h"
 #include "agent/driver/agent.h"
+#include "agent/driver/metrics_file.h"
 #include "agent/driver/store_reach.h"
 #include "agent/driver/worker_commands.h"
 #include "agent/evidence/end_evidence.h"
@@ -65,6 +66,9 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
 
     void look_at_node();
     void send_last_steps();
+    bool open_metrics();
+    void write_metrics();
+    [[nodiscard]] std::string metrics() const;
 
     // One for each action.
     void carry_out(const CheckHealth& action);
@@ -114,6 +118,8 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     boost::asio::signal_set signals_;
     boost::asio::steady_timer deadline_;
     boost::asio::steady_timer feeding_;
+    boost::asio::steady_timer measuring_;  ///< The metrics file is written when it fires.
+    std::unique_ptr<MetricsFile> metrics_file_;
     boost::asio::steady_timer looking_;    ///< The preflight begins when it fires.
     std::deque<SupervisorEvent> pending_;  // an action may bring the next event at once (OpenStore)
     bool stepping_ = false;

@@ -10,6 +10,7 @@
 #include "agent/evidence/flight_sample.h"
 #include "agent/process/signal_handlers.h"
 #include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/known_step.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/local/codec.h"
@@ -201,6 +202,28 @@ std::int64_t WorkerCommands::snapshot_step() const {
     return newest;
 }
 
+native::TierSteps WorkerCommands::tiers() {
+    native::TierSteps tiers;
+    const auto least = [this](std::int64_t WorkerFacts::*step) {
+        std::int64_t lowest = channels_.empty() ? -1 : step_max;
+        for (const auto& channel : channels_) lowest = std::min(lowest, channel ? channel->facts().*step : -1);
+        return lowest;
+    };
+    tiers.memory = least(&WorkerFacts::snapshot_step);
+    tiers.neighbour = least(&WorkerFacts::copy_step);
+    if (assignment_.rank_base != 0) return tiers;
+    const auto saved = steps_of(0).tally.checkpoint_step;
+    const auto& directory = config_.workers.checkpoint_dir;
+    const bool has_local = !config_.workers.checkpoint_local_dir.empty();
+    if (has_local) tiers.local = saved;
+    if (std::exchange(saved_step_, saved) != saved && saved >= 0) {
+        const auto newest = has_local && !directory.empty() ? progress_.newest(directory) : std::nullopt;
+        shared_step_ = !has_local ? saved : newest ? newest->step : -1;
+    }
+    tiers.shared = shared_step_;
+    return tiers;
+}
+
 bool WorkerCommands::newest_is_on_local_disk() {
     const auto kept = snapshot_step();
     return kept >= 0 && local_step() >= kept;
@@ -283,11 +306,13 @@ HangWatcher::WorkerInput WorkerCommands::told(std::uint32_t local_rank) const {
     const int memory = channel.gift(local::HandoverKind::flight_record);
     const auto& facts = channel.facts();
     const auto& directory = workers_[local_rank].directory;
+    const bool loads = facts.section == local::checkpoint_section;
     return {.section = facts.section,
             .section_limit = facts.section_limit,
             .heartbeats = facts.heartbeats,
             .operation = memory < 0 ? std::nullopt : sample_flight_record(memory),
             .steps = steps_of(local_rank),
+            .loading = facts.loading + (loads ? std::chrono::steady_clock::now() - facts.section_since : 0s),
             .torch_socket = torch_.socket(local_rank),
             .torch_file = directory.empty() ? std::string() : cat(directory, "/torch_flight.json")};
 }

@@ -60,6 +60,9 @@ class WorkerCommands {
     /// Of the newest checkpoint in --checkpoint-dir, in this node's memory or on its --checkpoint-local-dir; -1: there
     /// is none.
     [[nodiscard]] std::int64_t checkpoint_step();
+    /// What is known of each tier now. After a new save it looks into the checkpoint directory, as checkpoint_step()
+    /// does.
+    [[nodiscard]] native::TierSteps tiers();
     /// It is as new as what this node's memory has.
     [[nodiscard]] bool newest_is_on_local_disk();
     /// By local rank: what workers of rounds that ended have given.
@@ -101,7 +104,9 @@ class WorkerCommands {
     std::map<std::uint32_t, std::unique_ptr<AgentChannel>> kept_channels_;  // of those, once their round is forgotten
     Round last_round_ = no_round;
     std::map<std::uint32_t, std::vector<MemoryHandover>>
-        snapshots_;  // by local rank: given in a round before, for the next one's worker
+        snapshots_;                  // by local rank: given in a round before, for the next one's worker
+    std::int64_t saved_step_ = -1;   // by rank 0 of this round, when its directory was last looked at
+    std::int64_t shared_step_ = -1;  // and what was there
     std::map<std::uint32_t, std::vector<MemoryHandover>> copies_;  // the same of ranks on other nodes
 };
 

@@ -83,6 +83,7 @@ void HangWatcher::begin_round(std::uint32_t rank_base) {
     seen_sent_at_.reset();
     paces_sent_.clear();
     stepped_sent_ = 0;
+    loading_ = {};
     torch_operations_.clear();
     resting_ = false;
     arm();
@@ -139,7 +140,7 @@ void HangWatcher::arm() {
     });
 }
 
-WorkerSample HangWatcher::sample_of(std::uint32_t local_rank, Worker& worker) const {
+WorkerSample HangWatcher::sample_of(std::uint32_t local_rank, Worker& worker) {
     WorkerSample sample;
     sample.local_rank = local_rank;
     sample.rank = static_cast<std::int32_t>(rank_base_ + local_rank);
@@ -151,6 +152,8 @@ WorkerSample HangWatcher::sample_of(std::uint32_t local_rank, Worker& worker) co
     worker.state = sample.state;
     read_io(worker.program, sample);
     auto told = ask(local_rank);
+    // What it loads or saves after its first step is no part of the start.
+    if (!std::exchange(worker.stepped, told.steps.last_step >= 0)) loading_ = std::max(loading_, told.loading);
     sample.section = std::move(told.section);
     sample.section_limit = told.section_limit;
     sample.heartbeats = told.heartbeats;
@@ -215,7 +218,7 @@ std::vector<WorkerActivity> HangWatcher::with_torch(std::vector<WorkerActivity> 
 
 void HangWatcher::send_seen(Instant now) {
     if (!on_seen || workers_.empty()) return;
-    native::WorkersSeen seen{.workers = watch_.seen(now)};
+    native::WorkersSeen seen{.workers = watch_.seen(now), .counts = watch_.counts(now), .loading_ms = loading_ms()};
     std::map<std::int32_t, native::WorkerPace> paces;
     for (const auto& worker : seen.workers)
         if (worker.pace != native::WorkerPace::usual) paces[worker.at.rank] = worker.pace;

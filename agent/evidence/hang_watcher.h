@@ -1,6 +1,7 @@
 // Samples the workers once a second and executes the decisions of diagnosis/hang_watch.h.
 #pragma once
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
@@ -31,6 +32,7 @@ class HangWatcher {
         std::uint64_t heartbeats = 0;
         std::optional<OperationSample> operation;
         StepSample steps;          ///< The training steps that it reported.
+        Duration loading{};        ///< Time in section "checkpoint" so far.
         std::string torch_socket;  ///< Socket of torch's handlers in it. Empty: none.
         std::string torch_file;    ///< Path for its dump.
     };
@@ -58,20 +60,26 @@ class HangWatcher {
     /// The workers are being stopped: no samples until the next round.
     void rest();
 
+    /// WorkersSeen::loading_ms of this round.
+    [[nodiscard]] std::uint32_t loading_ms() const {
+        return static_cast<std::uint32_t>(std::min<std::int64_t>(loading_ / 1ms, UINT32_MAX));
+    }
+
   private:
     struct Worker {
         std::int32_t pid = 0;
         std::int32_t program = 0;  ///< The program under a shell, else the worker itself.
         FileDescriptor pidfd;      ///< Protects against reused pids. Invalid: the worker is not killed.
         std::string ended_why;
-        char state = '?';  ///< State in the last sample.
+        char state = '?';      ///< State in the last sample.
+        bool stepped = false;  ///< It had reported a step then.
         /// Callbacks for its stacks. Not empty while they are being read.
         std::vector<std::function<void(const StackText&)>> want;
     };
 
     void arm();
     void sample_workers();
-    [[nodiscard]] WorkerSample sample_of(std::uint32_t local_rank, Worker& worker) const;
+    [[nodiscard]] WorkerSample sample_of(std::uint32_t local_rank, Worker& worker);
     /// Calls `use` with the stacks, unless the worker ends first or sampling stops.
     void take_stacks(std::uint32_t local_rank, std::function<void(const StackText&)> use);
     void stacks_taken(std::uint32_t local_rank, std::int32_t pid, const std::string& output);
@@ -95,6 +103,7 @@ class HangWatcher {
     std::optional<Instant> seen_sent_at_;
     std::map<std::int32_t, native::WorkerPace> paces_sent_;  ///< Ranks whose pace is not `usual`.
     std::size_t stepped_sent_ = 0;                           ///< Workers that had reported a step then.
+    Duration loading_{};                                     ///< Of this round (loading_ms()).
     /// Keyed by rank: its operation when it was last idle for long.
     std::map<std::int32_t, TorchOperation> torch_operations_;
     bool resting_ = true;

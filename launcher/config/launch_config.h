@@ -185,6 +185,8 @@ struct LaunchConfig {
     LogLevel log_level = LogLevel::warning;
     std::string report;         ///< --report as given (report_writer.h). Empty: no file.
     std::string events;         ///< --events as given, with the same names. Empty: no file.
+    std::string gpu_job_dir;    ///< --hpc-job-mapping-dir. Empty: the GPUs' job is not told.
+    std::string metrics_dir;    ///< --metrics-file. Empty: no file.
     bool torch_events = false;  ///< --event-log-handler console: torchrun's lines on stderr.
 };
 

@@ -110,6 +110,16 @@ std::uint32_t visible_gpu_count(const std::vector<GpuDevice>& devices, std::opti
     return static_cast<std::uint32_t>(visible_gpus(devices, visible).size());
 }
 
+std::vector<std::size_t> gpus_of_workers(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible,
+                                         std::uint32_t worker_count) {
+    auto gpus = visible_gpus(devices, visible);
+    if (gpus.size() > worker_count) gpus.resize(worker_count);
+    std::erase_if(gpus, [&](std::size_t gpu) { return gpu >= devices.size() || devices[gpu].mig_enabled; });
+    std::ranges::sort(gpus);
+    gpus.erase(std::ranges::unique(gpus).begin(), gpus.end());
+    return gpus;
+}
+
 std::uint32_t apparent_gpu_count(std::optional<std::string_view> visible) {
     constexpr std::uint32_t gpus_probed_max = 64;
     std::uint32_t count = 0;

@@ -32,6 +32,11 @@ std::vector<std::size_t> visible_gpus(const std::vector<GpuDevice>& devices, std
 
 std::uint32_t visible_gpu_count(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible);
 
+/// Those of `worker_count` workers, each once, in ascending order: local rank n uses the n-th visible device. A
+/// partitioned GPU (MIG) is left out, because a part of it is not the whole.
+std::vector<std::size_t> gpus_of_workers(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible,
+                                         std::uint32_t worker_count);
+
 /// A cheap estimate for hints: the number of device files /dev/nvidia0, 1, ..., limited by CUDA_VISIBLE_DEVICES.
 std::uint32_t apparent_gpu_count(std::optional<std::string_view> visible);
 

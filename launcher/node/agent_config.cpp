@@ -1,11 +1,13 @@
 #include "launcher/node/agent_config.h"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <limits>
 #include <system_error>
 
+#include "agent/driver/metrics_file.h"
 #include "launcher/config/shown_arguments.h"
 #include "launcher/node/job_access.h"
 #include "launcher/node/node_versions.h"
@@ -15,6 +17,7 @@
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/host_list.h"
 #include "rendezvous/base/journal.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/control_key.h"
 #include "rendezvous/secret/job_key.h"
@@ -83,6 +86,11 @@ void add_health_check(agent::AgentConfig& agent, const LaunchConfig& config, con
 
 }  // namespace
 
+std::string metrics_file(const LaunchConfig& config) {
+    return config.metrics_dir.empty() ? std::string()
+                                      : agent::MetricsFile::path_in(config.metrics_dir, shown_job(config));
+}
+
 native::Join join_message(const LaunchConfig& config, const NodeFacts& node) {
     const bool fixed = config.backend == Backend::fixed;
     native::Join join;
@@ -111,6 +119,17 @@ native::Join join_message(const LaunchConfig& config, const NodeFacts& node) {
     join.arguments = std::move(shown.text);
     join.arguments_hash = shown.hash;
     return join;
+}
+
+std::uint64_t queued_ms(std::string_view submitted_at, Duration since_1970) {
+    if (submitted_at.empty()) return 0;
+    std::int64_t seconds = 0;
+    const auto now = since_1970 / 1s;
+    if (parse_number(submitted_at, seconds) && seconds > 0 && seconds <= now)
+        return static_cast<std::uint64_t>(since_1970 / 1ms - seconds * 1000);
+    log(LogLevel::warning, "MUSTER_SUBMITTED_AT='", submitted_at,
+        "' is not the past in seconds since 1970 (date +%s); the job's time in the queue is not counted");
+    return 0;
 }
 
 static agent::LogChoices log_choices(const LaunchConfig& config, const NodeFacts& node) {
@@ -157,6 +176,8 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     // KillWait.
     if (is_slurm_task(environment)) agent.supervisor.repeated_signal = SIGTERM;
     agent.supervisor.join.expected_hosts = expected_hosts(config, environment);
+    agent.supervisor.join.queued_ms = queued_ms(value_or_empty(environment, "MUSTER_SUBMITTED_AT"),
+                                                std::chrono::system_clock::now().time_since_epoch());
 
     agent.workers.argv = entry.argv;
     agent.workers.environment = {environment.begin(), environment.end()};
@@ -194,6 +215,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.logs = log_choices(config, node);
     agent.handled_signals = config.handled_signals;
     agent.preemption_signal = config.preemption_signal;
+    agent.metrics_file = metrics_file(config);
     if (config.preflight != Preflight::off) agent.preflight = preflight_plan(config, environment);
     add_health_check(agent, config, node);
     agent.allow_faults = config.allow_faults;

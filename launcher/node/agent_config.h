@@ -23,6 +23,12 @@ struct NodeFacts {
     bool stderr_is_terminal = false;
 };
 
+/// The path of the metrics file of this node; empty: there is none.
+std::string metrics_file(const LaunchConfig& config);
+
+/// How long the job was queued, from MUSTER_SUBMITTED_AT; 0: unknown. Logs what is no such time.
+std::uint64_t queued_ms(std::string_view submitted_at, Duration since_1970);
+
 native::Join join_message(const LaunchConfig& config, const NodeFacts& node);
 
 agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, const Environment& environment,

@@ -13,6 +13,7 @@
 
 #include "agent/driver/agent.h"
 #include "agent/driver/client_link.h"
+#include "agent/driver/metrics_file.h"
 #include "agent/process/posix_process_host.h"
 #include "agent/supervision/store_candidates.h"
 #include "launcher/host/advertised_addresses.h"
@@ -47,6 +48,7 @@ namespace {
 constexpr Duration resolve_limit = 12s;
 // A node that must be the host serves at once. The address of its name only orders its own addresses.
 constexpr Duration resolve_limit_of_host = 250ms;
+constexpr Duration death_notice_limit = 2s;
 constexpr Duration slurm_node_limit = 5s;  // timeout for scontrol to report a node's address
 constexpr Duration end_linger = 10s;       // timeout for the other agents to receive the end from this node's daemon
 constexpr Duration stop_slack = 10s;       // for the parts of a stop besides the grace period and copies to disk
@@ -401,12 +403,15 @@ const std::string& NodeRun::unsaved() const {
     return body_->unsaved();
 }
 
-agent::GuardianConfig guardian_config(const LaunchConfig& config) {
+agent::GuardianConfig guardian_config(const LaunchConfig& config, std::shared_ptr<GpuJobMap> gpu_jobs) {
     agent::GuardianConfig guardian;
     guardian.unfed_max = config.lease * 8 / 10;
-    guardian.on_agent_death_max = 2s;
-    guardian.on_agent_death = [limit = guardian.on_agent_death_max](std::string_view notice) {
-        deliver_death_notice(notice, limit);
+    guardian.on_agent_death_max = death_notice_limit + 1s;
+    guardian.on_agent_death = [metrics = metrics_file(config), gpu_jobs = std::move(gpu_jobs),
+                               agent = ::getpid()](std::string_view notice) {
+        deliver_death_notice(notice, death_notice_limit);
+        gpu_jobs->release();
+        if (!metrics.empty()) agent::MetricsFile::remove(metrics, agent);
     };
     return guardian;
 }

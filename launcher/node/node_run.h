@@ -9,6 +9,7 @@
 #include "agent/supervision/supervisor.h"
 #include "launcher/config/environment.h"
 #include "launcher/config/launch_config.h"
+#include "launcher/node/gpu_job_map.h"
 #include "launcher/node/node_events.h"
 #include "launcher/node/service_unit.h"
 #include "launcher/options/entry.h"
@@ -49,7 +50,8 @@ class NodeRun {
     std::unique_ptr<Body> body_;
 };
 
-/// Makes the guardian report the agent's death to the daemon (death_notice.h).
-agent::GuardianConfig guardian_config(const LaunchConfig& config);
+/// Makes the guardian report the agent's death to the daemon (death_notice.h), and remove what monitoring reads of this
+/// node.
+agent::GuardianConfig guardian_config(const LaunchConfig& config, std::shared_ptr<GpuJobMap> gpu_jobs);
 
 }  // namespace muster::launcher

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agent/diagnosis/error_file.h"
+#include "agent/probes/gpus/gpu_driver.h"
 #include "agent/supervision/failure_report.h"
 #include "agent/supervision/report_file.h"
 #include "launcher/commands/checkpoint_command.h"
@@ -26,8 +27,10 @@
 #include "launcher/host/absent_ranks.h"
 #include "launcher/host/checkpoint_place.h"
 #include "launcher/host/environment_probe.h"
+#include "launcher/host/gpu_count.h"
 #include "launcher/host/open_files.h"
 #include "launcher/host/placement.h"
+#include "launcher/node/gpu_job_map.h"
 #include "launcher/node/job_access.h"
 #include "launcher/node/job_preflight.h"
 #include "launcher/node/node_run.h"
@@ -167,17 +170,33 @@ Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config, 
     return config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);
 }
 
-Result<agent::GuardianHandle> start_guardian(const LaunchConfig& config) {
+Result<agent::GuardianHandle> start_guardian(const LaunchConfig& config, std::shared_ptr<GpuJobMap> gpu_jobs) {
     // The guardian holds the key too, in the agent's death notice. As read_private_file does.
     if (config.awaits_key) ::prctl(PR_SET_DUMPABLE, 0);
-    return agent::fork_guardian(guardian_config(config));
+    return agent::fork_guardian(guardian_config(config, std::move(gpu_jobs)));
+}
+
+/// No job fails for it.
+void add_gpu_jobs(GpuJobMap& map, const LaunchConfig& config, const Environment& environment) {
+    if (config.gpu_job_dir.empty()) return;
+    const auto named = value_or_empty(environment, "MUSTER_NVML_LIBRARY");
+    const auto devices = list_gpus(named.empty() ? agent::gpu_library : std::string(named));
+    if (!devices && devices.error().code == Errc::not_found) return;
+    const auto added =
+        devices
+            ? map.add(gpus_of_workers(*devices, lookup(environment, "CUDA_VISIBLE_DEVICES"), config.workers_per_node))
+            : Result<void>(devices.error());
+    if (!added)
+        log(LogLevel::warning, "--hpc-job-mapping-dir: ", added.error().context,
+            "; dcgm-exporter does not know the job of this node's GPUs");
 }
 
 /// How many workers this node has, on which devices and CPUs.
-Result<void> resolve_workers(LaunchConfig& config, const Environment& environment) {
+Result<void> resolve_workers(LaunchConfig& config, const Environment& environment, GpuJobMap& gpu_jobs) {
     if (auto counted = resolve_worker_count(config, environment); !counted) return counted.error();
     if (auto devices = check_visible_devices(config, environment); !devices) return devices.error();
     if (auto placed = resolve_placement(config, environment); !placed) return placed.error();
+    add_gpu_jobs(gpu_jobs, config, environment);
     return {};
 }
 
@@ -207,16 +226,16 @@ int launch(Launch launch, Environment environment) {
     if (!access) return refuse(exit_codes::configuration, access.error().context, style);
     launch.warnings.insert(launch.warnings.end(), access->begin(), access->end());
 
-    const auto checked = check_configuration(unit, config, environment);
-    if (!checked) return refuse(exit_codes::configuration, checked.error().context, style);
-
+    if (const auto checked = check_configuration(unit, config, environment); !checked)
+        return refuse(exit_codes::configuration, checked.error().context, style);
     // Before any other fork, thread or open file (guardian.h).
-    auto guardian = start_guardian(config);
+    const auto gpu_jobs = std::make_shared<GpuJobMap>(config.gpu_job_dir, shown_job(config));
+    auto guardian = start_guardian(config, gpu_jobs);
     if (!guardian) return refuse(exit_codes::internal, guardian.error().context, style);
     write_log_on_thread();
     // A write of the launcher to a closed terminal must not end the job. Workers start with default signal actions.
     std::signal(SIGPIPE, SIG_IGN);
-    if (const auto resolved = resolve_workers(config, environment); !resolved)
+    if (const auto resolved = resolve_workers(config, environment, *gpu_jobs); !resolved)
         return refuse(exit_codes::usage, resolved.error().context, style);
     if (const auto enough = check_open_files(config); !enough)
         return refuse(exit_codes::internal, enough.error().context, style);

@@ -15,7 +15,7 @@ constexpr std::string_view ours = "MUSTER_";
 
 /// Variables that are not options, without MUSTER_: those of the launcher and the runtime, and those of a worker's
 /// environment, which a launcher inside a worker inherits.
-constexpr std::array<std::string_view, 29> known_names{"AGENT_IFNAME",
+constexpr std::array<std::string_view, 30> known_names{"AGENT_IFNAME",
                                                        "AGENT_SOCKET",
                                                        "AGENT_TOKEN",
                                                        "CUDA_LIBRARY",
@@ -40,6 +40,7 @@ constexpr std::array<std::string_view, 29> known_names{"AGENT_IFNAME",
                                                        "SIMD",
                                                        "SNAPSHOTS",
                                                        "STREAM",
+                                                       "SUBMITTED_AT",
                                                        "TCP_ALGORITHM",
                                                        "TORCH_LIBRARY",
                                                        "TORCH_SOCKET",

@@ -253,11 +253,6 @@ Accepted accept_named_file(std::string_view value, std::string& file) {
     return std::nullopt;
 }
 
-Accepted accept_log_level(std::string_view value, Settings& settings) {
-    if (!parse_log_level(value, settings.config.log_level)) return "debug, info, warning or error";
-    return std::nullopt;
-}
-
 using Kind = ValueKind;
 using Group = OptionGroup;
 using From = Origin;
@@ -455,8 +450,15 @@ constexpr std::array rows{
     OptionRow{"events", 0, Kind::value, Group::output, From::muster, true, "FILE",
               "Appends what happens on this node to FILE, one JSON line (CloudEvents 1.0) each. %h, %j and %p as for --report.", "",
               [](auto value, auto& to) { return accept_named_file(value, to.config.events); }},
+    OptionRow{"metrics-file", 0, Kind::value, Group::output, From::muster, true, "DIR",
+              "Writes metrics of this node's workers to DIR/muster_JOB.prom every 5 s, for node_exporter's textfile collector.", "",
+              [](auto value, auto& to) { return accept_directory(value, to.config.metrics_dir); }},
+    OptionRow{"hpc-job-mapping-dir", 0, Kind::value, Group::output, From::muster, true, "DIR",
+              "Names this job in DIR for each GPU of its workers, for dcgm-exporter's option of this name.", "",
+              [](auto value, auto& to) { return accept_directory(value, to.config.gpu_job_dir); }},
     OptionRow{"log-level", 0, Kind::value, Group::output, From::muster, true, "debug|info|warning|error",
-              "Lowest level of muster's own log lines. Default also from LOGLEVEL.", "warning", accept_log_level},
+              "Lowest level of muster's own log lines. Default also from LOGLEVEL.", "warning",
+              [](auto value, auto& to) -> Accepted { if (parse_log_level(value, to.config.log_level)) return std::nullopt; return "debug, info, warning or error"; }},
 
     OptionRow{"monitor-interval", 0, Kind::value, Group::compatibility, From::torchrun, true, "SECONDS",
               "No effect: muster detects worker exits immediately.", "0.1",

@@ -33,6 +33,14 @@ struct StatusNode {
     friend bool operator==(const StatusNode&, const StatusNode&) = default;
 };
 
+/// The newest checkpoint of a tier: memory, neighbour, local, shared.
+struct StatusCheckpoint {
+    std::string tier;
+    std::int64_t step = -1;
+    std::int64_t age_s = -1;  ///< -1: unknown.
+    friend bool operator==(const StatusCheckpoint&, const StatusCheckpoint&) = default;
+};
+
 struct StatusJob {
     std::string id;
     std::string phase;
@@ -45,6 +53,7 @@ struct StatusJob {
     std::int64_t nodes_max = 0;
     std::int64_t step = -1;
     std::int64_t checkpoint_step = -1;
+    std::vector<StatusCheckpoint> checkpoints{};
     std::vector<StatusNode> nodes;
     friend bool operator==(const StatusJob&, const StatusJob&) = default;
 };

@@ -63,6 +63,10 @@ StatusNode node_in(const json& object) {
     return node;
 }
 
+/// There are four. An age beyond ten years is shown as that.
+constexpr std::size_t tiers_max = 8;
+constexpr std::int64_t age_max_s = 10LL * 365 * 24 * 3600;
+
 /// Without its nodes.
 StatusJob job_in(const json& object) {
     StatusJob job;
@@ -76,6 +80,11 @@ StatusJob job_in(const json& object) {
     job.nodes_max = number_in(object, "nodes_max", 0);
     job.step = number_in(object, "step", -1);
     job.checkpoint_step = number_in(object, "checkpoint_step", -1);
+    if (const auto tiers = object.find("checkpoints"); tiers != object.end() && tiers->is_object())
+        for (const auto& [tier, one] : tiers->items())
+            if (one.is_object() && job.checkpoints.size() < tiers_max)
+                job.checkpoints.push_back(
+                    {tier, number_in(one, "step", -1), std::min(number_in(one, "age_s", -1), age_max_s)});
     if (const auto goodput = object.find("goodput"); goodput != object.end() && goodput->is_object())
         job.goodput = text_in(*goodput, "text");
     return job;

@@ -126,6 +126,20 @@ std::string standby_text(const StatusJob& job) {
                " MiB of memory");
 }
 
+/// "checkpoints: step 40 in memory (12 s ago), step 30 shared (5 min ago)".
+static std::string checkpoints_line(const std::vector<StatusCheckpoint>& checkpoints) {
+    std::vector<std::string> told;
+    for (const auto& [tier, step, age_s] : checkpoints)
+        told.push_back(cat("step ", step, ' ',
+                           tier == "memory"      ? "in memory"
+                           : tier == "neighbour" ? "in neighbours' memory"
+                           : tier == "local"     ? "on local disks"
+                           : tier == "shared"    ? "in the checkpoint directory"
+                                                 : tier,
+                           age_s < 0 ? std::string() : cat(" (", describe(Duration(1s) * age_s), " ago)")));
+    return cat("checkpoints: ", join(told, ", "));
+}
+
 std::vector<StatusLine> job_lines(const StatusJob& job) {
     std::vector<StatusLine> lines;
     lines.push_back(
@@ -134,7 +148,9 @@ std::vector<StatusLine> job_lines(const StatusJob& job) {
              job.step < 0 ? std::string() : cat(", step ", job.step), ", ", restarts(job), " restarts used"),
          style_of(job)});
     if (!job.waiting_for.empty()) lines.push_back({cat("waiting for ", job.waiting_for), LineStyle::attention});
-    if (job.checkpoint_step >= 0)
+    if (!job.checkpoints.empty())
+        lines.push_back({checkpoints_line(job.checkpoints)});
+    else if (job.checkpoint_step >= 0)
         lines.push_back({cat("newest checkpoint at the end of the last round: step ", job.checkpoint_step)});
     if (!job.goodput.empty()) lines.push_back({cat("time: ", job.goodput)});
     if (auto standbys = standby_text(job); !standbys.empty()) lines.push_back({std::move(standbys)});

@@ -101,11 +101,14 @@ void AgentDialect::lead(KeptState kept, Instant now) {
     forget_steps();
     deadline_ = server_->deadline();
     leader_.clear();
-    if (state_->is_shared()) hooks_.leading();
+    if (!state_->is_shared()) return;
+    ++leader_change_count_;
+    hooks_.leading();
 }
 
 /// What was decided and not kept is decided by another one, and nobody has heard of it.
 void AgentDialect::stand_by(std::string leader) {
+    if (server_ || leader != leader_) ++leader_change_count_;
     leader_ = std::move(leader);
     hooks_.standing_by(leader_);
     if (!server_) return;
@@ -119,6 +122,7 @@ void AgentDialect::stand_by(std::string leader) {
 
 void AgentDialect::forget_steps() {
     gate_ = {};
+    writes_.clear();
     if (steps_held_) steps_held_->set(0);
     watch_ = {};
     is_held_ = false;
@@ -208,7 +212,10 @@ Instant AgentDialect::turn(Instant now) {
 void AgentDialect::persisted(std::uint64_t sequence) {
     const auto released = gate_.persisted(sequence);
     weigh_steps();
-    watch_.kept(gate_.waiting_count() > 0, std::chrono::steady_clock::now());
+    const auto now = std::chrono::steady_clock::now();
+    for (; !writes_.empty() && writes_.front().first <= sequence; writes_.pop_front())
+        write_times_.add(now - writes_.front().second);
+    watch_.kept(gate_.waiting_count() > 0, now);
     carry_out(released);
 }
 
@@ -244,6 +251,7 @@ void AgentDialect::step(const ServerEvent& event, Instant now) {
     carry_out(entered.released);
     if (!has_records) return;
     watch_.given(now);
+    writes_.emplace_back(entered.sequence, std::chrono::steady_clock::now());
     state_->write(entered.sequence, std::move(step.records));
 }
 

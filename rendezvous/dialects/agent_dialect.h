@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rendezvous/base/memory_budget.h"
+#include "rendezvous/base/time_histogram.h"
 #include "rendezvous/net/action_gate.h"
 #include "rendezvous/net/session.h"
 #include "rendezvous/net/state_watch.h"
@@ -65,6 +66,15 @@ class AgentDialect final : public Dialect {
     [[nodiscard]] const std::optional<StateWatch::Stall>& state_stall() const { return watch_.stall(); }
     [[nodiscard]] std::size_t unpersisted_count() const { return gate_.waiting_count(); }
     [[nodiscard]] std::uint64_t message_count() const { return message_count_; }
+    /// From giving a step's records to the state until it has kept them.
+    [[nodiscard]] const TimeHistogram& write_times() const { return write_times_; }
+    /// How much later than promised agents were heard.
+    [[nodiscard]] TimeHistogram heartbeat_lateness() const {
+        return server_ ? server_->heartbeat_lateness() : TimeHistogram();
+    }
+    [[nodiscard]] bool leads() const { return server_.has_value(); }
+    /// How often another daemon began to lead, or this one, as far as this one knows.
+    [[nodiscard]] std::uint64_t leader_change_count() const { return leader_change_count_; }
     /// The local addresses at which agents of other hosts joined, most used first. Status requests and commands do not
     /// count, because they may use another network.
     [[nodiscard]] std::vector<std::string> reached_at() const;
@@ -99,6 +109,10 @@ class AgentDialect final : public Dialect {
     std::map<ConnectionId, AgentSession*> unjoined_;  ///< that have not joined a job
     std::deque<std::pair<ConnectionId, Instant>> unjoined_until_;  ///< in the order of their time
     std::optional<MemoryCharge> steps_held_;
+    std::deque<std::pair<std::uint64_t, Instant>>
+        writes_;  ///< That the state has not kept yet: number, and since when.
+    TimeHistogram write_times_;
+    std::uint64_t leader_change_count_ = 0;
     bool is_held_ = false;  ///< The server knows of the stall.
     Station* station_ = nullptr;
     Instant deadline_ = no_deadline;  // the server's, asked after every step

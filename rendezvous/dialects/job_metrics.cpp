@@ -34,7 +34,7 @@ void add_counter(MetricsPage& page, const Jobs& jobs, std::string_view name, std
 void add_state(MetricsPage& page, const Jobs& jobs) {
     constexpr std::array<std::string_view, 5> phases{"gathering", "running", "draining", "ending", "over"};
     constexpr std::array<std::string_view, 6> places{"waiting", "parked", "running", "succeeded", "draining", "lost"};
-    constexpr std::array<std::string_view, 2> paces{"waiting", "overdue"};
+    constexpr std::array<std::string_view, 5> paces{"training", "waiting", "overdue", "stopped", "section"};
     const auto count_of = [](const auto& counts, std::string_view name) {
         const auto found = counts.find(name);
         return found == counts.end() ? 0.0 : number(found->second);
@@ -50,9 +50,11 @@ void add_state(MetricsPage& page, const Jobs& jobs) {
         page.add(job->nodes_min, {{"job", job->id}, {"bound", "min"}});
         page.add(job->nodes_max, {{"job", job->id}, {"bound", "max"}});
     }
-    page.family("muster_job_ranks", MetricKind::gauge, "Ranks that wait in an operation, or for which others wait.");
+    page.family("muster_job_ranks", MetricKind::gauge, "Ranks of running nodes by what they do.");
     for (const auto* job : jobs)
-        for (const auto pace : paces) page.add(count_of(job->ranks, pace), {{"job", job->id}, {"state", pace}});
+        for (const auto pace : paces)
+            if (const auto count = count_of(job->ranks, pace); count > 0)
+                page.add(count, {{"job", job->id}, {"state", pace}});
 }
 
 void add_counts(MetricsPage& page, const Jobs& jobs) {
@@ -69,6 +71,19 @@ void add_counts(MetricsPage& page, const Jobs& jobs) {
     add_gauge(page, jobs, "muster_job_restarts_left", "Restarts that are left of --max-restarts.", [](const auto& job) {
         return job.restarts_used > job.restarts_max ? 0.0 : number(job.restarts_max - job.restarts_used);
     });
+}
+
+void add_checkpoints(MetricsPage& page, const Jobs& jobs) {
+    page.family("muster_job_checkpoint_step", MetricKind::gauge, "The newest checkpoint of each tier, and of all.");
+    for (const auto* job : jobs) {
+        if (job->checkpoint_step >= 0) page.add(number(job->checkpoint_step), {{"job", job->id}, {"tier", "newest"}});
+        for (const auto& one : job->checkpoints) page.add(number(one.step), {{"job", job->id}, {"tier", one.tier}});
+    }
+    page.family("muster_job_checkpoint_timestamp_seconds", MetricKind::gauge,
+                "When the daemon heard of that checkpoint, in seconds since 1970.");
+    for (const auto* job : jobs)
+        for (const auto& one : job->checkpoints)
+            if (one.since_1970) page.add(seconds(*one.since_1970), {{"job", job->id}, {"tier", one.tier}});
 }
 
 /// A program that reports no steps has none of these series, except for counters of 0.
@@ -92,8 +107,7 @@ void add_steps(MetricsPage& page, const Jobs& jobs) {
     add_gauge(page, jobs, "muster_job_straggler_cost_ratio",
               "Share of a step in which the mean rank waits for the slowest one.",
               [](const auto& job) { return job.steps.straggler_cost.value_or(-1); });
-    add_gauge(page, jobs, "muster_job_checkpoint_step", "The newest checkpoint when the last round ended, or since.",
-              [](const auto& job) { return number(job.checkpoint_step); });
+    add_checkpoints(page, jobs);
     add_counter(page, jobs, "muster_job_checkpoint_failures_total", "Saves of checkpoints that failed.",
                 [](const auto& job) { return number(job.steps.checkpoint_failure_count); });
     add_counter(page, jobs, "muster_job_checkpoint_blocked_seconds_total", "Time for which saves blocked training.",
@@ -104,8 +118,13 @@ void add_time(MetricsPage& page, const Jobs& jobs) {
     page.family("muster_job_time_seconds_total", MetricKind::counter,
                 "How the time since the first agent was spent. The buckets exclude each other.");
     for (const auto* job : jobs)
-        for (std::size_t i = 0; i < time_bucket_count; ++i)
-            page.add(seconds(job->time.buckets[i]), {{"job", job->id}, {"bucket", name(static_cast<TimeBucket>(i))}});
+        for (std::size_t i = 0; i < time_bucket_count; ++i) {
+            const auto bucket = static_cast<TimeBucket>(i);
+            // Most jobs have neither, and a page of many jobs is to stay small.
+            const bool is_rare = bucket == TimeBucket::queued || bucket == TimeBucket::loading_checkpoint;
+            if (!is_rare || job->time.buckets[i] > Duration::zero())
+                page.add(seconds(job->time.buckets[i]), {{"job", job->id}, {"bucket", name(bucket)}});
+        }
     add_gauge(page, jobs, "muster_job_time_pending_seconds", "Time of the running round that is in no bucket yet.",
               [](const auto& job) { return seconds(job.time.pending); });
     add_counter(page, jobs, "muster_job_lost_work_seconds_total",

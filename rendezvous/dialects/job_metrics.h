@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "rendezvous/dialects/metrics_page.h"
+#include "rendezvous/base/text/metrics_page.h"
 #include "rendezvous/rounds/job_summary.h"
 
 namespace muster::rendezvous {

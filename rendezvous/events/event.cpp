@@ -72,6 +72,8 @@ nlohmann::ordered_json data_of(const Event& event) {
     number("first_step", facts.first_step);
     number("checkpoint_step", facts.checkpoint_step);
     number("data_wait_ms", facts.data_wait_ms);
+    number("loading_ms", facts.loading_ms);
+    number("queued_ms", facts.queued_ms);
     number("dropped", facts.dropped_count);
     number("uncertainty_ms", facts.uncertainty_ms);
     data["text"] = event.text;

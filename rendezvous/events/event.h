@@ -17,6 +17,9 @@
 
 namespace muster {
 
+/// 30 days: a longer queue is taken for a clock that is wrong.
+inline constexpr std::int64_t queued_ms_max = 30LL * 24 * 3600 * 1000;
+
 enum class EventKind : std::uint8_t {
     job_started,  ///< The first node has joined.
     job_note,     ///< A sentence about a job that has no type of its own.
@@ -75,6 +78,8 @@ struct EventFacts {
     std::int64_t first_step = -1;       ///< The first one that a rank reported in the round.
     std::int64_t checkpoint_step = -1;  ///< The newest checkpoint.
     std::int64_t data_wait_ms = -1;     ///< In the round, of the rank that waited longest for its data.
+    std::int64_t loading_ms = -1;       ///< In the round before its first step, of the rank that loaded longest.
+    std::int64_t queued_ms = -1;        ///< Of a job: from its submission to its first node.
     std::int64_t dropped_count = -1;    ///< Of events_dropped.
     std::int64_t uncertainty_ms = -1;   ///< Error of the time, where clocks of two hosts are involved.
     friend bool operator==(const EventFacts&, const EventFacts&) = default;

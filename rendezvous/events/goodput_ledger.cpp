@@ -12,6 +12,8 @@ namespace muster {
 
 namespace {
 
+constexpr auto day_ms = std::chrono::milliseconds(24h).count();
+
 std::string percent(double share) {
     const auto tenths = static_cast<std::int64_t>(std::lround(share * 1000));
     return tenths % 10 == 0 ? cat(tenths / 10, " %") : cat(tenths / 10, ".", tenths % 10, " %");
@@ -29,6 +31,8 @@ std::string_view name(TimeBucket bucket) {
         case TimeBucket::unmeasured: return "unmeasured";
         case TimeBucket::stopping: return "stopping";
         case TimeBucket::reconfiguring: return "reconfiguring";
+        case TimeBucket::queued: return "queued";
+        case TimeBucket::loading_checkpoint: return "loading_checkpoint";
     }
     return "unknown";
 }
@@ -52,6 +56,16 @@ void GoodputLedger::switch_to(TimeBucket bucket, Instant now) {
     current_ = bucket;
 }
 
+/// Another run of the job under the same name has a time of its own.
+void GoodputLedger::begin(const EventFacts& facts, Instant now) {
+    if (over_) *this = GoodputLedger{};
+    if (!began_) began_ = since_ = now;
+    if (totals_.of(TimeBucket::queued) > Duration::zero()) return;  // It is told again after a restart of the daemon.
+    const auto queued = std::chrono::milliseconds(std::clamp<std::int64_t>(facts.queued_ms, 0, queued_ms_max));
+    *began_ -= queued;
+    totals_.buckets[static_cast<std::size_t>(TimeBucket::queued)] += queued;
+}
+
 void GoodputLedger::begin_round(Instant now) {
     switch_to(TimeBucket::starting, now);
     pending_ = true;
@@ -66,7 +80,6 @@ void GoodputLedger::begin_round(Instant now) {
 void GoodputLedger::split_stepping(std::int64_t data_wait_ms, Instant now) {
     if (data_wait_ms < 0 || pending_ || current_ != TimeBucket::stepping) return;
     if (data_wait_ms_ < 0) data_wait_ms_ = data_wait_ms;
-    constexpr auto day_ms = std::chrono::milliseconds(24h).count();
     const auto grown = std::clamp<std::int64_t>(data_wait_ms - data_wait_ms_, 0, day_ms);
     data_wait_ms_ = data_wait_ms;
     add(TimeBucket::data_wait, std::min(since_ + std::chrono::milliseconds(grown), now));
@@ -85,6 +98,10 @@ void GoodputLedger::leave_round(const EventFacts& facts) {
 }
 
 void GoodputLedger::begin_steps(const EventFacts& facts, Instant now) {
+    if (pending_) {
+        const auto loading = std::chrono::milliseconds(std::clamp<std::int64_t>(facts.loading_ms, 0, day_ms));
+        add(TimeBucket::loading_checkpoint, std::min(since_ + loading, now));
+    }
     add(pending_ ? TimeBucket::starting : current_, now);
     pending_ = false;
     current_ = hangs_ ? TimeBucket::hung : TimeBucket::stepping;
@@ -127,11 +144,7 @@ void GoodputLedger::take(const Event& event, Instant now) {
     now = std::max(now, since_);  // A turn of the daemon's loop may have begun before its state was read.
     split_stepping(event.facts.data_wait_ms, now);
     switch (event.kind) {
-        case EventKind::job_started:
-            // Another run of the job under the same name, whose time is its own.
-            if (over_) *this = GoodputLedger{};
-            if (!began_) began_ = since_ = now;
-            return;
+        case EventKind::job_started: return begin(event.facts, now);
         case EventKind::round_sealed: return begin_round(now);
         case EventKind::round_resumed:
             round_.reset();  // This round may be the one that an earlier daemon knew.
@@ -255,8 +268,10 @@ std::string GoodputLedger::sentence(Instant now) const {
         if (time >= 100ms) rest.push_back(cat(describe(time), " ", what));
     };
     if (stepping > Duration::zero()) tell(unmeasured, "in rounds without steps");
+    tell(totals.of(TimeBucket::queued), "in the queue");
     tell(totals.of(TimeBucket::waiting_nodes), "waiting for nodes");
     tell(totals.of(TimeBucket::starting), "starting");
+    tell(totals.of(TimeBucket::loading_checkpoint), "loading checkpoints");
     tell(totals.of(TimeBucket::data_wait), "waiting for data");
     tell(totals.of(TimeBucket::hung), "hung");
     tell(totals.of(TimeBucket::stopping), "stopping");

@@ -1,11 +1,13 @@
 // How a job's time was spent: a fold over its events. Pure.
 //
-// Each moment from the first agent to the job's end is in exactly one bucket, so that the buckets sum to the wall clock
-// exactly. A round without a reported step cannot be told from one that is still starting. So the time since its seal
-// is *pending* until its first step or its end decides the bucket; buckets never shrink.
+// Each moment from the job's submission, or its first agent, to its end is in exactly one bucket, so that the buckets
+// sum to the wall clock exactly. A round without a reported step cannot be told from one that is still starting. So the
+// time since its seal is *pending* until its first step or its end decides the bucket; buckets never shrink.
 //
+//   queued          the submission to a scheduler, where the first agent was told of it, to that agent
 //   waiting_nodes   the first agent, or the end of the last round's workers, to the seal
-//   starting        the seal to the first step of all ranks
+//   starting        the seal to the first step of all ranks, without the next one
+//   loading_checkpoint  the time in it for which the slowest rank loaded a checkpoint
 //   stepping        the first step to the round's end, without the next two
 //   data_wait       the time that the slowest rank waited for its data, as it measured it
 //   hung            a suspected hang to its end, or the round's
@@ -37,9 +39,11 @@ enum class TimeBucket : std::uint8_t {
     hung,
     unmeasured,
     stopping,
-    reconfiguring
+    reconfiguring,
+    queued,
+    loading_checkpoint
 };
-inline constexpr std::size_t time_bucket_count = 8;
+inline constexpr std::size_t time_bucket_count = 10;
 std::string_view name(TimeBucket bucket);
 
 class GoodputLedger {
@@ -71,6 +75,7 @@ class GoodputLedger {
   private:
     void switch_to(TimeBucket bucket, Instant now);
     void add(TimeBucket bucket, Instant until);
+    void begin(const EventFacts& facts, Instant now);
     void begin_round(Instant now);
     void begin_steps(const EventFacts& facts, Instant now);
     void end_round(const EventFacts& facts, Instant now);

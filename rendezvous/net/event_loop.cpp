@@ -189,6 +189,7 @@ void EventLoop::turn() {
     if (posted) run_posted();
     next_deadline_ = run_tickers(now);
     retired_.clear();
+    turn_times_.add(std::chrono::steady_clock::now() - now);
 }
 
 void EventLoop::run_posted() {

@@ -21,6 +21,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/base/time_histogram.h"
 
 namespace muster::rendezvous {
 
@@ -75,6 +76,8 @@ class EventLoop {
     void retire(std::unique_ptr<Handler> handler);
     void add(Ticker& ticker);
     void remove(Ticker& ticker);
+    /// How long the turns took, without the time that the loop waited for events.
+    [[nodiscard]] const TimeHistogram& turn_times() const { return turn_times_; }
 
   private:
     struct Shared;  // what other threads touch, under a mutex
@@ -89,6 +92,7 @@ class EventLoop {
     std::vector<Ticker*> tickers_;
     std::vector<std::unique_ptr<Handler>> retired_;
     Instant next_deadline_ = no_deadline;
+    TimeHistogram turn_times_;
     std::thread thread_;
 };
 

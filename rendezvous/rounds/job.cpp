@@ -172,7 +172,10 @@ Member& Job::add_member(const Arrival& arrival, const native::Join& join, const 
     empty_since_ = no_deadline;
     if (terms_by_.empty()) {
         terms_by_ = label(arrival.node);
-        turn.note(EventKind::job_started, cat("job '", id_, "' is started by ", terms_by_), facts_of(member.node));
+        auto facts = facts_of(member.node);
+        if (join.queued_ms > 0)
+            facts.queued_ms = static_cast<std::int64_t>(std::min<std::uint64_t>(join.queued_ms, queued_ms_max));
+        turn.note(EventKind::job_started, cat("job '", id_, "' is started by ", terms_by_), std::move(facts));
     }
     turn.note(EventKind::node_joined, cat("job '", id_, "': ", label(member.node), " joined"), facts_of(member.node));
     return member;
@@ -239,9 +242,12 @@ void Job::close_replaced(ConnectionId connection, const Turn& turn) {
     turn.step.actions.push_back(CloseConnection{connection, "replaced by a newer connection of the same agent"});
 }
 
-void Job::on_heard(Incarnation incarnation, const Turn& turn) {
+std::optional<Duration> Job::on_heard(Incarnation incarnation, const Turn& turn) {
     const auto found = members_.find(incarnation);
-    if (found != members_.end()) heard(found->second, turn.now);
+    if (found == members_.end()) return std::nullopt;
+    const auto silence = turn.now - std::exchange(found->second.last_received, turn.now);
+    heard(found->second, turn.now);
+    return std::max(silence - heartbeat(), Duration::zero());
 }
 
 void Job::on_connection_ended(Incarnation incarnation, ConnectionId connection, const Turn& turn) {

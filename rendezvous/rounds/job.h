@@ -24,6 +24,7 @@
 #include "rendezvous/events/job_counters.h"
 #include "rendezvous/rounds/ledgers/seen_ledger.h"
 #include "rendezvous/rounds/ledgers/step_ledger.h"
+#include "rendezvous/rounds/ledgers/tier_ledger.h"
 #include "rendezvous/rounds/ledgers/yielding_jobs.h"
 #include "rendezvous/rounds/member.h"
 #include "rendezvous/rounds/sealed_round.h"
@@ -94,7 +95,8 @@ class Job {
     /// A known agent uses another connection. False: that connection is not newer than its current one (another process
     /// uses its incarnation). Closes an older connection.
     bool take_connection(const Arrival& arrival, const Turn& turn);
-    void on_heard(Incarnation incarnation, const Turn& turn);
+    /// A heartbeat. By how much it is later than the pace, or 0. Nothing: the agent is no member.
+    std::optional<Duration> on_heard(Incarnation incarnation, const Turn& turn);
     void on_connection_ended(Incarnation incarnation, ConnectionId connection, const Turn& turn);
     /// The daemon's own loop was late by this much. Beyond a fifth of the lease, all leases restart. `what` is the log
     /// line's subject and verb.
@@ -146,6 +148,8 @@ class Job {
     [[nodiscard]] const GoodputLedger& goodput() const { return goodput_; }
     [[nodiscard]] const JobCounters& counters() const { return counters_; }
     [[nodiscard]] const StepLedger& steps() const { return steps_; }
+    [[nodiscard]] const TierLedger& tiers() const { return tiers_; }
+    [[nodiscard]] Duration since_1970(Instant at) const { return at.time_since_epoch() + config_.to_wall_clock; }
 
   private:
     /// How many members are in which place; maintained by set_place and set_connection, so that settle() need not
@@ -286,6 +290,8 @@ class Job {
     void succeed(Member& member, const Turn& turn);
     void note_steps(Member& member, const Turn& turn);
     void count_stepping(Member& member, const Turn& turn);
+    [[nodiscard]] std::int64_t loading_ms() const;
+    void note_tiers(const Turn& turn);
     [[nodiscard]] std::int64_t first_step() const;
     void tell_news(const StepLedger::News& news, const Turn& turn);
     void tell_progress(const Turn& turn);
@@ -382,6 +388,8 @@ class Job {
     GoodputLedger goodput_;
     JobCounters counters_;
     StepLedger steps_;
+    TierLedger tiers_;
+    Instant tiers_noted_at_{};
     Round next_round_ = 0;
     std::uint32_t restarts_used_ = 0;
     std::vector<Instant> charged_at_;     ///< those of them that the budget's window still covers; empty without one

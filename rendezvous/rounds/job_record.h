@@ -24,7 +24,7 @@
 namespace muster::rendezvous {
 
 /// Of all records. One more for each change of a field, here or in a message that is part of a record.
-inline constexpr std::uint8_t record_version = 11;
+inline constexpr std::uint8_t record_version = 12;
 
 /// The record of a job, without its round and nodes.
 struct JobFacts {

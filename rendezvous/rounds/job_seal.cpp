@@ -83,7 +83,7 @@ void Job::seal(const Turn& turn) {
         member.sealed = true;
         member.round = round_.number;
         member.workers_gone = member.reported = false;
-        member.workers_seen.clear();
+        member.forget_seen();
         member.stepping = member.last_steps = false;
     }
     std::sort(members.begin(), members.end(),

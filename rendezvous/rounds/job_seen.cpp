@@ -14,6 +14,8 @@ namespace {
 
 constexpr Duration progress_min = 10s;
 constexpr Duration progress_max = 5min;
+/// Looking at the checkpoints of all nodes at each report would take the square of their number.
+constexpr Duration tiers_pause = 1s;
 
 /// Agents may say anything. Only the node's own ranks count.
 native::WorkersSeen believed(native::WorkersSeen seen, const Member& member) {
@@ -24,6 +26,9 @@ native::WorkersSeen believed(native::WorkersSeen seen, const Member& member) {
     for (auto& worker : seen.workers)
         for (auto* step : {&worker.step, &worker.tally.first_step, &worker.tally.checkpoint_step})
             *step = known_step(*step);
+    if (seen.counts.sum() > member.join.slots) seen.counts = {};
+    auto& tiers = seen.checkpoints;
+    for (auto* step : {&tiers.memory, &tiers.neighbour, &tiers.local, &tiers.shared}) *step = known_step(*step);
     return seen;
 }
 
@@ -36,10 +41,16 @@ void Job::on_workers_seen(Incarnation from_agent, const native::WorkersSeen& tol
     const auto seen = believed(told, member);
     const auto news = steps_.take(from_agent, member.workers_seen, seen, round_.node_count);
     member.workers_seen = seen.workers;
+    member.ranks_seen = seen.counts;
+    member.loading_ms = std::max(member.loading_ms, seen.loading_ms);
     member.workers_seen_at = turn.now;
     member.last_steps = seen.final;
     if (member.place != Place::running) return;
-    if (!seen.final) seen_.note(seen.workers, turn.now);
+    if (!seen.final) {
+        seen_.note(seen.workers, turn.now);
+        member.checkpoints = seen.checkpoints;
+        note_tiers(turn);
+    }
     note_steps(member, turn);
     if (!round_.running()) return;
     tell_news(news, turn);
@@ -48,6 +59,17 @@ void Job::on_workers_seen(Incarnation from_agent, const native::WorkersSeen& tol
 
 void Job::on_standbys_seen(Incarnation from_agent, const native::StandbysSeen& seen) {
     if (const auto found = members_.find(from_agent); found != members_.end()) found->second.standbys = seen;
+}
+
+void Job::note_tiers(const Turn& turn) {
+    if (turn.now < tiers_noted_at_ + tiers_pause) return;
+    tiers_noted_at_ = turn.now;
+    native::TierSteps all;
+    bool is_first = true;
+    for (const auto& [incarnation, member] : members_)
+        if (member.place == Place::running && member.round == round_.number)
+            add_node(all, member.checkpoints, std::exchange(is_first, false));
+    tiers_.take(all, turn.now);
 }
 
 void Job::tell_news(const StepLedger::News& news, const Turn& turn) {
@@ -96,10 +118,20 @@ void Job::count_stepping(Member& member, const Turn& turn) {
     const auto step = slowest_step();
     if (step < 0) return;  // No program reports steps.
     unkept_ = true;
-    turn.note(EventKind::round_stepping,
-              cat("job '", id_, "': all ranks of round ", round_.number, " have completed a step (", step, ")"),
-              {.step = step, .first_step = first_step(), .data_wait_ms = steps_.data_wait_ms()});
+    turn.note(
+        EventKind::round_stepping,
+        cat("job '", id_, "': all ranks of round ", round_.number, " have completed a step (", step, ")"),
+        {.step = step, .first_step = first_step(), .data_wait_ms = steps_.data_wait_ms(), .loading_ms = loading_ms()});
     take_events(turn);
+}
+
+/// -1: no rank told of any.
+std::int64_t Job::loading_ms() const {
+    std::int64_t longest = -1;
+    for (const auto& [incarnation, member] : members_)
+        if (member.round == round_.number && member.loading_ms > 0)
+            longest = std::max<std::int64_t>(longest, member.loading_ms);
+    return longest;
 }
 
 std::int64_t Job::first_step() const {

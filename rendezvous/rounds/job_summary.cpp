@@ -28,11 +28,21 @@ JobSummary summary_of(const Job& job, Instant now) {
                        .time = job.goodput().totals(now),
                        .counters = job.counters(),
                        .steps = job.steps().summary()};
+    for (const auto& tier : job.tiers().tiers())
+        if (tier.step >= 0)
+            summary.checkpoints.push_back(
+                {tier.name, tier.step, tier.since ? std::optional(job.since_1970(*tier.since)) : std::nullopt});
     for (const auto& [incarnation, member] : job.members()) {
         ++summary.nodes[place_name(member)];
-        for (const auto& worker : member.workers_seen)
-            if (worker.pace != native::WorkerPace::usual)
-                ++summary.ranks[worker.pace == native::WorkerPace::overdue ? "overdue" : "waiting"];
+        if (member.place != Place::lost)
+            summary.silence_max = std::max(summary.silence_max, now - member.last_received);
+        if (member.place != Place::running) continue;
+        const auto& seen = member.ranks_seen;
+        summary.ranks["training"] += seen.training;
+        summary.ranks["waiting"] += seen.waiting;
+        summary.ranks["overdue"] += seen.overdue;
+        summary.ranks["stopped"] += seen.stopped;
+        summary.ranks["section"] += seen.section;
     }
     return summary;
 }
@@ -41,6 +51,7 @@ void PastJobs::add(JobSummary summary, Instant now) {
     summary.phase = "over";
     summary.nodes.clear();
     summary.ranks.clear();
+    summary.silence_max = {};
     summary.steps.step_seconds.reset();
     summary.steps.samples_per_second.reset();
     summary.steps.exposed.reset();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,13 +23,20 @@ struct JobSummary {
     std::string id;
     std::string_view phase;
     std::map<std::string_view, std::uint64_t> nodes;  ///< By place ("running", "parked" ...).
-    std::map<std::string_view, std::uint64_t> ranks;  ///< "waiting", "overdue": of those that agents tell of.
+    std::map<std::string_view, std::uint64_t> ranks;  ///< Of running nodes ("training", "waiting" ...).
+    Duration silence_max{};                           ///< Of the member that was heard longest ago.
     std::uint32_t nodes_min = 0;
     std::uint32_t nodes_max = 0;
     std::uint32_t restarts_used = 0;
     std::uint32_t restarts_max = 0;
     std::int64_t step = -1;             ///< Of the slowest rank. -1: unknown.
     std::int64_t checkpoint_step = -1;  ///< Of the last round's end. -1: unknown.
+    struct Checkpoint {
+        std::string_view tier;
+        std::int64_t step = -1;              ///< -1: unknown.
+        std::optional<Duration> since_1970;  ///< When the daemon heard of it.
+    };
+    std::vector<Checkpoint> checkpoints{};
     GoodputLedger::Totals time;
     JobCounters counters;
     StepSummary steps{};

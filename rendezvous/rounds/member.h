@@ -55,6 +55,9 @@ struct Member {
     bool assignment_sent = false;  ///< of that round, on its connection
     std::int64_t rank_base = -1;   ///< in that round, of its first worker; -1: in none
     std::vector<native::SeenWorker> workers_seen{};  ///< what its agent last told of them, in that round, ...
+    native::RankCounts ranks_seen{};                 ///< All of them by what they did, ...
+    std::uint32_t loading_ms = 0;                    ///< how long one loaded a checkpoint before its first step, ...
+    native::TierSteps checkpoints{};                 ///< the checkpoints that it knows, ...
     Instant workers_seen_at;                         ///< ... and when
     bool workers_gone = false;  ///< it reported that the round's workers ended, so its loss cannot delay the next seal
     bool reported = false;      ///< its RoundReport has arrived
@@ -85,6 +88,14 @@ struct Member {
     /// Takes part only where there would be too few nodes without it.
     [[nodiscard]] bool set_aside() const { return excluded || health == Health::doubted; }
     [[nodiscard]] bool connected() const { return connection != 0; }
+
+    /// What was seen of the workers of a round before.
+    void forget_seen() {
+        workers_seen.clear();
+        ranks_seen = {};
+        checkpoints = {};
+        loading_ms = 0;
+    }
 };
 
 /// A held-back join: it may be a new start of a job whose earlier agents may still run.

@@ -30,6 +30,7 @@ class Server::Implementation {
     [[nodiscard]] std::vector<const Job*> jobs() const;
     [[nodiscard]] const PastJobs& past() const { return past_; }
     [[nodiscard]] const ServerConfig& config() const { return config_; }
+    [[nodiscard]] const TimeHistogram& heartbeat_lateness() const { return lateness_; }
 
   private:
     struct Connection {
@@ -87,6 +88,7 @@ class Server::Implementation {
     YieldingJobs yielding_;
     PastJobs past_;
     std::optional<Instant> held_since_;  ///< DecisionsHeld
+    TimeHistogram lateness_;
 };
 
 /// After the start of a daemon that found no state: the longest lease that is in use, with a margin.
@@ -322,7 +324,7 @@ void Server::Implementation::ping(Connections::iterator from, const native::Ping
     turn.send(from->first, native::Pong{ping.sequence, ping.sent_ns, now_ns});
     if (!from->second.may_act_for_agent) return;
     if (auto* entry = find(from->second)) {
-        entry->job.on_heard(from->second.hello->node.incarnation, turn);
+        if (const auto late = entry->job.on_heard(from->second.hello->node.incarnation, turn)) lateness_.add(*late);
         update(*entry, turn);
     }
 }
@@ -492,6 +494,9 @@ const PastJobs& Server::past() const {
 }
 const ServerConfig& Server::config() const {
     return implementation_->config();
+}
+const TimeHistogram& Server::heartbeat_lateness() const {
+    return implementation_->heartbeat_lateness();
 }
 
 }  // namespace muster::rendezvous

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rendezvous/base/time.h"
+#include "rendezvous/base/time_histogram.h"
 #include "rendezvous/events/event.h"
 #include "rendezvous/rounds/job_summary.h"
 #include "rendezvous/wire/native/heartbeat_pace.h"
@@ -157,6 +158,8 @@ class Server {
     [[nodiscard]] std::optional<JobPieces> job_pieces(const std::string& job, Instant now) const;
     /// All jobs in numbers, with those that were forgotten in the last hour.
     [[nodiscard]] std::vector<JobSummary> summaries(Instant now) const;
+    /// How much later than their pace heartbeats came, or 0, once each.
+    [[nodiscard]] const TimeHistogram& heartbeat_lateness() const;
 
   private:
     class Implementation;

@@ -80,6 +80,11 @@ nlohmann::json describe(const Job& job, Instant now) {
     if (const auto step = job.slowest_step(); step >= 0) out["step"] = step;
     add_steps(out, job.steps().summary());
     if (const auto step = job.checkpoint_step(); step >= 0) out["checkpoint_step"] = step;
+    for (const auto& tier : job.tiers().tiers()) {
+        if (tier.step < 0) continue;
+        auto& told = out["checkpoints"][std::string(tier.name)] = {{"step", tier.step}};
+        if (tier.since) told["age_s"] = (now - *tier.since) / 1s;
+    }
     for (const auto& [incarnation, member] : job.members())
         if (!member.join.expected_hosts.empty()) out["expected_hosts"] = member.join.expected_hosts;
     return out;

@@ -231,11 +231,22 @@ class Daemon::Implementation final : EventLoop::Ticker {
 
     [[nodiscard]] std::string metrics(MetricsFormat format, Instant now) const {
         using enum MetricKind;
+        MetricsPage page(format);
+        page.family("muster_build_info", info, "1, with the version of musterd.");
+        page.add(1, {{"version", MUSTER_VERSION}});
+        add_process_metrics(page);
+        add_port_metrics(page, now);
+        const auto jobs = agents_.summaries(now);
+        add_turn_metrics(page, jobs);
+        add_job_metrics(page, jobs);
+        return page.finish();
+    }
+
+    void add_port_metrics(MetricsPage& page, Instant now) const {
+        using enum MetricKind;
         const StationCounts counts = station_.counts();
         const StoreUsage usage = store_.usage();
         const auto number = [](auto value) { return static_cast<double>(value); };
-        MetricsPage page(format);
-        add_process_metrics(page);
         page.add_one("muster_uptime_seconds", gauge, "Time since the daemon started.",
                      std::chrono::duration<double>(now - started_).count());
         page.add_one("muster_connections", gauge, "Open connections of all kinds.", number(counts.open));
@@ -255,8 +266,26 @@ class Daemon::Implementation final : EventLoop::Ticker {
         page.add_one("muster_store_keys", gauge, "Keys with a value in the store.", number(usage.key_count));
         page.add_one("muster_store_bytes", gauge, "Memory used by the store.", number(usage.bytes));
         page.add_one("muster_store_waits", gauge, "Clients waiting for keys of the store.", number(usage.wait_count));
-        add_job_metrics(page, agents_.summaries(now));
-        return page.finish();
+    }
+
+    /// How this daemon keeps up with its work.
+    void add_turn_metrics(MetricsPage& page, const std::vector<JobSummary>& jobs) const {
+        using enum MetricKind;
+        const auto add = [&page](std::string_view name, std::string_view help, const TimeHistogram& times) {
+            page.family(name, histogram, help);
+            page.add_histogram(TimeHistogram::bounds, times.counts(), times.sum_seconds());
+        };
+        add("muster_loop_turn_seconds", "Turns of the daemon's one loop, without waits.", loop_.turn_times());
+        add("muster_state_write_seconds", "Writes of the state, each with its wait.", agents_.write_times());
+        add("muster_heartbeat_late_seconds", "How much later than its pace each heartbeat came.",
+            agents_.heartbeat_lateness());
+        page.add_one("muster_leader", gauge, "1 if this daemon leads, 0 if it stands by.", agents_.leads() ? 1 : 0);
+        page.add_one("muster_leader_changes_total", counter, "Changes of the leader that this daemon has seen.",
+                     static_cast<double>(agents_.leader_change_count()));
+        Duration silence{};
+        for (const auto& job : jobs) silence = std::max(silence, job.silence_max);
+        page.add_one("muster_agent_silence_max_seconds", gauge, "Time since the agent that was heard longest ago.",
+                     std::chrono::duration<double>(silence).count());
     }
 
     EventLoop& loop_;

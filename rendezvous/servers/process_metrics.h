@@ -1,7 +1,7 @@
 // The usual families about this process in GET /metrics.
 #pragma once
 
-#include "rendezvous/dialects/metrics_page.h"
+#include "rendezvous/base/text/metrics_page.h"
 
 namespace muster::rendezvous {
 

@@ -214,6 +214,7 @@ void Story::join(Puppet& agent, const Words& words) {
     take(words, "restarts", terms.restarts_max);
     take(words, "slots", agent.join.slots);
     take(words, "rank", agent.join.node_rank);
+    take(words, "queued", agent.join.queued_ms);
     if (words.contains("host")) agent.node.host = words.at("host");
     if (words.contains("role")) agent.join.role = words.at("role");
     if (words.contains("entry")) agent.join.entry = words.at("entry");
@@ -234,6 +235,9 @@ void Story::seen(Puppet& agent, const Words& words) {
     native::WorkersSeen seen{agent.assigned.round, {}};
     take(words, "round", seen.round);
     seen.final = words.contains("final");
+    take(words, "loading", seen.loading_ms);
+    take(words, "memory", seen.checkpoints.memory);
+    take(words, "shared", seen.checkpoints.shared);
     auto base = agent.assigned.rank_base;
     take(words, "base", base);
     for (std::uint32_t i = 0; i < agent.join.slots; ++i)
@@ -253,6 +257,10 @@ void Story::seen(Puppet& agent, const Words& words) {
         worker.at.inside = true;
         worker.at.operation = "all_reduce 42 of world";
     }
+    if (!seen.final)
+        (words.contains("waiting")   ? seen.counts.waiting
+         : words.contains("overdue") ? seen.counts.overdue
+                                     : seen.counts.training) = agent.join.slots;
     hear(agent, seen);
 }
 

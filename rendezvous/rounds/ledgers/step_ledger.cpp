@@ -10,7 +10,6 @@ namespace {
 
 using native::SeenWorker;
 using native::StepTally;
-using native::WorkerPace;
 
 /// A worker that was started again counts from 0.
 std::uint64_t grown(std::uint64_t before, std::uint64_t now) {
@@ -56,11 +55,12 @@ StepLedger::News StepLedger::take(Incarnation from, const std::vector<SeenWorker
     News news;
     if (seen.workers.empty()) return news;
     Node node;
+    // Of many workers `workers` has those that wait, which may look like all of them. Ended ones are in no count.
+    node.rank_count = std::max(seen.counts.sum(), std::uint64_t{seen.workers.size()});
+    node.waiting_count = seen.counts.waiting;
+    node.overdue_count = seen.counts.overdue;
     for (const auto& worker : seen.workers) {
         const auto rank = worker.at.rank;
-        ++node.rank_count;
-        if (worker.pace == WorkerPace::waiting) ++node.waiting_count;
-        if (worker.pace == WorkerPace::overdue) ++node.overdue_count;
         const auto then = tally_of(rank, before);
         const auto& now = worker.tally;
         if (rank == 0) count_rank_0(now, seen.step_times, news);

@@ -58,9 +58,9 @@ class StepLedger {
         double late_max = 0;
         std::int32_t late_rank = -1;
         std::uint32_t measured_count = 0;  ///< Ranks in these sums.
-        std::uint32_t rank_count = 0;
-        std::uint32_t waiting_count = 0;
-        std::uint32_t overdue_count = 0;
+        std::uint64_t rank_count = 0;
+        std::uint64_t waiting_count = 0;
+        std::uint64_t overdue_count = 0;
     };
     void count_rank_0(const native::StepTally& now, const std::vector<native::StepTimeCount>& times, News& news);
     Hang judge(std::uint32_t node_count);
@@ -72,9 +72,9 @@ class StepLedger {
     std::vector<native::StepTimeCount> times_;
     std::int64_t checkpoint_step_ = -1;
     std::int64_t data_wait_ms_ = -1;
-    std::uint32_t rank_count_ = 0;
-    std::uint32_t waiting_count_ = 0;
-    std::uint32_t overdue_count_ = 0;
+    std::uint64_t rank_count_ = 0;
+    std::uint64_t waiting_count_ = 0;
+    std::uint64_t overdue_count_ = 0;
     bool hangs_ = false;
 };
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -39,6 +40,9 @@ struct Section {
     std::uint64_t limit_ms = 0;  ///< A longer section is reported. 0: no limit.
     friend bool operator==(const Section&, const Section&) = default;
 };
+
+/// The section in which muster's checkpoints are loaded and saved.
+inline constexpr std::string_view checkpoint_section = "checkpoint";
 
 /// "I live", when there was nothing else to say.
 struct Heartbeat {

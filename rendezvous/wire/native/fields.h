@@ -167,6 +167,7 @@ void fields(auto& v, Is<Join> auto& m) {
     v.number(m.arguments_hash);
     v.sentence(m.expected_hosts);
     v.sentence(m.unhealthy);
+    v.number(m.queued_ms);
 }
 
 void fields(auto& v, Is<Assigned> auto& m) {
@@ -267,9 +268,27 @@ void fields(auto& v, Is<SeenWorker> auto& m) {
     v.part(m.tally);
 }
 
+void fields(auto& v, Is<RankCounts> auto& m) {
+    v.number(m.training);
+    v.number(m.waiting);
+    v.number(m.overdue);
+    v.number(m.stopped);
+    v.number(m.section);
+}
+
+void fields(auto& v, Is<TierSteps> auto& m) {
+    v.number(m.memory);
+    v.number(m.neighbour);
+    v.number(m.local);
+    v.number(m.shared);
+}
+
 void fields(auto& v, Is<WorkersSeen> auto& m) {
     v.number(m.round);
     v.list(m.workers, activities_max);
+    v.part(m.counts);
+    v.part(m.checkpoints);
+    v.number(m.loading_ms);
     v.list(m.step_times, step_time_bucket_count);
     v.flag(m.final);
 }

@@ -83,7 +83,8 @@ struct Join {
     /// From the first node: the hosts that its scheduler gave to the job, as Slurm writes them ("gpu[01-08]"). Empty:
     /// unknown.
     std::string expected_hosts;
-    std::string unhealthy;  ///< What this node's own health check found, one sentence. Empty: nothing.
+    std::string unhealthy;        ///< What this node's own health check found, one sentence. Empty: nothing.
+    std::uint64_t queued_ms = 0;  ///< Time from the job's submission to a scheduler to this Join. 0: unknown.
     friend bool operator==(const Join&, const Join&) = default;
 };
 
@@ -225,11 +226,34 @@ struct SeenWorker {
     friend bool operator==(const SeenWorker&, const SeenWorker&) = default;
 };
 
+/// How many workers of a node do what. Each running one counts once.
+struct RankCounts {
+    std::uint32_t training = 0;  ///< Nothing of the next ones.
+    std::uint32_t waiting = 0;   ///< WorkerPace::waiting.
+    std::uint32_t overdue = 0;   ///< WorkerPace::overdue.
+    std::uint32_t stopped = 0;   ///< By a signal or a debugger.
+    std::uint32_t section = 0;   ///< In a section that it has named.
+    [[nodiscard]] std::uint64_t sum() const { return std::uint64_t{training} + waiting + overdue + stopped + section; }
+    friend bool operator==(const RankCounts&, const RankCounts&) = default;
+};
+
+/// Steps of the newest checkpoints that a node knows, by where they are. -1: unknown.
+struct TierSteps {
+    std::int64_t memory = -1;     ///< Of the node's own workers, all of them.
+    std::int64_t neighbour = -1;  ///< Copies of other nodes' ranks, in this one's memory.
+    std::int64_t local = -1;      ///< On local disks. From the node of rank 0, as is the next one.
+    std::int64_t shared = -1;     ///< In the checkpoint directory.
+    friend bool operator==(const TierSteps&, const TierSteps&) = default;
+};
+
 /// What an agent last saw of its workers: all that the others know of them where their node is lost, and what shows,
 /// put together with the words of all others (JobSeen), who does not come.
 struct WorkersSeen {
     Round round = no_round;
-    std::vector<SeenWorker> workers{};
+    std::vector<SeenWorker> workers{};  ///< Some of them, `counts` has all.
+    RankCounts counts{};
+    TierSteps checkpoints{};
+    std::uint32_t loading_ms = 0;  ///< The longest that one was in section "checkpoint" before its first step.
     std::vector<StepTimeCount> step_times{};  ///< Of rank 0, from its node. Empty: it counts none.
     bool final = false;                       ///< The workers have ended: the steps are the last ones.
     friend bool operator==(const WorkersSeen&, const WorkersSeen&) = default;

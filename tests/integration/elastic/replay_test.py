@@ -12,7 +12,7 @@ from status_test import status
 from steps_test import WORKER
 
 FAST = ("--lease", 5)
-BUCKETS = ("waiting_nodes", "starting", "stepping", "unmeasured", "stopping", "reconfiguring")
+BUCKETS = ("waiting_nodes", "starting", "stepping", "unmeasured", "stopping", "reconfiguring", "queued", "loading_checkpoint")
 
 
 class Replay:
@@ -36,7 +36,10 @@ class Replay:
         self.id = data["job"]
         if self.began is None:
             self.began = self.since = now
-        if kind == "node.joined":
+        if kind == "job.started":
+            self.time["queued"] = data.get("queued_ms", 0) / 1000
+            self.began -= self.time["queued"]
+        elif kind == "node.joined":
             self.nodes.add((data["host"], data["pid"]))
         elif kind in ("node.lost", "node.left", "node.drained"):
             self.nodes.discard((data["host"], data["pid"]))
@@ -47,7 +50,9 @@ class Replay:
             self.restarts_used = data.get("restart_count", self.restarts_used)
         elif kind == "round.stepping":
             self.pending = False
-            self.time["starting"] += now - self.since
+            loading = min(data.get("loading_ms", 0) / 1000, now - self.since)
+            self.time["loading_checkpoint"] += loading
+            self.time["starting"] += now - self.since - loading
             self.bucket, self.since = "stepping", now
         elif kind == "round.ended":
             self.settle("reconfiguring" if data["reason"] in ("node_joined", "node_left") else "stopping", now)

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import sys
+import time
 import unittest
 import urllib.request
 import xml.etree.ElementTree
@@ -23,11 +24,16 @@ link.connect("\0" + address[1:] if address.startswith("@") else address)
 token = os.environ["MUSTER_AGENT_TOKEN"].encode()
 runtime = b"a test"
 link.send(struct.pack("<BIi", 1, 1, os.getpid()) + struct.pack("<H", len(runtime)) + runtime + struct.pack("<H", len(token)) + token)
+link.send(struct.pack("<BH", 3, 10) + b"checkpoint" + struct.pack("<Q", 0))  # until its first step
+loads = True
 (folder / ("started-" + os.environ["RANK"] + "-" + os.environ["MUSTER_ROUND"])).touch()
 while not (folder / "done").exists():
     if os.environ["MUSTER_ROUND"] == "0" and (folder / "fail").exists() and os.environ["RANK"] == "1":
         sys.exit(3)
     if (folder / "step").exists():
+        if loads:
+            link.send(struct.pack("<BH", 3, 0) + struct.pack("<Q", 0))
+            loads = False
         link.send(struct.pack("<Bq", 2, int((folder / "step").read_text() or 0)))
     time.sleep(0.05)  # a step
 """
@@ -58,7 +64,7 @@ class Steps(unittest.TestCase):
             report = job.directory / "report.json"
             node = job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
                              f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--max-restarts", 1, *FAST, "--report", report,
-                             "--no-python", sys.executable, script, job.directory)
+                             "--no-python", sys.executable, script, job.directory, MUSTER_SUBMITTED_AT=str(int(time.time()) - 100))
 
             def page():
                 return json.loads(status(job, job.id, "--json").stdout)["jobs"][0]
@@ -79,10 +85,13 @@ class Steps(unittest.TestCase):
             job.touch("fail")
             wait_for("start of the next round", (job.directory / "started-1-1").exists)
             wait_for("first step of the next round", lambda: page().get("step") == 10)
-            time = page()["goodput"]
-            buckets = ("waiting_nodes", "starting", "stepping", "data_wait", "hung", "unmeasured", "stopping", "reconfiguring", "pending")
-            self.assertAlmostEqual(sum(time[one] for one in buckets), time["wall_clock"], places=6)
-            self.assertEqual(time["lost_steps"], 1)  # step 10, once more
+            spent = page()["goodput"]
+            buckets = ("waiting_nodes", "starting", "stepping", "data_wait", "hung", "unmeasured", "stopping", "reconfiguring",
+                       "queued", "loading_checkpoint", "pending")
+            self.assertAlmostEqual(sum(spent[one] for one in buckets), spent["wall_clock"], places=6)
+            self.assertGreaterEqual(spent["queued"], 100)
+            self.assertGreater(spent["loading_checkpoint"], 0)
+            self.assertEqual(spent["lost_steps"], 1)  # step 10, once more
             job.finish()
             job.expect_exit(node, 0)
             events = wait_for("end of the job", lambda: (found := events_of(job)) and types(found)[-1] == "job.ended" and found)

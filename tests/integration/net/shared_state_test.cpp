@@ -1,6 +1,7 @@
 // A daemon whose state is shared with others: it serves agents while it leads, and sends them on while it does not.
 #include <thread>
 
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/job_key.h"
 #include "rendezvous/servers/daemon.h"
 #include "rendezvous/state/state_store.h"
@@ -105,6 +106,17 @@ class Agent {
     native::FrameReader reader_{native::Sender::daemon};
 };
 
+bool tells(const SharedDaemon& shared, std::string_view line) {
+    PlainSocket socket("127.0.0.1", shared.daemon->port());
+    REQUIRE(socket.connected());
+    socket.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    std::string page;
+    for (auto bytes = socket.receive(1); !bytes.empty(); bytes = socket.receive(1)) page += bytes;
+    INFO(page);
+    CHECK(page.find("muster_loop_turn_seconds_count") != page.npos);
+    return page.find(cat("\n", line, "\n")) != page.npos;
+}
+
 }  // namespace
 
 TEST_CASE("who does not lead sends agents to the one that does, and tells its owner") {
@@ -117,6 +129,8 @@ TEST_CASE("who does not lead sends agents to the one that does, and tells its ow
     CHECK_FALSE(agent.hear());
     CHECK(shared.told == "stands by, other:29400;");
     CHECK(shared.daemon->status_json().find("\"standby\":true") != std::string::npos);
+    CHECK(tells(shared, "muster_leader 0"));
+    CHECK(tells(shared, "muster_leader_changes_total 1"));
 }
 
 TEST_CASE("a connection from before the reign is served in it, and turned away at its end") {
@@ -129,12 +143,15 @@ TEST_CASE("a connection from before the reign is served in it, and turned away a
     agent.join();
     CHECK(agent.hears<native::Assigned>());
     CHECK(shared.state->record_count > 0);
+    CHECK(tells(shared, "muster_leader 1"));
+    CHECK_FALSE(tells(shared, "muster_state_write_seconds_count 0"));
     shared.stand_by("other:1");
     CHECK(agent.hears<native::NotLeader>());
     CHECK_FALSE(agent.hear());
     // It leads once more and knows what it is given: nothing.
     shared.lead();
     CHECK(shared.daemon->status_json().find("\"jobs\":[]") != std::string::npos);
+    CHECK(tells(shared, "muster_leader_changes_total 3"));
     CHECK(shared.told == "stands by, ;leads;stands by, other:1;leads;");
 }
 

@@ -125,6 +125,14 @@ TEST_CASE("what a worker tells about itself is known to its agent") {
     CHECK(rig.facts().step == 17);
     CHECK(rig.facts().section_limit == 5s);
     CHECK(rig.facts().heartbeats == 2);
+    CHECK(rig.facts().loading == 0s);
+    worker.say(local::Section{"evaluation", 0});
+    REQUIRE(rig.run_until([&] { return rig.facts().section == "evaluation"; }));
+    const auto loading = rig.facts().loading;
+    CHECK(loading > 0s);
+    worker.say(local::Section{});
+    REQUIRE(rig.run_until([&] { return rig.facts().section.empty(); }));
+    CHECK(rig.facts().loading == loading);
 }
 
 TEST_CASE("a worker's second connection counts once its first one is closed, also where it is heard of before that") {

@@ -29,6 +29,31 @@ TEST_CASE("what others are to know of the workers, should the node be lost, is a
     CHECK(node.watch.seen(node.now)[2].at.idle_ms == 0);
 }
 
+TEST_CASE("every worker counts once, by what it does, also of more than can be listed") {
+    Node node;
+    while (node.samples.size() < 40) {
+        auto sample = node.samples.back();
+        ++sample.local_rank;
+        ++sample.rank;
+        ++sample.pid;
+        node.samples.push_back(sample);
+    }
+    node.learn();
+    CHECK(node.watch.counts(node.now) == native::RankCounts{.training = 40});
+    node.wait_for(2);
+    for (const std::size_t busy : {5, 6, 7}) node.samples[busy].operation->inside = false;
+    node.samples[6].section = "evaluation";
+    node.samples[7].state = 'T';
+    node.seconds(15);
+    CHECK(node.watch.seen(node.now).size() == native::activities_max);
+    const auto counts = node.watch.counts(node.now);
+    CHECK(counts.sum() == 40);
+    CHECK(counts.waiting == 36);
+    CHECK(counts.overdue == 2);
+    CHECK(counts.section == 1);
+    CHECK(counts.stopped == 1);
+}
+
 TEST_CASE("who is overdue is said first, then who waits, and no share of those that have begun nothing lately") {
     Node node;
     node.learn();

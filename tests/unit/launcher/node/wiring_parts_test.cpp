@@ -212,6 +212,14 @@ TEST_CASE("the agent and its client are told what the options said") {
     CHECK(agent_config(config, {}, {}, node).workers.master_port == 0);
 }
 
+TEST_CASE("the time in the queue is that since the submission, if it is one") {
+    const Duration now = 1'000'000s + 250ms;
+    CHECK(queued_ms("999990", now) == 10'250);
+    CHECK(queued_ms("1000000", now) == 250);
+    for (const char* wrong : {"", "1000001", "0", "-5", "2026-11-26T10:00:00", "999990.5"})
+        CHECK(queued_ms(wrong, now) == 0);
+}
+
 TEST_CASE("the ranks of a round prove themselves with a key that follows from the round's secret") {
     LaunchConfig config;
     config.nodes_max = 3;

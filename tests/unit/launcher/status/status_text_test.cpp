@@ -69,6 +69,20 @@ TEST_CASE("standby processes are counted over the nodes, with their memory") {
     CHECK(lines().find("8 on 1 node") != std::string::npos);
 }
 
+TEST_CASE("the newest checkpoint of each tier is told, with its age where that is known") {
+    auto one = job("train", "running", {node("gpu01", 0)});
+    one["checkpoint_step"] = 40;
+    CHECK(text(status_lines(facts({one}), {}, {})).find("newest checkpoint at the end of the last round: step 40\n") !=
+          std::string::npos);
+    one["checkpoints"] = json::parse(
+        R"({"memory":{"step":40,"age_s":12},"shared":{"step":30,"age_s":999999999999999},"local":{"step":7},"neighbour":5})");
+    const auto told = text(status_lines(facts({one}), {}, {.columns = 500}));
+    INFO(told);
+    CHECK(told.find("\ncheckpoints: step 7 on local disks, step 40 in memory (12 s ago), step 30 in the checkpoint "
+                    "directory (") != std::string::npos);
+    CHECK(told.find("newest checkpoint") == std::string::npos);
+}
+
 TEST_CASE("what is wrong comes first") {
     auto lost = node("gpu03", 16);
     lost["place"] = "lost";

@@ -260,6 +260,7 @@ TEST_CASE("whatever happens in whatever order, the buckets sum to the wall clock
         GoodputLedger ledger;
         Instant now{std::chrono::nanoseconds{random()}};
         GoodputLedger::Totals before;
+        bool is_over = false;
         for (int i = 0; i < 30; ++i) {
             now += std::chrono::nanoseconds(random() % 3 == 0 ? 0 : std::uint64_t{random()} * 1000);
             Event event{.kind = kinds[random() % std::size(kinds)]};
@@ -269,10 +270,13 @@ TEST_CASE("whatever happens in whatever order, the buckets sum to the wall clock
             event.facts.first_step = static_cast<std::int64_t>(random() % 100) - 1;
             event.facts.checkpoint_step = static_cast<std::int64_t>(random() % 100) - 1;
             event.facts.data_wait_ms = static_cast<std::int64_t>(random() % 3000) - 1;
+            event.facts.loading_ms = static_cast<std::int64_t>(random() % 3000) - 1;
+            event.facts.queued_ms = static_cast<std::int64_t>(random() % 3000) - 1;
             ledger.take(event, now);
             const auto later = now + std::chrono::nanoseconds(random() % 1000);
             const auto totals = ledger.totals(later);
-            const bool starts_anew = totals.wall_clock < before.wall_clock;
+            const bool starts_anew = is_over && event.kind == EventKind::job_started;
+            is_over = event.kind == EventKind::job_ended || (is_over && !starts_anew);
             if (sum_of(totals) != totals.wall_clock || totals.lost_work > totals.of(TimeBucket::stepping)) {
                 FAIL("seed " << seed << ", event " << i << ": " << sum_of(totals).count() << " and "
                              << totals.wall_clock.count() << ", lost " << totals.lost_work.count());
@@ -287,4 +291,31 @@ TEST_CASE("whatever happens in whatever order, the buckets sum to the wall clock
                 FAIL("seed " << seed << ", event " << i << ": a restarted daemon counts otherwise");
         }
     }
+}
+
+TEST_CASE("the queue comes before the first agent, and the load of a checkpoint is no part of the start") {
+    Story story;
+    story.tell(0, EventKind::job_started, {.queued_ms = 90'000});
+    CHECK(story.ledger.totals(Story::at(5)).wall_clock == 95s);
+    story.tell(10, EventKind::round_sealed);
+    story.tell(40, EventKind::round_stepping, {.step = 1, .loading_ms = 20'500});
+    CHECK(story.of(TimeBucket::queued, 50) == 90);
+    CHECK(story.of(TimeBucket::loading_checkpoint, 50) == 20.5);
+    CHECK(story.of(TimeBucket::starting, 50) == 9.5);
+    CHECK(story.ledger.sentence(Story::at(50)) ==
+          "7.1 % of 140 s trained; 90 s in the queue, 10 s waiting for nodes, 9.5 s starting, 20.5 s loading "
+          "checkpoints");
+    // No more than there was, and nothing once steps are done.
+    story.tell(60, EventKind::round_ended, {.reason = "worker_failed", .step = 10});
+    story.tell(60, EventKind::round_drained);
+    story.tell(60, EventKind::round_sealed);
+    story.tell(61, EventKind::round_stepping, {.step = 11, .loading_ms = 20'500});
+    story.tell(70, EventKind::round_stepping, {.step = 12, .loading_ms = 5'000});
+    CHECK(story.of(TimeBucket::loading_checkpoint, 80) == 21.5);
+    CHECK(sum_of(story.ledger.totals(Story::at(80))) == story.ledger.totals(Story::at(80)).wall_clock);
+    // A second run is not charged with the first one's queue.
+    story.tell(80, EventKind::job_ended, {.outcome = "succeeded"});
+    story.tell(90, EventKind::job_started);
+    CHECK(story.of(TimeBucket::queued, 95) == 0);
+    CHECK(story.ledger.totals(Story::at(95)).wall_clock == 5s);
 }

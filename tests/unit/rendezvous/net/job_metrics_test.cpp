@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/server.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -64,6 +65,9 @@ TEST_CASE("a job's steps are counters and a histogram, whose buckets contain the
     train.steps.exposed = 0.25;
     train.steps.straggler_cost = 0;
     train.steps.samples_per_second = 213.5;
+    train.checkpoint_step = 9;
+    train.checkpoints = {{"memory", 9, 1'000'000s + 500ms}, {"shared", 5, {}}};
+    train.ranks = {{"training", 7}, {"section", 1}};
     const auto page = page_of({train});
     for (const char* line :
          {"# TYPE muster_job_step_seconds histogram", "muster_job_steps_total{job=\"train\"} 11",
@@ -74,11 +78,40 @@ TEST_CASE("a job's steps are counters and a histogram, whose buckets contain the
           "muster_job_step_seconds_bucket{job=\"train\",le=\"+Inf\"} 10",
           "muster_job_step_seconds_sum{job=\"train\"} 1.5", "muster_job_step_seconds_count{job=\"train\"} 10",
           "muster_job_samples_per_second{job=\"train\"} 213.5",
+          "muster_job_checkpoint_step{job=\"train\",tier=\"newest\"} 9",
+          "muster_job_checkpoint_step{job=\"train\",tier=\"shared\"} 5",
+          "muster_job_checkpoint_timestamp_seconds{job=\"train\",tier=\"memory\"} 1000000.5",
+          "muster_job_ranks{job=\"train\",state=\"training\"} 7",
           "muster_job_exposed_communication_ratio{job=\"train\"} 0.25",
           "muster_job_straggler_cost_ratio{job=\"train\"} 0"}) {
         INFO(line << " in\n" << page);
         CHECK(has(page, line));
     }
+}
+
+TEST_CASE("a heartbeat is as late as the silence exceeds its pace, and the longest silence is known") {
+    Server server({}, Instant(1h));
+    server.step(ConnectionAccepted{1, "10.0.0.1"}, Instant(2h));
+    native::Hello hello;
+    hello.job = "train";
+    hello.node = {"gpu01", 4711, 1};
+    server.step(Received{1, hello}, Instant(2h));
+    native::Join join;
+    join.terms = {.nodes_min = 1, .nodes_max = 1, .last_call_ms = 1, .lease_ms = 5000, .lost_timeout_ms = 60000};
+    join.slots = 1;
+    join.role = "default";
+    join.addresses = {"10.0.0.1"};
+    server.step(Received{1, join}, Instant(2h));
+    const auto pace = native::fastest_heartbeat(5s);
+    server.step(Received{1, native::Ping{}}, Instant(2h) + pace);
+    server.step(Received{1, native::Ping{}}, Instant(2h) + 2 * pace + 250ms);
+    const auto& late = server.heartbeat_lateness();
+    CHECK(late.counts()[0] == 1);
+    CHECK(late.counts()[5] == 1);  // 0.1 to 0.3 s
+    CHECK(late.sum_seconds() == 0.25);
+    const auto jobs = server.summaries(Instant(2h) + 2 * pace + 1250ms);
+    REQUIRE(jobs.size() == 1);
+    CHECK(jobs[0].silence_max == 1s);
 }
 
 TEST_CASE("beyond the maximum jobs are left out and counted") {

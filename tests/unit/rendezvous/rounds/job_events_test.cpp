@@ -189,6 +189,35 @@ TEST_CASE("a node that is through before the others step does not keep the round
     CHECK_FALSE(says(silent.answers("show events"), "round.stepping"));
 }
 
+TEST_CASE(
+    "the queue before the first node, and the load of a checkpoint before the first step, are in the job's time") {
+    Story story("min=2 max=2 restarts=0");
+    story.answers("join n0 queued=60000\nadvance 5s\njoin n1 queued=65000\nadvance 20s");
+    story.answers(
+        "seen n0 loading=9000\nseen n1 loading=12000\nseen n0 step=1 loading=9000\nseen n1 step=1 loading=12000");
+    const auto time = job_of(story)["goodput"];
+    INFO(time.dump());
+    CHECK(time["queued"] == 60);
+    CHECK(time["waiting_nodes"] == 5);
+    CHECK(time["loading_checkpoint"] == 12);
+    CHECK(time["starting"] == 8);
+    CHECK(time["wall_clock"] == 85);
+}
+
+TEST_CASE("the newest checkpoint of each tier has an age, and in memory it is what all nodes have") {
+    Story story("min=2 max=2 restarts=0");
+    story.answers(
+        "join n0\njoin n1\nadvance 5s\nseen n0 step=9 memory=8 shared=5\nadvance 5s\nseen n1 step=9 memory=7");
+    CHECK(job_of(story)["checkpoints"] ==
+          nlohmann::json::parse(R"({"memory":{"step":7,"age_s":0},"shared":{"step":5,"age_s":5}})"));
+    story.answers("advance 30s\nseen n1 step=19 memory=18\nadvance 3s");
+    CHECK(job_of(story)["checkpoints"] ==
+          nlohmann::json::parse(R"({"memory":{"step":8,"age_s":3},"shared":{"step":5,"age_s":38}})"));
+    Story none("min=2 max=2");
+    none.answers("join n0\njoin n1\nseen n0 step=9");
+    CHECK_FALSE(job_of(none).contains("checkpoints"));
+}
+
 TEST_CASE("the status has the job's time, and the end of the job has it as a sentence") {
     Story story("min=1 max=1 restarts=0");
     story.answers("join n0\nadvance 10s\nseen n0 step=1\nadvance 30s\nseen n0 step=40");

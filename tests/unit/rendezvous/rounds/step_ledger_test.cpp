@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "rendezvous/rounds/ledgers/tier_ledger.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -21,8 +22,12 @@ struct Reports {
     std::uint32_t node_count = 2;
 
     Reports() { ledger.begin_round(); }
-    /// Nodes have two ranks.
-    StepLedger::News take(const native::WorkersSeen& seen) {
+    /// Nodes have two ranks, and report all of them.
+    StepLedger::News take(native::WorkersSeen seen) {
+        for (const auto& worker : seen.workers)
+            ++(worker.pace == WorkerPace::waiting   ? seen.counts.waiting
+               : worker.pace == WorkerPace::overdue ? seen.counts.overdue
+                                                    : seen.counts.training);
         const auto from = static_cast<Incarnation>(seen.workers.front().at.rank / 2 + 1);
         auto& then = before[from];
         const auto news = ledger.take(from, then, seen, node_count);
@@ -173,6 +178,25 @@ TEST_CASE("a node's new report replaces its last one, whichever ranks it has") {
     CHECK(reports.take({.workers = {worker(2, {}, waiting), worker(3, {}, waiting)}}).hang == Hang::no_change);
 }
 
+TEST_CASE("of a node with many workers the counts decide whether all wait, and not the few that are listed") {
+    using enum WorkerPace;
+    StepLedger ledger;
+    ledger.begin_round();
+    native::WorkersSeen seen;
+    for (std::int32_t rank = 0; rank < 16; ++rank) seen.workers.push_back(worker(rank, {}, waiting));
+    seen.counts = {.training = 3, .waiting = 16, .section = 1};
+    CHECK(ledger.take(1, {}, seen, 1).hang == Hang::no_change);
+    seen.counts = {.waiting = 20};
+    CHECK(ledger.take(1, {}, seen, 1).hang == Hang::suspected);
+    seen.counts = {.training = 1, .waiting = 19};
+    CHECK(ledger.take(1, {}, seen, 1).hang == Hang::over);
+    // The workers have ended: they are counted as nothing, and do not wait.
+    native::WorkersSeen ended{.workers = {worker(20, {})}, .final = true};
+    CHECK(ledger.take(2, {}, ended, 2).hang == Hang::no_change);
+    seen.counts = {.waiting = 20};
+    CHECK(ledger.take(1, {}, seen, 2).hang == Hang::no_change);
+}
+
 TEST_CASE("sums of what agents make up do not overflow") {
     Reports reports;
     for (int i = 0; i < 4000; ++i) {
@@ -181,4 +205,28 @@ TEST_CASE("sums of what agents make up do not overflow") {
     }
     CHECK(reports.ledger.summary().step_time == Duration::max());
     CHECK(reports.ledger.summary().step_count == UINT64_MAX);
+}
+
+TEST_CASE("a checkpoint in memory is the job's when all nodes have it, and its age counts from then") {
+    TierLedger ledger;
+    const auto say = [&ledger](std::vector<native::TierSteps> nodes, Instant now) {
+        native::TierSteps all;
+        for (std::size_t i = 0; i < nodes.size(); ++i) add_node(all, nodes[i], i == 0);
+        ledger.take(all, now);
+        return ledger.tiers();
+    };
+    CHECK(say({{.memory = 10}, {}}, Instant(1s))[0].step == -1);
+    auto tiers = say({{.memory = 10, .shared = 5}, {.memory = 9}}, Instant(2s));
+    CHECK(tiers[0].name == "memory");
+    CHECK(tiers[0].step == 9);
+    CHECK(tiers[0].since == Instant(2s));
+    CHECK(tiers[1].step == -1);
+    CHECK(tiers[3].step == 5);
+    CHECK(say({{.memory = 10, .shared = 5}, {.memory = 9}}, Instant(3s))[0].since == Instant(2s));
+    CHECK(say({{.memory = 10}, {.memory = 10}}, Instant(4s))[0].since == Instant(4s));
+    // A round that has not saved yet leaves what is known, and of an older one the age is unknown.
+    CHECK(say({{}, {}}, Instant(5s))[0].step == 10);
+    CHECK(say({{.memory = 7}, {.memory = 7}}, Instant(6s))[0].step == 7);
+    CHECK_FALSE(ledger.tiers()[0].since);
+    CHECK(ledger.tiers()[3].step == 5);
 }

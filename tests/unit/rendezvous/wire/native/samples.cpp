@@ -23,6 +23,7 @@ Join join() {
     join.arguments_hash = 0x0102030405060708;
     join.expected_hosts = "n[0-1]";
     join.unhealthy = "hot";
+    join.queued_ms = 0x1112131415161718;
     return join;
 }
 
@@ -110,8 +111,13 @@ std::vector<Message> samples() {
             Proof{"p"},
             Command{1, CommandVerb::drain_node, "n1", "fan"},
             FaultAnswer{1, true, "ok"},
-            WorkersSeen{
-                7, {{idle(), WorkerPace::waiting, 40, 12, {3, 10, 11, 12, 13, 14, 15, 16, 2, 17, 18}}}, {{2}}, true},
+            WorkersSeen{7,
+                        {{idle(), WorkerPace::waiting, 40, 12, {3, 10, 11, 12, 13, 14, 15, 16, 2, 17, 18}}},
+                        {19, 20, 21, 22, 23},
+                        {25, 26, 27, 28},
+                        24,
+                        {{2}},
+                        true},
             StandbysSeen{8, 0x10},
             Challenge{"n", "p"},
             NoticeGiven{"preempted"},

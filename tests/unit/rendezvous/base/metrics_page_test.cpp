@@ -1,8 +1,9 @@
-#include "rendezvous/dialects/metrics_page.h"
+#include "rendezvous/base/text/metrics_page.h"
 
+#include "rendezvous/base/time_histogram.h"
 #include "tests/support/catch.h"
 
-using namespace muster::rendezvous;
+using namespace muster;
 
 namespace {
 
@@ -53,4 +54,23 @@ TEST_CASE("the Accept header decides the format") {
     CHECK(metrics_format("application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
                          "text/plain;version=0.0.4;q=0.5,*/*;q=0.1") == open_metrics);
     CHECK(metrics_content_type(text) == "text/plain; version=0.0.4; charset=utf-8");
+}
+
+TEST_CASE("a duration is counted in the first bucket that it does not exceed") {
+    TimeHistogram times;
+    for (const Duration time : {Duration(0s), Duration(1ms), Duration(1ms + 1us), Duration(10s), Duration(11s)})
+        times.add(time);
+    CHECK(times.counts()[0] == 2);
+    CHECK(times.counts()[1] == 1);
+    CHECK(times.counts()[8] == 1);
+    CHECK(times.counts()[9] == 1);
+    MetricsPage page(MetricsFormat::text);
+    page.family("t", MetricKind::histogram, "Times.");
+    page.add_histogram(TimeHistogram::bounds, times.counts(), times.sum_seconds());
+    const auto text = page.finish();
+    INFO(text);
+    CHECK(text.find("t_bucket{le=\"0.001\"} 2\n") != text.npos);
+    CHECK(text.find("t_bucket{le=\"10.0\"} 4\n") != text.npos);
+    CHECK(text.find("t_bucket{le=\"+Inf\"} 5\n") != text.npos);
+    CHECK(text.find("\nt_count 5\n") != text.npos);
 }

@@ -1,12 +1,12 @@
-#include "rendezvous/dialects/metrics_page.h"
+#include "rendezvous/base/text/metrics_page.h"
 
 #include "rendezvous/base/text/text.h"
 
-namespace muster::rendezvous {
+namespace muster {
 
 namespace {
 
-std::string escaped(std::string_view value) {
+std::string escaped_label(std::string_view value) {
     std::string out;
     for (const char letter : value) {
         if (letter == '\\' || letter == '"')
@@ -67,7 +67,7 @@ void MetricsPage::add(double value, const Labels& labels) {
 void MetricsPage::write(std::string_view suffix, const std::string& value, const Labels& labels) {
     out_ += cat(name_, suffix);
     for (std::size_t i = 0; i < labels.size(); ++i)
-        out_ += cat(i == 0 ? "{" : ",", labels[i].first, "=\"", escaped(labels[i].second), "\"");
+        out_ += cat(i == 0 ? "{" : ",", labels[i].first, "=\"", escaped_label(labels[i].second), "\"");
     out_ += cat(labels.empty() ? " " : "} ", value, "\n");
 }
 
@@ -93,4 +93,4 @@ std::string MetricsPage::finish() {
     return std::move(out_);
 }
 
-}  // namespace muster::rendezvous
+}  // namespace muster

@@ -1,4 +1,4 @@
-// Writes GET /metrics in the two formats that Prometheus reads: text 0.0.4, and OpenMetrics 1.0. Pure.
+// Writes metrics in the two formats that Prometheus reads: text 0.0.4, and OpenMetrics 1.0. Pure.
 //
 // Values are written without a locale and with all their digits. A series whose value is unknown is left out.
 #pragma once
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace muster::rendezvous {
+namespace muster {
 
 enum class MetricsFormat { text, open_metrics };
 
@@ -33,7 +33,7 @@ class MetricsPage {
     /// A series of the last family, a histogram. `counts` has one element more than `bounds`, in which each value is
     /// counted once. `sum`: of all values.
     void add_histogram(std::span<const double> bounds, std::span<const std::uint64_t> counts, double sum,
-                       const Labels& labels);
+                       const Labels& labels = {});
     void add_one(std::string_view name, MetricKind kind, std::string_view help, double value) {
         family(name, kind, help);
         add(value);
@@ -49,4 +49,4 @@ class MetricsPage {
     std::string name_;
 };
 
-}  // namespace muster::rendezvous
+}  // namespace muster

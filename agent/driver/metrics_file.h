@@ -1,0 +1,46 @@
+// muster --metrics-file DIR: a file for node_exporter's textfile collector, which reads whole files that end in .prom.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/console_writer.h"
+#include "rendezvous/base/error.h"
+
+namespace muster::agent {
+
+/// A thread writes, so that a slow or full disk delays nobody. The file is replaced by a rename in its directory and
+/// has mode 0644. A failure is logged once, until a write succeeds again. Its first line names the process that writes
+/// it: only that process, its guardian, and one that finds it dead replace or remove the file.
+class MetricsFile {
+  public:
+    /// DIR/muster_JOB.prom, with JOB as job_in_name() writes it: two jobs never share a file.
+    static std::string path_in(const std::string& directory, std::string_view job);
+
+    /// Writes `page` now, so that a wrong directory is known at once. Errors: of the file system; already_exists if
+    /// another running agent writes this file; invalid_argument if no agent wrote it.
+    static Result<std::unique_ptr<MetricsFile>> open(const std::string& path, std::string_view page);
+    /// Removes the file, because the collector would read a stale one for ever. Waits up to 1 s for the thread.
+    ~MetricsFile();
+    MetricsFile(const MetricsFile&) = delete;
+    MetricsFile& operator=(const MetricsFile&) = delete;
+
+    /// Replaces the page. Of those that wait for the disk, only the newest is written.
+    void write(std::string_view page);
+    /// True when everything has been written, or has failed, before `limit`.
+    bool flush(Duration limit) { return writer_.flush(limit); }
+
+    /// Removes the file at `path` if `writer` has written it, and what it may have left beside it. For the guardian:
+    /// no thread, no log.
+    static void remove(const std::string& path, pid_t writer);
+
+  private:
+    class Target;
+    explicit MetricsFile(std::shared_ptr<Target> target);
+    ConsoleWriter writer_;
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,42 @@
+#include "rendezvous/base/system/replace_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster {
+
+static bool write_whole(int file, std::string_view text) {
+    while (!text.empty()) {
+        const auto written = ::write(file, text.data(), text.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return false;
+        text.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return true;
+}
+
+std::string draft_of(const std::string& path) {
+    return cat(path, ".new");
+}
+
+Result<void> replace_file(const std::string& path, std::string_view text) {
+    const auto draft = draft_of(path);
+    ::unlink(draft.c_str());
+    // If another user's file or link has this name and cannot be removed, nothing is written to it.
+    const FileDescriptor file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
+    const bool done = file.valid() && ::fchmod(file.get(), 0644) == 0 && write_whole(file.get(), text) &&
+                      std::rename(draft.c_str(), path.c_str()) == 0;
+    if (done) return {};
+    auto failure = error_from_errno(errno, cat("write ", path));
+    if (file.valid()) ::unlink(draft.c_str());
+    return failure;
+}
+
+}  // namespace muster

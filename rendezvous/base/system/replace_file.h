@@ -1,0 +1,19 @@
+// Replaces a small file as a whole, for readers that may look at any time.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+/// Readers see the old text or all of `text`, because a rename puts it in place. The file gets mode 0644, whatever the
+/// umask is. Links are replaced, not followed. It is no promise against a crash of the host.
+Result<void> replace_file(const std::string& path, std::string_view text);
+
+/// Where replace_file() writes before the rename. The name is the same each time, so that a process that is killed in
+/// between leaves one file at most.
+std::string draft_of(const std::string& path);
+
+}  // namespace muster
