@@ -195,7 +195,7 @@ int run_logs(const std::vector<std::string>& arguments) {
     auto last = request->last;
     const bool follow = request->follow;
     const auto folder = request->folders.front();
-    LogView view(std::move(*request), now_ns());
+    LogView view(*request, now_ns());
     std::string end;  // as much as may belong to the last lines
     int trouble = 0;
     const auto sink = [&](std::string_view lines) {
