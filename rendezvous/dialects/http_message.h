@@ -39,6 +39,9 @@ bool is_own_host(std::string_view host, const std::vector<std::string>& names);
 /// Nothing for a percent sign without two hexadecimal digits.
 std::optional<std::string> percent_decoded(std::string_view text);
 
+/// JOB in a target "/api/v1/jobs/JOB" + `behind`, with or without a query; still encoded. Nothing: another target.
+std::optional<std::string_view> job_in_target(std::string_view target, std::string_view behind);
+
 /// The value of a name in the query of `target`, still encoded. Nothing: it has none.
 std::optional<std::string_view> query_value(std::string_view target, std::string_view name);
 
