@@ -33,7 +33,8 @@ Result<void> LogMerge::find() {
             const auto name = entry->path().filename();
             if (!(selection_.out && name == "stdout.log") && !(selection_.err && name == "stderr.log")) continue;
             if (sources_.contains(entry->path().string())) continue;
-            if (auto opened = open(entry->path().string()); !opened) return opened;
+            auto name_here = entry->path().string().substr(std::min(folder.size() + 1, entry->path().string().size()));
+            if (auto opened = open(entry->path().string(), std::move(name_here)); !opened) return opened;
         }
         if (trouble) return Error{Errc::invalid_argument, cat(folder, ": ", trouble.message())};
     }
@@ -41,10 +42,14 @@ Result<void> LogMerge::find() {
     return {};
 }
 
-Result<void> LogMerge::open(const std::string& path) {
+Result<void> LogMerge::open(const std::string& path, std::string name) {
     auto reader = LogReader::open(path, owner_by_folder(path));
     if (!reader) return reader.error();
-    if (selection_.since_ns > 0) reader->skip_to(selection_.since_ns);
+    if (const auto known = selection_.resume.find(name); known != selection_.resume.end())
+        reader->resume_at(known->second);
+    else if (selection_.since_ns > 0)
+        reader->skip_to(selection_.since_ns);
+    names_.push_back(std::move(name));
     sources_.emplace(path, Source{.reader = std::move(*reader), .number = sources_.size()});
     return {};
 }

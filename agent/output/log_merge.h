@@ -16,13 +16,15 @@
 namespace muster::agent {
 
 struct LogSelection {
-    std::vector<std::string> folders;
-    std::optional<std::set<std::uint32_t>> ranks;
+    std::vector<std::string> folders{};
+    std::optional<std::set<std::uint32_t>> ranks{};
     bool out = true;
     bool err = true;
-    std::optional<std::uint64_t> round;
+    std::optional<std::uint64_t> round{};
     bool last_round = false;    ///< Of all files; looked for at each find() until one is known.
     std::int64_t since_ns = 0;  ///< Older lines are left out.
+    /// Where to go on in files that were read before: LogLine::end by LogMerge::name.
+    std::map<std::string, std::uint64_t> resume{};
     std::function<bool(const LogLine& line)> wanted{};  ///< More to ask of a line. Empty: nothing.
 };
 
@@ -35,6 +37,8 @@ class LogMerge {
     /// Opens the files that have come since the last call. The error names one that cannot be read.
     Result<void> find();
     [[nodiscard]] std::size_t file_count() const { return sources_.size(); }
+    /// Of a file, its path below its folder.
+    [[nodiscard]] const std::string& name(std::size_t file) const { return names_[file]; }
     /// The ranks of all files that had a line by the last read.
     [[nodiscard]] const std::set<std::uint32_t>& ranks() const { return ranks_; }
 
@@ -53,13 +57,14 @@ class LogMerge {
         std::optional<LogLine> line{};
     };
 
-    Result<void> open(const std::string& path);
+    Result<void> open(const std::string& path, std::string name);
     void choose_last_round();
     [[nodiscard]] bool wants(const LogLine& line) const;
     Result<void> advance(Source& source);
 
     LogSelection selection_;
     std::map<std::string, Source> sources_;  ///< By path.
+    std::vector<std::string> names_;
     std::set<std::uint32_t> ranks_;
 };
 

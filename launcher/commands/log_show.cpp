@@ -46,8 +46,8 @@ void LogShow::fold(FileId file, const LogLine& line, std::size_t rank_count) {
     if (folded.owner != line.owner) {
         if (folded.owner) fold_.close(folded.id, time);
         folded.owner = line.owner;
-        folded.id = fold_.open(line.owner->rank, static_cast<std::uint32_t>(rank_count),
-                               cat("[", line.owner->rank, "]: "));
+        folded.id =
+            fold_.open(line.owner->rank, static_cast<std::uint32_t>(rank_count), cat("[", line.owner->rank, "]: "));
     }
     const auto ending = line.is_bar ? LineFold::Ending::carriage_return : LineFold::Ending::newline;
     fold_.add(folded.id, line.text, ending, time);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <regex>
 #include <set>
@@ -29,6 +30,7 @@ struct LogRequest {
     std::vector<std::regex> exclude;
     std::optional<std::size_t> last;  ///< The caller shows so many lines of the first read at most.
     bool follow = false;
+    std::map<std::string, std::uint64_t> resume;  ///< Of an agent's files: where a viewer goes on (log_merge.h).
     bool fold = true;
     bool times = false;
 };
