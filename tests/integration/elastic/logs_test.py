@@ -145,6 +145,26 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
                 job.expect_exit(process, 0, deadline=120)
             self.assertEqual(shown(), sorted(logs(job, *folders, "--all").stdout.splitlines()))
 
+    def test_a_viewer_that_is_stopped_slows_no_worker(self):
+        # 40 MB: more than the sockets between agent and viewer hold.
+        worker = ('echo "rank $RANK is here"; while ! test -e "$READY.go"; do sleep 0.01; done; '
+                  'head -c 10000000 /dev/zero | tr "\\0" "x" | fold -w 99; echo; echo "rank $RANK is through"')
+        with Job() as job:
+            job.daemon()
+            nodes = [job.spawn("muster", "--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}",
+                               "--rdzv-id", job.id, "--rdzv-conf", "last_call_timeout=60", "--log-dir", job.directory / f"node {i}", "-r", 3,
+                               "--no-python", "sh", "-c", worker, READY=str(job.directory / "stopped")) for i in range(2)]
+            wait_for("files", lambda: len(list(job.directory.rglob("stdout.log"))) == 4, deadline=120)
+            viewer = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all")
+            wait_for("first lines", lambda: viewer.out.read_text().count("is here") == 4, deadline=120)
+            viewer.send_signal(signal.SIGSTOP)
+            (job.directory / "stopped.go").touch()
+            for node in nodes:
+                job.expect_exit(node, 0, deadline=120)
+            self.assertEqual(sum(path.read_text().count("is through") for path in job.directory.rglob("stdout.log")), 4)
+            viewer.send_signal(signal.SIGCONT)
+            job.expect_exit(viewer, 0, deadline=120)
+
     def test_a_reader_that_goes_ends_the_command_and_costs_the_job_nothing(self):
         with Job() as job:
             nodes = self.start_job(job)
