@@ -369,4 +369,8 @@ void Agent::start() {
     driver_->start();
 }
 
+std::string Agent::log_folder() const {
+    return driver_->log_folder();
+}
+
 }  // namespace muster::agent

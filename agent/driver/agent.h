@@ -31,6 +31,9 @@ class Agent {
     /// Makes the log base, installs the handlers and joins. Once. Also an error at this stage comes as an Ending.
     void start();
 
+    /// Below it are the log files of this node's workers. Empty: there are none, or it has not started.
+    [[nodiscard]] std::string log_folder() const;
+
     /// Called once, from the loop, when the workers are gone, the link is closed and nothing is left to wait for.
     std::function<void(Ending)> on_end;
     /// Called before on_end where a step that this node's memory had at the end is not on the disk: which one, why, and

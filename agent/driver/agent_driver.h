@@ -34,6 +34,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
            RoundStoreHost& stores);
 
     void start();
+    [[nodiscard]] std::string log_folder() const { return writes_files(config_.logs) ? logs_.made() : std::string(); }
 
   private:
     template <class Event>

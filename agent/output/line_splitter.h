@@ -24,6 +24,8 @@ class LineSplitter {
     /// The last line ended with '\r', as each state of a progress bar does. Where that stood at the end of a chunk,
     /// the next one may begin with the '\n' of an "\r\n".
     [[nodiscard]] bool ended_with_return() const { return after_return_ && !rest_.starts_with('\n'); }
+    /// Bytes of the chunk behind the last line.
+    [[nodiscard]] std::size_t unread_bytes() const { return rest_.size(); }
     /// Part of a line is waiting for its rest.
     [[nodiscard]] bool holds_partial() const { return !partial_.empty(); }
     /// That part, as a line of its own: what follows will be another one. Empty if there is none.

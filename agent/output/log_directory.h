@@ -28,6 +28,8 @@ class LogDirectory {
     /// "<base>/<job>_<8 random>", made at the first call, the same at each later one; empty with `none`. The first call
     /// comes before anybody joins, so that a wrong --log-dir is told by then.
     Result<std::string> run_directory();
+    /// What run_directory() has made; empty before.
+    [[nodiscard]] const std::string& made() const { return run_; }
     /// `path` and what is missing above it.
     static Result<void> make(const std::string& path);
     /// Puts an error file of an earlier worker of the same attempt aside ("error.<mark>.json"), so that it is not

@@ -49,6 +49,15 @@ void LogReader::skip_to(std::int64_t time_ns) {
     }
 }
 
+void LogReader::resume_at(std::uint64_t offset) {
+    for (bool passed = true; passed;) {
+        passed = false;
+        read_index();
+        for (; !marks_.empty() && marks_.front().offset < offset; passed = true) pass_mark();
+    }
+    position_ = std::max(position_, offset);
+}
+
 Result<bool> LogReader::next(LogLine& line) {
     for (;;) {
         if (std::string_view text; splitter_.next(text)) {
@@ -72,6 +81,7 @@ void LogReader::fill_in(LogLine& line, std::string_view text) const {
     line.text = text;
     line.time_ns = time_ns_;
     line.owner = owner_;
+    line.end = position_ - splitter_.unread_bytes();
 }
 
 /// Reads up to the next mark, so that all lines of a chunk have one time.

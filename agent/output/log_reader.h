@@ -18,7 +18,8 @@ struct LogLine {
     std::string text;
     std::int64_t time_ns = 0;  ///< 0: the file has no index.
     std::shared_ptr<const LogOwner> owner;
-    bool is_bar = false;  ///< It ended with '\r': the state of a progress bar.
+    bool is_bar = false;    ///< It ended with '\r': the state of a progress bar.
+    std::uint64_t end = 0;  ///< Its file goes on there: LogReader::resume_at.
 };
 
 /// A file that grows may be read on: next() after it returned false. Files without an index, such as torchrun's, are of
@@ -29,6 +30,8 @@ class LogReader {
 
     /// Passes over what is older, as far as the index tells.
     void skip_to(std::int64_t time_ns);
+    /// Begins behind a line whose `end` that is.
+    void resume_at(std::uint64_t offset);
     /// The next line. False at the end of the file; a beginning of a line there waits for its rest.
     Result<bool> next(LogLine& line);
     /// That beginning, as a line of its own.

@@ -66,6 +66,11 @@ StreamPlan plan_stream(const LogChoices& choices, const WorkerPlace& place, cons
 
 }  // namespace
 
+bool writes_files(const LogChoices& choices) {
+    const auto goes = [](const StreamSet& streams) { return streams.out || streams.err; };
+    return !choices.none && (std::ranges::any_of(choices.redirects, goes) || std::ranges::any_of(choices.tee, goes));
+}
+
 std::string attempt_directory(const std::string& run_directory, std::uint32_t restart_count) {
     return run_directory.empty() ? "" : cat(run_directory, "/attempt_", restart_count);
 }

@@ -62,6 +62,9 @@ struct WorkerLogs {
     StreamPlan stderr_plan;
 };
 
+/// Some worker's stdout or stderr goes to a file.
+bool writes_files(const LogChoices& choices);
+
 /// "<run directory>/attempt_<restart count>"; empty if `run_directory` is.
 std::string attempt_directory(const std::string& run_directory, std::uint32_t restart_count);
 

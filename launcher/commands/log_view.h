@@ -2,18 +2,18 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
 #include <regex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "agent/output/line_fold.h"
-#include "agent/output/log_reader.h"
+#include "agent/output/log_merge.h"
 #include "launcher/commands/failed_ranks.h"
+#include "launcher/commands/log_show.h"
 
 namespace muster::launcher {
 
@@ -30,19 +30,20 @@ struct LogRequest {
     std::vector<std::regex> exclude;
     std::optional<std::size_t> last;  ///< The caller shows so many lines of the first read at most.
     bool follow = false;
+    std::map<std::string, std::uint64_t> resume;  ///< Of an agent's files: where a viewer goes on (log_merge.h).
     bool fold = true;
     bool times = false;
 };
 
 /// Lines of one chunk of a worker's output stay together, and those of one file keep their order. Between files the
-/// order is that of the hosts' clocks, to 10 ms. Files without an index come first, one after the other.
+/// order is that of the hosts' clocks, to 10 ms (agent/output/log_merge.h).
 class LogView {
   public:
-    explicit LogView(LogRequest request, std::int64_t now_ns);
+    explicit LogView(const LogRequest& request, std::int64_t now_ns);
 
     /// Opens the files that have come since the last call. The error names one that cannot be read.
-    Result<void> find();
-    [[nodiscard]] std::size_t file_count() const { return sources_.size(); }
+    Result<void> find() { return merge_.find(); }
+    [[nodiscard]] std::size_t file_count() const { return merge_.file_count(); }
     /// Takes whole lines; false where nobody wants more.
     using Sink = std::function<bool(std::string_view lines)>;
     /// Gives `sink` the lines that can be shown by now. False once it has refused.
@@ -51,28 +52,15 @@ class LogView {
     void finish(const Sink& sink);
 
   private:
-    struct Source {
-        agent::LogReader reader;
-        std::optional<agent::LogLine> line;
-        /// Of `line`'s owner in the fold.
-        std::optional<agent::LineFold::SourceId> folded;
-        std::shared_ptr<const agent::LogOwner> folded_owner;
-    };
-
-    Result<void> open(const std::string& path);
-    void choose_last_round();
-    [[nodiscard]] bool wanted(const agent::LogLine& line) const;
-    Result<void> advance(Source& source);
-    void show(Source& source);
     bool give(const Sink& sink);
-    void show_folded(Source& source, Instant time);
 
-    LogRequest request_;
-    std::int64_t since_ns_ = 0;
-    std::map<std::string, Source> sources_;  ///< By path.
-    std::set<std::uint32_t> ranks_;          ///< Of all files.
-    agent::LineFold fold_;
-    std::string text_;
+    const bool follow_;
+    agent::LogMerge merge_;
+    LogShow show_;
 };
+
+/// What --failed, --include and --exclude ask of a line.
+std::function<bool(const agent::LogLine& line)> line_filter(const LogRequest& request);
+LogShow::Form form_of(const LogRequest& request);
 
 }  // namespace muster::launcher

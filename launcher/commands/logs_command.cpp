@@ -5,25 +5,35 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
-#include <filesystem>
+#include <csignal>
 
+#include "launcher/commands/job_logs.h"
 #include "launcher/commands/log_view.h"
-#include "launcher/config/option_values.h"
+#include "launcher/commands/log_wish.h"
+#include "launcher/commands/status_source.h"
 #include "launcher/report/command_output.h"
+#include "launcher/status/status_reader.h"
+#include "launcher/status/status_text.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/open_files.h"
-#include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/find_secret.h"
+#include "rendezvous/secret/job_key.h"
 
 namespace muster::launcher {
 
 namespace {
 
 constexpr std::string_view logs_usage =
-    "usage: muster logs DIR... [options]\n"
-    "Shows the log files (stdout.log, stderr.log) below DIR, the folder of --log-dir, as one stream in order of time.\n"
+    "usage: muster logs JOB [--rdzv-endpoint HOST[:PORT]] [options]\n"
+    "       muster logs DIR... [options]\n"
+    "Shows the log files (stdout.log, stderr.log) of all workers as one stream in order of time: of a running job, "
+    "from\n"
+    "the agents of all of its nodes (start it with --log-dir DIR and -r 3 or -t 3), or those below DIR, the folder of\n"
+    "--log-dir. JOB is the job's --rdzv-id. The daemon at --rdzv-endpoint, default 127.0.0.1:29400, says where the\n"
+    "agents are; on other hosts than theirs it takes the job's secret: set MUSTER_SECRET_FILE.\n"
     "A line that many ranks print is shown once, then the ranks that printed it.\n"
     "  --rank RANKS       only these ranks, such as 0-7,31\n"
     "  --failed FILE      only workers that ended badly: FILE is the job's report (--report), or has its events\n"
@@ -35,120 +45,20 @@ constexpr std::string_view logs_usage =
     "  -n, --last N       only the last N lines\n"
     "  -f, --follow       go on with what is written from now on, until Ctrl-C\n"
     "  --all              every line of every rank\n"
-    "  --times            with the time of each line; implies --all\n";
+    "  --times            with the time of each line; implies --all\n"
+    "A line that comes after later ones, because its node was slow, begins with '~'.\n";
 
 constexpr auto poll_interval = 100ms;
 constexpr std::size_t end_max_bytes = 16 << 20;
-constexpr std::size_t failed_file_bytes_max = 64 << 20;
+constexpr Duration daemon_limit = 5s;
+constexpr Duration wait_for_lines = 50ms;
+constexpr Duration meet_interval = 2s;
+constexpr Duration silence_max = 15s;
 constexpr int polls_between_searches = 5;  ///< For files of workers that have just been started.
 
 std::int64_t now_ns() {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
-
-Error wrong(std::string why) {
-    return {Errc::invalid_argument, std::move(why)};
-}
-
-Result<std::set<std::uint32_t>> read_ranks(std::string_view text) {
-    constexpr std::int64_t rank_max = 1'000'000;
-    std::set<std::uint32_t> ranks;
-    for (const std::string_view piece : split(text, ',')) {
-        const auto dash = piece.find('-');
-        const auto first = whole_number(piece.substr(0, dash), 0, rank_max);
-        const auto last = dash == std::string_view::npos ? first : whole_number(piece.substr(dash + 1), 0, rank_max);
-        if (!first || !last || *first > *last)
-            return wrong(cat("--rank: '", text, "' is no list of ranks such as 0-7,31"));
-        for (auto rank = *first; rank <= *last; ++rank) ranks.insert(static_cast<std::uint32_t>(rank));
-    }
-    return ranks;
-}
-
-/// Seconds, or a number with s, m, h or d.
-Result<Duration> read_age(std::string_view text) {
-    const auto unit = text.empty() ? 's' : text.back();
-    const auto factor = unit == 'm' ? 60 : unit == 'h' ? 3600 : unit == 'd' ? 86400 : 1;
-    const bool has_unit = unit == 's' || factor > 1;
-    const auto number = seconds(has_unit ? text.substr(0, text.size() - 1) : text);
-    constexpr auto most = std::chrono::hours(24 * 3650);
-    if (!number || *number > most / factor) return wrong(cat("--since: '", text, "' is no time such as 90, 10m or 2h"));
-    return *number * factor;
-}
-
-Result<std::regex> read_pattern(std::string_view option, const std::string& text) {
-    try {
-        return std::regex(text, std::regex::ECMAScript | std::regex::optimize);
-    } catch (const std::regex_error& error) {
-        return wrong(cat(option, ": '", text, "' is no regular expression: ", error.what()));
-    }
-}
-
-Result<void> read_value(std::string_view option, const std::string& value, LogRequest& request) {
-    if (option == "--rank") {
-        auto ranks = read_ranks(value);
-        if (!ranks) return ranks.error();
-        request.ranks = std::move(*ranks);
-    } else if (option == "--failed") {
-        auto failed = read_failed_ranks(read_start_of_file(value, failed_file_bytes_max));
-        if (!failed) return wrong(cat("--failed: ", value, ": ", failed.error().context));
-        request.failed = std::move(*failed);
-    } else if (option == "--stream") {
-        if (value != "out" && value != "err") return wrong(cat("--stream: '", value, "' is neither out nor err"));
-        request.out = value == "out";
-        request.err = value == "err";
-    } else if (option == "--round") {
-        const auto round = whole_number(value, 0, std::numeric_limits<std::int64_t>::max());
-        if (!round && value != "last") return wrong(cat("--round: '", value, "' is neither a round's number nor last"));
-        request.last_round = !round;
-        if (round) request.round = static_cast<std::uint64_t>(*round);
-    } else if (option == "--since") {
-        const auto age = read_age(value);
-        if (!age) return age.error();
-        request.since = *age;
-    } else if (option == "-n" || option == "--last") {
-        const auto lines = whole_number(value, 1, 1'000'000);
-        if (!lines) return wrong(cat(option, ": '", value, "' is no number of lines from 1 to 1000000"));
-        request.last = static_cast<std::size_t>(*lines);
-    } else {
-        auto pattern = read_pattern(option, value);
-        if (!pattern) return pattern.error();
-        (option == "-i" || option == "--include" ? request.include : request.exclude).push_back(std::move(*pattern));
-    }
-    return {};
-}
-
-Result<LogRequest> read_request(const std::vector<std::string>& words) {
-    static constexpr std::string_view with_value[] = {"--rank", "--failed", "--stream",  "--round", "--since",  "-n",
-                                                      "--last", "-i",       "--include", "-e",      "--exclude"};
-    LogRequest request;
-    for (std::size_t at = 0; at < words.size(); ++at) {
-        std::string word = words[at];
-        std::optional<std::string> value;
-        if (const auto equals = word.find('='); word.starts_with("--") && equals != std::string::npos) {
-            value = word.substr(equals + 1);
-            word.resize(equals);
-        }
-        if (std::ranges::find(with_value, word) != std::end(with_value)) {
-            if (!value && at + 1 == words.size()) return wrong(cat(word, " needs a value (see muster logs --help)"));
-            if (!value) value = words[++at];
-            if (auto taken = read_value(word, *value, request); !taken) return taken.error();
-        } else if (!value && (word == "-f" || word == "--follow")) {
-            request.follow = true;
-        } else if (!value && (word == "--all" || word == "--times")) {
-            request.fold = false;
-            request.times = request.times || word == "--times";
-        } else if (word.starts_with('-')) {
-            return wrong(cat("unknown option '", words[at], "' (see muster logs --help)"));
-        } else {
-            std::error_code trouble;
-            if (!std::filesystem::is_directory(word, trouble))
-                return wrong(cat("'", word, "' is no folder; write muster logs DIR with the folder of --log-dir"));
-            request.folders.push_back(word);
-        }
-    }
-    if (request.folders.empty()) return wrong("the folder is missing; write muster logs DIR");
-    return request;
 }
 
 /// 0, or the error number of stdout: EPIPE if nobody reads any more.
@@ -178,48 +88,167 @@ std::string_view last_lines(std::string_view text, std::size_t count) {
     return text.substr(from);
 }
 
-/// The launcher ignores SIGPIPE: a reader that goes, such as `head`, is seen when it does not take a line, or here.
-bool wait_for_more() {
+/// A reader that goes, such as `head`, is seen when it does not take a line, or here.
+bool wait_for_more(Duration time) {
     pollfd out{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
-    ::poll(&out, 1, static_cast<int>(poll_interval / 1ms));
+    ::poll(&out, 1, static_cast<int>(time / 1ms));
     return (out.revents & (POLLERR | POLLNVAL)) == 0;
 }
 
-}  // namespace
+/// Prints lines as they come, or the last ones of the first read.
+class LinePrinter {
+  public:
+    explicit LinePrinter(std::optional<std::size_t> last) : last_(last) {}
 
-int run_logs(const std::vector<std::string>& arguments) {
-    if (asks_for_help(arguments)) return answer("logs", logs_usage);
-    auto request = read_request(arguments);
-    if (!request) return print_error("logs", exit_codes::usage, request.error().context);
-    raise_open_files_limit();
-    auto last = request->last;
-    const bool follow = request->follow;
-    const auto folder = request->folders.front();
-    LogView view(std::move(*request), now_ns());
-    std::string end;  // as much as may belong to the last lines
-    int trouble = 0;
-    const auto sink = [&](std::string_view lines) {
-        if (!last) return (trouble = print(lines)) == 0;
-        end += lines;
-        if (end.size() > end_max_bytes) end = std::string(last_lines(end, *last));
+    bool take(std::string_view lines) {
+        if (!last_) return (trouble_ = print(lines)) == 0;
+        end_ += lines;
+        if (end_.size() > end_max_bytes) end_ = std::string(last_lines(end_, *last_));
         return true;
-    };
+    }
+    /// The first read is over.
+    void first_read() {
+        if (last_) trouble_ = print(last_lines(end_, *last_));
+        last_.reset();
+    }
+    [[nodiscard]] int trouble() const { return trouble_; }
+
+  private:
+    std::optional<std::size_t> last_;
+    std::string end_;  ///< As much as may belong to the last lines.
+    int trouble_ = 0;
+};
+
+int show_folders(const LogRequest& request) {
+    LinePrinter printer(request.last);
+    const auto sink = [&](std::string_view lines) { return printer.take(lines); };
+    LogView view(request, now_ns());
     for (int turn = 0;; ++turn) {
         if (turn % polls_between_searches == 0) {
             if (auto found = view.find(); !found) return print_error("logs", exit_codes::usage, found.error().context);
-            if (view.file_count() == 0 && !follow)
+            if (view.file_count() == 0 && !request.follow)
                 return print_error("logs", exit_codes::usage,
-                                   cat(folder,
+                                   cat(request.folders.front(),
                                        ": no stdout.log or stderr.log below it; give --log-dir and -r 3 or -t 3 "
                                        "to muster, so that the workers' output goes to files"));
         }
         auto wanted = view.read(now_ns(), sink);
         if (!wanted) return print_error("logs", exit_codes::usage, wanted.error().context);
-        if (!follow) view.finish(sink);
-        if (last) trouble = print(last_lines(end, *last));
-        last.reset();
-        if (!follow || trouble != 0 || !*wanted || !wait_for_more()) return exit_code(trouble);
+        if (!request.follow) view.finish(sink);
+        printer.first_read();
+        if (!request.follow || printer.trouble() != 0 || !*wanted || !wait_for_more(poll_interval))
+            return exit_code(printer.trouble());
     }
+}
+
+/// The names of the jobs that there are, where this one is not among them; else what the daemon answered.
+Error explained(Error answer, const std::string& job, const StatusSource& source) {
+    const auto page = answer.code == Errc::refused ? source.ask(daemon_limit) : Result<std::string>(answer);
+    const auto facts = page ? read_status_facts(*page) : Result<StatusFacts>(page.error());
+    if (facts && !has_job(*facts, printable_line(job))) return {Errc::not_found, unknown_job(*facts, job)};
+    return answer;
+}
+
+std::string agents_page(const std::string& job) {
+    return cat("/api/v1/jobs/", percent_encoded(job), "/agents");
+}
+
+Result<JobAgents> ask_for_agents(const std::string& job, const StatusSource& source) {
+    const auto answer = source.ask(daemon_limit, agents_page(job));
+    if (!answer) return explained(answer.error(), job, source);
+    auto agents = read_job_agents(*answer);
+    if (agents && agents->agents.size() > JobLogs::nodes_max)
+        return Error{Errc::limit_exceeded,
+                     cat("the job has ", agents->agents.size(), " nodes, and ", JobLogs::nodes_max,
+                         " can be read at once; run muster logs DIR on the nodes")};
+    return agents;
+}
+
+void tell(const std::string& sentence) {
+    print_error("logs", 1, sentence);
+}
+
+/// What the daemon says again and again of a job that is followed.
+class FollowedJob {
+  public:
+    FollowedJob(const StatusSource& source, const std::string& job, std::size_t node_count)
+        : source_(source), poll_(source, std::max<Duration>(meet_interval, node_count * 4ms), agents_page(job)) {}
+
+    /// False: the job is over, or nobody is left to hear of it.
+    bool goes_on(JobLogs& logs) {
+        if (const auto answer = poll_.take()) hear(*answer, logs);
+        if (logs.open_count() > 0) return true;
+        if (is_over_ || !logs.may_go_on()) return false;
+        if (!trouble_ || std::chrono::steady_clock::now() - trouble_since_ < silence_max) return true;
+        tell(cat(source_.name(), " has not answered for ", describe(silence_max),
+                 ", and no node is connected: the job is probably over"));
+        return false;
+    }
+
+  private:
+    void hear(const Result<std::string>& answer, JobLogs& logs) {
+        const auto agents = answer ? read_job_agents(*answer) : Result<JobAgents>(answer.error());
+        is_over_ = agents ? agents->agents.empty() : agents.error().code == Errc::refused;
+        if (agents) logs.meet(*agents);
+        const bool is_silent = !agents && !is_over_;
+        if (is_silent && !trouble_) {
+            trouble_since_ = std::chrono::steady_clock::now();
+            tell(cat(source_.name(), ": ", agents.error().context, "; the nodes that are connected go on"));
+        }
+        trouble_ = is_silent;
+    }
+
+    const StatusSource& source_;
+    bool is_over_ = false;
+    bool trouble_ = false;  ///< The daemon does not answer.
+    Instant trouble_since_{};
+    StatusPoll poll_;
+};
+
+int show_lines(const LogWish& wish, const StatusSource& source, const JobAgents& agents, const std::string& key) {
+    LinePrinter printer(wish.request.last);
+    const auto sink = [&](std::string_view lines) { return printer.take(lines); };
+    JobLogs logs(wish.request, key, tell);
+    logs.meet(agents);
+    std::optional<FollowedJob> followed;
+    if (wish.request.follow) followed.emplace(source, wish.job, agents.agents.size());
+    while (logs.read(sink, wait_for_lines) && wait_for_more(Duration::zero())) {
+        if (logs.has_history()) printer.first_read();
+        if (printer.trouble() != 0 || (followed ? !followed->goes_on(logs) : logs.open_count() == 0)) break;
+    }
+    if (printer.trouble() == 0) logs.finish(sink);
+    printer.first_read();
+    const bool is_whole = printer.trouble() == EPIPE || !logs.has_failed() || (followed && logs.may_go_on());
+    const int code = exit_code(printer.trouble());
+    return code == 0 && !is_whole ? 1 : code;
+}
+
+int show_job(const LogWish& wish, const Environment& environment) {
+    const auto source = StatusSource::find(wish.endpoint, environment);
+    if (!source)
+        return print_error(
+            "logs", source.error().code == Errc::invalid_argument ? exit_codes::usage : exit_codes::configuration,
+            source.error().context);
+    const auto secret = rendezvous::find_secret(value_of(environment));
+    if (!secret) return print_error("logs", exit_codes::configuration, secret.error().context);
+    const auto agents = ask_for_agents(wish.job, *source);
+    if (!agents)
+        return print_error("logs", 1,
+                           cat(source->name(), ": ", agents.error().context,
+                               "; of a job that is over, muster logs DIR shows the files"));
+    std::signal(SIGPIPE, SIG_IGN);
+    const auto key = rendezvous::derived_key(rendezvous::job_key(*secret, wish.job), rendezvous::logs_label);
+    return show_lines(wish, *source, *agents, key);
+}
+
+}  // namespace
+
+int run_logs(const std::vector<std::string>& arguments, const Environment& environment) {
+    if (asks_for_help(arguments)) return answer("logs", logs_usage);
+    const auto wish = read_log_wish(arguments);
+    if (!wish) return print_error("logs", exit_codes::usage, wish.error().context);
+    raise_open_files_limit();
+    return wish->job.empty() ? show_folders(wish->request) : show_job(*wish, environment);
 }
 
 }  // namespace muster::launcher

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "launcher/status/http_get.h"
 #include "launcher/status/timeline.h"
 #include "launcher/status/timeline_svg.h"
 #include "rendezvous/base/text/printable.h"
@@ -14,14 +15,6 @@
 namespace muster::launcher {
 
 namespace {
-
-/// In a path or a query every byte may be written in this way (RFC 3986).
-std::string encoded(std::string_view text) {
-    constexpr std::string_view digits = "0123456789ABCDEF";
-    std::string out;
-    for (const unsigned char byte : text) out += cat('%', digits[byte >> 4], digits[byte & 15]);
-    return out;
-}
 
 std::string id_of_last(std::string_view lines) {
     lines = trim(lines);
@@ -34,8 +27,8 @@ Result<std::string> all_events(const std::string& job, const GetPage& get) {
     constexpr int pages_max = 32;
     std::string lines, after;
     for (int i = 0; i < pages_max; ++i) {
-        const auto page = get(cat("/api/v1/jobs/", encoded(job), "/events",
-                                  after.empty() ? std::string() : cat("?after=", encoded(after))));
+        const auto page = get(cat("/api/v1/jobs/", percent_encoded(job), "/events",
+                                  after.empty() ? std::string() : cat("?after=", percent_encoded(after))));
         if (!page) return page.error();
         const auto last = id_of_last(*page);
         if (last.empty() || last == after) break;

@@ -45,9 +45,10 @@ Result<std::string> StatusSource::ask(Duration limit, const std::string& target,
     return Error{Errc::refused, cat("it answers ", got->status, ": ", printable_line(trim(got->body)))};
 }
 
-StatusPoll::StatusPoll(const StatusSource& source, Duration interval)
+StatusPoll::StatusPoll(const StatusSource& source, Duration interval, std::string target)
     : source_(source),
       interval_(interval),
+      target_(std::move(target)),
       news_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       thread_([this] { run(); }) {}
 
@@ -71,7 +72,7 @@ std::optional<Result<std::string>> StatusPoll::take() {
 void StatusPoll::run() {
     for (;;) {
         const auto asked_at = std::chrono::steady_clock::now();
-        auto answer = source_.ask(polled_limit, "/status", &interruption_);
+        auto answer = source_.ask(polled_limit, target_, &interruption_);
         std::unique_lock lock(mutex_);
         answer_ = std::move(answer);
         constexpr std::uint64_t one = 1;

@@ -36,7 +36,7 @@ class StatusSource {
 /// Asks for the page again and again on a thread of its own, so that a daemon that does not answer stops no screen.
 class StatusPoll {
   public:
-    StatusPoll(const StatusSource& source, Duration interval);
+    StatusPoll(const StatusSource& source, Duration interval, std::string target = "/status");
     /// Ends a question that waits for its answer. A look-up of the daemon's name may delay it by 2 s.
     ~StatusPoll();
     StatusPoll(const StatusPoll&) = delete;
@@ -52,6 +52,7 @@ class StatusPoll {
 
     const StatusSource& source_;
     const Duration interval_;
+    const std::string target_;
     Interruption interruption_;
     FileDescriptor news_;
     std::mutex mutex_;

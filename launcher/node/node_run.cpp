@@ -108,12 +108,15 @@ class NodeRun::Body {
             standbys_.memory_bytes = std::max(standbys_.memory_bytes, seen.memory_bytes);
             link.client().standbys_seen(seen);
         };
+        agent::Agent* started = nullptr;
         RoundStores stores(config_,
                            {.loop = net_loop_,
                             .post = [this](auto work) { boost::asio::post(io_, std::move(work)); },
                             .answer = [&link](const native::PeerAsk& ask) { return link.client().answer(ask); },
-                            .addresses = facts_.addresses});
+                            .addresses = facts_.addresses,
+                            .log_folder = [&started] { return started->log_folder(); }});
         agent::Agent agent(io_, agent_config(config_, entry_, environment_, facts_), link, host, stores);
+        started = &agent;
         if (daemon_ == nullptr) host.set_death_notice(death_notice({}));
         link.on_connected = [this, &host](const Endpoint& daemon) {
             // This node's own daemon dies with this process.

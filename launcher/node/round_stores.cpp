@@ -8,7 +8,8 @@
 
 namespace muster::launcher {
 
-RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing) : plumbing_(std::move(plumbing)) {
+RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing)
+    : plumbing_(std::move(plumbing)), logs_(plumbing_.loop) {
     probes_ = config.backend == Backend::c10d && !config.share_store;
     serves_workers_ = config.backend == Backend::c10d && config.share_store;
     // If the other nodes reach this one only at a loopback address, all clients run on this host.
@@ -21,6 +22,8 @@ RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing) : plumbi
     is_open_ = config.insecure;
     relays_ = config.store_relay;
     has_door_ = config.store_door;
+    logs_key_ = rendezvous::derived_key(config.key, rendezvous::logs_label);
+    if (is_open_) logs_.serve_all();
 }
 
 Result<agent::RoundPorts> RoundStores::open() {
@@ -29,6 +32,11 @@ Result<agent::RoundPorts> RoundStores::open() {
     config.answer = plumbing_.answer;
     config.post = plumbing_.post;
     config.waits = !is_open_;
+    logs_.look_in(plumbing_.log_folder ? plumbing_.log_folder() : std::string());
+    config.logs = {
+        .key = logs_key_,
+        .streams = [this](const auto& request, auto& connection) { return logs_.begin(request, connection); },
+        .pages = [this](const auto& request, Instant) { return logs_.answer(request); }};
     auto opened = rendezvous::RoundStore::open(plumbing_.loop, std::move(config));
     if (!opened) return opened.error();
     store_ = std::move(*opened);

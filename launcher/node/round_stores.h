@@ -9,6 +9,7 @@
 
 #include "agent/supervision/round_store_host.h"
 #include "launcher/config/launch_config.h"
+#include "launcher/node/log_streams.h"
 #include "rendezvous/servers/round_store.h"
 #include "rendezvous/servers/store_relay.h"
 
@@ -22,6 +23,8 @@ class RoundStores final : public agent::RoundStoreHost {
         /// Called on the owner's thread.
         std::function<std::optional<native::PeerAnswer>(const native::PeerAsk&)> answer;
         std::vector<std::string> addresses;  ///< Addresses at which the other nodes reach this one.
+        /// Where the workers' log files are; empty: there are none. Called on the owner's thread.
+        std::function<std::string()> log_folder{};
     };
     RoundStores(const LaunchConfig& config, Plumbing plumbing);
 
@@ -41,7 +44,9 @@ class RoundStores final : public agent::RoundStoreHost {
     bool is_open_ = false;   ///< --insecure: the store serves everybody.
     bool relays_ = false;    ///< --store-relay
     bool has_door_ = false;  ///< --store-door
+    std::string logs_key_;   ///< Of viewers of the log files. Empty: the job has no key.
     std::string key_;        ///< Of the round, for clients of other hosts. Empty: without --store-door.
+    LogStreams logs_;
     std::unique_ptr<rendezvous::RoundStore> store_;
     std::unique_ptr<rendezvous::StoreRelay> relay_;
 };

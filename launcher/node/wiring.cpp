@@ -279,7 +279,7 @@ using Command = int (*)(const std::vector<std::string>& arguments);
 /// Null if `word` is not a command.
 Command command_named(std::string_view word) {
     if (word == "flight") return run_flight;
-    if (word == "logs") return run_logs;
+    if (word == "logs") return [](const auto& arguments) { return run_logs(arguments, process_environment()); };
     if (word == "checkpoint") return run_checkpoint;
     if (word == "doctor") return [](const auto& arguments) { return run_doctor(arguments, process_environment()); };
     if (word == "drain") return [](const auto& arguments) { return run_drain(arguments, process_environment()); };

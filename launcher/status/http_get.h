@@ -3,6 +3,7 @@
 
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/base/error.h"
@@ -30,6 +31,9 @@ class Interruption {
     const rendezvous::BlockingSocket* socket_ = nullptr;
     bool stopped_ = false;
 };
+
+/// For a part of a target's path, or a value of its query.
+std::string percent_encoded(std::string_view text);
 
 /// Asks each address in turn until one answers. `token` is sent as a bearer token; empty: none. Errors: of the
 /// connection; bad_frame: no HTTP answer of muster; limit_exceeded: a page of more than 64 MiB.

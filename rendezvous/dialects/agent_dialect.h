@@ -56,8 +56,12 @@ class AgentDialect final : public Dialect {
     [[nodiscard]] std::string status_json(Instant now) const;
     /// The same without the jobs: what concerns the daemon.
     [[nodiscard]] std::string daemon_json(Instant now) const;
-    [[nodiscard]] std::optional<JobPieces> job_pieces(const std::string& job, Instant now) const {
-        return server_ ? server_->job_pieces(job, now) : std::optional<JobPieces>();
+    /// rounds/status.h. Nothing: unknown.
+    [[nodiscard]] std::optional<std::string> agents_json(const std::string& job) const {
+        return server_ ? server_->agents_json(job) : std::optional<std::string>();
+    }
+    [[nodiscard]] JobPieces job_pieces(const std::string& job, Instant now, SeenNodes& seen) const {
+        return server_ ? server_->job_pieces(job, now, seen) : JobPieces{.job = "null", .nodes = {}};
     }
     [[nodiscard]] std::vector<JobSummary> summaries(Instant now) const {
         return server_ ? server_->summaries(now) : std::vector<JobSummary>{};

@@ -67,12 +67,9 @@ void EventTap::take(const std::vector<Event>& events) {
 }
 
 std::optional<HttpPage> EventTap::page(std::string_view target) const {
-    constexpr std::string_view before = "/api/v1/jobs/";
-    constexpr std::string_view behind = "/events";
-    const auto path = target.substr(0, target.find('?'));
-    if (!path.starts_with(before) || !path.ends_with(behind) || path.size() <= before.size() + behind.size())
-        return std::nullopt;
-    const auto job = percent_decoded(path.substr(before.size(), path.size() - before.size() - behind.size()));
+    const auto encoded = job_in_target(target, "/events");
+    if (!encoded) return std::nullopt;
+    const auto job = percent_decoded(*encoded);
     if (!job) return bad_request("a percent sign needs two hexadecimal digits");
     EventPosition after;
     if (const auto id = query_value(target, "after")) {

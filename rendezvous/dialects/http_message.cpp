@@ -61,6 +61,14 @@ bool is_own_host(std::string_view host, const std::vector<std::string>& names) {
     return std::ranges::any_of(names, is);
 }
 
+std::optional<std::string_view> job_in_target(std::string_view target, std::string_view behind) {
+    constexpr std::string_view before = "/api/v1/jobs/";
+    const auto path = target.substr(0, target.find('?'));
+    if (!path.starts_with(before) || !path.ends_with(behind) || path.size() <= before.size() + behind.size())
+        return std::nullopt;
+    return path.substr(before.size(), path.size() - before.size() - behind.size());
+}
+
 std::optional<std::string_view> query_value(std::string_view target, std::string_view name) {
     const auto path = target.find('?');
     if (path == target.npos) return std::nullopt;

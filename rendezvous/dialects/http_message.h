@@ -36,6 +36,9 @@ struct HttpPage {
 /// localhost or one of `names`, with or without a port. Without a Host no browser sent it.
 bool is_own_host(std::string_view host, const std::vector<std::string>& names);
 
+/// JOB in a target "/api/v1/jobs/JOB" + `behind`, with or without a query; still encoded. Nothing: another target.
+std::optional<std::string_view> job_in_target(std::string_view target, std::string_view behind);
+
 /// The value of a name in the query of `target`, still encoded. Nothing: it has none.
 std::optional<std::string_view> query_value(std::string_view target, std::string_view name);
 

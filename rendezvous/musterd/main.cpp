@@ -290,6 +290,7 @@ std::optional<int> take_secret(const options::variables_map& given, rendezvous::
     }
     for (const auto name : split(given["status-host"].as<std::string>(), ','))
         if (!trim(name).empty()) config.status_hosts.emplace_back(trim(name));
+    config.has_page = given.count("no-web") == 0;
     return std::nullopt;
 }
 

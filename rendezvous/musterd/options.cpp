@@ -58,6 +58,7 @@ options::options_description describe_options() {
     add("status-host", text("NAME[,NAME]")->default_value(""),
         "further names under which browsers and monitoring reach /status and /metrics; its addresses, localhost and "
         "this host's name always work");
+    add("no-web", "answer no browser: neither the page at / nor its stream; /healthz, /status, /metrics and /api stay");
     add("status-token",
         "print the token that /status, /metrics and /api ask of other hosts (Authorization: Bearer TOKEN) where "
         "MUSTER_SECRET_FILE is set, and exit");

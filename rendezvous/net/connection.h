@@ -47,6 +47,8 @@ class Connection final : public EventLoop::Handler {
     [[nodiscard]] bool is_own() const { return socket_.judgement.is_own; }
     /// The identity of the key that the peer has proved by TLS; empty: it speaks in clear text.
     [[nodiscard]] std::string_view key_identity() const;
+    /// The objection does not hold for HTTP: the peer has proved a key.
+    [[nodiscard]] bool may_use_http() const { return socket_.keyed_http_only && !key_identity().empty(); }
     /// Why the peer is not served; empty: it is.
     [[nodiscard]] const std::string& objection() const { return socket_.judgement.objection; }
 

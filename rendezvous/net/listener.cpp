@@ -155,15 +155,21 @@ void Listener::ready(std::uint32_t, Instant now) {
 bool Listener::accept_one(Instant now) {
     SocketAddress peer;
     const int fd = ::accept4(fd_, peer.writable_data(), peer.writable_size(), SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd >= 0 && !is_served(peer)) {
+    const bool is_other = fd >= 0 && !is_served(peer);
+    if (is_other && others_ == Others::refused) {
         turn_away(fd, peer, now);
         return true;
     }
     if (fd >= 0) {
-        on_accept_(AcceptedSocket{.fd = fd,
-                                  .address = peer.numeric(),
-                                  .port = peer.port(),
-                                  .judgement = peer_users_ ? peer_users_->judge(fd, peer) : PeerUsers::Judgement{}});
+        AcceptedSocket socket{.fd = fd,
+                              .address = peer.numeric(),
+                              .port = peer.port(),
+                              .judgement = peer_users_ ? peer_users_->judge(fd, peer) : PeerUsers::Judgement{}};
+        if (is_other && socket.judgement.objection.empty()) {
+            socket.judgement.objection = sources_->advice;
+            socket.keyed_http_only = true;
+        }
+        on_accept_(std::move(socket));
         return true;
     }
     switch (errno) {

@@ -31,6 +31,7 @@ struct AcceptedSocket {
     std::string address;  ///< the peer's numeric address; IPv4 also when it came in through an IPv6 socket
     std::uint16_t port = 0;
     PeerUsers::Judgement judgement;  ///< of who is at the other end, if that is on this host
+    bool keyed_http_only = false;    ///< the objection does not hold for HTTP inside TLS
 };
 
 /// Accepts on the loop's thread from `start` on. All errors of accept are survived: without descriptors the waiting
@@ -50,9 +51,15 @@ class Listener final : public EventLoop::Handler {
 
     /// Call on the loop's thread. `on_accept` must not destroy this listener. Errors are EventLoop::add's.
     Result<void> start(EventLoop& loop, OnAccept on_accept);
-    /// From now on, other sources are closed as they are accepted, before anything is read. On the loop's thread once
-    /// started.
-    void serve_only(std::shared_ptr<const AllowedSources> sources) { sources_ = std::move(sources); }
+    enum class Others {
+        refused,     ///< closed as they are accepted, before anything is read
+        keyed_http,  ///< served by HTTP inside TLS, where they prove a key, and by nothing else
+    };
+    /// What becomes of other sources from now on. On the loop's thread once started.
+    void serve_only(std::shared_ptr<const AllowedSources> sources, Others others = Others::refused) {
+        sources_ = std::move(sources);
+        others_ = others;
+    }
     [[nodiscard]] std::uint16_t port() const { return port_; }
     /// For socket options, which accepted connections inherit.
     [[nodiscard]] int fd() const { return fd_; }
@@ -81,6 +88,7 @@ class Listener final : public EventLoop::Handler {
     Instant complained_at_{};
     std::optional<PeerUsers> peer_users_;  // empty: all users are served
     std::shared_ptr<const AllowedSources> sources_;
+    Others others_ = Others::refused;
     OwnAddresses own_addresses_;
     std::uint64_t turned_away_count_ = 0;  // since the last line about it
     Instant told_at_{};

@@ -198,7 +198,8 @@ void Station::choose_dialect(Connection& connection, unsigned char first_byte, I
         case DialectKind::unknown: break;
     }
     if (dialect == nullptr) return refuse(connection, "its first byte begins no protocol that is spoken here", now);
-    if (!connection.objection().empty()) return turn_away(connection, *dialect, now);
+    const bool is_let_in = dialect == dialects_.http && connection.may_use_http();
+    if (!connection.objection().empty() && !is_let_in) return turn_away(connection, *dialect, now);
     if (dialect == connection.dialect_) return;  // as it began
     if (connection.session_) connection.session_->ended("it speaks another protocol", now);
     connection.session_.reset();

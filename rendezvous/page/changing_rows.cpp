@@ -1,6 +1,7 @@
 #include "rendezvous/page/changing_rows.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "rendezvous/base/text/text.h"
 
@@ -17,25 +18,27 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-void ChangingRows::set(std::vector<std::pair<std::string, std::string>> rows) {
+void ChangingRows::set(Rows rows) {
+    std::set<std::string_view> kept;
+    for (const auto& [key, text] : rows) kept.insert(key);
+    std::vector<std::string> gone;
+    for (const auto& [key, row] : rows_)
+        if (!kept.contains(key)) gone.push_back(key);
+    change(std::move(rows), gone);
+}
+
+void ChangingRows::change(Rows rows, const std::vector<std::string>& gone) {
     const auto next = version_ + 1;
     bool has_changed = version_ == 0;
-    ++sets_;
     for (auto& [key, text] : rows) {
         auto& row = rows_[std::move(key)];
-        row.seen = sets_;
         if (row.text == text) continue;
-        row.text = std::move(text);
-        row.changed = next;
+        row = {.text = std::move(text), .changed = next};
         has_changed = true;
     }
-    for (auto at = rows_.begin(); at != rows_.end();) {
-        if (at->second.seen == sets_) {
-            ++at;
-            continue;
-        }
-        gone_.emplace_back(next, at->first);
-        at = rows_.erase(at);
+    for (const auto& key : gone) {
+        if (rows_.erase(key) == 0) continue;
+        gone_.emplace_back(next, key);
         has_changed = true;
     }
     for (; gone_.size() > gone_max; gone_.pop_front()) whole_before_ = gone_.front().first;

@@ -15,8 +15,11 @@ namespace muster::rendezvous {
 
 class ChangingRows {
   public:
-    /// Replaces all rows by these: a key and the JSON text of each.
-    void set(std::vector<std::pair<std::string, std::string>> rows);
+    using Rows = std::vector<std::pair<std::string, std::string>>;
+    /// A key and the JSON text of each row that is new or may have changed, and the keys of those that are gone.
+    void change(Rows rows, const std::vector<std::string>& gone);
+    /// Replaces all rows by these.
+    void set(Rows rows);
 
     /// Grows with each change. 0: nothing was ever set.
     [[nodiscard]] std::uint64_t version() const { return version_; }
@@ -28,13 +31,11 @@ class ChangingRows {
     struct Row {
         std::string text;
         std::uint64_t changed = 0;
-        std::uint64_t seen = 0;  ///< The last `set` that had it.
     };
     std::map<std::string, Row> rows_;
     std::deque<std::pair<std::uint64_t, std::string>> gone_;  ///< Removed keys by version, the oldest first.
     std::uint64_t whole_before_ = 1;                          ///< A reader before this version gets all rows.
     std::uint64_t version_ = 0;
-    std::uint64_t sets_ = 0;
     std::map<std::uint64_t, std::string> texts_;  ///< By the version that they follow.
 };
 

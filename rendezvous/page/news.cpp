@@ -59,9 +59,9 @@ void News::look_at_jobs(Instant now) {
 
 void News::look_at(const std::string& job, Instant now) {
     auto& viewed = viewed_[job];
-    auto pieces = sources_.job(job, now);
-    viewed.detail = pieces ? std::move(pieces->job) : "null";
-    viewed.nodes.set(pieces ? std::move(pieces->nodes) : std::vector<std::pair<std::string, std::string>>());
+    auto pieces = sources_.job(job, now, viewed.seen);
+    viewed.detail = std::move(pieces.job);
+    viewed.nodes.change(std::move(pieces.nodes), pieces.gone);
 }
 
 std::string News::next(Seen& seen) {
@@ -77,7 +77,7 @@ std::string News::next(Seen& seen) {
 void News::add_job(std::string& out, Seen& seen) {
     const auto found = viewed_.find(seen.job);
     if (found == viewed_.end()) return;
-    auto& [detail, nodes] = found->second;
+    auto& [detail, looks, nodes] = found->second;
     if (seen.detail != detail) add(out, "job", seen.detail = detail);
     if (seen.nodes != nodes.version()) add(out, "nodes", nodes.since(std::exchange(seen.nodes, nodes.version())));
     add_events(out, seen);

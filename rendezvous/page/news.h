@@ -19,6 +19,7 @@
 #include "rendezvous/dialects/event_tap.h"
 #include "rendezvous/page/changing_rows.h"
 #include "rendezvous/rounds/job_summary.h"
+#include "rendezvous/rounds/seen_nodes.h"
 
 namespace muster::rendezvous {
 
@@ -27,7 +28,8 @@ class News {
     struct Sources {
         std::function<std::string(Instant now)> daemon;  ///< JSON.
         std::function<std::vector<JobSummary>(Instant now)> jobs;
-        std::function<std::optional<JobPieces>(const std::string& job, Instant now)> job;
+        /// Of the nodes, those that changed since the last call with `seen`.
+        std::function<JobPieces(const std::string& job, Instant now, SeenNodes& seen)> job;
         std::function<std::optional<EventStream::Page>(const std::string& job, const EventPosition& after,
                                                        std::size_t bytes_max)>
             events;
@@ -60,6 +62,7 @@ class News {
   private:
     struct Viewed {
         std::string detail;
+        SeenNodes seen;
         ChangingRows nodes;
     };
     void add_job(std::string& out, Seen& seen);

@@ -17,6 +17,8 @@ constexpr Duration pace = 1s;
 constexpr Duration pace_max = 4s;
 /// One part in so many of the loop's time.
 constexpr int share = 20;
+/// News is sent for so long in one turn of the loop, and to one viewer at least.
+constexpr Duration slice = 2ms;
 /// A viewer whose connection takes nothing for so long is closed.
 constexpr Duration unread_max = 30s;
 /// A backstop far above what is ever sent at once: the state of 20,000 nodes, and events.
@@ -47,6 +49,7 @@ class Viewers::Viewer final : public HttpStream {
     }
     ~Viewer() override {
         std::erase(all_.viewers_, this);
+        std::erase(all_.due_, this);
         const auto views_it = [this](const Viewer* other) { return other->seen.job == seen.job; };
         if (std::ranges::none_of(all_.viewers_, views_it)) all_.news_.forget(seen.job);
     }
@@ -108,12 +111,24 @@ std::unique_ptr<HttpStream> Viewers::begin(const HttpRequest& request, Connectio
 
 Instant Viewers::turn(Instant now) {
     if (viewers_.empty()) return no_deadline;
-    if (now < look_at_) return look_at_;
+    if (due_.empty() && now < look_at_) return look_at_;
     const auto began = std::chrono::steady_clock::now();
-    look(now);
-    // A viewer that is closed leaves the list at once.
-    for (auto* viewer : std::vector(viewers_)) send_news(*viewer, now);
-    const auto cost = std::min<Duration>((std::chrono::steady_clock::now() - began) * share, pace_max);
+    const auto passed = [&] { return std::chrono::steady_clock::now() - began; };
+    if (due_.empty()) {
+        spent_ = {};
+        look(now);
+        due_ = viewers_;
+    }
+    // A viewer that is closed leaves the lists at once.
+    do {
+        auto* const viewer = due_.back();
+        due_.pop_back();
+        send_news(*viewer, now);
+        station_->flush_dirty(now);  // That is where most of the time goes.
+    } while (!due_.empty() && passed() < slice);
+    spent_ += passed();
+    if (!due_.empty()) return now;
+    const auto cost = std::min<Duration>(spent_ * share, pace_max);
     may_look_ = now + cost;
     return look_at_ = now + std::max<Duration>(cost, pace);
 }

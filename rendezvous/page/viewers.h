@@ -3,7 +3,9 @@
 // News goes out once a second, and at once to a new viewer, unless the looks would then take more than a twentieth of
 // the loop's time: with many nodes the seconds get longer, up to 4 s, and new viewers wait as well. A viewer that has
 // not read its last news gets none: it then gets the state of that time, not all that it missed. So what waits for a
-// viewer is never more than the state once, and nobody waits for a viewer.
+// viewer is never more than the state once, and nobody waits for a viewer. Where all nodes of a large job change at
+// once, that state is megabytes for each viewer: they get it one after the other, and the loop serves everybody else in
+// between.
 #pragma once
 
 #include <functional>
@@ -54,7 +56,9 @@ class Viewers {
     const MaySee may_see_;
     HttpPage refused_;  ///< The last refusal.
     std::vector<Viewer*> viewers_;
+    std::vector<Viewer*> due_;  ///< Those that have not got the news of the last look yet.
     Station* station_ = nullptr;
+    Duration spent_{};    ///< On the last look and its news, so far.
     Instant look_at_{};   ///< The next time.
     Instant may_look_{};  ///< Not before: the last look was so dear.
 };

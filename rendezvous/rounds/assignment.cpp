@@ -19,17 +19,6 @@ std::vector<std::string> addresses_of(const Member& member) {
     return {member.peer};
 }
 
-/// The best ones: a message with thousands of nodes has not the room for all, nor the asker the time.
-std::string peer_address(const std::vector<std::string>& addresses) {
-    constexpr std::size_t addresses_asked_max = 3;
-    std::string list;
-    for (std::size_t i = 0; i < std::min(addresses.size(), addresses_asked_max); ++i) {
-        const auto longer = i == 0 ? addresses[i] : cat(list, ',', addresses[i]);
-        if (longer.size() <= native::name_bytes_max) list = longer;
-    }
-    return list;
-}
-
 /// Makes the messages one after another: rank bases are sums over the members before.
 class Assigner {
   public:
@@ -80,6 +69,17 @@ class Assigner {
 };
 
 }  // namespace
+
+std::string peer_address(const Member& member) {
+    constexpr std::size_t addresses_asked_max = 3;
+    const auto addresses = addresses_of(member);
+    std::string list;
+    for (std::size_t i = 0; i < std::min(addresses.size(), addresses_asked_max); ++i) {
+        const auto longer = i == 0 ? addresses[i] : cat(list, ',', addresses[i]);
+        if (longer.size() <= native::name_bytes_max) list = longer;
+    }
+    return list;
+}
 
 std::string some_hosts(const std::vector<std::string>& hosts) {
     constexpr std::size_t hosts_named_max = 4;
@@ -176,7 +176,7 @@ native::Peers peers(const std::function<const Member&(std::uint32_t)>& at, Round
     for (auto position = place.position; position > 0 && list.above.size() < native::peers_above_max;) {
         position = place.parent_of(position);
         const auto& member = at(position);
-        list.above.push_back({member.group_rank, peer_address(addresses_of(member)), member.join.peer_port});
+        list.above.push_back({member.group_rank, peer_address(member), member.join.peer_port});
     }
     return list;
 }

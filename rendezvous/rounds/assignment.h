@@ -20,6 +20,10 @@ std::vector<native::Assigned> assignments(const std::vector<const Member*>& memb
 native::Assigned assignment(std::uint32_t group_rank, const std::vector<const Member*>& members,
                             const SealedRound& round, std::uint32_t restart_count, Duration heartbeat);
 
+/// At which others reach a node, separated by commas. The best ones: a message with thousands of nodes has not the room
+/// for all, nor the asker the time.
+std::string peer_address(const Member& member);
+
 /// The first ones; the rest is a count.
 std::string some_hosts(const std::vector<std::string>& hosts);
 

@@ -45,7 +45,8 @@ struct JobSummary {
 /// JSON texts of a job (status.h).
 struct JobPieces {
     std::string job;
-    std::vector<std::pair<std::string, std::string>> nodes;  ///< Key and text.
+    std::vector<std::pair<std::string, std::string>> nodes;  ///< Key and text of those that changed.
+    std::vector<std::string> gone{};                         ///< Keys.
 };
 
 JobSummary summary_of(const Job& job, Instant now);

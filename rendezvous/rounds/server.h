@@ -136,6 +136,7 @@ struct ServerStep {
 };
 
 struct KeptState;  // job_record.h
+class SeenNodes;   // seen_nodes.h
 
 class Server {
   public:
@@ -154,8 +155,10 @@ class Server {
     [[nodiscard]] std::string status_json(Instant now) const;
     /// The same without the jobs: what concerns the daemon.
     [[nodiscard]] std::string daemon_json(Instant now) const;
-    /// One job, also one that is over. Nothing: unknown.
-    [[nodiscard]] std::optional<JobPieces> job_pieces(const std::string& job, Instant now) const;
+    /// One job, also one that is over; "null" for an unknown one. Of its nodes, those that changed for this reader.
+    [[nodiscard]] JobPieces job_pieces(const std::string& job, Instant now, SeenNodes& seen) const;
+    /// Where the job's agents answer (status.h). Nothing: there is no such job.
+    [[nodiscard]] std::optional<std::string> agents_json(const std::string& job) const;
     /// All jobs in numbers, with those that were forgotten in the last hour.
     [[nodiscard]] std::vector<JobSummary> summaries(Instant now) const;
     /// How much later than their pace heartbeats came, or 0, once each.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/assignment.h"
 #include "rendezvous/rounds/missing_hosts.h"
 
 namespace muster::rendezvous {
@@ -128,18 +129,32 @@ std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig&
     return text_of(out);
 }
 
-JobPieces job_pieces(const Job& job, Instant now) {
-    const auto shown = silence_shown(job);
+std::string agents_json(const Job& job) {
+    nlohmann::json out{{"round", job.round().number}, {"nodes", nlohmann::json::array()}};
+    for (const auto& [incarnation, member] : job.members()) {
+        if (member.join.peer_port == 0) continue;
+        out["nodes"].push_back({{"host", member.node.host},
+                                {"pid", member.node.pid},
+                                {"incarnation", cat(incarnation)},
+                                {"address", peer_address(member)},
+                                {"port", member.join.peer_port}});
+    }
+    return text_of(out);
+}
+
+JobPieces job_pieces(const Job& job, Instant now, SeenNodes& seen) {
     auto facts = describe(job, now);
     facts.erase("expected_hosts");
     if (const auto missing = missing_hosts(job.members()); !missing.empty() && !job.ending())
         facts["missing_hosts"] = missing;
     JobPieces pieces{.job = text_of(facts), .nodes = {}};
-    for (const auto& [incarnation, member] : job.members()) {
-        auto node = describe(member);
-        if (const auto silence = now - member.last_received; silence >= shown) node["silent_s"] = silence / 1s;
-        pieces.nodes.emplace_back(cat(incarnation), text_of(node));
-    }
+    const auto gone =
+        seen.look_at(job.members(), now, silence_shown(job), [&](const Member& member, std::int64_t silent_s) {
+            auto node = describe(member);
+            if (silent_s >= 0) node["silent_s"] = silent_s;
+            pieces.nodes.emplace_back(cat(member.node.incarnation), text_of(node));
+        });
+    for (const auto incarnation : gone) pieces.gone.push_back(cat(incarnation));
     return pieces;
 }
 
@@ -157,11 +172,19 @@ std::string Server::daemon_json(Instant now) const {
     return rendezvous::status_json({}, config(), now);
 }
 
-std::optional<JobPieces> Server::job_pieces(const std::string& job, Instant now) const {
+std::optional<std::string> Server::agents_json(const std::string& job) const {
     for (const auto* one : jobs())
-        if (one->id() == job) return rendezvous::job_pieces(*one, now);
+        if (one->id() == job) return rendezvous::agents_json(*one);
+    return std::nullopt;
+}
+
+JobPieces Server::job_pieces(const std::string& job, Instant now, SeenNodes& seen) const {
+    for (const auto* one : jobs())
+        if (one->id() == job) return rendezvous::job_pieces(*one, now, seen);
     const auto* found = past().find(job, now);
-    return found == nullptr ? std::optional<JobPieces>() : rendezvous::job_pieces(*found);
+    auto pieces = found == nullptr ? JobPieces{.job = "null", .nodes = {}} : rendezvous::job_pieces(*found);
+    for (const auto incarnation : seen.look_at({}, now, {}, {})) pieces.gone.push_back(cat(incarnation));
+    return pieces;
 }
 
 std::vector<JobSummary> Server::summaries(Instant now) const {

@@ -6,6 +6,7 @@
 
 #include "rendezvous/rounds/job.h"
 #include "rendezvous/rounds/job_summary.h"
+#include "rendezvous/rounds/seen_nodes.h"
 
 namespace muster::rendezvous {
 
@@ -20,10 +21,15 @@ namespace muster::rendezvous {
 /// UTF-8 has its bad bytes replaced.
 std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig& config, Instant now);
 
+/// Where the job's agents answer, for viewers of log files (muster logs JOB), which read from them and not from here:
+/// {"round", "nodes": [{"host", "pid", "incarnation", "address", "port"}]}. Nodes without a port are left out.
+std::string agents_json(const Job& job);
+
 /// A job's part of status_json in pieces, for readers that get only those that changed: `job` without its nodes, and
-/// each node by its agent's incarnation. A node's silence is there from 3 s and a quarter of the lease on, in whole
-/// seconds as "silent_s". In place of "expected_hosts" there is "missing_hosts", words for people.
-JobPieces job_pieces(const Job& job, Instant now);
+/// by its agent's incarnation each node that changed since the last call with `seen`. A node's silence is there from 3
+/// s and a quarter of the lease on, in whole seconds as "silent_s". In place of "expected_hosts" there is
+/// "missing_hosts", words for people.
+JobPieces job_pieces(const Job& job, Instant now, SeenNodes& seen);
 /// Of a job that is over: its phase and how its time was spent.
 JobPieces job_pieces(const JobSummary& past);
 

@@ -33,9 +33,12 @@ std::string wrong_with_job_key(std::string_view text);
 /// 32 bytes for one purpose: the first block of HKDF-Expand (RFC 5869, 2.3) with `label` as info. Nobody can tell the
 /// key, nor the bytes of another label, from them. Labels in use: "control" (the proofs of a connection), "control tls"
 /// and "control tls identity" (control_key.h), "status" (the status pages), "snapshots", "state" (the records in
-/// etcd); of a round's secret
+/// etcd), "logs" (viewers of the workers' log files); of a round's secret
 /// (Assigned::secret): "ranks" (its workers) and "peers" (questions between its agents). Empty for an empty key.
 std::string derived_key(const JobKey& key, std::string_view label);
+
+/// Of viewers of a job's log files: the label of their key, and the identity by which they name it in TLS.
+inline constexpr std::string_view logs_label = "logs";
 
 /// The keys that a daemon accepts for a job, at least one; the first is the one in use, others are being replaced. An
 /// empty function: there is no secret.

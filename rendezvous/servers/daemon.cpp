@@ -91,6 +91,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
           on_job_forgotten_(std::move(config.on_job_forgotten)),
           on_leading_(std::move(config.on_leading)),
           on_standing_by_(std::move(config.on_standing_by)),
+          has_page_(config.has_page),
           memory_(std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)),
           store_(store_config_of(config.limits)),
           events_(std::move(config.on_event)),
@@ -109,7 +110,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
                   started_),
           viewers_({.daemon = [this](Instant now) { return daemon_facts(now); },
                     .jobs = [this](Instant now) { return agents_.summaries(now); },
-                    .job = [this](const std::string& job, Instant now) { return agents_.job_pieces(job, now); },
+                    .job = [this](const std::string& job, Instant now,
+                                  SeenNodes& seen) { return agents_.job_pieces(job, now, seen); },
                     .events = [this](const std::string& job, const EventPosition& after,
                                      std::size_t bytes_max) { return events_.since(job, after, bytes_max); },
                     .wall_clock_ms = wall_clock_ms},
@@ -123,7 +125,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
                   .is_public = is_public},
                  key_pages(std::move(config.on_key_question)),
                  [this](const HttpRequest& request, Connection& connection) {
-                     return viewers_.begin(request, connection);
+                     return has_page_ ? viewers_.begin(request, connection) : nullptr;
                  }),
           sources_(config.listen.sources),
           endpoint_{.host = listener->address(), .port = listener->port()},
@@ -199,7 +201,10 @@ class Daemon::Implementation final : EventLoop::Ticker {
     std::optional<HttpPage> page(const HttpRequest& request, Instant now) const {
         if (auto found = events_.page(request.target)) return found;
         const auto path = std::string_view(request.target).substr(0, request.target.find('?'));
+        if (const auto job = job_in_target(request.target, "/agents")) return agents(*job);
         if (path == "/healthz") return health();
+        if (!has_page_ && (path == Viewers::path || find_page_file(path) != nullptr))
+            return HttpPage{.status = 404, .body = "The page is switched off (musterd --no-web). Use muster status.\n"};
         if (path == Viewers::path) return viewers_.answer(request);
         if (const auto* file = find_page_file(path))
             return HttpPage{.type = file->type, .body = std::string(file->bytes)};
@@ -209,6 +214,14 @@ class Daemon::Implementation final : EventLoop::Ticker {
             return HttpPage{.type = metrics_content_type(format), .body = metrics(format, now)};
         }
         return std::nullopt;
+    }
+
+    /// Where viewers of a job's log files find its agents.
+    [[nodiscard]] HttpPage agents(std::string_view encoded_job) const {
+        const auto job = percent_decoded(encoded_job);
+        auto found = job ? agents_.agents_json(*job) : std::nullopt;
+        if (!found) return HttpPage{.status = 404, .body = "This daemon has no such job. /status lists its jobs.\n"};
+        return HttpPage{.type = "application/json", .body = *std::move(found) + "\n"};
     }
 
     /// What the page shows of the daemon itself.
@@ -295,6 +308,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
     std::function<void(const std::string& job)> on_job_forgotten_;
     std::function<void()> on_leading_;
     std::function<void(const std::string& leader)> on_standing_by_;
+    const bool has_page_;
     std::map<std::string, std::string> torchrun_;  ///< torchrun agents seen since the last turn: job, address
     const std::shared_ptr<MemoryBudget> memory_;
     StoreDialect store_;

@@ -41,6 +41,7 @@ struct DaemonConfig {
     NetLimits limits;
     /// Names beside this host's own under which the status pages may be asked for (musterd --status-host).
     std::vector<std::string> status_hosts;
+    bool has_page = true;  ///< False (musterd --no-web): neither the page nor its stream.
     /// The records that an earlier daemon kept in the state given to Daemon::open.
     KeptState kept;
     /// A job is over, and every agent has acknowledged it or ServerConfig::end_linger has passed: an embedded daemon

@@ -6,6 +6,7 @@
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/dialects/store_dialect.h"
 #include "rendezvous/net/station.h"
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/servers/peer_dialect.h"
 
 namespace muster::rendezvous {
@@ -19,10 +20,19 @@ class RoundStore::Implementation final : EventLoop::Ticker {
           memory_(std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)),
           store_(store_config(config.limits, memory_)),
           peers_(loop, std::move(config.answer), std::move(config.post)),
+          logs_key_(std::move(config.logs.key)),
           port_(listener->port()),
-          listener_(std::move(listener)) {}
+          listener_(std::move(listener)) {
+        if (config.logs.streams)
+            logs_.emplace(std::move(config.logs.pages), HttpDialect::Access{}, HttpDialect::LatePages{},
+                          std::move(config.logs.streams));
+    }
     Result<void> serve(const RoundService& service) {
-        if (listener_ && service.store) listener_->serve_only(clients_of(service));
+        // Viewers of log files come from any host, with the job's key; --allow-from closes the port to all others.
+        const bool lets_viewers_in = logs_ && !logs_key_.empty() && !sources_;
+        if (listener_ && service.store)
+            listener_->serve_only(clients_of(service),
+                                  lets_viewers_in ? Listener::Others::keyed_http : Listener::Others::refused);
         if (service.store && !service.key.empty()) close_door(service.key);
         return start(service.store ? &store_ : nullptr);
     }
@@ -47,11 +57,10 @@ class RoundStore::Implementation final : EventLoop::Ticker {
     }
 
     void close_door(const std::string& key) {
-        tls_ = PskContext::server(
-            [key](std::string_view identity) { return identity == store_identity ? key : std::string(); });
+        store_key_ = key;
         store_.serve_only(
             [this](const Connection& from) {
-                return from.is_own() || !from.key_identity().empty() || own_addresses_.contains(from.peer());
+                return from.is_own() || from.key_identity() == store_identity || own_addresses_.contains(from.peer());
             },
             "it does not prove the key of the round, which --store-door asks of other hosts; start all nodes of the "
             "job with --store-door");
@@ -59,12 +68,23 @@ class RoundStore::Implementation final : EventLoop::Ticker {
 
     Result<void> start(StoreDialect* store) {
         if (!listener_) return {};
-        station_.emplace(loop_, std::move(listener_),
-                         Dialects{.c10d = store, .http = nullptr, .native = &peers_, .tls = tls_}, limits_, memory_);
+        station_.emplace(
+            loop_, std::move(listener_),
+            Dialects{.c10d = store, .http = logs_ ? &*logs_ : nullptr, .native = &peers_, .tls = tls_context()},
+            limits_, memory_);
         store_.attach(*station_);
         peers_.attach(*station_);
+        if (logs_) logs_->attach(*station_);
         loop_.add(*this);
         return station_->start();
+    }
+
+    /// Null: neither the store nor a viewer of log files has a key here.
+    [[nodiscard]] std::shared_ptr<const PskContext> tls_context() const {
+        if (store_key_.empty() && logs_key_.empty()) return nullptr;
+        return PskContext::server([store = store_key_, logs = logs_key_](std::string_view identity) {
+            return identity == store_identity ? store : identity == logs_label ? logs : std::string();
+        });
     }
 
     EventLoop& loop_;
@@ -73,7 +93,9 @@ class RoundStore::Implementation final : EventLoop::Ticker {
     const std::shared_ptr<MemoryBudget> memory_;
     StoreDialect store_;
     PeerDialect peers_;
-    std::shared_ptr<const PskContext> tls_;  ///< --store-door
+    std::optional<HttpDialect> logs_;
+    std::string store_key_;  ///< --store-door. Empty: in clear text.
+    const std::string logs_key_;
     OwnAddresses own_addresses_;
     const std::uint16_t port_;
     std::unique_ptr<Listener> listener_;  ///< until it serves

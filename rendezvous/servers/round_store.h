@@ -2,7 +2,8 @@
 // uses that of group rank 0. It closes with all its connections after the round, so a key of round k can never be read
 // in round k+1.
 //
-// The same port serves PeerAsk of the native dialect: other agents ask whether this node has lost the daemon too.
+// The same port serves PeerAsk of the native dialect: other agents ask whether this node has lost the daemon too. And
+// it serves the workers' log files to viewers (muster logs JOB), by HTTP inside TLS with the job's key.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/dialects/http_dialect.h"
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/net/limits.h"
 #include "rendezvous/net/listener.h"
@@ -37,6 +39,14 @@ struct RoundService {
 /// By which a client of the store names RoundService::key.
 inline constexpr std::string_view store_identity = "store";
 
+struct LogPort {
+    /// 32 bytes, derived from the job's key with logs_label, by which a viewer names it. It opens nothing else. Empty:
+    /// there is no TLS for viewers.
+    std::string key{};
+    HttpDialect::Streams streams{};  ///< On the loop's thread. Empty: no log files are served.
+    HttpDialect::Pages pages{};      ///< To requests that get no stream.
+};
+
 struct RoundStoreConfig {
     ListenConfig listen;  ///< all addresses and an ephemeral port by default; --store-port gives a range
     NetLimits limits;
@@ -47,6 +57,7 @@ struct RoundStoreConfig {
     /// Connections wait in the kernel's queue until `serve`: before the round is sealed nobody knows its nodes. False:
     /// the store and PeerAsk are served to all of ListenConfig::sources, at once.
     bool waits = false;
+    LogPort logs{};
 };
 
 class RoundStore {

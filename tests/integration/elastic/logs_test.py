@@ -1,14 +1,18 @@
-"""muster logs --failed: of the workers' log files, those of workers that ended badly."""
+"""muster logs: --failed of a folder's files, and the files of a running job's nodes."""
+import os
+import pathlib
+import signal
 import subprocess
+import tempfile
 import unittest
 
-from job import BIN, Job
+from job import BIN, Job, wait_for
 
 FAST = ("--lease", 5)
 
 
 def logs(job, *words):
-    return subprocess.run([BIN / "muster", "logs", *map(str, words)], capture_output=True, text=True, timeout=60, env=job.environment())
+    return subprocess.run([BIN / "muster", "logs", *map(str, words)], capture_output=True, text=True, timeout=120, env=job.environment())
 
 
 class Logs(unittest.TestCase):
@@ -32,6 +36,176 @@ class Logs(unittest.TestCase):
                 refused = logs(job, folder, "--failed", wrong)
                 self.assertEqual(refused.returncode, 2)
                 self.assertIn(f"--failed: {wrong}: it cannot be read, or is neither a report", refused.stderr)
+
+    # ---- of a running job ----
+    WORKER = 'echo "rank $RANK says hello"; echo "rank $RANK warns" >&2; echo everybody; touch "$READY.$RANK"; exec sleep 600'
+
+    def start_node(self, job, *options, **extra):
+        return job.spawn("muster", "--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                         f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--rdzv-conf", "last_call_timeout=60", *options,
+                         "--no-python", "sh", "-c", self.WORKER, READY=str(job.directory / "ready"), **extra)
+
+    def start_job(self, job, first=(), second=()):
+        """Two nodes with two workers each, which have written their lines."""
+        job.daemon()
+        nodes = [self.start_node(job, "--log-dir", job.directory / f"node {i}", "-r", 3, *options)
+                 for i, options in enumerate((first, second))]
+        wait_for("lines of four ranks", lambda: all((job.directory / f"ready.{rank}").exists() for rank in range(4)), deadline=120)
+        return nodes
+
+    def of_job(self, job, *words):
+        return logs(job, job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", *words)
+
+    def test_the_lines_of_all_nodes_of_a_job_are_one_stream(self):
+        with Job() as job:
+            self.start_job(job)
+            shown = self.of_job(job, "--all")
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+            self.assertEqual(sorted(shown.stdout.splitlines()),
+                             sorted(line for rank in range(4) for line in (f"[{rank}]: rank {rank} says hello", f"[{rank}]: rank {rank} warns",
+                                                                           f"[{rank}]: everybody")))
+            folded = self.of_job(job, "-i", "everybody")
+            self.assertIn("all 4 ranks", folded.stdout)
+            self.assertEqual(sorted(self.of_job(job, "--rank", "1,2", "--stream", "err", "--all").stdout.splitlines()),
+                             ["[1]: rank 1 warns", "[2]: rank 2 warns"])
+            self.assertEqual(self.of_job(job, "--round", 7).stdout, "")
+            self.assertEqual(len(self.of_job(job, "--round", "last", "--all", "-n", 5).stdout.splitlines()), 5)
+
+    WRONG_CLOCK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <time.h>
+int clock_gettime(clockid_t clock, struct timespec* now) {
+    static int (*real)(clockid_t, struct timespec*);
+    if (!real) real = (int (*)(clockid_t, struct timespec*))dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(clock, now);
+    const char* ahead = getenv("CLOCK_AHEAD_S");
+    if (clock == CLOCK_REALTIME && ahead) now->tv_sec += atol(ahead);
+    return result;
+}
+"""
+    # Each line is written 2 s after the one before it, by ranks that take turns.
+    IN_TURNS = ('for turn in 0 1 2 3; do while ! test -e "$READY.$turn"; do sleep 0.01; done; '
+                'if test $((turn % 2)) = $RANK; then sleep 2; echo "turn $turn"; touch "$READY.$((turn + 1))"; fi; done; exec sleep 600')
+
+    def test_clocks_that_are_wrong_by_an_hour_do_not_change_the_order(self):
+        # LD_PRELOAD takes no path with a space, which the job's folder has.
+        with Job() as job, tempfile.TemporaryDirectory(prefix="muster-clock-") as folder:
+            job.daemon()
+            library = pathlib.Path(folder) / "wrong_clock.so"
+            subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library, "-ldl"], input=self.WRONG_CLOCK, text=True, check=True)
+            for ahead in (3600, -3600):
+                job.spawn("muster", "--nnodes", 2, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}",
+                          "--rdzv-id", job.id, "--rdzv-conf", "last_call_timeout=60", "--log-dir", job.directory / f"logs {ahead}", "-r", 3,
+                          "--no-python", "sh", "-c", self.IN_TURNS, READY=str(job.directory / "turn"), LD_PRELOAD=str(library), CLOCK_AHEAD_S=str(ahead))
+            (job.directory / "turn.0").touch()
+            wait_for("four lines", lambda: (job.directory / "turn.4").exists(), deadline=120)
+            shown = self.of_job(job, "--all")
+            self.assertEqual([line.split(": ")[1] for line in shown.stdout.splitlines()], [f"turn {turn}" for turn in range(4)], shown.stderr)
+            # By the files alone the order is that of the wrong clocks.
+            folders = [job.directory / f"logs {ahead}" for ahead in (3600, -3600)]
+            self.assertNotEqual(logs(job, *folders, "--all").stdout, shown.stdout)
+
+    def test_a_node_that_goes_away_is_said_and_the_others_are_shown(self):
+        with Job() as job:
+            nodes = self.start_job(job, ("--lease", 120), ("--lease", 120))
+            # Stopped: its port accepts, and nobody answers.
+            os.kill(nodes[1].pid, signal.SIGSTOP)
+            shown = self.of_job(job, "--all", "-i", "hello")
+            os.kill(nodes[1].pid, signal.SIGCONT)
+            self.assertEqual(len(shown.stdout.splitlines()), 2, shown.stdout + shown.stderr)
+            self.assertIn(f"(pid {nodes[1].pid}): it does not answer within 10 s; its other lines are missing here", shown.stderr)
+            self.assertEqual(shown.returncode, 1)
+
+    FOLLOWED = ('for i in $(seq 200); do echo "round $MUSTER_ROUND rank $RANK line $i"; done; '
+                'if test $MUSTER_ROUND = 0; then while ! test -e "$READY.go"; do sleep 0.01; done; '
+                'for i in $(seq 200); do echo "end of round 0 rank $RANK line $i"; done; test $RANK = 0 && exit 3; exec sleep 600; fi; '
+                'while ! test -e "$READY.done"; do sleep 0.01; done')
+
+    def test_follow_goes_on_through_a_restart_without_a_line_missing_or_twice(self):
+        with Job() as job:
+            job.daemon()
+            folders = [job.directory / f"node {i}" for i in range(2)]
+            nodes = [job.spawn("muster", "--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}",
+                               "--rdzv-id", job.id, "--rdzv-conf", "last_call_timeout=60", "--max-restarts", 1, "--log-dir", folder, "-r", 3,
+                               "--no-python", "sh", "-c", self.FOLLOWED, READY=str(job.directory / "follow")) for folder in folders]
+
+            def shown():
+                return sorted(line.removeprefix("~") for line in following.out.read_text().splitlines())
+
+            def lines_of(round_number):
+                return sorted(f"[{rank}]: round {round_number} rank {rank} line {i + 1}" for rank in range(4) for i in range(200))
+
+            wait_for("round 0", lambda: all(list(folder.rglob("stdout.log")) for folder in folders), deadline=120)
+            following = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all")
+            wait_for("the lines of round 0", lambda: shown() == lines_of(0), deadline=120)
+            (job.directory / "follow.go").touch()
+            wait_for("the lines of round 1", lambda: set(lines_of(1)) <= set(shown()), deadline=120)
+            (job.directory / "follow.done").touch()
+            for process in (*nodes, following):
+                job.expect_exit(process, 0, deadline=120)
+            self.assertEqual(shown(), sorted(logs(job, *folders, "--all").stdout.splitlines()))
+
+    def test_a_viewer_that_is_stopped_slows_no_worker(self):
+        # 40 MB: more than the sockets between agent and viewer hold.
+        worker = ('echo "rank $RANK is here"; while ! test -e "$READY.go"; do sleep 0.01; done; '
+                  'head -c 10000000 /dev/zero | tr "\\0" "x" | fold -w 99; echo; echo "rank $RANK is through"')
+        with Job() as job:
+            job.daemon()
+            nodes = [job.spawn("muster", "--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}",
+                               "--rdzv-id", job.id, "--rdzv-conf", "last_call_timeout=60", "--log-dir", job.directory / f"node {i}", "-r", 3,
+                               "--no-python", "sh", "-c", worker, READY=str(job.directory / "stopped")) for i in range(2)]
+            wait_for("files", lambda: len(list(job.directory.rglob("stdout.log"))) == 4, deadline=120)
+            viewer = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all")
+            wait_for("first lines", lambda: viewer.out.read_text().count("is here") == 4, deadline=120)
+            viewer.send_signal(signal.SIGSTOP)
+            (job.directory / "stopped.go").touch()
+            for node in nodes:
+                job.expect_exit(node, 0, deadline=120)
+            self.assertEqual(sum(path.read_text().count("is through") for path in job.directory.rglob("stdout.log")), 4)
+            viewer.send_signal(signal.SIGCONT)
+            job.expect_exit(viewer, 0, deadline=120)
+
+    def test_a_reader_that_goes_ends_the_command_and_costs_the_job_nothing(self):
+        with Job() as job:
+            nodes = self.start_job(job)
+            command = [BIN / "muster", "logs", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all"]
+            reading = subprocess.Popen(command, stdout=subprocess.PIPE, env=job.environment())
+            self.assertIn(b"rank", reading.stdout.readline())
+            reading.stdout.close()
+            self.assertEqual(reading.wait(timeout=120), 0)
+            self.assertEqual([node.poll() for node in nodes], [None, None])
+
+    def test_what_is_missing_is_said_with_what_to_do(self):
+        with Job() as job:
+            job.daemon()
+            for node in range(2):
+                self.start_node(job)
+            wait_for("four ranks", lambda: all((job.directory / f"ready.{rank}").exists() for rank in range(4)), deadline=120)
+            without_files = self.of_job(job)
+            self.assertIn("its workers' output goes to no files; start the job with --log-dir DIR and -r 3", without_files.stderr)
+            self.assertEqual((without_files.returncode, without_files.stdout), (1, ""))
+            unknown = logs(job, "nojob", "--rdzv-endpoint", f"127.0.0.1:{job.port}")
+            self.assertIn("no job 'nojob'", unknown.stderr)
+            self.assertIn(job.id, unknown.stderr)
+            self.assertEqual(unknown.returncode, 1)
+            self.assertIn("goes to no files", self.of_job(job, "-f").stderr)
+
+    def test_the_lines_are_for_who_has_the_job_s_key(self):
+        with Job() as job:
+            key, other = "0123456789abcdef" * 4, "fedcba9876543210" * 4
+            job.spawn("musterd", "--port", job.port, "--first-start", MUSTER_KEY=key)
+            wait_for("listening musterd", job.answers)
+            for node in range(2):
+                self.start_node(job, "--log-dir", job.directory / "logs", "-r", 3, MUSTER_KEY=key)
+            wait_for("four ranks", lambda: all((job.directory / f"ready.{rank}").exists() for rank in range(4)), deadline=120)
+            command = [BIN / "muster", "logs", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all", "-i", "hello"]
+            shown = subprocess.run(command, capture_output=True, text=True, timeout=120, env=job.environment(MUSTER_KEY=key))
+            self.assertEqual(len(shown.stdout.splitlines()), 4, shown.stderr)
+            refused = subprocess.run(command, capture_output=True, text=True, timeout=120, env=job.environment(MUSTER_KEY=other))
+            self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+            self.assertEqual(refused.stderr.count("it has another key of the job; give the same secret to this command"), 2)
 
 
 if __name__ == "__main__":

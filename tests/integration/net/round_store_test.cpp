@@ -6,8 +6,10 @@
 #include <mutex>
 #include <thread>
 
+#include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/plain_socket.h"
+#include "tests/integration/net/tls_socket.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -202,5 +204,43 @@ TEST_CASE("a question that nobody of the round can have asked is closed without 
     CHECK(io.run_one_for(10s) == 1);
     bool closed = false;
     CHECK(peer.receive_all(closed).empty());
+    CHECK(closed);
+}
+
+TEST_CASE("viewers of log files come with their key, by TLS and HTTP; without log files nobody speaks HTTP") {
+    EventLoop loop;
+    loop.start_thread();
+    const std::string key(32, 'k');
+    const std::string question = "GET /logs HTTP/1.0\r\n\r\n";
+    RoundStoreConfig config;
+    config.logs.key = key;
+    config.logs.streams = [](const HttpRequest& request, Connection& connection) -> std::unique_ptr<HttpStream> {
+        if (request.target != "/logs" || connection.key_identity() != logs_label) return nullptr;
+        connection.send(http_stream_head("text/plain") + "lines");
+        connection.finish("all lines are sent");
+        return std::make_unique<HttpStream>();
+    };
+    config.logs.pages = [](const HttpRequest&, Instant) { return HttpPage{.status = 403, .body = "no"}; };
+    const auto store = open_store(loop, std::move(config));
+    const auto viewer = [&](const std::string& name, const std::string& with) {
+        return TlsSocket(PlainSocket("127.0.0.1", store->port()), ControlKey{.identity = name, .key = with});
+    };
+    auto known = viewer("logs", key);
+    REQUIRE(known.is_open());
+    known.send(question);
+    const auto answer = known.receive_all();
+    CHECK(answer.starts_with("HTTP/1.1 200 "));
+    CHECK(answer.ends_with("\r\n\r\nlines"));
+    CHECK_FALSE(viewer("logs", std::string(32, 'x')).is_open());
+    CHECK_FALSE(viewer("store", key).is_open());
+    bool closed = false;
+    const PlainSocket stranger("127.0.0.1", store->port());
+    stranger.send(question);
+    CHECK(stranger.receive_all(closed).starts_with("HTTP/1.1 403 "));
+
+    const auto without = open_store(loop);
+    const PlainSocket asker("127.0.0.1", without->port());
+    asker.send(question);
+    CHECK(asker.receive_all(closed).empty());
     CHECK(closed);
 }

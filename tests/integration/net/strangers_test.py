@@ -138,7 +138,7 @@ def behind_nat(cluster):
     first, second = run()
     if served(second) or first.wait(120) == 0 or second.wait(120) == 0:
         raise AssertionError(f"{cluster.tag}: a client from an unknown address was served\n{cluster.story()}")
-    if not re.search(r"connection from 10\.1\.0\.9 refused: .*--allow-from", first.err.read_text()):
+    if not re.search(r"connection from 10\.1\.0\.9 (port \d+ )?refused: .*--allow-from", first.err.read_text()):
         raise AssertionError(f"{cluster.tag}: not told what to do\n{cluster.story()}")
     launchers = run("--allow-from", "10.1.0.9")
     release(front, inside)
@@ -196,8 +196,31 @@ def no_listener_answers_a_stranger(cluster):
     return time.monotonic() - began
 
 
+def viewers_of_logs_need_the_key(cluster):
+    """muster logs on a host that is no node of the job: with the key it gets the lines of all nodes, also of the one that has the
+    round's store; without it, no line."""
+    nodes = plain(cluster, 3)
+    began = time.monotonic()
+    launchers = [node.muster(f"10.1.0.1:{PORT}", "--log-dir", node.folder / "logs", "-t", 3, worker=WORKER) for node in nodes[:2]]
+    wait_for(cluster, "answer of the store", lambda: all(map(served, launchers)))
+
+    def logs(**environment):
+        shown = nodes[2].start(BIN / "muster", "logs", "net", "--rdzv-endpoint", f"10.1.0.1:{PORT}", "--all", **environment)
+        return shown.wait(120), shown.out.read_text(), shown.err.read_text()
+
+    code, out, err = logs()
+    if code != 0 or sorted(line[:10] for line in out.splitlines()) != ["[0]: store", "[1]: store"]:
+        raise AssertionError(f"{cluster.tag}: with the key: {code} {out} {err}\n{cluster.story()}")
+    code, out, err = logs(MUSTER_KEY="another key of sixteen bytes and more")
+    if code == 0 or out:
+        raise AssertionError(f"{cluster.tag}: with another key: {code} {out} {err}\n{cluster.story()}")
+    release(*nodes)
+    cluster.finish(launchers)
+    return time.monotonic() - began
+
+
 if __name__ == "__main__":
     private()
     prepare()
     sys.exit(main((store_is_for_its_nodes, static_store_is_for_its_nodes, spare_is_served_in_its_round, behind_nat,
-                   allow_from_closes_every_port, no_listener_answers_a_stranger)))
+                   allow_from_closes_every_port, no_listener_answers_a_stranger, viewers_of_logs_need_the_key)))

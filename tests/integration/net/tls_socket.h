@@ -13,8 +13,11 @@ namespace muster {
 class TlsSocket {
   public:
     TlsSocket(PlainSocket socket, const rendezvous::JobKey& key, const std::string& job)
+        : TlsSocket(std::move(socket), rendezvous::control_key(key, job)) {}
+    /// By another key and its name.
+    TlsSocket(PlainSocket socket, rendezvous::ControlKey key)
         : socket_(std::move(socket)),
-          control_(rendezvous::control_key(key, job)),
+          control_(std::move(key)),
           channel_(rendezvous::PskContext::client(control_.identity, control_.key)) {
         using State = rendezvous::PskChannel::State;
         while (channel_.state() == State::shaking && take()) {

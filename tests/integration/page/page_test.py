@@ -70,6 +70,16 @@ def token_of(job, secret):
 class Served(unittest.TestCase):
     """What needs no browser."""
 
+    def test_the_page_can_be_switched_off(self):
+        with Job() as job:
+            job.daemon("--no-web")
+            for path in ("/", "/page/app.js", "/api/v1/stream", "/api/v1/stream?job=x"):
+                status, _, body = get(job, path)
+                self.assertEqual(status, 404, path)
+                self.assertEqual(body, b"The page is switched off (musterd --no-web). Use muster status.\n", path)
+            for path in ("/healthz", "/status", "/metrics"):
+                self.assertEqual(get(job, path)[0], 200, path)
+
     def test_the_files_are_small_and_served_as_they_are_with_a_strict_policy(self):
         files = sorted(UI.iterdir())
         self.assertLessEqual(sum(file.stat().st_size for file in files), BYTES_MAX)

@@ -126,3 +126,37 @@ TEST_CASE("a file without an index is of the owner that was given") {
     REQUIRE_FALSE(missing.has_value());
     CHECK(missing.error().context.find("nothing.log") != std::string::npos);
 }
+
+TEST_CASE("a reader that resumes behind any line gets the same rest") {
+    const test::ScratchFolder directory;
+    const auto path = (directory / "stdout.log");
+    LogFiles files;
+    int error_number = 0;
+    for (const std::uint64_t round : {7, 8, 9}) {
+        const auto file =
+            files.open(path, "--- round ---", LogOwner{.round = round, .rank = 2, .host = "h"}, error_number);
+        REQUIRE(file);
+        file->append("one\ntwo\r" + std::string(40'000, 'x') + "\n");
+        file->append("three\nlast\n");
+    }
+    const auto read = [&](std::uint64_t from) {
+        auto reader = LogReader::open(path, {});
+        REQUIRE(reader.has_value());
+        if (from > 0) reader->resume_at(from);
+        std::vector<LogLine> lines;
+        for (LogLine line; *reader->next(line);) lines.push_back(line);
+        return lines;
+    };
+    const auto whole = read(0);
+    REQUIRE(whole.size() == 15);
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+        CAPTURE(i);
+        const auto rest = read(whole[i].end);
+        REQUIRE(rest.size() == whole.size() - i - 1);
+        for (std::size_t j = 0; j < rest.size(); ++j) {
+            CHECK(rest[j].text == whole[i + 1 + j].text);
+            CHECK(*rest[j].owner == *whole[i + 1 + j].owner);
+            CHECK(rest[j].end == whole[i + 1 + j].end);
+        }
+    }
+}

@@ -61,3 +61,14 @@ TEST_CASE("keys are JSON texts whatever they are made of") {
     CHECK(text.find('\n') == text.npos);
     CHECK(json::parse(text)["rows"].size() == 1);
 }
+
+TEST_CASE("only what changed is told of, and rows that nobody names stay") {
+    ChangingRows rows;
+    rows.change({{"a", "1"}, {"b", "1"}, {"c", "1"}}, {});
+    const auto first = rows.version();
+    rows.change({{"a", "1"}}, {"x"});
+    CHECK(rows.version() == first);
+    rows.change({{"b", "2"}}, {"c"});
+    CHECK(json::parse(rows.since(first)) == json{{"whole", false}, {"rows", {{"b", 2}}}, {"gone", {"c"}}});
+    CHECK(json::parse(rows.since(0)) == json{{"whole", true}, {"rows", {{"a", 1}, {"b", 2}}}, {"gone", json::array()}});
+}

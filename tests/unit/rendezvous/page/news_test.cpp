@@ -31,10 +31,10 @@ struct OneJob {
                              return is_known ? std::vector{job} : std::vector<JobSummary>{};
                          },
                      .job =
-                         [this](const std::string& name, Instant) {
-                             const bool is_it = is_known && name == "train";
-                             return is_it ? std::optional(JobPieces{.job = R"({"id":"train"})", .nodes = {{"7", node}}})
-                                          : std::nullopt;
+                         [this](const std::string& name, Instant, SeenNodes&) {
+                             if (is_known && name == "train")
+                                 return JobPieces{.job = R"({"id":"train"})", .nodes = {{"7", node}}};
+                             return JobPieces{.job = "null", .nodes = {}, .gone = {"7"}};
                          },
                      .events =
                          [this](const std::string& name, const EventPosition& after, std::size_t bytes_max) {

@@ -1,0 +1,115 @@
+#include "agent/output/log_merge.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <queue>
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A file without an index is of the local rank that its folder is named after.
+LogOwner owner_by_folder(const fs::path& path) {
+    LogOwner owner;
+    const auto name = path.parent_path().filename().string();
+    std::from_chars(name.data(), name.data() + name.size(), owner.rank);
+    return owner;
+}
+
+}  // namespace
+
+Result<void> LogMerge::find() {
+    for (const auto& folder : selection_.folders) {
+        std::error_code trouble;
+        const auto options = fs::directory_options::skip_permission_denied;
+        for (auto entry = fs::recursive_directory_iterator(folder, options, trouble);
+             !trouble && entry != fs::recursive_directory_iterator(); entry.increment(trouble)) {
+            const auto name = entry->path().filename();
+            if (!(selection_.out && name == "stdout.log") && !(selection_.err && name == "stderr.log")) continue;
+            if (sources_.contains(entry->path().string())) continue;
+            auto name_here = entry->path().string().substr(std::min(folder.size() + 1, entry->path().string().size()));
+            if (auto opened = open(entry->path().string(), std::move(name_here)); !opened) return opened;
+        }
+        if (trouble) return Error{Errc::invalid_argument, cat(folder, ": ", trouble.message())};
+    }
+    if (selection_.last_round && !selection_.round) choose_last_round();
+    return {};
+}
+
+Result<void> LogMerge::open(const std::string& path, std::string name) {
+    auto reader = LogReader::open(path, owner_by_folder(path));
+    if (!reader) return reader.error();
+    if (const auto known = selection_.resume.find(name); known != selection_.resume.end())
+        reader->resume_at(known->second);
+    else if (selection_.since_ns > 0)
+        reader->skip_to(selection_.since_ns);
+    names_.push_back(std::move(name));
+    sources_.emplace(path, Source{.reader = std::move(*reader), .number = sources_.size()});
+    return {};
+}
+
+void LogMerge::choose_last_round() {
+    std::uint64_t round = 0;
+    for (const auto& [path, source] : sources_) round = std::max(round, last_round(log_index_path(path)));
+    if (!sources_.empty()) selection_.round = round;
+}
+
+bool LogMerge::wants(const LogLine& line) const {
+    if (selection_.ranks && !selection_.ranks->contains(line.owner->rank)) return false;
+    if (selection_.round && line.owner->round != *selection_.round) return false;
+    if (line.time_ns < selection_.since_ns) return false;
+    return !selection_.wanted || selection_.wanted(line);
+}
+
+/// The next line of `source` that is wanted.
+Result<void> LogMerge::advance(Source& source) {
+    for (LogLine line;;) {
+        const auto more = source.reader.next(line);
+        if (!more) return more.error();
+        if (!*more) break;
+        if (!wants(line)) continue;
+        source.line = std::move(line);
+        return {};
+    }
+    source.line.reset();
+    return {};
+}
+
+Result<bool> LogMerge::read(const Sink& sink) {
+    const auto later = [](const Source* a, const Source* b) { return a->line->time_ns > b->line->time_ns; };
+    std::priority_queue<Source*, std::vector<Source*>, decltype(later)> waiting(later);
+    for (auto& [path, source] : sources_) {
+        if (!source.line)
+            if (auto advanced = advance(source); !advanced) return advanced.error();
+        if (!source.line) continue;
+        ranks_.insert(source.line->owner->rank);
+        waiting.push(&source);
+    }
+    while (!waiting.empty()) {
+        auto& source = *waiting.top();
+        waiting.pop();
+        // A chunk's lines stay together.
+        for (const auto time_ns = source.line->time_ns; source.line && source.line->time_ns == time_ns;) {
+            const bool goes_on = sink(source.number, *std::exchange(source.line, std::nullopt));
+            if (auto advanced = advance(source); !advanced) return advanced.error();
+            if (!goes_on) return false;
+        }
+        if (source.line) waiting.push(&source);
+    }
+    return true;
+}
+
+void LogMerge::finish(const Sink& sink) {
+    for (auto& [path, source] : sources_) {
+        LogLine rest;
+        if (source.reader.take_rest(rest) && wants(rest) && !sink(source.number, std::move(rest))) return;
+    }
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,71 @@
+// The log files below some folders as one sequence of lines.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/output/log_reader.h"
+#include "rendezvous/base/error.h"
+
+namespace muster::agent {
+
+struct LogSelection {
+    std::vector<std::string> folders{};
+    std::optional<std::set<std::uint32_t>> ranks{};
+    bool out = true;
+    bool err = true;
+    std::optional<std::uint64_t> round{};
+    bool last_round = false;    ///< Of all files; looked for at each find() until one is known.
+    std::int64_t since_ns = 0;  ///< Older lines are left out.
+    /// Where to go on in files that were read before: LogLine::end by LogMerge::name.
+    std::map<std::string, std::uint64_t> resume{};
+    std::function<bool(const LogLine& line)> wanted{};  ///< More to ask of a line. Empty: nothing.
+};
+
+/// Lines of one chunk of a worker's output stay together, and those of one file keep their order. Between files the
+/// order is that of the index, to 10 ms. Files without an index come first, one after the other.
+class LogMerge {
+  public:
+    explicit LogMerge(LogSelection selection) : selection_(std::move(selection)) {}
+
+    /// Opens the files that have come since the last call. The error names one that cannot be read.
+    Result<void> find();
+    [[nodiscard]] std::size_t file_count() const { return sources_.size(); }
+    /// Of a file, its path below its folder.
+    [[nodiscard]] const std::string& name(std::size_t file) const { return names_[file]; }
+    /// The ranks of all files that had a line by the last read.
+    [[nodiscard]] const std::set<std::uint32_t>& ranks() const { return ranks_; }
+
+    /// `file` is a number below file_count(). False: nobody wants more.
+    using Sink = std::function<bool(std::size_t file, LogLine&& line)>;
+    /// Gives `sink` what can be read by now, the oldest first. False once it has refused; the lines behind the refused
+    /// one come with the next call.
+    Result<bool> read(const Sink& sink);
+    /// The beginnings of lines at the ends of files, as lines.
+    void finish(const Sink& sink);
+
+  private:
+    struct Source {
+        LogReader reader;
+        std::size_t number;
+        std::optional<LogLine> line{};
+    };
+
+    Result<void> open(const std::string& path, std::string name);
+    void choose_last_round();
+    [[nodiscard]] bool wants(const LogLine& line) const;
+    Result<void> advance(Source& source);
+
+    LogSelection selection_;
+    std::map<std::string, Source> sources_;  ///< By path.
+    std::vector<std::string> names_;
+    std::set<std::uint32_t> ranks_;
+};
+
+}  // namespace muster::agent

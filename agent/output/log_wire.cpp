@@ -1,0 +1,133 @@
+#include "agent/output/log_wire.h"
+
+#include <utility>
+
+#include "agent/output/log_words.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+constexpr std::size_t head_bytes_max = 4096;
+
+Error malformed() {
+    return {Errc::bad_frame, "it sent lines that cannot be read; is it another version of muster?"};
+}
+
+}  // namespace
+
+std::string to_wire(const LogClock& clock) {
+    return cat("clock ", clock.now_ns, '\n');
+}
+
+std::string to_wire(const LogReached& reached) {
+    return cat("reached ", reached.time_ns, '\n');
+}
+
+std::string to_wire(const LogTrouble& trouble) {
+    auto text = trouble.text.substr(0, head_bytes_max / 2);
+    for (char& letter : text)
+        if (letter == '\n') letter = ' ';
+    return cat("trouble ", text, '\n');
+}
+
+std::string to_wire(const LogEnd&) {
+    return "end\n";
+}
+
+void LineWriter::append(std::string& out, std::size_t file, const std::string& name, const LogLine& line) {
+    auto& owner = owners_[file];
+    if (!owner) out += cat("path ", file, " ", name, '\n');
+    if (owner != line.owner) {
+        owner = line.owner;
+        out += cat("file ", file, " round ", owner->round, " rank ", owner->rank, " on ", owner->host, '\n');
+    }
+    out +=
+        cat("line ", file, " at ", line.time_ns, " to ", line.end, line.is_bar ? " r " : " n ", line.text.size(), '\n');
+    out += line.text;
+    out += '\n';
+}
+
+void LogWireReader::append(std::string_view bytes) {
+    bytes_.erase(0, std::exchange(from_, 0));
+    bytes_ += bytes;
+}
+
+Result<std::optional<LogMessage>> LogWireReader::next() {
+    for (;;) {
+        const auto rest = std::string_view(bytes_).substr(from_);
+        const auto end = rest.find('\n');
+        if (end == std::string_view::npos) {
+            if (rest.size() > head_bytes_max) return malformed();
+            return std::optional<LogMessage>();
+        }
+        const auto head = rest.substr(0, end);
+        auto words = head;
+        if (head.starts_with("line ")) return read_line(head, end + 1);
+        if (head.starts_with("file ")) {
+            if (auto known = read_owner(head); !known) return known.error();
+            drop(end + 1);
+            continue;
+        }
+        if (head.starts_with("path ")) {
+            if (auto known = read_path(head); !known) return known.error();
+            drop(end + 1);
+            continue;
+        }
+        std::optional<LogMessage> message;
+        if (std::int64_t number = 0; take_number(words, "clock", number))
+            message = LogClock{number};
+        else if (take_number(words, "reached", number))
+            message = LogReached{number};
+        else if (head.starts_with("trouble "))
+            message = LogTrouble{std::string(head.substr(8))};
+        else if (head == "end")
+            message = LogEnd{};
+        else
+            return malformed();
+        drop(end + 1);
+        return message;
+    }
+}
+
+Result<void> LogWireReader::read_path(std::string_view words) {
+    std::size_t file = 0;
+    if (!take_number(words, "path", file) || file >= files_max || words.empty()) return malformed();
+    names_[file] = words;
+    return {};
+}
+
+Result<void> LogWireReader::read_owner(std::string_view words) {
+    std::size_t file = 0;
+    LogOwner owner;
+    if (!take_number(words, "file", file) || !take_number(words, "round", owner.round) ||
+        !take_number(words, "rank", owner.rank) || !words.starts_with("on ") || file >= files_max)
+        return malformed();
+    owner.host = words.substr(3);
+    owners_[file] = std::make_shared<const LogOwner>(std::move(owner));
+    return {};
+}
+
+Result<std::optional<LogMessage>> LogWireReader::read_line(std::string_view head, std::size_t head_bytes) {
+    SentLine sent;
+    std::size_t size = 0;
+    auto words = head;
+    if (!take_number(words, "line", sent.file) || !take_number(words, "at", sent.line.time_ns) ||
+        !take_number(words, "to", sent.line.end))
+        return malformed();
+    sent.line.is_bar = words.starts_with('r');
+    const auto owner = owners_.find(sent.file);
+    if (!take_number(words, sent.line.is_bar ? "r" : "n", size) || !words.empty() || size > line_bytes_max ||
+        owner == owners_.end())
+        return malformed();
+    if (bytes_.size() - from_ < head_bytes + size + 1) return std::optional<LogMessage>();
+    if (bytes_[from_ + head_bytes + size] != '\n') return malformed();
+    sent.line.text = bytes_.substr(from_ + head_bytes, size);
+    sent.line.owner = owner->second;
+    if (const auto name = names_.find(sent.file); name != names_.end()) positions_[name->second] = sent.line.end;
+    drop(head_bytes + size + 1);
+    return std::optional<LogMessage>(std::move(sent));
+}
+
+}  // namespace muster::agent

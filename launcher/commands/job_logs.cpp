@@ -1,0 +1,158 @@
+#include "launcher/commands/job_logs.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "launcher/commands/log_query.h"
+#include "rendezvous/base/text/printable.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+constexpr std::size_t shown_bytes_max = 64 << 10;
+constexpr std::size_t waiting_bytes_max = 64 << 20;  ///< Of all nodes.
+/// A node that is slow delays the others no longer than this. Of what there is already, order is worth more.
+constexpr Duration patience = 2s;
+constexpr Duration patience_of_follower = 250ms;
+
+}  // namespace
+
+Result<JobAgents> read_job_agents(const std::string& json) {
+    const Error malformed{Errc::bad_frame,
+                          "it does not say where the job's agents are; is it another version of muster?"};
+    const auto read = nlohmann::json::parse(json, nullptr, false);
+    if (!read.is_object() || !read.contains("nodes") || !read["nodes"].is_array()) return malformed;
+    try {
+        JobAgents job{.round = read.value("round", std::uint64_t{0}), .agents = {}};
+        for (const auto& node : read["nodes"])
+            job.agents.push_back({.incarnation = node.at("incarnation").get<std::string>(),
+                                  .name = cat(printable_line(node.at("host").get<std::string>()), " (pid ",
+                                              node.at("pid").get<std::int64_t>(), ")"),
+                                  .place = {.host = node.at("address").get<std::string>(),
+                                            .port = node.at("port").get<std::uint16_t>()}});
+        return job;
+    } catch (const nlohmann::json::exception&) {
+        return malformed;
+    }
+}
+
+JobLogs::JobLogs(LogRequest request, std::string key, Trouble trouble)
+    : request_(std::move(request)),
+      wanted_(line_filter(request_)),
+      key_(std::move(key)),
+      trouble_(std::move(trouble)),
+      order_(request_.follow ? patience_of_follower : patience),
+      show_(form_of(request_)) {}
+
+JobLogs::~JobLogs() {
+    for (auto& [incarnation, node] : nodes_)
+        if (node.logs) node.logs->cancel();
+}
+
+void JobLogs::meet(const JobAgents& job) {
+    // Of a node that is not in the last round, its own last one is not the job's.
+    if (request_.last_round && !request_.round) request_.round = job.round;
+    for (const auto& agent : job.agents) {
+        auto& node = nodes_[agent.incarnation];
+        if (!node.logs && node.port != agent.place.port && open_count_ < nodes_max) connect(node, agent);
+    }
+}
+
+void JobLogs::connect(Node& node, const JobAgents::Agent& agent) {
+    node.name = agent.name;
+    node.has_ended = false;
+    node.port = agent.place.port;
+    node.order = order_.add_node();
+    by_order_.push_back(&node);
+    auto asked = request_;
+    asked.resume = node.positions;
+    if (asked.since) *asked.since += std::chrono::steady_clock::now() - began_;
+    in_history_.insert(&node);
+    ++open_count_;
+    node.logs =
+        NodeLogs::start(io_, resolver_, {.agent = agent.place, .target = log_target(asked), .key = key_},
+                        {.message = [this, &node](agent::LogMessage message) { return take(node, std::move(message)); },
+                         .clock = [this, &node](std::int64_t ahead_ns) { order_.set_clock(node.order, ahead_ns); },
+                         .end = [this, &node](const std::string& why) { ended(node, why); }});
+}
+
+bool JobLogs::take(Node& node, agent::LogMessage message) {
+    if (auto* sent = std::get_if<agent::SentLine>(&message)) {
+        ranks_.insert(sent->line.owner->rank);
+        if (!wanted_ || wanted_(sent->line))
+            order_.add(node.order, sent->file, std::move(sent->line), std::chrono::steady_clock::now());
+    } else if (const auto* reached = std::get_if<agent::LogReached>(&message)) {
+        order_.reached(node.order, reached->time_ns);
+        in_history_.erase(&node);
+    } else if (const auto* trouble = std::get_if<agent::LogTrouble>(&message)) {
+        tell(node, printable_line(trouble->text));
+    }
+    const auto most = std::clamp<std::size_t>(waiting_bytes_max / nodes_.size(), 64 << 10, 1 << 20);
+    if (order_.waiting_bytes(node.order) < most) return true;
+    paused_.insert(&node);
+    return false;
+}
+
+void JobLogs::tell(Node& node, const std::string& why) {
+    has_failed_ = true;
+    if (node.told.insert(why).second) trouble_(cat(node.name, ": ", why));
+}
+
+void JobLogs::ended(Node& node, const std::string& why) {
+    for (const auto& [name, position] : node.logs->positions()) node.positions[name] = position;
+    node.logs.reset();
+    --open_count_;
+    paused_.erase(&node);
+    in_history_.erase(&node);
+    order_.end(node.order);
+    node.has_ended = why.empty();
+    // It may answer later: a node that waits for its round accepts connections and answers none.
+    if (!why.empty() && request_.follow) node.port = 0;
+    if (!why.empty())
+        tell(node, request_.follow ? cat(why, "; it goes on when the node has its next round")
+                                   : cat(why, "; its other lines are missing here"));
+}
+
+bool JobLogs::may_go_on() const {
+    return std::ranges::any_of(nodes_, [](const auto& one) { return !one.second.has_ended; });
+}
+
+bool JobLogs::show(const Sink& sink) {
+    while (auto line = order_.next(std::chrono::steady_clock::now())) {
+        auto& node = *by_order_[line->node];
+        // One number for a file of a connection: an agent has fewer than files_max.
+        const auto file = line->node * agent::LogWireReader::files_max + line->file;
+        show_.add(file, line->line, ranks_.size(), line->is_late ? LogShow::Order::late : LogShow::Order::kept);
+        if (node.logs && order_.waiting_bytes(node.order) == 0 && paused_.erase(&node) > 0) node.logs->resume();
+        if (show_.size() >= shown_bytes_max && !give(sink)) return false;
+    }
+    return give(sink);
+}
+
+bool JobLogs::give(const Sink& sink) {
+    const auto text = show_.take();
+    return text.empty() || sink(text);
+}
+
+bool JobLogs::read(const Sink& sink, Duration turn) {
+    if (!show(sink)) return false;
+    const auto until = std::min(order_.due(), std::chrono::steady_clock::now() + turn);
+    if (io_.run_one_until(until) > 0) io_.poll();
+    io_.restart();
+    if (!show(sink)) return false;
+    if (!request_.follow) return true;
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    show_.show_due(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+    return give(sink);
+}
+
+bool JobLogs::finish(const Sink& sink) {
+    if (!show(sink)) return false;
+    show_.finish();
+    return give(sink);
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,100 @@
+// The log files of all nodes of a job as one stream: the daemon says where the agents are, and the lines come from
+// them.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/commands/log_order.h"
+#include "launcher/commands/log_view.h"
+#include "launcher/commands/node_logs.h"
+#include "rendezvous/connect/resolver.h"
+
+namespace muster::launcher {
+
+/// The answer to GET /api/v1/jobs/JOB/agents.
+struct JobAgents {
+    struct Agent {
+        std::string incarnation;
+        std::string name;  ///< "gpu07 (pid 4711)"
+        Endpoint place;
+    };
+    std::uint64_t round = 0;
+    std::vector<Agent> agents;
+};
+Result<JobAgents> read_job_agents(const std::string& json);
+
+class JobLogs {
+  public:
+    /// Takes whole lines; false where nobody wants more.
+    using Sink = std::function<bool(std::string_view lines)>;
+    /// A sentence about one of the nodes.
+    using Trouble = std::function<void(const std::string& sentence)>;
+    /// More are not read at once.
+    static constexpr std::size_t nodes_max = 2'000;
+
+    /// `key` as in NodeLogs::Request.
+    JobLogs(LogRequest request, std::string key, Trouble trouble);
+    ~JobLogs();
+
+    /// Connects to the agents that are not connected, and goes on where their lines were left. A port of an agent
+    /// serves one round, so that an agent is met again when it has another one.
+    void meet(const JobAgents& job);
+    /// Gives `sink` the lines that may be shown, and waits for more for at most `turn`. False once it has refused.
+    bool read(const Sink& sink, Duration turn);
+    /// When no more lines come, shows those that are held back to be folded.
+    bool finish(const Sink& sink);
+
+    /// So many nodes are read.
+    [[nodiscard]] std::size_t open_count() const { return open_count_; }
+    /// All nodes have sent what there was when they were met, or have failed.
+    [[nodiscard]] bool has_history() const { return in_history_.empty(); }
+    /// Some node has more, or may have it later (--follow). One that has no files never has.
+    [[nodiscard]] bool may_go_on() const;
+    /// Some node did not send all of its lines.
+    [[nodiscard]] bool has_failed() const { return has_failed_; }
+
+  private:
+    /// One agent, however often it is met.
+    struct Node {
+        std::string name;
+        std::shared_ptr<NodeLogs> logs{};  ///< Null: it has ended.
+        LogOrder::NodeId order = 0;        ///< Of the connection.
+        std::uint16_t port = 0;            ///< At which it was met.
+        bool has_ended = false;            ///< It said so.
+        std::map<std::string, std::uint64_t> positions{};
+        std::set<std::string> told{};  ///< Each trouble is said once.
+    };
+
+    void connect(Node& node, const JobAgents::Agent& agent);
+    bool take(Node& node, agent::LogMessage message);
+    void ended(Node& node, const std::string& why);
+    void tell(Node& node, const std::string& why);
+    bool show(const Sink& sink);
+    bool give(const Sink& sink);
+
+    LogRequest request_;
+    const Instant began_ = std::chrono::steady_clock::now();
+    const std::function<bool(const agent::LogLine& line)> wanted_;
+    const std::string key_;
+    const Trouble trouble_;
+    boost::asio::io_context io_{1};
+    rendezvous::Resolver resolver_{io_};
+    LogOrder order_;
+    LogShow show_;
+    std::map<std::string, Node> nodes_;  ///< By incarnation.
+    std::vector<Node*> by_order_;
+    std::set<const Node*> in_history_;
+    std::set<Node*> paused_;
+    std::size_t open_count_ = 0;
+    bool has_failed_ = false;
+    std::set<std::uint32_t> ranks_;  ///< All that had a line.
+};
+
+}  // namespace muster::launcher

@@ -1,0 +1,97 @@
+#include "launcher/commands/log_order.h"
+
+#include <algorithm>
+
+namespace muster::launcher {
+
+namespace {
+
+constexpr std::size_t line_bytes = 100;  // beside its text
+
+}  // namespace
+
+LogOrder::NodeId LogOrder::add_node() {
+    nodes_.emplace_back();
+    ++unknown_;
+    return nodes_.size() - 1;
+}
+
+void LogOrder::leave(NodeId id) {
+    const auto& node = nodes_[id];
+    if (!node.lines.empty())
+        heads_.erase({node.lines.front().line.time_ns, id});
+    else
+        silent_.erase({node.reached_ns, id});
+}
+
+void LogOrder::enter(NodeId id) {
+    const auto& node = nodes_[id];
+    if (!node.lines.empty())
+        heads_.emplace(node.lines.front().line.time_ns, id);
+    else if (node.is_known && !node.has_ended)
+        silent_.emplace(node.reached_ns, id);
+}
+
+void LogOrder::set_clock(NodeId id, std::int64_t ahead_ns) {
+    leave(id);
+    auto& node = nodes_[id];
+    if (!node.is_known && !node.has_ended) --unknown_;
+    node.is_known = true;
+    node.ahead_ns = ahead_ns;
+    enter(id);
+}
+
+void LogOrder::add(NodeId id, std::size_t file, agent::LogLine line, Instant now) {
+    leave(id);
+    auto& node = nodes_[id];
+    // 0: its file does not say when it was written.
+    if (line.time_ns != 0) line.time_ns -= node.ahead_ns;
+    node.bytes += line_bytes + line.text.size();
+    node.lines.push_back({.file = file, .line = std::move(line), .since = now});
+    enter(id);
+}
+
+void LogOrder::reached(NodeId id, std::int64_t time_ns) {
+    leave(id);
+    auto& node = nodes_[id];
+    node.reached_ns = std::max(node.reached_ns, time_ns - node.ahead_ns);
+    enter(id);
+}
+
+void LogOrder::end(NodeId id) {
+    leave(id);
+    auto& node = nodes_[id];
+    if (!node.is_known && !node.has_ended) --unknown_;
+    node.has_ended = true;
+    enter(id);
+}
+
+bool LogOrder::may_show(const Node& first, Instant now) const {
+    if (unknown_ > 0) return false;
+    const auto& waiting = first.lines.front();
+    const bool others_are_there = silent_.empty() || silent_.begin()->first >= waiting.line.time_ns;
+    return others_are_there || now - waiting.since >= patience_;
+}
+
+std::optional<LogOrder::Line> LogOrder::next(Instant now) {
+    if (heads_.empty()) return std::nullopt;
+    const auto id = heads_.begin()->second;
+    auto& node = nodes_[id];
+    if (!may_show(node, now)) return std::nullopt;
+    leave(id);
+    auto& waiting = node.lines.front();
+    Line shown{.node = id, .file = waiting.file, .line = std::move(waiting.line)};
+    node.lines.pop_front();
+    node.bytes -= line_bytes + shown.line.text.size();
+    enter(id);
+    shown.is_late = shown.line.time_ns != 0 && shown.line.time_ns < shown_ns_;
+    shown_ns_ = std::max(shown_ns_, shown.line.time_ns);
+    return shown;
+}
+
+Instant LogOrder::due() const {
+    if (heads_.empty() || unknown_ > 0) return no_deadline;
+    return nodes_[heads_.begin()->second].lines.front().since + patience_;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,83 @@
+// Lines of several hosts in the order of one clock, the viewer's. Pure.
+//
+// Each host stamps its lines with its own clock. What a host's clock shows more than ours is known from the answer to
+// the viewer's question, up to half of the time that this took; the lines' times are put right by it. A line goes out
+// when every host has said that it has nothing older, or when it has waited for `patience`: a host that is slow delays
+// the others no longer. What then comes from that host may be older than what was shown; it is marked as late.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "agent/output/log_reader.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::launcher {
+
+class LogOrder {
+  public:
+    using NodeId = std::size_t;
+    struct Line {
+        NodeId node = 0;
+        std::size_t file = 0;
+        agent::LogLine line;   ///< With the time of our clock.
+        bool is_late = false;  ///< A later one is out already.
+    };
+
+    explicit LogOrder(Duration patience) : patience_(patience) {}
+
+    /// All others wait for it, without a limit, until its clock is set or it ends.
+    NodeId add_node();
+    /// What its clock shows more than ours. Later lines and limits are put right by it.
+    void set_clock(NodeId node, std::int64_t ahead_ns);
+    /// By the node's clock, in the order in which it sends them.
+    void add(NodeId node, std::size_t file, agent::LogLine line, Instant now);
+    /// By the node's clock: nothing older comes from it.
+    void reached(NodeId node, std::int64_t time_ns);
+    /// Nothing more comes from it. Its lines are still given out.
+    void end(NodeId node);
+
+    /// The next line that may be shown.
+    std::optional<Line> next(Instant now);
+    /// When next() has another one, if nothing else happens; no_deadline if none waits.
+    [[nodiscard]] Instant due() const;
+    /// How many bytes of memory the lines of a node take here, roughly.
+    [[nodiscard]] std::size_t waiting_bytes(NodeId node) const { return nodes_[node].bytes; }
+
+  private:
+    static constexpr auto before_all = std::numeric_limits<std::int64_t>::min();
+    struct Waiting {
+        std::size_t file;
+        agent::LogLine line;
+        Instant since;
+    };
+    struct Node {
+        std::int64_t ahead_ns = 0;
+        std::int64_t reached_ns = before_all;  ///< By our clock.
+        bool is_known = false;
+        bool has_ended = false;
+        std::deque<Waiting> lines;
+        std::size_t bytes = 0;
+    };
+    using Entry = std::pair<std::int64_t, NodeId>;
+
+    /// Around each change of a node, because the sets are in order of what changes.
+    void leave(NodeId id);
+    void enter(NodeId id);
+    [[nodiscard]] bool may_show(const Node& first, Instant now) const;
+
+    const Duration patience_;
+    std::vector<Node> nodes_;
+    std::set<Entry> heads_;    ///< Nodes that have lines, by the time of the first.
+    std::set<Entry> silent_;   ///< Others that may have more, by how far they have come.
+    std::size_t unknown_ = 0;  ///< Nodes without a clock that may have lines.
+    std::int64_t shown_ns_ = before_all;
+};
+
+}  // namespace muster::launcher

@@ -1,0 +1,102 @@
+#include "launcher/commands/log_query.h"
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+constexpr std::uint32_t rank_max = 1'000'000;
+constexpr std::int64_t since_max_s = std::int64_t{3650} * 86'400;
+
+std::string ranks_text(const std::set<std::uint32_t>& ranks) {
+    std::string text;
+    for (auto at = ranks.begin(); at != ranks.end();) {
+        const auto first = *at;
+        auto last = first;
+        while (++at != ranks.end() && *at == last + 1) ++last;
+        text += cat(text.empty() ? "" : ",", first, first == last ? "" : cat("-", last));
+    }
+    return text;
+}
+
+/// Names as they are, but for what has a meaning in a target.
+bool is_plain(std::string_view name) {
+    return !name.empty() && name.find_first_of(" ,:&#?%\t\r\n") == std::string_view::npos;
+}
+
+bool read_positions(std::string_view text, std::map<std::string, std::uint64_t>& positions) {
+    for (const auto piece : split(text, ',')) {
+        const auto colon = piece.find(':');
+        if (colon == std::string_view::npos || !is_plain(piece.substr(0, colon)) ||
+            !parse_number(piece.substr(colon + 1), positions[std::string(piece.substr(0, colon))]))
+            return false;
+    }
+    return true;
+}
+
+/// False for a value that is none.
+bool read_part(std::string_view name, std::string_view value, LogRequest& request) {
+    if (name == "ranks") return (request.ranks = read_ranks(value)).has_value();
+    if (name == "stream") {
+        request.out = value == "out";
+        request.err = value == "err";
+        return request.out != request.err;
+    }
+    if (name == "round") return parse_number(value, request.round.emplace());
+    if (name == "from") return read_positions(value, request.resume);
+    if (name == "follow") return request.follow = value == "1";
+    std::int64_t age = 0;
+    if (name != "since" || !parse_number(value, age) || age < 0 || age > since_max_s) return false;
+    request.since = std::chrono::seconds(age);
+    return true;
+}
+
+}  // namespace
+
+std::optional<std::set<std::uint32_t>> read_ranks(std::string_view text) {
+    std::set<std::uint32_t> ranks;
+    for (const std::string_view piece : split(text, ',')) {
+        const auto dash = piece.find('-');
+        std::uint32_t first = 0;
+        if (!parse_number(piece.substr(0, dash), first)) return std::nullopt;
+        auto last = first;
+        if (dash != std::string_view::npos && !parse_number(piece.substr(dash + 1), last)) return std::nullopt;
+        if (first > last || last > rank_max) return std::nullopt;
+        for (auto rank = first; rank <= last; ++rank) ranks.insert(rank);
+    }
+    return ranks;
+}
+
+std::string log_target(const LogRequest& request) {
+    std::string target(logs_path);
+    const auto add = [&](const auto&... part) {
+        target += cat(target.size() == logs_path.size() ? '?' : '&', part...);
+    };
+    if (request.ranks) add("ranks=", ranks_text(*request.ranks));
+    if (request.out != request.err) add("stream=", request.out ? "out" : "err");
+    if (request.round) add("round=", *request.round);
+    if (request.since) add("since=", std::chrono::ceil<std::chrono::seconds>(*request.since).count());
+    if (request.follow) add("follow=1");
+    std::string positions;
+    for (const auto& [name, offset] : request.resume)
+        if (is_plain(name)) positions += cat(positions.empty() ? "" : ",", name, ":", offset);
+    if (!positions.empty() && target.size() + positions.size() < log_target_bytes_max) add("from=", positions);
+    return target;
+}
+
+std::optional<LogRequest> read_log_target(std::string_view target) {
+    LogRequest request;
+    if (!target.starts_with(logs_path)) return std::nullopt;
+    target.remove_prefix(logs_path.size());
+    if (target.empty()) return request;
+    if (target.front() != '?') return std::nullopt;
+    for (const auto part : split(target.substr(1), '&')) {
+        const auto equals = part.find('=');
+        if (equals == std::string_view::npos || !read_part(part.substr(0, equals), part.substr(equals + 1), request))
+            return std::nullopt;
+    }
+    return request;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,27 @@
+// What a viewer asks of an agent, as the target of a GET: "/logs?ranks=0-7,31&stream=err&round=3&since=600&follow=1". A
+// viewer that has read before says where it goes on in each file: "&from=attempt_0/3/stdout.log:81963,...".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "launcher/commands/log_view.h"
+
+namespace muster::launcher {
+
+inline constexpr std::string_view logs_path = "/logs";
+
+/// "0-7,31". Nothing for another text.
+std::optional<std::set<std::uint32_t>> read_ranks(std::string_view text);
+
+/// The parts of the request that an agent decides. --failed, --include and --exclude are the viewer's.
+std::string log_target(const LogRequest& request);
+/// Longer targets are refused by the agent: with so many files a viewer that goes on may see lines twice.
+inline constexpr std::size_t log_target_bytes_max = 7'000;
+/// Nothing for a target that log_target() does not make.
+std::optional<LogRequest> read_log_target(std::string_view target);
+
+}  // namespace muster::launcher

@@ -1,0 +1,131 @@
+#include "launcher/commands/log_wish.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "launcher/commands/log_query.h"
+#include "launcher/config/option_values.h"
+#include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+constexpr std::size_t failed_file_bytes_max = 64 << 20;
+
+Error wrong(std::string why) {
+    return {Errc::invalid_argument, std::move(why)};
+}
+
+/// Seconds, or a number with s, m, h or d.
+Result<Duration> read_age(std::string_view text) {
+    const auto unit = text.empty() ? 's' : text.back();
+    const auto factor = unit == 'm' ? 60 : unit == 'h' ? 3600 : unit == 'd' ? 86400 : 1;
+    const bool has_unit = unit == 's' || factor > 1;
+    const auto number = seconds(has_unit ? text.substr(0, text.size() - 1) : text);
+    constexpr auto most = std::chrono::hours(24 * 3650);
+    if (!number || *number > most / factor) return wrong(cat("--since: '", text, "' is no time such as 90, 10m or 2h"));
+    return *number * factor;
+}
+
+Result<std::regex> read_pattern(std::string_view option, const std::string& text) {
+    try {
+        return std::regex(text, std::regex::ECMAScript | std::regex::optimize);
+    } catch (const std::regex_error& error) {
+        return wrong(cat(option, ": '", text, "' is no regular expression: ", error.what()));
+    }
+}
+
+Result<void> read_value(std::string_view option, const std::string& value, LogRequest& request) {
+    if (option == "--rank") {
+        auto ranks = read_ranks(value);
+        if (!ranks) return wrong(cat("--rank: '", value, "' is no list of ranks such as 0-7,31"));
+        request.ranks = std::move(*ranks);
+    } else if (option == "--failed") {
+        auto failed = read_failed_ranks(read_start_of_file(value, failed_file_bytes_max));
+        if (!failed) return wrong(cat("--failed: ", value, ": ", failed.error().context));
+        request.failed = std::move(*failed);
+    } else if (option == "--stream") {
+        if (value != "out" && value != "err") return wrong(cat("--stream: '", value, "' is neither out nor err"));
+        request.out = value == "out";
+        request.err = value == "err";
+    } else if (option == "--round") {
+        const auto round = whole_number(value, 0, std::numeric_limits<std::int64_t>::max());
+        if (!round && value != "last") return wrong(cat("--round: '", value, "' is neither a round's number nor last"));
+        request.last_round = !round;
+        if (round) request.round = static_cast<std::uint64_t>(*round);
+    } else if (option == "--since") {
+        const auto age = read_age(value);
+        if (!age) return age.error();
+        request.since = *age;
+    } else if (option == "-n" || option == "--last") {
+        const auto lines = whole_number(value, 1, 1'000'000);
+        if (!lines) return wrong(cat(option, ": '", value, "' is no number of lines from 1 to 1000000"));
+        request.last = static_cast<std::size_t>(*lines);
+    } else {
+        auto pattern = read_pattern(option, value);
+        if (!pattern) return pattern.error();
+        (option == "-i" || option == "--include" ? request.include : request.exclude).push_back(std::move(*pattern));
+    }
+    return {};
+}
+
+/// Folders, or one job.
+Result<void> read_places(const std::vector<std::string>& places, LogWish& wish) {
+    for (const auto& place : places) {
+        std::error_code trouble;
+        if (std::filesystem::is_directory(place, trouble))
+            wish.request.folders.push_back(place);
+        else if (places.size() > 1 || place.find('/') != std::string::npos)
+            return wrong(
+                cat("'", place, "' is no folder; write muster logs with the folders of --log-dir, or one job"));
+        else
+            wish.job = place;
+    }
+    if (places.empty()) return wrong("the job or the folder is missing; write muster logs JOB, or muster logs DIR");
+    return {};
+}
+
+}  // namespace
+
+Result<LogWish> read_log_wish(const std::vector<std::string>& words) {
+    static constexpr std::string_view with_value[] = {"--rank",    "--failed", "--stream",  "--round",
+                                                      "--since",   "-n",       "--last",    "-i",
+                                                      "--include", "-e",       "--exclude", "--rdzv-endpoint"};
+    LogWish wish;
+    auto& request = wish.request;
+    std::vector<std::string> places;
+    for (std::size_t at = 0; at < words.size(); ++at) {
+        std::string word = words[at];
+        std::optional<std::string> value;
+        if (const auto equals = word.find('='); word.starts_with("--") && equals != std::string::npos) {
+            value = word.substr(equals + 1);
+            word.resize(equals);
+        }
+        if (std::ranges::find(with_value, word) != std::end(with_value)) {
+            if (!value && at + 1 == words.size()) return wrong(cat(word, " needs a value (see muster logs --help)"));
+            if (!value) value = words[++at];
+            if (word == "--rdzv-endpoint")
+                wish.endpoint = *value;
+            else if (auto taken = read_value(word, *value, request); !taken)
+                return taken.error();
+        } else if (!value && (word == "-f" || word == "--follow")) {
+            request.follow = true;
+        } else if (!value && (word == "--all" || word == "--times")) {
+            request.fold = false;
+            request.times = request.times || word == "--times";
+        } else if (word.starts_with('-')) {
+            return wrong(cat("unknown option '", words[at], "' (see muster logs --help)"));
+        } else {
+            places.push_back(word);
+        }
+    }
+    if (auto placed = read_places(places, wish); !placed) return placed.error();
+    return wish;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,213 @@
+#include "launcher/node/log_streams.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <utility>
+
+#include "agent/output/log_merge.h"
+#include "agent/output/log_wire.h"
+#include "launcher/commands/log_query.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/base/thread_start.h"
+#include "rendezvous/net/connection.h"
+#include "rendezvous/secret/job_key.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using agent::LogMerge;
+using rendezvous::Connection;
+using rendezvous::EventLoop;
+using rendezvous::HttpPage;
+using rendezvous::HttpRequest;
+
+constexpr std::size_t chunk_bytes = 128 << 10;
+/// A viewer that has more than this unread gets nothing further.
+constexpr std::size_t unsent_bytes_max = 512 << 10;
+constexpr Duration poll_interval = 100ms;
+constexpr Duration unsent_look = 20ms;
+constexpr int polls_between_searches = 5;  ///< For files of workers that have just been started.
+/// The time of a line is taken before it is in the file, and may be that of a line 10 ms older.
+constexpr std::int64_t write_lag_ns = 100'000'000;
+
+std::int64_t now_ns() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+/// What a viewer's thread and the loop share. The thread may outlive everything else when a disk hangs.
+class Channel : public std::enable_shared_from_this<Channel> {
+  public:
+    Channel(EventLoop& loop, Connection& connection) : loop_(&loop), connection_(&connection) {}
+
+    /// The connection has ended; on the loop's thread.
+    void end() {
+        {
+            const std::lock_guard lock(mutex_);
+            loop_ = nullptr;
+        }
+        changed_.notify_all();
+    }
+    /// False: the viewer has gone. Returns when it has read most of it, and not sooner than the pace allows.
+    bool send(std::string bytes) {
+        const auto pace = std::chrono::nanoseconds(bytes.size() * 1'000'000'000 / LogStreams::bytes_per_second_max);
+        const auto earliest = std::chrono::steady_clock::now() + pace;
+        if (!give(std::move(bytes), false)) return false;
+        for (;;) {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [this] { return loop_ == nullptr || has_looked_; });
+            if (loop_ == nullptr) return false;
+            const bool is_behind = unsent_ > unsent_bytes_max;
+            const auto until = is_behind ? std::chrono::steady_clock::now() + unsent_look : earliest;
+            if (changed_.wait_until(lock, until, [this] { return loop_ == nullptr; })) return false;
+            if (!is_behind) return true;
+            lock.unlock();
+            if (!give({}, false)) return false;
+        }
+    }
+    /// The last bytes.
+    void finish(std::string bytes) { give(std::move(bytes), true); }
+    /// False: the viewer has gone.
+    bool wait(Duration time) {
+        std::unique_lock lock(mutex_);
+        return !changed_.wait_for(lock, time, [this] { return loop_ == nullptr; });
+    }
+
+  private:
+    bool give(std::string bytes, bool is_last) {
+        const std::lock_guard lock(mutex_);
+        if (loop_ == nullptr) return false;
+        has_looked_ = false;
+        loop_->post([self = shared_from_this(), bytes = std::move(bytes), is_last] { self->take(bytes, is_last); });
+        return true;
+    }
+    /// On the loop's thread, which alone ends the connection.
+    void take(const std::string& bytes, bool is_last) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (loop_ == nullptr) return;
+        }
+        if (!bytes.empty()) connection_->send(bytes);
+        if (is_last) connection_->finish("all lines are sent");
+        {
+            const std::lock_guard lock(mutex_);
+            unsent_ = connection_->unsent_bytes();
+            has_looked_ = true;
+        }
+        changed_.notify_all();
+    }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    EventLoop* loop_;  ///< Null: the connection has ended.
+    Connection* const connection_;
+    std::size_t unsent_ = 0;
+    bool has_looked_ = false;
+};
+
+/// Gives all lines of the files by now to the viewer. False: it has gone.
+Result<bool> send_lines(LogMerge& files, agent::LineWriter& writer, Channel& viewer, bool is_last) {
+    std::string bytes;
+    const auto sink = [&](std::size_t file, const agent::LogLine& line) {
+        writer.append(bytes, file, files.name(file), line);
+        return bytes.size() < chunk_bytes || viewer.send(std::exchange(bytes, {}));
+    };
+    const auto reached = agent::LogReached{now_ns() - write_lag_ns};
+    const auto read = files.read(sink);
+    if (!read || !*read) return read;
+    if (is_last) files.finish(sink);
+    return viewer.send(bytes + agent::to_wire(reached));
+}
+
+void serve(const agent::LogSelection& selection, bool follows, Channel& viewer) {
+    LogMerge files(selection);
+    agent::LineWriter writer;
+    const auto fail = [&](const std::string& why) {
+        viewer.finish(agent::to_wire(agent::LogTrouble{why}) + agent::to_wire(agent::LogEnd{}));
+    };
+    if (selection.folders.empty())
+        return fail(
+            "its workers' output goes to no files; start the job with --log-dir DIR and -r 3 or -t 3 on each node, so "
+            "that there are lines to show");
+    for (int turn = 0;; ++turn) {
+        if (turn % polls_between_searches == 0)
+            if (auto found = files.find(); !found) return fail(found.error().context);
+        const auto goes_on = send_lines(files, writer, viewer, !follows);
+        if (!goes_on) return fail(goes_on.error().context);
+        if (!*goes_on) return;
+        if (!follows) return viewer.finish(agent::to_wire(agent::LogEnd{}));
+        if (!viewer.wait(poll_interval)) return;
+    }
+}
+
+HttpPage no(unsigned status, std::string why) {
+    return {.status = status, .body = cat(why, '\n')};
+}
+
+}  // namespace
+
+class LogStreams::Viewer final : public rendezvous::HttpStream {
+  public:
+    explicit Viewer(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
+    ~Viewer() override { channel_->end(); }
+
+  private:
+    const std::shared_ptr<Channel> channel_;
+};
+
+void LogStreams::look_in(std::string folder) {
+    const std::lock_guard lock(mutex_);
+    folder_ = std::move(folder);
+}
+
+std::string LogStreams::folder() {
+    const std::lock_guard lock(mutex_);
+    return folder_;
+}
+
+std::optional<HttpPage> LogStreams::refusal(const HttpRequest& request, const Connection& connection) {
+    if (!request.target.starts_with(logs_path)) return no(404, "There is /logs.");
+    if (!serves_all_ && !connection.is_own() && connection.key_identity() != rendezvous::logs_label)
+        return no(403, "The lines are for who has the job's key: set MUSTER_SECRET_FILE or MUSTER_KEY.");
+    // A page of a browser could take places of viewers.
+    if (!request.fetch_site.empty()) return no(403, "Use muster logs.");
+    if (!read_log_target(request.target)) return no(400, "This agent does not know all of these options.");
+    if (threads_->load() < viewers_max) return std::nullopt;
+    return no(503, cat(viewers_max, " viewers read this node's log files, which is the limit. End one of them."));
+}
+
+std::unique_ptr<rendezvous::HttpStream> LogStreams::begin(const HttpRequest& request, Connection& connection) {
+    if (auto refused = refusal(request, connection)) {
+        refused_ = *std::move(refused);
+        return nullptr;
+    }
+    const auto asked = *read_log_target(request.target);
+    agent::LogSelection selection{
+        .ranks = asked.ranks, .out = asked.out, .err = asked.err, .round = asked.round, .resume = asked.resume};
+    if (auto place = folder(); !place.empty()) selection.folders.push_back(std::move(place));
+    if (asked.since) selection.since_ns = now_ns() - std::chrono::nanoseconds(*asked.since).count();
+    auto channel = std::make_shared<Channel>(loop_, connection);
+    ++*threads_;
+    auto thread = start_thread("muster-logs", [channel, selection, follows = asked.follow, count = threads_] {
+        serve(selection, follows, *channel);
+        --*count;
+    });
+    if (!thread) {
+        --*threads_;
+        refused_ = no(503, thread.error().context);
+        return nullptr;
+    }
+    // Nobody waits for it: it may read from a disk that hangs. It ends when the channel does.
+    thread->detach();
+    // The clock goes out at once: the viewer measures how long this answer takes.
+    connection.send(rendezvous::http_stream_head("text/plain; charset=utf-8"));
+    connection.send(agent::to_wire(agent::LogClock{now_ns()}));
+    return std::make_unique<Viewer>(std::move(channel));
+}
+
+std::optional<HttpPage> LogStreams::answer(const HttpRequest&) const {
+    return refused_;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,54 @@
+// Answers GET /logs on the port of the node's round: the lines of its workers' log files (agent/output/log_wire.h).
+//
+// The files are read on a thread of each viewer, so that a slow disk delays neither the store nor the agent. A viewer
+// that reads slowly slows nobody: its thread waits with its place in the files, and buffers no more than one chunk.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "rendezvous/dialects/http_dialect.h"
+#include "rendezvous/net/event_loop.h"
+
+namespace muster::launcher {
+
+class LogStreams {
+  public:
+    static constexpr std::size_t viewers_max = 16;
+    static constexpr std::size_t bytes_per_second_max = 10'000'000;  ///< Of one viewer.
+
+    /// `loop` outlives it and every connection that it has answered.
+    explicit LogStreams(rendezvous::EventLoop& loop) : loop_(loop) {}
+
+    /// Where the files of this node's workers are. Empty: there are none. From any thread.
+    void look_in(std::string folder);
+    /// On the loop's thread. Null: the target is another one, the asker proves nothing, or there are too many.
+    std::unique_ptr<rendezvous::HttpStream> begin(const rendezvous::HttpRequest& request,
+                                                  rendezvous::Connection& connection);
+    /// To a request that got null from `begin` in the same turn.
+    [[nodiscard]] std::optional<rendezvous::HttpPage> answer(const rendezvous::HttpRequest& request) const;
+    /// Serve also who proves nothing (--insecure). Before the first `begin`.
+    void serve_all() { serves_all_ = true; }
+
+  private:
+    class Viewer;
+
+    /// Why there is no stream for it. Nothing: there is.
+    std::optional<rendezvous::HttpPage> refusal(const rendezvous::HttpRequest& request,
+                                                const rendezvous::Connection& connection);
+    std::string folder();
+
+    rendezvous::EventLoop& loop_;
+    std::mutex mutex_;
+    std::string folder_;  ///< Under the mutex.
+    bool serves_all_ = false;
+    rendezvous::HttpPage refused_;  ///< The last refusal.
+    /// Grows with each thread. A place is free again when its thread has ended: disks that hang cannot fill the node.
+    std::shared_ptr<std::atomic<std::size_t>> threads_ = std::make_shared<std::atomic<std::size_t>>(0);
+};
+
+}  // namespace muster::launcher

@@ -1,0 +1,57 @@
+#include "launcher/commands/log_query.h"
+
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::launcher;
+
+TEST_CASE("an agent reads what a viewer asks") {
+    LogRequest request;
+    CHECK(log_target(request) == "/logs");
+    request.ranks = {0, 1, 2, 7, 31, 32};
+    request.out = false;
+    request.round = 3;
+    request.since = 90s;
+    request.follow = true;
+    request.resume = {{"attempt_0/0/stdout.log", 17}, {"attempt_0/1/stdout.log", 0}, {"no plain name", 1}};
+    const auto target = log_target(request);
+    CHECK(target ==
+          "/logs?ranks=0-2,7,31-32&stream=err&round=3&since=90&follow=1&from=attempt_0/0/stdout.log:17,"
+          "attempt_0/1/stdout.log:0");
+    const auto read = read_log_target(target);
+    REQUIRE(read);
+    CHECK(log_target(*read) == target);
+    CHECK(read->ranks == request.ranks);
+    CHECK(read->since == request.since);
+    CHECK(read->resume.size() == 2);
+    CHECK(read_log_target("/logs"));
+}
+
+TEST_CASE("an agent refuses a target of which it does not know all") {
+    for (const std::string target : {"/",
+                                     "/log",
+                                     "/logs/x",
+                                     "/logs?",
+                                     "/logs?x=1",
+                                     "/logs?ranks=",
+                                     "/logs?ranks=3-1",
+                                     "/logs?ranks=1-",
+                                     "/logs?ranks=-1",
+                                     "/logs?ranks=0-1000001",
+                                     "/logs?stream=both",
+                                     "/logs?round=",
+                                     "/logs?round=-1",
+                                     "/logs?since=-1",
+                                     "/logs?since=1h",
+                                     "/logs?since=99999999999",
+                                     "/logs?follow=0",
+                                     "/logs?ranks=1&&round=1",
+                                     "/logs?from=a",
+                                     "/logs?from=:1",
+                                     "/logs?from=a:1,",
+                                     "/logs?from=a:x",
+                                     "/logs?ranks"}) {
+        CAPTURE(target);
+        CHECK_FALSE(read_log_target(target));
+    }
+}
