@@ -1,3 +1,4 @@
+#include "rendezvous/base/text/percent.h"
 #include "rendezvous/servers/daemon.h"
 
 #include <unistd.h>
