@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -35,23 +36,6 @@ std::string encode(std::string_view text) {
     return out;
 }
 
-std::optional<std::string> decode(std::string_view text) {
-    std::string out;
-    for (std::size_t at = 0; at < text.size(); ++at) {
-        if (text[at] != '%') {
-            out += text[at];
-            continue;
-        }
-        if (at + 2 >= text.size()) return std::nullopt;
-        const auto high = digits.find(text[at + 1]);
-        const auto low = digits.find(text[at + 2]);
-        if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
-        out += static_cast<char>(high * 16 + low);
-        at += 2;
-    }
-    return out;
-}
-
 std::string hexadecimal(std::uint32_t value) {
     std::string out;
     for (int shift = 28; shift >= 0; shift -= 4) out += digits[(value >> shift) & 15];
@@ -72,8 +56,8 @@ std::optional<CommandAddress> parse(std::string_view text) {
     if (parts.size() != 4 || !parse_number(parts[0], address.user) || !parse_number(parts[1], address.pid) ||
         parts[2].size() != token_digits || parts[2].find_first_not_of(digits) != std::string_view::npos)
         return std::nullopt;
-    auto job = decode(parts[3]);
-    if (!job) return std::nullopt;
+    auto job = percent_decoded(parts[3]);
+    if (!job || encode(*job) != parts[3]) return std::nullopt;  // One job has one address.
     address.token = parts[2];
     address.job = *std::move(job);
     return address;

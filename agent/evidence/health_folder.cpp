@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 
+#include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
@@ -35,7 +35,7 @@ CheckToRun check_to_run(const std::string& path, uid_t owner) {
     const std::unique_ptr<char, void (*)(void*)> real(::realpath(path.c_str(), nullptr), &std::free);
     struct stat facts {};
     if (!real || ::stat(real.get(), &facts) != 0)
-        return {{}, cat(printable_line(path), " is not run: ", std::strerror(errno))};
+        return {{}, cat(printable_line(path), " is not run: ", errno_text(errno))};
     std::string program = real.get();
     // env, which starts it, would take it for a variable, and end well.
     if (program.find('=') != std::string::npos)
@@ -50,8 +50,7 @@ HealthFolder read_health_folder(const std::string& folder, uid_t owner) {
     const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), &::closedir);
     if (!open) {
         if (errno != ENOENT)
-            found.refused.push_back(
-                cat("the checks in ", printable_line(folder), " are not run: ", std::strerror(errno)));
+            found.refused.push_back(cat("the checks in ", printable_line(folder), " are not run: ", errno_text(errno)));
         return found;
     }
     struct stat facts {};

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/sockets/datagram.h"
 
 namespace muster::agent {
@@ -65,7 +66,7 @@ void GuardianLink::flush() {
         if (failure == EAGAIN || failure == ETOOMANYREFS) return wait_writable();
         if (failure == EPIPE || failure == ECONNRESET)
             return;  // the reader will say so, after what is still to be read
-        if (failure != 0) return lose(::strerror(failure));
+        if (failure != 0) return lose(errno_text(failure));
         queue_.pop_front();
     }
 }

@@ -15,6 +15,7 @@
 
 #include "agent/process/process_tree.h"
 #include "agent/process/worker_cgroup.h"
+#include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/log.h"
 
 namespace muster::agent {
@@ -146,7 +147,7 @@ void GuardianPair::begotten(const wire::ReserveForked& begotten) {
         return;
     }
     if (!reserve_) return;
-    log(LogLevel::info, "no second guardian could be forked (", ::strerror(begotten.error_number),
+    log(LogLevel::info, "no second guardian could be forked (", errno_text(begotten.error_number),
         "); this node leaves the job if the first one is killed");
     reserve_->link->close();
     reserve_.reset();

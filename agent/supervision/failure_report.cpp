@@ -6,6 +6,7 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/text/utc.h"
 
 namespace muster::agent {
 
@@ -34,19 +35,6 @@ std::string_view meaning(const WorkerEnd& end) {
         }
     }
     return advice_on_shortage(std::get<NotStarted>(end).error_number);
-}
-
-/// "2026-11-21 18:04:09 UTC".
-std::string clock_time(std::int64_t seconds_since_1970) {
-    using namespace std::chrono;
-    const sys_seconds time{seconds(seconds_since_1970)};
-    const auto day = floor<days>(time);
-    const year_month_day date{day};
-    const hh_mm_ss of_day{time - day};
-    const auto two = [](auto number) { return cat(number < 10 ? "0" : "", number); };
-    return cat(static_cast<int>(date.year()), '-', two(static_cast<unsigned>(date.month())), '-',
-               two(static_cast<unsigned>(date.day())), ' ', two(of_day.hours().count()), ':',
-               two(of_day.minutes().count()), ':', two(of_day.seconds().count()), " UTC");
 }
 
 std::string who(const Failure& failure, const ReportContext& context) {
@@ -87,9 +75,11 @@ void append_first(std::string& out, const Failure& first, const ReportContext& c
     out += '\n';
     // For a lost node, the daemon has the time of its last message.
     const bool silent = first.kind == FailureKind::node_lost && first.pid > 0;
-    const auto when = first.wall_time_s <= 0 ? std::string()
-                                             : cat(silent ? "  last heard at " : "  at ", clock_time(first.wall_time_s),
-                                                   silent ? " by the daemon's clock\n" : " by its host's clock\n");
+    const auto when = first.wall_time_s <= 0
+                          ? std::string()
+                          : cat(silent ? "  last heard at " : "  at ",
+                                utc_text(std::chrono::seconds(first.wall_time_s), "%Y-%m-%d %H:%M:%S UTC"),
+                                silent ? " by the daemon's clock\n" : " by its host's clock\n");
     if (first.rank >= 0 && first.role != "default" && !first.role.empty()) out += cat("  role: ", first.role, '\n');
     if (first.rank < 0) {
         append_indented(out, first.message, "    ", context.stderr_lines_max);

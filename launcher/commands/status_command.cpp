@@ -36,58 +36,12 @@ constexpr std::string_view status_usage =
 
 constexpr Duration page_limit = 5s;
 
-struct Wish {
-    std::string job;
-    std::string endpoint = "127.0.0.1";
-    std::optional<Duration> watch;  ///< Nothing: once.
-    std::string plot;               ///< A file for the picture. Empty: none.
-    bool json = false;
-};
-
 std::optional<Duration> seconds_in(std::string_view text) {
     double seconds = 0;
     const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), seconds);
     if (failure != std::errc{} || end != text.data() + text.size() || !(seconds >= 0.1 && seconds <= 3600))
         return std::nullopt;
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
-
-Result<Wish> read_wish(const std::vector<std::string>& words) {
-    Wish wish;
-    bool once = false;
-    const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
-    Result<bool> taken = false;
-    for (std::size_t at = 0; at < words.size(); ++at) {
-        for (const auto& [name, value] :
-             {std::pair{"--rdzv-endpoint", &wish.endpoint}, std::pair{"--plot", &wish.plot}}) {
-            taken = take_value(words, at, name, *value);
-            if (!taken) return taken.error();
-            if (*taken) break;
-        }
-        if (*taken) continue;
-        const std::string_view word = words[at];
-        if (word == "--json") {
-            wish.json = true;
-        } else if (word == "--once") {
-            once = true;
-        } else if (word == "--watch") {
-            wish.watch = 2s;
-        } else if (word.starts_with("--watch=")) {
-            wish.watch = seconds_in(word.substr(8));
-            if (!wish.watch)
-                return wrong(
-                    cat("--watch: got '", word.substr(8), "'; accepted is a number of seconds from 0.1 to 3600"));
-        } else if (word.starts_with('-')) {
-            return wrong(cat("unknown option '", word, "' (see muster status --help)"));
-        } else if (!wish.job.empty()) {
-            return wrong(cat("one job at a time: got '", wish.job, "' and '", word, "'"));
-        } else {
-            wish.job = word;
-        }
-    }
-    if (once && wish.watch) return wrong("--once and --watch contradict each other; write one of them");
-    if (!wish.plot.empty() && wish.watch) return wrong("--plot draws once; leave out --watch");
-    return wish;
 }
 
 /// The page with one job. Nothing: it has none of that name.
@@ -106,7 +60,7 @@ std::string text_of(const std::vector<StatusLine>& lines) {
     return text;
 }
 
-int print_once(const Wish& wish, const StatusSource& source) {
+int print_once(const StatusOptions& options, const StatusSource& source) {
     const auto page = source.ask(page_limit);
     if (!page)
         return print_error("status", 1,
@@ -114,84 +68,125 @@ int print_once(const Wish& wish, const StatusSource& source) {
                                "; give --rdzv-endpoint HOST:PORT of musterd, or of the job's first node"));
     const auto facts = read_status_facts(*page);
     if (!facts) return print_error("status", 1, cat(source.name(), ": ", facts.error().context));
-    if (!wish.job.empty() && !has_job(*facts, printable_line(wish.job)))
-        return print_error("status", 1, unknown_job(*facts, wish.job));
-    if (wish.json) return answer("status", cat(json_of(*page, wish.job).value_or("{}"), '\n'));
+    if (!options.job.empty() && !has_job(*facts, printable_line(options.job)))
+        return print_error("status", 1, unknown_job(*facts, options.job));
+    if (options.json) return answer("status", cat(json_of(*page, options.job).value_or("{}"), '\n'));
     // A pipe has no width: nothing is cut there.
     const StatusSize size = ::isatty(STDOUT_FILENO) == 1 ? StatusSize{Terminal::size().columns, 0} : StatusSize{160, 0};
-    return answer("status", text_of(status_lines(*facts, printable_line(wish.job), size)));
+    return answer("status", text_of(status_lines(*facts, printable_line(options.job), size)));
 }
 
 /// Of a job that is over the status page may know nothing any more, but its events are kept.
-int plot(const Wish& wish, const StatusSource& source) {
+int plot(const StatusOptions& options, const StatusSource& source) {
     const auto fail = [&](std::string why) { return print_error("status", 1, cat(source.name(), ": ", why)); };
     const auto page = source.ask(page_limit);
     const auto facts = page ? read_status_facts(*page) : Result<StatusFacts>(page.error());
     if (!facts) return fail(facts.error().context);
-    auto job = wish.job;
+    auto job = options.job;
     if (job.empty() && facts->jobs.size() == 1) job = facts->jobs.front().id;
     if (job.empty()) return fail(unknown_job(*facts, job));
     const auto found = std::ranges::find(facts->jobs, printable_line(job), &StatusJob::id);
-    const auto drawn = plot_timeline(job, found == facts->jobs.end() ? std::string() : found->goodput, wish.plot,
+    const auto drawn = plot_timeline(job, found == facts->jobs.end() ? std::string() : found->goodput, options.plot,
                                      [&](const std::string& target) { return source.ask(page_limit, target); });
     return drawn ? answer("status", cat("the timeline of job '", printable_line(job), "' is in ",
-                                        printable_line(wish.plot), '\n'))
+                                        printable_line(options.plot), '\n'))
                  : fail(drawn.error().context);
 }
 
 /// Without a terminal: the text again and again.
-int print_again(const Wish& wish, const StatusSource& source) {
+int print_again(const StatusOptions& options, const StatusSource& source) {
     for (;;) {
-        if (const int code = print_once(wish, source); code == exit_codes::internal) return code;
-        std::this_thread::sleep_for(*wish.watch);
+        if (const int code = print_once(options, source); code == exit_codes::internal) return code;
+        std::this_thread::sleep_for(*options.watch);
     }
 }
 
-Screen screen_of(const Wish& wish, const LatestStatus& status, const std::string& daemon) {
+Screen screen_of(const StatusOptions& options, const LatestStatus& status, const std::string& daemon) {
     const auto size = Terminal::size();
     std::vector<StatusLine> lines;
     if (!status.trouble.empty())
         lines.push_back(
             no_answer_line(daemon, std::chrono::steady_clock::now() - status.answered_at, status.trouble, size));
     const auto& facts = status.reader.facts();
-    const auto job = printable_line(wish.job);
-    if (status.has_facts && !wish.job.empty() && !has_job(facts, job))
-        lines.push_back({cut_to(unknown_job(facts, wish.job), size.columns), LineStyle::attention});
+    const auto job = printable_line(options.job);
+    if (status.has_facts && !options.job.empty() && !has_job(facts, job))
+        lines.push_back({cut_to(unknown_job(facts, options.job), size.columns), LineStyle::attention});
     if (status.has_facts)
         for (auto& line : status_lines(facts, job, {size.columns, size.rows - std::min(size.rows, lines.size())}))
             lines.push_back(std::move(line));
     return screen_of(lines, size);
 }
 
-int watch(const Wish& wish, const StatusSource& source) {
+int watch(const StatusOptions& options, const StatusSource& source) {
     std::optional<StatusPoll> poll;  // It ends after the terminal, which is whole again by then.
     Terminal terminal;
-    poll.emplace(source, *wish.watch);
+    poll.emplace(source, *options.watch);
     LatestStatus status(std::chrono::steady_clock::now());
     for (;;) {
         const auto next = terminal.wait(no_deadline, poll->descriptor());
         if (next == Terminal::Wait::quit || (next == Terminal::Wait::key && terminal.key() == Key{.text = "q"}))
             return terminal.signal() == 0 ? 0 : 128 + terminal.signal();
         if (auto answer = poll->take()) status.take(*std::move(answer), std::chrono::steady_clock::now());
-        terminal.draw(screen_of(wish, status, source.name()));
+        terminal.draw(screen_of(options, status, source.name()));
     }
 }
 
 }  // namespace
 
+Result<StatusOptions> read_status_options(std::string_view verb, const std::vector<std::string>& words) {
+    StatusOptions options;
+    const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
+    const bool is_status = verb == "status";
+    for (std::size_t at = 0; at < words.size(); ++at) {
+        auto taken = take_value(words, at, "--rdzv-endpoint", options.endpoint);
+        if (taken && !*taken && is_status) taken = take_value(words, at, "--plot", options.plot);
+        if (!taken) return taken.error();
+        if (*taken) continue;
+        const std::string_view word = words[at];
+        if (word == "--once") {
+            options.once = true;
+        } else if (is_status && word == "--json") {
+            options.json = true;
+        } else if (is_status && word == "--watch") {
+            options.watch = 2s;
+        } else if (is_status && word.starts_with("--watch=")) {
+            options.watch = seconds_in(word.substr(8));
+            if (!options.watch)
+                return wrong(
+                    cat("--watch: got '", word.substr(8), "'; accepted is a number of seconds from 0.1 to 3600"));
+        } else if (word.starts_with('-')) {
+            return wrong(cat("unknown option '", word, "' (see muster ", verb, " --help)"));
+        } else if (!options.job.empty()) {
+            return wrong(cat("one job at a time: got '", options.job, "' and '", word, "'"));
+        } else {
+            options.job = word;
+        }
+    }
+    if (options.once && options.watch) return wrong("--once and --watch contradict each other; write one of them");
+    if (!options.plot.empty() && options.watch) return wrong("--plot draws once; leave out --watch");
+    return options;
+}
+
+std::optional<StatusSource> find_status_source(std::string_view verb, std::string_view endpoint,
+                                               const Environment& environment, int& code) {
+    auto source = StatusSource::find(endpoint, environment);
+    if (source) return *std::move(source);
+    const bool is_usage = source.error().code == Errc::invalid_argument;
+    code = print_error(verb, is_usage ? exit_codes::usage : exit_codes::configuration, source.error().context);
+    return std::nullopt;
+}
+
 int run_status(const std::vector<std::string>& arguments, const Environment& environment) {
     if (asks_for_help(arguments)) return answer("status", status_usage);
-    const auto wish = read_wish(arguments);
-    if (!wish) return print_error("status", exit_codes::usage, wish.error().context);
-    const auto source = StatusSource::find(wish->endpoint, environment);
-    if (!source)
-        return print_error(
-            "status", source.error().code == Errc::invalid_argument ? exit_codes::usage : exit_codes::configuration,
-            source.error().context);
+    const auto options = read_status_options("status", arguments);
+    if (!options) return print_error("status", exit_codes::usage, options.error().context);
+    int code = 0;
+    const auto source = find_status_source("status", options->endpoint, environment, code);
+    if (!source) return code;
     std::signal(SIGPIPE, SIG_IGN);
-    if (!wish->plot.empty()) return plot(*wish, *source);
-    if (!wish->watch) return print_once(*wish, *source);
-    return ::isatty(STDOUT_FILENO) == 1 && !wish->json ? watch(*wish, *source) : print_again(*wish, *source);
+    if (!options->plot.empty()) return plot(*options, *source);
+    if (!options->watch) return print_once(*options, *source);
+    return ::isatty(STDOUT_FILENO) == 1 && !options->json ? watch(*options, *source) : print_again(*options, *source);
 }
 
 }  // namespace muster::launcher

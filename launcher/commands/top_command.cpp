@@ -30,42 +30,17 @@ constexpr std::string_view top_usage =
 
 constexpr Duration top_interval = 1s;
 
-struct TopWish {
-    std::string job;
-    std::string endpoint = "127.0.0.1";
-    bool once = false;
-};
-
-Result<TopWish> read_top_wish(const std::vector<std::string>& words) {
-    TopWish wish;
-    const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
-    for (std::size_t at = 0; at < words.size(); ++at) {
-        const auto taken = take_value(words, at, "--rdzv-endpoint", wish.endpoint);
-        if (!taken) return taken.error();
-        if (*taken) continue;
-        if (words[at] == "--once")
-            wish.once = true;
-        else if (words[at].starts_with('-'))
-            return wrong(cat("unknown option '", words[at], "' (see muster top --help)"));
-        else if (!wish.job.empty())
-            return wrong(cat("one job at a time: got '", wish.job, "' and '", words[at], "'"));
-        else
-            wish.job = words[at];
-    }
-    return wish;
-}
-
 bool can_draw() {
     const char* const term = std::getenv("TERM");
     return ::isatty(STDOUT_FILENO) == 1 && term != nullptr && *term != '\0' && std::string_view(term) != "dumb";
 }
 
 /// The exit code; `unknown` becomes the error if the first page has no such job.
-int show_top(const TopWish& wish, const StatusSource& source, std::string& unknown) {
+int show_top(const StatusOptions& options, const StatusSource& source, std::string& unknown) {
     std::optional<StatusPoll> poll;  // It ends after the terminal, which is whole again by then.
     Terminal terminal;
     poll.emplace(source, top_interval);
-    Top top(source.name(), wish.job, std::chrono::steady_clock::now());
+    Top top(source.name(), options.job, std::chrono::steady_clock::now());
     for (bool had_facts = false;;) {
         terminal.draw(top.screen(Terminal::size(), std::chrono::steady_clock::now()));
         // While there is no answer, the time since the last one goes on.
@@ -81,8 +56,8 @@ int show_top(const TopWish& wish, const StatusSource& source, std::string& unkno
         if (auto answer = poll->take()) top.take(*std::move(answer), now);
         if (std::exchange(had_facts, top.status().has_facts) || !top.status().has_facts) continue;
         const auto& facts = top.status().reader.facts();
-        if (wish.job.empty() || has_job(facts, printable_line(wish.job))) continue;
-        unknown = unknown_job(facts, wish.job);
+        if (options.job.empty() || has_job(facts, printable_line(options.job))) continue;
+        unknown = unknown_job(facts, options.job);
         return 1;
     }
 }
@@ -91,17 +66,15 @@ int show_top(const TopWish& wish, const StatusSource& source, std::string& unkno
 
 int run_top(const std::vector<std::string>& arguments, const Environment& environment) {
     if (asks_for_help(arguments)) return answer("top", top_usage);
-    const auto wish = read_top_wish(arguments);
-    if (!wish) return print_error("top", exit_codes::usage, wish.error().context);
-    if (wish->once || !can_draw()) return run_status(arguments, environment);
-    const auto source = StatusSource::find(wish->endpoint, environment);
-    if (!source)
-        return print_error(
-            "top", source.error().code == Errc::invalid_argument ? exit_codes::usage : exit_codes::configuration,
-            source.error().context);
+    const auto options = read_status_options("top", arguments);
+    if (!options) return print_error("top", exit_codes::usage, options.error().context);
+    if (options->once || !can_draw()) return run_status(arguments, environment);
+    int code = 0;
+    const auto source = find_status_source("top", options->endpoint, environment, code);
+    if (!source) return code;
     std::signal(SIGPIPE, SIG_IGN);
     std::string unknown;
-    const int code = show_top(*wish, *source, unknown);
+    code = show_top(*options, *source, unknown);
     return unknown.empty() ? code : print_error("top", code, unknown);
 }
 

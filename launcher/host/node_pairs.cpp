@@ -9,10 +9,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "agent/process/side_process.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
 
@@ -85,7 +85,7 @@ agent::Look without_result(std::string why) {
 agent::Look run_pairs_job(const PairsJob& job) {
     auto result = cat(job.directory, "/muster-pairs-XXXXXX");
     const FileDescriptor file(::mkostemp(result.data(), O_CLOEXEC));
-    if (!file.valid()) return without_result(cat("cannot make ", result, ": ", std::strerror(errno)));
+    if (!file.valid()) return without_result(cat("cannot make ", result, ": ", errno_text(errno)));
     const auto status = run_job(job_words(job), job_variables(job, result), job.interrupted);
     const auto text = read_start_of_file(result, result_bytes_max);
     ::unlink(result.c_str());

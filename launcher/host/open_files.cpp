@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <vector>
 
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/open_files.h"
 #include "rendezvous/base/text/text.h"
 
@@ -48,7 +48,7 @@ Result<void> check_open_files(const LaunchConfig& config) {
         taken.emplace_back(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
         if (taken.back().valid()) continue;
         return Error{Errc::limit_exceeded,
-                     cat("cannot open enough files: ", std::strerror(errno), ". ", worker_count,
+                     cat("cannot open enough files: ", errno_text(errno), ". ", worker_count,
                          worker_count == 1 ? " worker needs " : " workers need ", needed, " descriptors, but ",
                          taken.size() - 1, " are available; raise the limit of ", limit, " (ulimit -n)")};
     }

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <optional>
 
 #include "launcher/options/command_table.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/text/nearest.h"
 #include "rendezvous/base/text/text.h"
 
@@ -54,7 +54,7 @@ std::optional<NotRunnable> why_not_executable(const std::string& program, const 
     if (is_path) {
         if (is_executable_file(program)) return std::nullopt;
         if (::access(program.c_str(), F_OK) != 0)
-            return NotRunnable{not_found, cat(what, " '", program, "': ", std::strerror(errno))};
+            return NotRunnable{not_found, cat(what, " '", program, "': ", errno_text(errno))};
     } else {
         seen.clear();
         if (search_path(program, environment, seen)) return std::nullopt;
@@ -191,7 +191,7 @@ std::variant<Content, NotRunnable> look_at(const std::string& path) {
         // A program may be executable but not readable.
         if (error == EACCES && is_executable_file(path)) return Content::program;
         return NotRunnable{error == ENOENT || error == ENOTDIR ? not_found : not_executable,
-                           cat("script '", path, "': ", std::strerror(error))};
+                           cat("script '", path, "': ", errno_text(error))};
     }
     const auto start = start_of(path);
     if (is_elf(start)) return Content::program;

@@ -7,6 +7,7 @@
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/svg.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/text/utc.h"
 
 namespace muster::launcher {
 
@@ -47,23 +48,9 @@ std::string_view colour(MarkKind kind) {
     return "black";
 }
 
-std::string two(std::int64_t number) {
-    return cat(number < 10 ? "0" : "", number);
-}
-
-std::string date_text(Duration since_1970) {
-    const std::chrono::year_month_day date{std::chrono::sys_days(std::chrono::floor<std::chrono::days>(since_1970))};
-    return cat(static_cast<int>(date.year()), "-", two(static_cast<unsigned>(date.month())), "-",
-               two(static_cast<unsigned>(date.day())));
-}
-
 /// "18:02:11", of a long job "11-23 18:02".
 std::string clock_text(Duration since_1970, bool is_long) {
-    const auto day = std::chrono::floor<std::chrono::days>(since_1970);
-    const std::chrono::hh_mm_ss clock{std::chrono::floor<std::chrono::seconds>(since_1970 - day)};
-    const auto minutes = cat(two(clock.hours().count()), ":", two(clock.minutes().count()));
-    return is_long ? cat(date_text(since_1970).substr(5), " ", minutes)
-                   : cat(minutes, ":", two(clock.seconds().count()));
+    return utc_text(since_1970, is_long ? "%m-%d %H:%M" : "%H:%M:%S");
 }
 
 std::string cut(std::string_view text) {
@@ -83,7 +70,7 @@ class Picture {
     explicit Picture(const Timeline& timeline) : line_(timeline), svg_(width, height) {}
 
     std::string draw(const std::string& job, const std::string& goodput) {
-        svg_.text({left, 20}, cut(cat("job ", job, ", ", date_text(line_.from), " UTC",
+        svg_.text({left, 20}, cut(cat("job ", job, ", ", utc_text(line_.from, "%Y-%m-%d"), " UTC",
                                       line_.begins_late ? ", from the oldest event that is kept" : "",
                                       line_.is_over ? "" : ", still running")));
         svg_.text({left, 38}, cut(goodput), {.fill = grey});

@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 

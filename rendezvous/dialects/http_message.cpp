@@ -25,13 +25,6 @@ constexpr std::string_view common_headers =
     "Cross-Origin-Resource-Policy: same-origin\r\nX-Content-Type-Options: nosniff\r\n"
     "Referrer-Policy: no-referrer\r\n";
 
-std::optional<unsigned> hex_digit(char letter) {
-    if (letter >= '0' && letter <= '9') return letter - '0';
-    if (letter >= 'a' && letter <= 'f') return letter - 'a' + 10;
-    if (letter >= 'A' && letter <= 'F') return letter - 'A' + 10;
-    return std::nullopt;
-}
-
 }  // namespace
 
 Result<std::optional<HttpRequest>> parse_http_request(std::string_view bytes, std::size_t bytes_max) {
@@ -66,23 +59,6 @@ bool is_own_host(std::string_view host, const std::vector<std::string>& names) {
     };
     if (SocketAddress::from_numeric(std::string(host), 0) || is("localhost")) return true;
     return std::ranges::any_of(names, is);
-}
-
-std::optional<std::string> percent_decoded(std::string_view text) {
-    std::string out;
-    for (std::size_t at = 0; at < text.size(); ++at) {
-        if (text[at] != '%') {
-            out += text[at];
-            continue;
-        }
-        if (at + 2 >= text.size()) return std::nullopt;
-        const auto high = hex_digit(text[at + 1]);
-        const auto low = hex_digit(text[at + 2]);
-        if (!high || !low) return std::nullopt;
-        out += static_cast<char>(*high * 16 + *low);
-        at += 2;
-    }
-    return out;
 }
 
 std::optional<std::string_view> query_value(std::string_view target, std::string_view name) {

@@ -36,9 +36,6 @@ struct HttpPage {
 /// localhost or one of `names`, with or without a port. Without a Host no browser sent it.
 bool is_own_host(std::string_view host, const std::vector<std::string>& names);
 
-/// Nothing for a percent sign without two hexadecimal digits.
-std::optional<std::string> percent_decoded(std::string_view text);
-
 /// The value of a name in the query of `target`, still encoded. Nothing: it has none.
 std::optional<std::string_view> query_value(std::string_view target, std::string_view name);
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/text/utc.h"
 
 namespace muster {
 
@@ -31,16 +32,10 @@ std::string padded(std::uint64_t number, std::size_t width) {
 
 /// RFC 3339 in UTC, with microseconds.
 std::string time_text(Duration since_1970) {
-    using namespace std::chrono;
-    const auto whole = floor<microseconds>(since_1970);
-    const auto day = floor<days>(whole);
-    const year_month_day date{sys_days(day)};
-    const hh_mm_ss clock{whole - day};
-    const auto two = [](auto value) { return padded(static_cast<std::uint64_t>(value), 2); };
-    return cat(padded(static_cast<std::uint64_t>(static_cast<int>(date.year())), 4), "-",
-               two(static_cast<unsigned>(date.month())), "-", two(static_cast<unsigned>(date.day())), "T",
-               two(clock.hours().count()), ":", two(clock.minutes().count()), ":", two(clock.seconds().count()), ".",
-               padded(static_cast<std::uint64_t>(clock.subseconds().count()), 6), "Z");
+    const auto fraction = since_1970 - std::chrono::floor<std::chrono::seconds>(since_1970);
+    return cat(utc_text(since_1970, "%Y-%m-%dT%H:%M:%S"), ".",
+               padded(static_cast<std::uint64_t>(std::chrono::floor<std::chrono::microseconds>(fraction).count()), 6),
+               "Z");
 }
 
 std::string subject_of(const Event& event) {

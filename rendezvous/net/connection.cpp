@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/net/station.h"
@@ -125,7 +125,7 @@ void Connection::read(Ahead ahead, Instant now) {
         const std::span<char> place = session_ && !closing() && !tls_ ? session_->landing() : std::span<char>{};
         const ssize_t count = receive(socket_.fd, place, buffer);
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-        if (count < 0) return station_.end(*this, std::strerror(errno), now);
+        if (count < 0) return station_.end(*this, errno_text(errno), now);
         if (count == 0) return station_.end(*this, "the peer closed it", now);
         const auto size = static_cast<std::size_t>(count);
         const std::size_t landed = std::min(size, place.size());
@@ -169,7 +169,7 @@ void Connection::flush(Instant now) {
     const auto flushed = tls_ ? tls_->flush(outbox_, socket_.fd, finishing_) : outbox_.flush(socket_.fd);
     waiting_.set(outbox_.held_bytes());
     switch (flushed) {
-        case Outbox::Flush::broken: return station_.end(*this, std::strerror(errno), now);
+        case Outbox::Flush::broken: return station_.end(*this, errno_text(errno), now);
         case Outbox::Flush::blocked: blocked_ = true; break;
         case Outbox::Flush::sent: after_flush(now); break;
     }

@@ -8,9 +8,9 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/sockets/socket_address.h"
@@ -208,7 +208,7 @@ bool Listener::shed_one(Instant now) {
     }
     if (now - complained_at_ >= 1s) {
         complained_at_ = now;
-        log(LogLevel::error, "port ", port_, ": connections are turned away: ", std::strerror(reason),
+        log(LogLevel::error, "port ", port_, ": connections are turned away: ", errno_text(reason),
             "; raise the limit of open files (ulimit -n)");
     }
     return true;
@@ -217,7 +217,7 @@ bool Listener::shed_one(Instant now) {
 void Listener::suspend(Instant now, int error_number) {
     if (now - complained_at_ >= 1s)
         log(LogLevel::error, "port ", port_, ": no connection is accepted for ", muster::describe(suspension), ": ",
-            std::strerror(error_number));
+            errno_text(error_number));
     complained_at_ = now;
     // Where the kernel has no memory for that either, it is tried again as often as it reports the listener.
     if (resume_at_ == no_deadline && !loop_->change(fd_, 0, *this)) return;

@@ -6,6 +6,7 @@
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::rendezvous {

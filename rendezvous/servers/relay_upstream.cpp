@@ -5,9 +5,9 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/sockets/tcp_options.h"
 #include "rendezvous/base/text/text.h"
@@ -71,7 +71,7 @@ void RelayUpstream::flush() {
     if (!socket_.valid() || !is_connected_ || unsent_bytes() == 0) return;
     const auto flushed = tls_ ? tls_->flush(outbox_, socket_.get(), false) : outbox_.flush(socket_.get());
     held_.set(outbox_.held_bytes());
-    if (flushed == Outbox::Flush::broken) return end(std::strerror(errno));
+    if (flushed == Outbox::Flush::broken) return end(errno_text(errno));
     is_blocked_ = flushed == Outbox::Flush::blocked;
     watch();
     if (outbox_.empty()) events_.drained();
@@ -88,7 +88,7 @@ void RelayUpstream::ready(std::uint32_t events, Instant) {
         int failure = 0;
         socklen_t size = sizeof failure;
         ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &failure, &size);
-        if (failure != 0) return end(std::strerror(failure));
+        if (failure != 0) return end(errno_text(failure));
         is_connected_ = true;
     }
     if ((events & EPOLLOUT) != 0) flush();
@@ -98,7 +98,7 @@ void RelayUpstream::ready(std::uint32_t events, Instant) {
 void RelayUpstream::receive() {
     const auto count = ::recv(socket_.get(), buffer_.data(), buffer_.size(), 0);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (count <= 0) return end(count == 0 ? "the store closed it" : std::strerror(errno));
+    if (count <= 0) return end(count == 0 ? "the store closed it" : errno_text(errno));
     std::string_view bytes(buffer_.data(), static_cast<std::size_t>(count));
     if (tls_) bytes = tls_->decrypt(bytes, decrypted_);
     while (const auto piece = reader_.next(bytes)) events_.piece(*piece);

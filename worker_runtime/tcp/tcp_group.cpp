@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <thread>
 #include <utility>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/transport/poll_timeout.h"
@@ -191,7 +191,7 @@ void TcpGroup::read(int rank) {
         }
         if (got <= 0) {
             box.told = got < 0 && is_timeout(errno) ? PeerState::silent : PeerState::ended;
-            if (got < 0) box.silence = std::strerror(errno);
+            if (got < 0) box.silence = errno_text(errno);
             return;
         }
         box.bytes.append(bytes.data(), static_cast<std::size_t>(got));
@@ -296,14 +296,14 @@ Error TcpGroup::lost(int rank, int failure, const std::string& doing) {
     if (box.told == PeerState::left)
         return fail_locked(Errc::peer_closed, cat(who(rank), " closed communicator ", id(), " before ", doing), 0);
     if (box.told == PeerState::silent || is_timeout(failure)) {
-        const std::string words = box.told == PeerState::silent ? box.silence : std::strerror(failure);
+        const std::string words = box.told == PeerState::silent ? box.silence : errno_text(failure);
         return fail_locked(Errc::timed_out, cat(who(rank), " is unreachable in ", doing, ": ", words), 0);
     }
     if (failure == EBADMSG) return fail_locked(Errc::bad_frame, cat(changed_bytes(rank), " (in ", doing, ")"), 0);
     if (box.told == PeerState::ended) return fail_locked(Errc::peer_closed, cat(who(rank), " died in ", doing), 0);
     return fail_locked(Errc::peer_closed,
                        cat("the connection with ", who(rank), " broke in ", doing, ": ",
-                           failure == 0 ? "closed" : std::strerror(failure)),
+                           failure == 0 ? "closed" : errno_text(failure)),
                        0);
 }
 

@@ -4,8 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <cstring>
-
+#include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/mesh/tcp_socket.h"
@@ -51,8 +50,8 @@ short TcpCall::events() const {
 
 /// Refused is final: whoever has published a port listens there until its group stands.
 void TcpCall::fail(int failure, Instant now) {
-    if (failure == ECONNREFUSED) return give_up(std::strerror(failure));
-    trouble_ = std::strerror(failure);
+    if (failure == ECONNREFUSED) return give_up(errno_text(failure));
+    trouble_ = errno_text(failure);
     socket_.reset();
     state_ = State::waiting;
     due_ = now + connect_retry_delay;

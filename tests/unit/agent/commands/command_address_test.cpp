@@ -42,7 +42,8 @@ TEST_CASE("damaged addresses are nobody's") {
     for (const auto* address : {"muster/agent/", "muster/agent/1/2", "muster/agent/1/2/j",
                                 "muster/agent/x/2/0123456789abcdef/j", "muster/agent/1/2/0123456789abcde/j",
                                 "muster/agent/1/2/0123456789ABCDEF/j", "muster/agent/1/2/0123456789abcdef/%4",
-                                "muster/agent/1/2/0123456789abcdef/%zz", "muster/agent/1/2/0123456789abcdef/j/k"})
+                                "muster/agent/1/2/0123456789abcdef/%zz", "muster/agent/1/2/0123456789abcdef/%2F",
+                                "muster/agent/1/2/0123456789abcdef/%6a", "muster/agent/1/2/0123456789abcdef/j/k"})
         CHECK(command_addresses(std::string("0: 1 2 @") + address).empty());
 }
 

@@ -1,5 +1,6 @@
 #include "rendezvous/dialects/http_message.h"
 
+#include "rendezvous/base/text/percent.h"
 #include "tests/support/catch.h"
 
 using namespace muster;

@@ -1,0 +1,15 @@
+#include "rendezvous/base/text/utc.h"
+
+#include <ctime>
+
+namespace muster {
+
+std::string utc_text(std::chrono::nanoseconds since_1970, const char* format) {
+    const std::time_t seconds = std::chrono::floor<std::chrono::seconds>(since_1970).count();
+    std::tm parts{};
+    ::gmtime_r(&seconds, &parts);
+    char text[64];
+    return {text, std::strftime(text, sizeof text, format, &parts)};
+}
+
+}  // namespace muster
