@@ -11,8 +11,20 @@ namespace muster::test {
 
 namespace {
 
+/// So many elements are drawn; a longer array repeats them. It is a prime, so no two windows or pieces are alike.
+constexpr std::size_t drawn_elements = 8'191;
+
 /// Any bits are good integers; floats get ordinary numbers whose sums round, and now and then a NaN.
 Bytes random_array(DataType type, std::size_t count, std::mt19937& random) {
+    if (count > drawn_elements) {
+        Bytes bytes = random_array(type, drawn_elements, random);
+        const std::size_t period = bytes.size();
+        bytes.resize(count * size_of(type));
+        for (std::size_t at = period; at < bytes.size(); at += period)
+            std::copy_n(bytes.begin(), std::min(period, bytes.size() - at),
+                        bytes.begin() + static_cast<std::ptrdiff_t>(at));
+        return bytes;
+    }
     Bytes bytes(count * size_of(type));
     if (!is_floating(type)) {
         for (std::size_t i = 0; i < bytes.size(); i += sizeof(std::uint32_t)) {

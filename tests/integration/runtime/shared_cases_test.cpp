@@ -1,6 +1,7 @@
 // What collectives over shared memory compute: every kind, type and world against one thread's result.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/collective_cases.h"
@@ -31,14 +32,18 @@ std::vector<std::size_t> counts_for(DataType type, bool large) {
 }
 
 /// Carries out an operation in memory that the ranks share, with the caller's elements, and in place where it is so.
-Result<void> run_in_shared_memory(Communicator& world, const Operation& operation) {
+/// The memory is taken anew only for a larger operation: before each allocation the limits of the host are read.
+Result<void> run_in_shared_memory(Communicator& world, std::optional<Memory>& memory, const Operation& operation) {
     const auto ranks = static_cast<std::size_t>(world.size());
     const std::size_t piece = operation.count * muster::size_of(operation.type);
     const bool exchanges = operation.kind == OperationKind::all_to_all;
     const std::size_t input_bytes = piece * (exchanges || operation.kind == OperationKind::reduce_scatter ? ranks : 1);
     const std::size_t output_bytes = piece * (exchanges || operation.kind == OperationKind::all_gather ? ranks : 1);
-    auto memory = world.allocate(input_bytes + output_bytes);
-    if (!memory) return memory.error();
+    if (!memory || memory->size_bytes() < input_bytes + output_bytes) {
+        auto allocated = world.allocate(input_bytes + output_bytes);
+        if (!allocated) return allocated.error();
+        memory = *std::move(allocated);
+    }
     const auto* const input = static_cast<const std::byte*>(operation.input);
     auto* const output = static_cast<std::byte*>(operation.output);
     Operation inside = operation;
@@ -62,7 +67,8 @@ void run_cases(int size, const std::vector<test::CollectiveCase>& cases) {
     run_as_threads(size, [&](const GroupTerms& terms) {
         auto world = test::join_shared_group(terms);
         const auto own = [&](const Operation& operation) { return world.run(operation); };
-        const auto shared = [&](const Operation& operation) { return run_in_shared_memory(world, operation); };
+        std::optional<Memory> memory;
+        const auto shared = [&](const Operation& operation) { return run_in_shared_memory(world, memory, operation); };
         for (const auto& one : cases) {
             auto fault = test::fault_in(one, terms.rank, own);
             if (fault.empty()) fault = test::fault_in(one, terms.rank, shared);
