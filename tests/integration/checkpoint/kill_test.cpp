@@ -60,7 +60,7 @@ struct Story {
     int world = 1, victim = 0;
     Moment moment = Moment::entry;
     std::function<int(const SharedBoard&, const SaverJob&)> act = run_saver;
-    /// What happens in the directory beforehand; gives the step that is safe by then.
+    /// What happens in the directory beforehand, once for all points; gives the step that is safe by then.
     std::function<std::int64_t(const std::string& directory)> before = [](const auto&) { return 0; };
 };
 
@@ -69,11 +69,11 @@ struct Outcome {
     std::string trouble{};
 };
 
-/// One run that is ended at stop `at`, and the next start.
-Outcome run_once(const Story& story, const std::string& directory, int at) {
+/// One run that is ended at stop `at`, and the next start. `safe` is the step that was safe beforehand.
+Outcome run_once(const Story& story, const std::string& directory, std::int64_t safe, int at) {
     const SharedBoard board;
     KillAt watcher(story.moment, at);
-    board.acknowledge(story.before(directory));
+    board.acknowledge(safe);
     Tracer tracer;
     std::map<pid_t, int> ends;
     for (int rank = 0; rank < story.world; ++rank) {
@@ -106,9 +106,13 @@ std::string kill_everywhere(const Story& story) {
     Tracer processes;
     for (int shard = 0; shard < shards; ++shard) {
         processes.start([&, shard] {
+            const ScratchFolder first;
+            const auto safe = story.before(first / "job/ckpt");
             for (int at = shard * stride();; at += shards * stride()) {
                 const ScratchFolder scratch;
-                const auto outcome = run_once(story, scratch / "job/ckpt", at);
+                if (std::filesystem::exists(first / "job"))
+                    std::filesystem::copy(first / "job", scratch / "job", std::filesystem::copy_options::recursive);
+                const auto outcome = run_once(story, scratch / "job/ckpt", safe, at);
                 if (!outcome.trouble.empty()) board.print_error(outcome.trouble);
                 if (!outcome.trouble.empty() || !outcome.hit) return 0;
                 board.count();
