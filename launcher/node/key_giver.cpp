@@ -69,7 +69,7 @@ void KeyGiver::start(Question question) {
     terms_.nonce = question.nonce;
     auto text = munge_key_text(terms_, key_);
     runs_.start(
-        munge_words(::geteuid()), munge_limit,
+        munge_command(::geteuid()), munge_limit,
         [this, question = std::move(question)](const std::string& printed) {
             --under_way_;
             sources_.erase(question.source);

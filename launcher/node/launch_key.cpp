@@ -66,7 +66,7 @@ std::optional<NotLaunched> make_other_key(LaunchConfig& config, const Environmen
 }
 
 std::string unmunge(std::string_view credential, const IsStopping& is_stopping) {
-    return program_output(unmunge_words(), munge_limit, is_stopping, credential).value_or(std::string());
+    return program_output(unmunge_command(), munge_limit, is_stopping, credential).value_or(std::string());
 }
 
 /// Whether munge on this node can give other nodes of the step a key.
@@ -82,7 +82,7 @@ Probe probe_munge(MungeKeyTerms terms, const std::string& key, const IsStopping&
     terms.nonce = hexadecimal(rendezvous::random_nonce());
     auto text = munge_key_text(terms, key);
     const auto printed =
-        program_output(munge_words(::geteuid()), munge_limit, is_stopping, text).value_or(std::string());
+        program_output(munge_command(::geteuid()), munge_limit, is_stopping, text).value_or(std::string());
     wipe(text);
     if (auto wrong = wrong_with_munge(printed); !wrong.empty())
         return {.wrong = std::move(wrong), .has_program = printed != no_munge_program};

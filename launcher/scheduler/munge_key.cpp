@@ -116,12 +116,12 @@ MungeKeyTerms munge_key_terms(const std::string& job, const Environment& environ
     return {.step = task ? task->job : std::string(), .job = job, .nonce = {}};
 }
 
-std::vector<std::string> munge_words(std::uint32_t uid) {
+std::vector<std::string> munge_command(std::uint32_t uid) {
     return {"sh", "-c", "command -v munge >/dev/null || { echo none; exit; }; exec munge --restrict-uid=\"$0\" 2>&1",
             cat(uid)};
 }
 
-std::vector<std::string> unmunge_words() {
+std::vector<std::string> unmunge_command() {
     return {"sh", "-c",
             "command -v unmunge >/dev/null || { echo none; exit; }; "
             "exec unmunge --numeric --keys=STATUS,UID,UID_RESTRICTION 2>&1"};

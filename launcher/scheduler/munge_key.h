@@ -34,8 +34,8 @@ MungeKeyTerms munge_key_terms(const std::string& job, const Environment& environ
 
 /// Commands that encode stdin for the user `uid`, and decode it with the metadata that munged_key reads. Nothing secret
 /// is in their words.
-std::vector<std::string> munge_words(std::uint32_t uid);
-std::vector<std::string> unmunge_words();
+std::vector<std::string> munge_command(std::uint32_t uid);
+std::vector<std::string> unmunge_command();
 inline constexpr Duration munge_limit = 5s;          ///< Of one run: munged answers within milliseconds.
 inline constexpr Duration munge_answer_limit = 10s;  ///< Of a question: the daemon's limit of a connection that waits.
 
@@ -44,7 +44,7 @@ inline constexpr std::string_view lacks_munge_text = "the first node has no prog
 inline constexpr std::string_view home_key_text =
     "munge does not work on the first node, so its key is ~/.muster/key, which this node does not have";
 
-/// The key in what unmunge_words() has printed, maybe behind lines of others, if the user `uid`
+/// The key in what unmunge_command() has printed, maybe behind lines of others, if the user `uid`
 /// made it for that user alone, and for these terms. Errors are sentences: unreachable and timed_out where waiting
 /// helps (munged is not running, the clocks differ), not_found without the program, refused where another
 /// program than the first node's muster of this step made it, permission_denied otherwise.

@@ -41,7 +41,7 @@ asio::awaitable<void> AsyncStoreSession::idle(Instant until) {
     [[maybe_unused]] const auto woken = co_await wake_.async_wait(awaited);
 }
 
-void AsyncStoreSession::tell_connected() {
+void AsyncStoreSession::report_connected() {
     for (auto& handler : std::exchange(connected_handlers_, {}))
         handler(failure_ ? Result<void>(*failure_) : Result<void>());
 }
@@ -49,7 +49,7 @@ void AsyncStoreSession::tell_connected() {
 asio::awaitable<void> AsyncStoreSession::run(std::shared_ptr<AsyncStoreSession> self) {
     co_await self->connect();
     while (!self->stopped_) {
-        self->tell_connected();
+        self->report_connected();
         if (self->stopped_) break;
         if (self->calls_.empty()) {
             co_await self->idle(no_deadline);

@@ -97,7 +97,7 @@ class AsyncStoreSession : public std::enable_shared_from_this<AsyncStoreSession>
     /// Cancels the socket's current operation at `deadline`, unless disarmed before.
     void arm(Instant deadline);
     void disarm() { ++watch_, watchdog_.cancel(); }
-    void tell_connected();
+    void report_connected();
 
     boost::asio::io_context& io_;
     const Endpoint endpoint_;
