@@ -5,7 +5,8 @@
 //   breaker  never are more nodes parked for one finding than max(1, 5 %);
 //   parked   a node is parked for what itself reports.
 //
-// That a parked node costs no restart is the budget's, and that it ends no round is S9's. What is demanded in peace
+// That a parked node costs no restart is the budget's. A daemon that ends rounds because of one goes in circles, which
+// L1 and L3 find. What is demanded in peace
 // ("short", "healed") is the world's own (world_health.cpp).
 #include <algorithm>
 
