@@ -136,7 +136,9 @@ static std::string checkpoints_line(const std::vector<StatusCheckpoint>& checkpo
                            : tier == "local"     ? "on local disks"
                            : tier == "shared"    ? "in the checkpoint directory"
                                                  : tier,
-                           age_s < 0 ? std::string() : cat(" (", describe(Duration(1s) * age_s), " ago)")));
+                           age_s < 0    ? ""
+                           : age_s == 0 ? " (now)"
+                                        : cat(" (", describe(Duration(1s) * age_s), " ago)")));
     return cat("checkpoints: ", join(told, ", "));
 }
 

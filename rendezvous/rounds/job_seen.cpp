@@ -14,8 +14,10 @@ namespace {
 
 constexpr Duration progress_min = 10s;
 constexpr Duration progress_max = 5min;
-/// Looking at the checkpoints of all nodes at each report would take the square of their number.
+/// Looking at the checkpoints of all nodes at each report takes the square of their number. In large rounds, which have
+/// many reports in a second, they are looked at once in this time.
 constexpr Duration tiers_pause = 1s;
+constexpr std::uint32_t large_round = 64;
 
 /// Agents may say anything. Only the node's own ranks count.
 native::WorkersSeen believed(native::WorkersSeen seen, const Member& member) {
@@ -62,7 +64,7 @@ void Job::on_standbys_seen(Incarnation from_agent, const native::StandbysSeen& s
 }
 
 void Job::note_tiers(const Turn& turn) {
-    if (turn.now < tiers_noted_at_ + tiers_pause) return;
+    if (round_.node_count > large_round && turn.now < tiers_noted_at_ + tiers_pause) return;
     tiers_noted_at_ = turn.now;
     native::TierSteps all;
     bool is_first = true;

@@ -210,7 +210,7 @@ TEST_CASE("the newest checkpoint of each tier has an age, and in memory it is wh
         "join n0\njoin n1\nadvance 5s\nseen n0 step=9 memory=8 shared=5\nadvance 5s\nseen n1 step=9 memory=7");
     CHECK(job_of(story)["checkpoints"] ==
           nlohmann::json::parse(R"({"memory":{"step":7,"age_s":0},"shared":{"step":5,"age_s":5}})"));
-    story.answers("advance 30s\nseen n1 step=19 memory=18\nadvance 3s");
+    story.answers("advance 30s\nseen n0 step=19 memory=8 shared=5\nseen n1 step=19 memory=18\nadvance 3s");
     CHECK(job_of(story)["checkpoints"] ==
           nlohmann::json::parse(R"({"memory":{"step":8,"age_s":3},"shared":{"step":5,"age_s":38}})"));
     Story none("min=2 max=2");
