@@ -329,3 +329,19 @@ TEST_CASE("workers get the package of the back end for PyTorch if it is asked fo
     REQUIRE(!refused.has_value());
     CHECK(refused.error().context.find("TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps PyTorch") != std::string::npos);
 }
+
+TEST_CASE("what the preflight found of the own node is a health check's finding where others may take its place") {
+    LaunchConfig config;
+    config.preflight_fault = "--preflight: node-links: slow";
+    config.health_dir.clear();
+    const NodeFacts node;
+    config.nodes_min = config.nodes_max = 2;
+    const auto parks = agent_config(config, {}, {}, node);
+    CHECK(parks.supervisor.checks_health);
+    CHECK(parks.health.known_fault == config.preflight_fault);
+    CHECK(parks.supervisor.sick_node == agent::SupervisorConfig::SickNode::parks);
+    config.nodes_min = config.nodes_max = 1;
+    CHECK(agent_config(config, {}, {}, node).health.known_fault.empty());
+    config.spares = 1;
+    CHECK(agent_config(config, {}, {}, node).health.known_fault == config.preflight_fault);
+}
