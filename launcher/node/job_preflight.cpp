@@ -71,11 +71,8 @@ PreflightVerdict test_before_job(const Launch& launch, const Environment& enviro
     return verdict;
 }
 
-void log_preflight(const PreflightVerdict& verdict) {
+std::string log_preflight(const PreflightVerdict& verdict) {
     for (const auto& one : verdict.findings) log(LogLevel::warning, "preflight: ", agent::finding_line(one));
-}
-
-std::string preflight_fault(const PreflightVerdict& verdict) {
     if (verdict.own_fault.empty()) return {};
     return cat("--preflight: ", verdict.own_fault, "; to take part, start muster there again when it is mended");
 }

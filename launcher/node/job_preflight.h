@@ -23,10 +23,8 @@ struct PreflightVerdict {
 /// GPUs. A job of one node has no links. The rendezvous and the GPUs' deadlines bound it. Changes nothing.
 PreflightVerdict test_before_job(const Launch& launch, const Environment& environment);
 
-/// Logs each finding as a warning, "preflight: ...".
-void log_preflight(const PreflightVerdict& verdict);
-
-/// LaunchConfig::preflight_fault: the own fault as nodes of the job are told of it. Empty: none.
-std::string preflight_fault(const PreflightVerdict& verdict);
+/// Logs each finding as a warning, "preflight: ...". Returns LaunchConfig::preflight_fault: the own fault as the nodes
+/// of the job are told of it. Empty: none.
+std::string log_preflight(const PreflightVerdict& verdict);
 
 }  // namespace muster::launcher

@@ -242,9 +242,7 @@ int launch(Launch launch, Environment environment) {
     if (const auto trouble = checkpoint_trouble(config); !trouble.empty())
         return refuse(exit_codes::configuration, trouble, style);
     log_known_facts(launch, environment);
-    const auto preflight = test_before_job(launch, environment);
-    log_preflight(preflight);
-    config.preflight_fault = preflight_fault(preflight);
+    config.preflight_fault = log_preflight(test_before_job(launch, environment));
     auto events = NodeEvents::open(config, named_file_path(config, config.events), host_name());
     if (!events) return refuse(exit_codes::usage, cat("--events: ", events.error().context), style);
     NodeRun run(config, std::get<Entry>(entry), environment, unit, **events);

@@ -280,7 +280,7 @@ TEST_CASE("what is looked at while a node joins depends on who may come") {
     config.checkpoint_dir = "/none";
     const auto plan = agent_config(config, {}, {{"TMPDIR", "/dev"}}, {}).preflight;
     REQUIRE(plan.has_value());
-    CHECK(plan->skip == std::set<std::string>{"open-files"});
+    CHECK(plan->skip == std::set<std::string>{"firewall", "open-files"});
     CHECK(plan->directories == std::vector<std::string>{"/none", "/dev"});
     config.preflight = Preflight::off;
     CHECK_FALSE(agent_config(config, {}, {}, {}).preflight.has_value());
@@ -337,4 +337,20 @@ TEST_CASE("workers get the package of the back end for PyTorch if it is asked fo
     const auto refused = offer_torch_backend(config, environment);
     REQUIRE(!refused.has_value());
     CHECK(refused.error().context.find("TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps PyTorch") != std::string::npos);
+}
+
+TEST_CASE("what the preflight found of the own node is a health check's finding where others may take its place") {
+    LaunchConfig config;
+    config.preflight_fault = "--preflight: node-links: slow";
+    config.health_dir.clear();
+    const NodeFacts node;
+    config.nodes_min = config.nodes_max = 2;
+    const auto parks = agent_config(config, {}, {}, node);
+    CHECK(parks.supervisor.checks_health);
+    CHECK(parks.health.known_fault == config.preflight_fault);
+    CHECK(parks.supervisor.sick_node == agent::SupervisorConfig::SickNode::parks);
+    config.nodes_min = config.nodes_max = 1;
+    CHECK(agent_config(config, {}, {}, node).health.known_fault.empty());
+    config.spares = 1;
+    CHECK(agent_config(config, {}, {}, node).health.known_fault == config.preflight_fault);
 }
