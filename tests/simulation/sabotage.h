@@ -49,6 +49,9 @@ enum class Plant : std::uint8_t {
     believes_boasters,     ///< a refused join moves the numbers of the rounds
     repeats_secret,        ///< every round of a job has the secret of its first one
     splits_secret,         ///< the nodes of a round have different secrets
+    takes_asked_for_held,  ///< the agent believes that a worker has left its round as soon as it was asked to
+    holds_beyond_lease,    ///< the agent and its guardian keep held workers however long the rendezvous is silent
+    never_releases,        ///< the guardian does not hear that held workers stay no longer
     count_,
 };
 
@@ -96,6 +99,9 @@ inline constexpr std::array<PlantFacts, static_cast<std::size_t>(Plant::count_)>
     {Plant::believes_boasters, "believes_boasters", "numbers"},
     {Plant::repeats_secret, "repeats_secret", "keys"},
     {Plant::splits_secret, "splits_secret", "keys"},
+    {Plant::takes_asked_for_held, "takes_asked_for_held", "S4 S8"},
+    {Plant::holds_beyond_lease, "holds_beyond_lease", "held S8"},
+    {Plant::never_releases, "never_releases", "S4 L1 L2 L3 held"},
 }};
 
 inline std::optional<Plant> parse_plant(std::string_view name) {

@@ -160,6 +160,8 @@ Scenario draw_scenario(Random& random) {
     // Small rounds are deep trees where members have few children.
     if (aside.chance(500)) scenario.fan_out = small(aside, 1, 2);
     if (aside.chance(500)) scenario.heartbeats_per_second = small(aside, 10, 60);
+    for (auto& job : scenario.jobs)
+        if (aside.chance(300)) job.keep_permille = small(aside, 300, 1000);
     limit_latency(scenario);
     return scenario;
 }
@@ -183,15 +185,16 @@ std::string story_of(const Scenario& scenario) {
                mean("daemon cut from etcd", faults.etcd_cut), mean("etcd away", faults.etcd_away));
     for (const JobScenario& job : scenario.jobs) {
         const native::JobTerms& terms = job.terms;
-        out += cat(
-            "\n  ", job.name, ": ", terms.nodes_min, ':', terms.nodes_max, " nodes of ", job.nodes.size(), ", spares ",
-            terms.spares, ", restarts ", terms.restarts_max, ", last call ", terms.last_call_ms, " ms, lost time-out ",
-            terms.lost_timeout_ms, " ms, work ", describe(job.work),
-            terms.restarts_window_ms > 0 ? cat(" within ", terms.restarts_window_ms, " ms") : "",
-            terms.node_failures_max > 0 ? cat(", node failures ", terms.node_failures_max, '/', terms.node_failures_of)
-                                        : "",
-            terms.restart_early_failures ? ", early ones restarted" : "", job.numbered ? ", arguments differ" : "",
-            terms.fixed_world ? ", fixed world" : "", job.endless ? ", endless" : "");
+        out += cat("\n  ", job.name, ": ", terms.nodes_min, ':', terms.nodes_max, " nodes of ", job.nodes.size(),
+                   ", spares ", terms.spares, ", restarts ", terms.restarts_max, ", last call ", terms.last_call_ms,
+                   " ms, lost time-out ", terms.lost_timeout_ms, " ms, work ", describe(job.work),
+                   terms.restarts_window_ms > 0 ? cat(" within ", terms.restarts_window_ms, " ms") : "",
+                   terms.node_failures_max > 0
+                       ? cat(", node failures ", terms.node_failures_max, '/', terms.node_failures_of)
+                       : "",
+                   terms.restart_early_failures ? ", early ones restarted" : "",
+                   job.numbered ? ", arguments differ" : "", terms.fixed_world ? ", fixed world" : "",
+                   job.endless ? ", endless" : "", job.keep_permille > 0 ? cat(", kept ", job.keep_permille) : "");
     }
     return out;
 }

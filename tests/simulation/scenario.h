@@ -33,9 +33,10 @@ struct JobScenario {
     std::uint32_t victim_permille = 0;  ///< workers that exit when another one of their round has failed
     std::uint32_t ignore_permille = 0;  ///< workers that ignore SIGTERM
     std::uint32_t grandchild_permille = 0;
-    bool numbered = false;         ///< its script takes the node's number, so the arguments of all nodes differ
-    bool odd_one_out = false;      ///< an agent with other terms comes along
-    bool agents_come_back = true;  ///< somebody starts a new agent where one was killed
+    std::uint32_t keep_permille = 0;  ///< workers that can leave their round in place
+    bool numbered = false;            ///< its script takes the node's number, so the arguments of all nodes differ
+    bool odd_one_out = false;         ///< an agent with other terms comes along
+    bool agents_come_back = true;     ///< somebody starts a new agent where one was killed
 };
 
 /// Mean times between faults of a kind; never: that kind does not happen in this world.
