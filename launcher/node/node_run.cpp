@@ -102,8 +102,7 @@ class NodeRun::Body {
         agent::ClientLink link(io_, std::move(client));
         link_ = &link;
         host.on_standbys = [this, &link](const native::StandbysSeen& seen) {
-            standbys_.count = std::max(standbys_.count, seen.count);
-            standbys_.memory_bytes = std::max(standbys_.memory_bytes, seen.memory_bytes);
+            note_standbys(seen);
             link.client().standbys_seen(seen);
         };
         RoundStores stores(config_,
@@ -368,6 +367,11 @@ class NodeRun::Body {
     boost::asio::signal_set stop_signals_{io_};
     bool is_stopping_ = false;
     std::optional<agent::Ending> ending_;
+    void note_standbys(const native::StandbysSeen& seen) {
+        standbys_.count = std::max(standbys_.count, seen.count);
+        standbys_.memory_bytes = std::max(standbys_.memory_bytes, seen.memory_bytes);
+    }
+
     std::string unsaved_;
     native::StandbysSeen standbys_;
 };
