@@ -11,8 +11,8 @@
 namespace muster::agent {
 
 struct TorchOperation {
-    bool inside = false;  ///< True while it is running. False: it is the last one and has completed.
-    std::string name;     ///< "gloo:all_reduce 12 of default_pg": torch's number of it in that group.
+    bool inside = false;          ///< True while it is running. False: it is the last one and has completed.
+    std::string name;             ///< "gloo:all_reduce 12 of default_pg": torch's number of it in that group.
     std::int64_t created_ns = 0;  ///< Unix time. 0: unknown.
 };
 

@@ -197,7 +197,8 @@ void HangWatcher::ask_torch(std::uint32_t local_rank, bool as_notice) {
     const auto rank = static_cast<std::int32_t>(rank_base_ + local_rank);
     auto told = ask(local_rank);
     if (told.torch_socket.empty()) return;
-    auto answered = [this, life = std::weak_ptr(life_), local_rank, rank, as_notice](const TorchServer::Answer& answer) {
+    auto answered = [this, life = std::weak_ptr(life_), local_rank, rank,
+                     as_notice](const TorchServer::Answer& answer) {
         if (life.expired()) return;
         if (answer.operation && tells_place(*answer.operation, ask(local_rank).operation, unix_minus_steady()))
             torch_operations_[rank] = *answer.operation;

@@ -98,9 +98,10 @@ void Standbys::rest() {
 }
 
 void Standbys::refused(std::uint32_t local_rank) {
-    owner_.notice(cat("warm workers: local rank ", local_rank,
-                      " was started normally: its standby process did not answer in time, or its imports have read another "
-                      "LOCAL_RANK"));
+    owner_.notice(
+        cat("warm workers: local rank ", local_rank,
+            " was started normally: its standby process did not answer in time, or its imports have read another "
+            "LOCAL_RANK"));
 }
 
 void Standbys::arm(Duration wait) {

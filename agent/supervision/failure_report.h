@@ -22,7 +22,7 @@ struct ReportContext {
     std::string unsaved = {};           ///< The step that was not written from memory to disk, and the newest safe one.
     bool job_is_named = true;           ///< False: its id is not printed, because it is "none" or random.
     std::string entry = "its program";  ///< The program that this node was to run.
-    native::StandbysSeen standbys = {};  ///< Of this node, each the most at a time.
+    native::StandbysSeen standbys = {};   ///< Of this node, each the most at a time.
     std::string authentication = "none";  ///< How peers are authenticated: "key", "local users" or "none".
 };
 

@@ -13,9 +13,9 @@
 // field stands where it has a meaning: first, groups and the counts in "failed" and "crash_loop"; part, in these two
 // and in "succeeded", is what this node did of the job: "ran" its program, or not, as a "spare", or because it came
 // "late"; goodput, there too, is how the job's time was spent, as a sentence; signal_reason where a scheduler has sent
-// a signal and says why; unsaved, a text, where a step that was in memory at the end is not on the disk; standbys, where this node had
-// standby processes: {"count": 8, "memory_bytes": 1845493760}, each the most at a time. Bytes that are
-// no UTF-8 become U+FFFD.
+// a signal and says why; unsaved, a text, where a step that was in memory at the end is not on the disk; standbys,
+// where this node had standby processes: {"count": 8, "memory_bytes": 1845493760}, each the most at a time. Bytes that
+// are no UTF-8 become U+FFFD.
 #pragma once
 
 #include <string>

@@ -104,8 +104,7 @@ class NodeRun::Body {
         agent::ClientLink link(io_, std::move(client));
         link_ = &link;
         host.on_standbys = [this, &link](const native::StandbysSeen& seen) {
-            standbys_.count = std::max(standbys_.count, seen.count);
-            standbys_.memory_bytes = std::max(standbys_.memory_bytes, seen.memory_bytes);
+            note_standbys(seen);
             link.client().standbys_seen(seen);
         };
         agent::Agent* started = nullptr;
@@ -373,6 +372,11 @@ class NodeRun::Body {
     boost::asio::signal_set stop_signals_{io_};
     bool is_stopping_ = false;
     std::optional<agent::Ending> ending_;
+    void note_standbys(const native::StandbysSeen& seen) {
+        standbys_.count = std::max(standbys_.count, seen.count);
+        standbys_.memory_bytes = std::max(standbys_.memory_bytes, seen.memory_bytes);
+    }
+
     std::string unsaved_;
     native::StandbysSeen standbys_;
 };

@@ -200,6 +200,17 @@ Result<void> resolve_workers(LaunchConfig& config, const Environment& environmen
     return {};
 }
 
+agent::ReportContext report_context(const LaunchConfig& config, const NodeRun& run) {
+    return {.job = shown_job(config),
+            .host = run.host(),
+            .signal_reason = run.signal_reason(),
+            .unsaved = run.unsaved(),
+            .job_is_named = config.named_job != "none",
+            .entry = std::string(base_name(config.script)),
+            .standbys = run.standbys(),
+            .authentication = run.authentication()};
+}
+
 int launch(Launch launch, Environment environment) {
     auto unit = ServiceUnit::take(environment, ::getpid(), ::getppid());
     auto& config = launch.config;
@@ -247,14 +258,7 @@ int launch(Launch launch, Environment environment) {
     if (!events) return refuse(exit_codes::usage, cat("--events: ", events.error().context), style);
     NodeRun run(config, std::get<Entry>(entry), environment, unit, **events);
     const auto result = run.run(std::move(*guardian));
-    const agent::ReportContext context{.job = shown_job(config),
-                                       .host = run.host(),
-                                       .signal_reason = run.signal_reason(),
-                                       .unsaved = run.unsaved(),
-                                       .job_is_named = config.named_job != "none",
-                                       .entry = std::string(base_name(config.script)),
-                                       .standbys = run.standbys(),
-                                       .authentication = run.authentication()};
+    const auto context = report_context(config, run);
     if (const auto* not_launched = std::get_if<NotLaunched>(&result)) {
         const int code = refuse(not_launched->exit_code, not_launched->why, style);
         (*events)->ended(false, "not_launched", not_launched->why);

@@ -41,6 +41,9 @@ enum class Happening : std::uint8_t {
     worker_ignored_sigterm,
     worker_left_grandchild,
     group_signalled,
+    worker_held,
+    worker_resumed,
+    held_workers_fenced,
     // -- health checks --
     node_fell_sick,
     check_broke,

@@ -184,6 +184,8 @@ Scenario draw_scenario(Random& random) {
     if (aside.chance(500)) scenario.fan_out = small(aside, 1, 2);
     if (aside.chance(500)) scenario.heartbeats_per_second = small(aside, 10, 60);
     draw_sickness(aside, scenario);
+    for (auto& job : scenario.jobs)
+        if (aside.chance(300)) job.keep_permille = small(aside, 300, 1000);
     limit_latency(scenario);
     return scenario;
 }
@@ -217,7 +219,8 @@ std::string story_of(const Scenario& scenario) {
                                         : "",
             terms.restart_early_failures ? ", early ones restarted" : "", job.numbered ? ", arguments differ" : "",
             job.health_interval > 0s ? cat(", sick nodes checked every ", describe(job.health_interval)) : "",
-            terms.fixed_world ? ", fixed world" : "", job.endless ? ", endless" : "");
+            terms.fixed_world ? ", fixed world" : "", job.endless ? ", endless" : "",
+            job.keep_permille > 0 ? cat(", kept ", job.keep_permille) : "");
     }
     return out;
 }

@@ -174,6 +174,11 @@ WorkerScript World::draw_script(std::size_t index) {
     script.ignores_sigterm = random_.chance(job.ignore_permille);
     script.leaves_grandchild = random_.chance(job.grandchild_permille);
     script.leaves_group = random_.chance(job.grandchild_permille);
+    if (job.keep_permille > 0 && random_.chance(job.keep_permille)) {
+        script.leaves_round_within = random_.chance(900) ? random_.between(Duration{100us}, Duration{200ms})
+                                                         : random_.between(Duration{4s}, Duration{8s});
+        if (random_.chance(50)) script.lives_held = random_.between(Duration{1ms}, Duration{3s});
+    }
     if (peace_) return script;
     script.starts = !random_.chance(job.not_start_permille);
     if (random_.chance(job.fail_permille)) {

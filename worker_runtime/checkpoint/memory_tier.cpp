@@ -149,29 +149,55 @@ Result<void> MemoryTier::share_heads(Communicator& world) {
 
 Result<void> MemoryTier::send_part(Communicator& world, const Part& part, const std::vector<ByteRange>& ranges,
                                    const ByteSink& sink) const {
-    std::vector<std::byte> chunk(std::min<std::uint64_t>(chunk_bytes, part.size_bytes - part.data_begin));
+    const bool is_here = part.holder == world.rank();
+    std::vector<std::byte> chunk(is_here ? 0 : std::min<std::uint64_t>(chunk_bytes, part.size_bytes - part.data_begin));
     auto range = ranges.begin();
     Result<void> used;
-    for (auto at = part.data_begin; at < part.size_bytes; at += chunk.size()) {
-        const auto size = std::min<std::uint64_t>(chunk.size(), part.size_bytes - at);
-        if (part.holder == world.rank()) std::memcpy(chunk.data(), part.memory.data() + at, size);
-        auto shared = world.run(broadcast({chunk.data(), size, DataType::u8}, part.holder));
+    for (auto at = part.data_begin; at < part.size_bytes; at += chunk_bytes) {
+        const auto size = std::min<std::uint64_t>(chunk_bytes, part.size_bytes - at);
+        auto* const data = is_here ? part.memory.data() + at : chunk.data();
+        auto shared = world.run(broadcast({data, size, DataType::u8}, part.holder));
         if (!shared) return shared;
         // A rank that has found an error still takes part, else the others would wait.
         for (; used && range != ranges.end() && range->begin < at + size; ++range) {
             const auto from = std::max(range->begin, at), to = std::min(range->end, at + size);
-            if (from < to) used = sink(std::span<const std::byte>(chunk).subspan(from - at, to - from));
+            if (from < to) used = sink({data + (from - at), to - from});
             if (range->end > at + size) break;
         }
     }
     return used;
 }
 
+/// A collective: whether a part is needed by a rank that does not have it. Of a sharded state each rank mostly has what
+/// it needs.
+Result<std::vector<std::uint8_t>> MemoryTier::parts_to_send(Communicator& world,
+                                                            const std::vector<StateTensor>& tensors) const {
+    std::vector<std::uint8_t> sends(parts_.size());
+    auto looked = fill_tensors("", manifest_, tensors, [&](auto file, const auto& ranges, const auto&) {
+        sends[file] = !ranges.empty() && parts_[file].holder != world.rank() ? 1 : 0;
+        return Result<void>();
+    });
+    if (looked) looked = world.run(all_reduce(buffer(std::span<std::uint8_t>(sends)), ReduceOp::max));
+    return looked ? Result<std::vector<std::uint8_t>>(std::move(sends)) : looked.error();
+}
+
+/// As send_part(), where no other rank needs any of it.
+Result<void> MemoryTier::read_part(const Part& part, const std::vector<ByteRange>& ranges, const ByteSink& sink) {
+    Result<void> used;
+    for (const auto& range : ranges)
+        if (used) used = sink({part.memory.data() + range.begin, range.end - range.begin});
+    return used;
+}
+
 Result<void> MemoryTier::load(Communicator& world, const std::vector<StateTensor>& tensors) const {
+    const auto sends = parts_to_send(world, tensors);
+    if (!sends) return sends.error();
     Result<void> fault;
     auto filled = fill_tensors("the snapshot for ", manifest_, tensors,
                                [&](std::uint64_t file, const std::vector<ByteRange>& ranges, const ByteSink& sink) {
-                                   auto sent = send_part(world, parts_[file], ranges, sink);
+                                   const auto& part = parts_[file];
+                                   auto sent = (*sends)[file] != 0 ? send_part(world, part, ranges, sink)
+                                                                   : read_part(part, ranges, sink);
                                    if (sent || world.status().has_error()) return sent;
                                    if (fault) fault = sent.error();
                                    return Result<void>();

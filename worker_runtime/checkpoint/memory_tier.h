@@ -32,8 +32,8 @@ class MemoryTier {
     /// The manifest of these parts; the same on all ranks. Its checksums of whole files are 0.
     [[nodiscard]] const Manifest& manifest() const { return manifest_; }
 
-    /// A collective: fills each rank's tensors, which must match the manifest. The ranks that have the parts send them
-    /// to all.
+    /// A collective: fills each rank's tensors, which must match the manifest. A rank that has a part which another one
+    /// needs sends it to all.
     Result<void> load(Communicator& world, const std::vector<StateTensor>& tensors) const;
 
   private:
@@ -45,6 +45,9 @@ class MemoryTier {
     };
 
     Result<void> share_heads(Communicator& world);
+    [[nodiscard]] Result<std::vector<std::uint8_t>> parts_to_send(Communicator& world,
+                                                                  const std::vector<StateTensor>& tensors) const;
+    static Result<void> read_part(const Part& part, const std::vector<ByteRange>& ranges, const ByteSink& sink);
     Result<void> send_part(Communicator& world, const Part& part, const std::vector<ByteRange>& ranges,
                            const ByteSink& sink) const;
 

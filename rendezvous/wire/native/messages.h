@@ -475,10 +475,10 @@ struct PeerAnswer {
     friend bool operator==(const PeerAnswer&, const PeerAnswer&) = default;
 };
 
-using Message = std::variant<Hello, Join, Resume, Ping, WorkersFailed, WorkersSucceeded, RoundReport, Leave,
-                             EndAcknowledged, AgentDied, Pong, Gathering, Assigned, Parked, Peers, RoundEnded, Drain,
-                             JobEnded, Refused, PeerAsk, PeerAnswer, Proof, Command, FaultAnswer, WorkersSeen,
-                             StandbysSeen, Challenge, NoticeGiven, CommandAnswer, NotLeader, FaultOrdered, JobSeen,
-                             StateStalled>;
+using Message =
+    std::variant<Hello, Join, Resume, Ping, WorkersFailed, WorkersSucceeded, RoundReport, Leave, EndAcknowledged,
+                 AgentDied, Pong, Gathering, Assigned, Parked, Peers, RoundEnded, Drain, JobEnded, Refused, PeerAsk,
+                 PeerAnswer, Proof, Command, FaultAnswer, WorkersSeen, StandbysSeen, Challenge, NoticeGiven,
+                 CommandAnswer, NotLeader, FaultOrdered, JobSeen, StateStalled>;
 
 }  // namespace muster::native

@@ -39,6 +39,7 @@ struct AgentTruth {
     bool goes_on = false;         ///< since then, more nodes of the job reported the same than may park
     std::string parked_for{};     ///< what the daemon last told it to be parked for
     bool in_trouble = false;      ///< stopped or cut off right now
+    Moment stopped_until{-1h};    ///< by SIGSTOP; never: it still is
 };
 
 struct RoundTruth {
@@ -103,6 +104,8 @@ class Invariants {
     // -- processes (guardian.h) --
     void process_started(Incarnation agent, Round round, std::int32_t pid, ProcessKind kind);
     void process_ended(Incarnation agent, Round round, std::int32_t pid);
+    void process_held(std::int32_t pid);
+    void process_resumed(Incarnation agent, Round round, std::int32_t pid);
     void worker_failed(Incarnation agent, Round round);
     void end_reported(Incarnation agent, Round round, std::int32_t pid);
     /// All workers of this node have exited 0. What they left behind is no part of a running round (S8), but has to be
@@ -132,8 +135,9 @@ class Invariants {
 
     // -- agents --
     void assigned(Incarnation agent, const native::Assigned& assignment);
-    /// The agent says that nothing of its runs any more: it joins, or it finishes.
-    void drained(Incarnation agent);
+    /// The agent says that nothing of its runs any more: it joins, perhaps with workers that are held, or it finishes.
+    enum class MayHold { no, yes };
+    void drained(Incarnation agent, MayHold may);
     void doomed(Incarnation agent, Round round, DoomCause cause, const native::Message* said);
     void acted_after_finish(Incarnation agent);
     void trouble(Incarnation agent);
@@ -165,10 +169,14 @@ class Invariants {
         std::pair<std::uint64_t, Round> round;
         bool ended = false;
         bool leftover = false;  ///< its node is through
+        bool held = false;      ///< it has left its round in place
         int reported_count = 0;
         ProcessKind kind = ProcessKind::worker;
     };
 
+    [[nodiscard]] std::pair<std::uint64_t, Round> key_of(Incarnation agent, Round round) const;
+    void leave_round(std::int32_t pid, ProcessTruth& process);
+    void check_held();
     [[nodiscard]] bool replaced(const Talk& talk) const;
     void replace_older(const Talk& speaking);
     void begin_life(JobTruth& job);
@@ -207,6 +215,11 @@ class Invariants {
     std::map<Incarnation, AgentTruth> agents_;
     std::map<rendezvous::ConnectionId, Talk> connections_;
     std::map<std::int32_t, ProcessTruth> processes_;
+    struct Held {
+        Incarnation agent = 0;
+        Moment since{};
+    };
+    std::map<std::int32_t, Held> held_;  ///< of agents that have drained their round
     std::set<std::pair<std::size_t, Round>> sealed_in_step_;
     bool state_kept_ = false;
     std::uint64_t reign_ = 0;

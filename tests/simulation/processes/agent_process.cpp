@@ -13,7 +13,8 @@ GuardianBugs guardian_bugs(Plant plant) {
     return {.claims_empty_tree = plant == Plant::skips_kill_of_tree,
             .loses_end = plant == Plant::loses_end,
             .reports_end_twice = plant == Plant::reports_end_twice,
-            .never_starves = plant == Plant::ignores_fencing};
+            .never_starves = plant == Plant::ignores_fencing || plant == Plant::holds_beyond_lease,
+            .never_releases = plant == Plant::never_releases};
 }
 
 }  // namespace
@@ -39,6 +40,9 @@ AgentProcess::AgentProcess(Surroundings& world, Random random, Setting setting)
             if (const auto* lost = std::get_if<agent::GuardianLost>(&event)) said.notes = notes(lost->at);
             tell(said);
         });
+    };
+    guardian_.on_keeping = [this](std::uint32_t local_rank, agent::KeepWord word) {
+        post([this, local_rank, word] { tell(agent::WorkerKeeps{local_rank, word}); });
     };
 }
 
@@ -91,6 +95,15 @@ void AgentProcess::feed() {
         if (alive()) feed();
     });
     if (life_ == Life::running && client_.may_feed(now())) guardian_.feed();
+    fence_held_workers();
+}
+
+/// As Agent::Driver does.
+void AgentProcess::fence_held_workers() {
+    if (life_ != Life::running || !supervisor_.holds_workers() || world_.plant == Plant::holds_beyond_lease) return;
+    if (now() - client_.heard_until() < setting_.client.lease * 88 / 100) return;
+    world_.chronicle.count(Happening::held_workers_fenced);
+    post([this] { tell(agent::ClientFenced{"no answer from the rendezvous"}); });
 }
 
 void AgentProcess::request_stop(int signal) {
@@ -109,6 +122,7 @@ void AgentProcess::stop() {
     world_.chronicle.tell(setting_.name, " is stopped (SIGSTOP)");
     life_ = Life::stopped;
     world_.invariants.agent(incarnation()).in_trouble = true;
+    world_.invariants.agent(incarnation()).stopped_until = never;
 }
 
 void AgentProcess::go_on() {
@@ -116,6 +130,7 @@ void AgentProcess::go_on() {
     world_.chronicle.tell(setting_.name, " continues");
     life_ = Life::running;
     world_.invariants.agent(incarnation()).in_trouble = false;
+    world_.invariants.agent(incarnation()).stopped_until = world_.events.now();
     world_.invariants.trouble(incarnation());
     // Timers that came due and bytes that came in meanwhile are found in either order.
     if (random_.chance(500)) tick();
@@ -157,6 +172,12 @@ void AgentProcess::process_started(Round round, std::int32_t pid, ProcessKind ki
 }
 void AgentProcess::process_ended(Round round, std::int32_t pid) {
     world_.invariants.process_ended(incarnation(), round, pid);
+}
+void AgentProcess::process_held(std::int32_t pid) {
+    world_.invariants.process_held(pid);
+}
+void AgentProcess::process_resumed(Round round, std::int32_t pid) {
+    world_.invariants.process_resumed(incarnation(), round, pid);
 }
 void AgentProcess::worker_failed(Round round, std::int32_t) {
     world_.invariants.worker_failed(incarnation(), round);
@@ -219,11 +240,16 @@ void AgentProcess::judge_doom(DoomCause otherwise) {
 
 void AgentProcess::act(agent::SupervisorAction& action) {
     if (auto* join = std::get_if<agent::SendJoin>(&action)) {
-        world_.invariants.drained(incarnation());
+        world_.invariants.drained(incarnation(), Invariants::MayHold::yes);
         if (world_.plant == Plant::never_rejoins && ++join_count_ > 1) return;
         carry_out(client_.join(std::move(join->join), now()));
     } else if (const auto* start = std::get_if<agent::StartWorkers>(&action)) {
-        start_workers(start->assignment);
+        start_workers(*start);
+    } else if (const auto* keep = std::get_if<agent::KeepWorkers>(&action)) {
+        keeps_ = keep->local_ranks;
+        guardian_.keep(keeps_);
+    } else if (std::holds_alternative<agent::SendHold>(action)) {
+        hold_workers(keeps_);
     } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&action)) {
         judge_doom(DoomCause::other);
         guardian_.signal_leaders(signal->signal);
@@ -268,18 +294,28 @@ void AgentProcess::check_health() {
     tell(found);
 }
 
-void AgentProcess::start_workers(const native::Assigned& assignment) {
+void AgentProcess::hold_workers(const std::vector<std::uint32_t>& local_ranks) {
+    guardian_.hold();
+    if (world_.plant != Plant::takes_asked_for_held) return;
+    for (const auto local_rank : local_ranks)
+        post([this, local_rank] { tell(agent::WorkerKeeps{local_rank, agent::KeepWord::held}); });
+}
+
+void AgentProcess::start_workers(const agent::StartWorkers& start) {
+    const auto& assignment = start.assignment;
     world_.invariants.assigned(incarnation(), assignment);
     round_ = assignment.round;
     round_secret_ = assignment.secret;
     doom_.reset();
     doom_judged_ = false;
     doom_said_ = native::Hello{};
-    std::vector<agent::WorkerCommand> commands(setting_.supervisor.join.slots);
-    for (std::uint32_t local = 0; local < commands.size(); ++local) commands[local].local_rank = local;
+    std::vector<agent::WorkerCommand> commands;
+    for (std::uint32_t local = 0; local < setting_.supervisor.join.slots; ++local)
+        if (std::ranges::find(start.kept, local) == start.kept.end()) commands.emplace_back().local_rank = local;
     // Its guardian may be hungry from a time when it could not be fed.
     if (client_.may_feed(now())) guardian_.feed();
     guardian_.set_round(round_);
+    guardian_.resume(start.kept, round_);
     guardian_.start(std::move(commands));
     if (world_.plant == Plant::succeeds_too_early) carry_out(client_.workers_succeeded(now()));
 }
@@ -293,7 +329,7 @@ agent::WorkerNotes AgentProcess::notes(Instant at) const {
 /// What is queued still goes out; then the process is gone, and its guardian with it.
 void AgentProcess::finish(agent::Ending ending) {
     if (world_.plant == Plant::never_finishes) return;
-    world_.invariants.drained(incarnation());
+    world_.invariants.drained(incarnation(), Invariants::MayHold::no);
     world_.chronicle.tell(setting_.name, " finishes");
     if (std::holds_alternative<agent::NoRendezvous>(ending)) world_.chronicle.count(Happening::rendezvous_lost);
     ending_ = std::move(ending);

@@ -95,6 +95,8 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
 
     void process_started(Round round, std::int32_t pid, ProcessKind kind) override;
     void process_ended(Round round, std::int32_t pid) override;
+    void process_held(std::int32_t pid) override;
+    void process_resumed(Round round, std::int32_t pid) override;
     void worker_failed(Round round, std::int32_t pid) override;
     void end_reported(Round round, std::int32_t pid) override;
 
@@ -104,6 +106,8 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     void tick();
     void arm();
     void feed();
+    void fence_held_workers();
+    void hold_workers(const std::vector<std::uint32_t>& local_ranks);
     void give(const rendezvous::ClientInput& input) { carry_out(client_.step(input, now())); }
     void tell(const agent::SupervisorEvent& event);
     void carry_out(std::vector<rendezvous::ClientOutput> outputs);
@@ -111,7 +115,7 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     void act(agent::SupervisorAction& action);
     [[nodiscard]] Address daemon_address() const;
     void check_health();
-    void start_workers(const native::Assigned& assignment);
+    void start_workers(const agent::StartWorkers& start);
     void finish(agent::Ending ending);
     void ask(const rendezvous::QueryPeer& request);
     void answered(StreamId stream, std::optional<native::PeerAnswer> answer);
@@ -159,6 +163,7 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     bool doom_judged_ = false;
     int join_count_ = 0;
     agent::HealthChecked found_{};  ///< by the last check that found something; for a plant
+    std::vector<std::uint32_t> keeps_;  ///< whom the supervisor named last
     std::optional<Moment> stop_requested_at_;
     std::vector<std::unique_ptr<StreamHandler>> messengers_;
 };

@@ -55,7 +55,9 @@ void Guardian::spawn(std::uint32_t local_rank, Round round) {
     witness_.process_started(round, pid, ProcessKind::worker);
     chronicle_.tell(setting_.name, " worker ", pid, " of round ", round, " started");
     report(agent::WorkerStarted{local_rank, pid});
-    if (script.lives != never) plan_end(pid, script.lives, script.end, Cause::itself);
+    if (script.lives != never) plan_own_end(worker, script.lives);
+    if (script.leaves_round_within != never)
+        say(worker, random_.between(Duration{1ms}, Duration{30ms}), agent::KeepWord::can);
     if (script.leaves_grandchild) spawn_grandchild(worker, false);
     if (script.leaves_group) spawn_grandchild(worker, true);
 }
@@ -78,9 +80,15 @@ Guardian::Process* Guardian::find(std::int32_t pid) {
 void Guardian::plan_end(std::int32_t pid, Duration after, WorkerEnd how, Cause cause) {
     events_.after(after, [this, pid, how = std::move(how), cause] {
         const Process* const process = find(pid);
-        if (process == nullptr || !process->alive) return;
-        // calm_down() may have changed its mind since.
-        end(pid, cause == Cause::itself ? process->script.end : how, cause);
+        if (process != nullptr && process->alive) end(pid, how, cause);
+    });
+}
+
+/// calm_down() may change its mind meanwhile, and the round may be another one by then.
+void Guardian::plan_own_end(const Process& process, Duration after) {
+    events_.after(after, [this, pid = process.pid, turn = process.turn] {
+        const Process* const now = find(pid);
+        if (now != nullptr && now->alive && now->turn == turn) end(pid, now->script.end, Cause::itself);
     });
 }
 
@@ -95,7 +103,7 @@ void Guardian::end(std::int32_t pid, WorkerEnd how, Cause cause) {
     witness_.process_ended(gone.round, pid);
     if (gone.in_group && !group_left(gone)) report(agent::GroupEmpty{gone.local_rank});
     if (!gone.leader) return;
-    if (cause == Cause::itself && !succeeded(how)) {
+    if (cause == Cause::itself && !gone.held && !succeeded(how)) {
         chronicle_.count(std::holds_alternative<Signaled>(how) ? Happening::worker_died_by_signal
                                                                : Happening::worker_exited_nonzero);
         witness_.worker_failed(gone.round, pid);
@@ -128,7 +136,7 @@ bool Guardian::group_left(const Process& gone) const {
 void Guardian::signal_leaders(int signal) {
     command([this, signal] {
         for (const Process& process : std::vector<Process>(processes_))
-            if (process.leader) signal_one(process, signal);
+            if (process.leader && !process.stays) signal_one(process, signal);
     });
 }
 
@@ -137,7 +145,7 @@ void Guardian::signal_group(std::uint32_t local_rank, int signal) {
         chronicle_.count(Happening::group_signalled);
         // A grandchild in a session of its own is in nobody's group.
         for (const Process& process : std::vector<Process>(processes_))
-            if (process.in_group && process.local_rank == local_rank) signal_one(process, signal);
+            if ((process.in_group || process.leader) && process.local_rank == local_rank) signal_one(process, signal);
     });
 }
 
@@ -152,10 +160,15 @@ void Guardian::signal_one(const Process& process, int signal) {
 }
 
 void Guardian::kill_tree() {
-    command([this] {
-        if (setting_.bugs.claims_empty_tree) return report(agent::TreeEmpty{});
-        kill_everything(Cause::signal);
-        when_empty([this] { report(agent::TreeEmpty{}); });
+    const auto number = ++kill_count_;
+    command([this, number] {
+        // The answer to one before is none: others are to be killed by now.
+        const auto answer = [this, number] {
+            if (number == kill_count_) report(agent::TreeEmpty{});
+        };
+        if (setting_.bugs.claims_empty_tree) return answer();
+        kill_everything(Cause::signal, Spare::kept);
+        when_empty(answer, Spare::kept);
     });
 }
 
@@ -169,16 +182,18 @@ void Guardian::kill_guardian() {
 }
 
 /// A killed process takes a moment to go.
-void Guardian::kill_everything(Cause cause) {
+void Guardian::kill_everything(Cause cause, Spare spare) {
     for (const Process& process : processes_) {
+        if (spare == Spare::kept && process.stays) continue;
         plan_end(process.pid, random_.between(Duration{20us}, Duration{3ms}), Signaled{.signal = SIGKILL}, cause);
     }
 }
 
-void Guardian::when_empty(std::function<void()> then) {
-    if (processes_.empty()) return then();
-    events_.after(500us, [this, then = std::move(then)]() mutable {
-        if (alive_) when_empty(std::move(then));
+void Guardian::when_empty(std::function<void()> then, Spare spare) {
+    const auto is_left = [spare](const Process& process) { return spare == Spare::nobody || !process.stays; };
+    if (std::none_of(processes_.begin(), processes_.end(), is_left)) return then();
+    events_.after(500us, [this, spare, then = std::move(then)]() mutable {
+        if (alive_) when_empty(std::move(then), spare);
     });
 }
 
@@ -233,9 +248,10 @@ void Guardian::power_lost() {
 
 void Guardian::peer_vanished(Round round, Duration after) {
     for (Process& process : processes_) {
-        if (process.round != round || !process.leader) continue;
+        // One that can be kept waits for the agent's word.
+        if (process.round != round || !process.leader || process.script.leaves_round_within != never) continue;
         process.script.end = Exited{1};
-        plan_end(process.pid, after, process.script.end, Cause::itself);
+        plan_own_end(process, after);
     }
 }
 

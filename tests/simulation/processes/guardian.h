@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agent/supervision/process_host.h"
+#include "agent/supervision/supervisor.h"
 #include "rendezvous/base/ids.h"
 #include "tests/simulation/chronicle.h"
 #include "tests/simulation/host/random.h"
@@ -22,9 +23,11 @@ struct WorkerScript {
     Duration lives = never;  ///< from its start to its own end; never: until it is stopped
     WorkerEnd end;           ///< its own end
     bool ignores_sigterm = false;
-    Duration stops_within{};         ///< from SIGTERM to its end
-    bool leaves_grandchild = false;  ///< in a session of its own: only the kill of the tree reaches it
-    bool leaves_group = false;       ///< a process in its group, which takes a stop signal as its leader does
+    Duration stops_within{};               ///< from SIGTERM to its end
+    bool leaves_grandchild = false;        ///< in a session of its own: only the kill of the tree reaches it
+    bool leaves_group = false;             ///< a process in its group, which takes a stop signal as its leader does
+    Duration leaves_round_within = never;  ///< from Hold until it is held; never: it cannot be kept
+    Duration lives_held = never;           ///< from then to its own end
 };
 
 enum class ProcessKind { worker, grandchild };
@@ -35,6 +38,9 @@ class ProcessWitness {
     virtual ~ProcessWitness() = default;
     virtual void process_started(Round round, std::int32_t pid, ProcessKind kind) = 0;
     virtual void process_ended(Round round, std::int32_t pid) = 0;
+    /// It is held: no part of its round any more, and of none.
+    virtual void process_held(std::int32_t pid) = 0;
+    virtual void process_resumed(Round round, std::int32_t pid) = 0;
     /// A worker ended by itself and not well.
     virtual void worker_failed(Round round, std::int32_t pid) = 0;
     /// The agent has been told of this end (pid 0: of a worker that never started).
@@ -47,6 +53,7 @@ struct GuardianBugs {
     bool loses_end = false;
     bool reports_end_twice = false;
     bool never_starves = false;
+    bool never_releases = false;
 };
 
 class Guardian final : public agent::ProcessHost {
@@ -72,6 +79,15 @@ class Guardian final : public agent::ProcessHost {
     void kill_tree() override;
     void kill_guardian() override;
     void feed() override;
+    void keep(const std::vector<std::uint32_t>& local_ranks) override;
+
+    // -- the agent's channel to its workers --
+    /// Hold, to those that keep() names.
+    void hold();
+    /// Resumed: held workers of these local ranks enter `round`.
+    void resume(const std::vector<std::uint32_t>& local_ranks, Round round);
+    /// What a worker says about being kept.
+    std::function<void(std::uint32_t local_rank, agent::KeepWord word)> on_keeping;
 
     // -- what befalls it --
     /// The agent is gone: kills the tree, then calls `empty` (unless the guardian itself is gone).
@@ -99,6 +115,9 @@ class Guardian final : public agent::ProcessHost {
         bool alive = true;
         WorkerScript script;
         bool in_group = false;  ///< of a leader that it outlives
+        bool stays = false;     ///< keep() names it, or what it descends from
+        bool held = false;
+        int turn = 0;  ///< what was planned for it in a round before is void
     };
     enum class Cause { itself, signal, unfed, guardian_lost };
 
@@ -108,8 +127,12 @@ class Guardian final : public agent::ProcessHost {
     [[nodiscard]] bool group_left(const Process& gone) const;
     void end(std::int32_t pid, WorkerEnd end, Cause cause);
     void plan_end(std::int32_t pid, Duration after, WorkerEnd how, Cause cause);
-    void kill_everything(Cause cause);
-    void when_empty(std::function<void()> then);
+    void plan_own_end(const Process& process, Duration after);
+    void say(const Process& leader, Duration after, agent::KeepWord word);
+    void become_held(std::int32_t pid, int turn);
+    enum class Spare { nobody, kept };
+    void kill_everything(Cause cause, Spare spare = Spare::nobody);
+    void when_empty(std::function<void()> then, Spare spare = Spare::nobody);
     void starve();
     void report(agent::ProcessEvent event);
     void command(std::function<void()> work);
@@ -127,6 +150,7 @@ class Guardian final : public agent::ProcessHost {
     Moment last_command_{};
     Moment last_report_{};
     Alarm hunger_;
+    std::uint64_t kill_count_ = 0;
 };
 
 }  // namespace muster::simulation
