@@ -85,7 +85,7 @@ bool JobLogs::take(Node& node, agent::LogMessage message) {
         if (!wanted_ || wanted_(sent->line))
             order_.add(node.order, sent->file, std::move(sent->line), std::chrono::steady_clock::now());
     } else if (const auto* reached = std::get_if<agent::LogReached>(&message)) {
-        order_.reached(node.order, reached->time_ns);
+        order_.reached(node.order, reached->time_ns, std::chrono::steady_clock::now());
         in_history_.erase(&node);
     } else if (const auto* trouble = std::get_if<agent::LogTrouble>(&message)) {
         tell(node, printable_line(trouble->text));

@@ -47,13 +47,15 @@ void LogOrder::add(NodeId id, std::size_t file, agent::LogLine line, Instant now
     // 0: its file does not say when it was written.
     if (line.time_ns != 0) line.time_ns -= node.ahead_ns;
     node.bytes += line_bytes + line.text.size();
+    node.heard = now;
     node.lines.push_back({.file = file, .line = std::move(line), .since = now});
     enter(id);
 }
 
-void LogOrder::reached(NodeId id, std::int64_t time_ns) {
+void LogOrder::reached(NodeId id, std::int64_t time_ns, Instant now) {
     leave(id);
     auto& node = nodes_[id];
+    node.heard = now;
     node.reached_ns = std::max(node.reached_ns, time_ns - node.ahead_ns);
     enter(id);
 }
@@ -66,23 +68,28 @@ void LogOrder::end(NodeId id) {
     enter(id);
 }
 
-bool LogOrder::may_show(const Node& first, Instant now) const {
-    if (unknown_ > 0) return false;
+Instant LogOrder::may_show_at(const Node& first) const {
+    if (unknown_ > 0) return no_deadline;
     const auto& waiting = first.lines.front();
-    const bool others_are_there = silent_.empty() || silent_.begin()->first >= waiting.line.time_ns;
-    return others_are_there || now - waiting.since >= patience_;
+    Instant at{};
+    for (const auto& [reached_ns, id] : silent_) {
+        if (reached_ns >= waiting.line.time_ns) break;
+        at = std::max(at, std::max(waiting.since, nodes_[id].heard) + patience_);
+    }
+    return at;
 }
 
 std::optional<LogOrder::Line> LogOrder::next(Instant now) {
     if (heads_.empty()) return std::nullopt;
     const auto id = heads_.begin()->second;
     auto& node = nodes_[id];
-    if (!may_show(node, now)) return std::nullopt;
+    if (now < may_show_at(node)) return std::nullopt;
     leave(id);
     auto& waiting = node.lines.front();
     Line shown{.node = id, .file = waiting.file, .line = std::move(waiting.line)};
     node.lines.pop_front();
     node.bytes -= line_bytes + shown.line.text.size();
+    node.heard = std::max(node.heard, now);
     enter(id);
     shown.is_late = shown.line.time_ns != 0 && shown.line.time_ns < shown_ns_;
     shown_ns_ = std::max(shown_ns_, shown.line.time_ns);
@@ -90,8 +97,7 @@ std::optional<LogOrder::Line> LogOrder::next(Instant now) {
 }
 
 Instant LogOrder::due() const {
-    if (heads_.empty() || unknown_ > 0) return no_deadline;
-    return nodes_[heads_.begin()->second].lines.front().since + patience_;
+    return heads_.empty() ? no_deadline : may_show_at(nodes_[heads_.begin()->second]);
 }
 
 }  // namespace muster::launcher

@@ -2,8 +2,9 @@
 //
 // Each host stamps its lines with its own clock. What a host's clock shows more than ours is known from the answer to
 // the viewer's question, up to half of the time that this took; the lines' times are put right by it. A line goes out
-// when every host has said that it has nothing older, or when it has waited for `patience`: a host that is slow delays
-// the others no longer. What then comes from that host may be older than what was shown; it is marked as late.
+// when every host has said that it has nothing older, or when it has waited for `patience` since those that have not
+// were heard: a host that is slow delays the others no longer, and a viewer that is slow takes no host for it. What
+// then comes from that host may be older than what was shown; it is marked as late.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +40,7 @@ class LogOrder {
     /// By the node's clock, in the order in which it sends them.
     void add(NodeId node, std::size_t file, agent::LogLine line, Instant now);
     /// By the node's clock: nothing older comes from it.
-    void reached(NodeId node, std::int64_t time_ns);
+    void reached(NodeId node, std::int64_t time_ns, Instant now);
     /// Nothing more comes from it. Its lines are still given out.
     void end(NodeId node);
 
@@ -60,6 +61,7 @@ class LogOrder {
     struct Node {
         std::int64_t ahead_ns = 0;
         std::int64_t reached_ns = before_all;  ///< By our clock.
+        Instant heard{};                       ///< Or its last line was shown.
         bool is_known = false;
         bool has_ended = false;
         std::deque<Waiting> lines;
@@ -70,7 +72,8 @@ class LogOrder {
     /// Around each change of a node, because the sets are in order of what changes.
     void leave(NodeId id);
     void enter(NodeId id);
-    [[nodiscard]] bool may_show(const Node& first, Instant now) const;
+    /// When the first line of `first` may be shown, if nothing else happens.
+    [[nodiscard]] Instant may_show_at(const Node& first) const;
 
     const Duration patience_;
     std::vector<Node> nodes_;

@@ -30,7 +30,9 @@ struct Story {
         line.time_ns = day_begin + at_ms * ms + ahead[id];
         order.add(id, 0, std::move(line), now);
     }
-    void has_come_to(LogOrder::NodeId id, std::int64_t at_ms) { order.reached(id, day_begin + at_ms * ms + ahead[id]); }
+    void has_come_to(LogOrder::NodeId id, std::int64_t at_ms) {
+        order.reached(id, day_begin + at_ms * ms + ahead[id], now);
+    }
     std::string shown() {
         std::string all;
         while (auto line = order.next(now)) all += (line->is_late ? "~" : "") + line->line.text + " ";
@@ -74,6 +76,25 @@ TEST_CASE("a line waits until the other nodes have come as far, and no longer th
     CHECK(story.shown() == "~c ");
 }
 
+TEST_CASE("a viewer that was busy for long takes no node for slow that it has just heard") {
+    Story story;
+    const auto one = story.node(0), other = story.node(0);
+    story.greet(one);
+    story.greet(other);
+    story.writes(one, 100, "a");
+    story.writes(one, 120, "c");
+    story.writes(other, 90, "b");
+    story.now = Instant(10s);
+    CHECK(story.shown() == "b ");
+    CHECK(story.order.due() == Instant(12s));
+    story.writes(other, 110, "d");
+    CHECK(story.shown() == "a d ");
+    story.now = Instant(11'999ms);
+    CHECK(story.shown().empty());
+    story.now = Instant(12s);
+    CHECK(story.shown() == "c ");
+}
+
 TEST_CASE("the others wait for a node that has not answered yet, until it does or has failed") {
     Story story;
     const auto one = story.node(0), silent = story.node(0);
@@ -85,7 +106,9 @@ TEST_CASE("the others wait for a node that has not answered yet, until it does o
     SECTION("it answers, and has an older line") {
         story.greet(silent);
         story.writes(silent, 5, "b");
-        CHECK(story.shown() == "b a ");
+        CHECK(story.shown() == "b ");
+        story.has_come_to(silent, 10);
+        CHECK(story.shown() == "a ");
     }
     SECTION("it fails") {
         story.order.end(silent);
