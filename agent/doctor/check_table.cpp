@@ -115,8 +115,8 @@ const FactRecord* active_infiniband(const DoctorFacts& facts) {
 const std::vector<Check>& check_table() {
     static const auto checks = [] {
         std::vector<Check> found;
-        for (const auto part : {system_checks, network_checks, firewall_checks, device_checks, gpu_checks, gpu_test_checks,
-                                gpu_between_checks, setting_checks, pair_checks})
+        for (const auto part : {system_checks, network_checks, firewall_checks, device_checks, gpu_checks,
+                                gpu_test_checks, gpu_between_checks, setting_checks, pair_checks})
             for (const auto& check : part()) found.push_back(check);
         return found;
     }();

@@ -103,10 +103,7 @@ class NodeRun::Body {
         client.secret_seed = rendezvous::random_nonce();
         agent::ClientLink link(io_, std::move(client));
         link_ = &link;
-        host.on_standbys = [this, &link](const native::StandbysSeen& seen) {
-            note_standbys(seen);
-            link.client().standbys_seen(seen);
-        };
+        host.on_standbys = [this](const native::StandbysSeen& seen) { note_standbys(seen); };
         agent::Agent* started = nullptr;
         RoundStores stores(config_,
                            {.loop = net_loop_,
@@ -373,6 +370,7 @@ class NodeRun::Body {
     bool is_stopping_ = false;
     std::optional<agent::Ending> ending_;
     void note_standbys(const native::StandbysSeen& seen) {
+        link_->client().standbys_seen(seen);
         standbys_.count = std::max(standbys_.count, seen.count);
         standbys_.memory_bytes = std::max(standbys_.memory_bytes, seen.memory_bytes);
     }

@@ -32,16 +32,14 @@ Accepted positive_seconds(std::string_view value, Duration& field) {
 
 Accepted flag(std::string_view value, bool& field) {
     const auto number = whole_number(value);
-    if (!number) return "1 or 0";
-    field = *number != 0;
-    return std::nullopt;
+    field = number.value_or(0) != 0;
+    return number ? Accepted() : "1 or 0";
 }
 
 Accepted one_of(std::string_view value, const std::vector<std::string>& choices) {
     for (const auto& choice : choices)
         if (choice == value) return std::nullopt;
-    const std::vector<std::string> all_but_last(choices.begin(), choices.end() - 1);
-    return cat(join(all_but_last, ", "), " or ", choices.back(), nearest_in_brackets(value, choices));
+    return cat(join(std::vector(choices.begin(), choices.end() - 1), ", "), " or ", choices.back(), nearest_in_brackets(value, choices));
 }
 
 Accepted accept_nodes(std::string_view value, Settings& settings) {

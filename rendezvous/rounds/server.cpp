@@ -75,7 +75,9 @@ class Server::Implementation {
     bool make_room(const Turn& turn);
     void note_complete(const Turn& turn);
     void refuse(Connections::iterator from, RefusalReason reason, std::string why, const Turn& turn);
-    static void close(Connections::iterator connection, std::string why, const Turn& turn);
+    static void close(Connections::iterator connection, std::string why, const Turn& turn) {
+        turn.step.actions.push_back(CloseConnection{connection->first, std::move(why)});
+    }
     [[nodiscard]] static Arrival arrival(Connections::iterator from);
 
     ServerConfig config_;
@@ -458,10 +460,6 @@ void Server::Implementation::refuse(Connections::iterator from, RefusalReason re
                                     const Turn& turn) {
     turn.send(from->first, Refused{reason, why});
     close(from, std::move(why), turn);
-}
-
-void Server::Implementation::close(Connections::iterator connection, std::string why, const Turn& turn) {
-    turn.step.actions.push_back(CloseConnection{connection->first, std::move(why)});
 }
 
 Arrival Server::Implementation::arrival(Connections::iterator from) {

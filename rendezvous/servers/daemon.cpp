@@ -1,4 +1,3 @@
-#include "rendezvous/base/text/percent.h"
 #include "rendezvous/servers/daemon.h"
 
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/dialects/agent_dialect.h"
 #include "rendezvous/dialects/http_dialect.h"

@@ -33,7 +33,7 @@ struct JobScenario {
     std::uint32_t victim_permille = 0;  ///< workers that exit when another one of their round has failed
     std::uint32_t ignore_permille = 0;  ///< workers that ignore SIGTERM
     std::uint32_t grandchild_permille = 0;
-    std::uint32_t keep_permille = 0;  ///< workers that can leave their round in place
+    std::uint32_t keep_permille = 0;     ///< workers that can leave their round in place
     Duration health_interval{};          ///< between the checks of a sick node; 0: its nodes are not checked
     std::uint32_t sick_permille = 0;     ///< nodes that are sick when they start
     std::uint32_t broken_permille = 0;   ///< of what befalls a node: the check itself breaks, on all nodes

@@ -162,7 +162,7 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     native::Message doom_said_;
     bool doom_judged_ = false;
     int join_count_ = 0;
-    agent::HealthChecked found_{};  ///< by the last check that found something; for a plant
+    agent::HealthChecked found_{};      ///< by the last check that found something; for a plant
     std::vector<std::uint32_t> keeps_;  ///< whom the supervisor named last
     std::optional<Moment> stop_requested_at_;
     std::vector<std::unique_ptr<StreamHandler>> messengers_;
