@@ -39,7 +39,8 @@ Accepted flag(std::string_view value, bool& field) {
 Accepted one_of(std::string_view value, const std::vector<std::string>& choices) {
     for (const auto& choice : choices)
         if (choice == value) return std::nullopt;
-    return cat(join(std::vector(choices.begin(), choices.end() - 1), ", "), " or ", choices.back(), nearest_in_brackets(value, choices));
+    return cat(join(std::vector(choices.begin(), choices.end() - 1), ", "), " or ", choices.back(),
+               nearest_in_brackets(value, choices));
 }
 
 Accepted accept_nodes(std::string_view value, Settings& settings) {
@@ -168,17 +169,10 @@ Accepted accept_signals(std::string_view value, Settings& settings) {
     return std::nullopt;
 }
 
-Accepted accept_shutdown_timeout(std::string_view value, Settings& settings) {
-    const auto number = whole_number(value, 0, most);
-    if (!number) return cat("whole seconds from 0 to ", most);
-    settings.shutdown_timeout = std::chrono::seconds(*number);
-    return std::nullopt;
-}
-
-Accepted accept_persist_timeout(std::string_view value, Settings& settings) {
-    const auto number = whole_number(value, 0, 86'400);
-    if (!number) return "whole seconds from 0 to 86400";
-    settings.config.persist_limit = std::chrono::seconds(*number);
+Accepted whole_seconds(std::string_view value, std::int64_t highest, auto& field) {
+    const auto number = whole_number(value, 0, highest);
+    if (!number) return cat("whole seconds from 0 to ", highest);
+    field = std::chrono::seconds(*number);
     return std::nullopt;
 }
 
@@ -371,10 +365,10 @@ constexpr std::array rows{
               "3", [](auto value, auto& to) { return whole(value, 0, to.config.stalled_restarts_max); }},
     OptionRow{"persist-timeout", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
               "At the job's end, timeout for writing a newer step from the agents' memory to the checkpoint directory. 0: the step is lost.",
-              "60", accept_persist_timeout},
+              "60", [](auto value, auto& to) { return whole_seconds(value, 86'400, to.config.persist_limit); }},
     OptionRow{"shutdown-timeout", 0, Kind::value, Group::restarts, From::torchrun, true, "SECONDS",
               "Grace period between the stop signal and SIGKILL, for every stop. Default also from TORCH_ELASTIC_SHUTDOWN_TIMEOUT.", "30",
-              accept_shutdown_timeout},
+              [](auto value, auto& to) { return whole_seconds(value, most, to.shutdown_timeout); }},
     OptionRow{"hang-timeout", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
               "Reports a worker that delays a collective of muster's runtime and makes no progress for this time and for 3 times its longest pause. A worker stopped by a signal is killed; one that uses a CPU or does I/O is not reported. 0: off.", "10",
               [](auto value, auto& to) -> Accepted { const auto wait = seconds(value);
