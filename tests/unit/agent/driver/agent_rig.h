@@ -72,7 +72,9 @@ struct FakeHost : ProcessHost {
     void kill_tree() override { diary.push_back("kill tree"); }
     void kill_guardian() override { diary.push_back("kill guardian"); }
     void feed() override { ++feed_count; }
-    void expect(const std::vector<WorkerCommand>& list) override { diary.push_back(cat("expect ", list.size())); }
+    void expect(const std::vector<WorkerCommand>& list, std::function<void()>) override {
+        diary.push_back(cat("expect ", list.size()));
+    }
 
     Diary& diary;
     std::vector<WorkerCommand> commands;
