@@ -12,7 +12,7 @@ ONE = {"MUSTER_NVML_LIBRARY": os.environ["FAKE_NVML_LIBRARY"], "FAKE_NVML": "GPU
 TWO = {"FAKE_NVML": "GPU-a;GPU-b"}
 # A slow host computes what the GPU would, and other processes disturb it: only the test itself is judged.
 LIMITS = "gpu-sisters-percent = 0\ngpu-between-timeout-ms = 600000\ngpu-reduce-timeout-ms = 600000\ngpus-timeout-ms = 600000\n"
-OTHER_LOOKS = "names,network,system,pci,kernel-log,disks,settings"
+OTHER_LOOKS = "names,network,firewall,system,pci,kernel-log,disks,settings"
 
 
 @unittest.skipUnless(os.environ.get("CI") == "true" or sick_node.works(), "no namespaces can be made here")

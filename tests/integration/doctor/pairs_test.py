@@ -16,7 +16,7 @@ from hosts import prepare, private  # noqa: E402
 STORE = 29600
 # What the nodes meet by stays; what they test is cut.
 BETWEEN_RANKS = f"tcp sport != {{ {PORT}, {STORE} }} tcp dport != {{ {PORT}, {STORE} }}"
-ONLY_PAIRS = "names,network,system,pci,kernel-log,disks,gpus,settings"
+ONLY_PAIRS = "names,network,firewall,system,pci,kernel-log,disks,gpus,settings"
 
 
 def words(count):

@@ -43,7 +43,7 @@ os.execvp(sys.argv[2], sys.argv[2:])
 
 # A look's own limit is for hosts that work; one that is busy with other tests may stand still for longer. Given to every run
 # that has no limits of its own, apart from the looks of `hangs`.
-ROOMY = {**{f"{look}-timeout-ms": 30000 for look in ("names", "network", "system", "pci", "kernel-log", "disks", "gpus")},
+ROOMY = {**{f"{look}-timeout-ms": 30000 for look in ("names", "network", "firewall", "system", "pci", "kernel-log", "disks", "gpus")},
          "lookup-ms": 30000, "disk-write-ms": 30000}
 
 
