@@ -73,7 +73,10 @@ Result<void> LogMerge::advance(Source& source) {
         const auto more = source.reader.next(line);
         if (!more) return more.error();
         if (!*more) break;
-        if (!wants(line)) continue;
+        if (!wants(line)) {
+            if (selection_.passed_over) selection_.passed_over();
+            continue;
+        }
         source.line = std::move(line);
         return {};
     }

@@ -26,6 +26,7 @@ struct LogSelection {
     /// Where to go on in files that were read before: LogLine::end by LogMerge::name.
     std::map<std::string, std::uint64_t> resume{};
     std::function<bool(const LogLine& line)> wanted{};  ///< More to ask of a line. Empty: nothing.
+    std::function<void()> passed_over{};  ///< Called for each line that is left out, because there may be millions.
 };
 
 /// Lines of one chunk of a worker's output stay together, and those of one file keep their order. Between files the

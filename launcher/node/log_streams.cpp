@@ -27,6 +27,7 @@ constexpr std::size_t chunk_bytes = 128 << 10;
 constexpr std::size_t unsent_bytes_max = 512 << 10;
 constexpr Duration poll_interval = 100ms;
 constexpr Duration unsent_look = 20ms;
+constexpr Duration alive_interval = 1s;
 constexpr int polls_between_searches = 5;  ///< For files of workers that have just been started.
 /// The time of a line is taken before it is in the file, and may be that of a line 10 ms older.
 constexpr std::int64_t write_lag_ns = 100'000'000;
@@ -120,7 +121,19 @@ Result<bool> send_lines(LogMerge& files, agent::LineWriter& writer, Channel& vie
     return viewer.send(bytes + agent::to_wire(reached));
 }
 
-void serve(const agent::LogSelection& selection, bool follows, Channel& viewer) {
+/// A viewer takes an agent for lost from which nothing comes (NodeLogs::silence_max), so it hears also while lines are
+/// read that it does not want.
+std::function<void()> sign_of_life(Channel& viewer) {
+    return [&viewer, said_at = std::chrono::steady_clock::now()]() mutable {
+        const auto now = std::chrono::steady_clock::now();
+        if (now - said_at < alive_interval) return;
+        said_at = now;
+        viewer.send(agent::to_wire(agent::LogAlive{}));
+    };
+}
+
+void serve(agent::LogSelection selection, bool follows, Channel& viewer) {
+    selection.passed_over = sign_of_life(viewer);
     LogMerge files(selection);
     agent::LineWriter writer;
     const auto fail = [&](const std::string& why) {

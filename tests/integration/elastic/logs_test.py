@@ -116,6 +116,17 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
             self.assertIn(f"(pid {nodes[1].pid}): it does not answer within 10 s; its other lines are missing here", shown.stderr)
             self.assertEqual(shown.returncode, 1)
 
+    def test_a_node_that_stops_after_its_first_lines_is_said_while_the_others_go_on(self):
+        with Job() as job:
+            nodes = self.start_job(job, ("--lease", 120), ("--lease", 120))
+            viewer = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all", "-i", "hello")
+            wait_for("lines of four ranks", lambda: viewer.out.read_text().count("hello") == 4, deadline=120)
+            os.kill(nodes[1].pid, signal.SIGSTOP)
+            sentence = f"(pid {nodes[1].pid}): nothing has come from it for 10 s"
+            wait_for("the end of the silent node", lambda: sentence in viewer.err.read_text(), deadline=120)
+            os.kill(nodes[1].pid, signal.SIGCONT)
+            self.assertIsNone(viewer.poll())
+
     FOLLOWED = ('for i in $(seq 200); do echo "round $MUSTER_ROUND rank $RANK line $i"; done; '
                 'if test $MUSTER_ROUND = 0; then while ! test -e "$READY.go"; do sleep 0.01; done; '
                 'for i in $(seq 200); do echo "end of round 0 rank $RANK line $i"; done; test $RANK = 0 && exit 3; exec sleep 600; fi; '
