@@ -1,10 +1,12 @@
 """muster logs: --failed of a folder's files, and the files of a running job's nodes."""
+import json
 import os
 import pathlib
 import signal
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 
 from job import BIN, Job, wait_for
 
@@ -115,6 +117,20 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
             self.assertEqual(len(shown.stdout.splitlines()), 2, shown.stdout + shown.stderr)
             self.assertIn(f"(pid {nodes[1].pid}): it does not answer within 10 s; its other lines are missing here", shown.stderr)
             self.assertEqual(shown.returncode, 1)
+
+    def test_a_node_that_waits_is_not_asked(self):
+        with Job() as job:
+            self.start_job(job)
+            self.start_node(job, "--log-dir", job.directory / "spare", "-r", 3)
+
+            def agents():
+                with urllib.request.urlopen(f"http://127.0.0.1:{job.port}/api/v1/jobs/{job.id}/agents", timeout=60) as page:
+                    return json.load(page)
+
+            wait_for("a third node", lambda: agents()["waiting"] == 1, deadline=120)
+            self.assertEqual(len(agents()["nodes"]), 2)
+            shown = self.of_job(job, "--all", "-i", "hello")
+            self.assertEqual((shown.returncode, shown.stderr, len(shown.stdout.splitlines())), (0, "", 4))
 
     def test_a_node_that_stops_after_its_first_lines_is_said_while_the_others_go_on(self):
         with Job() as job:
