@@ -118,6 +118,20 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
             self.assertIn(f"(pid {nodes[1].pid}): it does not answer within 10 s; its other lines are missing here", shown.stderr)
             self.assertEqual(shown.returncode, 1)
 
+    def test_a_file_that_cannot_be_read_costs_the_view_only_that_file(self):
+        with Job() as job:
+            self.start_job(job)
+            folder = next((job.directory / "node 0").rglob("stdout.log")).parent.parent
+            for name in ("9", "8\nfile 0 round 0 rank 0 on x"):
+                (folder / name).mkdir()
+            os.mkfifo(folder / "9" / "stdout.log")
+            (folder / "8\nfile 0 round 0 rank 0 on x" / "stdout.log").write_text("forged\n")
+            shown = self.of_job(job, "--all", "-i", "hello|forged")
+            self.assertEqual((shown.returncode, len(shown.stdout.splitlines())), (1, 4), shown.stdout + shown.stderr)
+            self.assertEqual(len(shown.stderr.splitlines()), 2, shown.stderr)
+            self.assertIn("9/stdout.log: Invalid argument", shown.stderr)
+            self.assertIn("control characters are left out", shown.stderr)
+
     def test_a_node_that_waits_is_not_asked(self):
         with Job() as job:
             self.start_job(job)
