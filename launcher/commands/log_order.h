@@ -3,9 +3,10 @@
 // Each host stamps its lines with its own clock. What a host's clock shows more than ours is known from the answer to
 // the viewer's question, up to half of the time that this took; the lines' times are put right by it. A line goes out
 // when every host has said that it has nothing older, or when it has waited for `patience` since those that have not
-// were heard of something newer: a host that is slow delays the others no longer, and a viewer that is slow takes no host for it. What
-// then comes from that host may be older than what was shown; it is marked as late. A host whose clock is set back while
-// it is read says nothing newer, and one that comes forward slower than time passes is not waited for without limit.
+// were heard of something newer: a host that is slow delays the others no longer, and a viewer that is slow takes no
+// host for it. What then comes from that host may be older than what was shown; it is marked as late. A host whose
+// clock is set back while it is read says nothing newer, and one that comes forward slower than time passes is not
+// waited for without limit.
 #pragma once
 
 #include <cstddef>
@@ -82,8 +83,8 @@ class LogOrder {
 
     const Duration patience_;
     std::vector<Node> nodes_;
-    std::set<Entry> heads_;    ///< Nodes that have lines, by the time of the first.
-    std::set<Entry> silent_;   ///< Others that may have more, by how far they have come.
+    std::set<Entry> heads_;   ///< Nodes that have lines, by the time of the first.
+    std::set<Entry> silent_;  ///< Others that may have more, by how far they have come.
     Instant clocks_until_{};
     std::size_t unknown_ = 0;  ///< Nodes without a clock that may have lines.
     std::int64_t shown_ns_ = before_all;

@@ -237,9 +237,10 @@ int show_job(const LogWish& wish, const Environment& environment) {
                            cat(source->name(), ": ", agents.error().context,
                                "; of a job that is over, muster logs DIR shows the files"));
     if (agents->agents.empty() && agents->waiting > 0 && !wish.request.follow)
-        return print_error("logs", 1,
-                           "all nodes of the job wait for a round and show no lines now; -f waits with them, and muster "
-                           "logs DIR shows the files");
+        return print_error(
+            "logs", 1,
+            "all nodes of the job wait for a round and show no lines now; -f waits with them, and muster "
+            "logs DIR shows the files");
     std::signal(SIGPIPE, SIG_IGN);
     const auto key = rendezvous::derived_key(rendezvous::job_key(*secret, wish.job), rendezvous::logs_label);
     return show_lines(wish, *source, *agents, key);

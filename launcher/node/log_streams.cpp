@@ -133,8 +133,8 @@ std::function<void()> sign_of_life(Channel& viewer) {
     };
 }
 
-/// One viewer's part of the files that all viewers of the node may have open: the launcher needs descriptors for its next
-/// workers, and the store for their connections.
+/// One viewer's part of the files that all viewers of the node may have open: the launcher needs descriptors for its
+/// next workers, and the store for their connections.
 class OpenFiles {
   public:
     explicit OpenFiles(std::atomic<std::size_t>& of_all) : of_all_(of_all) {}
@@ -175,9 +175,7 @@ class OpenFiles {
 void serve(agent::LogSelection selection, bool follows, Channel& viewer, std::atomic<std::size_t>& open_files) {
     OpenFiles opened(open_files);
     selection.may_open = [&](const std::string& name) { return opened.take(name); };
-    selection.trouble = [&](const std::string& sentence) {
-        viewer.send(agent::to_wire(agent::LogTrouble{sentence}));
-    };
+    selection.trouble = [&](const std::string& sentence) { viewer.send(agent::to_wire(agent::LogTrouble{sentence})); };
     selection.passed_over = sign_of_life(viewer);
     LogMerge files(selection);
     agent::LineWriter writer;
@@ -251,10 +249,11 @@ std::unique_ptr<rendezvous::HttpStream> LogStreams::begin(const HttpRequest& req
     if (asked.since) selection.since_ns = now_ns() - std::chrono::nanoseconds(*asked.since).count();
     auto channel = std::make_shared<Channel>(loop_, connection);
     ++*threads_;
-    auto thread = start_thread("muster-logs", [channel, selection, follows = asked.follow, count = threads_, files = open_files_] {
-        serve(selection, follows, *channel, *files);
-        --*count;
-    });
+    auto thread = start_thread("muster-logs",
+                               [channel, selection, follows = asked.follow, count = threads_, files = open_files_] {
+                                   serve(selection, follows, *channel, *files);
+                                   --*count;
+                               });
     if (!thread) {
         --*threads_;
         refused_ = no(503, thread.error().context);
