@@ -14,6 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t sentences_max = 100;
+
 /// A file without an index is of the local rank that its folder is named after.
 LogOwner owner_by_folder(const fs::path& path) {
     LogOwner owner;
@@ -34,15 +36,20 @@ Result<void> LogMerge::find() {
             if (!(selection_.out && name == "stdout.log") && !(selection_.err && name == "stderr.log")) continue;
             if (sources_.contains(entry->path().string())) continue;
             auto name_here = entry->path().string().substr(std::min(folder.size() + 1, entry->path().string().size()));
-            if (auto opened = open(entry->path().string(), std::move(name_here)); !opened) return opened;
+            if (auto opened = open(entry->path().string(), std::move(name_here)); !opened)
+                if (auto left_out = leave_out(opened.error()); !left_out) return left_out;
         }
-        if (trouble) return Error{Errc::invalid_argument, cat(folder, ": ", trouble.message())};
+        if (trouble)
+            if (auto left_out = leave_out({Errc::invalid_argument, cat(folder, ": ", trouble.message())}); !left_out)
+                return left_out;
     }
     if (selection_.last_round && !selection_.round) choose_last_round();
     return {};
 }
 
 Result<void> LogMerge::open(const std::string& path, std::string name) {
+    if (selection_.may_open)
+        if (auto allowed = selection_.may_open(name); !allowed) return allowed;
     auto reader = LogReader::open(path, owner_by_folder(path));
     if (!reader) return reader.error();
     if (const auto known = selection_.resume.find(name); known != selection_.resume.end())
@@ -51,6 +58,14 @@ Result<void> LogMerge::open(const std::string& path, std::string name) {
         reader->skip_to(selection_.since_ns);
     names_.push_back(std::move(name));
     sources_.emplace(path, Source{.reader = std::move(*reader), .number = sources_.size()});
+    return {};
+}
+
+Result<void> LogMerge::leave_out(const Error& why) {
+    if (!selection_.trouble) return why;
+    // One that is gone again is missed by nobody.
+    if (why.code != Errc::not_found && said_.size() < sentences_max && said_.insert(why.context).second)
+        selection_.trouble(why.context);
     return {};
 }
 
@@ -71,9 +86,15 @@ bool LogMerge::wants(const LogLine& line) const {
 Result<void> LogMerge::advance(Source& source) {
     for (LogLine line;;) {
         const auto more = source.reader.next(line);
-        if (!more) return more.error();
+        if (!more) {
+            source.line.reset();
+            return leave_out({more.error().code, cat(names_[source.number], ": ", more.error().context)});
+        }
         if (!*more) break;
-        if (!wants(line)) continue;
+        if (!wants(line)) {
+            if (selection_.passed_over) selection_.passed_over();
+            continue;
+        }
         source.line = std::move(line);
         return {};
     }

@@ -26,6 +26,11 @@ struct LogSelection {
     /// Where to go on in files that were read before: LogLine::end by LogMerge::name.
     std::map<std::string, std::uint64_t> resume{};
     std::function<bool(const LogLine& line)> wanted{};  ///< More to ask of a line. Empty: nothing.
+    /// Asked before each file is opened, by LogMerge::name. An error: it is not opened now.
+    std::function<Result<void>(const std::string& name)> may_open{};
+    /// A file that cannot be read is left out and said here, each sentence once. Empty: find() and read() fail with it.
+    std::function<void(const std::string& sentence)> trouble{};
+    std::function<void()> passed_over{};  ///< Called for each line that is left out, because there may be millions.
 };
 
 /// Lines of one chunk of a worker's output stay together, and those of one file keep their order. Between files the
@@ -58,6 +63,8 @@ class LogMerge {
     };
 
     Result<void> open(const std::string& path, std::string name);
+    /// What is done about a file that cannot be read.
+    Result<void> leave_out(const Error& why);
     void choose_last_round();
     [[nodiscard]] bool wants(const LogLine& line) const;
     Result<void> advance(Source& source);
@@ -66,6 +73,7 @@ class LogMerge {
     std::map<std::string, Source> sources_;  ///< By path.
     std::vector<std::string> names_;
     std::set<std::uint32_t> ranks_;
+    std::set<std::string> said_;
 };
 
 }  // namespace muster::agent

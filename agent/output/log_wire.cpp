@@ -25,6 +25,10 @@ std::string to_wire(const LogReached& reached) {
     return cat("reached ", reached.time_ns, '\n');
 }
 
+std::string to_wire(const LogAlive&) {
+    return "alive\n";
+}
+
 std::string to_wire(const LogTrouble& trouble) {
     auto text = trouble.text.substr(0, head_bytes_max / 2);
     for (char& letter : text)
@@ -80,6 +84,8 @@ Result<std::optional<LogMessage>> LogWireReader::next() {
             message = LogClock{number};
         else if (take_number(words, "reached", number))
             message = LogReached{number};
+        else if (head == "alive")
+            message = LogAlive{};
         else if (head.starts_with("trouble "))
             message = LogTrouble{std::string(head.substr(8))};
         else if (head == "end")

@@ -8,6 +8,7 @@
 //   line 3 at 1764126000124001122 to 81963 n 5   and a second line with so many bytes, which the file has up to there;
 //                                                n ended it, r: it is a bar
 //   reached 1764126000200000000                  nothing older than this comes
+//   alive                                        nothing to send just now: long files are searched for wanted lines
 //   trouble TEXT                                 a sentence for the person
 //   end                                          that was all
 #pragma once
@@ -35,14 +36,16 @@ struct SentLine {
 struct LogReached {
     std::int64_t time_ns = 0;
 };
+struct LogAlive {};
 struct LogTrouble {
     std::string text;
 };
 struct LogEnd {};
-using LogMessage = std::variant<LogClock, SentLine, LogReached, LogTrouble, LogEnd>;
+using LogMessage = std::variant<LogClock, SentLine, LogReached, LogAlive, LogTrouble, LogEnd>;
 
 std::string to_wire(const LogClock& clock);
 std::string to_wire(const LogReached& reached);
+std::string to_wire(const LogAlive& alive);
 std::string to_wire(const LogTrouble& trouble);
 std::string to_wire(const LogEnd& end);
 

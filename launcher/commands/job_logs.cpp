@@ -26,7 +26,9 @@ Result<JobAgents> read_job_agents(const std::string& json) {
     const auto read = nlohmann::json::parse(json, nullptr, false);
     if (!read.is_object() || !read.contains("nodes") || !read["nodes"].is_array()) return malformed;
     try {
-        JobAgents job{.round = read.value("round", std::uint64_t{0}), .agents = {}};
+        JobAgents job{.round = read.value("round", std::uint64_t{0}),
+                      .waiting = read.value("waiting", std::size_t{0}),
+                      .agents = {}};
         for (const auto& node : read["nodes"])
             job.agents.push_back({.incarnation = node.at("incarnation").get<std::string>(),
                                   .name = cat(printable_line(node.at("host").get<std::string>()), " (pid ",
@@ -53,6 +55,9 @@ JobLogs::~JobLogs() {
 }
 
 void JobLogs::meet(const JobAgents& job) {
+    waiting_ = job.waiting;
+    // One that is met later, or again, delays nobody: its lines may be late.
+    if (nodes_.empty() && !job.agents.empty()) order_.wait_for_clocks(std::chrono::steady_clock::now() + patience);
     // Of a node that is not in the last round, its own last one is not the job's.
     if (request_.last_round && !request_.round) request_.round = job.round;
     for (const auto& agent : job.agents) {
@@ -109,7 +114,7 @@ void JobLogs::ended(Node& node, const std::string& why) {
     in_history_.erase(&node);
     order_.end(node.order);
     node.has_ended = why.empty();
-    // It may answer later: a node that waits for its round accepts connections and answers none.
+    // It may answer later, at the same port.
     if (!why.empty() && request_.follow) node.port = 0;
     if (!why.empty())
         tell(node, request_.follow ? cat(why, "; it goes on when the node has its next round")
@@ -117,7 +122,7 @@ void JobLogs::ended(Node& node, const std::string& why) {
 }
 
 bool JobLogs::may_go_on() const {
-    return std::ranges::any_of(nodes_, [](const auto& one) { return !one.second.has_ended; });
+    return waiting_ > 0 || std::ranges::any_of(nodes_, [](const auto& one) { return !one.second.has_ended; });
 }
 
 bool JobLogs::show(const Sink& sink) {

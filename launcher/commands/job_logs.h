@@ -26,6 +26,7 @@ struct JobAgents {
         Endpoint place;
     };
     std::uint64_t round = 0;
+    std::size_t waiting = 0;  ///< Nodes that are in no round.
     std::vector<Agent> agents;
 };
 Result<JobAgents> read_job_agents(const std::string& json);
@@ -93,6 +94,7 @@ class JobLogs {
     std::set<const Node*> in_history_;
     std::set<Node*> paused_;
     std::size_t open_count_ = 0;
+    std::size_t waiting_ = 0;  ///< Nodes that may have a round later.
     bool has_failed_ = false;
     std::set<std::uint32_t> ranks_;  ///< All that had a line.
 };

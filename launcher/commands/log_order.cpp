@@ -7,6 +7,8 @@ namespace muster::launcher {
 namespace {
 
 constexpr std::size_t line_bytes = 100;  // beside its text
+/// So many times the patience a line waits at most for a node that is live.
+constexpr int patiences_max = 40;
 
 }  // namespace
 
@@ -47,7 +49,8 @@ void LogOrder::add(NodeId id, std::size_t file, agent::LogLine line, Instant now
     // 0: its file does not say when it was written.
     if (line.time_ns != 0) line.time_ns -= node.ahead_ns;
     node.bytes += line_bytes + line.text.size();
-    node.heard = now;
+    if (!node.is_live || line.time_ns > std::max(node.newest_ns, node.reached_ns)) node.heard = now;
+    node.newest_ns = std::max(node.newest_ns, line.time_ns);
     node.lines.push_back({.file = file, .line = std::move(line), .since = now});
     enter(id);
 }
@@ -55,8 +58,11 @@ void LogOrder::add(NodeId id, std::size_t file, agent::LogLine line, Instant now
 void LogOrder::reached(NodeId id, std::int64_t time_ns, Instant now) {
     leave(id);
     auto& node = nodes_[id];
-    node.heard = now;
-    node.reached_ns = std::max(node.reached_ns, time_ns - node.ahead_ns);
+    node.is_live = true;
+    if (const auto by_us = time_ns - node.ahead_ns; by_us > node.reached_ns) {
+        node.heard = now;
+        node.reached_ns = by_us;
+    }
     enter(id);
 }
 
@@ -69,12 +75,13 @@ void LogOrder::end(NodeId id) {
 }
 
 Instant LogOrder::may_show_at(const Node& first) const {
-    if (unknown_ > 0) return no_deadline;
     const auto& waiting = first.lines.front();
-    Instant at{};
+    auto at = unknown_ > 0 ? clocks_until_ : Instant{};
     for (const auto& [reached_ns, id] : silent_) {
         if (reached_ns >= waiting.line.time_ns) break;
-        at = std::max(at, std::max(waiting.since, nodes_[id].heard) + patience_);
+        const auto& node = nodes_[id];
+        const auto until = std::max(waiting.since, node.heard) + patience_;
+        at = std::max(at, node.is_live ? std::min(until, waiting.since + patiences_max * patience_) : until);
     }
     return at;
 }
@@ -89,9 +96,9 @@ std::optional<LogOrder::Line> LogOrder::next(Instant now) {
     Line shown{.node = id, .file = waiting.file, .line = std::move(waiting.line)};
     node.lines.pop_front();
     node.bytes -= line_bytes + shown.line.text.size();
-    node.heard = std::max(node.heard, now);
-    enter(id);
     shown.is_late = shown.line.time_ns != 0 && shown.line.time_ns < shown_ns_;
+    if (!node.is_live || shown.line.time_ns > node.reached_ns) node.heard = std::max(node.heard, now);
+    enter(id);
     shown_ns_ = std::max(shown_ns_, shown.line.time_ns);
     return shown;
 }

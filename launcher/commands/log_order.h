@@ -3,8 +3,10 @@
 // Each host stamps its lines with its own clock. What a host's clock shows more than ours is known from the answer to
 // the viewer's question, up to half of the time that this took; the lines' times are put right by it. A line goes out
 // when every host has said that it has nothing older, or when it has waited for `patience` since those that have not
-// were heard: a host that is slow delays the others no longer, and a viewer that is slow takes no host for it. What
-// then comes from that host may be older than what was shown; it is marked as late.
+// were heard of something newer: a host that is slow delays the others no longer, and a viewer that is slow takes no
+// host for it. What then comes from that host may be older than what was shown; it is marked as late. A host whose
+// clock is set back while it is read says nothing newer, and one that comes forward slower than time passes is not
+// waited for without limit.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +35,10 @@ class LogOrder {
 
     explicit LogOrder(Duration patience) : patience_(patience) {}
 
-    /// All others wait for it, without a limit, until its clock is set or it ends.
+    /// Its clock is not known yet.
     NodeId add_node();
+    /// Until then all lines wait for nodes whose clock is not known. Nothing waits for one that is added later.
+    void wait_for_clocks(Instant until) { clocks_until_ = until; }
     /// What its clock shows more than ours. Later lines and limits are put right by it.
     void set_clock(NodeId node, std::int64_t ahead_ns);
     /// By the node's clock, in the order in which it sends them.
@@ -61,7 +65,9 @@ class LogOrder {
     struct Node {
         std::int64_t ahead_ns = 0;
         std::int64_t reached_ns = before_all;  ///< By our clock.
-        Instant heard{};                       ///< Or its last line was shown.
+        std::int64_t newest_ns = before_all;   ///< Of its lines, by our clock.
+        Instant heard{};                       ///< Of something newer, or its last line was shown.
+        bool is_live = false;                  ///< What there was before it was asked has come.
         bool is_known = false;
         bool has_ended = false;
         std::deque<Waiting> lines;
@@ -77,8 +83,9 @@ class LogOrder {
 
     const Duration patience_;
     std::vector<Node> nodes_;
-    std::set<Entry> heads_;    ///< Nodes that have lines, by the time of the first.
-    std::set<Entry> silent_;   ///< Others that may have more, by how far they have come.
+    std::set<Entry> heads_;   ///< Nodes that have lines, by the time of the first.
+    std::set<Entry> silent_;  ///< Others that may have more, by how far they have come.
+    Instant clocks_until_{};
     std::size_t unknown_ = 0;  ///< Nodes without a clock that may have lines.
     std::int64_t shown_ns_ = before_all;
 };

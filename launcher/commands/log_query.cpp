@@ -7,6 +7,7 @@ namespace muster::launcher {
 namespace {
 
 constexpr std::uint32_t rank_max = 1'000'000;
+constexpr std::size_t ranks_max = 100'000;
 constexpr std::int64_t since_max_s = std::int64_t{3650} * 86'400;
 
 std::string ranks_text(const std::set<std::uint32_t>& ranks) {
@@ -56,6 +57,7 @@ bool read_part(std::string_view name, std::string_view value, LogRequest& reques
 
 std::optional<std::set<std::uint32_t>> read_ranks(std::string_view text) {
     std::set<std::uint32_t> ranks;
+    std::size_t count = 0;  // of all pieces, which may name a rank again
     for (const std::string_view piece : split(text, ',')) {
         const auto dash = piece.find('-');
         std::uint32_t first = 0;
@@ -63,7 +65,9 @@ std::optional<std::set<std::uint32_t>> read_ranks(std::string_view text) {
         auto last = first;
         if (dash != std::string_view::npos && !parse_number(piece.substr(dash + 1), last)) return std::nullopt;
         if (first > last || last > rank_max) return std::nullopt;
-        for (auto rank = first; rank <= last; ++rank) ranks.insert(rank);
+        count += last - first + 1;
+        if (count > ranks_max) return std::nullopt;
+        for (auto rank = first; rank <= last; ++rank) ranks.insert(ranks.end(), rank);
     }
     return ranks;
 }

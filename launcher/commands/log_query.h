@@ -14,7 +14,7 @@ namespace muster::launcher {
 
 inline constexpr std::string_view logs_path = "/logs";
 
-/// "0-7,31". Nothing for another text.
+/// "0-7,31". Nothing for another text, or for more ranks than a job can have: an agent reads it on its loop.
 std::optional<std::set<std::uint32_t>> read_ranks(std::string_view text);
 
 /// The parts of the request that an agent decides. --failed, --include and --exclude are the viewer's.

@@ -43,7 +43,7 @@ Result<std::regex> read_pattern(std::string_view option, const std::string& text
 Result<void> read_value(std::string_view option, const std::string& value, LogRequest& request) {
     if (option == "--rank") {
         auto ranks = read_ranks(value);
-        if (!ranks) return wrong(cat("--rank: '", value, "' is no list of ranks such as 0-7,31"));
+        if (!ranks) return wrong(cat("--rank: '", value, "' is no list of ranks such as 0-7,31, of at most 100,000"));
         request.ranks = std::move(*ranks);
     } else if (option == "--failed") {
         auto failed = read_failed_ranks(read_start_of_file(value, failed_file_bytes_max));

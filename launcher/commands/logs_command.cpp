@@ -188,7 +188,7 @@ class FollowedJob {
   private:
     void hear(const Result<std::string>& answer, JobLogs& logs) {
         const auto agents = answer ? read_job_agents(*answer) : Result<JobAgents>(answer.error());
-        is_over_ = agents ? agents->agents.empty() : agents.error().code == Errc::refused;
+        is_over_ = agents ? agents->agents.empty() && agents->waiting == 0 : agents.error().code == Errc::refused;
         if (agents) logs.meet(*agents);
         const bool is_silent = !agents && !is_over_;
         if (is_silent && !trouble_) {
@@ -236,6 +236,11 @@ int show_job(const LogWish& wish, const Environment& environment) {
         return print_error("logs", 1,
                            cat(source->name(), ": ", agents.error().context,
                                "; of a job that is over, muster logs DIR shows the files"));
+    if (agents->agents.empty() && agents->waiting > 0 && !wish.request.follow)
+        return print_error(
+            "logs", 1,
+            "all nodes of the job wait for a round and show no lines now; -f waits with them, and muster "
+            "logs DIR shows the files");
     std::signal(SIGPIPE, SIG_IGN);
     const auto key = rendezvous::derived_key(rendezvous::job_key(*secret, wish.job), rendezvous::logs_label);
     return show_lines(wish, *source, *agents, key);

@@ -3,6 +3,7 @@
 #include <boost/asio/write.hpp>
 #include <utility>
 
+#include "rendezvous/base/sockets/tcp_options.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/job_key.h"
@@ -17,6 +18,7 @@ using rendezvous::PskChannel;
 namespace {
 
 constexpr std::size_t head_bytes_max = 8192;
+constexpr Duration look_interval = 1s;
 constexpr std::string_view refused_by_address =
     "; a job that was started with --allow-from answers the hosts that it names: run the command on one of them";
 
@@ -90,6 +92,7 @@ void NodeLogs::connected(Result<tcp::socket> socket) {
 }
 
 void NodeLogs::ask() {
+    tune_stream(socket_.native_handle(), silence_max);
     // Without a Host: no browser asks.
     writing_ = cat("GET ", request_.target, " HTTP/1.0\r\n\r\n");
     if (channel_) {
@@ -99,15 +102,26 @@ void NodeLogs::ask() {
     }
     asked_at_ = std::chrono::steady_clock::now();
     asked_ns_ = wall_clock_ns();
-    timer_.expires_after(answer_max);
-    timer_.async_wait([self = shared_from_this()](const error_code& stopped) {
-        if (!stopped) self->finish(cat("it does not answer within ", describe(answer_max)));
-    });
+    watch();
     asio::async_write(socket_, asio::buffer(writing_),
                       [self = shared_from_this()](const error_code& failure, std::size_t) {
                           if (failure) self->finish(cat("it does not take the question: ", failure.message()));
                       });
     read();
+}
+
+void NodeLogs::watch() {
+    timer_.expires_after(look_interval);
+    timer_.async_wait([self = shared_from_this()](const error_code& stopped) {
+        if (stopped || !self->handlers_.end) return;
+        if (!self->is_paused_) ++self->silent_looks_;
+        const auto silence = self->silent_looks_ * look_interval;
+        if (!self->has_clock_ && silence >= answer_max)
+            return self->finish(cat("it does not answer within ", describe(answer_max)));
+        if (self->has_clock_ && silence >= silence_max)
+            return self->finish(cat("nothing has come from it for ", describe(silence_max)));
+        self->watch();
+    });
 }
 
 void NodeLogs::read() {
@@ -117,6 +131,7 @@ void NodeLogs::read() {
                             [self = shared_from_this()](const error_code& failure, std::size_t count) {
                                 self->is_reading_ = false;
                                 if (!self->handlers_.end) return;
+                                if (self->has_clock_) self->silent_looks_ = 0;
                                 if (count > 0) self->take({self->input_.data(), count});
                                 if (!failure) return self->read();
                                 if (self->has_ended_) return self->finish({});
@@ -166,7 +181,8 @@ void NodeLogs::give() {
         if (!message) return finish(message.error().context);
         if (!*message) return;
         if (const auto* clock = std::get_if<agent::LogClock>(&**message)) {
-            timer_.cancel();
+            has_clock_ = true;
+            silent_looks_ = 0;
             // It was read somewhere between the question and now: half of that is the most that it can be wrong.
             const auto took = std::chrono::steady_clock::now() - asked_at_;
             handlers_.clock(clock->now_ns - asked_ns_ - std::chrono::nanoseconds(took).count() / 2);

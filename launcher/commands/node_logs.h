@@ -35,6 +35,8 @@ class NodeLogs : public std::enable_shared_from_this<NodeLogs> {
     };
     /// For the answer to the request, and before it for each address and for TLS.
     static constexpr Duration answer_max = 10s;
+    /// Without a byte after the answer: an agent gives a sign of life each second.
+    static constexpr Duration silence_max = 10s;
 
     /// The handlers are called from `io`, which outlives it, as does `resolver`.
     static std::shared_ptr<NodeLogs> start(boost::asio::io_context& io, rendezvous::Resolver& resolver, Request request,
@@ -50,6 +52,8 @@ class NodeLogs : public std::enable_shared_from_this<NodeLogs> {
   private:
     void connected(Result<boost::asio::ip::tcp::socket> socket);
     void ask();
+    /// Counts looks without bytes, and not the time: a viewer that was busy itself takes no agent for silent.
+    void watch();
     void read();
     void take(std::string_view wire);
     void take_plain(std::string_view bytes);
@@ -70,6 +74,8 @@ class NodeLogs : public std::enable_shared_from_this<NodeLogs> {
     std::array<char, 16 << 10> input_;
     std::string head_;
     bool has_head_ = false;
+    bool has_clock_ = false;
+    int silent_looks_ = 0;  ///< In a row.
     Instant asked_at_{};
     std::int64_t asked_ns_ = 0;
     agent::LogWireReader reader_;

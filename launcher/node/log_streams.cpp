@@ -7,6 +7,7 @@
 #include "agent/output/log_merge.h"
 #include "agent/output/log_wire.h"
 #include "launcher/commands/log_query.h"
+#include "rendezvous/base/kernel/open_files.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
 #include "rendezvous/net/connection.h"
@@ -27,6 +28,7 @@ constexpr std::size_t chunk_bytes = 128 << 10;
 constexpr std::size_t unsent_bytes_max = 512 << 10;
 constexpr Duration poll_interval = 100ms;
 constexpr Duration unsent_look = 20ms;
+constexpr Duration alive_interval = 1s;
 constexpr int polls_between_searches = 5;  ///< For files of workers that have just been started.
 /// The time of a line is taken before it is in the file, and may be that of a line 10 ms older.
 constexpr std::int64_t write_lag_ns = 100'000'000;
@@ -120,7 +122,61 @@ Result<bool> send_lines(LogMerge& files, agent::LineWriter& writer, Channel& vie
     return viewer.send(bytes + agent::to_wire(reached));
 }
 
-void serve(const agent::LogSelection& selection, bool follows, Channel& viewer) {
+/// A viewer takes an agent for lost from which nothing comes (NodeLogs::silence_max), so it hears also while lines are
+/// read that it does not want.
+std::function<void()> sign_of_life(Channel& viewer) {
+    return [&viewer, said_at = std::chrono::steady_clock::now()]() mutable {
+        const auto now = std::chrono::steady_clock::now();
+        if (now - said_at < alive_interval) return;
+        said_at = now;
+        viewer.send(agent::to_wire(agent::LogAlive{}));
+    };
+}
+
+/// One viewer's part of the files that all viewers of the node may have open: the launcher needs descriptors for its
+/// next workers, and the store for their connections.
+class OpenFiles {
+  public:
+    explicit OpenFiles(std::atomic<std::size_t>& of_all) : of_all_(of_all) {}
+    OpenFiles(const OpenFiles&) = delete;
+    OpenFiles& operator=(const OpenFiles&) = delete;
+    ~OpenFiles() { keep(0); }
+
+    Result<void> take(const std::string& name) {
+        if (name.size() > name_bytes_max || std::ranges::any_of(name, is_control))
+            return Error{Errc::invalid_argument,
+                         "log files whose names are too long or have control characters are left out"};
+        // A file and its index; three quarters of the descriptors are for others.
+        const auto most = connections_allowed() / 8;
+        if (count_ < agent::LogWireReader::files_max && of_all_.fetch_add(1) < most) {
+            ++count_;
+            return {};
+        }
+        if (count_ < agent::LogWireReader::files_max) --of_all_;
+        return Error{Errc::limit_exceeded,
+                     cat("it opens no more than ", std::min(most, agent::LogWireReader::files_max),
+                         " log files for its viewers, and leaves the others out; end other viewers, raise the limit of "
+                         "open files (ulimit -n), or run muster logs DIR there")};
+    }
+    /// So many are open.
+    void keep(std::size_t count) {
+        of_all_ -= count_ - count;
+        count_ = count;
+    }
+
+  private:
+    static constexpr std::size_t name_bytes_max = 2048;
+    static bool is_control(char letter) { return static_cast<unsigned char>(letter) < ' ' || letter == 0x7f; }
+
+    std::atomic<std::size_t>& of_all_;
+    std::size_t count_ = 0;
+};
+
+void serve(agent::LogSelection selection, bool follows, Channel& viewer, std::atomic<std::size_t>& open_files) {
+    OpenFiles opened(open_files);
+    selection.may_open = [&](const std::string& name) { return opened.take(name); };
+    selection.trouble = [&](const std::string& sentence) { viewer.send(agent::to_wire(agent::LogTrouble{sentence})); };
+    selection.passed_over = sign_of_life(viewer);
     LogMerge files(selection);
     agent::LineWriter writer;
     const auto fail = [&](const std::string& why) {
@@ -131,8 +187,10 @@ void serve(const agent::LogSelection& selection, bool follows, Channel& viewer) 
             "its workers' output goes to no files; start the job with --log-dir DIR and -r 3 or -t 3 on each node, so "
             "that there are lines to show");
     for (int turn = 0;; ++turn) {
-        if (turn % polls_between_searches == 0)
+        if (turn % polls_between_searches == 0) {
             if (auto found = files.find(); !found) return fail(found.error().context);
+            opened.keep(files.file_count());
+        }
         const auto goes_on = send_lines(files, writer, viewer, !follows);
         if (!goes_on) return fail(goes_on.error().context);
         if (!*goes_on) return;
@@ -172,27 +230,30 @@ std::optional<HttpPage> LogStreams::refusal(const HttpRequest& request, const Co
         return no(403, "The lines are for who has the job's key: set MUSTER_SECRET_FILE or MUSTER_KEY.");
     // A page of a browser could take places of viewers.
     if (!request.fetch_site.empty()) return no(403, "Use muster logs.");
-    if (!read_log_target(request.target)) return no(400, "This agent does not know all of these options.");
     if (threads_->load() < viewers_max) return std::nullopt;
     return no(503, cat(viewers_max, " viewers read this node's log files, which is the limit. End one of them."));
 }
 
 std::unique_ptr<rendezvous::HttpStream> LogStreams::begin(const HttpRequest& request, Connection& connection) {
-    if (auto refused = refusal(request, connection)) {
+    auto refused = refusal(request, connection);
+    const auto read = refused ? std::nullopt : read_log_target(request.target);
+    if (!refused && !read) refused = no(400, "This agent does not know all of these options.");
+    if (refused) {
         refused_ = *std::move(refused);
         return nullptr;
     }
-    const auto asked = *read_log_target(request.target);
+    const auto& asked = *read;
     agent::LogSelection selection{
         .ranks = asked.ranks, .out = asked.out, .err = asked.err, .round = asked.round, .resume = asked.resume};
     if (auto place = folder(); !place.empty()) selection.folders.push_back(std::move(place));
     if (asked.since) selection.since_ns = now_ns() - std::chrono::nanoseconds(*asked.since).count();
     auto channel = std::make_shared<Channel>(loop_, connection);
     ++*threads_;
-    auto thread = start_thread("muster-logs", [channel, selection, follows = asked.follow, count = threads_] {
-        serve(selection, follows, *channel);
-        --*count;
-    });
+    auto thread = start_thread("muster-logs",
+                               [channel, selection, follows = asked.follow, count = threads_, files = open_files_] {
+                                   serve(selection, follows, *channel, *files);
+                                   --*count;
+                               });
     if (!thread) {
         --*threads_;
         refused_ = no(503, thread.error().context);

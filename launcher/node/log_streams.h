@@ -49,6 +49,8 @@ class LogStreams {
     rendezvous::HttpPage refused_;  ///< The last refusal.
     /// Grows with each thread. A place is free again when its thread has ended: disks that hang cannot fill the node.
     std::shared_ptr<std::atomic<std::size_t>> threads_ = std::make_shared<std::atomic<std::size_t>>(0);
+    /// Of all viewers, each with its index.
+    std::shared_ptr<std::atomic<std::size_t>> open_files_ = std::make_shared<std::atomic<std::size_t>>(0);
 };
 
 }  // namespace muster::launcher

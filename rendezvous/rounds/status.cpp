@@ -131,14 +131,18 @@ std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig&
 
 std::string agents_json(const Job& job) {
     nlohmann::json out{{"round", job.round().number}, {"nodes", nlohmann::json::array()}};
+    std::size_t waiting = 0;
     for (const auto& [incarnation, member] : job.members()) {
-        if (member.join.peer_port == 0) continue;
+        // Its port accepts connections, and answers none before its round.
+        if (member.place == Place::waiting) ++waiting;
+        if (member.place == Place::waiting || member.join.peer_port == 0) continue;
         out["nodes"].push_back({{"host", member.node.host},
                                 {"pid", member.node.pid},
                                 {"incarnation", cat(incarnation)},
                                 {"address", peer_address(member)},
                                 {"port", member.join.peer_port}});
     }
+    out["waiting"] = waiting;
     return text_of(out);
 }
 

@@ -22,7 +22,8 @@ namespace muster::rendezvous {
 std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig& config, Instant now);
 
 /// Where the job's agents answer, for viewers of log files (muster logs JOB), which read from them and not from here:
-/// {"round", "nodes": [{"host", "pid", "incarnation", "address", "port"}]}. Nodes without a port are left out.
+/// {"round", "waiting", "nodes": [{"host", "pid", "incarnation", "address", "port"}]}. Nodes that wait for a round are
+/// counted only, and those without a port are left out.
 std::string agents_json(const Job& job);
 
 /// A job's part of status_json in pieces, for readers that get only those that changed: `job` without its nodes, and

@@ -1,10 +1,12 @@
 """muster logs: --failed of a folder's files, and the files of a running job's nodes."""
+import json
 import os
 import pathlib
 import signal
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 
 from job import BIN, Job, wait_for
 
@@ -117,6 +119,45 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
             self.assertEqual(len(shown.stdout.splitlines()), 2, shown.stdout + shown.stderr)
             self.assertIn(f"(pid {nodes[1].pid}): it does not answer within 10 s; its other lines are missing here", shown.stderr)
             self.assertEqual(shown.returncode, 1)
+
+    def test_a_file_that_cannot_be_read_costs_the_view_only_that_file(self):
+        with Job() as job:
+            self.start_job(job)
+            folder = next((job.directory / "node 0").rglob("stdout.log")).parent.parent
+            for name in ("9", "8\nfile 0 round 0 rank 0 on x"):
+                (folder / name).mkdir()
+            os.mkfifo(folder / "9" / "stdout.log")
+            (folder / "8\nfile 0 round 0 rank 0 on x" / "stdout.log").write_text("forged\n")
+            shown = self.of_job(job, "--all", "-i", "hello|forged")
+            self.assertEqual((shown.returncode, len(shown.stdout.splitlines())), (1, 4), shown.stdout + shown.stderr)
+            self.assertEqual(len(shown.stderr.splitlines()), 2, shown.stderr)
+            self.assertIn("9/stdout.log: Invalid argument", shown.stderr)
+            self.assertIn("control characters are left out", shown.stderr)
+
+    def test_a_node_that_waits_is_not_asked(self):
+        with Job() as job:
+            self.start_job(job)
+            self.start_node(job, "--log-dir", job.directory / "spare", "-r", 3)
+
+            def agents():
+                with urllib.request.urlopen(f"http://127.0.0.1:{job.port}/api/v1/jobs/{job.id}/agents", timeout=60) as page:
+                    return json.load(page)
+
+            wait_for("a third node", lambda: agents()["waiting"] == 1, deadline=120)
+            self.assertEqual(len(agents()["nodes"]), 2)
+            shown = self.of_job(job, "--all", "-i", "hello")
+            self.assertEqual((shown.returncode, shown.stderr, len(shown.stdout.splitlines())), (0, "", 4))
+
+    def test_a_node_that_stops_after_its_first_lines_is_said_while_the_others_go_on(self):
+        with Job() as job:
+            nodes = self.start_job(job, ("--lease", 120), ("--lease", 120))
+            viewer = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all", "-i", "hello")
+            wait_for("lines of four ranks", lambda: viewer.out.read_text().count("hello") == 4, deadline=120)
+            os.kill(nodes[1].pid, signal.SIGSTOP)
+            sentence = f"(pid {nodes[1].pid}): nothing has come from it for 10 s"
+            wait_for("the end of the silent node", lambda: sentence in viewer.err.read_text(), deadline=120)
+            os.kill(nodes[1].pid, signal.SIGCONT)
+            self.assertIsNone(viewer.poll())
 
     FOLLOWED = ('for i in $(seq 200); do echo "round $MUSTER_ROUND rank $RANK line $i"; done; '
                 'if test $MUSTER_ROUND = 0; then while ! test -e "$READY.go"; do sleep 0.01; done; '

@@ -95,14 +95,58 @@ TEST_CASE("a viewer that was busy for long takes no node for slow that it has ju
     CHECK(story.shown() == "c ");
 }
 
-TEST_CASE("the others wait for a node that has not answered yet, until it does or has failed") {
+TEST_CASE("a node whose clock is set back while it is read delays the others no longer than the patience") {
     Story story;
+    const auto right = story.node(0), set_back = story.node(0);
+    story.greet(right);
+    story.greet(set_back);
+    story.has_come_to(set_back, 1'000);
+    story.has_come_to(right, 1'000);
+    story.writes(right, 5'000, "a");
+    story.ahead[set_back] = -hour;
+    std::string shown;
+    for (int i = 0; i < 22; ++i, story.now += 100ms) {
+        story.has_come_to(set_back, 5'000 + i * 100);
+        story.writes(set_back, 5'000 + i * 100, "b");
+        shown += story.shown();
+    }
+    CHECK(shown.ends_with("b a ~b "));
+}
+
+TEST_CASE("the whole wait of a line for a node that comes forward too slowly has a limit") {
+    Story story;
+    const auto right = story.node(0), slow = story.node(0);
+    story.greet(right);
+    story.greet(slow);
+    story.writes(right, 1'000'000, "a");
+    std::string shown;
+    for (; shown.empty() && story.now < Instant(1h); story.now += 1s) {
+        story.has_come_to(slow, story.now.time_since_epoch() / 1s);
+        shown = story.shown();
+    }
+    CHECK(shown == "a ");
+    CHECK(story.now == Instant(81s));
+}
+
+TEST_CASE("the others wait for a node that has not answered yet, until it does or has failed, for a time") {
+    Story story;
+    story.order.wait_for_clocks(Instant(2s));
     const auto one = story.node(0), silent = story.node(0);
     story.greet(one);
     story.writes(one, 10, "a");
-    story.now = Instant(1h);
+    story.now = Instant(1'999ms);
     CHECK(story.shown().empty());
-    CHECK(story.order.due() == no_deadline);
+    CHECK(story.order.due() == Instant(2s));
+    SECTION("it does neither") {
+        story.now = Instant(2s);
+        CHECK(story.shown() == "a ");
+    }
+    SECTION("another one that is added later delays nobody") {
+        story.order.end(silent);
+        story.now = Instant(2s);
+        story.node(0);
+        CHECK(story.shown() == "a ");
+    }
     SECTION("it answers, and has an older line") {
         story.greet(silent);
         story.writes(silent, 5, "b");

@@ -38,6 +38,8 @@ TEST_CASE("an agent refuses a target of which it does not know all") {
                                      "/logs?ranks=1-",
                                      "/logs?ranks=-1",
                                      "/logs?ranks=0-1000001",
+                                     "/logs?ranks=0-100000",
+                                     "/logs?ranks=0-60000,0-60000",
                                      "/logs?stream=both",
                                      "/logs?round=",
                                      "/logs?round=-1",
