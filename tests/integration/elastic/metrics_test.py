@@ -132,6 +132,21 @@ class Metrics(unittest.TestCase):
             job.expect_exit(nodes[1], 0)
             self.assertEqual([entry.name for entry in folder.iterdir()], ["1"])
 
+    def test_a_driver_that_hangs_costs_the_job_only_its_lines(self):
+        nvml = os.environ.get("FAKE_NVML_LIBRARY")
+        if nvml is None:
+            self.skipTest("FAKE_NVML_LIBRARY is not set")
+        with Job() as job:
+            folder = job.directory / "jobs"
+            folder.mkdir()
+            node = job.spawn("muster", "--standalone", "--nproc-per-node", 1, "--hpc-job-mapping-dir", folder, "--no-python",
+                             WORKERS / "elastic", "--until", "done", MUSTER_NVML_LIBRARY=nvml, FAKE_NVML="hang")
+            job.round(0, 1)
+            job.finish()
+            job.expect_exit(node, 0)
+            self.assertIn("--hpc-job-mapping-dir: the NVIDIA driver has not listed the GPUs within 5 s", node.err.read_text())
+            self.assertEqual(list(folder.iterdir()), [])
+
     def test_a_directory_that_does_not_exist_ends_the_launcher_before_it_joins(self):
         with Job() as job:
             wrong = job.spawn("muster", "--standalone", "--metrics-file", job.directory / "missing", "--no-python", WORKERS / "elastic")
