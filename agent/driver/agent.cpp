@@ -91,14 +91,10 @@ void Agent::Driver::start() {
     look_at_node();
 }
 
-/// False: the agent ends, because the file cannot be written.
+/// False: the agent ends, because the directory is a typing error.
 bool Agent::Driver::open_metrics() {
     if (config_.metrics_file.empty()) return true;
     auto opened = MetricsFile::open(config_.metrics_file, metrics());
-    if (!opened && opened.error().code == Errc::already_exists) {
-        log(LogLevel::warning, "--metrics-file: ", opened.error().context);
-        return true;
-    }
     if (!opened) {
         happen(SetUpRefused{cat("--metrics-file: ", opened.error().context)});
         return false;

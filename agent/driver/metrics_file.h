@@ -13,15 +13,15 @@
 namespace muster::agent {
 
 /// A thread writes, so that a slow or full disk delays nobody. The file is replaced by a rename in its directory and
-/// has mode 0644. A failure is logged once, until a write succeeds again. Its first line names the process that writes
-/// it: only that process, its guardian, and one that finds it dead replace or remove the file.
+/// has mode 0644. A failure is logged once, until a write succeeds again. Who writes holds a lock on PATH.lock, because
+/// numbers of processes are equal in two containers: of several agents one writes, and the next one when it has ended.
 class MetricsFile {
   public:
     /// DIR/muster_JOB.prom, with JOB as job_in_name() writes it: two jobs never share a file.
     static std::string path_in(const std::string& directory, std::string_view job);
 
-    /// Writes `page` now, so that a wrong directory is known at once. Errors: of the file system; already_exists if
-    /// another running agent writes this file; invalid_argument if no agent wrote it.
+    /// Writes `page` on the thread. Error: the directory is missing, or is none. Whatever else is wrong may pass, and
+    /// is a warning.
     static Result<std::unique_ptr<MetricsFile>> open(const std::string& path, std::string_view page);
     /// Removes the file, because the collector would read a stale one for ever. Waits up to 1 s for the thread.
     ~MetricsFile();
@@ -33,8 +33,8 @@ class MetricsFile {
     /// True when everything has been written, or has failed, before `limit`.
     bool flush(Duration limit) { return writer_.flush(limit); }
 
-    /// Removes the file at `path` if `writer` has written it, and what it may have left beside it. For the guardian:
-    /// no thread, no log.
+    /// Removes the file at `path` if `writer`, which has ended, has written it, and what it may have left beside it.
+    /// For the guardian: no thread, no log.
     static void remove(const std::string& path, pid_t writer);
 
   private:

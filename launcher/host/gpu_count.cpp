@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
+#include <utility>
 
 #include "agent/probes/gpus/gpu_driver.h"
+#include "agent/process/side_process.h"
+#include "launcher/host/program_output.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -14,26 +18,14 @@ namespace {
 
 using agent::GpuDriver;
 
+constexpr Duration driver_limit = 5s;  // a driver that is slow to begin with takes one or two
+
 GpuDevice describe_device(const GpuDriver& nvml, GpuDriver::Device device) {
-    GpuDevice described{.uuid = nvml.uuid_of(device),
-                        .mig_uuids = {},
-                        .mig_enabled = false,
-                        .pci_address = nvml.pci_address_of(device)};
-    unsigned current = 0;
-    unsigned pending = 0;
-    if (nvml.mig_mode == nullptr || nvml.mig_mode(device, &current, &pending) != GpuDriver::success || current != 1)
-        return described;
-    described.mig_enabled = true;
-    unsigned count = 0;
-    if (nvml.mig_count_max == nullptr || nvml.mig_by_index == nullptr ||
-        nvml.mig_count_max(device, &count) != GpuDriver::success)
-        return described;
-    for (unsigned index = 0; index < count; ++index) {
-        GpuDriver::Device mig = nullptr;
-        if (nvml.mig_by_index(device, index, &mig) == GpuDriver::success)
-            described.mig_uuids.push_back(nvml.uuid_of(mig));
-    }
-    return described;
+    auto parts = nvml.parts_of(device);
+    return {.uuid = nvml.uuid_of(device),
+            .mig_uuids = parts.value_or(std::vector<std::string>()),
+            .mig_enabled = parts.has_value(),
+            .pci_address = nvml.pci_address_of(device)};
 }
 
 /// The device of one entry of CUDA_VISIBLE_DEVICES.
@@ -86,6 +78,39 @@ Result<std::vector<GpuDevice>> list_gpus(const std::string& library) {
     if (nvml.shutdown != nullptr) nvml.shutdown();
     if (failed != GpuDriver::success) return Error{Errc::io, cat("nvmlDeviceGetCount: ", nvml.words(failed))};
     return devices;
+}
+
+Result<std::vector<GpuDevice>> read_gpus(std::string_view output) {
+    std::vector<GpuDevice> devices;
+    for (const auto line : split(output, '\n')) {
+        const auto words = split(line, ' ');
+        if (words[0] == "note") return Error{Errc::io, std::string(line.substr(line.find(' ') + 1))};
+        if (words[0] == "gpu" && words.size() == 4) devices.push_back({.uuid = std::string(words[2])});
+        if (devices.empty()) continue;
+        if (words[0] == "partitioned") devices.back().mig_enabled = true;
+        if (words[0] == "part" && words.size() == 2) devices.back().mig_uuids.emplace_back(words[1]);
+    }
+    return devices;
+}
+
+Result<std::vector<GpuDevice>> ask_for_gpus() {
+    const auto output = program_output({agent::side_program("muster-gpus")}, driver_limit, [] { return false; });
+    if (!output || output->empty())
+        return Error{Errc::timed_out, cat("the NVIDIA driver has not listed the GPUs within ", describe(driver_limit))};
+    return read_gpus(*output);
+}
+
+std::size_t host_gpu_count(const std::string& root) {
+    std::size_t most = 0;
+    for (const auto* directory : {"/sys/bus/pci/drivers/nvidia", "/proc/driver/nvidia/gpus"}) {
+        std::error_code failure;
+        std::size_t count = 0;
+        std::filesystem::directory_iterator entry(cat(root, directory), failure);
+        for (; !failure && entry != std::filesystem::directory_iterator(); entry.increment(failure))
+            if (entry->path().filename().string().find(':') != std::string::npos) ++count;  // a PCI address
+        most = std::max(most, count);
+    }
+    return most;
 }
 
 std::vector<std::size_t> visible_gpus(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible) {

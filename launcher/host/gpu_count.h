@@ -24,6 +24,15 @@ struct GpuDevice {
 /// call it after the fork of the guardian.
 Result<std::vector<GpuDevice>> list_gpus(const std::string& library = "libnvidia-ml.so.1");
 
+/// The same, asked of muster-gpus with a limit of 5 s, because a faulty driver may hang. PCI addresses are unknown.
+Result<std::vector<GpuDevice>> ask_for_gpus();
+/// What muster-gpus prints. Error: its note.
+Result<std::vector<GpuDevice>> read_gpus(std::string_view output);
+
+/// GPUs of the host that the driver has, also those that a scheduler or a container hides from this process. 0: not
+/// known. `root` goes before the paths of the kernel's files.
+std::size_t host_gpu_count(const std::string& root = {});
+
 /// The visible devices in CUDA's order, as indices into `devices`. `visible` is CUDA_VISIBLE_DEVICES (nothing: not
 /// set): indices, UUIDs, their unambiguous prefixes, and MIG-... The list ends at the first entry that names no device;
 /// a device named twice makes it empty. Without the variable a partitioned GPU counts as its MIG devices. An index

@@ -19,6 +19,7 @@
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/events/event.h"
 #include "rendezvous/secret/control_key.h"
 #include "rendezvous/secret/job_key.h"
 #include "rendezvous/secret/job_secret.h"
@@ -125,10 +126,11 @@ std::uint64_t queued_ms(std::string_view submitted_at, Duration since_1970) {
     if (submitted_at.empty()) return 0;
     std::int64_t seconds = 0;
     const auto now = since_1970 / 1s;
-    if (parse_number(submitted_at, seconds) && seconds > 0 && seconds <= now)
+    if (parse_number(submitted_at, seconds) && seconds > 0 && seconds <= now && now - seconds <= queued_ms_max / 1000)
         return static_cast<std::uint64_t>(since_1970 / 1ms - seconds * 1000);
     log(LogLevel::warning, "MUSTER_SUBMITTED_AT='", submitted_at,
-        "' is not the past in seconds since 1970 (date +%s); the job's time in the queue is not counted");
+        "' is not within the last 30 days, in seconds since 1970 (date +%s); the job's time in the queue is not "
+        "counted");
     return 0;
 }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "agent/diagnosis/error_file.h"
-#include "agent/probes/gpus/gpu_driver.h"
+#include "agent/evidence/gpu_check.h"
 #include "agent/supervision/failure_report.h"
 #include "agent/supervision/report_file.h"
 #include "launcher/commands/checkpoint_command.h"
@@ -176,16 +176,25 @@ Result<agent::GuardianHandle> start_guardian(const LaunchConfig& config, std::sh
     return agent::fork_guardian(guardian_config(config, std::move(gpu_jobs)));
 }
 
+/// The numbers of the workers' GPUs on this host.
+Result<std::vector<std::size_t>> gpu_numbers(const LaunchConfig& config, const Environment& environment) {
+    const auto devices = ask_for_gpus();
+    if (!devices) return devices.error();
+    // A library in NVML's place tells of another host.
+    const auto count = lookup(environment, "MUSTER_NVML_LIBRARY") ? 0 : host_gpu_count();
+    if (devices->size() < count)
+        return Error{Errc::unsupported, cat("only ", devices->size(), " of the host's ", count,
+                                            " GPUs are visible here, so their numbers on the host are not known; let "
+                                            "the scheduler's prolog write these files")};
+    return gpus_of_workers(*devices, lookup(environment, "CUDA_VISIBLE_DEVICES"), config.workers_per_node);
+}
+
 /// No job fails for it.
 void add_gpu_jobs(GpuJobMap& map, const LaunchConfig& config, const Environment& environment) {
-    if (config.gpu_job_dir.empty()) return;
-    const auto named = value_or_empty(environment, "MUSTER_NVML_LIBRARY");
-    const auto devices = list_gpus(named.empty() ? agent::gpu_library : std::string(named));
-    if (!devices && devices.error().code == Errc::not_found) return;
-    const auto added =
-        devices
-            ? map.add(gpus_of_workers(*devices, lookup(environment, "CUDA_VISIBLE_DEVICES"), config.workers_per_node))
-            : Result<void>(devices.error());
+    if (config.gpu_job_dir.empty() || ::access(config.gpu_job_dir.c_str(), F_OK) != 0) return;
+    if (!agent::has_gpu_driver(value_or_empty(environment, "MUSTER_NVML_LIBRARY"))) return;
+    const auto gpus = gpu_numbers(config, environment);
+    const auto added = gpus ? map.add(*gpus) : Result<void>(gpus.error());
     if (!added)
         log(LogLevel::warning, "--hpc-job-mapping-dir: ", added.error().context,
             "; dcgm-exporter does not know the job of this node's GPUs");

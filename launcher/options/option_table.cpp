@@ -111,9 +111,7 @@ Accepted accept_event_handler(std::string_view value, Settings& settings) {
 Accepted accept_warm_workers(std::string_view value, Settings& settings) {
     auto& config = settings.config;
     config.warm_by_memory = value == "auto";
-    config.warm_workers = config.warm_by_memory ? native::slots_max : 0;
-    if (config.warm_by_memory) return std::nullopt;
-    const auto number = whole_number(value, 0, native::slots_max);
+    const auto number = config.warm_by_memory ? native::slots_max : whole_number(value, 0, native::slots_max);
     if (!number)
         return cat("a number from 0 to ", native::slots_max, ", or auto", nearest_in_brackets(value, {"auto"}));
     config.warm_workers = static_cast<std::uint32_t>(*number);

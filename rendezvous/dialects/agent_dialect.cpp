@@ -102,13 +102,19 @@ void AgentDialect::lead(KeptState kept, Instant now) {
     deadline_ = server_->deadline();
     leader_.clear();
     if (!state_->is_shared()) return;
-    ++leader_change_count_;
+    note_leader({});
     hooks_.leading();
+}
+
+/// A time without a leader, and the first one, are no changes. Empty: this daemon.
+void AgentDialect::note_leader(const std::string& leader) {
+    if (last_leader_ && *last_leader_ != leader) ++leader_change_count_;
+    last_leader_ = leader;
 }
 
 /// What was decided and not kept is decided by another one, and nobody has heard of it.
 void AgentDialect::stand_by(std::string leader) {
-    if (server_ || leader != leader_) ++leader_change_count_;
+    if (!leader.empty()) note_leader(leader);
     leader_ = std::move(leader);
     hooks_.standing_by(leader_);
     if (!server_) return;

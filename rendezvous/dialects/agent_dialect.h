@@ -89,6 +89,7 @@ class AgentDialect final : public Dialect {
     [[nodiscard]] std::string with_state(std::string status, Instant now) const;
     void lead(KeptState kept, Instant now);
     void stand_by(std::string leader);
+    void note_leader(const std::string& leader);
     void turn_away(Connection& connection);
     void introduce(Connection& connection, Instant now);
     void note_where(const Connection& connection);
@@ -117,6 +118,7 @@ class AgentDialect final : public Dialect {
         writes_;  ///< That the state has not kept yet: number, and since when.
     TimeHistogram write_times_;
     std::uint64_t leader_change_count_ = 0;
+    std::optional<std::string> last_leader_;
     bool is_held_ = false;  ///< The server knows of the stall.
     Station* station_ = nullptr;
     Instant deadline_ = no_deadline;  // the server's, asked after every step

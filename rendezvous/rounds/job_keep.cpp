@@ -63,6 +63,7 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
     goodput_ = GoodputLedger::from(kept.facts.goodput, config_.to_wall_clock, now);
     round_.failures = round_.failures.on_clock(-config_.to_wall_clock);
     round_.sealed_at = now;
+    tiers_.resume();
     failures_revision_ = round_.failures.revision();
     if (!round_.failures.empty()) {
         failures_record_ = encode_failures(id_, round_.failures.on_clock(config_.to_wall_clock));

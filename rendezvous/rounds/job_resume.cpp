@@ -108,6 +108,7 @@ void Job::take_back(const Arrival& arrival, const native::Resume& resume, const 
 /// one agent's word: nothing is charged for it, and it gives no right to command.
 void Job::learn_round(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
     taught_ = true;
+    tiers_.resume();
     round_.number = resume.round;
     round_.sealed_at = turn.now;
     round_.node_count = round_.unfinished = resume.as_assigned.group_world_size;

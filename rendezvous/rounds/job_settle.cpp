@@ -189,6 +189,7 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
         all_there = all_there && member.connected();
         if (member.connected()) told.connections.push_back(member.connection);
     }
+    if (reason == RoundEndReason::node_lost || reason == RoundEndReason::node_left) tiers_.lose_node();
     round_.ended = true;
     round_.reason = reason;
     round_.why = std::move(why);

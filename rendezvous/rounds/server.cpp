@@ -324,11 +324,10 @@ void Server::Implementation::ping(Connections::iterator from, const native::Ping
     using std::chrono::nanoseconds;
     const auto now_ns = std::chrono::duration_cast<nanoseconds>(turn.now.time_since_epoch()).count();
     turn.send(from->first, native::Pong{ping.sequence, ping.sent_ns, now_ns});
-    if (!from->second.may_act_for_agent) return;
-    if (auto* entry = find(from->second)) {
-        if (const auto late = entry->job.on_heard(from->second.hello->node.incarnation, turn)) lateness_.add(*late);
-        update(*entry, turn);
-    }
+    auto* const entry = from->second.may_act_for_agent ? find(from->second) : nullptr;
+    if (entry == nullptr) return;
+    if (const auto late = entry->job.on_heard(from->second.hello->node.incarnation, turn)) lateness_.add(*late);
+    update(*entry, turn);
 }
 
 void Server::Implementation::died(Connections::iterator from, const native::AgentDied& died, const Turn& turn) {
@@ -477,7 +476,6 @@ Server::Server(ServerConfig config, Instant started) : Server(std::move(config),
 Server::Server(ServerConfig config, Instant started, KeptState kept)
     : implementation_(std::make_unique<Implementation>(std::move(config), started, std::move(kept))) {}
 Server::~Server() = default;
-
 ServerStep Server::step(const ServerEvent& event, Instant now) {
     return implementation_->step(event, now);
 }

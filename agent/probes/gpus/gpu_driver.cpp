@@ -22,6 +22,20 @@ void GpuDriver::find(const char* name, Function*& function) {
     function = reinterpret_cast<Function*>(symbol(name));
 }
 
+std::optional<std::vector<std::string>> GpuDriver::parts_of(Device device) const {
+    unsigned current = 0;
+    unsigned pending = 0;
+    if (mig_mode == nullptr || mig_mode(device, &current, &pending) != success || current != 1) return std::nullopt;
+    std::vector<std::string> parts;
+    unsigned count = 0;
+    if (mig_count_max == nullptr || mig_by_index == nullptr || mig_count_max(device, &count) != success) return parts;
+    for (unsigned index = 0; index < count; ++index) {
+        Device part = nullptr;
+        if (mig_by_index(device, index, &part) == success) parts.push_back(uuid_of(part));
+    }
+    return parts;
+}
+
 void* GpuDriver::symbol(const char* name) const {
     return ::dlsym(handle_, name);
 }

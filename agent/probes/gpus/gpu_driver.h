@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ class GpuDriver {
     [[nodiscard]] std::vector<GpuProcess> processes_of(Device device) const;
     /// Bytes that are taken, by whomever; 0 where the driver does not say.
     [[nodiscard]] std::uint64_t used_bytes_of(Device device) const;
+
+    /// The UUIDs of its MIG devices. Nothing: it is not partitioned.
+    [[nodiscard]] std::optional<std::vector<std::string>> parts_of(Device device) const;
 
     /// A function that this library may have; null if it does not.
     [[nodiscard]] void* symbol(const char* name) const;

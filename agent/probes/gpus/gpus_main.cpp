@@ -1,6 +1,8 @@
-// muster-gpus: prints the use of this host's GPUs, one line for each GPU and for each process on it:
+// muster-gpus: prints the use of this host's GPUs, one line for each GPU, its MIG devices and each process on it:
 //
 //     gpu INDEX UUID USED_BYTES
+//     partitioned
+//     part UUID
 //     process PID USED_BYTES
 //
 // With --health it prints what `muster doctor` judges (gpu_health.h), and "end". The order is NVML's. With
@@ -54,6 +56,9 @@ int main(int argc, char** argv) {
         if (driver->device_by_index(index, &device) != GpuDriver::success) continue;
         ::printf("gpu %u %s %llu\n", index, driver->uuid_of(device).c_str(),
                  static_cast<unsigned long long>(driver->used_bytes_of(device)));
+        const auto parts = driver->parts_of(device);
+        if (parts) ::puts("partitioned");
+        for (const auto& part : parts.value_or(std::vector<std::string>())) ::printf("part %s\n", part.c_str());
         for (const auto& process : driver->processes_of(device))
             ::printf("process %u %llu\n", process.pid, static_cast<unsigned long long>(process.used_bytes));
     }

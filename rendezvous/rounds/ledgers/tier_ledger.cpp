@@ -1,6 +1,8 @@
 #include "rendezvous/rounds/ledgers/tier_ledger.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 namespace muster::rendezvous {
 
@@ -9,8 +11,20 @@ void TierLedger::take(const native::TierSteps& steps, Instant now) {
     for (std::size_t i = 0; i < known.size(); ++i) {
         auto& tier = tiers_[i];
         if (known[i] < 0 || known[i] == tier.step) continue;
-        tier.since = known[i] > tier.step ? std::optional(now) : std::nullopt;
+        tier.since = known[i] > std::max(tier.step, std::exchange(old_[i], -1)) ? std::optional(now) : std::nullopt;
         tier.step = known[i];
+    }
+}
+
+void TierLedger::resume() {
+    old_.fill(std::numeric_limits<std::int64_t>::max());
+}
+
+void TierLedger::lose_node() {
+    for (std::size_t i = 0; i + 1 < tiers_.size(); ++i) {
+        old_[i] = std::max(old_[i], tiers_[i].step);
+        tiers_[i].step = -1;
+        tiers_[i].since.reset();
     }
 }
 

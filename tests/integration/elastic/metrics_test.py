@@ -102,10 +102,10 @@ class Metrics(unittest.TestCase):
                 self.assertIn(f'muster_worker_running{{job="{label}",{runs}', text)
                 self.assertIn(f'muster_worker_info{{job="{label}",local_rank="1",rank="1",round="0"}} 1\n', text)
                 self.check_file(text)
-            self.assertEqual({entry.name for entry in folder.iterdir()} - {f"{name}.new" for name in names.values()}, set(names.values()))
+            self.assertEqual({entry.name for entry in folder.iterdir()} - {name + end for name in names.values() for end in (".new", ".lock")}, set(names.values()))
             killed, kept = names.values()
             os.kill(nodes[0].pid, signal.SIGKILL)
-            wait_for("removal by the guardian", lambda: not (folder / killed).exists(), 120)
+            wait_for("removal by the guardian", lambda: not any(entry.name.startswith(killed) for entry in folder.iterdir()), 120)
             self.assertTrue((folder / kept).exists())
             job.finish()
             job.expect_exit(nodes[1], 0)
@@ -132,11 +132,26 @@ class Metrics(unittest.TestCase):
             job.expect_exit(nodes[1], 0)
             self.assertEqual([entry.name for entry in folder.iterdir()], ["1"])
 
-    def test_a_directory_that_cannot_be_written_ends_the_launcher_before_it_joins(self):
+    def test_a_driver_that_hangs_costs_the_job_only_its_lines(self):
+        nvml = os.environ.get("FAKE_NVML_LIBRARY")
+        if nvml is None:
+            self.skipTest("FAKE_NVML_LIBRARY is not set")
+        with Job() as job:
+            folder = job.directory / "jobs"
+            folder.mkdir()
+            node = job.spawn("muster", "--standalone", "--nproc-per-node", 1, "--hpc-job-mapping-dir", folder, "--no-python",
+                             WORKERS / "elastic", "--until", "done", MUSTER_NVML_LIBRARY=nvml, FAKE_NVML="hang")
+            job.round(0, 1)
+            job.finish()
+            job.expect_exit(node, 0)
+            self.assertIn("--hpc-job-mapping-dir: the NVIDIA driver has not listed the GPUs within 5 s", node.err.read_text())
+            self.assertEqual(list(folder.iterdir()), [])
+
+    def test_a_directory_that_does_not_exist_ends_the_launcher_before_it_joins(self):
         with Job() as job:
             wrong = job.spawn("muster", "--standalone", "--metrics-file", job.directory / "missing", "--no-python", WORKERS / "elastic")
             self.assertNotEqual(job.exit_code(wrong), 0)
-            self.assertIn("--metrics-file: write ", wrong.err.read_text())
+            self.assertIn("missing does not exist; name the directory", wrong.err.read_text())
             self.assertEqual(job.starts(), [])
 
 

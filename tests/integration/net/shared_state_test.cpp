@@ -130,7 +130,7 @@ TEST_CASE("who does not lead sends agents to the one that does, and tells its ow
     CHECK(shared.told == "stands by, other:29400;");
     CHECK(shared.daemon->status_json().find("\"standby\":true") != std::string::npos);
     CHECK(tells(shared, "muster_leader 0"));
-    CHECK(tells(shared, "muster_leader_changes_total 1"));
+    CHECK(tells(shared, "muster_leader_changes_total 0"));
 }
 
 TEST_CASE("a connection from before the reign is served in it, and turned away at its end") {
@@ -145,14 +145,15 @@ TEST_CASE("a connection from before the reign is served in it, and turned away a
     CHECK(shared.state->record_count > 0);
     CHECK(tells(shared, "muster_leader 1"));
     CHECK_FALSE(tells(shared, "muster_state_write_seconds_count 0"));
+    shared.stand_by("");  // as EtcdCore does before the next leader is known
     shared.stand_by("other:1");
     CHECK(agent.hears<native::NotLeader>());
     CHECK_FALSE(agent.hear());
     // It leads once more and knows what it is given: nothing.
     shared.lead();
     CHECK(shared.daemon->status_json().find("\"jobs\":[]") != std::string::npos);
-    CHECK(tells(shared, "muster_leader_changes_total 3"));
-    CHECK(shared.told == "stands by, ;leads;stands by, other:1;leads;");
+    CHECK(tells(shared, "muster_leader_changes_total 2"));
+    CHECK(shared.told == "stands by, ;leads;stands by, ;stands by, other:1;leads;");
 }
 
 TEST_CASE("what a leader decided and could not keep before its reign was over is said by nobody") {

@@ -1,11 +1,11 @@
 #include "agent/driver/metrics_file.h"
 
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "agent/driver/worker_metrics.h"
 #include "rendezvous/base/kernel/read_file.h"
@@ -43,31 +43,17 @@ void put_text(const fs::path& path, std::string_view text) {
     std::ofstream(path) << text;
 }
 
-/// A process of this program that waits, or has ended.
-struct OtherAgent {
-    explicit OtherAgent(bool runs) {
-        int ends[2];
-        REQUIRE(::pipe(ends) == 0);
-        pid = ::fork();
-        if (pid == 0) {
-            char byte;
-            ::close(ends[1]);
-            ::_exit(static_cast<int>(::read(ends[0], &byte, 1)));
-        }
-        ::close(ends[0]);
-        held = ends[1];
-        if (!runs) end();
-    }
-    ~OtherAgent() { end(); }
-    void end() {
-        if (held < 0) return;
-        ::close(held);
-        held = -1;
-        ::waitpid(pid, nullptr, 0);
-    }
-    pid_t pid = 0;
-    int held = -1;
-};
+/// One that has written its first page.
+std::unique_ptr<MetricsFile> opened(const std::string& path, int number) {
+    auto file = MetricsFile::open(path, page_with(number)).value();
+    REQUIRE(file->flush(60s));
+    return file;
+}
+
+void write_page(MetricsFile& file, int number) {
+    file.write(page_with(number));
+    REQUIRE(file.flush(60s));
+}
 
 }  // namespace
 
@@ -76,7 +62,7 @@ TEST_CASE("the newest page is in the file, which others may read, and goes with 
     const auto path = MetricsFile::path_in(folder.path, "train");
     CHECK(path == folder.path / "muster_train.prom");
     {
-        const auto file = MetricsFile::open(path, page_with(0)).value();
+        const auto file = opened(path, 0);
         CHECK(read_file(path) == file_of(0));
         struct stat facts {};
         REQUIRE(::stat(path.c_str(), &facts) == 0);
@@ -84,7 +70,7 @@ TEST_CASE("the newest page is in the file, which others may read, and goes with 
         for (int i = 1; i <= 1000; ++i) file->write(page_with(i));
         REQUIRE(file->flush(60s));
         CHECK(read_file(path) == file_of(1000));
-        CHECK(folder.count() == 1);
+        CHECK(folder.count() == 2);  // and its lock
     }
     CHECK(folder.count() == 0);
 }
@@ -98,36 +84,50 @@ TEST_CASE("a hostile name of a job stays in its directory, and no two names shar
     CHECK(MetricsFile::path_in("/d", cat(rest, "1")) != MetricsFile::path_in("/d", cat(rest, "2")));
 }
 
-TEST_CASE("a directory that cannot be written is an error at the start, and later a pause") {
+TEST_CASE("a directory that does not exist is an error at the start, and later a pause") {
     const MetricsFolder folder;
     const auto inner = folder.path / "textfile";
     const auto path = inner / "job.prom";
-    CHECK(MetricsFile::open(path, page_with(0)).error().context.find(cat("write ", path.string())) == 0);
+    CHECK(MetricsFile::open(path, page_with(0)).error().code == Errc::not_found);
+    put_text(inner, "no directory");
+    CHECK(MetricsFile::open(path, page_with(0)).error().code == Errc::invalid_argument);
+    fs::remove(inner);
     fs::create_directory(inner);
-    const auto file = MetricsFile::open(path, page_with(0)).value();
+    const auto file = opened(path, 0);
     fs::remove_all(inner);
-    file->write(page_with(1));
-    REQUIRE(file->flush(60s));
+    write_page(*file, 1);
     fs::create_directory(inner);
-    file->write(page_with(2));
-    REQUIRE(file->flush(60s));
+    write_page(*file, 2);
     CHECK(read_file(path) == file_of(2));
 }
 
-TEST_CASE("a full disk leaves the last page and no draft") {
+TEST_CASE("a full disk leaves the last page and no draft, and is no error at the start") {
     const MetricsFolder folder;
     const auto path = folder.path / "job.prom";
-    const auto file = MetricsFile::open(path, page_with(0)).value();
     // What stands in the draft's place fails the write as a full disk does: the page is not there as a whole.
-    fs::create_directories(folder.path / "job.prom.new" / "inner");
-    file->write(page_with(1));
-    REQUIRE(file->flush(60s));
-    CHECK(read_file(path) == file_of(0));
-    fs::remove_all(folder.path / "job.prom.new");
-    file->write(page_with(2));
-    REQUIRE(file->flush(60s));
-    CHECK(read_file(path) == file_of(2));
-    CHECK(folder.count() == 1);
+    const auto fill = [&folder] { fs::create_directories(folder.path / "job.prom.new" / "inner"); };
+    const auto make_room = [&folder] { fs::remove_all(folder.path / "job.prom.new"); };
+    fill();
+    const auto file = opened(path, 0);
+    CHECK_FALSE(fs::exists(path));
+    make_room();
+    write_page(*file, 1);
+    CHECK(read_file(path) == file_of(1));
+    fill();
+    write_page(*file, 2);
+    CHECK(read_file(path) == file_of(1));
+    make_room();
+    write_page(*file, 3);
+    CHECK(read_file(path) == file_of(3));
+    CHECK(folder.count() == 2);
+}
+
+TEST_CASE("an empty file, as a power cut leaves it, is nobody's") {
+    const MetricsFolder folder;
+    const auto path = folder.path / "job.prom";
+    put_text(path, "");
+    const auto file = opened(path, 1);
+    CHECK(read_file(path) == file_of(1));
 }
 
 TEST_CASE("links are replaced and never followed, and a file of another program stays") {
@@ -136,7 +136,7 @@ TEST_CASE("links are replaced and never followed, and a file of another program 
     const auto victim = folder.path / "victim";
     put_text(victim, "precious\n");
     fs::create_symlink(victim, folder.path / "job.prom.new");
-    const auto file = MetricsFile::open(path, page_with(0)).value();
+    const auto file = opened(path, 0);
     CHECK(read_file(path) == file_of(0));
     fs::remove(path);
     fs::create_symlink(victim, path);
@@ -149,30 +149,54 @@ TEST_CASE("links are replaced and never followed, and a file of another program 
             put_text(strange, "node_x 1\n");
         else
             fs::create_symlink(victim, strange);
-        CHECK(MetricsFile::open(strange, page_with(0)).error().code == Errc::invalid_argument);
+        const auto text = read_file(strange);
+        {
+            const auto refused = opened(strange, 0);
+            CHECK(read_file(strange) == text);
+            CHECK_FALSE(fs::exists(cat(strange.string(), ".lock")));
+        }
+        put_text(cat(strange.string(), ".lock"), "");
         MetricsFile::remove(strange, ::getpid());
         CHECK(fs::exists(fs::symlink_status(strange)));
     }
     CHECK(read_file(victim) == "precious\n");
 }
 
-TEST_CASE("the file of a killed agent is replaced or removed, that of a running one is not") {
+TEST_CASE("the file of a killed agent is replaced, or removed by its guardian") {
     const MetricsFolder folder;
     const auto path = folder.path / "job.prom";
-    const OtherAgent dead(false);
-    put_text(path, file_of(1, dead.pid));
-    put_text(folder.path / "job.prom.new", "# Wor");
-    { CHECK(MetricsFile::open(path, page_with(2)).has_value()); }
+    const pid_t dead = 1;  // its number may be a living process' by now
+    const auto leave = [&] {
+        put_text(path, file_of(1, dead));
+        put_text(folder.path / "job.prom.new", "# Wor");
+        put_text(folder.path / "job.prom.lock", "");
+    };
+    leave();
+    CHECK(opened(path, 2) != nullptr);
     CHECK(folder.count() == 0);
-
-    const OtherAgent other(true);
-    put_text(path, file_of(1, other.pid));
-    CHECK(MetricsFile::open(path, page_with(2)).error().code == Errc::already_exists);
+    leave();
+    MetricsFile::remove(path, dead);
+    CHECK(folder.count() == 0);
+    leave();
     MetricsFile::remove(path, ::getpid());
-    CHECK(read_file(path) == file_of(1, other.pid));
-    put_text(folder.path / "job.prom.new", "# Wor");
-    MetricsFile::remove(path, other.pid);
+    CHECK(read_file(path) == file_of(1, dead));
+}
+
+TEST_CASE("of two agents with one file and one number, one writes, and the other one after its end") {
+    const MetricsFolder folder;
+    const auto path = folder.path / "job.prom";
+    auto first = opened(path, 1);
+    auto second = opened(path, 2);
+    CHECK(read_file(path) == file_of(1));
+    write_page(*second, 3);
+    MetricsFile::remove(path, ::getpid());
+    CHECK(read_file(path) == file_of(1));
+    opened(path, 4).reset();
+    CHECK(read_file(path) == file_of(1));
+    first.reset();
     CHECK(folder.count() == 0);
+    write_page(*second, 5);
+    CHECK(read_file(path) == file_of(5));
 }
 
 TEST_CASE("each worker has its series, and none for what it does not report") {

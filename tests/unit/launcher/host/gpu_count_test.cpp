@@ -2,6 +2,7 @@
 #include "launcher/host/gpu_count.h"
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "launcher/host/environment_probe.h"
 #include "tests/support/catch.h"
@@ -34,6 +35,28 @@ TEST_CASE("without the variable every GPU counts, and a partitioned one as its p
     CHECK(visible_gpu_count(devices_of("GPU-a;GPU-b"), {}) == 2);
     CHECK(visible_gpu_count(devices_of("GPU-a;GPU-b=MIG-x,MIG-y,MIG-z"), {}) == 4);
     CHECK(visible_gpu_count(devices_of("GPU-a="), {}) == 0);
+}
+
+TEST_CASE("what muster-gpus says is read as NVML's own list") {
+    const auto devices =
+        read_gpus("gpu 0 GPU-a 12\nprocess 7 1\ngpu 1 GPU-b 0\npartitioned\npart MIG-x\npart MIG-y\n").value();
+    REQUIRE(devices.size() == 2);
+    CHECK(devices[0].uuid == "GPU-a");
+    CHECK_FALSE(devices[0].mig_enabled);
+    CHECK(devices[1].mig_enabled);
+    CHECK(devices[1].mig_uuids == std::vector<std::string>{"MIG-x", "MIG-y"});
+    CHECK(read_gpus("note no driver\n").error().context == "no driver");
+}
+
+TEST_CASE("the host's GPUs are counted where nothing hides them") {
+    std::string name = std::filesystem::temp_directory_path() / "muster_gpus_XXXXXX";
+    const std::filesystem::path root = ::mkdtemp(name.data());
+    CHECK(host_gpu_count(root) == 0);
+    for (const char* entry : {"proc/driver/nvidia/gpus/0000:17:00.0", "sys/bus/pci/drivers/nvidia/0000:17:00.0",
+                              "sys/bus/pci/drivers/nvidia/0000:2a:00.0", "sys/bus/pci/drivers/nvidia/module"})
+        std::filesystem::create_directories(root / entry);
+    CHECK(host_gpu_count(root) == 2);
+    std::filesystem::remove_all(root);
 }
 
 TEST_CASE("CUDA_VISIBLE_DEVICES is applied as CUDA does it") {

@@ -218,6 +218,9 @@ TEST_CASE("the time in the queue is that since the submission, if it is one") {
     CHECK(queued_ms("1000000", now) == 250);
     for (const char* wrong : {"", "1000001", "0", "-5", "2026-11-26T10:00:00", "999990.5"})
         CHECK(queued_ms(wrong, now) == 0);
+    const Duration later = now + 30 * 24h;
+    CHECK(queued_ms("1000000", later) == std::uint64_t{queued_ms_max} + 250);
+    CHECK(queued_ms("999999", later) == 0);  // no queue is longer than 30 days
 }
 
 TEST_CASE("the ranks of a round prove themselves with a key that follows from the round's secret") {

@@ -218,6 +218,18 @@ TEST_CASE("the newest checkpoint of each tier has an age, and in memory it is wh
     CHECK_FALSE(job_of(none).contains("checkpoints"));
 }
 
+TEST_CASE("after the loss of a node or a restart of the daemon no checkpoint looks fresher or safer than it is") {
+    Story story("min=2 max=2 restarts=1 kept");
+    story.answers("join n0\njoin n1\nseen n0 step=9 memory=8 shared=5\nseen n1 step=9 memory=8\nadvance 60s");
+    story.answers("restart\nresume n0\nresume n1\nseen n0 step=9 memory=8 shared=5\nseen n1 step=9 memory=8");
+    CHECK(job_of(story)["checkpoints"] == nlohmann::json::parse(R"({"memory":{"step":8},"shared":{"step":5}})"));
+    story.answers("seen n0 step=29 memory=28 shared=25\nseen n1 step=29 memory=28\nadvance 4s");
+    CHECK(job_of(story)["checkpoints"] ==
+          nlohmann::json::parse(R"({"memory":{"step":28,"age_s":4},"shared":{"step":25,"age_s":4}})"));
+    story.answers("died n1");
+    CHECK(job_of(story)["checkpoints"] == nlohmann::json::parse(R"({"shared":{"step":25,"age_s":4}})"));
+}
+
 TEST_CASE("the status has the job's time, and the end of the job has it as a sentence") {
     Story story("min=1 max=1 restarts=0");
     story.answers("join n0\nadvance 10s\nseen n0 step=1\nadvance 30s\nseen n0 step=40");

@@ -230,3 +230,30 @@ TEST_CASE("a checkpoint in memory is the job's when all nodes have it, and its a
     CHECK_FALSE(ledger.tiers()[0].since);
     CHECK(ledger.tiers()[3].step == 5);
 }
+
+TEST_CASE("the age of a checkpoint that a new daemon hears of is unknown until the next one") {
+    TierLedger ledger;
+    ledger.resume();
+    ledger.take({.memory = 40}, Instant(1s));
+    ledger.take({.memory = 40, .shared = 30}, Instant(2s));
+    CHECK(ledger.tiers()[0].step == 40);
+    CHECK_FALSE(ledger.tiers()[0].since);
+    CHECK(ledger.tiers()[3].step == 30);
+    CHECK_FALSE(ledger.tiers()[3].since);
+    ledger.take({.memory = 50, .shared = 30}, Instant(3s));
+    CHECK(ledger.tiers()[0].since == Instant(3s));
+    CHECK_FALSE(ledger.tiers()[3].since);
+}
+
+TEST_CASE("a lost node leaves the shared directory alone") {
+    TierLedger ledger;
+    ledger.take({.memory = 40, .neighbour = 40, .local = 30, .shared = 20}, Instant(1s));
+    ledger.lose_node();
+    for (std::size_t i = 0; i < 3; ++i) CHECK(ledger.tiers()[i].step == -1);
+    CHECK(ledger.tiers()[3].step == 20);
+    CHECK(ledger.tiers()[3].since == Instant(1s));
+    ledger.take({.memory = 40, .local = 31}, Instant(2s));
+    CHECK(ledger.tiers()[0].step == 40);
+    CHECK_FALSE(ledger.tiers()[0].since);  // it was loaded
+    CHECK(ledger.tiers()[2].since == Instant(2s));
+}
