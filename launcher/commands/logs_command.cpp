@@ -213,7 +213,8 @@ int show_lines(const LogWish& wish, const StatusSource& source, const JobAgents&
     std::optional<FollowedJob> followed;
     if (wish.request.follow) followed.emplace(source, wish.job, agents.agents.size());
     while (logs.read(sink, wait_for_lines) && wait_for_more(Duration::zero())) {
-        if (logs.has_history()) printer.first_read();
+        // Without -f, lines that are still held back belong to the last ones, too.
+        if (followed && logs.has_history()) printer.first_read();
         if (printer.trouble() != 0 || (followed ? !followed->goes_on(logs) : logs.open_count() == 0)) break;
     }
     if (printer.trouble() == 0) logs.finish(sink);
