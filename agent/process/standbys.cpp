@@ -191,6 +191,7 @@ void Standbys::ended(std::uint64_t id, const WorkerEnd& how) {
 
 void Standbys::end() {
     if (!facts_.empty()) owner_.end(0);
+    when_ready_ = nullptr;
     forget();
 }
 
@@ -198,7 +199,6 @@ void Standbys::forget() {
     rest();
     table_.clear();
     facts_.clear();
-    when_ready_ = nullptr;
     if (count_told_ > 0) tell();
 }
 

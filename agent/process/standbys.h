@@ -58,7 +58,7 @@ class Standbys {
     void refused(std::uint32_t local_rank);
     /// Ends all. None is started until the next round.
     void end();
-    /// The guardian is gone, and they with it.
+    /// The guardian is gone, and they with it. Who waits for them is told at the next look.
     void forget();
 
   private:

@@ -76,8 +76,8 @@ void add_health_check(agent::AgentConfig& agent, const LaunchConfig& config, con
                     .job = shown_job(config)};
     // The rendezvous ends with the node that hosts it, and the others' job with it.
     const bool has_others = config.nodes_max > 1 || config.spares > 0;
-    // A job of one node has no other to take its place: what was found is logged, and it starts.
-    if (has_others) agent.health.known_fault = config.preflight_fault;
+    // Where no other node can take its place, what was found is logged, and the job starts.
+    if (config.nodes_max > config.nodes_min || config.spares > 0) agent.health.known_fault = config.preflight_fault;
     agent.supervisor.checks_health = agent.health.is_wanted();
     agent.supervisor.health_interval = config.health_interval;
     agent.supervisor.sick_node = !has_others           ? SickNode::leaves

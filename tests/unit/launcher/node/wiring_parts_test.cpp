@@ -347,13 +347,16 @@ TEST_CASE("what the preflight found of the own node is a health check's finding 
     config.preflight_fault = "--preflight: node-links: slow";
     config.health_dir.clear();
     const NodeFacts node;
-    config.nodes_min = config.nodes_max = 2;
+    config.nodes_min = 2;
+    config.nodes_max = 3;
     const auto parks = agent_config(config, {}, {}, node);
     CHECK(parks.supervisor.checks_health);
     CHECK(parks.health.known_fault == config.preflight_fault);
     CHECK(parks.supervisor.sick_node == agent::SupervisorConfig::SickNode::parks);
-    config.nodes_min = config.nodes_max = 1;
-    CHECK(agent_config(config, {}, {}, node).health.known_fault.empty());
+    for (const auto fixed : {1U, 2U}) {
+        config.nodes_min = config.nodes_max = fixed;
+        CHECK(agent_config(config, {}, {}, node).health.known_fault.empty());
+    }
     config.spares = 1;
     CHECK(agent_config(config, {}, {}, node).health.known_fault == config.preflight_fault);
 }
