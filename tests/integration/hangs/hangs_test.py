@@ -105,6 +105,11 @@ class Hangs(unittest.TestCase):
         return job
 
     @classmethod
+    def start_both(cls):
+        cls.both_job = cls.job()
+        cls.both = start(cls.both_job, BOTH, "--log-dir", "logs", nproc=2, TORCH_FR_BUFFER_SIZE="100")
+
+    @classmethod
     def setUpClass(cls):
         # Where it is more than a second, a process that only stands still on a busy host is not told of.
         cls.plain = start(cls.job(), PLAIN, nproc=2, hang_timeout=5)
@@ -115,8 +120,7 @@ class Hangs(unittest.TestCase):
         cls.lost = start(cls.job(), LOST, hang_timeout=4, before=("/bin/sh", "-c", '"$$@"; exit', "sh"))  # it stays, and waits
         cls.away = start_nodes(cls.job(), AWAY, 2)
         cls.far = start_nodes(cls.job(), FAR, 3, hang_timeout=5)
-        cls.both_job = cls.job()
-        cls.both = start(cls.both_job, BOTH, "--log-dir", "logs", nproc=2, TORCH_FR_BUFFER_SIZE="100")
+        cls.start_both()
         if os.geteuid() == 0:
             cls.user = cls.job(user=NOBODY).spawn(
                 "muster", "--hang-timeout", "1", "--shutdown-timeout", "1", "--no-python", "/bin/sh", "-c",
@@ -196,8 +200,15 @@ class Hangs(unittest.TestCase):
             self.end(launcher)
 
     def test_a_hang_in_a_collective_of_torch_is_named_where_the_script_has_a_context_too(self):
-        records = [wait_for("torch's record", lambda: next(iter(self.both_job.directory.glob(f"logs/**/{rank}/torch_flight.json")), None))
-                   for rank in (0, 1)]
+        for attempt in (1, 2, 3):
+            try:
+                records = [wait_for("torch's record", lambda: next(iter(self.both_job.directory.glob(f"logs/**/{rank}/torch_flight.json")), None),
+                                    deadline=40) for rank in (0, 1)]
+                break
+            except AssertionError:  # Each rank is asked once, and a stand-in that a busy host holds up for 5 s has not answered.
+                if attempt == 3:
+                    raise
+                self.start_both()
         for record in records:
             wait_for("the whole record", lambda: record.read_text().endswith("}"))
         self.both_job.touch("go")
