@@ -1,5 +1,6 @@
 #include "launcher/node/signal_reason.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -22,7 +23,7 @@ constexpr const char* deaf_scontrol =
 /// A busy controller may be slow. The end of a job waits for fewer tries than a notice does.
 constexpr int tries_max = 12;
 constexpr int tries_at_end = 3;
-constexpr Duration retry_pause = 100ms;
+constexpr Duration retry_pause = 100ms, pause_max = 5s;
 
 std::chrono::seconds wall_clock() {
     return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
@@ -52,7 +53,8 @@ void SignalReason::ask_slurm(int number) {
 }
 
 void SignalReason::ask_again(int number) {
-    pause_.expires_after(retry_pause);
+    // A controller that is away fails at once: the pauses grow, so that the tries outlast half a minute.
+    pause_.expires_after(std::min<Duration>(retry_pause * (1 << (number - 2)), pause_max));
     pause_.async_wait([this, number](const boost::system::error_code& cancelled) {
         if (!cancelled) ask_slurm(number);
     });
