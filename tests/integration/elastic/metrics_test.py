@@ -33,6 +33,9 @@ def has_parser():
     return pathlib.Path(PYTHON).exists() and subprocess.run([PYTHON, "-c", "import prometheus_client.openmetrics.parser"], capture_output=True,
                           check=False).returncode == 0
 
+NVML = os.environ.get("FAKE_NVML_LIBRARY")
+needs_nvml = unittest.skipUnless(NVML, "FAKE_NVML_LIBRARY is not set")
+
 
 class Metrics(unittest.TestCase):
     def check(self, job):
@@ -111,16 +114,14 @@ class Metrics(unittest.TestCase):
             job.expect_exit(nodes[1], 0)
             self.assertEqual(list(folder.iterdir()), [])
 
+    @needs_nvml
     def test_dcgm_exporter_gets_the_job_of_each_gpu_until_its_end_also_by_sigkill(self):
-        nvml = os.environ.get("FAKE_NVML_LIBRARY")
-        if nvml is None:
-            self.skipTest("FAKE_NVML_LIBRARY is not set")
         with Job() as job:
             folder = job.directory / "jobs"
             folder.mkdir()
             (folder / "1").write_text("4711\n")  # of a prolog
             nodes = [job.spawn("muster", "--standalone", "--rdzv-id", name, "--nproc-per-node", count, "--hpc-job-mapping-dir", folder,
-                               "--no-python", WORKERS / "elastic", "--until", "done", MUSTER_NVML_LIBRARY=nvml, FAKE_NVML="GPU-a;GPU-b;GPU-c")
+                               "--no-python", WORKERS / "elastic", "--until", "done", MUSTER_NVML_LIBRARY=NVML, FAKE_NVML="GPU-a;GPU-b;GPU-c")
                      for name, count in (("train", 2), ("eval", 1))]
             job.round(0, 3)
             self.assertEqual(sorted((folder / "0").read_text().split()), ["eval", "train"])
@@ -132,15 +133,13 @@ class Metrics(unittest.TestCase):
             job.expect_exit(nodes[1], 0)
             self.assertEqual([entry.name for entry in folder.iterdir()], ["1"])
 
+    @needs_nvml
     def test_a_driver_that_hangs_costs_the_job_only_its_lines(self):
-        nvml = os.environ.get("FAKE_NVML_LIBRARY")
-        if nvml is None:
-            self.skipTest("FAKE_NVML_LIBRARY is not set")
         with Job() as job:
             folder = job.directory / "jobs"
             folder.mkdir()
             node = job.spawn("muster", "--standalone", "--nproc-per-node", 1, "--hpc-job-mapping-dir", folder, "--no-python",
-                             WORKERS / "elastic", "--until", "done", MUSTER_NVML_LIBRARY=nvml, FAKE_NVML="hang")
+                             WORKERS / "elastic", "--until", "done", MUSTER_NVML_LIBRARY=NVML, FAKE_NVML="hang")
             job.round(0, 1)
             job.finish()
             job.expect_exit(node, 0)
