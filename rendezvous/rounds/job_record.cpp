@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
-#include <set>
+#include <ranges>
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
@@ -50,36 +51,19 @@ constexpr std::size_t charges_max = 10'000;
 /// More than GoodputLedger::kept has.
 constexpr std::size_t goodput_numbers_max = 32;
 
-/// A list element of one number.
-template <class T>
-struct Number {
-    T value{};
-};
 struct GoneRow {
     std::uint32_t group_rank = 0;
     LostNode node;
 };
 
-/// What of a round lies in `job/<name>`.
+/// What of a round lies in `job/<name>`. `Sealed` is a SealedRound, or a reference to the one that is encoded.
+template <class Sealed>
 struct RoundRow {
-    native::RoundEnded end;  ///< its number, and how it ended where it has
-    bool ended = false;
-    std::uint32_t node_count = 0;
-    std::vector<GoneRow> gone;
-    std::vector<Number<std::uint32_t>> through_gone;
-    TaughtRound taught;
-    bool gave_up = false;
-    bool left = false;
-    bool drained = false;
-    bool settled_budget = false;
+    Sealed sealed{};
+    std::vector<GoneRow> gone{};
+    std::vector<std::uint32_t> through_gone{};
     std::uint64_t failure_count = 0;
-    std::vector<Number<std::uint64_t>> known_failures;
-    std::uint32_t stopped_count = 0;
-    std::int64_t checkpoint_step = -1;
-    std::vector<std::string> notes;
-    std::string final_why;
-    std::string secret_salt;
-    std::string secret_mark;
+    std::vector<std::uint64_t> known_failures{};
 };
 
 struct PastFailure {
@@ -87,18 +71,16 @@ struct PastFailure {
     Round round = 0;
 };
 
+template <class Sealed>
 struct JobRow {
-    JobFacts facts;
-    std::vector<Number<std::int64_t>> charges_at_ns;
-    std::vector<PastFailure> past_failures;
-    std::vector<Number<std::int64_t>> goodput;
-    RoundRow round;
+    JobFacts facts{};
+    RoundRow<Sealed> round{};
+    std::vector<PastFailure> past_failures{};
 };
 
 struct MemberRow {
     std::string job;
     Member member;
-    std::vector<Number<Round>> first_cause_of;
 };
 
 struct FailuresRow {
@@ -116,13 +98,10 @@ template <class M, class T>
 concept Is = native::Is<M, T>;
 
 template <class M>
-concept IsNumber = requires(M m) {
-    m.value;
-};
+concept IsRoundRow = Is<M, RoundRow<SealedRound>> || Is<M, RoundRow<const SealedRound&>>;
+template <class M>
+concept IsJobRow = Is<M, JobRow<SealedRound>> || Is<M, JobRow<const SealedRound&>>;
 
-void fields(auto& v, IsNumber auto& m) {
-    v.number(m.value);
-}
 void fields(auto& v, Is<GoneRow> auto& m) {
     v.number(m.group_rank);
     v.sentence(m.node.who);
@@ -133,31 +112,35 @@ void fields(auto& v, Is<PastFailure> auto& m) {
     v.number(m.round);
 }
 
-void fields(auto& v, Is<RoundRow> auto& m) {
-    v.part(m.end);
-    v.flag(m.ended);
-    v.number(m.node_count);
+void fields(auto& v, IsRoundRow auto& m) {
+    auto& round = m.sealed;
+    v.number(round.number);
+    v.choice(round.reason, native::RoundEndReason::daemon_restarted);
+    v.flag(round.final);
+    v.sentence(round.why);
+    v.flag(round.ended);
+    v.number(round.node_count);
     v.list(m.gone, native::peers_max);
-    v.list(m.through_gone, native::peers_max);
-    v.flag(m.taught.agreed);
-    v.number(m.taught.claim_count);
-    v.number(m.taught.dissent_count);
-    v.number(m.taught.restarts_used);
-    v.flag(m.gave_up);
-    v.flag(m.left);
-    v.flag(m.drained);
-    v.flag(m.settled_budget);
+    v.numbers(m.through_gone, native::peers_max);
+    v.flag(round.taught.agreed);
+    v.number(round.taught.claim_count);
+    v.number(round.taught.dissent_count);
+    v.number(round.taught.restarts_used);
+    v.flag(round.gave_up);
+    v.flag(round.left);
+    v.flag(round.drained);
+    v.flag(round.settled_budget);
     v.number(m.failure_count);
-    v.list(m.known_failures, fingerprints_max);
-    v.number(m.stopped_count);
-    v.number(m.checkpoint_step);
-    v.sentences(m.notes, native::notes_max);
-    v.sentence(m.final_why);
-    v.bytes(m.secret_salt, native::challenge_bytes_max);
-    v.bytes(m.secret_mark, native::challenge_bytes_max);
+    v.numbers(m.known_failures, fingerprints_max);
+    v.number(round.stopped_count);
+    v.number(round.checkpoint_step);
+    v.sentences(round.notes, native::notes_max);
+    v.sentence(round.final_why);
+    v.bytes(round.secret.salt, native::challenge_bytes_max);
+    v.bytes(round.secret.mark, native::challenge_bytes_max);
 }
 
-void fields(auto& v, Is<JobRow> auto& m) {
+void fields(auto& v, IsJobRow auto& m) {
     auto& facts = m.facts;
     v.name(facts.id);
     v.part(facts.terms);
@@ -165,7 +148,7 @@ void fields(auto& v, Is<JobRow> auto& m) {
     v.number(facts.next_arrival);
     v.number(facts.next_round);
     v.number(facts.restarts_used);
-    v.list(m.charges_at_ns, charges_max);
+    v.numbers(facts.charges_at_ns, charges_max);
     v.number(facts.round_ended_at_ns);
     v.number(facts.parted_at_ns);
     v.number(facts.checkpoint_step);
@@ -181,7 +164,7 @@ void fields(auto& v, Is<JobRow> auto& m) {
     v.names(facts.former_hosts, former_hosts_max);
     v.number(facts.noticed_at_ns);
     v.sentence(facts.notice_why);
-    v.list(m.goodput, goodput_numbers_max);
+    v.numbers(facts.goodput, goodput_numbers_max);
     v.part(m.round);
 }
 
@@ -201,7 +184,7 @@ void fields(auto& v, Is<MemberRow> auto& m) {
     v.flag(m.member.workers_gone);
     v.flag(m.member.reported);
     v.flag(m.member.sealed);
-    v.list(m.first_cause_of, node_failures_of_max);
+    v.numbers(m.member.first_cause_of, node_failures_of_max);
     v.flag(m.member.excluded);
     v.choice(m.member.health, Health::ignored);
     v.flag(m.member.noticed);
@@ -238,34 +221,15 @@ bool decode(std::string_view bytes, Row& row) {
     return decoder.accepted();
 }
 
-SealedRound from_row(RoundRow row, std::vector<Failure> failures, GroupsRow groups) {
-    SealedRound round;
-    round.number = row.end.round;
-    round.reason = row.end.reason;
-    round.final = row.end.final;
-    round.why = std::move(row.end.why);
-    round.ended = row.ended;
-    round.node_count = row.node_count;
+SealedRound from_row(RoundRow<SealedRound> row, std::vector<Failure> failures, GroupsRow groups) {
+    auto& round = row.sealed;
     for (auto& node : row.gone) round.gone.emplace(node.group_rank, std::move(node.node));
-    round.gave_up = row.gave_up;
-    for (const auto& rank : row.through_gone) round.through_gone.insert(rank.value);
+    round.through_gone = {row.through_gone.begin(), row.through_gone.end()};
     round.through = round.through_gone;
-    round.taught = row.taught;
-    round.left = row.left;
-    round.drained = row.drained;
-    round.settled_budget = row.settled_budget;
-    std::set<std::uint64_t> known;
-    for (const auto& fingerprint : row.known_failures) known.insert(fingerprint.value);
-    round.failures = FailureLedger(std::move(failures), std::move(known), row.failure_count,
-                                   FailureGroups(std::move(groups.groups)));
+    round.failures = FailureLedger(std::move(failures), {row.known_failures.begin(), row.known_failures.end()},
+                                   row.failure_count, FailureGroups(std::move(groups.groups)));
     round.activities = ActivityLedger(std::move(groups.activities));
-    round.stopped_count = row.stopped_count;
-    round.checkpoint_step = row.checkpoint_step;
-    round.notes = std::move(row.notes);
-    round.final_why = std::move(row.final_why);
-    round.secret.salt = std::move(row.secret_salt);
-    round.secret.mark = std::move(row.secret_mark);
-    return round;
+    return std::move(round);
 }
 
 /// Collects the rows of all jobs, then makes wholes of them.
@@ -312,10 +276,8 @@ class Collector {
 
   private:
     bool take_job(const std::string& key, std::string_view rest) {
-        JobRow row;
+        JobRow<SealedRound> row;
         if (!decode(rest, row) || row.facts.id.empty() || key != job_key(row.facts.id)) return false;
-        for (const auto& charge : row.charges_at_ns) row.facts.charges_at_ns.push_back(charge.value);
-        for (const auto& number : row.goodput) row.facts.goodput.push_back(number.value);
         auto& pasts = row.facts.pasts;
         for (const auto& failed : row.past_failures) {
             if (pasts.empty() || pasts.back().host != failed.host) pasts.push_back({failed.host, {}});
@@ -328,7 +290,6 @@ class Collector {
     bool take_member(const std::string& key, std::string_view rest) {
         MemberRow row;
         if (!decode(rest, row) || key != member_key(row.job, row.member.node.incarnation)) return false;
-        for (const auto& failed : row.first_cause_of) row.member.first_cause_of.push_back(failed.value);
         members_[row.job].push_back(std::move(row.member));
         return true;
     }
@@ -347,7 +308,7 @@ class Collector {
         return true;
     }
 
-    std::map<std::string, JobRow> rows_;
+    std::map<std::string, JobRow<SealedRound>> rows_;
     std::map<std::string, std::vector<Member>> members_;
     std::map<std::string, std::vector<Failure>> failures_;
     std::map<std::string, GroupsRow> groups_;
@@ -381,48 +342,22 @@ Record complete_record() {
 }
 
 std::string encode_job(const JobFacts& facts, const SealedRound& round) {
-    JobRow row{facts,
-               {},
-               {},
-               {},
-               {.end = {round.number, round.reason, round.final, round.why},
-                .ended = round.ended,
-                .node_count = round.node_count,
-                .gone = {},
-                .through_gone = {},
-                .taught = round.taught,
-                .gave_up = round.gave_up,
-                .left = round.left,
-                .drained = round.drained,
-                .settled_budget = round.settled_budget,
-                .failure_count = round.failures.count(),
-                .known_failures = {},
-                .stopped_count = round.stopped_count,
-                .checkpoint_step = round.checkpoint_step,
-                .notes = round.notes,
-                .final_why = round.final_why,
-                .secret_salt = round.secret.salt,
-                .secret_mark = round.secret.mark}};
-    for (const auto number : facts.goodput) row.goodput.push_back({number});
-    const auto& charges = facts.charges_at_ns;
-    for (auto at = charges.size() > charges_max ? charges.size() - charges_max : 0; at < charges.size(); ++at)
-        row.charges_at_ns.push_back({charges[at]});
+    JobRow<const SealedRound&> row{.facts = facts, .round = {.sealed = round}};
+    auto& charges = row.facts.charges_at_ns;
+    if (charges.size() > charges_max) charges.erase(charges.begin(), charges.end() - charges_max);
     for (const auto& past : facts.pasts)
         for (const auto failed : past.first_cause_of)
             if (row.past_failures.size() < node_failures_of_max) row.past_failures.push_back({past.host, failed});
     for (const auto& [group_rank, node] : round.gone) row.round.gone.push_back({group_rank, node});
-    for (const auto rank : round.through_gone) row.round.through_gone.push_back({rank});
-    for (const auto fingerprint : round.failures.known()) {
-        if (row.round.known_failures.size() == fingerprints_max) break;
-        row.round.known_failures.push_back({fingerprint});
-    }
+    row.round.through_gone = {round.through_gone.begin(), round.through_gone.end()};
+    row.round.failure_count = round.failures.count();
+    const auto& known = round.failures.known();
+    std::ranges::copy(known | std::views::take(fingerprints_max), std::back_inserter(row.round.known_failures));
     return encode(Kind::job, row);
 }
 
 std::string encode_member(const std::string& job, const Member& member) {
-    MemberRow row{job, member, {}};
-    for (const auto round : member.first_cause_of) row.first_cause_of.push_back({round});
-    return encode(Kind::member, row);
+    return encode(Kind::member, MemberRow{job, member});
 }
 
 std::string encode_failures(const std::string& job, const FailureLedger& failures) {

@@ -51,6 +51,10 @@ class Encoder {
     void list(const std::vector<T>& values, std::size_t max) {
         each(values, max, [this](const T& value) { part(value); });
     }
+    template <class T>
+    void numbers(const std::vector<T>& values, std::size_t max) {
+        each(values, max, [this](T value) { number(value); });
+    }
     void names(const std::vector<std::string>& values, std::size_t max) {
         each(values, max, [this](const std::string& value) { name(value); });
     }
@@ -123,6 +127,10 @@ class Decoder {
     template <class T>
     void list(std::vector<T>& values, std::size_t max) {
         each(values, max, [this](T& value) { part(value); });
+    }
+    template <class T>
+    void numbers(std::vector<T>& values, std::size_t max) {
+        each(values, max, [this](T& value) { number(value); });
     }
     void names(std::vector<std::string>& values, std::size_t max) {
         each(values, max, [this](std::string& value) { name(value); });

@@ -2,7 +2,7 @@
 // that the two cannot disagree. Private to field_codec.h (and to the table that PROTOCOL.md is checked against).
 //
 // A visitor V offers: number(x), flag(x), choice(x, last), bytes(text, max), name/sentence/path(text), text(text, max,
-// keep), list(vector, max, each) and optional(value, each). `M` is the struct, const when encoding.
+// keep), list(vector, max), numbers(vector, max) and optional(value). `M` is the struct, const when encoding.
 #pragma once
 
 #include <concepts>
