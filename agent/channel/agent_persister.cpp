@@ -8,7 +8,6 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <cerrno>
 #include <list>
 #include <utility>
 

@@ -1,7 +1,6 @@
 // Listens at an abstract Unix address for seqpacket connections from this host.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include "rendezvous/base/error.h"

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "agent/diagnosis/json_members.h"
-#include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
 

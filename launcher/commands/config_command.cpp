@@ -1,7 +1,5 @@
 #include "launcher/commands/config_command.h"
 
-#include <cstdint>
-
 #include "launcher/host/environment_probe.h"
 #include "launcher/options/entry.h"
 #include "launcher/options/job_file.h"

@@ -10,7 +10,6 @@
 #include "launcher/host/environment_probe.h"
 #include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/sockets/reachable.h"
-#include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {

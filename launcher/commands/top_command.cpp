@@ -6,14 +6,12 @@
 #include <cstdlib>
 #include <optional>
 
-#include "launcher/commands/job_command.h"
 #include "launcher/commands/status_command.h"
 #include "launcher/commands/status_source.h"
 #include "launcher/report/command_output.h"
 #include "launcher/status/terminal.h"
 #include "launcher/status/top.h"
 #include "rendezvous/base/text/printable.h"
-#include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "launcher/host/environment_probe.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/sockets/socket_address.h"

@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "launcher/node/job_access.h"
-#include "rendezvous/base/text/text.h"
-#include "rendezvous/secret/job_key.h"
 #include "rendezvous/secret/job_secret.h"
 #include "rendezvous/state/etcd/etcd_state.h"
 

@@ -1,7 +1,6 @@
 #include "launcher/node/job_preflight.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "agent/doctor/doctor_report.h"
 #include "launcher/host/environment_probe.h"

@@ -37,7 +37,6 @@
 #include "rendezvous/base/system/start_up_signals.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/net/event_loop.h"
-#include "rendezvous/secret/job_key.h"
 #include "rendezvous/secret/job_secret.h"
 
 namespace muster::launcher {

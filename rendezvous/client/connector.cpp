@@ -1,6 +1,5 @@
 #include "rendezvous/client/connector.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "rendezvous/base/text/text.h"

@@ -5,7 +5,6 @@
 #include <boost/asio/ip/address.hpp>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 

@@ -6,7 +6,6 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/status.hpp>
 #include <cctype>
-#include <limits>
 
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"

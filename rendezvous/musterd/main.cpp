@@ -6,7 +6,6 @@
 #include <boost/program_options.hpp>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <iostream>

@@ -7,7 +7,6 @@
 #include <fstream>
 #include <sstream>
 #include <string>
-#include <vector>
 
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/net/listener.h"

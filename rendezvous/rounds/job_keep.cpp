@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/base/text/text.h"
 #include "rendezvous/rounds/job.h"
 #include "rendezvous/rounds/job_record.h"
 

@@ -12,7 +12,6 @@
 // as well.
 #include <algorithm>
 
-#include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/rounds/job.h"
 

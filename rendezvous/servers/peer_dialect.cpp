@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::rendezvous {

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/text/text.h"
 #include "rendezvous/dialects/store_dialect.h"
 #include "rendezvous/net/station.h"
 #include "rendezvous/secret/job_key.h"

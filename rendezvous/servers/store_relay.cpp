@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <utility>
 
-#include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/net/station.h"

@@ -1,11 +1,9 @@
 #include "rendezvous/store_client/store_client.h"
 
-#include <functional>
 #include <map>
 
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/store_client/store_connector.h"
-#include "rendezvous/wire/c10d/limits.h"
 
 namespace muster::rendezvous {
 

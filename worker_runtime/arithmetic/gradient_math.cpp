@@ -1,6 +1,5 @@
 #include "worker_runtime/arithmetic/gradient_math.h"
 
-#include <bit>
 #include <cstring>
 
 #include "rendezvous/base/check.h"

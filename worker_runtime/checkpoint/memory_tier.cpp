@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text/text.h"
 #include "worker_runtime/checkpoint/agreement.h"
 #include "worker_runtime/checkpoint/files/loader.h"
 #include "worker_runtime/checkpoint/format/rank_file.h"
+#include "worker_runtime/checkpoint/format/safetensors.h"
 
 namespace muster::runtime {
 

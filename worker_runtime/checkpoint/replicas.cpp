@@ -1,7 +1,6 @@
 #include "worker_runtime/checkpoint/replicas.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
 #include "worker_runtime/communicator/communicator_lane.h"

@@ -1,6 +1,5 @@
 #include "worker_runtime/context/make_transport.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 

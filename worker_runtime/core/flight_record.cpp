@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <set>
 
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"

@@ -1,7 +1,6 @@
 #include "muster/elastic_sampler.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "muster/distributed_sampler.h"
 #include "rendezvous/base/text/text.h"

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <filesystem>
-#include <mutex>
 #include <utility>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // Launches collectives on the stream one after the other, each with its own mark.
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/nccl/nccl_comm.h"
-#include "worker_runtime/nccl/nccl_operation.h"
 #include "worker_runtime/nccl/nccl_transport.h"
 
 namespace muster::runtime {

@@ -1,7 +1,6 @@
 #include "worker_runtime/pairs/pair_test.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 
 #include "rendezvous/base/error.h"
 #include "worker_runtime/shared_memory/shared_group.h"

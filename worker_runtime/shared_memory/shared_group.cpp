@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/shared_memory/host_memory.h"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "rendezvous/base/check.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"

@@ -8,8 +8,6 @@
 #include <utility>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text/text.h"
-#include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/mesh/tcp_socket.h"
 
 namespace muster::runtime {

@@ -4,7 +4,6 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>

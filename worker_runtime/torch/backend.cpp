@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
-#include <sstream>
 #include <utility>
 
 #include "worker_runtime/torch/marks.h"

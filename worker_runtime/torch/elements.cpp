@@ -4,7 +4,6 @@
 #include <c10/util/Half.h>
 
 #include <algorithm>
-#include <cmath>
 #include <complex>
 #include <cstddef>
 #include <type_traits>

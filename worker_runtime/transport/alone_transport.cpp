@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include <cstdlib>
-#include <new>
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/kernel/available_memory.h"

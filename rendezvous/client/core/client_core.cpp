@@ -4,7 +4,6 @@
 #include <tuple>
 #include <utility>
 
-#include "rendezvous/base/check.h"
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/native/report.h"

@@ -1,7 +1,6 @@
 #include "rendezvous/rounds/ledgers/ranks.h"
 
 #include <algorithm>
-#include <numeric>
 #include <tuple>
 
 #include "rendezvous/base/check.h"

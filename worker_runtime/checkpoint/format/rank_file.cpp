@@ -1,9 +1,7 @@
 #include "worker_runtime/checkpoint/format/rank_file.h"
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/checkpoint/format/crc32c.h"

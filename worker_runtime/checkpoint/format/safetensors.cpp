@@ -1,9 +1,7 @@
 #include "worker_runtime/checkpoint/format/safetensors.h"
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/bytes.h"

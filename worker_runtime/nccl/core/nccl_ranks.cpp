@@ -2,7 +2,6 @@
 
 #include <map>
 #include <string_view>
-#include <utility>
 
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/nccl/core/nccl_version.h"

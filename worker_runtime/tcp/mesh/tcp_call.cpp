@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include "rendezvous/base/kernel/file_size_limit.h"
-#include "rendezvous/base/text/text.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/mesh/tcp_socket.h"
 

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "rendezvous/base/text/bytes.h"

@@ -1,7 +1,6 @@
 // Creates the transport's sockets: non-blocking, close-on-exec, without Nagle's delay.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "rendezvous/base/error.h"
