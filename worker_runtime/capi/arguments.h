@@ -48,6 +48,14 @@ Result<void> write(const Structure& value, Structure* to) {
     return {};
 }
 
+/// Sets `*to`; `name` is the argument's.
+template <class Place, class Value>
+Result<void> give(Place* to, std::string_view name, const Value& value) {
+    if (to == nullptr) return invalid(cat('`', name, "` is NULL"));
+    *to = static_cast<Place>(value);
+    return {};
+}
+
 inline Result<void> write_text(std::string_view value, char* text, std::size_t capacity, std::size_t* needed) {
     if (needed != nullptr) *needed = value.size() + 1;
     if (text == nullptr) return {};

@@ -38,11 +38,9 @@ Handles<muster_preemption, PreemptionObject>& preemptions() {
 /// Runs `body(object)`, one thread at a time.
 template <class Body>
 muster_status with_checkpointer(const char* function, muster_checkpointer* handle, Body&& body) {
-    return guarded(function, [&]() -> Result<void> {
-        const auto found = checkpointers().find(handle);
-        if (!found) return found.error();
-        const std::lock_guard lock((*found)->mutex);
-        return body(**found);
+    return with(function, checkpointers(), handle, [&](CheckpointerObject& found) {
+        const std::lock_guard lock(found.mutex);
+        return body(found);
     });
 }
 
@@ -164,8 +162,7 @@ extern "C" {
 muster_status muster_checkpointer_open(muster_context* context, const muster_checkpointer_options* options,
                                        muster_checkpointer** checkpointer) {
     return guarded(__func__, [&]() -> Result<void> {
-        if (checkpointer == nullptr) return invalid("`checkpointer` is NULL");
-        *checkpointer = nullptr;
+        if (auto good = give(checkpointer, "checkpointer", nullptr); !good) return good;
         auto found = contexts().find(context);
         if (!found) return found.error();
         const auto chosen = read_options(options);
@@ -207,18 +204,15 @@ muster_status muster_checkpointer_reserve(muster_checkpointer* checkpointer, con
 }
 
 muster_status muster_checkpointer_copied_step(muster_checkpointer* checkpointer, int64_t* step) {
-    return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) -> Result<void> {
-        if (step == nullptr) return invalid("`step` is NULL");
-        *step = found.checkpointer->copied_step();
-        return {};
+    return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) {
+        return give(step, "step", found.checkpointer->copied_step());
     });
 }
 
 muster_status muster_checkpointer_load(muster_checkpointer* checkpointer, const muster_checkpoint_state* state,
                                        int64_t* step) {
     return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
-        if (step == nullptr) return invalid("`step` is NULL");
-        *step = -1;
+        if (auto good = give(step, "step", -1); !good) return good;
         auto all = read_state(state);
         if (!all) return all.error();
         const auto loaded = found.checkpointer->load(*all);
@@ -229,8 +223,7 @@ muster_status muster_checkpointer_load(muster_checkpointer* checkpointer, const 
 muster_status muster_checkpointer_load_as_saved(muster_checkpointer* checkpointer, PlaceFunction place, void* argument,
                                                 int64_t* step) {
     return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
-        if (step == nullptr) return invalid("`step` is NULL");
-        *step = -1;
+        if (auto good = give(step, "step", -1); !good) return good;
         if (place == nullptr) return invalid("`place` is NULL");
         CheckpointState all;
         const auto loaded = found.checkpointer->load_as_saved(
@@ -276,13 +269,12 @@ muster_status muster_checkpointer_loaded_rank_bytes(muster_checkpointer* checkpo
 }
 
 muster_status muster_checkpointer_loaded_from(muster_checkpointer* checkpointer, int* from) {
-    return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) -> Result<void> {
-        if (from == nullptr) return invalid("`from` is NULL");
+    return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) {
         const auto& report = found.load_report;
-        *from = report.from_memory       ? MUSTER_FROM_MEMORY
-                : report.from_local_disk ? MUSTER_FROM_LOCAL_DISK
-                                         : MUSTER_FROM_SHARED;
-        return {};
+        return give(from, "from",
+                    report.from_memory       ? MUSTER_FROM_MEMORY
+                    : report.from_local_disk ? MUSTER_FROM_LOCAL_DISK
+                                             : MUSTER_FROM_SHARED);
     });
 }
 
@@ -340,8 +332,7 @@ muster_status muster_checkpointer_release(muster_checkpointer* checkpointer) {
 muster_status muster_preemption_watch(muster_context* context, const int* signals, size_t signal_count,
                                       muster_preemption** preemption) {
     return guarded(__func__, [&]() -> Result<void> {
-        if (preemption == nullptr) return invalid("`preemption` is NULL");
-        *preemption = nullptr;
+        if (auto good = give(preemption, "preemption", nullptr); !good) return good;
         auto found = contexts().find(context);
         if (!found) return found.error();
         if (signals == nullptr && signal_count > 0) return invalid("`signals` is NULL");
@@ -355,24 +346,15 @@ muster_status muster_preemption_watch(muster_context* context, const int* signal
 }
 
 muster_status muster_preemption_count(muster_preemption* preemption, int* count) {
-    return guarded(__func__, [&]() -> Result<void> {
-        const auto found = preemptions().find(preemption);
-        if (!found) return found.error();
-        if (count == nullptr) return invalid("`count` is NULL");
-        *count = (*found)->notice.count();
-        return {};
-    });
+    return with(__func__, preemptions(), preemption,
+                [&](auto& found) { return give(count, "count", found.notice.count()); });
 }
 
 muster_status muster_preemption_agreed(muster_preemption* preemption, int* leave) {
-    return guarded(__func__, [&]() -> Result<void> {
-        const auto found = preemptions().find(preemption);
-        if (!found) return found.error();
+    return with(__func__, preemptions(), preemption, [&](PreemptionObject& found) -> Result<void> {
         if (leave == nullptr) return invalid("`leave` is NULL");
-        const auto agreed = (*found)->notice.agreed((*found)->context->world());
-        if (!agreed) return agreed.error();
-        *leave = *agreed ? 1 : 0;
-        return {};
+        const auto agreed = found.notice.agreed(found.context->world());
+        return agreed ? give(leave, "leave", *agreed) : agreed.error();
     });
 }
 

@@ -10,8 +10,7 @@ extern "C" {
 
 muster_status muster_context_open(const muster_context_options* options, muster_context** context) {
     return guarded("muster_context_open", [&]() -> Result<void> {
-        if (context == nullptr) return invalid("`context` is NULL");
-        *context = nullptr;
+        if (auto good = give(context, "context", nullptr); !good) return good;
         const auto given = read(options);
         if (!given) return given.error();
         ContextOptions chosen;
@@ -30,10 +29,7 @@ muster_status muster_context_open(const muster_context_options* options, muster_
 }
 
 muster_status muster_context_place(muster_context* context, muster_place* place) {
-    return guarded("muster_context_place", [&]() -> Result<void> {
-        const auto found = contexts().find(context);
-        if (!found) return found.error();
-        const Context& own = **found;
+    return with(__func__, contexts(), context, [&](const Context& own) {
         return write({.size = 0,
                       .rank = own.rank(),
                       .world_size = own.world_size(),
@@ -49,8 +45,7 @@ muster_status muster_context_place(muster_context* context, muster_place* place)
 
 muster_status muster_context_world(muster_context* context, muster_communicator** world) {
     return guarded("muster_context_world", [&]() -> Result<void> {
-        if (world == nullptr) return invalid("`world` is NULL");
-        *world = nullptr;
+        if (auto good = give(world, "world", nullptr); !good) return good;
         auto found = contexts().find(context);
         if (!found) return found.error();
         *world = communicators().add(std::make_shared<CommunicatorObject>(std::move(*found), nullptr));
@@ -59,10 +54,8 @@ muster_status muster_context_world(muster_context* context, muster_communicator*
 }
 
 muster_status muster_context_can_rejoin(muster_context* context, int can) {
-    return guarded("muster_context_can_rejoin", [&]() -> Result<void> {
-        auto found = contexts().find(context);
-        if (!found) return found.error();
-        (*found)->can_rejoin(can != 0);
+    return with(__func__, contexts(), context, [&](Context& found) -> Result<void> {
+        found.can_rejoin(can != 0);
         return {};
     });
 }

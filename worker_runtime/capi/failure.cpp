@@ -1,8 +1,8 @@
 #include "worker_runtime/capi/failure.h"
 
-#include <algorithm>
 #include <cstring>
 #include <exception>
+#include <new>
 
 namespace muster::capi {
 

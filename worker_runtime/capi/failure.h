@@ -1,9 +1,7 @@
 // Reports a failure to the caller: a status, and a message that the thread keeps.
 #pragma once
 
-#include <new>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include "muster/muster.h"

@@ -169,8 +169,7 @@ extern "C" {
 
 muster_status muster_group_open(const muster_group_options* options, muster_communicator** group) {
     return guarded("muster_group_open", [&]() -> Result<void> {
-        if (group == nullptr) return invalid("`group` is NULL");
-        *group = nullptr;
+        if (auto good = give(group, "group", nullptr); !good) return good;
         const auto given = read(options);
         if (!given) return given.error();
         std::shared_ptr<CallersStore> place;

@@ -68,4 +68,13 @@ class Handles {
     std::unordered_map<std::uintptr_t, std::shared_ptr<Object>> objects_;
 };
 
+/// Runs `body(object)` of a function of the C API, with the object of `handle`.
+template <class Handle, class Object, class Body>
+muster_status with(const char* function, const Handles<Handle, Object>& all, Handle* handle, Body&& body) noexcept {
+    return guarded(function, [&]() -> Result<void> {
+        const auto found = all.find(handle);
+        return found ? body(**found) : found.error();
+    });
+}
+
 }  // namespace muster::capi

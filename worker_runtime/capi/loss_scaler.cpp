@@ -4,23 +4,6 @@
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 
-namespace muster::capi {
-
-namespace {
-
-/// Runs `body(scaler)`.
-template <class Body>
-muster_status with_scaler(const char* function, muster_loss_scaler* handle, Body&& body) {
-    return guarded(function, [&]() -> Result<void> {
-        const auto found = loss_scalers().find(handle);
-        return found ? body(**found) : found.error();
-    });
-}
-
-}  // namespace
-
-}  // namespace muster::capi
-
 using namespace muster;
 using namespace muster::capi;
 
@@ -28,8 +11,7 @@ extern "C" {
 
 muster_status muster_loss_scaler_make(const muster_loss_scaler_options* options, muster_loss_scaler** scaler) {
     return guarded("muster_loss_scaler_make", [&]() -> Result<void> {
-        if (scaler == nullptr) return invalid("`scaler` is NULL");
-        *scaler = nullptr;
+        if (auto good = give(scaler, "scaler", nullptr); !good) return good;
         const auto given = read(options);
         if (!given) return given.error();
         LossScalerOptions chosen;
@@ -45,13 +27,13 @@ muster_status muster_loss_scaler_make(const muster_loss_scaler_options* options,
 }
 
 muster_status muster_loss_scaler_state(muster_loss_scaler* scaler, muster_loss_scale* state) {
-    return with_scaler("muster_loss_scaler_state", scaler, [&](auto& own) {
+    return with(__func__, loss_scalers(), scaler, [&](auto& own) {
         return write({.size = 0, .scale = own.state().scale, .growth_tracker = own.state().growth_tracker}, state);
     });
 }
 
 muster_status muster_loss_scaler_restore(muster_loss_scaler* scaler, const muster_loss_scale* state) {
-    return with_scaler("muster_loss_scaler_restore", scaler, [&](auto& own) -> Result<void> {
+    return with(__func__, loss_scalers(), scaler, [&](auto& own) -> Result<void> {
         if (state == nullptr) return invalid("`state` is NULL");
         const auto given = read(state);
         if (!given) return given.error();
@@ -60,19 +42,17 @@ muster_status muster_loss_scaler_restore(muster_loss_scaler* scaler, const muste
 }
 
 muster_status muster_loss_scaler_unscale(muster_loss_scaler* scaler, muster_reducer* reducer, int* finite) {
-    return with_scaler("muster_loss_scaler_unscale", scaler, [&](auto& own) -> Result<void> {
+    return with(__func__, loss_scalers(), scaler, [&](auto& own) -> Result<void> {
         if (finite == nullptr) return invalid("`finite` is NULL");
         const auto found = reducers().find(reducer);
         if (!found) return found.error();
         const auto unscaled = own.unscale((*found)->reducer);
-        if (!unscaled) return unscaled.error();
-        *finite = *unscaled ? 1 : 0;
-        return {};
+        return unscaled ? give(finite, "finite", *unscaled) : unscaled.error();
     });
 }
 
 muster_status muster_loss_scaler_update(muster_loss_scaler* scaler) {
-    return with_scaler("muster_loss_scaler_update", scaler, [](auto& own) { return own.update(); });
+    return with(__func__, loss_scalers(), scaler, [](auto& own) { return own.update(); });
 }
 
 muster_status muster_loss_scaler_release(muster_loss_scaler* scaler) {

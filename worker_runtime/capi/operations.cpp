@@ -64,7 +64,7 @@ void muster_tag_collectives(uint32_t tag) {
 
 muster_status muster_barrier(muster_communicator* communicator, int64_t timeout_ms, muster_work** work) {
     return operate({"muster_barrier", communicator, 0, MUSTER_U8, timeout_ms, work},
-                   [](DataType, int) -> Result<Operation> { return barrier(); });
+                   [](DataType, int) { return barrier(); });
 }
 
 muster_status muster_all_reduce(muster_communicator* communicator, void* data, size_t count, int type, int reduce,
@@ -80,7 +80,7 @@ muster_status muster_all_reduce(muster_communicator* communicator, void* data, s
 muster_status muster_all_reduce_weighted(muster_communicator* communicator, void* data, size_t count, int type,
                                          float weight, int64_t timeout_ms, muster_work** work) {
     return operate({"muster_all_reduce_weighted", communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int) -> Result<Operation> {
+                   [&](DataType known, int) {
                        return all_reduce_weighted({data, count, known}, weight);
                    });
 }
@@ -106,10 +106,9 @@ muster_status muster_all_gather(muster_communicator* communicator, const void* i
 
 muster_status muster_broadcast(muster_communicator* communicator, void* data, size_t count, int type, int root,
                                int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_broadcast", communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int) -> Result<Operation> {
-                       return broadcast({data, count, known}, root);
-                   });
+    return operate({"muster_broadcast", communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
+        return broadcast({data, count, known}, root);
+    });
 }
 
 muster_status muster_all_to_all(muster_communicator* communicator, const void* input, void* output, size_t count,
@@ -123,18 +122,16 @@ muster_status muster_all_to_all(muster_communicator* communicator, const void* i
 
 muster_status muster_send(muster_communicator* communicator, const void* data, size_t count, int type, int peer,
                           int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_send", communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int) -> Result<Operation> {
-                       return send({data, count, known}, peer);
-                   });
+    return operate({"muster_send", communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
+        return send({data, count, known}, peer);
+    });
 }
 
 muster_status muster_receive(muster_communicator* communicator, void* data, size_t count, int type, int peer,
                              int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_receive", communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int) -> Result<Operation> {
-                       return receive({data, count, known}, peer);
-                   });
+    return operate({"muster_receive", communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
+        return receive({data, count, known}, peer);
+    });
 }
 
 muster_status muster_send_tagged(muster_communicator* communicator, const void* data, size_t count, int type, int peer,
@@ -159,13 +156,11 @@ muster_status muster_receive_tagged(muster_communicator* communicator, void* dat
 
 muster_status muster_receive_any(muster_communicator* communicator, void* data, size_t count, int type, uint32_t tag,
                                  int64_t timeout_ms, int* peer) {
-    return guarded("muster_receive_any", [&]() -> Result<void> {
+    return with(__func__, communicators(), communicator, [&](CommunicatorObject& found) -> Result<void> {
         if (peer == nullptr) return invalid("`peer` is NULL");
-        const auto found = communicators().find(communicator);
-        if (!found) return found.error();
         const auto known = read_type(type);
         if (!known) return known.error();
-        auto& group = (*found)->get();
+        auto& group = found.get();
         if (auto fits = check_count(count, *known, group.size()); !fits) return fits;
         if (group.transport() == "nccl") return Error{Errc::unsupported, "NCCL cannot receive from any rank"};
         const auto timeout = read_timeout(timeout_ms, group.timeout());
@@ -178,29 +173,16 @@ muster_status muster_receive_any(muster_communicator* communicator, void* data, 
 }
 
 muster_status muster_work_wait(muster_work* work) {
-    return guarded("muster_work_wait", [&]() -> Result<void> {
-        const auto found = works().find(work);
-        return found ? (*found)->wait() : found.error();
-    });
+    return with(__func__, works(), work, [](auto& found) { return found.wait(); });
 }
 
 muster_status muster_work_done(muster_work* work, int* done) {
-    return guarded("muster_work_done", [&]() -> Result<void> {
-        if (done == nullptr) return invalid("`done` is NULL");
-        const auto found = works().find(work);
-        if (!found) return found.error();
-        *done = (*found)->done() ? 1 : 0;
-        return {};
-    });
+    return with(__func__, works(), work, [&](auto& found) { return give(done, "done", found.done()); });
 }
 
 muster_status muster_work_took(muster_work* work, int64_t* nanoseconds) {
-    return guarded("muster_work_took", [&]() -> Result<void> {
-        if (nanoseconds == nullptr) return invalid("`nanoseconds` is NULL");
-        const auto found = works().find(work);
-        if (!found) return found.error();
-        *nanoseconds = std::chrono::nanoseconds((*found)->took()).count();
-        return {};
+    return with(__func__, works(), work, [&](auto& found) {
+        return give(nanoseconds, "nanoseconds", std::chrono::nanoseconds(found.took()).count());
     });
 }
 

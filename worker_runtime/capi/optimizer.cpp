@@ -1,7 +1,5 @@
 #include "muster/sharded_optimizer.h"
 
-#include <variant>
-
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 
@@ -12,10 +10,7 @@ namespace {
 /// Runs `body(optimizer)`.
 template <class Body>
 muster_status with_optimizer(const char* function, muster_optimizer* handle, Body&& body) {
-    return guarded(function, [&]() -> Result<void> {
-        const auto found = optimizers().find(handle);
-        return found ? body((*found)->optimizer) : found.error();
-    });
+    return with(function, optimizers(), handle, [&](auto& found) { return body(found.optimizer); });
 }
 
 constexpr int kind_count = 3;
@@ -84,8 +79,7 @@ muster_status muster_optimizer_defaults(int kind, muster_optimizer_rule* rule) {
 muster_status muster_optimizer_make(muster_reducer* reducer, const muster_optimizer_rule* rule,
                                     muster_optimizer** optimizer) {
     return guarded("muster_optimizer_make", [&]() -> Result<void> {
-        if (optimizer == nullptr) return invalid("`optimizer` is NULL");
-        *optimizer = nullptr;
+        if (auto good = give(optimizer, "optimizer", nullptr); !good) return good;
         auto found = reducers().find(reducer);
         if (!found) return found.error();
         const auto chosen = read_rule(rule);
@@ -110,11 +104,7 @@ muster_status muster_optimizer_set_learning_rate(muster_optimizer* optimizer, do
 }
 
 muster_status muster_optimizer_piece_count(muster_optimizer* optimizer, size_t* count) {
-    return with_optimizer("muster_optimizer_piece_count", optimizer, [&](auto& own) -> Result<void> {
-        if (count == nullptr) return invalid("`count` is NULL");
-        *count = own.pieces().size();
-        return {};
-    });
+    return with_optimizer(__func__, optimizer, [&](auto& own) { return give(count, "count", own.pieces().size()); });
 }
 
 muster_status muster_optimizer_get_piece(muster_optimizer* optimizer, size_t index, muster_optimizer_piece* piece) {

@@ -64,10 +64,7 @@ Result<ReducerOptions> read_options(const muster_reducer_options* options) {
 /// Runs `body(reducer)`.
 template <class Body>
 muster_status with_reducer(const char* function, muster_reducer* handle, Body&& body) {
-    return guarded(function, [&]() -> Result<void> {
-        const auto found = reducers().find(handle);
-        return found ? body((*found)->reducer) : found.error();
-    });
+    return with(function, reducers(), handle, [&](auto& found) { return body(found.reducer); });
 }
 
 Result<void> check_index(const GradientReducer& reducer, int parameter) {
@@ -171,10 +168,8 @@ muster_status muster_reducer_join(muster_reducer* reducer, muster_status (*apply
 
 muster_status muster_reducer_used(muster_reducer* reducer, int parameter, int* used) {
     return with_reducer("muster_reducer_used", reducer, [&](auto& own) -> Result<void> {
-        if (used == nullptr) return invalid("`used` is NULL");
-        if (auto good = check_index(own, parameter); !good) return good;
-        *used = own.used(parameter) ? 1 : 0;
-        return {};
+        auto good = check_index(own, parameter);
+        return good ? give(used, "used", own.used(parameter)) : good;
     });
 }
 
@@ -204,11 +199,9 @@ muster_status muster_reducer_description(muster_reducer* reducer, char* text, si
 }
 
 muster_status muster_reducer_keep(muster_reducer* reducer, muster_reducer_state* state) {
-    return guarded("muster_reducer_keep", [&]() -> Result<void> {
-        const auto found = reducers().find(reducer);
-        if (!found) return found.error();
-        auto& kept = (*found)->kept;
-        (*found)->reducer.keep(kept);
+    return with(__func__, reducers(), reducer, [&](ReducerObject& found) {
+        auto& kept = found.kept;
+        found.reducer.keep(kept);
         return write({.size = 0, .plan = kept.plan.c_str(), .own = kept.own.data(), .own_size = kept.own.size()},
                      state);
     });
@@ -256,12 +249,10 @@ muster_status muster_reducer_mean_step(muster_reducer* reducer, muster_step_cost
 
 muster_status muster_reducer_lateness(muster_reducer* reducer, int rank, int64_t* nanoseconds) {
     return with_reducer("muster_reducer_lateness", reducer, [&](auto& own) -> Result<void> {
-        if (nanoseconds == nullptr) return invalid("`nanoseconds` is NULL");
         const auto lateness = own.costs().lateness;
         if (rank < 0 || static_cast<std::size_t>(rank) >= lateness.size())
             return invalid(cat("there is no rank ", rank, "; they are 0 to ", lateness.size() - 1));
-        *nanoseconds = lateness[static_cast<std::size_t>(rank)].count();
-        return {};
+        return give(nanoseconds, "nanoseconds", lateness[static_cast<std::size_t>(rank)].count());
     });
 }
 

@@ -37,11 +37,9 @@ Handles<muster_elastic_sampler, ElasticObject>& elastic_samplers() {
 /// Runs `body(sampler)`, one thread at a time.
 template <class All, class Handle, class Body>
 muster_status with_sampler(const char* function, const All& all, Handle* handle, Body&& body) {
-    return guarded(function, [&]() -> Result<void> {
-        const auto found = all.find(handle);
-        if (!found) return found.error();
-        const std::lock_guard lock((*found)->mutex);
-        return body((*found)->sampler);
+    return with(function, all, handle, [&](auto& found) {
+        const std::lock_guard lock(found.mutex);
+        return body(found.sampler);
     });
 }
 
@@ -137,8 +135,7 @@ extern "C" {
 muster_status muster_distributed_sampler_make(const muster_distributed_sampler_options* options,
                                               muster_distributed_sampler** sampler) {
     return guarded(__func__, [&]() -> Result<void> {
-        if (sampler == nullptr) return invalid("`sampler` is NULL");
-        *sampler = nullptr;
+        if (auto good = give(sampler, "sampler", nullptr); !good) return good;
         const auto given = read_options(options);
         if (!given) return given.error();
         auto made = DistributedSampler::make(*given);
@@ -156,11 +153,8 @@ muster_status muster_distributed_sampler_set_epoch(muster_distributed_sampler* s
 }
 
 muster_status muster_distributed_sampler_size(muster_distributed_sampler* sampler, uint64_t* count) {
-    return with_distributed(__func__, sampler, [&](const DistributedSampler& found) -> Result<void> {
-        if (count == nullptr) return invalid("`count` is NULL");
-        *count = found.size();
-        return {};
-    });
+    return with_distributed(__func__, sampler,
+                            [&](const DistributedSampler& found) { return give(count, "count", found.size()); });
 }
 
 muster_status muster_distributed_sampler_indices(muster_distributed_sampler* sampler, int64_t* indices, size_t capacity,
@@ -175,10 +169,8 @@ muster_status muster_distributed_sampler_indices(muster_distributed_sampler* sam
 }
 
 muster_status muster_distributed_sampler_order_repeated(muster_distributed_sampler* sampler, int* repeated) {
-    return with_distributed(__func__, sampler, [&](const DistributedSampler& found) -> Result<void> {
-        if (repeated == nullptr) return invalid("`repeated` is NULL");
-        *repeated = found.order_repeated() ? 1 : 0;
-        return {};
+    return with_distributed(__func__, sampler, [&](const DistributedSampler& found) {
+        return give(repeated, "repeated", found.order_repeated());
     });
 }
 
@@ -189,8 +181,7 @@ muster_status muster_distributed_sampler_release(muster_distributed_sampler* sam
 muster_status muster_elastic_sampler_make(const muster_elastic_sampler_options* options,
                                           muster_elastic_sampler** sampler) {
     return guarded(__func__, [&]() -> Result<void> {
-        if (sampler == nullptr) return invalid("`sampler` is NULL");
-        *sampler = nullptr;
+        if (auto good = give(sampler, "sampler", nullptr); !good) return good;
         const auto given = read_options(options);
         if (!given) return given.error();
         auto made = ElasticSampler::make(*given);
@@ -244,11 +235,8 @@ muster_status muster_elastic_sampler_set_batch_size(muster_elastic_sampler* samp
 }
 
 muster_status muster_elastic_sampler_steps_left(muster_elastic_sampler* sampler, uint64_t* steps) {
-    return with_elastic(__func__, sampler, [&](const ElasticSampler& found) -> Result<void> {
-        if (steps == nullptr) return invalid("`steps` is NULL");
-        *steps = found.steps_left();
-        return {};
-    });
+    return with_elastic(__func__, sampler,
+                        [&](const ElasticSampler& found) { return give(steps, "steps", found.steps_left()); });
 }
 
 muster_status muster_elastic_sampler_state(muster_elastic_sampler* sampler, char* text, size_t capacity,
@@ -266,10 +254,8 @@ muster_status muster_elastic_sampler_load_state(muster_elastic_sampler* sampler,
 
 muster_status muster_elastic_sampler_sample_seed(muster_elastic_sampler* sampler, uint64_t epoch, uint64_t index,
                                                  uint64_t* seed) {
-    return with_elastic(__func__, sampler, [&](const ElasticSampler& found) -> Result<void> {
-        if (seed == nullptr) return invalid("`seed` is NULL");
-        *seed = found.sample_seed(epoch, index);
-        return {};
+    return with_elastic(__func__, sampler, [&](const ElasticSampler& found) {
+        return give(seed, "seed", found.sample_seed(epoch, index));
     });
 }
 

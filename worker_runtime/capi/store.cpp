@@ -10,11 +10,8 @@ namespace {
 /// Runs `body(store)` where there is a key and a store.
 template <class Body>
 muster_status with_store(const char* function, muster_context* handle, const char* key, Body&& body) {
-    return guarded(function, [&]() -> Result<void> {
-        const auto found = contexts().find(handle);
-        if (!found) return found.error();
-        if (key == nullptr) return invalid("`key` is NULL");
-        return body(*(*found)->store());
+    return with(function, contexts(), handle, [&](Context& found) -> Result<void> {
+        return key != nullptr ? body(*found.store()) : invalid("`key` is NULL");
     });
 }
 
