@@ -22,7 +22,6 @@ namespace muster::agent::guardian_wire {
 
 inline constexpr std::size_t datagram_max_bytes = 80 * 1024;  ///< A death notice and its header. Far below SO_SNDBUF.
 inline constexpr std::size_t death_notice_max_bytes = 64 * 1024;
-inline constexpr std::size_t stage_max_bytes = 4096;
 inline constexpr std::size_t path_max_bytes = 4096;
 inline constexpr std::size_t stuck_max_count = 1024;      ///< Maximum number of pids in one TreeStuck.
 inline constexpr std::size_t kept_max_count = 8192;       ///< Far above the workers of a node.

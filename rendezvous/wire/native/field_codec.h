@@ -1,5 +1,6 @@
 // The two visitors of fields.h: one appends a struct's fields to a string, the other reads and validates them. Used for
-// frames (codec.cpp) and for a daemon's records of its jobs (rounds/job_record.cpp) only.
+// frames (codec.cpp), a daemon's records of its jobs (rounds/job_record.cpp) and the datagrams of an agent and its
+// guardian (agent/process/guardian_wire.cpp) only.
 #pragma once
 
 #include <algorithm>
