@@ -1,6 +1,8 @@
 #include "rendezvous/wire/local/codec.h"
 
 #include <algorithm>
+#include <concepts>
+#include <type_traits>
 
 #include "rendezvous/base/text/bytes.h"
 #include "rendezvous/base/text/text.h"
@@ -9,235 +11,168 @@ namespace muster::local {
 
 namespace {
 
-enum class Type : std::uint8_t {
-    hello = 1,
-    progress = 2,
-    section = 3,
-    heartbeat = 4,
-    give = 5,
-    ask_ranks_key = 6,
-    can_keep = 7,
-    held = 8,
-    steps = 9,
-    round_ended = 65,
-    notice = 66,
-    offer = 67,
-    ranks_key = 68,
-    hold = 69,
-    resumed = 70,
+/// The type of each message on the wire, and its name.
+struct Kind {
+    std::uint8_t type;
+    std::string_view name;
 };
 constexpr std::uint8_t first_agent_type = 64;
 
-void put(ByteWriter& out, Type type) {
-    out.number(static_cast<std::uint8_t>(type));
+struct KindOf {
+    constexpr Kind operator()(const Hello&) const { return {1, "Hello"}; }
+    constexpr Kind operator()(const Progress&) const { return {2, "Progress"}; }
+    constexpr Kind operator()(const Section&) const { return {3, "Section"}; }
+    constexpr Kind operator()(const Heartbeat&) const { return {4, "Heartbeat"}; }
+    constexpr Kind operator()(const Give&) const { return {5, "Give"}; }
+    constexpr Kind operator()(const AskRanksKey&) const { return {6, "AskRanksKey"}; }
+    constexpr Kind operator()(const CanKeep&) const { return {7, "CanKeep"}; }
+    constexpr Kind operator()(const Held&) const { return {8, "Held"}; }
+    constexpr Kind operator()(const Steps&) const { return {9, "Steps"}; }
+    constexpr Kind operator()(const RoundEnded&) const { return {65, "RoundEnded"}; }
+    constexpr Kind operator()(const Notice&) const { return {66, "Notice"}; }
+    constexpr Kind operator()(const Offer&) const { return {67, "Offer"}; }
+    constexpr Kind operator()(const RanksKey&) const { return {68, "RanksKey"}; }
+    constexpr Kind operator()(const Hold&) const { return {69, "Hold"}; }
+    constexpr Kind operator()(const Resumed&) const { return {70, "Resumed"}; }
+};
+
+template <class M, class... T>
+concept OneOf = (std::same_as<std::remove_const_t<M>, T> || ...);
+
+// The fields of each message in their order, for Writer and Reader alike, so that the two cannot disagree.
+
+void fields(auto& v, OneOf<Hello> auto& m) {
+    v.number(m.version);
+    v.number(m.pid);
+    v.text(m.runtime, name_bytes_max);
+    if (m.version > 1 || !v.at_end()) v.text(m.token, name_bytes_max);
+    if (m.version > protocol_version) v.skip_rest();
+}
+void fields(auto& v, OneOf<Progress> auto& m) {
+    v.number(m.step);
+}
+void fields(auto& v, OneOf<Section> auto& m) {
+    v.text(m.name, name_bytes_max);
+    v.number(m.limit_ms);
+}
+void fields(auto& /*v*/, OneOf<Heartbeat, Held, Steps> auto& /*m*/) {}
+void fields(auto& v, OneOf<Give> auto& m) {
+    v.kind(m.kind);
+    v.number(m.size_bytes);
+    v.number(m.step);
+    if (m.kind == HandoverKind::copy) v.number(m.rank);
+    v.path(m.directory);
+}
+void fields(auto& v, OneOf<AskRanksKey> auto& m) {
+    v.text(m.token, name_bytes_max);
+}
+void fields(auto& v, OneOf<CanKeep> auto& m) {
+    v.flag(m.can);
+}
+void fields(auto& v, OneOf<Offer> auto& m) {
+    v.kind(m.kind);
+    v.number(m.size_bytes);
+}
+void fields(auto& v, OneOf<RanksKey> auto& m) {
+    v.key(m.key);
+}
+void fields(auto& v, OneOf<RoundEnded> auto& m) {
+    v.text(m.why, sentence_bytes_max);
+}
+void fields(auto& v, OneOf<Notice> auto& m) {
+    v.number(m.step);
+    v.text(m.why, sentence_bytes_max);
+}
+void fields(auto& v, OneOf<Hold> auto& m) {
+    v.number(m.limit_ms);
+    v.text(m.why, sentence_bytes_max);
+}
+void fields(auto& v, OneOf<Resumed> auto& m) {
+    v.variables(m.variables);
 }
 
-void put_text(ByteWriter& out, std::string_view text, std::size_t bytes_max) {
-    out.blob<std::uint16_t>(text.substr(0, bytes_max));
-}
+struct Writer {
+    ByteWriter out;
 
-struct Encoder {
-    ByteWriter& out;
-
-    void operator()(const Hello& m) const {
-        put(out, Type::hello);
-        out.number(m.version);
-        out.number(m.pid);
-        put_text(out, m.runtime, name_bytes_max);
-        put_text(out, m.token, name_bytes_max);
-    }
-    void operator()(const Progress& m) const {
-        put(out, Type::progress);
-        out.number(m.step);
-    }
-    void operator()(const Section& m) const {
-        put(out, Type::section);
-        put_text(out, m.name, name_bytes_max);
-        out.number(m.limit_ms);
-    }
-    void operator()(const Heartbeat&) const { put(out, Type::heartbeat); }
-    void operator()(const Give& m) const {
-        put(out, Type::give);
-        put_handover(m);
-        out.number(m.step);
-        if (m.kind == HandoverKind::copy) out.number(m.rank);
-        // Half a path would be another one.
-        put_text(out, m.directory.size() <= path_bytes_max ? m.directory : std::string(), path_bytes_max);
-    }
-    void operator()(const AskRanksKey& m) const {
-        put(out, Type::ask_ranks_key);
-        put_text(out, m.token, name_bytes_max);
-    }
-    void operator()(const CanKeep& m) const {
-        put(out, Type::can_keep);
-        out.number(static_cast<std::uint8_t>(m.can));
-    }
-    void operator()(const Held&) const { put(out, Type::held); }
-    void operator()(const Steps&) const { put(out, Type::steps); }
-    void operator()(const Offer& m) const {
-        put(out, Type::offer);
-        put_handover(m);
-    }
-    void operator()(const RanksKey& m) const {
-        put(out, Type::ranks_key);
-        out.raw(m.key);
-    }
-    void put_handover(const auto& m) const {
-        out.number(static_cast<std::uint8_t>(m.kind));
-        out.number(m.size_bytes);
-    }
-    void operator()(const RoundEnded& m) const {
-        put(out, Type::round_ended);
-        put_text(out, m.why, sentence_bytes_max);
-    }
-    void operator()(const Notice& m) const {
-        put(out, Type::notice);
-        out.number(m.step);
-        put_text(out, m.why, sentence_bytes_max);
-    }
-    void operator()(const Hold& m) const {
-        put(out, Type::hold);
-        out.number(m.limit_ms);
-        put_text(out, m.why, sentence_bytes_max);
-    }
-    void operator()(const Resumed& m) const {
-        put(out, Type::resumed);
-        const auto count = std::min(m.variables.size(), variables_max);
+    void number(auto value) { out.number(value); }
+    void flag(bool value) { out.number(std::uint8_t{value}); }
+    void kind(HandoverKind value) { out.number(static_cast<std::uint8_t>(value)); }
+    void text(std::string_view value, std::size_t bytes_max) { out.blob<std::uint16_t>(value.substr(0, bytes_max)); }
+    /// Half a path would be another one.
+    void path(std::string_view value) { text(value.size() <= path_bytes_max ? value : "", path_bytes_max); }
+    void key(std::string_view value) { out.raw(value); }
+    void variables(const std::vector<std::string>& values) {
+        const auto count = std::min(values.size(), variables_max);
         out.number(static_cast<std::uint8_t>(count));
-        for (std::size_t i = 0; i < count; ++i) put_text(out, m.variables[i], variable_bytes_max);
+        for (std::size_t i = 0; i < count; ++i) text(values[i], variable_bytes_max);
+    }
+    static bool at_end() { return false; }
+    static void skip_rest() {}
+};
+
+struct Reader {
+    ByteReader in;
+
+    template <std::integral T>
+    void number(T& value) {
+        value = in.number<T>();
+    }
+    void flag(bool& value) { value = byte(1) == 1; }
+    void kind(HandoverKind& value) {
+        value = static_cast<HandoverKind>(byte(static_cast<std::uint8_t>(HandoverKind::copy)));
+    }
+    void text(std::string& value, std::size_t bytes_max) { value = in.blob<std::uint16_t>(bytes_max); }
+    void path(std::string& value) { text(value, path_bytes_max); }
+    void key(std::string& value) { value = in.raw(ranks_key_bytes); }
+    void variables(std::vector<std::string>& values) {
+        values.resize(byte(variables_max));
+        for (auto& value : values) text(value, variable_bytes_max);
+    }
+    [[nodiscard]] bool at_end() const { return in.finished(); }
+    void skip_rest() { in.raw(in.remaining()); }
+
+    /// 0 where it is larger than `max`.
+    std::uint8_t byte(std::uint8_t max) {
+        const auto value = in.number<std::uint8_t>();
+        if (value > max) in.fail();
+        return in.ok() ? value : 0;
     }
 };
 
-std::string take_text(ByteReader& in, std::size_t bytes_max) {
-    return std::string(in.blob<std::uint16_t>(bytes_max));
-}
-
-Hello take_hello(ByteReader& in) {
-    Hello m;
-    m.version = in.number<std::uint32_t>();
-    m.pid = in.number<std::int32_t>();
-    m.runtime = take_text(in, name_bytes_max);
-    const bool has_token = m.version > 1 || !in.finished();
-    if (has_token) m.token = take_text(in, name_bytes_max);
-    if (m.version > protocol_version) in.raw(in.remaining());
-    return m;
-}
-
-CanKeep take_can_keep(ByteReader& in) {
-    const auto can = in.number<std::uint8_t>();
-    if (can > 1) in.fail();
-    return {can == 1};
-}
-
-Hold take_hold(ByteReader& in) {
-    Hold m;
-    m.limit_ms = in.number<std::uint64_t>();
-    m.why = take_text(in, sentence_bytes_max);
-    return m;
-}
-
-Resumed take_resumed(ByteReader& in) {
-    Resumed m;
-    const auto count = in.number<std::uint8_t>();
-    if (count > variables_max) in.fail();
-    for (std::size_t i = 0; in.ok() && i < count; ++i) m.variables.push_back(take_text(in, variable_bytes_max));
-    return m;
-}
-
-Section take_section(ByteReader& in) {
-    Section m;
-    m.name = take_text(in, name_bytes_max);
-    m.limit_ms = in.number<std::uint64_t>();
-    return m;
-}
-
-/// What Give and Offer begin with.
-template <class MemoryHandover>
-MemoryHandover take_handover(ByteReader& in) {
-    MemoryHandover m;
-    const auto kind = in.number<std::uint8_t>();
-    if (kind > static_cast<std::uint8_t>(HandoverKind::copy))
-        in.fail();
-    else
-        m.kind = static_cast<HandoverKind>(kind);
-    m.size_bytes = in.number<std::uint64_t>();
-    return m;
-}
-
-Give take_give(ByteReader& in) {
-    auto m = take_handover<Give>(in);
-    m.step = in.number<std::int64_t>();
-    if (m.kind == HandoverKind::copy) m.rank = in.number<std::int32_t>();
-    m.directory = take_text(in, path_bytes_max);
-    return m;
-}
-
-Notice take_notice(ByteReader& in) {
-    Notice m;
-    m.step = in.number<std::int64_t>();
-    m.why = take_text(in, sentence_bytes_max);
-    return m;
+/// False where no message has this type.
+template <class... M>
+bool read(std::uint8_t type, std::variant<M...>& message, Reader& in) {
+    return ((KindOf()(M()).type == type && (fields(in, message.template emplace<M>()), true)) || ...);
 }
 
 }  // namespace
 
 std::string encode(const Message& message) {
     std::string bytes;
-    ByteWriter out(bytes);
-    std::visit(Encoder{out}, message);
+    Writer out{ByteWriter(bytes)};
+    out.number(std::visit(KindOf(), message).type);
+    std::visit([&](const auto& m) { fields(out, m); }, message);
     return bytes;
 }
 
 Result<Message> decode(std::string_view datagram, Sender sender) {
     if (datagram.size() > datagram_bytes_max)
         return Error{Errc::bad_frame, cat("a datagram of ", datagram.size(), " bytes on the agent-worker channel")};
-    ByteReader in(datagram);
-    const auto type = in.number<std::uint8_t>();
-    if (!in.ok() || (type >= first_agent_type) != (sender == Sender::agent))
+    Reader in{ByteReader(datagram)};
+    std::uint8_t type = 0;
+    in.number(type);
+    if (!in.in.ok() || (type >= first_agent_type) != (sender == Sender::agent))
         return Error{Errc::bad_frame,
                      cat("type ", type, " on the agent-worker channel, from the wrong side or from none")};
     Message message;
-    switch (static_cast<Type>(type)) {
-        case Type::hello: message = take_hello(in); break;
-        case Type::progress: message = Progress{in.number<std::int64_t>()}; break;
-        case Type::section: message = take_section(in); break;
-        case Type::heartbeat: message = Heartbeat{}; break;
-        case Type::give: message = take_give(in); break;
-        case Type::ask_ranks_key: message = AskRanksKey{take_text(in, name_bytes_max)}; break;
-        case Type::can_keep: message = take_can_keep(in); break;
-        case Type::held: message = Held{}; break;
-        case Type::steps: message = Steps{}; break;
-        case Type::round_ended: message = RoundEnded{take_text(in, sentence_bytes_max)}; break;
-        case Type::notice: message = take_notice(in); break;
-        case Type::offer: message = take_handover<Offer>(in); break;
-        case Type::hold: message = take_hold(in); break;
-        case Type::resumed: message = take_resumed(in); break;
-        case Type::ranks_key: message = RanksKey{std::string(in.raw(ranks_key_bytes))}; break;
-        default: return Error{Errc::unsupported, cat("type ", type, " on the agent-worker channel is not known here")};
-    }
-    if (!in.finished()) return Error{Errc::bad_frame, cat("a damaged ", name(message), " on the agent-worker channel")};
+    if (!read(type, message, in))
+        return Error{Errc::unsupported, cat("type ", type, " on the agent-worker channel is not known here")};
+    if (!in.at_end()) return Error{Errc::bad_frame, cat("a damaged ", name(message), " on the agent-worker channel")};
     return message;
 }
 
 std::string_view name(const Message& message) {
-    struct Name {
-        std::string_view operator()(const Hello&) const { return "Hello"; }
-        std::string_view operator()(const Progress&) const { return "Progress"; }
-        std::string_view operator()(const Section&) const { return "Section"; }
-        std::string_view operator()(const Heartbeat&) const { return "Heartbeat"; }
-        std::string_view operator()(const Give&) const { return "Give"; }
-        std::string_view operator()(const AskRanksKey&) const { return "AskRanksKey"; }
-        std::string_view operator()(const CanKeep&) const { return "CanKeep"; }
-        std::string_view operator()(const Held&) const { return "Held"; }
-        std::string_view operator()(const Steps&) const { return "Steps"; }
-        std::string_view operator()(const Offer&) const { return "Offer"; }
-        std::string_view operator()(const RanksKey&) const { return "RanksKey"; }
-        std::string_view operator()(const RoundEnded&) const { return "RoundEnded"; }
-        std::string_view operator()(const Notice&) const { return "Notice"; }
-        std::string_view operator()(const Hold&) const { return "Hold"; }
-        std::string_view operator()(const Resumed&) const { return "Resumed"; }
-    };
-    return std::visit(Name{}, message);
+    return std::visit(KindOf(), message).name;
 }
 
 }  // namespace muster::local
