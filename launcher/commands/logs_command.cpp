@@ -17,6 +17,7 @@
 #include "launcher/status/status_text.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/open_files.h"
+#include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/find_secret.h"

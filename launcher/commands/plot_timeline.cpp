@@ -9,6 +9,7 @@
 #include "launcher/status/http_get.h"
 #include "launcher/status/timeline.h"
 #include "launcher/status/timeline_svg.h"
+#include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 

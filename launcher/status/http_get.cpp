@@ -54,13 +54,6 @@ Result<HttpAnswer> get_at(const SocketAddress& address, const std::string& quest
 
 }  // namespace
 
-std::string percent_encoded(std::string_view text) {
-    constexpr std::string_view digits = "0123456789ABCDEF";
-    std::string out;
-    for (const unsigned char byte : text) out += cat('%', digits[byte >> 4], digits[byte & 15]);
-    return out;
-}
-
 void Interruption::stop() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;

@@ -32,9 +32,6 @@ class Interruption {
     bool stopped_ = false;
 };
 
-/// For a part of a target's path, or a value of its query.
-std::string percent_encoded(std::string_view text);
-
 /// Asks each address in turn until one answers. `token` is sent as a bearer token; empty: none. Errors: of the
 /// connection; bad_frame: no HTTP answer of muster; limit_exceeded: a page of more than 64 MiB.
 Result<HttpAnswer> http_get(const std::vector<SocketAddress>& addresses, const std::string& target,

@@ -2,28 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/text/utc.h"
 
 namespace muster {
 
 namespace {
-
-/// A segment of a URI's path (RFC 3986): job ids and host names may contain any byte.
-std::string in_path(std::string_view text) {
-    constexpr std::string_view digits = "0123456789ABCDEF";
-    std::string out;
-    for (const unsigned char byte : text) {
-        const bool plain = (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') ||
-                           (byte >= 'A' && byte <= 'Z') ||
-                           std::string_view("-._~").find(static_cast<char>(byte)) != std::string_view::npos;
-        if (plain)
-            out += static_cast<char>(byte);
-        else
-            out += cat('%', digits[byte >> 4], digits[byte & 15]);
-    }
-    return out;
-}
 
 std::string padded(std::uint64_t number, std::size_t width) {
     auto text = cat(number);
@@ -122,11 +107,11 @@ std::string_view type_name(EventKind kind) {
 }
 
 std::string event_line(const Event& event, const EventStamp& stamp) {
-    const auto place = event.job.empty() ? std::string("muster:/daemon") : cat("muster:/job/", in_path(event.job));
+    const auto place = event.job.empty() ? std::string("muster:/daemon") : cat("muster:/job/", percent_encoded(event.job));
     nlohmann::ordered_json out{{"specversion", "1.0"}};
     // CloudEvents: source and id together are unique. A stream counts for each job, which is in the source.
     out["id"] = cat(stamp.stream, "/", stamp.sequence);
-    out["source"] = stamp.node.empty() ? place : cat(place, "/node/", in_path(stamp.node));
+    out["source"] = stamp.node.empty() ? place : cat(place, "/node/", percent_encoded(stamp.node));
     out["type"] = type_name(event.kind);
     out["time"] = time_text(stamp.since_1970);
     if (auto subject = subject_of(event); !subject.empty()) out["subject"] = std::move(subject);
