@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -46,15 +47,10 @@ Result<void> FlightFiles::keep(int memory, const std::string& path) {
     const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640));
     if (!file.valid()) return error_from_errno(errno, cat("write the flight record ", path));
     if (std::find(paths_.begin(), paths_.end(), path) == paths_.end()) paths_.push_back(path);
-    for (std::size_t written = 0; written < bytes->size();) {
-        const auto count = ::write(file.get(), bytes->data() + written, bytes->size() - written);
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0) {
-            Error error = error_from_errno(errno, cat("write the flight record ", path));
-            ::unlink(path.c_str());  // half a record says less than none
-            return error;
-        }
-        written += static_cast<std::size_t>(count);
+    if (!write_whole(file.get(), {bytes->data(), bytes->size()})) {
+        Error error = error_from_errno(errno, cat("write the flight record ", path));
+        ::unlink(path.c_str());  // half a record says less than none
+        return error;
     }
     directory_ = std::filesystem::path(path).parent_path();
     return {};

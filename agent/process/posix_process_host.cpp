@@ -17,6 +17,7 @@
 
 #include "agent/process/guardian_pair.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/system/replace_file.h"
 
 namespace muster::agent {
 
@@ -31,12 +32,7 @@ constexpr Duration flush_max = 1s;
 
 FileDescriptor image_file(const std::string& image) {
     FileDescriptor file(::memfd_create("muster-worker", MFD_CLOEXEC));
-    std::string_view rest = image;
-    while (file.valid() && !rest.empty()) {
-        const auto written = ::write(file.get(), rest.data(), rest.size());
-        if (written <= 0) return {};
-        rest.remove_prefix(static_cast<std::size_t>(written));
-    }
+    if (file.valid() && !write_whole(file.get(), image)) return {};
     return file;
 }
 

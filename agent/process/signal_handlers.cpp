@@ -4,9 +4,8 @@
 #include <array>
 #include <charconv>
 #include <csignal>
-#include <fstream>
-#include <sstream>
 
+#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -29,10 +28,7 @@ int ignored_by_workers(int preemption_signal) {
 }
 
 bool handles_signal(std::int32_t pid, int signal) {
-    std::ifstream file(cat("/proc/", pid, "/status"));
-    std::ostringstream text;
-    text << file.rdbuf();
-    return status_handles_signal(text.str(), signal);
+    return status_handles_signal(read_file(cat("/proc/", pid, "/status")), signal);
 }
 
 }  // namespace muster::agent

@@ -10,6 +10,7 @@
 #include "agent/probes/facts/fact_line.h"
 #include "agent/probes/facts/looks.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -27,14 +28,8 @@ std::string write_trouble(const std::string& path) {
         if (file.valid()) ::unlink(name.c_str());
     }
     if (!file.valid()) return std::strerror(errno);
-    const std::string bytes(size, 'm');
-    for (std::size_t done = 0; done < size;) {
-        const auto written = ::write(file.get(), bytes.data() + done, size - done);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return std::strerror(errno);
-        done += static_cast<std::size_t>(written);
-    }
-    return ::fsync(file.get()) == 0 ? std::string() : std::strerror(errno);
+    const bool is_written = write_whole(file.get(), std::string(size, 'm')) && ::fsync(file.get()) == 0;
+    return is_written ? std::string() : std::strerror(errno);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 namespace muster {
 
-static bool write_whole(int file, std::string_view text) {
+bool write_whole(int file, std::string_view text) {
     while (!text.empty()) {
         const auto written = ::write(file, text.data(), text.size());
         if (written < 0 && errno == EINTR) continue;

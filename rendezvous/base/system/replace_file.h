@@ -12,6 +12,9 @@ namespace muster {
 /// umask is. Links are replaced, not followed. It is no promise against a crash of the host.
 Result<void> replace_file(const std::string& path, std::string_view text);
 
+/// Writes all of `text`, over interruptions and short writes. False with the reason in errno.
+bool write_whole(int file, std::string_view text);
+
 /// Where replace_file() writes before the rename. The name is the same each time, so that a process that is killed in
 /// between leaves one file at most.
 std::string draft_of(const std::string& path);
