@@ -107,7 +107,8 @@ std::string_view type_name(EventKind kind) {
 }
 
 std::string event_line(const Event& event, const EventStamp& stamp) {
-    const auto place = event.job.empty() ? std::string("muster:/daemon") : cat("muster:/job/", percent_encoded(event.job));
+    const auto place =
+        event.job.empty() ? std::string("muster:/daemon") : cat("muster:/job/", percent_encoded(event.job));
     nlohmann::ordered_json out{{"specversion", "1.0"}};
     // CloudEvents: source and id together are unique. A stream counts for each job, which is in the source.
     out["id"] = cat(stamp.stream, "/", stamp.sequence);
