@@ -108,15 +108,6 @@ class LeadingSearch : public Search {
         for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
             auto results = test(pairs);
             if (!results) return results.error();
-            std::vector<NodePair> doubtful;
-            for (const auto& [pair, result] : *results)
-                if (!result.passed && pairing.names_if_failed(pair)) doubtful.push_back(pair);
-            if (!doubtful.empty()) {
-                const auto again = test(doubtful);
-                if (!again) return again.error();
-                for (const auto& [pair, result] : *again)
-                    if (result.passed) (*results)[pair] = result;
-            }
             for (const auto& [pair, result] : *results) {
                 pairing.told(pair, result.passed);
                 note(pair, pairing.round_count(), result);
