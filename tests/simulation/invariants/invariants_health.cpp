@@ -23,10 +23,19 @@ std::string_view kind_of(std::string_view finding) {
 
 }  // namespace
 
-/// Of all agents that the job ever had: the daemon may still count one that is gone.
+/// The daemon may still count an agent that is gone, until its connection or its lease is over; one that stood still or
+/// was restarted counts from then on.
+bool Invariants::may_count(const AgentTruth& agent) const {
+    if (!agent.gone) return true;
+    const auto lost_timeout = Duration{1ms} * jobs_[agent.job].terms.lost_timeout_ms;
+    return events_.now() < std::max({*agent.gone, daemon_started_, daemon_back_}) + lost_timeout + 2 * lease_;
+}
+
+/// Of the agents that may be members of the job, or of those that it needs.
 std::uint32_t Invariants::parked_max(std::size_t job) const {
-    const auto ever = std::ranges::count_if(agents_, [&](const auto& entry) { return entry.second.job == job; });
-    return std::max(1U, static_cast<std::uint32_t>(ever) / 20);
+    const auto members = std::ranges::count_if(
+        agents_, [&](const auto& entry) { return entry.second.job == job && may_count(entry.second); });
+    return std::max({1U, static_cast<std::uint32_t>(members) / 20, jobs_[job].terms.nodes_min / 20});
 }
 
 bool Invariants::connected(Incarnation incarnation) const {
@@ -39,11 +48,13 @@ void Invariants::joined(Incarnation incarnation, const native::Join& join) {
     AgentTruth& agent = agents_.at(incarnation);
     if (join.unhealthy.empty() && !agent.parked_for.empty()) chronicle_.count(Happening::sick_node_came_back);
     agent.finding = join.unhealthy;
-    agent.parked_for.clear();
     agent.goes_on = false;
+    // That the daemon takes its word back is seen by what it answers.
     if (agent.finding.empty()) return;
+    agent.parked_for.clear();
     const auto same = [&](const AgentTruth& other) {
-        return other.job == agent.job && !other.finding.empty() && kind_of(other.finding) == kind_of(agent.finding);
+        return other.job == agent.job && may_count(other) && !other.finding.empty() &&
+               kind_of(other.finding) == kind_of(agent.finding);
     };
     std::uint32_t count = 0;
     bool host_too = false;
@@ -52,26 +63,34 @@ void Invariants::joined(Incarnation incarnation, const native::Join& join) {
         ++count;
         host_too = host_too || other.hosts;
     }
-    if (count <= parked_max(agent.job) && !host_too) return;
+    // The daemon may know few of its nodes yet, but those that the job needs count.
+    if (count <= std::max(1U, jobs_[agent.job].terms.nodes_min / 20) && !host_too) return;
     for (auto& [number, other] : agents_)
         if (same(other)) other.goes_on = true;
 }
 
 void Invariants::told_parked(Incarnation incarnation, const std::string& why, bool held_back) {
     AgentTruth& agent = agents_.at(incarnation);
-    // It may have said something else since that was decided.
-    if (held_back && (agent.finding.empty() || !why.ends_with(agent.finding))) return;
+    // It may have said something else since that was decided, and what one that is gone said counts for the daemon
+    // alone.
+    if ((held_back || agent.gone) && (agent.finding.empty() || !why.ends_with(agent.finding))) return;
     chronicle_.count(Happening::sick_node_parked);
     if (agent.finding.empty() || why.find(agent.finding) == std::string::npos)
         return violated("parked", cat(agent.name, " reports '", agent.finding, "' and is told: ", why));
     agent.parked_for = agent.finding;
     const auto parked = std::ranges::count_if(agents_, [&](const auto& entry) {
         const AgentTruth& other = entry.second;
-        return other.job == agent.job && !other.gone && !other.parked_for.empty() &&
+        return other.job == agent.job && !other.gone && other.is_parked() &&
                kind_of(other.parked_for) == kind_of(agent.finding) && connected(entry.first);
     });
     if (parked > parked_max(agent.job))
         violated("breaker", cat(parked, " nodes of ", jobs_[agent.job].name, " are parked for one finding: ", why));
+}
+
+/// The daemon says that the node waits as any other one does.
+void Invariants::told_waiting(Incarnation incarnation) {
+    AgentTruth& agent = agents_.at(incarnation);
+    if (agent.finding.empty()) agent.parked_for.clear();
 }
 
 void Invariants::took_part(Incarnation incarnation, bool held_back) {
@@ -92,7 +111,7 @@ void Invariants::forget_parked(const JobTruth& job) {
 bool Invariants::any_parked(std::size_t job) const {
     return std::ranges::any_of(agents_, [&](const auto& entry) {
         const AgentTruth& agent = entry.second;
-        return agent.job == job && !agent.gone && !agent.left && !agent.parked_for.empty() && !agent.goes_on &&
+        return agent.job == job && !agent.gone && !agent.left && agent.is_parked() && !agent.goes_on &&
                connected(entry.first);
     });
 }
