@@ -11,6 +11,7 @@ BIN = pathlib.Path(os.environ["MUSTER_BIN"])
 PYTHON = pathlib.Path(os.environ["MUSTER_TEST_PYTHON"])
 SCRIPT = pathlib.Path(__file__).with_name("ddp_train.py")
 DEADLINE = 180
+SUPPORT = pathlib.Path(__file__).resolve().parents[2] / "support"
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "integration" / "elastic"))
 from job import free_port, wait_for  # noqa: E402
@@ -28,7 +29,8 @@ class Training(unittest.TestCase):
         self.directory = tempfile.TemporaryDirectory(prefix="muster training ")
         self.result = pathlib.Path(self.directory.name) / "result.json"
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "MUSTER_", "SLURM_"))}
-        self.environment |= {"PYTHON_EXEC": str(PYTHON), "TMPDIR": self.directory.name, "OMP_NUM_THREADS": "1"}
+        self.environment |= {"PYTHON_EXEC": str(PYTHON), "TMPDIR": self.directory.name, "OMP_NUM_THREADS": "1",
+                             "PYTHONPATH": str(SUPPORT)}
         self.running = []
 
     def tearDown(self):
