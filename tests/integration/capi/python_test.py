@@ -16,9 +16,10 @@ PAGE = "worker_runtime/python/PYTHON.md"
 
 class OnRanks(unittest.TestCase):
     python = sys.executable
+    path = str(MODULE)
 
     def start(self, ranks, *arguments, library=LIBRARY, **extra):
-        variables = {"PYTHONPATH": str(MODULE), "PYTHONDONTWRITEBYTECODE": "1", "MUSTER_LIBRARY": library, **extra}
+        variables = {"PYTHONPATH": self.path, "PYTHONDONTWRITEBYTECODE": "1", "MUSTER_LIBRARY": library, **extra}
         if ranks == 1:
             return run(self.python, *arguments, **variables)
         return on_ranks(ranks, self.python, *arguments, **variables)
@@ -115,6 +116,7 @@ class Module(OnRanks):
 
 class Packages(OnRanks):
     python = os.environ.get("MUSTER_TEST_PYTHON") or sys.executable
+    path = f"{MODULE}:{REPOSITORY}/tests/support"
 
     def setUp(self):
         if not Path(self.python).exists():

@@ -28,14 +28,15 @@ NOBODY = 65534
 
 def wait_for(what, condition, deadline=DEADLINE):
     """The first true value of condition(); a failure names `what` was waited for."""
-    end = time.monotonic() + deadline
+    begin = time.monotonic()
     while True:
         value = condition()
         if value:
             return value
-        if time.monotonic() > end:
+        waited = time.monotonic() - begin
+        if waited > deadline:
             raise AssertionError(f"no {what} within {deadline} s")
-        time.sleep(0.005)  # between two looks; the condition decides
+        time.sleep(min(max(0.005, waited / 50), 0.1))  # between two looks; the condition decides, and a long wait takes few
 
 
 class Start(dict):
@@ -59,6 +60,7 @@ class Job:
         self.log = self.directory / "starts.log"
         self.log.touch()
         os.chmod(self.log, 0o666)
+        self.read_lines, self.read_bytes = [], 0
         self.launchers = []
         self.user = user
 
@@ -127,9 +129,14 @@ class Job:
 
     # ---- looking ----
     def lines(self, first_word):
-        """Whole lines of the workers' log: of one that is being written a reader may see the beginning."""
-        return [Start(line) for line in self.log.read_text().splitlines(keepends=True)
-                if line.startswith(f"{first_word} ") and line.endswith("\n")]
+        """Whole lines of the workers' log: of one that is being written a reader may see the beginning. Each is parsed once."""
+        with self.log.open("rb") as log:
+            log.seek(self.read_bytes)
+            new = log.read()
+        new = new[:new.rfind(b"\n") + 1]
+        self.read_bytes += len(new)
+        self.read_lines += [(line.partition(" ")[0], Start(line)) for line in new.decode().split("\n")[:-1]]
+        return [line for word, line in self.read_lines if word == first_word]
 
     def starts(self, **fields):
         """The workers' start lines so far, those whose fields have the given values."""

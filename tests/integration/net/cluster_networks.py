@@ -19,7 +19,8 @@ WORKERS = pathlib.Path(os.environ.get("MUSTER_WORKERS", BIN.parent / "worker_pro
 PORT = 29400
 DEADLINE = float(os.environ.get("NETWORKS_DEADLINE", "120"))
 PYTHON = pathlib.Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
-GLOO = ("import torch, torch.distributed as d; d.init_process_group('gloo'); t = torch.ones(1) * (d.get_rank() + 1); "
+# Python looks at all of PyTorch's objects several times as it ends, unless they are frozen.
+GLOO = ("import gc, torch, torch.distributed as d; gc.freeze(); d.init_process_group('gloo'); t = torch.ones(1) * (d.get_rank() + 1); "
         "d.all_reduce(t); print('gloo', t.item(), flush=True); d.barrier(); d.destroy_process_group()")
 SHOW = ["sh", "-c", 'echo "master=$MASTER_ADDR gloo=$GLOO_SOCKET_IFNAME"; echo "store=$MUSTER_STORE_ADDR"']
 
@@ -160,11 +161,6 @@ class Cluster:
                 node.interface("front", f"10.1.0.{number}/24")
             return other.finish([node.muster(f"10.1.0.1:{PORT}") for node in nodes])
 
-    def expect_within(self, limit, took):
-        """A machine that is busy with other tests may take longer, where it does so without what this case is about too."""
-        if took > limit and took > 8 * self.usual():
-            raise AssertionError(f"{self.tag}: took {took:.2f} s, more than {limit} s\n{self.story()}")
-
     def summed(self, processes):
         """All workers have the sum of rank + 1 over the job, and it came over TCP."""
         count = len(processes)
@@ -183,17 +179,16 @@ def plain(cluster, count, network="10.1.0."):
 
 
 def in_time(cluster, limit, start):
-    """Starts launchers that end with 0 within `limit`; again where a busy machine needed longer: what is waited for is so each
-    time."""
+    """Starts launchers that end with 0 within `limit`, or on a machine that is busy with other tests within eight times what a job takes
+    that lacks what this case is about. Again where that is not so: what is waited for is so each time."""
     for _ in range(4):
         began = time.monotonic()
         launchers = start()
         cluster.finish(launchers)
         took = time.monotonic() - began
-        if took <= limit:
+        if took <= limit or took <= 8 * cluster.usual():
             return took, launchers
-    cluster.expect_within(limit, took)
-    return took, launchers
+    raise AssertionError(f"{cluster.tag}: took {took:.2f} s, more than {limit} s\n{cluster.story()}")
 
 
 def run(cluster, nodes, endpoint, *options, limit, worker=None):

@@ -16,7 +16,7 @@ from torch_there import has_torch  # noqa: E402
 PYTHON = os.environ["MUSTER_TEST_PYTHON"]
 LIBRARY = pathlib.Path(os.environ["MUSTER_BIN"]).parent / "lib"
 SCRIPT = pathlib.Path(__file__).with_name("torch_kept_train.py")
-MODULE = {"PYTHONPATH": str(ROOT / "worker_runtime/python"), "MUSTER_LIBRARY": str(LIBRARY / "libmuster.so.1")}
+MODULE = {"PYTHONPATH": f"{ROOT}/worker_runtime/python:{ROOT}/tests/support", "MUSTER_LIBRARY": str(LIBRARY / "libmuster.so.1")}
 GATE = 8
 # Python and PyTorch start in each process, on a host that may do other things.
 PATIENCE = 120

@@ -8,7 +8,8 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+SUPPORT = pathlib.Path(__file__).resolve().parents[2] / "support"
+sys.path.insert(0, str(SUPPORT))
 import own_processes  # noqa: E402, F401
 
 BIN = pathlib.Path(os.environ["MUSTER_BIN"])
@@ -37,7 +38,7 @@ class Torchft(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="muster torchft ") as folder:
             environment = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "MUSTER_", "SLURM_"))}
             environment |= {"PYTHON_EXEC": str(PYTHON), "TMPDIR": folder, "HOME": folder, "OMP_NUM_THREADS": "1",
-                            "RUST_LOG": "warn"}
+                            "PYTHONPATH": str(SUPPORT), "RUST_LOG": "warn"}
             lighthouse = subprocess.Popen([PYTHON, "-c", LIGHTHOUSE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                           stderr=subprocess.DEVNULL, env=environment)
             try:

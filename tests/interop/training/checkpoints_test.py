@@ -26,7 +26,7 @@ class Checkpoints(unittest.TestCase):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="muster ddp ")))
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "MUSTER_", "SLURM_"))}
         self.environment = {**kept, "PYTHON_EXEC": str(PYTHON), "TMPDIR": str(self.folder), "OMP_NUM_THREADS": "1",
-                            "PYTHONPATH": str(EXAMPLES.parent), "MUSTER_LIBRARY": os.environ["MUSTER_LIBRARY"]}
+                            "PYTHONPATH": f"{EXAMPLES.parent}:{REPOSITORY}/tests/support", "MUSTER_LIBRARY": os.environ["MUSTER_LIBRARY"]}
 
     def start(self, script, name, *arguments, ranks=2):
         command = [BIN / "muster", "--standalone", "--nproc-per-node", ranks, "--max-restarts=2", "--checkpoint-dir",
