@@ -35,8 +35,8 @@ namespace muster {
 using namespace runtime;
 
 TEST_CASE("a rank that lacks one of two lower peers sleeps until it probes that one again") {
-    // A rank that does not sleep polls so often in a moment. One that does has a few such polls: a time can come between
-    // the look at the clock and the poll.
+    // A rank that does not sleep polls so often in a moment. One that does has a few such polls: a time can come
+    // between the look at the clock and the poll.
     constexpr int too_many = 1000;
     // More than one interval between probes, which all waits before the first of them can come to.
     constexpr int long_enough_ms = 1500;
