@@ -1,11 +1,11 @@
 // NCCL with GPUs: a world of one, and two ranks that share one GPU. Every rank is a process; the test's own never calls
 // CUDA. Exits 77, with the reason, where there is no usable GPU.
-#define CATCH_CONFIG_RUNNER
 #include <signal.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 #include "rendezvous/base/text/text.h"
@@ -22,6 +22,16 @@ using test::on_one_gpu;
 using test::RankProcesses;
 
 namespace {
+
+/// Before Catch2's main: a main of this program would need all of Catch2 compiled into it.
+[[maybe_unused]] const bool has_gpu = [] {
+    std::string why;
+    const bool usable = test::gpu_count(why) > 0;
+    std::printf("%s%s\n", usable ? "" : "skipped: ", why.c_str());
+    if (!usable) std::exit(77);
+    std::fflush(stdout);
+    return true;
+}();
 
 std::string wrong_in(const Result<void>& done, bool right, const std::string& what) {
     if (!done) return done.error().context;
@@ -197,14 +207,3 @@ TEST_CASE("a killed rank is named, its communicator aborted, and a new world is 
 }
 
 }  // namespace muster
-
-int main(int argc, char** argv) {
-    std::string why;
-    if (muster::test::gpu_count(why) == 0) {
-        std::printf("skipped: %s\n", why.c_str());
-        return 77;
-    }
-    std::printf("%s\n", why.c_str());
-    std::fflush(stdout);
-    return Catch::Session().run(argc, argv);
-}

@@ -168,7 +168,8 @@ Result<void> MeshBuilder::wait_and_serve(Instant deadline) {
     }
     for (const auto& [rank, probe] : probes_) {
         polled.push_back({probe.fd(), POLLOUT, 0});
-        deadline = std::min(deadline, probe.due());
+        // A rank that is connected is not probed again. Its due time stays in the past, and no wait may end there.
+        if (!is_whole(rank)) deadline = std::min(deadline, probe.due());
     }
     if (::poll(polled.data(), polled.size(), poll_timeout_ms(deadline, clock_now())) < 0) {
         if (errno == EINTR) return {};
