@@ -132,7 +132,10 @@ struct Write {
         out.number(follow_up.busy_ns);
     }
     void operator()(const EndStandby& end) const { out.number(end.id); }
-    void operator()(const StandbyReady& ready) const { out.number(ready.id); }
+    void operator()(const StandbyReady& ready) const {
+        out.number(ready.id);
+        out.number(static_cast<std::uint8_t>(ready.of_own_slot));
+    }
     void operator()(const Keep& keep) const {
         const auto count = std::min(keep.ids.size(), kept_max_count);
         out.number(static_cast<std::uint32_t>(count));
@@ -164,6 +167,12 @@ Message read_ended(ByteReader& in) {
     ended.unfed = read_flag(in);
     ended.group_left = read_flag(in);
     return ended;
+}
+
+Message read_standby_ready(ByteReader& in) {
+    StandbyReady ready{.id = in.number<std::uint64_t>()};
+    ready.of_own_slot = read_flag(in);
+    return ready;
 }
 
 Message read_spawned(ByteReader& in) {
@@ -222,7 +231,7 @@ Message read(ByteReader& in) {
         case 15: return Folder{std::string(in.blob<std::uint32_t>(path_max_bytes))};
         case 16: return read_follow_up(in);
         case 17: return EndStandby{in.number<std::uint64_t>()};
-        case 18: return StandbyReady{in.number<std::uint64_t>()};
+        case 18: return read_standby_ready(in);
         case 19: return read_keep(in);
         default: in.fail(); return Kill{};
     }

@@ -325,7 +325,8 @@ class WarmWorkers(unittest.TestCase):
             before, after, ready = self.start_again_alone(job, launcher, 1)
             self.assertEqual(differences(before, after), {}, job.story())
             self.assertNotEqual(after["pid"], ready, job.story())
-            wait_for("line", lambda: "or its imports have read another LOCAL_RANK" in err(launcher))
+            wait_for("line", lambda: "of local rank 0 serves no other one: its imports have read LOCAL_RANK" in err(launcher))
+            os.kill(ready, 0)  # it still waits for its own local rank
             launcher.terminate()
             job.expect_exit(launcher, 143)
             job.expect_gone()
