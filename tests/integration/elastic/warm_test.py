@@ -331,6 +331,20 @@ class WarmWorkers(unittest.TestCase):
             job.expect_exit(launcher, 143)
             job.expect_gone()
 
+    def test_one_that_failed_is_followed_by_another_when_any_worker_starts_again(self):
+        with Job() as job:
+            (job.directory / "warm_import.py").write_text("import pathlib\npathlib.Path(__file__).with_name('mended').read_text()\n")
+            launcher = start(job, imports="warm_import", warm=("--warm-workers", "1", "--on-worker-failure", "keep"))
+            for rank in (0, 1):
+                facts(job, rank, 0)
+            wait_for("failure", lambda: "local rank 0: its standby process ended: exit code 1" in err(launcher))
+            (job.directory / "mended").touch()
+            os.kill(worker_pids(job, 1)[0], signal.SIGKILL)
+            wait_ready(job, launcher, 1)
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
+
     def test_a_program_that_is_not_python_has_none(self):
         with Job() as job:
             launcher = job.spawn("muster", "--warm-workers", "auto", "--no-python", "true")
