@@ -73,13 +73,8 @@ void Agent::Driver::start() {
         link_.workers_seen(std::move(seen));
     };
     gpus_.on_notice = hangs_.on_notice;
-    const auto timers = timers_.open(config_.workers.environment, temporary_directory(config_.workers.environment));
-    if (auto made = logs_.run_directory(); made.has_error())
-        happen(SetUpRefused{made.error().context});
-    else if (timers.has_error())
-        happen(SetUpRefused{timers.error().context});
-    else if (!open_metrics())
-        log(LogLevel::debug, "the agent ends before it joins");
+    if (auto refused = set_up())
+        happen(*std::move(refused));
     else if (config_.warm_before_join)
         host_.expect(commands_.expected(), [weak = weak_from_this()] {
             const auto self = weak.lock();
@@ -91,17 +86,18 @@ void Agent::Driver::start() {
     look_at_node();
 }
 
-/// False: the agent ends, because the directory is a typing error.
-bool Agent::Driver::open_metrics() {
-    if (config_.metrics_file.empty()) return true;
+/// What is to be there before the node joins. Empty: it is.
+std::optional<SetUpRefused> Agent::Driver::set_up() {
+    auto& environment = config_.workers.environment;
+    const auto timers = timers_.open(environment, temporary_directory(environment));
+    if (auto made = logs_.run_directory(); made.has_error()) return SetUpRefused{made.error().context};
+    if (timers.has_error()) return SetUpRefused{timers.error().context};
+    if (config_.metrics_file.empty()) return std::nullopt;
     auto opened = MetricsFile::open(config_.metrics_file, metrics());
-    if (!opened) {
-        happen(SetUpRefused{cat("--metrics-file: ", opened.error().context)});
-        return false;
-    }
+    if (!opened) return SetUpRefused{cat("--metrics-file: ", opened.error().context)};
     metrics_file_ = *std::move(opened);
     write_metrics();
-    return true;
+    return std::nullopt;
 }
 
 void Agent::Driver::write_metrics() {

@@ -67,7 +67,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
 
     void look_at_node();
     void send_last_steps();
-    bool open_metrics();
+    std::optional<SetUpRefused> set_up();
     void write_metrics();
     [[nodiscard]] std::string metrics() const;
 

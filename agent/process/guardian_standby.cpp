@@ -65,9 +65,10 @@ void GuardianLoop::check_standbys() {
         if (standby.ready || !standby.socket.valid()) continue;
         const auto answer = receive_datagram(standby.socket.get(), answer_max_bytes, 0);
         if (!answer && errno == EAGAIN) continue;
-        standby.ready = answer && answer->bytes == "r";
+        const bool of_own_slot = answer && answer->bytes == "R";
+        standby.ready = of_own_slot || (answer && answer->bytes == "r");
         if (standby.ready)
-            send(wire::StandbyReady{standby.id});
+            send(wire::StandbyReady{.id = standby.id, .of_own_slot = of_own_slot});
         else  // it ends, which is reported when it is reaped
             standby.socket.reset();
     }

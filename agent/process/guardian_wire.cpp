@@ -49,8 +49,12 @@ static void fields(auto& v, OneOf<Ended> auto& m) {
     v.flag(m.unfed);
     v.flag(m.group_left);
 }
-static void fields(auto& v, OneOf<GroupEmptied, EndStandby, StandbyReady> auto& m) {
+static void fields(auto& v, OneOf<GroupEmptied, EndStandby> auto& m) {
     v.number(m.id);
+}
+static void fields(auto& v, OneOf<StandbyReady> auto& m) {
+    v.number(m.id);
+    v.flag(m.of_own_slot);
 }
 static void fields(auto& v, OneOf<Stuck> auto& m) {
     v.numbers(m.pids, stuck_max_count);

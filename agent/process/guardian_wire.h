@@ -91,6 +91,7 @@ struct Spawned {
 /// The standby process has imported everything, and waits.
 struct StandbyReady {
     std::uint64_t id = 0;
+    bool of_own_slot = false;  ///< The imports have read the local rank, so it serves no other one.
 };
 struct Ended {
     std::uint64_t id = 0;

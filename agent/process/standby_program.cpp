@@ -115,11 +115,9 @@ def stand_by():
                 raise
     of_own_slot = end_notes()
     be_normal()
-    connection.send(b"r")
+    connection.send(b"R" if of_own_slot else b"r")
 
     variables, out, err = receive(connection)
-    if of_own_slot and variables["@SLOT@"] != os.environ["@SLOT@"]:
-        os._exit(0)
     for name in @VARIABLES@:
         if name in variables:
             os.environ[name] = variables[name]

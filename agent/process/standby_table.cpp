@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "agent/supervision/worker_environment.h"
 #include "rendezvous/base/text/text.h"
@@ -34,6 +35,11 @@ std::string difference(const WorkerCommand& standby, const WorkerCommand& worker
     return changed.empty() ? std::string() : cat("its environment differs in ", name_of(changed.front()));
 }
 
+std::string still_importing(Duration age) {
+    return cat("its standby process is still importing after ",
+               std::chrono::duration_cast<std::chrono::seconds>(age).count(), " s");
+}
+
 }  // namespace
 
 std::vector<std::string> lasting_environment(const WorkerCommand& command) {
@@ -54,40 +60,53 @@ StandbyTable::Choice StandbyTable::take(const WorkerCommand& command, Instant no
                             [](const auto& one) { return one.starts_with("MUSTER_TORCH_SOCKET="); }))
         return choice;
     auto& slot = slots_[command.local_rank];
-    const bool expected = slot.is_next;
+    const bool expected = slot.is_next && command.local_rank < count_;
     slot.worker = command;
     slot.is_next = true;
-    const auto forget = [&slot] {
+    make_room(now, choice);
+    if (slot.state != State::none)
+        if (auto why = difference(slot.standby, command); !why.empty()) discard(slot, std::move(why), choice);
+    if (slot.state == State::ready) {
         slot.state = State::none;
-        return std::exchange(slot.id, 0);
-    };
-    switch (slot.state) {
-        case State::none:
-            if (expected && command.local_rank < count_) choice.why_not = "its standby process was not started yet";
-            break;
-        case State::failed:
-            choice.why_not = slot.why;
-            forget();
-            break;
-        case State::importing: {
-            const auto age = now - slot.since;
-            choice.why_not = cat("its standby process is still importing after ",
-                                 std::chrono::duration_cast<std::chrono::seconds>(age).count(), " s");
-            if (age >= standby_import_max || !difference(slot.standby, command).empty()) choice.discarded = forget();
-            break;
-        }
-        case State::ready:
-            choice.why_not = difference(slot.standby, command);
-            (choice.why_not.empty() ? choice.id : choice.discarded) = forget();
-            break;
+        choice.id = std::exchange(slot.id, 0);
+        return choice;
     }
-    if (choice.id == 0) take_from_another(command, choice);
+    if (slot.state == State::importing)
+        choice.why_not = still_importing(now - slot.since);
+    else if (!slot.why.empty())
+        choice.why_not = std::exchange(slot.why, {});
+    else if (expected)
+        choice.why_not = "its standby process was not started yet";
+    take_from_another(command, choice);
     return choice;
+}
+
+void StandbyTable::discard(Slot& slot, std::string why, Choice& choice) {
+    slot.state = State::none;
+    slot.why = std::move(why);
+    choice.discarded.push_back(std::exchange(slot.id, 0));
+}
+
+/// One that failed or hangs must not stand in the place of another one for as long as the worker of its own local rank
+/// lives: with --on-worker-failure=keep that is the rest of the job.
+void StandbyTable::make_room(Instant now, Choice& choice) {
+    for (auto& [local_rank, slot] : slots_) {
+        if (slot.state == State::failed) slot.state = State::none;
+        if (slot.state == State::importing && now - slot.since >= standby_import_max)
+            discard(slot, still_importing(now - slot.since), choice);
+    }
 }
 
 void StandbyTable::take_from_another(const WorkerCommand& command, Choice& choice) {
     for (auto& [local_rank, slot] : slots_) {
-        if (slot.state != State::ready || !difference(slot.standby, command).empty()) continue;
+        if (slot.state != State::ready) continue;
+        if (slot.of_own_slot) {
+            if (choice.why_not.empty())
+                choice.why_not = cat("the standby process of local rank ", local_rank,
+                                     " serves no other one: its imports have read ", variable_of_a_slot);
+            continue;
+        }
+        if (!difference(slot.standby, command).empty()) continue;
         slot.state = State::none;
         choice.id = std::exchange(slot.id, 0);
         choice.why_not.clear();
@@ -121,12 +140,16 @@ void StandbyTable::started(std::uint32_t local_rank, std::uint64_t id, Instant n
     slot.state = State::importing;
     slot.id = id;
     slot.since = now;
+    slot.why.clear();
     slot.standby = slot.worker;
 }
 
-void StandbyTable::ready(std::uint64_t id) {
-    for (auto& [local_rank, slot] : slots_)
-        if (slot.state == State::importing && slot.id == id) slot.state = State::ready;
+void StandbyTable::ready(std::uint64_t id, bool of_own_slot) {
+    for (auto& [local_rank, slot] : slots_) {
+        if (slot.state != State::importing || slot.id != id) continue;
+        slot.state = State::ready;
+        slot.of_own_slot = of_own_slot;
+    }
 }
 
 bool StandbyTable::ended(std::uint64_t id, std::string why) {

@@ -20,7 +20,7 @@
 namespace muster::agent {
 
 /// A standby process that has not become ready within this time counts as hung: it is ended at the next restart, and
-/// others are started meanwhile.
+/// those of the count are started meanwhile.
 inline constexpr Duration standby_import_max = 60s;
 
 class StandbyTable {
@@ -29,9 +29,9 @@ class StandbyTable {
     explicit StandbyTable(std::uint32_t count) : count_(count) {}
 
     struct Choice {
-        std::uint64_t id = 0;         ///< The standby process that becomes the worker. 0: none.
-        std::uint64_t discarded = 0;  ///< One that is of no use any more: to be ended. 0: none.
-        std::string why_not;          ///< Set if id is 0 and one was expected.
+        std::uint64_t id = 0;                  ///< The standby process that becomes the worker. 0: none.
+        std::vector<std::uint64_t> discarded;  ///< Those that are of no use any more: to be ended.
+        std::string why_not;                   ///< Set if id is 0 and one was expected.
     };
     /// A worker is to be started now with this command, which is remembered for the next standby process.
     Choice take(const WorkerCommand& command, Instant now);
@@ -44,8 +44,9 @@ class StandbyTable {
     /// One that does not count as hung.
     [[nodiscard]] bool is_importing(Instant now) const;
     void started(std::uint32_t local_rank, std::uint64_t id, Instant now);
-    void ready(std::uint64_t id);
-    /// False: no standby process has this id. A failed one is tried again only after the next restart.
+    /// `of_own_slot`: its imports have read its local rank, so it serves no other one.
+    void ready(std::uint64_t id, bool of_own_slot);
+    /// False: no standby process has this id. A failed one is tried again only after the next restart of any worker.
     bool ended(std::uint64_t id, std::string why);
     /// The standby processes are gone, or will be; none is started until the next take().
     void clear();
@@ -55,12 +56,15 @@ class StandbyTable {
     struct Slot {
         State state = State::none;  ///< Of the standby process that was started for it.
         std::uint64_t id = 0;
+        bool of_own_slot = false;
         Instant since = {};
-        std::string why;        ///< Of `failed`.
+        std::string why;        ///< Why the last one was of no use, until another one is started.
         WorkerCommand standby;  ///< What it was started for.
         WorkerCommand worker;   ///< The last worker, or the one that is expected.
         bool is_next = false;   ///< True once there is such a worker.
     };
+    void discard(Slot& slot, std::string why, Choice& choice);
+    void make_room(Instant now, Choice& choice);
     void take_from_another(const WorkerCommand& command, Choice& choice);
 
     std::uint32_t count_;
@@ -68,7 +72,7 @@ class StandbyTable {
 };
 
 /// Of those that a worker's environment has, the one that differs between local ranks in any case. A standby process
-/// whose imports have read it serves its own local rank only (standby_program.h).
+/// tells whether its imports have read it (standby_program.cpp).
 inline constexpr std::string_view variable_of_a_slot = "LOCAL_RANK";
 
 /// `command` as its standby process is to see it: without the variables that each round sets anew, sorted.

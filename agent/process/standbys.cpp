@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
-#include <string_view>
 
 #include "agent/process/standby_program.h"
 #include "rendezvous/base/kernel/available_memory.h"
@@ -25,20 +24,15 @@ constexpr std::size_t assumed_bytes = std::size_t{512} << 20;
 /// Between two looks at the free memory, and between two at an import that takes long.
 constexpr Duration look_again = 30s;
 
-/// The part of a process: what it shares with others is divided among them. Without that file, all that it has.
+/// What a process has for itself: without the files that it maps, such as libraries, which the workers share. statm is
+/// read from counters; smaps_rollup would wait for the lock of a process that maps a file on a slow disk.
 std::size_t memory_bytes(std::int32_t pid) {
     if (pid <= 0) return 0;
-    const auto rollup = read_file(cat("/proc/", pid, "/smaps_rollup"));
-    constexpr std::string_view name = "\nPss:";
-    std::size_t kib = 0, pages = 0;
-    if (const auto at = rollup.find(name); at != std::string::npos) {
-        const auto line = trim(std::string_view(rollup).substr(at + name.size()));
-        if (parse_number(line.substr(0, line.find(' ')), kib)) return kib << 10;
-    }
     const auto text = read_file(cat("/proc/", pid, "/statm"));
     const auto fields = split(text, ' ');
-    if (fields.size() < 2 || !parse_number(fields[1], pages)) return 0;
-    return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    std::size_t resident = 0, shared = 0;
+    if (fields.size() < 3 || !parse_number(fields[1], resident) || !parse_number(fields[2], shared)) return 0;
+    return (resident - std::min(resident, shared)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 /// The last line that is not empty, of at most 200 bytes.
@@ -63,9 +57,11 @@ Standbys::Standbys(boost::asio::io_context& context, StandbyPlan plan, Owner own
 
 std::uint64_t Standbys::choose(const WorkerCommand& command) {
     const auto choice = table_.take(command, std::chrono::steady_clock::now());
-    if (choice.discarded != 0) owner_.end(choice.discarded);
     facts_.erase(choice.id);
-    facts_.erase(choice.discarded);
+    for (const auto id : choice.discarded) {
+        owner_.end(id);
+        facts_.erase(id);
+    }
     if (!choice.why_not.empty()) {
         if (normal_starts_.empty()) why_not_ = choice.why_not;
         normal_starts_.push_back(cat(command.local_rank));
@@ -98,10 +94,8 @@ void Standbys::rest() {
 }
 
 void Standbys::refused(std::uint32_t local_rank) {
-    owner_.notice(
-        cat("warm workers: local rank ", local_rank,
-            " was started normally: its standby process did not answer in time, or its imports have read another "
-            "LOCAL_RANK"));
+    owner_.notice(cat("warm workers: local rank ", local_rank,
+                      " was started normally: its standby process did not answer in time"));
 }
 
 void Standbys::arm(Duration wait) {
@@ -161,7 +155,7 @@ bool Standbys::handle(const wire::Message& message) {
         return true;
     }
     if (const auto* ready = std::get_if<wire::StandbyReady>(&message)) {
-        became_ready(ready->id);
+        became_ready(*ready);
         return true;
     }
     const auto* end = std::get_if<wire::Ended>(&message);
@@ -170,10 +164,10 @@ bool Standbys::handle(const wire::Message& message) {
     return true;
 }
 
-void Standbys::became_ready(std::uint64_t id) {
-    const auto known = facts_.find(id);
+void Standbys::became_ready(const wire::StandbyReady& ready) {
+    const auto known = facts_.find(ready.id);
     if (known == facts_.end()) return;
-    table_.ready(id);
+    table_.ready(ready.id, ready.of_own_slot);
     if (const auto bytes = memory_bytes(known->second.pid); bytes > 0) measured_bytes_ = bytes;
     log(LogLevel::info, "the standby process of local rank ", known->second.local_rank, " (pid ", known->second.pid,
         ") is ready; it has ", measured_bytes_ >> 20, " MiB of memory");

@@ -72,7 +72,7 @@ class Standbys {
     void start_next();
     void tell();
     [[nodiscard]] bool has_memory() const;
-    void became_ready(std::uint64_t id);
+    void became_ready(const guardian_wire::StandbyReady& ready);
     void ended(std::uint64_t id, const WorkerEnd& how);
 
     boost::asio::steady_timer timer_;

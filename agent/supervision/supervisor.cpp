@@ -248,6 +248,9 @@ void Supervisor::on(const StopRequested& event, Instant now) {
 }
 
 void Supervisor::on(const PreemptionAnnounced& event, Instant now) {
+    // The job does not know this node yet, whose word would reach it when the imports of --warm-join are over.
+    if (!begun_)
+        return tell(cat(signal_name(event.signal), ": no notice, because this node has not joined the job yet"));
     auto why = cat(signal_name(event.signal), " to ", config_.host);
     tell(cat(signal_name(event.signal), ": a notice to all workers of the job"));
     const bool told =

@@ -48,9 +48,13 @@ std::string_view colour(MarkKind kind) {
     return "black";
 }
 
+std::string time_text(Duration since_1970, const char* format) {
+    return utc_text(std::chrono::floor<std::chrono::seconds>(since_1970), format);
+}
+
 /// "18:02:11", of a long job "11-23 18:02".
 std::string clock_text(Duration since_1970, bool is_long) {
-    return utc_text(since_1970, is_long ? "%m-%d %H:%M" : "%H:%M:%S");
+    return time_text(since_1970, is_long ? "%m-%d %H:%M" : "%H:%M:%S");
 }
 
 std::string cut(std::string_view text) {
@@ -70,7 +74,7 @@ class Picture {
     explicit Picture(const Timeline& timeline) : line_(timeline), svg_(width, height) {}
 
     std::string draw(const std::string& job, const std::string& goodput) {
-        svg_.text({left, 20}, cut(cat("job ", job, ", ", utc_text(line_.from, "%Y-%m-%d"), " UTC",
+        svg_.text({left, 20}, cut(cat("job ", job, ", ", time_text(line_.from, "%Y-%m-%d"), " UTC",
                                       line_.begins_late ? ", from the oldest event that is kept" : "",
                                       line_.is_over ? "" : ", still running")));
         svg_.text({left, 38}, cut(goodput), {.fill = grey});

@@ -17,8 +17,9 @@ std::string padded(std::uint64_t number, std::size_t width) {
 
 /// RFC 3339 in UTC, with microseconds.
 std::string time_text(Duration since_1970) {
-    const auto fraction = since_1970 - std::chrono::floor<std::chrono::seconds>(since_1970);
-    return cat(utc_text(since_1970, "%Y-%m-%dT%H:%M:%S"), ".",
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(since_1970);
+    const auto fraction = since_1970 - seconds;
+    return cat(utc_text(seconds, "%Y-%m-%dT%H:%M:%S"), ".",
                padded(static_cast<std::uint64_t>(std::chrono::floor<std::chrono::microseconds>(fraction).count()), 6),
                "Z");
 }

@@ -6,8 +6,8 @@
 
 namespace muster {
 
-/// The time since 1970 in a format of strftime, at most 63 bytes: "%Y-%m-%d %H:%M:%S" gives "2026-11-21 18:04:09". A
-/// fraction of a second is cut off.
-std::string utc_text(std::chrono::nanoseconds since_1970, const char* format);
+/// The time since 1970 in a format of strftime, at most 63 bytes: "%Y-%m-%d %H:%M:%S" gives "2026-11-21 18:04:09". Of a
+/// time that no calendar has, as another host may send one: "an unknown time".
+std::string utc_text(std::chrono::seconds since_1970, const char* format);
 
 }  // namespace muster

@@ -283,9 +283,12 @@ class ClientCore {
     [[nodiscard]] bool answer_is_overdue(Instant now) const {
         return !ping_answered_ && answers_are_quick() && now >= pinged_at_ + config_.lease / 40;
     }
-    /// With other daemons to try, one that never answered is abandoned sooner.
+    /// With other daemons to try, one that never answered is abandoned sooner. A follower that is behind may name a
+    /// daemon that is gone once more, when the next leader already answers: with running workers, the quarter of a
+    /// lease that remains to find it (fencing.h) must not be spent there.
     [[nodiscard]] Instant link_stale_at() const {
-        return link_received_at_ + config_.lease / (has_choice() && !link_answered_ ? 4 : 2);
+        if (!has_choice() || link_answered_) return link_received_at_ + config_.lease / 2;
+        return link_received_at_ + config_.lease / (fencing_.watching() && silent_ == endpoint() ? 8 : 4);
     }
 
     ClientConfig config_;
@@ -325,7 +328,8 @@ class ClientCore {
     bool has_older_ = false;                ///< until DropOlder
     std::size_t endpoint_at_ = 0;           ///< 0: config_.endpoint, then config_.others
     std::optional<Endpoint> named_leader_;  ///< the leader, according to a daemon or etcd
-    /// Did not answer and is skipped for a while: the others name it as the leader until another one is elected.
+    /// Did not answer, nor has since. It is skipped for a while: the others name it as the leader until another one is
+    /// elected.
     std::optional<Endpoint> silent_;
     Instant silent_until_ = Instant::min();
     Instant attempted_at_;

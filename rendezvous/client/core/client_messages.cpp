@@ -22,6 +22,7 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
     if (!trusted_ && (refused == nullptr || ever_received_))
         return distrust(refused != nullptr ? refused->why : "it did not prove that it has the job's secret", now);
     link_received_at_ = now;
+    if (silent_ == endpoint()) silent_.reset();
     store_.clear();
     if (!std::exchange(link_answered_, true) && std::exchange(has_older_, false)) out_.push_back(DropOlder{});
     ever_received_ = true;

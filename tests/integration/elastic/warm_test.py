@@ -325,7 +325,22 @@ class WarmWorkers(unittest.TestCase):
             before, after, ready = self.start_again_alone(job, launcher, 1)
             self.assertEqual(differences(before, after), {}, job.story())
             self.assertNotEqual(after["pid"], ready, job.story())
-            wait_for("line", lambda: "or its imports have read another LOCAL_RANK" in err(launcher))
+            wait_for("line", lambda: "of local rank 0 serves no other one: its imports have read LOCAL_RANK" in err(launcher))
+            os.kill(ready, 0)  # it still waits for its own local rank
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
+
+    def test_one_that_failed_is_followed_by_another_when_any_worker_starts_again(self):
+        with Job() as job:
+            (job.directory / "warm_import.py").write_text("import pathlib\npathlib.Path(__file__).with_name('mended').read_text()\n")
+            launcher = start(job, imports="warm_import", warm=("--warm-workers", "1", "--on-worker-failure", "keep"))
+            for rank in (0, 1):
+                facts(job, rank, 0)
+            wait_for("failure", lambda: "local rank 0: its standby process ended: exit code 1" in err(launcher))
+            (job.directory / "mended").touch()
+            os.kill(worker_pids(job, 1)[0], signal.SIGKILL)
+            wait_ready(job, launcher, 1)
             launcher.terminate()
             job.expect_exit(launcher, 143)
             job.expect_gone()

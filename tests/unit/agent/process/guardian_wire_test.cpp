@@ -38,6 +38,7 @@ std::vector<Message> one_of_each() {
             Spawn{.id = 9, .has_stderr = true, .stands_by = true, .standby = 8},
             EndStandby{8},
             StandbyReady{8},
+            StandbyReady{9, true},
             Keep{{3, 4}}};
 }
 

@@ -8,6 +8,8 @@ using namespace muster::agent;
 
 namespace {
 
+using Ids = std::vector<std::uint64_t>;
+
 WorkerCommand worker(std::uint32_t local_rank, std::vector<std::string> environment = {"OMP_NUM_THREADS=1", "RANK=0"}) {
     WorkerCommand made;
     made.local_rank = local_rank;
@@ -21,7 +23,7 @@ StandbyTable ready_table() {
     StandbyTable table(1);
     CHECK(table.take(worker(0), Instant{}).id == 0);
     table.started(0, 7, Instant{});
-    table.ready(7);
+    table.ready(7, false);
     return table;
 }
 
@@ -50,7 +52,7 @@ TEST_CASE("a standby process is made before the first round for a worker that is
     REQUIRE(table.next(Instant{}));
     CHECK(table.next(Instant{})->local_rank == 0);
     table.started(0, 7, Instant{});
-    table.ready(7);
+    table.ready(7, false);
     table.expect(worker(0));
     CHECK_FALSE(table.next(Instant{}));
     CHECK(table.take(worker(0, {"OMP_NUM_THREADS=1", "RANK=3", "GLOO_SOCKET_IFNAME=eth0"}), Instant{}).id == 7);
@@ -60,7 +62,7 @@ TEST_CASE("a variable that an import may have read discards the standby process"
     auto table = ready_table();
     const auto choice = table.take(worker(0, {"OMP_NUM_THREADS=2", "RANK=0"}), Instant{});
     CHECK(choice.id == 0);
-    CHECK(choice.discarded == 7);
+    CHECK(choice.discarded == Ids{7});
     CHECK(choice.why_not == "its environment differs in OMP_NUM_THREADS");
 }
 
@@ -82,7 +84,7 @@ TEST_CASE("a variable that is new or gone, another command and other CPUs discar
         other.ignored_signal = 10;
     }
     auto table = ready_table();
-    CHECK(table.take(other, Instant{}).discarded == 7);
+    CHECK(table.take(other, Instant{}).discarded == Ids{7});
 }
 
 TEST_CASE("one that imports is left alone until it counts as hung") {
@@ -96,9 +98,9 @@ TEST_CASE("one that imports is left alone until it counts as hung") {
 
     const auto early = table.take(worker(0), Instant{} + 5s);
     CHECK(early.id == 0);
-    CHECK(early.discarded == 0);
+    CHECK(early.discarded.empty());
     CHECK(early.why_not == "its standby process is still importing after 5 s");
-    CHECK(table.take(worker(0), Instant{} + standby_import_max).discarded == 7);
+    CHECK(table.take(worker(0), Instant{} + standby_import_max).discarded == Ids{7});
 }
 
 TEST_CASE("one that failed is not tried again before the next restart, whose line has the reason") {
@@ -117,7 +119,7 @@ TEST_CASE("at most the count are kept, and none after clear") {
     REQUIRE(table.next(Instant{}));
     CHECK(table.next(Instant{})->local_rank == 0);
     table.started(0, 7, Instant{});
-    table.ready(7);
+    table.ready(7, false);
     CHECK_FALSE(table.next(Instant{}));
     table.clear();
     CHECK_FALSE(table.next(Instant{}));
@@ -135,13 +137,13 @@ TEST_CASE("a standby process serves whichever local rank has died, its own one f
     for (const std::uint32_t local_rank : {0, 1}) {
         REQUIRE(table.next(Instant{})->local_rank == local_rank);
         table.started(local_rank, 7 + local_rank, Instant{});
-        table.ready(7 + local_rank);
+        table.ready(7 + local_rank, false);
     }
     CHECK(table.take(of(1), Instant{}).id == 8);
     CHECK(table.take(of(3), Instant{}).id == 7);
     const auto last = table.take(of(2), Instant{});
     CHECK(last.id == 0);
-    CHECK(last.discarded == 0);
+    CHECK(last.discarded.empty());
     CHECK(last.why_not.empty());  // beyond the count
     CHECK(table.next(Instant{})->local_rank == 0);
 }
@@ -151,5 +153,42 @@ TEST_CASE("a standby process serves no local rank of another placement") {
     auto other = worker(1);
     other.cpus = {1};
     CHECK(table.take(other, Instant{}).id == 0);
+    CHECK(table.take(worker(0), Instant{}).id == 7);
+}
+
+TEST_CASE("one that failed or hangs does not stop the restart of another local rank from being followed by a new one") {
+    StandbyTable table(1);
+    for (std::uint32_t local_rank = 0; local_rank < 8; ++local_rank) table.take(worker(local_rank), Instant{});
+    table.started(0, 7, Instant{});
+    SECTION("failed") {
+        table.ended(7, "its standby process ended: signal 9");
+        CHECK_FALSE(table.next(Instant{}));  // not tried without end
+        CHECK(table.take(worker(5), Instant{}).discarded.empty());
+        REQUIRE(table.next(Instant{}));
+        CHECK(table.next(Instant{})->local_rank == 0);
+        CHECK(table.take(worker(0), Instant{}).why_not == "its standby process ended: signal 9");
+    }
+    SECTION("hung") {
+        const auto late = Instant{} + standby_import_max;
+        CHECK_FALSE(table.next(late));
+        CHECK(table.take(worker(5), late).discarded == Ids{7});
+        REQUIRE(table.next(late));
+        table.started(0, 8, late);
+        table.ready(8, false);
+        CHECK(table.take(worker(5), late).id == 8);
+    }
+}
+
+TEST_CASE("a standby process whose imports have read its local rank is not spent on another one") {
+    StandbyTable table(2);
+    for (std::uint32_t local_rank = 0; local_rank < 3; ++local_rank) table.take(worker(local_rank), Instant{});
+    table.started(0, 7, Instant{});
+    table.ready(7, true);
+    table.started(1, 8, Instant{});
+    const auto another = table.take(worker(2), Instant{});
+    CHECK(another.id == 0);
+    CHECK(another.why_not ==
+          "the standby process of local rank 0 serves no other one: its imports have read LOCAL_RANK");
+    CHECK(table.take(worker(1), Instant{}).id == 0);
     CHECK(table.take(worker(0), Instant{}).id == 7);
 }

@@ -115,6 +115,14 @@ TEST_CASE("the error file's message is shown once, not again from stderr") {
           "    ValueError: bad batch\n");
 }
 
+TEST_CASE("a time that no calendar has, from another host, is an unknown one") {
+    Failure failure = killed_worker();
+    failure.wall_time_s = 9'300'000'000;
+    CHECK(report(failed(failure, 0, 0), context).find("  at 2264-09-14 ") != std::string::npos);
+    failure.wall_time_s = INT64_MAX;
+    CHECK(report(failed(failure, 0, 0), context).find("  at an unknown time by its host's clock") != std::string::npos);
+}
+
 TEST_CASE("a worker for which the system had no process says what to raise") {
     Failure failure = killed_worker();
     failure.pid = 0;

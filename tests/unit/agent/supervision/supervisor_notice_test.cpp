@@ -28,6 +28,13 @@ TEST_CASE("the preemption signal is told to the daemon, which tells every node, 
     CHECK(story.elapse(10s) == "");
 }
 
+TEST_CASE("a node that has not joined has nobody to tell of its preemption, then or when it joins") {
+    Story story;
+    CHECK(story.preempted() == "");
+    CHECK(story.phase() == Phase::idle);
+    CHECK(story.step(Begin{}) == "OpenStore");
+}
+
 TEST_CASE("a notice waits until every worker has started, because only then are their signal handlers known") {
     Story story = Story::starting();
     CHECK(story.preempted() == "SendCommand(notify: SIGUSR1 to a)");

@@ -58,6 +58,31 @@ TEST_CASE("a leader that was told of and falls silent is not asked again because
     CHECK(connects == Lines{"connect c"});
 }
 
+TEST_CASE(
+    "with running workers, a daemon that was silent gets an eighth of a lease when a follower names it once more") {
+    Dialogue talk;
+    talk.knows_several();
+    talk.settle_in();
+    REQUIRE(any_starts_with(talk.pass(2500ms), "connect b"));  // half a lease without an answer of a
+    const auto sent_back = [&] {
+        talk.open();
+        talk.daemon(native::NotLeader{"a:1"});
+        Lines lines;
+        while (!any_starts_with(lines, "connect")) lines = talk.pass(10ms);
+        return talk.core->endpoint().host;
+    };
+    REQUIRE(sent_back() == "a");
+    talk.open();
+    CHECK_FALSE(any_starts_with(talk.pass(1240ms), "connect"));
+    REQUIRE(any_starts_with(talk.pass(10ms), "connect"));  // a quarter: it is skipped for half a lease now
+    for (int tries = 0; tries < 20 && sent_back() != "a"; ++tries) {
+    }
+    REQUIRE(talk.core->endpoint().host == "a");
+    talk.open();
+    CHECK_FALSE(any_starts_with(talk.pass(615ms), "connect"));
+    CHECK(any_starts_with(talk.pass(10ms), "connect"));
+}
+
 TEST_CASE("an agent that looks for the leader goes where a peer hears it") {
     Dialogue talk;
     talk.knows_several();
