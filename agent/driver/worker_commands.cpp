@@ -45,6 +45,7 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
     if (run.has_error()) return run.error();
     attempt_ = attempt_directory(run.value(), assignment.restart_count);
     assignment_ = assignment;
+    saved_step_ = shared_step_ = -1;  // Another node may have had rank 0 since, and saved more.
     ranks_key_ = config_.ranks_key ? config_.ranks_key(assignment.secret) : std::string();
     if (config_.ranks_key && ranks_key_.empty())
         return Error{Errc::refused, cat("the rendezvous gave no secret for round ", assignment.round,

@@ -15,6 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t sentences_max = 100;
+constexpr std::string_view was_cut =
+    " was cut while it was read, and is read from its beginning; what was cut is missing";
 
 /// A file without an index is of the local rank that its folder is named after.
 LogOwner owner_by_folder(const fs::path& path) {
@@ -64,9 +66,12 @@ Result<void> LogMerge::open(const std::string& path, std::string name) {
 Result<void> LogMerge::leave_out(const Error& why) {
     if (!selection_.trouble) return why;
     // One that is gone again is missed by nobody.
-    if (why.code != Errc::not_found && said_.size() < sentences_max && said_.insert(why.context).second)
-        selection_.trouble(why.context);
+    if (why.code != Errc::not_found) say(why.context);
     return {};
+}
+
+void LogMerge::say(const std::string& sentence) {
+    if (said_.size() < sentences_max && said_.insert(sentence).second) selection_.trouble(sentence);
 }
 
 void LogMerge::choose_last_round() {
@@ -90,6 +95,7 @@ Result<void> LogMerge::advance(Source& source) {
             source.line.reset();
             return leave_out({more.error().code, cat(names_[source.number], ": ", more.error().context)});
         }
+        if (source.reader.was_cut() && selection_.trouble) say(cat(names_[source.number], was_cut));
         if (!*more) break;
         if (!wants(line)) {
             if (selection_.passed_over) selection_.passed_over();

@@ -65,6 +65,8 @@ class LogMerge {
     Result<void> open(const std::string& path, std::string name);
     /// What is done about a file that cannot be read.
     Result<void> leave_out(const Error& why);
+    /// To selection_.trouble, once.
+    void say(const std::string& sentence);
     void choose_last_round();
     [[nodiscard]] bool wants(const LogLine& line) const;
     Result<void> advance(Source& source);

@@ -55,6 +55,11 @@ void LogReader::resume_at(std::uint64_t offset) {
         read_index();
         for (; !marks_.empty() && marks_.front().offset < offset; passed = true) pass_mark();
     }
+    // Behind the '\r' of an end of two bytes.
+    char around[2] = {};
+    if (offset > 0 && ::pread(file_.get(), around, 2, static_cast<off_t>(offset - 1)) == 2 && around[0] == '\r' &&
+        around[1] == '\n')
+        ++offset;
     position_ = std::max(position_, offset);
 }
 
@@ -93,9 +98,26 @@ Result<bool> LogReader::fill() {
     const auto size = ::pread(file_.get(), chunk_.data(), chunk_.size(), static_cast<off_t>(position_));
     if (size < 0) return error_from_errno(errno, "read a log file");
     chunk_.resize(static_cast<std::size_t>(size));
+    if (struct stat facts{}; (chunk_.empty() || was_cut_) && ::fstat(file_.get(), &facts) == 0) {
+        const auto written_ns = facts.st_mtim.tv_sec * 1'000'000'000 + facts.st_mtim.tv_nsec;
+        if (was_cut_) time_ns_ = std::max(time_ns_, written_ns);
+        if (static_cast<std::uint64_t>(facts.st_size) < position_) {
+            begin_again(written_ns);
+            return fill();
+        }
+    }
     position_ += chunk_.size();
     if (!chunk_.empty()) splitter_.add(chunk_);
     return !chunk_.empty();
+}
+
+void LogReader::begin_again(std::int64_t time_ns) {
+    was_cut_ = true;
+    splitter_ = LineSplitter();
+    index_ = {};
+    marks_.clear();
+    position_ = 0;
+    time_ns_ = std::max(time_ns_, time_ns);
 }
 
 void LogReader::read_index() {

@@ -36,11 +36,15 @@ class LogReader {
     Result<bool> next(LogLine& line);
     /// That beginning, as a line of its own.
     bool take_rest(LogLine& line);
+    /// The file was cut (logrotate's copytruncate): it is read from its beginning. Its index tells of another file, so
+    /// the lines have the time of the last write, and the last owner.
+    [[nodiscard]] bool was_cut() const { return was_cut_; }
 
   private:
     LogReader(FileDescriptor file, FileDescriptor index, LogOwner owner);
     void read_index();
     [[nodiscard]] Result<bool> fill();
+    void begin_again(std::int64_t time_ns);
     void fill_in(LogLine& line, std::string_view text) const;
     void pass_marks();
     void pass_mark();
@@ -53,6 +57,7 @@ class LogReader {
     std::uint64_t position_ = 0;
     std::int64_t time_ns_ = 0;
     std::shared_ptr<const LogOwner> owner_;
+    bool was_cut_ = false;
     std::string chunk_;
     LineSplitter splitter_;
 };

@@ -68,7 +68,11 @@ Result<std::optional<LogMessage>> LogWireReader::next() {
         }
         const auto head = rest.substr(0, end);
         auto words = head;
-        if (head.starts_with("line ")) return read_line(head, end + 1);
+        if (head.starts_with("line ")) {
+            auto read = read_line(head, end + 1);
+            if (read && *read && !is_new(std::get<SentLine>(**read))) continue;
+            return read;
+        }
         if (head.starts_with("file ")) {
             if (auto known = read_owner(head); !known) return known.error();
             drop(end + 1);
@@ -95,6 +99,17 @@ Result<std::optional<LogMessage>> LogWireReader::next() {
         drop(end + 1);
         return message;
     }
+}
+
+bool LogWireReader::is_new(const SentLine& sent) {
+    const auto name = names_.find(sent.file);
+    if (name == names_.end()) return true;
+    if (const auto known = drops_.find(name->second); known != drops_.end()) {
+        if (sent.line.end <= known->second) return false;
+        drops_.erase(known);
+    }
+    positions_[name->second] = sent.line.end;
+    return true;
 }
 
 Result<void> LogWireReader::read_path(std::string_view words) {
@@ -131,7 +146,6 @@ Result<std::optional<LogMessage>> LogWireReader::read_line(std::string_view head
     if (bytes_[from_ + head_bytes + size] != '\n') return malformed();
     sent.line.text = bytes_.substr(from_ + head_bytes, size);
     sent.line.owner = owner->second;
-    if (const auto name = names_.find(sent.file); name != names_.end()) positions_[name->second] = sent.line.end;
     drop(head_bytes + size + 1);
     return std::optional<LogMessage>(std::move(sent));
 }

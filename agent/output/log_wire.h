@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "agent/output/log_reader.h"
@@ -65,6 +66,8 @@ class LogWireReader {
     static constexpr std::size_t line_bytes_max = 1 << 20;
     static constexpr std::size_t files_max = 2 * 4096;
 
+    /// Drops the lines of each file up to there: the reader has them, and the sender does not know it.
+    void drop_up_to(std::map<std::string, std::uint64_t> positions) { drops_ = std::move(positions); }
     void append(std::string_view bytes);
     /// Nothing: the next message has not come whole. Errors: bad_frame; the rest cannot be read.
     Result<std::optional<LogMessage>> next();
@@ -73,6 +76,8 @@ class LogWireReader {
 
   private:
     Result<std::optional<LogMessage>> read_line(std::string_view head, std::size_t head_bytes);
+    /// False: the reader has that line.
+    bool is_new(const SentLine& sent);
     Result<void> read_owner(std::string_view words);
     Result<void> read_path(std::string_view words);
     void drop(std::size_t bytes) { from_ += bytes; }
@@ -81,6 +86,7 @@ class LogWireReader {
     std::size_t from_ = 0;
     std::map<std::size_t, std::string> names_;
     std::map<std::string, std::uint64_t> positions_;
+    std::map<std::string, std::uint64_t> drops_;  ///< Until a line of the file is new.
     std::map<std::size_t, std::shared_ptr<const LogOwner>> owners_;
 };
 

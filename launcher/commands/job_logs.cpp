@@ -17,6 +17,19 @@ constexpr std::size_t waiting_bytes_max = 64 << 20;  ///< Of all nodes.
 /// A node that is slow delays the others no longer than this. Of what there is already, order is worth more.
 constexpr Duration patience = 2s;
 constexpr Duration patience_of_follower = 250ms;
+/// A clock that was asked under load is wrong by less. What is sent again because of it is dropped.
+constexpr Duration clock_error_max = 30s;
+
+std::int64_t now_ns() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+/// Lines of other nodes do not come.
+LogRequest of_all_nodes(LogRequest request) {
+    request.nodes.clear();
+    return request;
+}
 
 }  // namespace
 
@@ -26,11 +39,13 @@ Result<JobAgents> read_job_agents(const std::string& json) {
     const auto read = nlohmann::json::parse(json, nullptr, false);
     if (!read.is_object() || !read.contains("nodes") || !read["nodes"].is_array()) return malformed;
     try {
-        JobAgents job{.round = read.value("round", std::uint64_t{0}),
-                      .waiting = read.value("waiting", std::size_t{0}),
-                      .agents = {}};
+        JobAgents job{
+            .round = read.contains("round") ? std::optional(read["round"].get<std::uint64_t>()) : std::nullopt,
+            .waiting = read.value("waiting", std::size_t{0}),
+            .agents = {}};
         for (const auto& node : read["nodes"])
             job.agents.push_back({.incarnation = node.at("incarnation").get<std::string>(),
+                                  .host = node.at("host").get<std::string>(),
                                   .name = cat(printable_line(node.at("host").get<std::string>()), " (pid ",
                                               node.at("pid").get<std::int64_t>(), ")"),
                                   .place = {.host = node.at("address").get<std::string>(),
@@ -43,7 +58,7 @@ Result<JobAgents> read_job_agents(const std::string& json) {
 
 JobLogs::JobLogs(LogRequest request, std::string key, Trouble trouble)
     : request_(std::move(request)),
-      wanted_(line_filter(request_)),
+      wanted_(line_filter(of_all_nodes(request_))),
       key_(std::move(key)),
       trouble_(std::move(trouble)),
       order_(request_.follow ? patience_of_follower : patience),
@@ -61,6 +76,7 @@ void JobLogs::meet(const JobAgents& job) {
     // Of a node that is not in the last round, its own last one is not the job's.
     if (request_.last_round && !request_.round) request_.round = job.round;
     for (const auto& agent : job.agents) {
+        if (!is_of_nodes(agent.host, request_.nodes)) continue;
         auto& node = nodes_[agent.incarnation];
         if (!node.logs && node.port != agent.place.port && open_count_ < nodes_max) connect(node, agent);
     }
@@ -75,12 +91,20 @@ void JobLogs::connect(Node& node, const JobAgents::Agent& agent) {
     auto asked = request_;
     asked.resume = node.positions;
     if (asked.since) *asked.since += std::chrono::steady_clock::now() - began_;
+    if (node.reached_ns)
+        asked.unread = std::max<Duration>(0s, std::chrono::nanoseconds(now_ns() - *node.reached_ns)) + clock_error_max;
+    NodeLogs::Request question{.agent = agent.place, .target = log_target(asked), .key = key_};
+    if (!has_positions(question.target)) question.known = node.positions;
     in_history_.insert(&node);
     ++open_count_;
     node.logs =
-        NodeLogs::start(io_, resolver_, {.agent = agent.place, .target = log_target(asked), .key = key_},
+        NodeLogs::start(io_, resolver_, std::move(question),
                         {.message = [this, &node](agent::LogMessage message) { return take(node, std::move(message)); },
-                         .clock = [this, &node](std::int64_t ahead_ns) { order_.set_clock(node.order, ahead_ns); },
+                         .clock =
+                             [this, &node](std::int64_t ahead_ns) {
+                                 node.ahead_ns = ahead_ns;
+                                 order_.set_clock(node.order, ahead_ns);
+                             },
                          .end = [this, &node](const std::string& why) { ended(node, why); }});
 }
 
@@ -91,6 +115,7 @@ bool JobLogs::take(Node& node, agent::LogMessage message) {
             order_.add(node.order, sent->file, std::move(sent->line), std::chrono::steady_clock::now());
     } else if (const auto* reached = std::get_if<agent::LogReached>(&message)) {
         order_.reached(node.order, reached->time_ns, std::chrono::steady_clock::now());
+        node.reached_ns = reached->time_ns - node.ahead_ns;
         in_history_.erase(&node);
     } else if (const auto* trouble = std::get_if<agent::LogTrouble>(&message)) {
         tell(node, printable_line(trouble->text));
@@ -149,8 +174,7 @@ bool JobLogs::read(const Sink& sink, Duration turn) {
     io_.restart();
     if (!show(sink)) return false;
     if (!request_.follow) return true;
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    show_.show_due(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+    show_.show_due(now_ns());
     return give(sink);
 }
 

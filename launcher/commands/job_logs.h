@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -22,11 +23,12 @@ namespace muster::launcher {
 struct JobAgents {
     struct Agent {
         std::string incarnation;
+        std::string host;
         std::string name;  ///< "gpu07 (pid 4711)"
         Endpoint place;
     };
-    std::uint64_t round = 0;
-    std::size_t waiting = 0;  ///< Nodes that are in no round.
+    std::optional<std::uint64_t> round;  ///< Nothing: there was none yet.
+    std::size_t waiting = 0;             ///< Nodes that are in no round.
     std::vector<Agent> agents;
 };
 Result<JobAgents> read_job_agents(const std::string& json);
@@ -70,7 +72,9 @@ class JobLogs {
         std::uint16_t port = 0;            ///< At which it was met.
         bool has_ended = false;            ///< It said so.
         std::map<std::string, std::uint64_t> positions{};
-        std::set<std::string> told{};  ///< Each trouble is said once.
+        std::int64_t ahead_ns = 0;                 ///< Of its clock before ours.
+        std::optional<std::int64_t> reached_ns{};  ///< By our clock: all lines until then have come.
+        std::set<std::string> told{};              ///< Each trouble is said once.
     };
 
     void connect(Node& node, const JobAgents::Agent& agent);

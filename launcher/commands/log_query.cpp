@@ -1,5 +1,10 @@
 #include "launcher/commands/log_query.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "launcher/status/http_get.h"
+#include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -9,6 +14,7 @@ namespace {
 constexpr std::uint32_t rank_max = 1'000'000;
 constexpr std::size_t ranks_max = 100'000;
 constexpr std::int64_t since_max_s = std::int64_t{3650} * 86'400;
+constexpr std::size_t since_bytes_max = sizeof "&since=315360000&from=";
 
 std::string ranks_text(const std::set<std::uint32_t>& ranks) {
     std::string text;
@@ -38,6 +44,11 @@ bool read_positions(std::string_view text, std::map<std::string, std::uint64_t>&
 
 /// False for a value that is none.
 bool read_part(std::string_view name, std::string_view value, LogRequest& request) {
+    if (name == "job") {
+        auto job = percent_decoded(value);
+        request.job = job ? *std::move(job) : std::string();
+        return !request.job.empty();
+    }
     if (name == "ranks") return (request.ranks = read_ranks(value)).has_value();
     if (name == "stream") {
         request.out = value == "out";
@@ -77,16 +88,24 @@ std::string log_target(const LogRequest& request) {
     const auto add = [&](const auto&... part) {
         target += cat(target.size() == logs_path.size() ? '?' : '&', part...);
     };
+    if (!request.job.empty()) add("job=", percent_encoded(request.job));
     if (request.ranks) add("ranks=", ranks_text(*request.ranks));
     if (request.out != request.err) add("stream=", request.out ? "out" : "err");
     if (request.round) add("round=", *request.round);
-    if (request.since) add("since=", std::chrono::ceil<std::chrono::seconds>(*request.since).count());
     if (request.follow) add("follow=1");
     std::string positions;
     for (const auto& [name, offset] : request.resume)
         if (is_plain(name)) positions += cat(positions.empty() ? "" : ",", name, ":", offset);
-    if (!positions.empty() && target.size() + positions.size() < log_target_bytes_max) add("from=", positions);
+    const bool has_room = target.size() + positions.size() + since_bytes_max < log_target_bytes_max;
+    auto since = request.since;
+    if (!has_room && request.unread) since = std::min(since.value_or(*request.unread), *request.unread);
+    if (since) add("since=", std::chrono::ceil<std::chrono::seconds>(*since).count());
+    if (has_room && !positions.empty()) add("from=", positions);
     return target;
+}
+
+bool has_positions(std::string_view target) {
+    return target.find("&from=") != std::string_view::npos || target.find("?from=") != std::string_view::npos;
 }
 
 std::optional<LogRequest> read_log_target(std::string_view target) {

@@ -10,6 +10,8 @@ namespace {
 using agent::LogLine;
 
 constexpr std::size_t batch_bytes = 64 << 10;
+/// libstdc++ calls itself for each letter: a long line would need more stack than there is.
+constexpr std::size_t matched_bytes_max = 8 << 10;
 
 agent::LogSelection selection_of(const LogRequest& request, std::int64_t now_ns) {
     return {.folders = request.folders,
@@ -24,11 +26,22 @@ agent::LogSelection selection_of(const LogRequest& request, std::int64_t now_ns)
 
 }  // namespace
 
+bool is_of_nodes(std::string_view host, const std::set<std::string>& nodes) {
+    return nodes.empty() || std::ranges::any_of(nodes, [&](const std::string& name) {
+               return host.starts_with(name) && (host.size() == name.size() || host[name.size()] == '.');
+           });
+}
+
 std::function<bool(const LogLine& line)> line_filter(const LogRequest& request) {
-    if (!request.failed && request.include.empty() && request.exclude.empty()) return {};
-    return [failed = request.failed, include = request.include, exclude = request.exclude](const LogLine& line) {
+    if (request.nodes.empty() && !request.failed && request.include.empty() && request.exclude.empty()) return {};
+    return [nodes = request.nodes, failed = request.failed, include = request.include,
+            exclude = request.exclude](const LogLine& line) {
+        if (!is_of_nodes(line.owner->host, nodes)) return false;
         if (failed && !failed->ranks.contains({line.owner->round, line.owner->rank})) return false;
-        const auto matches = [&](const std::regex& pattern) { return std::regex_search(line.text, pattern); };
+        const auto end = line.text.begin() + static_cast<std::ptrdiff_t>(std::min(line.text.size(), matched_bytes_max));
+        const auto matches = [&](const std::regex& pattern) {
+            return std::regex_search(line.text.begin(), end, pattern);
+        };
         if (!include.empty() && std::ranges::none_of(include, matches)) return false;
         return std::ranges::none_of(exclude, matches);
     };

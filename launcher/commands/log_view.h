@@ -20,6 +20,7 @@ namespace muster::launcher {
 struct LogRequest {
     std::vector<std::string> folders;
     std::optional<std::set<std::uint32_t>> ranks;
+    std::set<std::string> nodes{};      ///< Only of these, by is_of_nodes. Empty: of all.
     std::optional<FailedRanks> failed;  ///< Only these, in their rounds.
     bool out = true;
     bool err = true;
@@ -30,7 +31,9 @@ struct LogRequest {
     std::vector<std::regex> exclude;
     std::optional<std::size_t> last;  ///< The caller shows so many lines of the first read at most.
     bool follow = false;
-    std::map<std::string, std::uint64_t> resume;  ///< Of an agent's files: where a viewer goes on (log_merge.h).
+    std::string job{};                              ///< Of an agent: it refuses the question for another one.
+    std::map<std::string, std::uint64_t> resume{};  ///< Of an agent's files: where a viewer goes on (log_merge.h).
+    std::optional<Duration> unread{};               ///< With `resume`: no line that the viewer lacks is older.
     bool fold = true;
     bool times = false;
 };
@@ -59,7 +62,9 @@ class LogView {
     LogShow show_;
 };
 
-/// What --failed, --include and --exclude ask of a line.
+/// A host has the name of a node in full, or up to a dot ("gpu07" of "gpu07.example.org"). True without names.
+bool is_of_nodes(std::string_view host, const std::set<std::string>& nodes);
+/// What --node, --failed, --include and --exclude ask of a line.
 std::function<bool(const agent::LogLine& line)> line_filter(const LogRequest& request);
 LogShow::Form form_of(const LogRequest& request);
 

@@ -45,6 +45,11 @@ Result<void> read_value(std::string_view option, const std::string& value, LogRe
         auto ranks = read_ranks(value);
         if (!ranks) return wrong(cat("--rank: '", value, "' is no list of ranks such as 0-7,31, of at most 100,000"));
         request.ranks = std::move(*ranks);
+    } else if (option == "--node") {
+        for (const auto name : split(value, ',')) {
+            if (name.empty()) return wrong(cat("--node: '", value, "' is no list of nodes such as gpu01,gpu02"));
+            request.nodes.emplace(name);
+        }
     } else if (option == "--failed") {
         auto failed = read_failed_ranks(read_start_of_file(value, failed_file_bytes_max));
         if (!failed) return wrong(cat("--failed: ", value, ": ", failed.error().context));
@@ -93,9 +98,9 @@ Result<void> read_places(const std::vector<std::string>& places, LogWish& wish) 
 }  // namespace
 
 Result<LogWish> read_log_wish(const std::vector<std::string>& words) {
-    static constexpr std::string_view with_value[] = {"--rank",    "--failed", "--stream",  "--round",
-                                                      "--since",   "-n",       "--last",    "-i",
-                                                      "--include", "-e",       "--exclude", "--rdzv-endpoint"};
+    static constexpr std::string_view with_value[] = {"--rank",  "--node",    "--failed",       "--stream", "--round",
+                                                      "--since", "-n",        "--last",         "-i",       "--include",
+                                                      "-e",      "--exclude", "--rdzv-endpoint"};
     LogWish wish;
     auto& request = wish.request;
     std::vector<std::string> places;
@@ -125,6 +130,9 @@ Result<LogWish> read_log_wish(const std::vector<std::string>& words) {
         }
     }
     if (auto placed = read_places(places, wish); !placed) return placed.error();
+    request.job = wish.job;
+    if (!wish.job.empty() && log_target(request).size() > log_target_bytes_max)
+        return wrong("--rank: too many single ranks to ask agents for them; give ranges such as 0-999, or fewer ranks");
     return wish;
 }
 

@@ -37,9 +37,10 @@ constexpr std::string_view logs_usage =
     "agents are; on other hosts than theirs it takes the job's secret: set MUSTER_SECRET_FILE.\n"
     "A line that many ranks print is shown once, then the ranks that printed it.\n"
     "  --rank RANKS       only these ranks, such as 0-7,31\n"
+    "  --node NAMES       only these nodes, such as gpu01,gpu02\n"
     "  --failed FILE      only workers that ended badly: FILE is the job's report (--report), or has its events\n"
     "  --stream out|err   only this stream\n"
-    "  --round N|last     only this round\n"
+    "  --round N|last     only this round; -f stays with the one that is the last at its start\n"
     "  --since TIME       only the last TIME: 90 (seconds), 10m, 2h\n"
     "  -i, --include RE   only lines that match this regular expression (ECMAScript); may be given again\n"
     "  -e, --exclude RE   without lines that match\n"
@@ -55,6 +56,7 @@ constexpr Duration daemon_limit = 5s;
 constexpr Duration wait_for_lines = 50ms;
 constexpr Duration meet_interval = 2s;
 constexpr Duration silence_max = 15s;
+constexpr std::size_t names_shown_max = 20;
 constexpr int polls_between_searches = 5;  ///< For files of workers that have just been started.
 
 std::int64_t now_ns() {
@@ -165,6 +167,21 @@ Result<JobAgents> ask_for_agents(const std::string& job, const StatusSource& sou
     return agents;
 }
 
+/// The nodes of the job, where one of the names is none of them.
+std::string unknown_nodes(const JobAgents& agents, const std::set<std::string>& names) {
+    std::set<std::string> hosts;
+    for (const auto& agent : agents.agents) hosts.insert(agent.host);
+    for (const auto& name : names) {
+        if (std::ranges::any_of(hosts, [&](const auto& host) { return is_of_nodes(host, {name}); })) continue;
+        std::vector<std::string> shown;
+        for (const auto& host : hosts)
+            if (shown.size() < names_shown_max) shown.push_back(printable_line(host));
+        return cat("--node: the job has no node '", printable_line(name), "' now; it has ", join(shown, ", "),
+                   hosts.size() > shown.size() ? cat(" and ", hosts.size() - shown.size(), " more") : "");
+    }
+    return {};
+}
+
 void tell(const std::string& sentence) {
     print_error("logs", 1, sentence);
 }
@@ -178,10 +195,12 @@ class FollowedJob {
     /// False: the job is over, or nobody is left to hear of it.
     bool goes_on(JobLogs& logs) {
         if (const auto answer = poll_.take()) hear(*answer, logs);
+        const auto now = std::chrono::steady_clock::now();
+        if (logs.open_count() > 0 || !trouble_) heard_at_ = now;
         if (logs.open_count() > 0) return true;
         if (is_over_ || !logs.may_go_on()) return false;
-        if (!trouble_ || std::chrono::steady_clock::now() - trouble_since_ < silence_max) return true;
-        tell(cat(source_.name(), " has not answered for ", describe(silence_max),
+        if (now - heard_at_ < silence_max) return true;
+        tell(cat(source_.name(), " has not named the job's nodes for ", describe(silence_max),
                  ", and no node is connected: the job is probably over"));
         return false;
     }
@@ -189,20 +208,19 @@ class FollowedJob {
   private:
     void hear(const Result<std::string>& answer, JobLogs& logs) {
         const auto agents = answer ? read_job_agents(*answer) : Result<JobAgents>(answer.error());
-        is_over_ = agents ? agents->agents.empty() && agents->waiting == 0 : agents.error().code == Errc::refused;
+        is_over_ = agents && agents->agents.empty() && agents->waiting == 0;
         if (agents) logs.meet(*agents);
-        const bool is_silent = !agents && !is_over_;
-        if (is_silent && !trouble_) {
-            trouble_since_ = std::chrono::steady_clock::now();
+        // A daemon that has just started, or does not lead, knows no job although it runs.
+        const bool is_silent = !agents;
+        if (is_silent && !trouble_)
             tell(cat(source_.name(), ": ", agents.error().context, "; the nodes that are connected go on"));
-        }
         trouble_ = is_silent;
     }
 
     const StatusSource& source_;
     bool is_over_ = false;
-    bool trouble_ = false;  ///< The daemon does not answer.
-    Instant trouble_since_{};
+    bool trouble_ = false;                                 ///< The daemon does not say where the nodes are.
+    Instant heard_at_ = std::chrono::steady_clock::now();  ///< Of the daemon or of a node.
     StatusPoll poll_;
 };
 
@@ -238,11 +256,17 @@ int show_job(const LogWish& wish, const Environment& environment) {
         return print_error("logs", 1,
                            cat(source->name(), ": ", agents.error().context,
                                "; of a job that is over, muster logs DIR shows the files"));
-    if (agents->agents.empty() && agents->waiting > 0 && !wish.request.follow)
+    if (agents->agents.empty() && agents->waiting == 0)
+        return print_error("logs", 1, "the job is over; muster logs DIR shows the files");
+    if (agents->agents.empty() && !wish.request.follow)
         return print_error(
             "logs", 1,
             "all nodes of the job wait for a round and show no lines now; -f waits with them, and muster "
             "logs DIR shows the files");
+    if (auto unknown = unknown_nodes(*agents, wish.request.nodes); !unknown.empty()) {
+        if (!wish.request.follow) return print_error("logs", 1, unknown);
+        tell(cat(unknown, "; its lines come when it joins"));
+    }
     std::signal(SIGPIPE, SIG_IGN);
     const auto key = rendezvous::derived_key(rendezvous::job_key(*secret, wish.job), rendezvous::logs_label);
     return show_lines(wish, *source, *agents, key);

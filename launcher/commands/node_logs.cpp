@@ -48,7 +48,9 @@ std::shared_ptr<NodeLogs> NodeLogs::start(asio::io_context& io, rendezvous::Reso
 }
 
 NodeLogs::NodeLogs(asio::io_context& io, Request request, Handlers handlers)
-    : io_(io), request_(std::move(request)), handlers_(std::move(handlers)), socket_(io), timer_(io) {}
+    : io_(io), request_(std::move(request)), handlers_(std::move(handlers)), socket_(io), timer_(io) {
+    reader_.drop_up_to(request_.known);
+}
 
 void NodeLogs::cancel() {
     handlers_ = {};

@@ -24,6 +24,8 @@ class NodeLogs : public std::enable_shared_from_this<NodeLogs> {
         Endpoint agent;
         std::string target;  ///< log_query.h
         std::string key;     ///< 32 bytes. Empty: in clear text.
+        /// Of the agent's files, lines that are not given out: `target` does not tell of them.
+        std::map<std::string, std::uint64_t> known{};
     };
     struct Handlers {
         /// Called for each message but the clock's. False: no more for now, until resume().

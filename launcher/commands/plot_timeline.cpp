@@ -1,14 +1,12 @@
 #include "launcher/commands/plot_timeline.h"
 
-#include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "launcher/status/http_get.h"
 #include "launcher/status/timeline.h"
 #include "launcher/status/timeline_svg.h"
+#include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
@@ -39,17 +37,6 @@ Result<std::string> all_events(const std::string& job, const GetPage& get) {
     return lines;
 }
 
-Result<void> write_whole(const std::string& file, const std::string& text) {
-    const auto draft = cat(file, ".new");
-    std::ofstream out(draft, std::ios::binary | std::ios::trunc);
-    out << text;
-    out.close();
-    if (out && std::rename(draft.c_str(), file.c_str()) == 0) return {};
-    auto failure = error_from_errno(errno, cat("write ", printable_line(file)));
-    std::remove(draft.c_str());
-    return failure;
-}
-
 }  // namespace
 
 Result<void> plot_timeline(const std::string& job, const std::string& goodput, const std::string& file,
@@ -58,7 +45,7 @@ Result<void> plot_timeline(const std::string& job, const std::string& goodput, c
     if (!lines) return lines.error();
     const auto timeline = read_timeline(*lines, std::chrono::system_clock::now().time_since_epoch());
     if (!timeline) return timeline.error();
-    return write_whole(file, timeline_svg(*timeline, printable_line(job), goodput));
+    return replace_file(file, timeline_svg(*timeline, printable_line(job), goodput));
 }
 
 }  // namespace muster::launcher

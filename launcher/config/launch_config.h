@@ -111,6 +111,7 @@ struct LaunchConfig {
     LocalUsers local_users = LocalUsers::own;  ///< --local-users, for each port of this node.
     std::string wire_security = "auth";        ///< --wire-security: auth or encrypt.
     bool insecure = false;                     ///< --insecure: ports accept other hosts without a key.
+    bool no_web = false;                       ///< --no-web: this node's own daemon has no page.
     /// --allow-from, for each port of this node. Null: all addresses; the round's store serves its nodes.
     std::shared_ptr<const AllowedSources> allow_from;
     /// The job's key (rendezvous/secret/job_key.h). Empty: every node that reaches the rendezvous may join.

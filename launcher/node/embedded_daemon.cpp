@@ -178,6 +178,7 @@ rendezvous::DaemonConfig daemon_config(const LaunchConfig& config, const DaemonC
     daemon.server.to_wall_clock =
         std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
     daemon.listen.sources = config.allow_from;
+    daemon.has_page = !config.no_web;
     daemon.server.allow_faults = config.allow_faults;
     daemon.keys = config.keys;
     daemon.server.authentication = authentication(config);

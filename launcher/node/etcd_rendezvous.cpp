@@ -68,6 +68,7 @@ class EtcdRendezvous::Body {
         if (!serves_other_hosts(config)) daemon.listen.address = "127.0.0.1";
         daemon.listen.local_users = config.local_users;
         daemon.listen.sources = config.allow_from;
+        daemon.has_page = !config.no_web;
         daemon.server.start_hold = rendezvous::StartHold::until_full;
         daemon.server.keep_records = true;
         daemon.server.allow_faults = config.allow_faults;

@@ -113,8 +113,8 @@ Result<void> GpuJobMap::add(const std::vector<std::size_t>& gpus) {
 
 void GpuJobMap::release() {
     if (shared_ == nullptr || shared_->added == 0) return;
+    // Whoever may read the directory can hold its lock for ever. A line that stays would name a job that is over.
     const auto lock = lock_directory(directory_);
-    if (!lock.valid()) return;
     for (auto left = shared_->added.exchange(0); left != 0; left &= left - 1) {
         const auto path = cat(directory_, '/', std::countr_zero(left));
         auto lines = lines_of(path);

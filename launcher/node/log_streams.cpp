@@ -238,6 +238,8 @@ std::unique_ptr<rendezvous::HttpStream> LogStreams::begin(const HttpRequest& req
     auto refused = refusal(request, connection);
     const auto read = refused ? std::nullopt : read_log_target(request.target);
     if (!refused && !read) refused = no(400, "This agent does not know all of these options.");
+    // The port of a node that is gone may be another job's by now.
+    if (read && !read->job.empty() && read->job != job_) refused = no(404, "This port is an agent's of another job.");
     if (refused) {
         refused_ = *std::move(refused);
         return nullptr;

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "rendezvous/dialects/http_dialect.h"
 #include "rendezvous/net/event_loop.h"
@@ -21,8 +22,8 @@ class LogStreams {
     static constexpr std::size_t viewers_max = 16;
     static constexpr std::size_t bytes_per_second_max = 10'000'000;  ///< Of one viewer.
 
-    /// `loop` outlives it and every connection that it has answered.
-    explicit LogStreams(rendezvous::EventLoop& loop) : loop_(loop) {}
+    /// `loop` outlives it and every connection that it has answered. A question that names another job is refused.
+    LogStreams(rendezvous::EventLoop& loop, std::string job) : loop_(loop), job_(std::move(job)) {}
 
     /// Where the files of this node's workers are. Empty: there are none. From any thread.
     void look_in(std::string folder);
@@ -43,6 +44,7 @@ class LogStreams {
     std::string folder();
 
     rendezvous::EventLoop& loop_;
+    const std::string job_;
     std::mutex mutex_;
     std::string folder_;  ///< Under the mutex.
     bool serves_all_ = false;

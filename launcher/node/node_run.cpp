@@ -413,9 +413,10 @@ agent::GuardianConfig guardian_config(const LaunchConfig& config, std::shared_pt
     guardian.on_agent_death_max = death_notice_limit + 1s;
     guardian.on_agent_death = [metrics = metrics_file(config), gpu_jobs = std::move(gpu_jobs),
                                agent = ::getpid()](std::string_view notice) {
+        // First what takes no time: all of it is cut off at the limit.
+        if (!metrics.empty()) agent::MetricsFile::remove(metrics, agent);
         deliver_death_notice(notice, death_notice_limit);
         gpu_jobs->release();
-        if (!metrics.empty()) agent::MetricsFile::remove(metrics, agent);
     };
     return guardian;
 }

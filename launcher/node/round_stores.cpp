@@ -9,7 +9,7 @@
 namespace muster::launcher {
 
 RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing)
-    : plumbing_(std::move(plumbing)), logs_(plumbing_.loop) {
+    : plumbing_(std::move(plumbing)), logs_(plumbing_.loop, config.job) {
     probes_ = config.backend == Backend::c10d && !config.share_store;
     serves_workers_ = config.backend == Backend::c10d && config.share_store;
     // If the other nodes reach this one only at a loopback address, all clients run on this host.

@@ -9,6 +9,7 @@
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/sockets/tcp_options.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/status.h"
 #include "rendezvous/secret/control_key.h"
 #include "rendezvous/secret/job_secret.h"
 #include "rendezvous/wire/native/codec.h"
@@ -147,6 +148,10 @@ std::string AgentDialect::status_json(Instant now) const {
 
 std::string AgentDialect::daemon_json(Instant now) const {
     return with_state(server_ ? server_->daemon_json(now) : std::string(), now);
+}
+
+JobPieces AgentDialect::job_pieces(const std::string& job, Instant now, SeenNodes& seen) const {
+    return server_ ? server_->job_pieces(job, now, seen) : without_nodes("null", now, seen);
 }
 
 std::string AgentDialect::with_state(std::string status, Instant now) const {

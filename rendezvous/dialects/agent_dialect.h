@@ -57,12 +57,10 @@ class AgentDialect final : public Dialect {
     /// The same without the jobs: what concerns the daemon.
     [[nodiscard]] std::string daemon_json(Instant now) const;
     /// rounds/status.h. Nothing: unknown.
-    [[nodiscard]] std::optional<std::string> agents_json(const std::string& job) const {
-        return server_ ? server_->agents_json(job) : std::optional<std::string>();
+    [[nodiscard]] std::optional<std::string> agents_json(const std::string& job, Instant now) const {
+        return server_ ? server_->agents_json(job, now) : std::optional<std::string>();
     }
-    [[nodiscard]] JobPieces job_pieces(const std::string& job, Instant now, SeenNodes& seen) const {
-        return server_ ? server_->job_pieces(job, now, seen) : JobPieces{.job = "null", .nodes = {}};
-    }
+    [[nodiscard]] JobPieces job_pieces(const std::string& job, Instant now, SeenNodes& seen) const;
     [[nodiscard]] std::vector<JobSummary> summaries(Instant now) const {
         return server_ ? server_->summaries(now) : std::vector<JobSummary>{};
     }

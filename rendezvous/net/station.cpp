@@ -61,6 +61,15 @@ Result<void> Station::begin_accepting(Listener& listener) {
     return listener.start(loop_, [this](AcceptedSocket socket) { accepted(std::move(socket)); });
 }
 
+void Station::retire_all_but(const Dialect* kept, Instant now) {
+    listener_.reset();
+    more_listeners_.clear();
+    std::vector<Connection*> others;
+    for (const auto& [id, connection] : connections_)
+        if (kept == nullptr || connection->dialect_ != kept) others.push_back(connection.get());
+    for (auto* one : others) end(*one, "the port is closed", now);
+}
+
 Result<void> Station::listen_also(std::unique_ptr<Listener> listener) {
     auto listening = begin_accepting(*listener);
     if (listening) more_listeners_.push_back(std::move(listener));
@@ -356,7 +365,7 @@ Instant Station::turn(Instant now) {
         if (listener.resume_at() != no_deadline) listener.resume(now);
         next = std::min(next, listener.resume_at());
     };
-    look_at(*listener_);
+    if (listener_) look_at(*listener_);
     for (const auto& listener : more_listeners_) look_at(*listener);
     flush_dirty(now);
     if (memory_->is_short() && close_slowest_reader(now)) next = now;

@@ -51,6 +51,8 @@ class Station final : public EventLoop::Ticker {
     /// Accepts there as well, once started. Errors as start's.
     Result<void> listen_also(std::unique_ptr<Listener> listener);
 
+    /// Accepts nothing more, and closes all connections but those of `kept` (null: all). Not from within a session.
+    void retire_all_but(const Dialect* kept, Instant now);
     /// Empty when it is gone.
     [[nodiscard]] Connection* find(ConnectionId id);
     /// Closes at once, with a log line: the peer broke a rule.

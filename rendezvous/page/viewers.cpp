@@ -130,7 +130,10 @@ Instant Viewers::turn(Instant now) {
     if (!due_.empty()) return now;
     const auto cost = std::min<Duration>(spent_ * share, pace_max);
     may_look_ = now + cost;
-    return look_at_ = now + std::max<Duration>(cost, pace);
+    // One that came while the others got their news has none yet.
+    const bool is_new =
+        std::ranges::any_of(viewers_, [](const Viewer* one) { return !one->seen.clock && !one->connection.closing(); });
+    return look_at_ = is_new ? may_look_ : now + std::max<Duration>(cost, pace);
 }
 
 void Viewers::look(Instant now) {

@@ -38,6 +38,7 @@ class SeenNodes {
         std::uint32_t group_rank = 0;
         std::int64_t rank_base = -1;
         std::int64_t silent_s = -1;
+        native::StandbysSeen standbys{};
         std::vector<native::SeenWorker> workers{};  ///< Those that are overdue or wait.
     };
     static Look look_of(const Member& member, std::int64_t silent_s);

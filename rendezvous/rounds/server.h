@@ -157,8 +157,8 @@ class Server {
     [[nodiscard]] std::string daemon_json(Instant now) const;
     /// One job, also one that is over; "null" for an unknown one. Of its nodes, those that changed for this reader.
     [[nodiscard]] JobPieces job_pieces(const std::string& job, Instant now, SeenNodes& seen) const;
-    /// Where the job's agents answer (status.h). Nothing: there is no such job.
-    [[nodiscard]] std::optional<std::string> agents_json(const std::string& job) const;
+    /// Where the job's agents answer (status.h); no agents for a job that is over. Nothing: there is no such job.
+    [[nodiscard]] std::optional<std::string> agents_json(const std::string& job, Instant now) const;
     /// All jobs in numbers, with those that were forgotten in the last hour.
     [[nodiscard]] std::vector<JobSummary> summaries(Instant now) const;
     /// How much later than their pace heartbeats came, or 0, once each.

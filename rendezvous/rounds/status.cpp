@@ -130,7 +130,8 @@ std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig&
 }
 
 std::string agents_json(const Job& job) {
-    nlohmann::json out{{"round", job.round().number}, {"nodes", nlohmann::json::array()}};
+    nlohmann::json out{{"nodes", nlohmann::json::array()}};
+    if (job.round().number != no_round) out["round"] = job.round().number;
     std::size_t waiting = 0;
     for (const auto& [incarnation, member] : job.members()) {
         // Its port accepts connections, and answers none before its round.
@@ -162,8 +163,14 @@ JobPieces job_pieces(const Job& job, Instant now, SeenNodes& seen) {
     return pieces;
 }
 
-JobPieces job_pieces(const JobSummary& past) {
-    return {.job = text_of({{"id", past.id}, {"phase", past.phase}, {"goodput", describe(past.time)}}), .nodes = {}};
+std::string job_json(const JobSummary& past) {
+    return text_of({{"id", past.id}, {"phase", past.phase}, {"goodput", describe(past.time)}});
+}
+
+JobPieces without_nodes(std::string job, Instant now, SeenNodes& seen) {
+    JobPieces pieces{.job = std::move(job), .nodes = {}};
+    for (const auto incarnation : seen.look_at({}, now, {}, {})) pieces.gone.push_back(cat(incarnation));
+    return pieces;
 }
 
 // ---- of all jobs of a server ----
@@ -176,19 +183,18 @@ std::string Server::daemon_json(Instant now) const {
     return rendezvous::status_json({}, config(), now);
 }
 
-std::optional<std::string> Server::agents_json(const std::string& job) const {
+std::optional<std::string> Server::agents_json(const std::string& job, Instant now) const {
     for (const auto* one : jobs())
         if (one->id() == job) return rendezvous::agents_json(*one);
-    return std::nullopt;
+    if (past().find(job, now) == nullptr) return std::nullopt;
+    return text_of({{"nodes", nlohmann::json::array()}, {"waiting", 0}});
 }
 
 JobPieces Server::job_pieces(const std::string& job, Instant now, SeenNodes& seen) const {
     for (const auto* one : jobs())
         if (one->id() == job) return rendezvous::job_pieces(*one, now, seen);
     const auto* found = past().find(job, now);
-    auto pieces = found == nullptr ? JobPieces{.job = "null", .nodes = {}} : rendezvous::job_pieces(*found);
-    for (const auto incarnation : seen.look_at({}, now, {}, {})) pieces.gone.push_back(cat(incarnation));
-    return pieces;
+    return without_nodes(found == nullptr ? "null" : job_json(*found), now, seen);
 }
 
 std::vector<JobSummary> Server::summaries(Instant now) const {

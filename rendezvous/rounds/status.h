@@ -23,7 +23,7 @@ std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig&
 
 /// Where the job's agents answer, for viewers of log files (muster logs JOB), which read from them and not from here:
 /// {"round", "waiting", "nodes": [{"host", "pid", "incarnation", "address", "port"}]}. Nodes that wait for a round are
-/// counted only, and those without a port are left out.
+/// counted only, and those without a port are left out. Before the first round there is no "round".
 std::string agents_json(const Job& job);
 
 /// A job's part of status_json in pieces, for readers that get only those that changed: `job` without its nodes, and
@@ -32,7 +32,9 @@ std::string agents_json(const Job& job);
 /// "missing_hosts", words for people.
 JobPieces job_pieces(const Job& job, Instant now, SeenNodes& seen);
 /// Of a job that is over: its phase and how its time was spent.
-JobPieces job_pieces(const JobSummary& past);
+std::string job_json(const JobSummary& past);
+/// A job without nodes: those that `seen` knows are gone.
+JobPieces without_nodes(std::string job, Instant now, SeenNodes& seen);
 
 /// "waiting", "parked", "running", "succeeded", "draining" or "lost".
 std::string_view place_name(const Member& member);

@@ -202,10 +202,10 @@ class Daemon::Implementation final : EventLoop::Ticker {
     std::optional<HttpPage> page(const HttpRequest& request, Instant now) const {
         if (auto found = events_.page(request.target)) return found;
         const auto path = std::string_view(request.target).substr(0, request.target.find('?'));
-        if (const auto job = job_in_target(request.target, "/agents")) return agents(*job);
+        if (const auto job = job_in_target(request.target, "/agents")) return agents(*job, now);
         if (path == "/healthz") return health();
         if (!has_page_ && (path == Viewers::path || find_page_file(path) != nullptr))
-            return HttpPage{.status = 404, .body = "The page is switched off (musterd --no-web). Use muster status.\n"};
+            return HttpPage{.status = 404, .body = "The page is switched off (--no-web). Use muster status.\n"};
         if (path == Viewers::path) return viewers_.answer(request);
         if (const auto* file = find_page_file(path))
             return HttpPage{.type = file->type, .body = std::string(file->bytes)};
@@ -218,9 +218,12 @@ class Daemon::Implementation final : EventLoop::Ticker {
     }
 
     /// Where viewers of a job's log files find its agents.
-    [[nodiscard]] HttpPage agents(std::string_view encoded_job) const {
+    [[nodiscard]] HttpPage agents(std::string_view encoded_job, Instant now) const {
+        // Another daemon has the jobs, so this one must not say that there is none.
+        if (!agents_.leads())
+            return HttpPage{.status = 503, .body = "This daemon does not lead. Ask the one that leads.\n"};
         const auto job = percent_decoded(encoded_job);
-        auto found = job ? agents_.agents_json(*job) : std::nullopt;
+        auto found = job ? agents_.agents_json(*job, now) : std::nullopt;
         if (!found) return HttpPage{.status = 404, .body = "This daemon has no such job. /status lists its jobs.\n"};
         return HttpPage{.type = "application/json", .body = *std::move(found) + "\n"};
     }

@@ -1,5 +1,7 @@
 #include "rendezvous/servers/round_store.h"
 
+#include <chrono>
+#include <future>
 #include <utility>
 
 #include "rendezvous/dialects/store_dialect.h"
@@ -41,9 +43,27 @@ class RoundStore::Implementation final : EventLoop::Ticker {
     }
 
     [[nodiscard]] std::uint16_t port() const { return port_; }
-    Instant turn(Instant now) override { return store_.turn(now); }
+    Instant turn(Instant now) override {
+        note_viewers();
+        return store_.turn(now);
+    }
+    void retire() {
+        listener_.reset();
+        if (station_) station_->retire_all_but(logs_ ? &*logs_ : nullptr, std::chrono::steady_clock::now());
+        store_.clear("the round is over");
+        is_retired_ = true;
+        note_viewers();
+    }
+    /// Ready once it is retired and no viewer is connected.
+    [[nodiscard]] const std::shared_future<void>& viewers_gone() const { return viewers_gone_; }
 
   private:
+    void note_viewers() {
+        if (!is_retired_ || has_told_ || (station_ && logs_ && station_->count(*logs_) > 0)) return;
+        has_told_ = true;
+        no_viewer_.set_value();
+    }
+
     [[nodiscard]] std::shared_ptr<const AllowedSources> clients_of(const RoundService& service) const {
         auto allowed = std::make_shared<AllowedSources>();
         allowed->advice =
@@ -95,6 +115,10 @@ class RoundStore::Implementation final : EventLoop::Ticker {
     std::string store_key_;  ///< --store-door. Empty: in clear text.
     const std::string logs_key_;
     OwnAddresses own_addresses_;
+    bool is_retired_ = false;
+    bool has_told_ = false;  ///< That no viewer is connected.
+    std::promise<void> no_viewer_;
+    const std::shared_future<void> viewers_gone_ = no_viewer_.get_future().share();
     const std::uint16_t port_;
     std::unique_ptr<Listener> listener_;  ///< until it serves
     std::optional<Station> station_;      ///< last: its destructor ends sessions of the above
@@ -125,6 +149,14 @@ Result<void> RoundStore::serve(const RoundService& service) {
     loop_.invoke([&] { serving = implementation_->serve(service); });
     if (!serving) return with_context(serving.error(), "the round's store");
     return serving;
+}
+
+void RoundStore::retire() {
+    loop_.invoke([&] { implementation_->retire(); });
+}
+
+bool RoundStore::wait_for_viewers(Duration limit) {
+    return implementation_->viewers_gone().wait_for(limit) == std::future_status::ready;
 }
 
 std::uint16_t RoundStore::port() const {

@@ -70,6 +70,10 @@ class RoundStore {
 
     /// Begins to serve, if it waits. Later calls do nothing. Errors: as EventLoop::add.
     Result<void> serve(const RoundService& service);
+    /// Closes the port and every connection but those of viewers of log files, which may read to the end.
+    void retire();
+    /// Waits until no viewer is connected any more, once retired. False: one still is after `limit`.
+    bool wait_for_viewers(Duration limit);
     [[nodiscard]] std::uint16_t port() const;
 
   private:

@@ -51,8 +51,9 @@ export class Timeline {
 
 const buckets = [
   ['stepping', 'trained'], ['unmeasured', 'ran, steps not reported'], ['pending', 'running, no step yet'],
-  ['starting', 'starting'], ['waiting_nodes', 'waiting for nodes'], ['stopping', 'stopping after a failure'],
-  ['reconfiguring', 'changing nodes'],
+  ['queued', 'in the queue'], ['waiting_nodes', 'waiting for nodes'], ['starting', 'starting'],
+  ['loading_checkpoint', 'loading checkpoints'], ['data_wait', 'waiting for data'], ['hung', 'hung'],
+  ['stopping', 'stopping after a failure'], ['reconfiguring', 'changing nodes'],
 ];
 
 // How the time was spent: one bar, and the same as a list.

@@ -2,7 +2,7 @@
 
 import {el, say, section, show, Table} from './dom.js';
 import {eventColumns, waitSentences} from './job.js';
-import {duration, jobAddress, ranksOf, stateOf} from './words.js';
+import {count, duration, jobAddress, number, ranksOf, stateOf} from './words.js';
 
 const facts = [
   ['State', stateOf],
@@ -11,6 +11,8 @@ const facts = [
   ['Number in the round', (node) => node.group_rank ?? '-'],
   ['Workers', (node) => node.slots],
   ['Role', (node) => node.role],
+  ['Standby processes', (node) => (node.standbys ? `${count(node.standbys.count, 'process', 'processes')}, ${
+    number(Math.floor(node.standbys.memory_bytes / 2 ** 20))} MiB of memory` : 'none')],
   ['Connection', (node) => (node.connected ? 'open' : 'lost')],
   ['Last word', (node) => (node.silent_s ? `${duration(node.silent_s)} ago` : 'now')],
 ];

@@ -1,11 +1,15 @@
 """muster logs: --failed of a folder's files, and the files of a running job's nodes."""
+import http.server
 import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 import unittest
+import urllib.error
 import urllib.request
 
 from job import BIN, Job, wait_for
@@ -15,6 +19,45 @@ FAST = ("--lease", 5)
 
 def logs(job, *words):
     return subprocess.run([BIN / "muster", "logs", *map(str, words)], capture_output=True, text=True, timeout=120, env=job.environment())
+
+
+def agents(job):
+    with urllib.request.urlopen(f"http://127.0.0.1:{job.port}/api/v1/jobs/{job.id}/agents", timeout=60) as page:
+        return json.load(page)
+
+
+def is_open(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Front(http.server.ThreadingHTTPServer):
+    """Gives the daemon's answers, or refuses each question."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            front = self.server
+            if front.refuses:
+                front.refused += 1
+                self.send_error(403)
+                return
+            with urllib.request.urlopen(f"http://127.0.0.1:{front.behind}{self.path}", timeout=60) as page:
+                body = page.read()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    def __init__(self, behind):
+        super().__init__(("127.0.0.1", 0), self.Handler)
+        self.behind, self.refuses, self.refused = behind, False, 0
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.server_close()
 
 
 class Logs(unittest.TestCase):
@@ -71,6 +114,16 @@ class Logs(unittest.TestCase):
             self.assertEqual(sorted(self.of_job(job, "--rank", "1,2", "--stream", "err", "--all").stdout.splitlines()),
                              ["[1]: rank 1 warns", "[2]: rank 2 warns"])
             self.assertEqual(self.of_job(job, "--round", 7).stdout, "")
+            host, port = (agents(job)["nodes"][0][name] for name in ("host", "port"))
+            self.assertEqual(len(self.of_job(job, "--node", host, "--all", "-i", "hello").stdout.splitlines()), 4)
+            self.assertEqual(len(logs(job, job.directory / "node 0", "--node", host, "--all", "-i", "hello").stdout.splitlines()), 2)
+            refused = self.of_job(job, "--node", "other")
+            self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+            self.assertIn(f"--node: the job has no node 'other' now; it has {host}", refused.stderr)
+            with self.assertRaises(urllib.error.HTTPError) as refusal:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/logs?job=other", timeout=60)
+            self.assertEqual(refusal.exception.code, 404)
+            refusal.exception.close()
             self.assertEqual(len(self.of_job(job, "--round", "last", "--all", "-n", 5).stdout.splitlines()), 5)
 
     WRONG_CLOCK = r"""
@@ -138,13 +191,8 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
         with Job() as job:
             self.start_job(job)
             self.start_node(job, "--log-dir", job.directory / "spare", "-r", 3)
-
-            def agents():
-                with urllib.request.urlopen(f"http://127.0.0.1:{job.port}/api/v1/jobs/{job.id}/agents", timeout=60) as page:
-                    return json.load(page)
-
-            wait_for("a third node", lambda: agents()["waiting"] == 1, deadline=120)
-            self.assertEqual(len(agents()["nodes"]), 2)
+            wait_for("a third node", lambda: agents(job)["waiting"] == 1, deadline=120)
+            self.assertEqual(len(agents(job)["nodes"]), 2)
             shown = self.of_job(job, "--all", "-i", "hello")
             self.assertEqual((shown.returncode, shown.stderr, len(shown.stdout.splitlines())), (0, "", 4))
 
@@ -187,6 +235,31 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
             for process in (*nodes, following):
                 job.expect_exit(process, 0, deadline=120)
             self.assertEqual(shown(), sorted(logs(job, *folders, "--all").stdout.splitlines()))
+
+    def test_a_daemon_that_names_no_nodes_for_a_while_ends_no_view(self):
+        with Job() as job, Front(job.port) as front:
+            job.daemon()
+            node = job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}",
+                             "--rdzv-id", job.id, "--max-restarts", 1, "--log-dir", job.directory / "logs", "-r", 3,
+                             "--no-python", "sh", "-c", self.FOLLOWED, READY=str(job.directory / "follow"))
+            wait_for("round 0", lambda: list((job.directory / "logs").rglob("stdout.log")), deadline=120)
+            following = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{front.server_port}", "--all")
+            wait_for("the lines of round 0", lambda: following.out.read_text().count("round 0") == 400, deadline=120)
+            port = agents(job)["nodes"][0]["port"]
+            front.refuses = True
+            wait_for("a refusal", lambda: "answers 403" in following.err.read_text(), deadline=120)
+            (job.directory / "follow.go").touch()
+            wait_for("the end of round 0", lambda: not is_open(port), deadline=120)
+            refused = front.refused
+            wait_for("one more refusal", lambda: front.refused > refused or following.poll() is not None, deadline=120)
+            front.refuses = False
+            wait_for("the lines of round 1", lambda: following.out.read_text().count("round 1") == 400, deadline=120)
+            (job.directory / "follow.done").touch()
+            for process in (node, following):
+                job.expect_exit(process, 0, deadline=120)
+            over = self.of_job(job, "-f")
+            self.assertEqual((over.returncode, over.stdout), (1, ""))
+            self.assertIn("the job is over; muster logs DIR shows the files", over.stderr)
 
     def test_a_viewer_that_is_stopped_slows_no_worker(self):
         # 40 MB: more than the sockets between agent and viewer hold.

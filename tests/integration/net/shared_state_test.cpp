@@ -133,6 +133,23 @@ TEST_CASE("who does not lead sends agents to the one that does, and tells its ow
     CHECK(tells(shared, "muster_leader_changes_total 0"));
 }
 
+TEST_CASE("who does not lead denies no job of the one that does") {
+    SharedDaemon shared;
+    const auto answer = [&] {
+        PlainSocket viewer("127.0.0.1", shared.daemon->port());
+        REQUIRE(viewer.send("GET /api/v1/jobs/job/agents HTTP/1.0\r\n\r\n"));
+        return viewer.receive(12);
+    };
+    shared.stand_by("other:29400");
+    CHECK(answer() == "HTTP/1.1 503");
+    shared.lead();
+    CHECK(answer() == "HTTP/1.1 404");
+    Agent agent(shared);
+    agent.join();
+    CHECK(agent.hears<native::Assigned>());
+    CHECK(answer() == "HTTP/1.1 200");
+}
+
 TEST_CASE("a connection from before the reign is served in it, and turned away at its end") {
     SharedDaemon shared;
     shared.stand_by("");

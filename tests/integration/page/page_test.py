@@ -76,9 +76,17 @@ class Served(unittest.TestCase):
             for path in ("/", "/page/app.js", "/api/v1/stream", "/api/v1/stream?job=x"):
                 status, _, body = get(job, path)
                 self.assertEqual(status, 404, path)
-                self.assertEqual(body, b"The page is switched off (musterd --no-web). Use muster status.\n", path)
+                self.assertEqual(body, b"The page is switched off (--no-web). Use muster status.\n", path)
             for path in ("/healthz", "/status", "/metrics"):
                 self.assertEqual(get(job, path)[0], 200, path)
+
+    def test_so_can_that_of_a_launcher_s_own_daemon(self):
+        with Job() as job:
+            job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}",
+                      "--rdzv-id", job.id, "--no-web", "--no-python", "sleep", "600")
+            wait_for("listening daemon", job.answers)
+            self.assertEqual(get(job, "/")[0], 404)
+            self.assertEqual(get(job, "/status")[0], 200)
 
     def test_the_files_are_small_and_served_as_they_are_with_a_strict_policy(self):
         files = sorted(UI.iterdir())

@@ -116,6 +116,39 @@ TEST_CASE("a reader goes on with a file that grows, and passes over what is olde
     }
 }
 
+TEST_CASE("a file that was cut is read from its beginning") {
+    const test::ScratchFolder directory;
+    const auto path = (directory / "stdout.log");
+    write_file(path, "heading\na\nb\nhal");
+    write_file(log_index_path(path), "round 1 rank 4 at 100 from 0 to 8 on h\nat 200 from 10\nat 300 from 500\n");
+    auto reader = LogReader::open(path, {});
+    REQUIRE(reader.has_value());
+    LogLine line;
+    SECTION("while it is read") {
+        for (const std::string text : {"a", "b"}) {
+            REQUIRE(*reader->next(line));
+            CHECK(line.text == text);
+        }
+        CHECK_FALSE(*reader->next(line));
+        CHECK_FALSE(reader->was_cut());
+    }
+    SECTION("before a reader resumes") {
+        reader->resume_at(14);
+    }
+    std::filesystem::resize_file(path, 0);
+    CHECK_FALSE(*reader->next(line));
+    for (const std::string text : {"c", "d"}) {
+        write_file(path, text + "\n");
+        REQUIRE(*reader->next(line));
+        CHECK(line.text == text);
+        CHECK(line.owner->rank == 4);
+        CHECK(line.time_ns > 1'700'000'000'000'000'000);
+        CHECK_FALSE(*reader->next(line));
+    }
+    CHECK(line.end == 4);
+    CHECK(reader->was_cut());
+}
+
 TEST_CASE("a file without an index is of the owner that was given") {
     const test::ScratchFolder directory;
     write_file((directory / "stdout.log"), "x\n");
@@ -137,7 +170,7 @@ TEST_CASE("a reader that resumes behind any line gets the same rest") {
             files.open(path, "--- round ---", LogOwner{.round = round, .rank = 2, .host = "h"}, error_number);
         REQUIRE(file);
         file->append("one\ntwo\r" + std::string(40'000, 'x') + "\n");
-        file->append("three\nlast\n");
+        file->append("three\r\nlast\n");
     }
     const auto read = [&](std::uint64_t from) {
         auto reader = LogReader::open(path, {});

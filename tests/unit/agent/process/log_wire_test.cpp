@@ -65,6 +65,29 @@ TEST_CASE("what an agent writes is what a viewer reads, whatever the pieces in w
     for (std::size_t piece = 1; piece <= bytes.size(); ++piece) REQUIRE(read(bytes, piece) == expected);
 }
 
+TEST_CASE("lines that the reader has are dropped, until the first new one of their file") {
+    std::string bytes;
+    LineWriter writer;
+    const auto rank = owner(0, 35, "h");
+    for (const std::uint64_t end : {10, 20, 30, 5}) {
+        auto sent = line(rank, std::to_string(end));
+        sent.end = end;
+        writer.append(bytes, 0, "0/stdout.log", sent);
+        writer.append(bytes, 1, "1/stdout.log", sent);
+    }
+    LogWireReader reader;
+    reader.drop_up_to({{"0/stdout.log", 20}, {"2/stdout.log", 7}});
+    reader.append(bytes);
+    std::string read;
+    for (auto message = reader.next(); message && *message; message = reader.next()) {
+        const auto& sent = std::get<SentLine>(**message);
+        read += std::to_string(sent.file) + ":" + sent.line.text + " ";
+    }
+    // The last one is of a file that was cut.
+    CHECK(read == "1:10 1:20 0:30 1:30 0:5 1:5 ");
+    CHECK(reader.positions() == std::map<std::string, std::uint64_t>{{"0/stdout.log", 5}, {"1/stdout.log", 5}});
+}
+
 TEST_CASE("no damage of a byte makes a viewer read beyond what has come") {
     const auto whole = all_kinds();
     for (std::size_t at = 0; at < whole.size(); ++at)

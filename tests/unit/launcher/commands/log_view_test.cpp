@@ -181,3 +181,31 @@ TEST_CASE("a file that may not be read is named") {
     std::filesystem::create_directories(logs.path(0, "stdout.log"));
     CHECK(logs.read({}).find("stdout.log") != std::string::npos);
 }
+
+TEST_CASE("a pattern is looked for in the beginning of a long line") {
+    Logs logs;
+    logs.begin(0, 0);
+    logs.write(0, 1, "begin " + std::string(1'000'000, 'x') + " end\n");
+    auto request = every_line();
+    request.include.emplace_back("begin (x|y|[^z])*");
+    CHECK(logs.read(request).size() > 1'000'000);
+    request.include.clear();
+    request.include.emplace_back("(x|y|[^z])*end$");
+    CHECK(logs.read(request).empty());
+}
+
+TEST_CASE("the lines of some nodes alone") {
+    Logs logs;
+    logs.begin(0, 0);
+    logs.write(0, 1, "a\n");
+    auto request = every_line();
+    request.nodes = {"g", "h"};
+    CHECK(logs.read(request) == "[0]: a\n");
+    request.nodes = {"g"};
+    CHECK(logs.read(request).empty());
+    CHECK(is_of_nodes("gpu07.example.org", {"gpu07"}));
+    CHECK(is_of_nodes("gpu07.example.org", {"gpu07.example.org"}));
+    CHECK_FALSE(is_of_nodes("gpu071", {"gpu07"}));
+    CHECK_FALSE(is_of_nodes("gpu07", {"gpu07.example.org"}));
+    CHECK(is_of_nodes("gpu07", {}));
+}

@@ -109,9 +109,12 @@ TEST_CASE("a missing directory is left alone, and what cannot be written is an e
     CHECK(fs::is_symlink(folder.path / "0"));
     CHECK(folder.text("2").size() == 70'000);
 
+    REQUIRE(map.add({4}).has_value());
     const FileDescriptor held(::open(folder.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     REQUIRE(::flock(held.get(), LOCK_EX) == 0);
     CHECK(map.add({3}).error().code == Errc::timed_out);
+    map.release();
+    CHECK_FALSE(fs::exists(folder.path / "4"));
 }
 
 TEST_CASE("the GPUs of the workers are those that CUDA shows first, without partitioned ones") {

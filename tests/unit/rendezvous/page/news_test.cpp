@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/events/goodput_ledger.h"
+#include "rendezvous/page/page_files.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -149,4 +151,17 @@ TEST_CASE("a job that is unknown is told as such, and one that went takes its no
     CHECK(later[0].second["gone"] == json{"train"});
     CHECK(later[1].second.is_null());
     CHECK(later[2].second["gone"] == json{"7"});
+}
+
+TEST_CASE("the page has a bar for each bucket of a job's time") {
+    const auto* charts = find_page_file("/page/charts.js");
+    const auto* style = find_page_file("/page/style.css");
+    REQUIRE(charts != nullptr);
+    REQUIRE(style != nullptr);
+    for (std::size_t i = 0; i < time_bucket_count; ++i) {
+        const auto bucket = name(static_cast<TimeBucket>(i));
+        CAPTURE(bucket);
+        CHECK(charts->bytes.find(cat("['", bucket, "', '")) != std::string_view::npos);
+        CHECK(style->bytes.find(cat("rect.", bucket, " {")) != std::string_view::npos);
+    }
 }

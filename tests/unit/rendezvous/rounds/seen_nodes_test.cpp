@@ -1,5 +1,6 @@
 #include "rendezvous/rounds/seen_nodes.h"
 
+#include "rendezvous/rounds/status.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -80,6 +81,8 @@ TEST_CASE("whatever is shown of a node makes it new, and nothing else does") {
         [&] { member.workers_seen[0].pace = native::WorkerPace::overdue; },
         [&] { member.workers_seen.push_back(waiting(9, 1)); },
         [&] { member.workers_seen.clear(); },
+        [&] { member.standbys = {.count = 2, .memory_bytes = 1}; },
+        [&] { member.standbys.memory_bytes = 2; },
     };
     for (std::size_t i = 0; i < changes.size(); ++i) {
         CAPTURE(i);
@@ -91,6 +94,16 @@ TEST_CASE("whatever is shown of a node makes it new, and nothing else does") {
     member.last_received = Instant(1s);
     reader.now = Instant(2s);
     CHECK(reader.look().empty());
+}
+
+TEST_CASE("a reader of a job without nodes hears that those it knows are gone") {
+    Reader reader;
+    for (const Incarnation one : {3, 1}) reader.join(one);
+    reader.look();
+    const auto pieces = without_nodes("null", reader.now, reader.seen);
+    CHECK(pieces.job == "null");
+    CHECK(pieces.gone == std::vector<std::string>{"1", "3"});
+    CHECK(without_nodes("null", reader.now, reader.seen).gone.empty());
 }
 
 TEST_CASE("a silence is shown from its limit on, second by second") {
