@@ -1,6 +1,7 @@
 #include "agent/process/guardian_wire.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "rendezvous/base/text/bytes.h"
 #include "rendezvous/wire/native/field_codec.h"
@@ -48,6 +49,7 @@ static void fields(auto& v, OneOf<Ended> auto& m) {
     v.number(m.at_ns);
     v.flag(m.unfed);
     v.flag(m.group_left);
+    v.bytes(m.stage, path_max_bytes);
 }
 static void fields(auto& v, OneOf<GroupEmptied, EndStandby> auto& m) {
     v.number(m.id);
@@ -108,7 +110,14 @@ std::vector<unsigned long> read_mask(ByteReader& in) {
 
 std::string encode(const Message& message) {
     std::string datagram;
-    native::Encoder(datagram).either(message);
+    const auto* ended = std::get_if<Ended>(&message);
+    if (ended == nullptr || !std::holds_alternative<NotStarted>(ended->end)) {
+        native::Encoder(datagram).either(message);
+        return datagram;
+    }
+    auto whole = *ended;
+    whole.stage = std::exchange(std::get<NotStarted>(whole.end).stage, {});
+    native::Encoder(datagram).either(Message(std::move(whole)));
     return datagram;
 }
 
@@ -117,6 +126,11 @@ std::optional<Message> decode(std::string_view datagram) {
     Message message;
     in.either(message);
     if (!in.accepted()) return std::nullopt;
+    auto* ended = std::get_if<Ended>(&message);
+    if (ended == nullptr) return message;
+    auto* never = std::get_if<NotStarted>(&ended->end);
+    if (never == nullptr ? !ended->stage.empty() : !never->stage.empty()) return std::nullopt;
+    if (never != nullptr) never->stage = std::exchange(ended->stage, {});
     return message;
 }
 

@@ -26,6 +26,7 @@ muster_status muster_communicator_transport(muster_communicator* communicator, c
 
 muster_status muster_communicator_split(muster_communicator* communicator, int color, int key,
                                         muster_communicator** group) {
+    if (group != nullptr) *group = nullptr;  // also where the communicator is none: callers release it after a failure
     return with(__func__, communicators(), communicator, [&](CommunicatorObject& found) -> Result<void> {
         if (auto good = give(group, "group", nullptr); !good) return good;
         auto made = found.get().split(color, key);
@@ -52,6 +53,7 @@ muster_status muster_communicator_release(muster_communicator* communicator) {
 }
 
 muster_status muster_allocate(muster_communicator* communicator, size_t size_bytes, muster_memory** memory) {
+    if (memory != nullptr) *memory = nullptr;
     return with(__func__, communicators(), communicator, [&](CommunicatorObject& found) -> Result<void> {
         if (auto good = give(memory, "memory", nullptr); !good) return good;
         auto taken = found.get().allocate(size_bytes);

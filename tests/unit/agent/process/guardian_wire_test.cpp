@@ -54,6 +54,16 @@ TEST_CASE("every message comes back as it was") {
     }
 }
 
+TEST_CASE("the agent gets the whole path of a program whose interpreter is missing, and whose standby process serves whom") {
+    const auto stage = "interpreter of /" + std::string(900, 'd') + "/train.py";
+    const auto ended = decode(encode(Ended{.id = 9, .end = NotStarted{2, stage}}));
+    REQUIRE(ended);
+    CHECK(std::get<NotStarted>(std::get<Ended>(*ended).end).stage == stage);
+    const auto ready = decode(encode(StandbyReady{9, true}));
+    REQUIRE(ready);
+    CHECK(std::get<StandbyReady>(*ready).of_own_slot);
+}
+
 TEST_CASE("a truncated or lengthened message is refused, a damaged one never crashes") {
     for (const auto& message : one_of_each()) {
         const auto bytes = encode(message);
