@@ -3,10 +3,12 @@
 // launch is refused, with a line on stderr, where its shape is wrong, or where memory that the kernel names is not
 // wholly that of one allocation of the GPU.
 //
-// MUSTER_STANDIN_KERNELS  0: no code can be loaded
+// MUSTER_STANDIN_KERNELS    0: no code can be loaded
+// MUSTER_STANDIN_KERNEL_MS  each kernel takes so much longer, in which the host does nothing, as beside a GPU
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -14,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <type_traits>
 
 #include "tests/stand_ins/current_device.h"
@@ -134,6 +137,8 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
         [](void* given) {
             const std::unique_ptr<std::function<void()>> own(static_cast<std::function<void()>*>(given));
             (*own)();
+            if (const char* const pace = std::getenv("MUSTER_STANDIN_KERNEL_MS"))
+                std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(pace)));
         },
         new std::function<void()>(std::move(*work)));
 }
