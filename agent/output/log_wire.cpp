@@ -36,6 +36,10 @@ std::string to_wire(const LogTrouble& trouble) {
     return cat("trouble ", text, '\n');
 }
 
+std::string to_wire(const LogRoundOver&) {
+    return "over\n";
+}
+
 std::string to_wire(const LogEnd&) {
     return "end\n";
 }
@@ -92,6 +96,8 @@ Result<std::optional<LogMessage>> LogWireReader::next() {
             message = LogAlive{};
         else if (head.starts_with("trouble "))
             message = LogTrouble{std::string(head.substr(8))};
+        else if (head == "over")
+            message = LogRoundOver{};
         else if (head == "end")
             message = LogEnd{};
         else

@@ -10,6 +10,8 @@
 //   reached 1764126000200000000                  nothing older than this comes
 //   alive                                        nothing to send just now: long files are searched for wanted lines
 //   trouble TEXT                                 a sentence for the person
+//   over                                         the round has ended: that was all of it, and what follows it comes at
+//                                                another port. `end` is next
 //   end                                          that was all
 #pragma once
 
@@ -41,13 +43,15 @@ struct LogAlive {};
 struct LogTrouble {
     std::string text;
 };
+struct LogRoundOver {};
 struct LogEnd {};
-using LogMessage = std::variant<LogClock, SentLine, LogReached, LogAlive, LogTrouble, LogEnd>;
+using LogMessage = std::variant<LogClock, SentLine, LogReached, LogAlive, LogTrouble, LogRoundOver, LogEnd>;
 
 std::string to_wire(const LogClock& clock);
 std::string to_wire(const LogReached& reached);
 std::string to_wire(const LogAlive& alive);
 std::string to_wire(const LogTrouble& trouble);
+std::string to_wire(const LogRoundOver& over);
 std::string to_wire(const LogEnd& end);
 
 /// Writes lines; remembers which owners the viewer knows.

@@ -26,7 +26,8 @@ class RoundStoreHost {
     /// The round's store is at `store`, on another node. Where this node's workers shall connect instead: a relay of
     /// this node (--store-relay), until close(). Empty: to the store itself. An error: they cannot reach it.
     virtual Result<std::optional<Endpoint>> relay(const Endpoint& store) = 0;
-    /// Closes the listener and every connection to it, and forgets all keys. Nothing happens if none is open.
+    /// Closes the listener and every connection to it, and forgets all keys. Viewers of log files may read to the end
+    /// of the round's lines. Nothing happens if none is open.
     virtual void close() = 0;
 };
 

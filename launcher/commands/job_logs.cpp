@@ -78,16 +78,44 @@ void JobLogs::meet(const JobAgents& job) {
     for (const auto& agent : job.agents) {
         if (!is_of_nodes(agent.host, request_.nodes)) continue;
         auto& node = nodes_[agent.incarnation];
-        if (!node.logs && node.port != agent.place.port && open_count_ < nodes_max) connect(node, agent);
+        if (node.logs || open_count_ >= nodes_max || (node.port == agent.place.port && node.round == job.round))
+            continue;
+        node.round = job.round;
+        connect(node, agent);
     }
+    if (nodes_.size() > 2 * nodes_max) forget_gone(job);
+}
+
+/// A job whose agents are started again and again.
+void JobLogs::forget_gone(const JobAgents& job) {
+    std::set<std::string> present;
+    for (const auto& agent : job.agents) present.insert(agent.incarnation);
+    std::set<const Node*> waiting;  // Lines of theirs are still to be shown.
+    for (const auto id : left_orders_)
+        if (order_.waiting_bytes(id) > 0) waiting.insert(by_order_[id]);
+    std::erase_if(nodes_, [&](const auto& one) {
+        return !one.second.logs && !present.contains(one.first) && !waiting.contains(&one.second);
+    });
+}
+
+LogOrder::NodeId JobLogs::order_for(Node& node) {
+    for (auto& id : left_orders_) {
+        if (!order_.begin_again(id)) continue;
+        const auto found = id;
+        id = left_orders_.back();
+        left_orders_.pop_back();
+        by_order_[found] = &node;
+        return found;
+    }
+    by_order_.push_back(&node);
+    return order_.add_node();
 }
 
 void JobLogs::connect(Node& node, const JobAgents::Agent& agent) {
     node.name = agent.name;
-    node.has_ended = false;
+    node.has_ended = node.round_is_over = false;
     node.port = agent.place.port;
-    node.order = order_.add_node();
-    by_order_.push_back(&node);
+    node.order = order_for(node);
     auto asked = request_;
     asked.resume = node.positions;
     if (asked.since) *asked.since += std::chrono::steady_clock::now() - began_;
@@ -117,6 +145,9 @@ bool JobLogs::take(Node& node, agent::LogMessage message) {
         order_.reached(node.order, reached->time_ns, std::chrono::steady_clock::now());
         node.reached_ns = reached->time_ns - node.ahead_ns;
         in_history_.erase(&node);
+        node.is_cut_off = false;
+    } else if (std::holds_alternative<agent::LogRoundOver>(message)) {
+        node.round_is_over = true;
     } else if (const auto* trouble = std::get_if<agent::LogTrouble>(&message)) {
         tell(node, printable_line(trouble->text));
     }
@@ -138,7 +169,9 @@ void JobLogs::ended(Node& node, const std::string& why) {
     paused_.erase(&node);
     in_history_.erase(&node);
     order_.end(node.order);
-    node.has_ended = why.empty();
+    left_orders_.push_back(node.order);
+    node.has_ended = why.empty() && !node.round_is_over;
+    node.is_cut_off = !why.empty();
     // It may answer later, at the same port.
     if (!why.empty() && request_.follow) node.port = 0;
     if (!why.empty())
@@ -148,6 +181,11 @@ void JobLogs::ended(Node& node, const std::string& why) {
 
 bool JobLogs::may_go_on() const {
     return waiting_ > 0 || std::ranges::any_of(nodes_, [](const auto& one) { return !one.second.has_ended; });
+}
+
+std::size_t JobLogs::cut_off_count() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(nodes_, [](const auto& one) { return one.second.is_cut_off; }));
 }
 
 bool JobLogs::show(const Sink& sink) {

@@ -47,7 +47,7 @@ class JobLogs {
     ~JobLogs();
 
     /// Connects to the agents that are not connected, and goes on where their lines were left. A port of an agent
-    /// serves one round, so that an agent is met again when it has another one.
+    /// serves one round, so that an agent is met again in the next one.
     void meet(const JobAgents& job);
     /// Gives `sink` the lines that may be shown, and waits for more for at most `turn`. False once it has refused.
     bool read(const Sink& sink, Duration turn);
@@ -62,15 +62,20 @@ class JobLogs {
     [[nodiscard]] bool may_go_on() const;
     /// Some node did not send all of its lines.
     [[nodiscard]] bool has_failed() const { return has_failed_; }
+    /// So many nodes were cut off, and have not been met again.
+    [[nodiscard]] std::size_t cut_off_count() const;
 
   private:
     /// One agent, however often it is met.
     struct Node {
         std::string name;
-        std::shared_ptr<NodeLogs> logs{};  ///< Null: it has ended.
-        LogOrder::NodeId order = 0;        ///< Of the connection.
-        std::uint16_t port = 0;            ///< At which it was met.
-        bool has_ended = false;            ///< It said so.
+        std::shared_ptr<NodeLogs> logs{};      ///< Null: it has ended.
+        LogOrder::NodeId order = 0;            ///< Of the connection.
+        std::uint16_t port = 0;                ///< At which it was met. 0: it is to be met again.
+        std::optional<std::uint64_t> round{};  ///< In which it was met.
+        bool has_ended = false;                ///< It said so, and that there is no more in a later round.
+        bool round_is_over = false;            ///< It said so.
+        bool is_cut_off = false;
         std::map<std::string, std::uint64_t> positions{};
         std::int64_t ahead_ns = 0;                 ///< Of its clock before ours.
         std::optional<std::int64_t> reached_ns{};  ///< By our clock: all lines until then have come.
@@ -78,6 +83,8 @@ class JobLogs {
     };
 
     void connect(Node& node, const JobAgents::Agent& agent);
+    LogOrder::NodeId order_for(Node& node);
+    void forget_gone(const JobAgents& job);
     bool take(Node& node, agent::LogMessage message);
     void ended(Node& node, const std::string& why);
     void tell(Node& node, const std::string& why);
@@ -95,6 +102,7 @@ class JobLogs {
     LogShow show_;
     std::map<std::string, Node> nodes_;  ///< By incarnation.
     std::vector<Node*> by_order_;
+    std::vector<LogOrder::NodeId> left_orders_;  ///< Of connections that have ended.
     std::set<const Node*> in_history_;
     std::set<Node*> paused_;
     std::size_t open_count_ = 0;

@@ -18,6 +18,14 @@ LogOrder::NodeId LogOrder::add_node() {
     return nodes_.size() - 1;
 }
 
+bool LogOrder::begin_again(NodeId id) {
+    auto& node = nodes_[id];
+    if (!node.has_ended || !node.lines.empty()) return false;
+    node = {};
+    ++unknown_;
+    return true;
+}
+
 void LogOrder::leave(NodeId id) {
     const auto& node = nodes_[id];
     if (!node.lines.empty())

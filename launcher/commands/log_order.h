@@ -37,6 +37,8 @@ class LogOrder {
 
     /// Its clock is not known yet.
     NodeId add_node();
+    /// The number of a node that has ended is another one's. False while lines of it wait here.
+    bool begin_again(NodeId node);
     /// Until then all lines wait for nodes whose clock is not known. Nothing waits for one that is added later.
     void wait_for_clocks(Instant until) { clocks_until_ = until; }
     /// What its clock shows more than ours. Later lines and limits are put right by it.

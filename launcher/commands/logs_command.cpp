@@ -198,10 +198,15 @@ class FollowedJob {
         const auto now = std::chrono::steady_clock::now();
         if (logs.open_count() > 0 || !trouble_) heard_at_ = now;
         if (logs.open_count() > 0) return true;
-        if (is_over_ || !logs.may_go_on()) return false;
-        if (now - heard_at_ < silence_max) return true;
-        tell(cat(source_.name(), " has not named the job's nodes for ", describe(silence_max),
-                 ", and no node is connected: the job is probably over"));
+        if (!logs.may_go_on()) return false;
+        if (!is_over_ && now - heard_at_ < silence_max) return true;
+        const auto end = is_over_ ? std::string("the job is over")
+                                  : cat(source_.name(), " has not named the job's nodes for ", describe(silence_max),
+                                        ", and no node is connected: the job is probably over");
+        const auto cut_off = logs.cut_off_count();
+        tell(cut_off == 0 ? end
+                          : cat(end, "; the last lines of ", cut_off, cut_off == 1 ? " node" : " nodes",
+                                " may be missing; muster logs DIR shows the files"));
         return false;
     }
 
@@ -238,7 +243,8 @@ int show_lines(const LogWish& wish, const StatusSource& source, const JobAgents&
     }
     if (printer.trouble() == 0) logs.finish(sink);
     printer.first_read();
-    const bool is_whole = printer.trouble() == EPIPE || !logs.has_failed() || (followed && logs.may_go_on());
+    const bool has_all = followed && logs.may_go_on() ? logs.cut_off_count() == 0 : !logs.has_failed();
+    const bool is_whole = printer.trouble() == EPIPE || has_all;
     const int code = exit_code(printer.trouble());
     return code == 0 && !is_whole ? 1 : code;
 }

@@ -172,7 +172,8 @@ class OpenFiles {
     std::size_t count_ = 0;
 };
 
-void serve(agent::LogSelection selection, bool follows, Channel& viewer, std::atomic<std::size_t>& open_files) {
+void serve(agent::LogSelection selection, bool follows, Channel& viewer, std::atomic<std::size_t>& open_files,
+           const std::atomic<bool>& round_is_over) {
     OpenFiles opened(open_files);
     selection.may_open = [&](const std::string& name) { return opened.take(name); };
     selection.trouble = [&](const std::string& sentence) { viewer.send(agent::to_wire(agent::LogTrouble{sentence})); };
@@ -187,13 +188,16 @@ void serve(agent::LogSelection selection, bool follows, Channel& viewer, std::at
             "its workers' output goes to no files; start the job with --log-dir DIR and -r 3 or -t 3 on each node, so "
             "that there are lines to show");
     for (int turn = 0;; ++turn) {
-        if (turn % polls_between_searches == 0) {
+        // Before the files are read, so that nothing is written behind the last look.
+        const bool is_over = round_is_over;
+        if (is_over || turn % polls_between_searches == 0) {
             if (auto found = files.find(); !found) return fail(found.error().context);
             opened.keep(files.file_count());
         }
-        const auto goes_on = send_lines(files, writer, viewer, !follows);
+        const auto goes_on = send_lines(files, writer, viewer, is_over || !follows);
         if (!goes_on) return fail(goes_on.error().context);
         if (!*goes_on) return;
+        if (is_over) return viewer.finish(agent::to_wire(agent::LogRoundOver{}) + agent::to_wire(agent::LogEnd{}));
         if (!follows) return viewer.finish(agent::to_wire(agent::LogEnd{}));
         if (!viewer.wait(poll_interval)) return;
     }
@@ -214,14 +218,15 @@ class LogStreams::Viewer final : public rendezvous::HttpStream {
     const std::shared_ptr<Channel> channel_;
 };
 
-void LogStreams::look_in(std::string folder) {
+void LogStreams::begin_round(std::string folder) {
     const std::lock_guard lock(mutex_);
-    folder_ = std::move(folder);
+    round_ = std::make_shared<Round>();
+    round_->folder = std::move(folder);
 }
 
-std::string LogStreams::folder() {
+void LogStreams::end_round() {
     const std::lock_guard lock(mutex_);
-    return folder_;
+    round_->is_over = true;
 }
 
 std::optional<HttpPage> LogStreams::refusal(const HttpRequest& request, const Connection& connection) {
@@ -247,15 +252,20 @@ std::unique_ptr<rendezvous::HttpStream> LogStreams::begin(const HttpRequest& req
     const auto& asked = *read;
     agent::LogSelection selection{
         .ranks = asked.ranks, .out = asked.out, .err = asked.err, .round = asked.round, .resume = asked.resume};
-    if (auto place = folder(); !place.empty()) selection.folders.push_back(std::move(place));
+    std::shared_ptr<Round> round;
+    {
+        const std::lock_guard lock(mutex_);
+        round = round_;
+    }
+    if (!round->folder.empty()) selection.folders.push_back(round->folder);
     if (asked.since) selection.since_ns = now_ns() - std::chrono::nanoseconds(*asked.since).count();
     auto channel = std::make_shared<Channel>(loop_, connection);
     ++*threads_;
-    auto thread = start_thread("muster-logs",
-                               [channel, selection, follows = asked.follow, count = threads_, files = open_files_] {
-                                   serve(selection, follows, *channel, *files);
-                                   --*count;
-                               });
+    auto thread = start_thread(
+        "muster-logs", [channel, selection, follows = asked.follow, count = threads_, files = open_files_, round] {
+            serve(selection, follows, *channel, *files, round->is_over);
+            --*count;
+        });
     if (!thread) {
         --*threads_;
         refused_ = no(503, thread.error().context);

@@ -25,8 +25,10 @@ class LogStreams {
     /// `loop` outlives it and every connection that it has answered. A question that names another job is refused.
     LogStreams(rendezvous::EventLoop& loop, std::string job) : loop_(loop), job_(std::move(job)) {}
 
-    /// Where the files of this node's workers are. Empty: there are none. From any thread.
-    void look_in(std::string folder);
+    /// `folder` has the files of this node's workers. Empty: there are none. From any thread.
+    void begin_round(std::string folder);
+    /// No worker runs any more: viewers of this round get what there is, and their streams end. From any thread.
+    void end_round();
     /// On the loop's thread. Null: the target is another one, the asker proves nothing, or there are too many.
     std::unique_ptr<rendezvous::HttpStream> begin(const rendezvous::HttpRequest& request,
                                                   rendezvous::Connection& connection);
@@ -41,12 +43,14 @@ class LogStreams {
     /// Why there is no stream for it. Nothing: there is.
     std::optional<rendezvous::HttpPage> refusal(const rendezvous::HttpRequest& request,
                                                 const rendezvous::Connection& connection);
-    std::string folder();
-
     rendezvous::EventLoop& loop_;
     const std::string job_;
     std::mutex mutex_;
-    std::string folder_;  ///< Under the mutex.
+    struct Round {
+        std::string folder;
+        std::atomic<bool> is_over = false;
+    };
+    std::shared_ptr<Round> round_ = std::make_shared<Round>();  ///< Under the mutex.
     bool serves_all_ = false;
     rendezvous::HttpPage refused_;  ///< The last refusal.
     /// Grows with each thread. A place is free again when its thread has ended: disks that hang cannot fill the node.

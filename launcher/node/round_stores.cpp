@@ -8,6 +8,13 @@
 
 namespace muster::launcher {
 
+namespace {
+
+/// A viewer that does not read holds up the end of a launcher no longer.
+constexpr Duration last_lines_limit = 5s;
+
+}  // namespace
+
 RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing)
     : plumbing_(std::move(plumbing)), logs_(plumbing_.loop, config.job) {
     probes_ = config.backend == Backend::c10d && !config.share_store;
@@ -26,13 +33,17 @@ RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing)
     if (is_open_) logs_.serve_all();
 }
 
+RoundStores::~RoundStores() {
+    if (last_) last_->wait_for_viewers(last_lines_limit);
+}
+
 Result<agent::RoundPorts> RoundStores::open() {
     rendezvous::RoundStoreConfig config;
     config.listen = listen_;
     config.answer = plumbing_.answer;
     config.post = plumbing_.post;
     config.waits = !is_open_;
-    logs_.look_in(plumbing_.log_folder ? plumbing_.log_folder() : std::string());
+    logs_.begin_round(plumbing_.log_folder ? plumbing_.log_folder() : std::string());
     config.logs = {
         .key = logs_key_,
         .streams = [this](const auto& request, auto& connection) { return logs_.begin(request, connection); },
@@ -87,7 +98,10 @@ Result<std::optional<Endpoint>> RoundStores::relay(const Endpoint& store) {
 
 void RoundStores::close() {
     relay_.reset();
-    store_.reset();
+    if (!store_) return;
+    logs_.end_round();
+    store_->retire();
+    last_ = std::move(store_);
 }
 
 }  // namespace muster::launcher

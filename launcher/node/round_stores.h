@@ -27,6 +27,8 @@ class RoundStores final : public agent::RoundStoreHost {
         std::function<std::string()> log_folder{};
     };
     RoundStores(const LaunchConfig& config, Plumbing plumbing);
+    /// Waits until viewers have read the last lines, for 5 s at most.
+    ~RoundStores() override;
 
     /// c10d: opens a RoundStore, which serves the store and the peer port. With TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1:
     /// returns a free port for worker rank 0 to bind. static: the daemon has the store. The last two still open a
@@ -48,6 +50,7 @@ class RoundStores final : public agent::RoundStoreHost {
     std::string key_;        ///< Of the round, for clients of other hosts. Empty: without --store-door.
     LogStreams logs_;
     std::unique_ptr<rendezvous::RoundStore> store_;
+    std::unique_ptr<rendezvous::RoundStore> last_;  ///< Of the round before, for its viewers alone.
     std::unique_ptr<rendezvous::StoreRelay> relay_;
 };
 

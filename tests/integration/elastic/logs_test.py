@@ -34,6 +34,8 @@ def is_open(port):
 class Front(http.server.ThreadingHTTPServer):
     """Gives the daemon's answers, or refuses each question."""
     class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def do_GET(self):
             front = self.server
             if front.refuses:
@@ -44,8 +46,12 @@ class Front(http.server.ThreadingHTTPServer):
                 body = page.read()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
+            self.send_header("Connection", "close")
             self.end_headers()
             self.wfile.write(body)
+
+        def version_string(self):
+            return "muster"
 
         def log_message(self, *_):
             pass
@@ -236,6 +242,28 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
                 job.expect_exit(process, 0, deadline=120)
             self.assertEqual(shown(), sorted(logs(job, *folders, "--all").stdout.splitlines()))
 
+    # Nothing comes between the last lines and the end of the round.
+    LAST_WORDS = ('echo "rank $RANK is here"; while ! test -e "$READY.go"; do sleep 0.01; done; test $RANK = 0 || exec sleep 600; '
+                  'for i in $(seq 200); do echo "last line $i"; done; printf "no end"; exit 3')
+
+    def test_the_last_lines_of_a_job_that_fails_are_shown_and_its_end_is_said_once(self):
+        with Job() as job:
+            job.daemon()
+            nodes = [job.spawn("muster", "--nnodes", 2, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}",
+                               "--rdzv-id", job.id, "--rdzv-conf", "last_call_timeout=60", "--log-dir", job.directory / f"node {i}", "-r", 3,
+                               "--no-python", "sh", "-c", self.LAST_WORDS, READY=str(job.directory / "words")) for i in range(2)]
+            wait_for("files", lambda: len(list(job.directory.rglob("stdout.log"))) == 2, deadline=120)
+            following = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all")
+            wait_for("first lines", lambda: following.out.read_text().count("is here") == 2, deadline=120)
+            (job.directory / "words.go").touch()
+            for node in nodes:
+                node.wait(timeout=120)
+            job.expect_exit(following, 0, deadline=120)
+            shown = [line.removeprefix("~") for line in following.out.read_text().splitlines()]
+            self.assertEqual([line for line in shown if "is here" not in line],
+                             [f"[0]: last line {i + 1}" for i in range(200)] + ["[0]: no end"])
+            self.assertEqual(following.err.read_text(), "muster logs: the job is over\n")
+
     def test_a_daemon_that_names_no_nodes_for_a_while_ends_no_view(self):
         with Job() as job, Front(job.port) as front:
             job.daemon()
@@ -279,7 +307,8 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
                 job.expect_exit(node, 0, deadline=120)
             self.assertEqual(sum(path.read_text().count("is through") for path in job.directory.rglob("stdout.log")), 4)
             viewer.send_signal(signal.SIGCONT)
-            job.expect_exit(viewer, 0, deadline=120)
+            job.expect_exit(viewer, 1, deadline=120)
+            self.assertIn("the last lines of 2 nodes may be missing; muster logs DIR shows the files", viewer.err.read_text())
 
     def test_a_reader_that_goes_ends_the_command_and_costs_the_job_nothing(self):
         with Job() as job:

@@ -38,7 +38,7 @@ std::string read(const std::string& bytes, std::size_t piece) {
             else if (const auto* trouble = std::get_if<LogTrouble>(&**message))
                 all += "trouble " + trouble->text + ";";
             else
-                all += "end;";
+                all += std::holds_alternative<LogRoundOver>(**message) ? "over;" : "end;";
         }
     }
     return all;
@@ -52,7 +52,8 @@ std::string all_kinds() {
     writer.append(bytes, 3, "0/stdout.log", line(first, ""));
     writer.append(bytes, 4, "1/stdout.log", line(second, "two\nlines", true));
     writer.append(bytes, 3, "0/stdout.log", line(second, "three"));
-    return bytes + to_wire(LogReached{-5}) + to_wire(LogAlive{}) + to_wire(LogTrouble{"a\nb"}) + to_wire(LogEnd{});
+    return bytes + to_wire(LogReached{-5}) + to_wire(LogAlive{}) + to_wire(LogTrouble{"a\nb"}) +
+           to_wire(LogRoundOver{}) + to_wire(LogEnd{});
 }
 
 }  // namespace
@@ -60,7 +61,7 @@ std::string all_kinds() {
 TEST_CASE("what an agent writes is what a viewer reads, whatever the pieces in which it comes") {
     const std::string expected =
         "clock 17;3:0/35@gpu 07 one;3:0/35@gpu 07 ;4:1/36@gpu07 bar two\nlines;3:1/36@gpu07 three;"
-        "reached -5;alive;trouble a b;end;";
+        "reached -5;alive;trouble a b;over;end;";
     const auto bytes = all_kinds();
     for (std::size_t piece = 1; piece <= bytes.size(); ++piece) REQUIRE(read(bytes, piece) == expected);
 }

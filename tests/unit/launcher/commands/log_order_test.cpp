@@ -161,6 +161,25 @@ TEST_CASE("the others wait for a node that has not answered yet, until it does o
     }
 }
 
+TEST_CASE("the number of a node that has ended is used again when its lines are out") {
+    Story story;
+    const auto one = story.node(0), other = story.node(0);
+    story.greet(one);
+    story.greet(other);
+    CHECK_FALSE(story.order.begin_again(one));
+    story.writes(one, 50, "x");
+    story.order.end(one);
+    CHECK_FALSE(story.order.begin_again(one));
+    story.has_come_to(other, 60);
+    CHECK(story.shown() == "x ");
+    REQUIRE(story.order.begin_again(one));
+    story.greet(one);
+    story.writes(one, 70, "y");
+    CHECK(story.shown().empty());
+    story.has_come_to(other, 80);
+    CHECK(story.shown() == "y ");
+}
+
 TEST_CASE("lines of one time stay together, and the waiting bytes of a node are known") {
     Story story;
     const auto one = story.node(0), other = story.node(0);

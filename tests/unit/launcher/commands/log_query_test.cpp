@@ -11,7 +11,7 @@ using namespace muster::launcher;
 TEST_CASE("an agent reads what a viewer asks") {
     LogRequest request;
     CHECK(log_target(request) == "/logs");
-    request.job = "train 7&x";
+    request.job = "t &";
     request.ranks = {0, 1, 2, 7, 31, 32};
     request.out = false;
     request.round = 3;
@@ -19,10 +19,9 @@ TEST_CASE("an agent reads what a viewer asks") {
     request.follow = true;
     request.resume = {{"attempt_0/0/stdout.log", 17}, {"attempt_0/1/stdout.log", 0}, {"no plain name", 1}};
     const auto target = log_target(request);
-    CHECK(
-        target ==
-        "/logs?job=train%207%26x&ranks=0-2,7,31-32&stream=err&round=3&follow=1&since=90&from=attempt_0/0/stdout.log:17,"
-        "attempt_0/1/stdout.log:0");
+    CHECK(target ==
+          "/logs?job=%74%20%26&ranks=0-2,7,31-32&stream=err&round=3&follow=1&since=90&from=attempt_0/0/stdout.log:17,"
+          "attempt_0/1/stdout.log:0");
     const auto read = read_log_target(target);
     REQUIRE(read);
     CHECK(log_target(*read) == target);

@@ -187,10 +187,10 @@ TEST_CASE("a pattern is looked for in the beginning of a long line") {
     logs.begin(0, 0);
     logs.write(0, 1, "begin " + std::string(1'000'000, 'x') + " end\n");
     auto request = every_line();
-    request.include.emplace_back("begin (x|y|[^z])*");
+    request.include.emplace_back("begin (x|y)*");
     CHECK(logs.read(request).size() > 1'000'000);
     request.include.clear();
-    request.include.emplace_back("(x|y|[^z])*end$");
+    request.include.emplace_back("end$");
     CHECK(logs.read(request).empty());
 }
 
