@@ -53,6 +53,17 @@ TEST_CASE("every message comes back as it was") {
     }
 }
 
+TEST_CASE("no field of a message is left out of its datagram") {
+    const auto messages = one_of_each();
+    const std::vector<std::size_t> sizes{20, 5, 13, 9,  1, 15, 1,  1,  28, 14, 28, 29,
+                                         38, 9, 9,  17, 9, 24, 21, 20, 9,  9,  21};
+    REQUIRE(messages.size() == sizes.size());
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+        INFO(i);
+        CHECK(encode(messages[i]).size() == sizes[i]);
+    }
+}
+
 TEST_CASE("a truncated or lengthened message is refused, a damaged one never crashes") {
     for (const auto& message : one_of_each()) {
         const auto bytes = encode(message);
