@@ -54,7 +54,8 @@ TEST_CASE("every message comes back as it was") {
     }
 }
 
-TEST_CASE("the agent gets the whole path of a program whose interpreter is missing, and whose standby process serves whom") {
+TEST_CASE(
+    "the agent gets the whole path of a program whose interpreter is missing, and whose standby process serves whom") {
     const auto stage = "interpreter of /" + std::string(900, 'd') + "/train.py";
     const auto ended = decode(encode(Ended{.id = 9, .end = NotStarted{2, stage}}));
     REQUIRE(ended);
@@ -62,6 +63,17 @@ TEST_CASE("the agent gets the whole path of a program whose interpreter is missi
     const auto ready = decode(encode(StandbyReady{9, true}));
     REQUIRE(ready);
     CHECK(std::get<StandbyReady>(*ready).of_own_slot);
+}
+
+TEST_CASE("no field of a message is left out of its datagram") {
+    const auto messages = one_of_each();
+    const std::vector<std::size_t> sizes{20, 5, 13, 9,  1, 15, 1,  1,  28, 14, 32, 33,
+                                         42, 9, 9,  17, 9, 24, 21, 20, 9,  10, 10, 21};
+    REQUIRE(messages.size() == sizes.size());
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+        INFO(i);
+        CHECK(encode(messages[i]).size() == sizes[i]);
+    }
 }
 
 TEST_CASE("a truncated or lengthened message is refused, a damaged one never crashes") {
