@@ -358,7 +358,7 @@ def killed_on_another_host(cluster):
         took = killed_in_an_all_reduce(cluster, nodes)
         if took <= 1:
             return took
-    raise AssertionError(f"{cluster.tag}: not all were told within 1 s\n{cluster.story()}")
+    raise AssertionError(f"{cluster.tag}: not all were told within 1 s, or of another first failure\n{cluster.story()}")
 
 
 def killed_in_an_all_reduce(cluster, nodes):
@@ -375,9 +375,10 @@ def killed_in_an_all_reduce(cluster, nodes):
     # One survivor may hear of the other's end, which this death caused, before it sees the death itself.
     named = [one for one in told if "rank 1" in one[2]]
     first = all("first failure: rank 1 " in one.err.read_text() for one in launchers)
-    if len(told) != 2 or not named or not first:
+    if len(told) != 2 or not named:
         raise AssertionError(f"{cluster.tag}: killed at {killed:.3f}, and not all were told\n{cluster.story()}")
-    return took
+    # A death has the time at which its own node saw it: on a busy host that can be after a survivor's end.
+    return took if first else float("inf")
 
 
 def copied_names(cluster):

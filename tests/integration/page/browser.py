@@ -33,7 +33,7 @@ class Browser:
              "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
              "--remote-debugging-pipe", f"--user-data-dir={self.folder}", "about:blank"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=place_pipe, close_fds=False,
-            start_new_session=True, env={**os.environ, "HOME": self.folder})
+            start_new_session=True, env={**os.environ, "HOME": self.folder, "TMPDIR": self.folder})  # killed, it tidies up nothing
         os.close(commands)
         os.close(answers)
         self.rest = b""
