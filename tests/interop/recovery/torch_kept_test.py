@@ -5,6 +5,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -105,8 +106,9 @@ class KeptTorch(unittest.TestCase):
             self.assertIn(line, job.said())
 
     def test_what_nccl_and_a_gpu_need_with_stand_ins_for_both(self):
-        done = subprocess.run([PYTHON, SCRIPT.with_name("torch_kept_gpu_part.py")], capture_output=True, text=True, timeout=PATIENCE,
-                              env={**os.environ, **MODULE})
+        with tempfile.TemporaryDirectory() as folder:  # torch leaves a cache there
+            done = subprocess.run([PYTHON, SCRIPT.with_name("torch_kept_gpu_part.py")], capture_output=True, text=True, timeout=PATIENCE,
+                                  env={**os.environ, **MODULE, "TMPDIR": folder})
         self.assertEqual(done.stdout, "ok\n", done.stderr)
 
     def test_another_exception_is_a_failure_as_ever(self):
