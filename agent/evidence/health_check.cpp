@@ -39,7 +39,7 @@ void HealthCheck::run(std::optional<Round> last_round, std::function<void(Health
 
 void HealthCheck::begin(bool has_all) {
     if (!config_.command.empty()) waiting_.push_back({"--health-check", {"/bin/sh", "-c", config_.command}});
-    // Nobody can pass a check that was taken away.
+    // A check that was taken away cannot pass. One that is refused is still there.
     passes_again_ =
         has_all && !sick_by_.empty() && std::ranges::find(waiting_, sick_by_, &Program::name) == waiting_.end();
     run_next();
@@ -47,16 +47,19 @@ void HealthCheck::begin(bool has_all) {
 
 bool HealthCheck::note_folder(std::string_view output) {
     constexpr std::string_view check = "check ", refused = "refused ", note = "note ";
-    bool is_whole = false;
+    bool is_whole = false, has_refused = false;
     for (const auto line : split(output, '\n')) {
         is_whole = is_whole || line == "end";
         if (line.starts_with(check)) waiting_.push_back({std::string(line.substr(check.size())), {}});
-        if (line.starts_with(refused)) note_unknown(printable_line(line.substr(refused.size())));
+        if (line.starts_with(refused)) {
+            has_refused = true;
+            note_unknown(printable_line(line.substr(refused.size())));
+        }
         if (!line.starts_with(note)) continue;
         note_unknown(printable_line(line.substr(note.size())));
         return false;
     }
-    if (is_whole) return true;
+    if (is_whole) return !has_refused;
     waiting_.clear();
     note_unknown(cat("the checks in ", printable_line(config_.folder), " are not run: no answer within ",
                      muster::describe(config_.limit), " from the directory or a file in it (--health-timeout)"));

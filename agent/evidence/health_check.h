@@ -42,7 +42,8 @@ class HealthCheck {
     /// Calls `done` once: at once where there is no check, else from the loop. The first check that finds the node sick
     /// decides, and no other one runs. `last_round` is MUSTER_ROUND; nothing before the first round. Another call takes
     /// the place of the one before. A node is well again when the check that found it sick passes or is there no more,
-    /// whatever another one that cannot run leaves open.
+    /// whatever another one that cannot run leaves open. While a file of the folder is refused, no check counts as
+    /// gone: the refused one may be it.
     void run(std::optional<Round> last_round, std::function<void(HealthVerdict)> done);
     /// `done` is not called any more. A check that runs is killed with everything that it started.
     void drop();
@@ -55,7 +56,7 @@ class HealthCheck {
     [[nodiscard]] Duration time_left() const;
     /// `has_all`: the checks of the folder are all known.
     void begin(bool has_all);
-    /// True if the folder was read whole.
+    /// True if the folder was read whole, and nothing in it was refused.
     bool note_folder(std::string_view output);
     void run_next();
     void note_unknown(const std::string& why);
