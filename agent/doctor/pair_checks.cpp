@@ -85,7 +85,7 @@ Found links(const DoctorFacts& facts, const DoctorLimits&) {
     if (count == 0) return {};
     return {{Level::info, cat(count, count == 1 ? " pair" : " pairs"),
              cat(slowest, " to ", fastest, " MB/s, ", latency_min, " to ", latency_max, " us",
-                 sees_losses ? "" : "; lost packets: could not look, a kernel before Linux 4.19 does not count them"),
+                 sees_losses ? "" : "; lost packets: could not look, the kernel does not tell them"),
              "the same on all links"}};
 }
 

@@ -13,6 +13,7 @@
 
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
+#include "worker_runtime/pairs/pair_answer.h"
 #include "worker_runtime/pairs/pair_test.h"
 #include "worker_runtime/pairs/pairing.h"
 
@@ -53,33 +54,6 @@ std::optional<NodePair> own_pair(std::string_view text, int rank) {
     return std::nullopt;
 }
 
-std::string write_result(const PairResult& result) {
-    return cat(result.passed ? 1 : 0, ' ', result.latency_us, ' ', result.mbytes_per_s, ' ', result.link_mbytes_per_s,
-               ' ', result.sees_losses ? 1 : 0, ' ', result.clock_ms, ' ', wall_clock_ms(), ' ', result.why);
-}
-
-/// The answer of one rank, and its wall clock when it gave it.
-struct Answer {
-    PairResult result;
-    std::int64_t wall_ms = 0;
-};
-
-Answer read_answer(std::string_view text) {
-    Answer answer;
-    auto& result = answer.result;
-    const auto words = split(text, ' ');
-    if (words.size() < 8 || !parse_number(words[1], result.latency_us) ||
-        !parse_number(words[2], result.mbytes_per_s) || !parse_number(words[3], result.link_mbytes_per_s) ||
-        !parse_number(words[5], result.clock_ms) || !parse_number(words[6], answer.wall_ms))
-        return {{.passed = false, .why = "an answer that does not read"}, 0};
-    result.passed = words[0] == "1";
-    result.sees_losses = words[4] == "1";
-    std::size_t before = 0;
-    for (std::size_t i = 0; i < 7; ++i) before += words[i].size() + 1;
-    result.why = text.substr(before);
-    return answer;
-}
-
 class Search {
   public:
     explicit Search(const SearchTerms& terms) : terms_(terms) {}
@@ -92,7 +66,7 @@ class Search {
                                        .ranks = *pair,
                                        .is_first = pair->first == terms_.rank,
                                        .place = std::shared_ptr<MeetingPlace>(terms_.store->below(name + '/'))});
-        return terms_.store->set(cat("result/", round, '/', terms_.rank), write_result(result));
+        return terms_.store->set(cat("result/", round, '/', terms_.rank), write_answer({result, wall_clock_ms()}));
     }
 
   protected:
@@ -130,21 +104,22 @@ class LeadingSearch : public Search {
         const auto deadline = std::chrono::steady_clock::now() + pair_limit + partner_slack + slack;
         if (auto tested = test_own(step_, text); !tested) return tested.error();
         auto results = collect(pairs, step_, deadline);
-        judge_speeds(results);
+        if (results) judge_speeds(*results);
         return results;
     }
 
     /// One answer of both ranks: the worse one.
-    Results collect(const std::vector<NodePair>& pairs, int round, Instant deadline) {
+    Result<Results> collect(const std::vector<NodePair>& pairs, int round, Instant deadline) {
         Results results;
         for (const auto& pair : pairs)
             for (const int rank : {pair.first, pair.second}) {
                 const auto left = std::max<Duration>(deadline - std::chrono::steady_clock::now(), 1ms);
                 const auto text = terms_.store->get(cat("result/", round, '/', rank), left);
-                const auto answer = text ? read_answer(*text) : Answer{};
-                const auto one =
-                    text ? answer.result : PairResult{.passed = false, .why = cat("rank ", rank, " did not answer")};
-                if (answer.wall_ms > 0) ahead_ms_[rank] = answer.wall_ms - wall_clock_ms();
+                const auto answer =
+                    text ? read_answer(*text) : PairAnswer{{.why = cat("rank ", rank, " did not answer")}};
+                if (!answer) return with_context(answer.error(), cat("rank ", rank));
+                const auto& one = answer->result;
+                if (answer->wall_ms > 0) ahead_ms_[rank] = answer->wall_ms - wall_clock_ms();
                 auto& kept = results.try_emplace(pair, one).first->second;
                 const int rate = std::min(kept.link_mbytes_per_s, one.link_mbytes_per_s);
                 const bool sees_losses = kept.sees_losses && one.sees_losses;

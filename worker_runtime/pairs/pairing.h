@@ -5,7 +5,8 @@
 // passes, the suspect is cleared. If it fails, the suspect or the path between the two is bad, so the suspect meets
 // another cleared node; there always is one, because a pair clears two. A suspect that failed with both is bad. Three
 // rounds therefore decide while at most a quarter of the nodes is bad: there are at most two suspects for each of them,
-// and as many cleared nodes. Otherwise there are more rounds. Without any cleared node the suspects are shuffled again.
+// and as many cleared nodes. With an odd number of nodes it takes up to four: the one without a partner in round 1 is a
+// suspect more. Otherwise there are more rounds. Without any cleared node the suspects are shuffled again.
 //
 // A pair that failed although both of its nodes are cleared is tested again in the end, and named as a path once it has
 // failed three times. So that chance does not decide, the caller repeats a test that fails (pair_test.h).

@@ -20,7 +20,7 @@ struct SentSegments {
     std::int64_t twice = 0;        ///< Repeats that the receiver reported to have twice.
     std::int64_t bytes_per_s = 0;  ///< The rate at which the receiver's kernel acknowledged the last ones.
 
-    /// False where the kernel (before 4.19) does not count `twice`, so that repeats say nothing of losses.
+    /// False where the kernel (Linux before 4.19) does not tell `twice`, so that repeats say nothing of losses.
     bool sees_losses = true;
 
     [[nodiscard]] std::int64_t lost() const { return sees_losses ? again - twice : 0; }

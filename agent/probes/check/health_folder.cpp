@@ -64,8 +64,10 @@ HealthFolder read_health_folder(const std::string& folder, uid_t owner) {
     while (const auto* entry = ::readdir(open.get())) {
         if (entry->d_name[0] == '.') continue;
         auto path = cat(folder, '/', entry->d_name);
-        const bool is_program = ::stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode) &&
-                                (facts.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH)) != 0;
+        // One that cannot be read is refused below: it is not gone.
+        const bool is_program = ::stat(path.c_str(), &facts) != 0
+                                    ? errno != ENOENT
+                                    : S_ISREG(facts.st_mode) && (facts.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH)) != 0;
         if (is_program) paths.push_back(std::move(path));
     }
     std::ranges::sort(paths);

@@ -32,27 +32,20 @@ struct Cluster {
     }
 };
 
-struct Searched {
-    Pairing pairing;
-    std::vector<int> bad_after_three_rounds;
-};
-
 /// Runs the search to its end, and checks on the way that no node is in two pairs of a round.
-Searched search(Cluster& cluster, std::uint64_t seed) {
-    Searched out{Pairing(static_cast<int>(cluster.is_bad.size()), seed), {}};
-    for (auto pairs = out.pairing.next_round(); !pairs.empty(); pairs = out.pairing.next_round()) {
+Pairing search(Cluster& cluster, std::uint64_t seed) {
+    Pairing pairing(static_cast<int>(cluster.is_bad.size()), seed);
+    for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
         std::set<int> seen;
         for (const auto& pair : pairs) {
             REQUIRE(pair.first < pair.second);
             REQUIRE(seen.insert(pair.first).second);
             REQUIRE(seen.insert(pair.second).second);
         }
-        for (const auto& pair : pairs) out.pairing.told(pair, cluster.passes(pair));
-        if (out.pairing.round_count() == 3) out.bad_after_three_rounds = out.pairing.bad_nodes();
-        REQUIRE(out.pairing.round_count() < 64);
+        for (const auto& pair : pairs) pairing.told(pair, cluster.passes(pair));
+        REQUIRE(pairing.round_count() < 64);
     }
-    if (out.pairing.round_count() < 3) out.bad_after_three_rounds = out.pairing.bad_nodes();
-    return out;
+    return pairing;
 }
 
 std::vector<int> bad_of(const Cluster& cluster) {
@@ -80,19 +73,19 @@ int seed_count() {
 
 }  // namespace
 
-TEST_CASE("without chance exactly the bad nodes are named, in three rounds where a quarter is bad") {
+TEST_CASE("without chance exactly the bad nodes are named, in three rounds or four where a quarter is bad") {
     std::mt19937_64 draws(1);
     for (int seed = 0; seed < seed_count(); ++seed) {
         auto cluster = draw(draws, 0);
         const auto found = search(cluster, draws());
         const auto bad = bad_of(cluster);
         INFO("seed " << seed << ", " << cluster.is_bad.size() << " nodes, " << bad.size() << " bad");
-        REQUIRE(found.pairing.bad_nodes() == bad);
-        REQUIRE(found.pairing.undecided_nodes().empty());
-        REQUIRE(found.pairing.bad_paths().empty());
+        REQUIRE(found.bad_nodes() == bad);
+        REQUIRE(found.undecided_nodes().empty());
+        REQUIRE(found.bad_paths().empty());
         // The odd one of an odd number is one suspect more.
         const auto suspects_max = 2 * bad.size() + cluster.is_bad.size() % 2;
-        if (2 * suspects_max <= cluster.is_bad.size()) REQUIRE(found.bad_after_three_rounds == bad);
+        REQUIRE(found.round_count() <= (2 * suspects_max <= cluster.is_bad.size() ? 3 : 4));
     }
 }
 
@@ -102,15 +95,15 @@ TEST_CASE("with one of twenty tests failing by chance all bad nodes are named, a
     for (int seed = 0; seed < seed_count(); ++seed) {
         auto cluster = draw(draws, 0.05);
         const auto found = search(cluster, draws());
-        const auto bad = bad_of(cluster), named = found.pairing.bad_nodes();
+        const auto bad = bad_of(cluster), named = found.bad_nodes();
         std::vector<int> wrong, missed;
         std::ranges::set_difference(named, bad, std::back_inserter(wrong));
         std::ranges::set_difference(bad, named, std::back_inserter(missed));
         node_count += static_cast<long>(cluster.is_bad.size());
         wrong_count += static_cast<long>(wrong.size());
         missed_count += static_cast<long>(missed.size());
-        path_count += static_cast<long>(found.pairing.bad_paths().size());
-        REQUIRE(found.pairing.undecided_nodes().empty());
+        path_count += static_cast<long>(found.bad_paths().size());
+        REQUIRE(found.undecided_nodes().empty());
     }
     WARN(wrong_count << " of " << node_count << " nodes named wrongly, " << path_count << " paths");
     CHECK(missed_count == 0);
@@ -164,9 +157,9 @@ TEST_CASE("a bad path between two good nodes is named as a path") {
         Pairing first(static_cast<int>(cluster.is_bad.size()), static_cast<std::uint64_t>(seed));
         cluster.bad_paths.insert(first.next_round().front());
         const auto found = search(cluster, static_cast<std::uint64_t>(seed));
-        CHECK(found.pairing.bad_nodes().empty());
-        CHECK(found.pairing.bad_paths() == std::vector<NodePair>(cluster.bad_paths.begin(), cluster.bad_paths.end()));
-        CHECK(found.pairing.round_count() <= 5);
+        CHECK(found.bad_nodes().empty());
+        CHECK(found.bad_paths() == std::vector<NodePair>(cluster.bad_paths.begin(), cluster.bad_paths.end()));
+        CHECK(found.round_count() <= 5);
     }
 }
 
@@ -184,11 +177,27 @@ TEST_CASE("one bad path never gets a good node named, with an odd number of node
         if (has_bad) cluster.is_bad[static_cast<std::size_t>(order[2])] = true;
         const auto found = search(cluster, draws());
         INFO("seed " << seed << ", " << size << " nodes, " << has_bad << " bad");
-        REQUIRE(found.pairing.bad_nodes() == bad_of(cluster));
-        REQUIRE(found.pairing.undecided_nodes().empty());
+        REQUIRE(found.bad_nodes() == bad_of(cluster));
+        REQUIRE(found.undecided_nodes().empty());
         // A path that no round drew is not known.
-        for (const auto& path : found.pairing.bad_paths()) REQUIRE(cluster.bad_paths.contains(path));
-        if (found.pairing.bad_paths().empty()) REQUIRE(!cluster.tested.contains(*cluster.bad_paths.begin()));
+        for (const auto& path : found.bad_paths()) REQUIRE(cluster.bad_paths.contains(path));
+        if (found.bad_paths().empty()) REQUIRE(!cluster.tested.contains(*cluster.bad_paths.begin()));
+    }
+}
+
+// A limit of the search. DOCTOR.md has its figures, from PAIRING_SEEDS=10000.
+TEST_CASE("a cut between two racks gets good nodes named, unless the racks are of two nodes") {
+    for (const int rack : {2, 4, 8}) {
+        std::mt19937_64 draws(5);
+        int wrong_count = 0;
+        for (int seed = 0; seed < seed_count(); ++seed) {
+            Cluster cluster{std::vector<bool>(2 * static_cast<std::size_t>(rack)), {}, 0, std::mt19937_64(1)};
+            for (int a = 0; a < rack; ++a)
+                for (int b = rack; b < 2 * rack; ++b) cluster.bad_paths.insert({a, b});
+            if (!search(cluster, draws()).bad_nodes().empty()) ++wrong_count;
+        }
+        WARN(wrong_count << " of " << seed_count() << " clusters with racks of " << rack);
+        CHECK((wrong_count > 0) == (rack > 2));
     }
 }
 
@@ -196,8 +205,8 @@ TEST_CASE("two nodes that do not reach each other stay undecided, as do nodes of
     for (const std::size_t size : {2, 3, 8}) {
         Cluster cluster{std::vector<bool>(size, true), {}, 0, std::mt19937_64(1)};
         const auto found = search(cluster, 7);
-        CHECK(found.pairing.undecided_nodes().size() == size);
-        CHECK(found.pairing.bad_nodes().empty());
+        CHECK(found.undecided_nodes().size() == size);
+        CHECK(found.bad_nodes().empty());
     }
     CHECK(Pairing(1, 0).next_round().empty());
 }
@@ -206,7 +215,7 @@ TEST_CASE("more bad nodes than good ones take more rounds") {
     Cluster cluster{std::vector<bool>(64, true), {}, 0, std::mt19937_64(1)};
     for (std::size_t i = 0; i < 20; ++i) cluster.is_bad[i] = false;
     const auto found = search(cluster, 11);
-    CHECK(found.pairing.bad_nodes().size() == 44);
-    CHECK(found.pairing.undecided_nodes().empty());
-    CHECK(found.pairing.round_count() > 2);
+    CHECK(found.bad_nodes().size() == 44);
+    CHECK(found.undecided_nodes().empty());
+    CHECK(found.round_count() > 2);
 }

@@ -63,6 +63,16 @@ TEST_CASE("what others than its owner can change is not run") {
     CHECK(folder.read().refused.size() == 1);
 }
 
+TEST_CASE("a check that cannot be read is refused, and not taken for gone") {
+    Folder folder;
+    const auto loop = folder.path + "/10-loop";
+    std::filesystem::create_symlink(loop, loop);
+    const auto found = folder.read();
+    CHECK(found.programs.empty());
+    REQUIRE(found.refused.size() == 1);
+    CHECK(found.refused[0].find("10-loop is not run: ") != std::string::npos);
+}
+
 TEST_CASE("a folder with hundreds of files runs 64 of them, and says so in a few sentences") {
     Folder folder;
     for (int i = 0; i < 300; ++i) folder.add(std::to_string(1000 + i), i < 100 ? 0755 : 0777);
