@@ -83,7 +83,8 @@ void LogMerge::choose_last_round() {
 bool LogMerge::wants(const LogLine& line) const {
     if (selection_.ranks && !selection_.ranks->contains(line.owner->rank)) return false;
     if (selection_.round && line.owner->round != *selection_.round) return false;
-    if (line.time_ns < selection_.since_ns) return false;
+    const bool is_untimed = selection_.untimed && line.time_ns == 0;
+    if (line.time_ns < selection_.since_ns && !is_untimed) return false;
     return !selection_.wanted || selection_.wanted(line);
 }
 

@@ -23,6 +23,7 @@ struct LogSelection {
     std::optional<std::uint64_t> round{};
     bool last_round = false;    ///< Of all files; looked for at each find() until one is known.
     std::int64_t since_ns = 0;  ///< Older lines are left out.
+    bool untimed = false;       ///< Not those of files without an index.
     /// Where to go on in files that were read before: LogLine::end by LogMerge::name.
     std::map<std::string, std::uint64_t> resume{};
     std::function<bool(const LogLine& line)> wanted{};  ///< More to ask of a line. Empty: nothing.

@@ -61,6 +61,7 @@ void LogReader::resume_at(std::uint64_t offset) {
         around[1] == '\n')
         ++offset;
     position_ = std::max(position_, offset);
+    seen_end_ = position_;
 }
 
 Result<bool> LogReader::next(LogLine& line) {
@@ -86,6 +87,7 @@ void LogReader::fill_in(LogLine& line, std::string_view text) const {
     line.text = text;
     line.time_ns = time_ns_;
     line.owner = owner_;
+    line.is_of_cut_file = was_cut_;
     line.end = position_ - splitter_.unread_bytes();
 }
 
@@ -101,12 +103,15 @@ Result<bool> LogReader::fill() {
     if (struct stat facts{}; (chunk_.empty() || was_cut_) && ::fstat(file_.get(), &facts) == 0) {
         const auto written_ns = facts.st_mtim.tv_sec * 1'000'000'000 + facts.st_mtim.tv_nsec;
         if (was_cut_) time_ns_ = std::max(time_ns_, written_ns);
-        if (static_cast<std::uint64_t>(facts.st_size) < position_) {
+        const auto file_end = static_cast<std::uint64_t>(facts.st_size);
+        // On a shared file system the size may be one from before the index was written, and the time with it.
+        if (file_end < seen_end_ || (file_end < position_ && written_ns >= time_ns_)) {
             begin_again(written_ns);
             return fill();
         }
     }
     position_ += chunk_.size();
+    if (!chunk_.empty()) seen_end_ = position_;
     if (!chunk_.empty()) splitter_.add(chunk_);
     return !chunk_.empty();
 }
@@ -116,7 +121,7 @@ void LogReader::begin_again(std::int64_t time_ns) {
     splitter_ = LineSplitter();
     index_ = {};
     marks_.clear();
-    position_ = 0;
+    position_ = seen_end_ = 0;
     time_ns_ = std::max(time_ns_, time_ns);
 }
 

@@ -18,8 +18,9 @@ struct LogLine {
     std::string text;
     std::int64_t time_ns = 0;  ///< 0: the file has no index.
     std::shared_ptr<const LogOwner> owner;
-    bool is_bar = false;    ///< It ended with '\r': the state of a progress bar.
-    std::uint64_t end = 0;  ///< Its file goes on there: LogReader::resume_at.
+    bool is_bar = false;          ///< It ended with '\r': the state of a progress bar.
+    bool is_of_cut_file = false;  ///< LogReader::was_cut.
+    std::uint64_t end = 0;        ///< Its file goes on there: LogReader::resume_at.
 };
 
 /// A file that grows may be read on: next() after it returned false. Files without an index, such as torchrun's, are of
@@ -55,6 +56,7 @@ class LogReader {
     std::string index_rest_;     ///< Beginning of a line of the index.
     std::deque<LogMark> marks_;  ///< Those from `position_` on.
     std::uint64_t position_ = 0;
+    std::uint64_t seen_end_ = 0;  ///< The file has had so many bytes for sure.
     std::int64_t time_ns_ = 0;
     std::shared_ptr<const LogOwner> owner_;
     bool was_cut_ = false;

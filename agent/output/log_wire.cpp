@@ -47,6 +47,7 @@ std::string to_wire(const LogEnd&) {
 void LineWriter::append(std::string& out, std::size_t file, const std::string& name, const LogLine& line) {
     auto& owner = owners_[file];
     if (!owner) out += cat("path ", file, " ", name, '\n');
+    if (line.is_of_cut_file && cut_.insert(file).second) out += cat("cut ", file, '\n');
     if (owner != line.owner) {
         owner = line.owner;
         out += cat("file ", file, " round ", owner->round, " rank ", owner->rank, " on ", owner->host, '\n');
@@ -87,6 +88,11 @@ Result<std::optional<LogMessage>> LogWireReader::next() {
             drop(end + 1);
             continue;
         }
+        if (head.starts_with("cut ")) {
+            if (auto known = read_cut(head); !known) return known.error();
+            drop(end + 1);
+            continue;
+        }
         std::optional<LogMessage> message;
         if (std::int64_t number = 0; take_number(words, "clock", number))
             message = LogClock{number};
@@ -122,6 +128,13 @@ Result<void> LogWireReader::read_path(std::string_view words) {
     std::size_t file = 0;
     if (!take_number(words, "path", file) || file >= files_max || words.empty()) return malformed();
     names_[file] = words;
+    return {};
+}
+
+Result<void> LogWireReader::read_cut(std::string_view words) {
+    std::size_t file = 0;
+    if (!take_number(words, "cut", file) || !words.empty()) return malformed();
+    if (const auto name = names_.find(file); name != names_.end()) drops_.erase(name->second);
     return {};
 }
 

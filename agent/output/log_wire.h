@@ -7,6 +7,7 @@
 //   file 3 round 7 rank 35 on gpu07              the lines of file 3 that follow are of this owner
 //   line 3 at 1764126000124001122 to 81963 n 5   and a second line with so many bytes, which the file has up to there;
 //                                                n ended it, r: it is a bar
+//   cut 3                                        file 3 was cut: its lines are new, whatever their offsets are
 //   reached 1764126000200000000                  nothing older than this comes
 //   alive                                        nothing to send just now: long files are searched for wanted lines
 //   trouble TEXT                                 a sentence for the person
@@ -19,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,6 +64,7 @@ class LineWriter {
 
   private:
     std::map<std::size_t, std::shared_ptr<const LogOwner>> owners_;
+    std::set<std::size_t> cut_;
 };
 
 /// Reads what is written above. The sender has proved its key, but is another host: sizes are limited.
@@ -84,6 +87,7 @@ class LogWireReader {
     bool is_new(const SentLine& sent);
     Result<void> read_owner(std::string_view words);
     Result<void> read_path(std::string_view words);
+    Result<void> read_cut(std::string_view words);
     void drop(std::size_t bytes) { from_ += bytes; }
 
     std::string bytes_;

@@ -42,6 +42,7 @@ Result<JobAgents> read_job_agents(const std::string& json) {
         JobAgents job{
             .round = read.contains("round") ? std::optional(read["round"].get<std::uint64_t>()) : std::nullopt,
             .waiting = read.value("waiting", std::size_t{0}),
+            .is_over = read.value("over", false),
             .agents = {}};
         for (const auto& node : read["nodes"])
             job.agents.push_back({.incarnation = node.at("incarnation").get<std::string>(),
@@ -83,7 +84,8 @@ void JobLogs::meet(const JobAgents& job) {
         node.round = job.round;
         connect(node, agent);
     }
-    if (nodes_.size() > 2 * nodes_max) forget_gone(job);
+    // Nodes that wait for a round are not named, and go on in their files later.
+    if (nodes_.size() > 2 * nodes_max && job.waiting == 0) forget_gone(job);
 }
 
 /// A job whose agents are started again and again.
@@ -180,7 +182,8 @@ void JobLogs::ended(Node& node, const std::string& why) {
 }
 
 bool JobLogs::may_go_on() const {
-    return waiting_ > 0 || std::ranges::any_of(nodes_, [](const auto& one) { return !one.second.has_ended; });
+    return nodes_.empty() || waiting_ > 0 ||
+           std::ranges::any_of(nodes_, [](const auto& one) { return !one.second.has_ended; });
 }
 
 std::size_t JobLogs::cut_off_count() const {

@@ -29,6 +29,7 @@ struct JobAgents {
     };
     std::optional<std::uint64_t> round;  ///< Nothing: there was none yet.
     std::size_t waiting = 0;             ///< Nodes that are in no round.
+    bool is_over = false;
     std::vector<Agent> agents;
 };
 Result<JobAgents> read_job_agents(const std::string& json);
@@ -58,7 +59,8 @@ class JobLogs {
     [[nodiscard]] std::size_t open_count() const { return open_count_; }
     /// All nodes have sent what there was when they were met, or have failed.
     [[nodiscard]] bool has_history() const { return in_history_.empty(); }
-    /// Some node has more, or may have it later (--follow). One that has no files never has.
+    /// Some node has more, or may have it later (--follow), also one that is still to be met. One that has no files
+    /// never has.
     [[nodiscard]] bool may_go_on() const;
     /// Some node did not send all of its lines.
     [[nodiscard]] bool has_failed() const { return has_failed_; }

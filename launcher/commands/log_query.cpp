@@ -57,6 +57,7 @@ bool read_part(std::string_view name, std::string_view value, LogRequest& reques
     }
     if (name == "round") return parse_number(value, request.round.emplace());
     if (name == "from") return read_positions(value, request.resume);
+    if (name == "untimed") return request.untimed = value == "1";
     if (name == "follow") return request.follow = value == "1";
     std::int64_t age = 0;
     if (name != "since" || !parse_number(value, age) || age < 0 || age > since_max_s) return false;
@@ -98,6 +99,8 @@ std::string log_target(const LogRequest& request) {
         if (is_plain(name)) positions += cat(positions.empty() ? "" : ",", name, ":", offset);
     const bool has_room = target.size() + positions.size() + since_bytes_max < log_target_bytes_max;
     auto since = request.since;
+    // The viewer has some of the lines without a time, too, and drops these.
+    if (!has_room && request.unread && !since) add("untimed=1");
     if (!has_room && request.unread) since = std::min(since.value_or(*request.unread), *request.unread);
     if (since) add("since=", std::chrono::ceil<std::chrono::seconds>(*since).count());
     if (has_room && !positions.empty()) add("from=", positions);

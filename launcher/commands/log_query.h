@@ -1,7 +1,7 @@
 // What a viewer asks of an agent, as the target of a GET:
 // "/logs?job=train&ranks=0-7,31&stream=err&round=3&since=600&follow=1". A viewer that has read before says where it
 // goes on in each file: "&from=attempt_0/3/stdout.log:81963,...". Where these are too many, it asks by age for what it
-// lacks, and drops the lines that it has (LogWireReader::resume).
+// lacks, and drops the lines that it has (LogWireReader::drop_up_to).
 #pragma once
 
 #include <cstdint>

@@ -33,6 +33,7 @@ struct LogRequest {
     bool follow = false;
     std::string job{};                              ///< Of an agent: it refuses the question for another one.
     std::map<std::string, std::uint64_t> resume{};  ///< Of an agent's files: where a viewer goes on (log_merge.h).
+    bool untimed = false;                           ///< With `since`: also lines of files without an index.
     std::optional<Duration> unread{};               ///< With `resume`: no line that the viewer lacks is older.
     bool fold = true;
     bool times = false;

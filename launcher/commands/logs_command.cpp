@@ -146,7 +146,7 @@ int show_folders(const LogRequest& request) {
 
 /// The names of the jobs that there are, where this one is not among them; else what the daemon answered.
 Error explained(Error answer, const std::string& job, const StatusSource& source) {
-    const auto page = answer.code == Errc::refused ? source.ask(daemon_limit) : Result<std::string>(answer);
+    const auto page = answer.code == Errc::not_found ? source.ask(daemon_limit) : Result<std::string>(answer);
     const auto facts = page ? read_status_facts(*page) : Result<StatusFacts>(page.error());
     if (facts && !has_job(*facts, printable_line(job))) return {Errc::not_found, unknown_job(*facts, job)};
     return answer;
@@ -159,12 +159,16 @@ std::string agents_page(const std::string& job) {
 Result<JobAgents> ask_for_agents(const std::string& job, const StatusSource& source) {
     const auto answer = source.ask(daemon_limit, agents_page(job));
     if (!answer) return explained(answer.error(), job, source);
-    auto agents = read_job_agents(*answer);
-    if (agents && agents->agents.size() > JobLogs::nodes_max)
-        return Error{Errc::limit_exceeded,
-                     cat("the job has ", agents->agents.size(), " nodes, and ", JobLogs::nodes_max,
-                         " can be read at once; run muster logs DIR on the nodes")};
-    return agents;
+    return read_job_agents(*answer);
+}
+
+/// More nodes are wanted than can be read at once.
+std::string too_many_nodes(const JobAgents& agents, const std::set<std::string>& names) {
+    const auto count =
+        std::ranges::count_if(agents.agents, [&](const auto& agent) { return is_of_nodes(agent.host, names); });
+    if (static_cast<std::size_t>(count) <= JobLogs::nodes_max) return {};
+    return cat("these are ", count, " nodes, and ", JobLogs::nodes_max,
+               " can be read at once; name some by --node, or run muster logs DIR on the nodes");
 }
 
 /// The nodes of the job, where one of the names is none of them.
@@ -176,7 +180,8 @@ std::string unknown_nodes(const JobAgents& agents, const std::set<std::string>& 
         std::vector<std::string> shown;
         for (const auto& host : hosts)
             if (shown.size() < names_shown_max) shown.push_back(printable_line(host));
-        return cat("--node: the job has no node '", printable_line(name), "' now; it has ", join(shown, ", "),
+        return cat("--node: the job has no node '", printable_line(name), "' now", shown.empty() ? "" : "; it has ",
+                   join(shown, ", "),
                    hosts.size() > shown.size() ? cat(" and ", hosts.size() - shown.size(), " more") : "");
     }
     return {};
@@ -213,7 +218,7 @@ class FollowedJob {
   private:
     void hear(const Result<std::string>& answer, JobLogs& logs) {
         const auto agents = answer ? read_job_agents(*answer) : Result<JobAgents>(answer.error());
-        is_over_ = agents && agents->agents.empty() && agents->waiting == 0;
+        is_over_ = agents && agents->is_over;
         if (agents) logs.meet(*agents);
         // A daemon that has just started, or does not lead, knows no job although it runs.
         const bool is_silent = !agents;
@@ -262,13 +267,14 @@ int show_job(const LogWish& wish, const Environment& environment) {
         return print_error("logs", 1,
                            cat(source->name(), ": ", agents.error().context,
                                "; of a job that is over, muster logs DIR shows the files"));
-    if (agents->agents.empty() && agents->waiting == 0)
-        return print_error("logs", 1, "the job is over; muster logs DIR shows the files");
+    if (agents->is_over) return print_error("logs", 1, "the job is over; muster logs DIR shows the files");
     if (agents->agents.empty() && !wish.request.follow)
-        return print_error(
-            "logs", 1,
-            "all nodes of the job wait for a round and show no lines now; -f waits with them, and muster "
-            "logs DIR shows the files");
+        return print_error("logs", 1,
+                           "no node of the job is in a round, so that there are no lines to show now; -f waits for the "
+                           "next round, and "
+                           "muster logs DIR shows the files");
+    if (const auto trouble = too_many_nodes(*agents, wish.request.nodes); !trouble.empty())
+        return print_error("logs", 1, trouble);
     if (auto unknown = unknown_nodes(*agents, wish.request.nodes); !unknown.empty()) {
         if (!wish.request.follow) return print_error("logs", 1, unknown);
         tell(cat(unknown, "; its lines come when it joins"));

@@ -42,7 +42,8 @@ Result<std::string> StatusSource::ask(Duration limit, const std::string& target,
     if (got->status == 401 && token_.empty())
         return Error{Errc::permission_denied,
                      "it has a secret; set MUSTER_SECRET_FILE to it, or run the command on the daemon's host"};
-    return Error{Errc::refused, cat("it answers ", got->status, ": ", printable_line(trim(got->body)))};
+    return Error{got->status == 404 ? Errc::not_found : Errc::refused,
+                 cat("it answers ", got->status, ": ", printable_line(trim(got->body)))};
 }
 
 StatusPoll::StatusPoll(const StatusSource& source, Duration interval, std::string target)

@@ -258,6 +258,7 @@ std::unique_ptr<rendezvous::HttpStream> LogStreams::begin(const HttpRequest& req
         round = round_;
     }
     if (!round->folder.empty()) selection.folders.push_back(round->folder);
+    selection.untimed = asked.untimed;
     if (asked.since) selection.since_ns = now_ns() - std::chrono::nanoseconds(*asked.since).count();
     auto channel = std::make_shared<Channel>(loop_, connection);
     ++*threads_;

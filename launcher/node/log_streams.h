@@ -27,7 +27,8 @@ class LogStreams {
 
     /// `folder` has the files of this node's workers. Empty: there are none. From any thread.
     void begin_round(std::string folder);
-    /// No worker runs any more: viewers of this round get what there is, and their streams end. From any thread.
+    /// Viewers of this round get what there is, and their streams end. Workers that are kept run on, and what they
+    /// write then is for viewers of the next round. From any thread.
     void end_round();
     /// On the loop's thread. Null: the target is another one, the asker proves nothing, or there are too many.
     std::unique_ptr<rendezvous::HttpStream> begin(const rendezvous::HttpRequest& request,

@@ -51,6 +51,7 @@ constexpr Duration death_notice_limit = 2s;
 constexpr Duration slurm_node_limit = 5s;  // timeout for scontrol to report a node's address
 constexpr Duration end_linger = 10s;       // timeout for the other agents to receive the end from this node's daemon
 constexpr Duration stop_slack = 10s;       // for the parts of a stop besides the grace period and copies to disk
+constexpr Duration last_lines_limit = 5s;  // a disk that hangs holds up the end no longer
 constexpr Duration idle_look = 20ms;       // between checks for agents that are still connected
 
 Incarnation random_incarnation() {
@@ -128,9 +129,9 @@ class NodeRun::Body {
             unit_.status(line);
         };
         agent.on_unsaved = [this](std::string unsaved) { unsaved_ = std::move(unsaved); };
-        agent.on_end = [this](agent::Ending ending) {
+        agent.on_end = [this, &stores](agent::Ending ending) {
             ending_ = std::move(ending);
-            reason_.when_known([this] { linger(); });
+            reason_.when_known([this, &stores] { show_last_lines(stores); });
         };
         reason_.on_reason = [](const std::string& why) {
             print_notice(cat("muster: reason of the signal: ", why, "\n"));
@@ -319,6 +320,14 @@ class NodeRun::Body {
         if (lingers_) io_.stop();
     }
 
+    /// Viewers of the log files get the last lines before the launcher ends. A stop signal ends the wait, or skips it.
+    void show_last_lines(RoundStores& stores) {
+        if (is_stopping_) return linger();
+        last_lines_timer_.expires_after(last_lines_limit);
+        last_lines_timer_.async_wait([this](const boost::system::error_code&) { linger(); });
+        stores.when_read([this] { last_lines_timer_.cancel(); });
+    }
+
     /// Keeps this node's daemon until the other agents have received the end. Does not wait if this node leaves a job
     /// that continues.
     void linger() {
@@ -362,6 +371,7 @@ class NodeRun::Body {
     rendezvous::Daemon* daemon_ = nullptr;  ///< This node's daemon. Null: none.
     agent::ClientLink* link_ = nullptr;
     boost::asio::steady_timer idle_timer_{io_};
+    boost::asio::steady_timer last_lines_timer_{io_};
     Instant linger_until_{};
     bool lingers_ = false;
     bool forgotten_ = false;
@@ -410,12 +420,12 @@ const std::string& NodeRun::unsaved() const {
 agent::GuardianConfig guardian_config(const LaunchConfig& config, std::shared_ptr<GpuJobMap> gpu_jobs) {
     agent::GuardianConfig guardian;
     guardian.unfed_max = config.lease * 8 / 10;
-    guardian.on_agent_death_max = death_notice_limit + 1s;
+    guardian.on_agent_death_max = death_notice_limit + 2s;
     guardian.on_agent_death = [metrics = metrics_file(config), gpu_jobs = std::move(gpu_jobs),
                                agent = ::getpid()](std::string_view notice) {
-        // First what takes no time: all of it is cut off at the limit.
-        if (!metrics.empty()) agent::MetricsFile::remove(metrics, agent);
+        // All of it is cut off at the limit. The job waits for the notice, which no directory that hangs may hold up.
         deliver_death_notice(notice, death_notice_limit);
+        if (!metrics.empty()) agent::MetricsFile::remove(metrics, agent);
         gpu_jobs->release();
     };
     return guardian;

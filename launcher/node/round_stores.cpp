@@ -8,13 +8,6 @@
 
 namespace muster::launcher {
 
-namespace {
-
-/// A viewer that does not read holds up the end of a launcher no longer.
-constexpr Duration last_lines_limit = 5s;
-
-}  // namespace
-
 RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing)
     : plumbing_(std::move(plumbing)), logs_(plumbing_.loop, config.job) {
     probes_ = config.backend == Backend::c10d && !config.share_store;
@@ -31,10 +24,6 @@ RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing)
     has_door_ = config.store_door;
     logs_key_ = rendezvous::derived_key(config.key, rendezvous::logs_label);
     if (is_open_) logs_.serve_all();
-}
-
-RoundStores::~RoundStores() {
-    if (last_) last_->wait_for_viewers(last_lines_limit);
 }
 
 Result<agent::RoundPorts> RoundStores::open() {
@@ -100,8 +89,16 @@ void RoundStores::close() {
     relay_.reset();
     if (!store_) return;
     logs_.end_round();
-    store_->retire();
-    last_ = std::move(store_);
+    // A store without viewers, such as that of a join that was cancelled, leaves those of the last round their store.
+    if (store_->retire())
+        last_ = std::move(store_);
+    else
+        store_.reset();
+}
+
+void RoundStores::when_read(std::function<void()> done) {
+    if (!last_) return done();
+    last_->when_read([post = plumbing_.post, done = std::move(done)] { post(done); });
 }
 
 }  // namespace muster::launcher

@@ -27,8 +27,6 @@ class RoundStores final : public agent::RoundStoreHost {
         std::function<std::string()> log_folder{};
     };
     RoundStores(const LaunchConfig& config, Plumbing plumbing);
-    /// Waits until viewers have read the last lines, for 5 s at most.
-    ~RoundStores() override;
 
     /// c10d: opens a RoundStore, which serves the store and the peer port. With TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1:
     /// returns a free port for worker rank 0 to bind. static: the daemon has the store. The last two still open a
@@ -37,6 +35,8 @@ class RoundStores final : public agent::RoundStoreHost {
     void serve(const native::Assigned& assigned) override;
     Result<std::optional<Endpoint>> relay(const Endpoint& store) override;
     void close() override;
+    /// Calls `done` once on the owner's thread, when viewers have been sent the last lines, as RoundStore::when_read.
+    void when_read(std::function<void()> done);
 
   private:
     Plumbing plumbing_;
@@ -50,7 +50,7 @@ class RoundStores final : public agent::RoundStoreHost {
     std::string key_;        ///< Of the round, for clients of other hosts. Empty: without --store-door.
     LogStreams logs_;
     std::unique_ptr<rendezvous::RoundStore> store_;
-    std::unique_ptr<rendezvous::RoundStore> last_;  ///< Of the round before, for its viewers alone.
+    std::unique_ptr<rendezvous::RoundStore> last_;  ///< Of an earlier round, for its viewers alone.
     std::unique_ptr<rendezvous::StoreRelay> relay_;
 };
 

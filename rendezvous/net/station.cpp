@@ -42,6 +42,7 @@ DialectKind classify(unsigned char first_byte) {
 Station::Station(EventLoop& loop, std::unique_ptr<Listener> listener, Dialects dialects, NetLimits limits,
                  std::shared_ptr<MemoryBudget> memory)
     : loop_(loop),
+      port_(listener->port()),
       listener_(std::move(listener)),
       dialects_(dialects),
       limits_(limits),
@@ -64,9 +65,11 @@ Result<void> Station::begin_accepting(Listener& listener) {
 void Station::retire_all_but(const Dialect* kept, Instant now) {
     listener_.reset();
     more_listeners_.clear();
+    flush_dirty(now);
     std::vector<Connection*> others;
     for (const auto& [id, connection] : connections_)
-        if (kept == nullptr || connection->dialect_ != kept) others.push_back(connection.get());
+        if (kept == nullptr || connection->dialect_ != kept || !connection->established_)
+            others.push_back(connection.get());
     for (auto* one : others) end(*one, "the port is closed", now);
 }
 
@@ -355,6 +358,13 @@ StationCounts Station::counts() const {
 std::size_t Station::count(const Dialect& dialect) const {
     return static_cast<std::size_t>(
         std::ranges::count_if(connections_, [&](const auto& entry) { return entry.second->dialect_ == &dialect; }));
+}
+
+std::size_t Station::count_unsent(const Dialect& dialect, bool blocked) const {
+    return static_cast<std::size_t>(std::ranges::count_if(connections_, [&](const auto& entry) {
+        const auto& one = *entry.second;
+        return one.dialect_ == &dialect && one.established_ && !one.lingering_ && (blocked || !one.blocked_);
+    }));
 }
 
 Instant Station::turn(Instant now) {

@@ -51,7 +51,8 @@ class Station final : public EventLoop::Ticker {
     /// Accepts there as well, once started. Errors as start's.
     Result<void> listen_also(std::unique_ptr<Listener> listener);
 
-    /// Accepts nothing more, and closes all connections but those of `kept` (null: all). Not from within a session.
+    /// Accepts nothing more, writes what has been sent, and closes all connections but established ones of `kept`
+    /// (null: all). Not from within a session.
     void retire_all_but(const Dialect* kept, Instant now);
     /// Empty when it is gone.
     [[nodiscard]] Connection* find(ConnectionId id);
@@ -64,7 +65,11 @@ class Station final : public EventLoop::Ticker {
 
     [[nodiscard]] StationCounts counts() const;
     [[nodiscard]] std::size_t count(const Dialect& dialect) const;
-    [[nodiscard]] std::uint16_t port() const { return listener_->port(); }
+    /// Established connections of it that have not been sent everything. `blocked`: also those that do not read just
+    /// now.
+    [[nodiscard]] std::size_t count_unsent(const Dialect& dialect, bool blocked) const;
+    /// Also once it is retired.
+    [[nodiscard]] std::uint16_t port() const { return port_; }
     [[nodiscard]] const NetLimits& limits() const { return limits_; }
     [[nodiscard]] const std::shared_ptr<MemoryBudget>& memory() const { return memory_; }
 
@@ -96,6 +101,7 @@ class Station final : public EventLoop::Ticker {
     void end_lingering(Instant now);
 
     EventLoop& loop_;
+    const std::uint16_t port_;
     std::unique_ptr<Listener> listener_;
     std::vector<std::unique_ptr<Listener>> more_listeners_;
     Dialects dialects_;

@@ -144,6 +144,8 @@ std::string agents_json(const Job& job) {
                                 {"port", member.join.peer_port}});
     }
     out["waiting"] = waiting;
+    // Without members it may also be one whose nodes start again.
+    if (job.ending() && job.members().empty()) out["over"] = true;
     return text_of(out);
 }
 
@@ -187,7 +189,7 @@ std::optional<std::string> Server::agents_json(const std::string& job, Instant n
     for (const auto* one : jobs())
         if (one->id() == job) return rendezvous::agents_json(*one);
     if (past().find(job, now) == nullptr) return std::nullopt;
-    return text_of({{"nodes", nlohmann::json::array()}, {"waiting", 0}});
+    return text_of({{"nodes", nlohmann::json::array()}, {"waiting", 0}, {"over", true}});
 }
 
 JobPieces Server::job_pieces(const std::string& job, Instant now, SeenNodes& seen) const {

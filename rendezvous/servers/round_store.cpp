@@ -1,7 +1,7 @@
 #include "rendezvous/servers/round_store.h"
 
+#include <algorithm>
 #include <chrono>
-#include <future>
 #include <utility>
 
 #include "rendezvous/dialects/store_dialect.h"
@@ -10,6 +10,13 @@
 #include "rendezvous/servers/peer_dialect.h"
 
 namespace muster::rendezvous {
+
+namespace {
+
+/// A viewer that is stopped (Ctrl-Z, a pager) does not hold up the end of a launcher for longer.
+constexpr Duration wait_for_blocked = 1s;
+
+}  // namespace
 
 class RoundStore::Implementation final : EventLoop::Ticker {
   public:
@@ -44,24 +51,28 @@ class RoundStore::Implementation final : EventLoop::Ticker {
 
     [[nodiscard]] std::uint16_t port() const { return port_; }
     Instant turn(Instant now) override {
-        note_viewers();
-        return store_.turn(now);
+        note_viewers(now);
+        return std::min(store_.turn(now), when_read_ && now < blocked_until_ ? blocked_until_ : no_deadline);
     }
-    void retire() {
+    bool retire() {
         listener_.reset();
         if (station_) station_->retire_all_but(logs_ ? &*logs_ : nullptr, std::chrono::steady_clock::now());
         store_.clear("the round is over");
-        is_retired_ = true;
-        note_viewers();
+        return has_viewers(true);
     }
-    /// Ready once it is retired and no viewer is connected.
-    [[nodiscard]] const std::shared_future<void>& viewers_gone() const { return viewers_gone_; }
+    void when_read(std::function<void()> done) {
+        const auto now = std::chrono::steady_clock::now();
+        blocked_until_ = now + wait_for_blocked;
+        when_read_ = std::move(done);
+        note_viewers(now);
+    }
 
   private:
-    void note_viewers() {
-        if (!is_retired_ || has_told_ || (station_ && logs_ && station_->count(*logs_) > 0)) return;
-        has_told_ = true;
-        no_viewer_.set_value();
+    [[nodiscard]] bool has_viewers(bool blocked) const {
+        return station_ && logs_ && station_->count_unsent(*logs_, blocked) > 0;
+    }
+    void note_viewers(Instant now) {
+        if (when_read_ && !has_viewers(now < blocked_until_)) std::exchange(when_read_, {})();
     }
 
     [[nodiscard]] std::shared_ptr<const AllowedSources> clients_of(const RoundService& service) const {
@@ -115,10 +126,8 @@ class RoundStore::Implementation final : EventLoop::Ticker {
     std::string store_key_;  ///< --store-door. Empty: in clear text.
     const std::string logs_key_;
     OwnAddresses own_addresses_;
-    bool is_retired_ = false;
-    bool has_told_ = false;  ///< That no viewer is connected.
-    std::promise<void> no_viewer_;
-    const std::shared_future<void> viewers_gone_ = no_viewer_.get_future().share();
+    std::function<void()> when_read_;  ///< Empty: nobody waits for the viewers.
+    Instant blocked_until_{};          ///< Viewers that do not read are waited for.
     const std::uint16_t port_;
     std::unique_ptr<Listener> listener_;  ///< until it serves
     std::optional<Station> station_;      ///< last: its destructor ends sessions of the above
@@ -151,12 +160,14 @@ Result<void> RoundStore::serve(const RoundService& service) {
     return serving;
 }
 
-void RoundStore::retire() {
-    loop_.invoke([&] { implementation_->retire(); });
+bool RoundStore::retire() {
+    bool has_viewers = false;
+    loop_.invoke([&] { has_viewers = implementation_->retire(); });
+    return has_viewers;
 }
 
-bool RoundStore::wait_for_viewers(Duration limit) {
-    return implementation_->viewers_gone().wait_for(limit) == std::future_status::ready;
+void RoundStore::when_read(std::function<void()> done) {
+    loop_.invoke([&] { implementation_->when_read(std::move(done)); });
 }
 
 std::uint16_t RoundStore::port() const {

@@ -1,6 +1,6 @@
 // The workers' store of one round: an empty TCPStore on its own port. Every agent opens one before it joins; the round
-// uses that of group rank 0. It closes with all its connections after the round, so a key of round k can never be read
-// in round k+1.
+// uses that of group rank 0. Its clients' connections are closed after the round, so a key of round k can never be
+// read in round k+1.
 //
 // The same port serves PeerAsk of the native dialect: other agents ask whether this node has lost the daemon too. And
 // it serves the workers' log files to viewers (muster logs JOB), by HTTP inside TLS with the job's key.
@@ -70,10 +70,12 @@ class RoundStore {
 
     /// Begins to serve, if it waits. Later calls do nothing. Errors: as EventLoop::add.
     Result<void> serve(const RoundService& service);
-    /// Closes the port and every connection but those of viewers of log files, which may read to the end.
-    void retire();
-    /// Waits until no viewer is connected any more, once retired. False: one still is after `limit`.
-    bool wait_for_viewers(Duration limit);
+    /// Closes the port and every connection but those of viewers of log files, which may read to the end. False: there
+    /// are none.
+    bool retire();
+    /// Calls `done` once on the loop's thread, when all viewers have been sent everything. One that does not read is
+    /// waited for no longer than 1 s. Never after the destructor. Once retired.
+    void when_read(std::function<void()> done);
     [[nodiscard]] std::uint16_t port() const;
 
   private:

@@ -32,18 +32,24 @@ def is_open(port):
 
 
 class Front(http.server.ThreadingHTTPServer):
-    """Gives the daemon's answers, or refuses each question."""
+    """Gives the daemon's answers, or refuses each question for a job's nodes, or gives these another name."""
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self):
             front = self.server
-            if front.refuses:
+            asks_for_nodes = self.path.endswith("/agents")
+            if front.refuses and asks_for_nodes:
                 front.refused += 1
-                self.send_error(403)
+                self.send_error(front.refuses)
                 return
             with urllib.request.urlopen(f"http://127.0.0.1:{front.behind}{self.path}", timeout=60) as page:
                 body = page.read()
+            if front.host and asks_for_nodes:
+                answer = json.loads(body)
+                for node in answer["nodes"]:
+                    node["host"] = front.host
+                body = json.dumps(answer).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Connection", "close")
@@ -58,7 +64,7 @@ class Front(http.server.ThreadingHTTPServer):
 
     def __init__(self, behind):
         super().__init__(("127.0.0.1", 0), self.Handler)
-        self.behind, self.refuses, self.refused = behind, False, 0
+        self.behind, self.refuses, self.refused, self.host = behind, None, 0, None
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def __exit__(self, *_):
@@ -193,6 +199,23 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
             self.assertIn("9/stdout.log: Invalid argument", shown.stderr)
             self.assertIn("control characters are left out", shown.stderr)
 
+    def test_follow_waits_for_a_node_that_has_not_joined(self):
+        with Job() as job, Front(job.port) as front:
+            self.start_job(job)
+            viewer = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{front.server_port}", "--node", "later", "--all", "-i", "hello")
+            wait_for("what it waits for", lambda: "no node 'later' now" in viewer.err.read_text() and "when it joins" in viewer.err.read_text(), deadline=120)
+            front.host = "later"
+            wait_for("lines of four ranks", lambda: viewer.out.read_text().count("hello") == 4 or viewer.poll() is not None, deadline=120)
+            self.assertIsNone(viewer.poll(), viewer.err.read_text())
+
+    def test_a_daemon_that_does_not_lead_denies_no_job(self):
+        with Job() as job, Front(job.port) as front:
+            job.daemon()
+            front.refuses = 503
+            shown = logs(job, job.id, "--rdzv-endpoint", f"127.0.0.1:{front.server_port}")
+            self.assertIn("answers 503", shown.stderr)
+            self.assertNotIn("no job", shown.stderr)
+
     def test_a_node_that_waits_is_not_asked(self):
         with Job() as job:
             self.start_job(job)
@@ -274,13 +297,13 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
             following = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{front.server_port}", "--all")
             wait_for("the lines of round 0", lambda: following.out.read_text().count("round 0") == 400, deadline=120)
             port = agents(job)["nodes"][0]["port"]
-            front.refuses = True
+            front.refuses = 403
             wait_for("a refusal", lambda: "answers 403" in following.err.read_text(), deadline=120)
             (job.directory / "follow.go").touch()
             wait_for("the end of round 0", lambda: not is_open(port), deadline=120)
             refused = front.refused
             wait_for("one more refusal", lambda: front.refused > refused or following.poll() is not None, deadline=120)
-            front.refuses = False
+            front.refuses = None
             wait_for("the lines of round 1", lambda: following.out.read_text().count("round 1") == 400, deadline=120)
             (job.directory / "follow.done").touch()
             for process in (node, following):

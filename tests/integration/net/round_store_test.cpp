@@ -3,6 +3,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -242,5 +243,120 @@ TEST_CASE("viewers of log files come with their key, by TLS and HTTP; without lo
     const PlainSocket asker("127.0.0.1", without->port());
     asker.send(question);
     CHECK(asker.receive_all(closed).empty());
+    CHECK(closed);
+}
+
+namespace {
+
+/// A store whose viewers get a first line, and more when the test sends it.
+struct WatchedStore {
+    std::string key = std::string(32, 'k');
+    std::vector<Connection*> connections;
+    EventLoop loop;
+    std::unique_ptr<RoundStore> store;
+
+    WatchedStore() {
+        loop.start_thread();
+        RoundStoreConfig config;
+        config.logs.key = key;
+        config.logs.streams = [this](const HttpRequest&, Connection& connection) {
+            connection.send(http_stream_head("text/plain") + "first ");
+            connections.push_back(&connection);
+            return std::make_unique<HttpStream>();
+        };
+        config.logs.pages = [](const HttpRequest&, Instant) { return HttpPage{.status = 403, .body = "no"}; };
+        store = open_store(loop, std::move(config));
+    }
+    [[nodiscard]] PlainSocket connect() const { return {"127.0.0.1", store->port()}; }
+    [[nodiscard]] TlsSocket view(PlainSocket socket) const {
+        return {std::move(socket), ControlKey{.identity = std::string(logs_label), .key = key}};
+    }
+    void ask(TlsSocket& viewer) const {
+        viewer.send("GET /logs HTTP/1.0\r\n\r\n");
+        CHECK(viewer.receive(first.size()) == first);
+    }
+    void finish(std::size_t which, std::string_view last) {
+        loop.invoke([&] {
+            connections.at(which)->send(last);
+            connections.at(which)->finish("all lines are sent");
+        });
+    }
+    /// Ready when the viewers have been sent everything.
+    std::future<void> when_read() {
+        auto read = std::make_shared<std::promise<void>>();
+        store->when_read([read] { read->set_value(); });
+        return read->get_future();
+    }
+
+    const std::string first = http_stream_head("text/plain") + "first ";
+};
+
+}  // namespace
+
+TEST_CASE("when the round is over a half request is closed, a broken viewer harms nobody, and the others read on") {
+    WatchedStore watched;
+    const auto half = watched.connect();
+    half.send("HELP\r\n");
+    auto plain = watched.connect();
+    const int broken = plain.fd();
+    auto breaks = watched.view(std::move(plain)), reads = watched.view(watched.connect());
+    watched.ask(breaks);
+    watched.ask(reads);
+    CHECK(watched.store->retire());
+    CHECK(half.closed_by_peer());
+    half.send("no request\r\n\r\n");
+    const std::string no_record(64, 'x');
+    REQUIRE(::send(broken, no_record.data(), no_record.size(), MSG_NOSIGNAL) > 0);
+    char byte = 0;
+    while (::recv(broken, &byte, 1, 0) > 0) {
+    }
+    auto read = watched.when_read();
+    CHECK(read.wait_for(0s) == std::future_status::timeout);
+    watched.finish(1, "last");
+    CHECK(reads.receive_all() == "last");
+    CHECK(read.wait_for(60s) == std::future_status::ready);
+}
+
+TEST_CASE("a viewer that does not read holds up the end no longer than its second, and none that is not there") {
+    WatchedStore watched;
+    auto stopped = watched.view(watched.connect());
+    watched.ask(stopped);
+    const std::string more(8 << 20, 'x');
+    watched.loop.invoke([&] { watched.connections.front()->limit_unsent(2 * more.size()); });
+    watched.finish(0, more);
+    CHECK(watched.store->retire());
+    CHECK(watched.when_read().wait_for(60s) == std::future_status::ready);
+
+    WatchedStore alone;
+    const auto half = alone.connect();
+    half.send("GET");
+    alone.loop.invoke([] {});
+    CHECK_FALSE(alone.store->retire());
+    CHECK(alone.when_read().wait_for(60s) == std::future_status::ready);
+}
+
+TEST_CASE("an answer to a peer goes out although the round ends in the same turn") {
+    EventLoop loop;
+    loop.start_thread();
+    boost::asio::io_context io;
+    RoundStoreConfig config;
+    std::unique_ptr<RoundStore> store;
+    config.answer = [](const native::PeerAsk& ask) { return native::PeerAnswer{.round = ask.round}; };
+    config.post = [&](std::function<void()> work) {
+        boost::asio::post(io, [&, work = std::move(work)] {
+            // Both are posted to the loop before it takes the first.
+            loop.invoke([&] {
+                work();
+                loop.post([&] { store->retire(); });
+            });
+        });
+    };
+    store = open_store(loop, std::move(config));
+    const PlainSocket peer("127.0.0.1", store->port());
+    peer.send(question());
+    const auto work = boost::asio::make_work_guard(io);
+    CHECK(io.run_one_for(60s) == 1);
+    bool closed = false;
+    CHECK_FALSE(peer.receive_all(closed).empty());
     CHECK(closed);
 }

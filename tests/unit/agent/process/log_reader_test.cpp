@@ -149,6 +149,28 @@ TEST_CASE("a file that was cut is read from its beginning") {
     CHECK(reader->was_cut());
 }
 
+TEST_CASE("an index that is newer than what a shared file system tells of the file is no cut") {
+    const test::ScratchFolder directory;
+    const auto path = (directory / "stdout.log");
+    write_file(path, "heading\na\n");
+    // By far later than the file's last write that can be seen.
+    write_file(log_index_path(path),
+               "round 1 rank 4 at 100 from 0 to 8 on h\n"
+               "round 2 rank 5 at 5000000000000000000 from 10 to 18 on h\n");
+    auto reader = LogReader::open(path, {});
+    REQUIRE(reader.has_value());
+    SECTION("all of it") {
+        CHECK(line_of(*reader) == "1/4 100 a");
+    }
+    SECTION("from a time on") {
+        reader->skip_to(200);
+    }
+    CHECK(line_of(*reader) == "(end)");
+    write_file(path, "heading\nb\n");
+    CHECK(line_of(*reader) == "2/5 5000000000000000000 b");
+    CHECK_FALSE(reader->was_cut());
+}
+
 TEST_CASE("a file without an index is of the owner that was given") {
     const test::ScratchFolder directory;
     write_file((directory / "stdout.log"), "x\n");

@@ -89,6 +89,29 @@ TEST_CASE("lines that the reader has are dropped, until the first new one of the
     CHECK(reader.positions() == std::map<std::string, std::uint64_t>{{"0/stdout.log", 5}, {"1/stdout.log", 5}});
 }
 
+TEST_CASE("of a file that was cut no line is dropped") {
+    std::string bytes;
+    LineWriter writer;
+    for (const bool is_cut : {false, true, true}) {
+        auto sent = line(owner(0, 35, "h"), is_cut ? "new" : "old");
+        sent.end = 10;
+        sent.is_of_cut_file = is_cut;
+        writer.append(bytes, 0, "0/stdout.log", sent);
+        sent.is_of_cut_file = false;
+        writer.append(bytes, 1, "1/stdout.log", sent);
+    }
+    LogWireReader reader;
+    reader.drop_up_to({{"0/stdout.log", 20}, {"1/stdout.log", 20}});
+    reader.append(bytes);
+    std::string read;
+    for (auto message = reader.next(); message && *message; message = reader.next()) {
+        const auto& sent = std::get<SentLine>(**message);
+        read += std::to_string(sent.file) + ":" + sent.line.text + " ";
+    }
+    CHECK(read == "0:new 0:new ");
+    CHECK(reader.positions() == std::map<std::string, std::uint64_t>{{"0/stdout.log", 10}});
+}
+
 TEST_CASE("no damage of a byte makes a viewer read beyond what has come") {
     const auto whole = all_kinds();
     for (std::size_t at = 0; at < whole.size(); ++at)

@@ -37,7 +37,7 @@ TEST_CASE("a viewer of too many files asks by age for what it lacks") {
     request.follow = true;
     request.unread = 40s;
     for (int file = 0; file < 500; ++file) request.resume[cat("attempt_", file, "/0/stdout.log")] = 1'000'000;
-    CHECK(log_target(request) == "/logs?follow=1&since=40");
+    CHECK(log_target(request) == "/logs?follow=1&untimed=1&since=40");
     CHECK_FALSE(has_positions(log_target(request)));
     request.since = 10s;
     CHECK(log_target(request) == "/logs?follow=1&since=10");
