@@ -10,6 +10,7 @@
 // ("short", "healed") is the world's own (world_health.cpp).
 #include <algorithm>
 
+#include "rendezvous/rounds/ledgers/health_breaker.h"
 #include "tests/simulation/invariants/invariants.h"
 
 namespace muster::simulation {
@@ -38,12 +39,25 @@ bool Invariants::connected(Incarnation incarnation) const {
 void Invariants::joined(Incarnation incarnation, const native::Join& join) {
     AgentTruth& agent = agents_.at(incarnation);
     if (join.unhealthy.empty() && !agent.parked_for.empty()) chronicle_.count(Happening::sick_node_came_back);
+    const JobTruth& job = jobs_[agent.job];
+    const bool crossed = std::ranges::any_of(job.rounds, [&](const auto& entry) {
+        const auto& [key, round] = entry;
+        return key.second > join.last_round &&
+               std::ranges::any_of(round.members, [&](const auto& member) { return member.second == incarnation; });
+    });
+    if (!crossed)
+        agent.kept_finding.clear();
+    else if (!agent.finding.empty())
+        agent.kept_finding = agent.finding;
     agent.finding = join.unhealthy;
     agent.parked_for.clear();
     agent.goes_on = false;
     if (agent.finding.empty()) return;
     const auto same = [&](const AgentTruth& other) {
-        return other.job == agent.job && !other.finding.empty() && kind_of(other.finding) == kind_of(agent.finding);
+        const auto is_same = [&](const std::string& one) {
+            return !one.empty() && kind_of(one) == kind_of(agent.finding);
+        };
+        return other.job == agent.job && (is_same(other.finding) || is_same(other.kept_finding));
     };
     std::uint32_t count = 0;
     bool host_too = false;
@@ -52,7 +66,8 @@ void Invariants::joined(Incarnation incarnation, const native::Join& join) {
         ++count;
         host_too = host_too || other.hosts;
     }
-    if (count <= parked_max(agent.job) && !host_too) return;
+    // At least so many may park, however few nodes the daemon knows at this moment.
+    if (count <= rendezvous::parked_max(job.terms.nodes_min) && !host_too) return;
     for (auto& [number, other] : agents_)
         if (same(other)) other.goes_on = true;
 }
@@ -62,6 +77,7 @@ void Invariants::told_parked(Incarnation incarnation, const std::string& why, bo
     // It may have said something else since that was decided.
     if (held_back && (agent.finding.empty() || !why.ends_with(agent.finding))) return;
     chronicle_.count(Happening::sick_node_parked);
+    if (agent.gone) return;  // the Join of one that was killed meanwhile counts for nobody
     if (agent.finding.empty() || why.find(agent.finding) == std::string::npos)
         return violated("parked", cat(agent.name, " reports '", agent.finding, "' and is told: ", why));
     agent.parked_for = agent.finding;
