@@ -1,7 +1,9 @@
 #include "agent/diagnosis/gpu_use.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "agent/diagnosis/visible_gpus.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -23,18 +25,6 @@ std::string in_mib(std::uint64_t bytes) {
 
 }  // namespace
 
-bool is_gpu_visible(std::uint32_t index, std::string_view uuid, std::optional<std::string_view> visible) {
-    if (!visible) return true;
-    for (const auto entry : split(*visible, ',')) {
-        const auto name = trim(entry);
-        std::uint32_t named = 0;
-        if (name.starts_with("MIG-")) return true;
-        if (name.starts_with("GPU-") ? uuid.starts_with(name) : parse_number(name, named) && named == index)
-            return true;
-    }
-    return false;
-}
-
 std::vector<GpuUse> read_gpu_use(std::string_view output, std::optional<std::string_view> visible) {
     std::vector<GpuUse> gpus;
     for (const auto line : split(output, '\n')) {
@@ -50,8 +40,13 @@ std::vector<GpuUse> read_gpu_use(std::string_view output, std::optional<std::str
             if (read && processes.size() < processes_max) processes.push_back(process);
         }
     }
-    std::erase_if(gpus, [&](const GpuUse& gpu) { return !is_gpu_visible(gpu.index, gpu.uuid, visible); });
-    return gpus;
+    std::vector<std::string> uuids;
+    for (const auto& gpu : gpus) uuids.push_back(gpu.uuid);
+    const auto shown = are_visible(uuids, visible);
+    std::vector<GpuUse> found;
+    for (std::size_t i = 0; i < gpus.size(); ++i)
+        if (shown[i]) found.push_back(std::move(gpus[i]));
+    return found;
 }
 
 void GpuWatch::set_baseline(const std::vector<GpuUse>& gpus) {

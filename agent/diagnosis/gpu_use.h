@@ -26,9 +26,6 @@ struct GpuUse {
     friend bool operator==(const GpuUse&, const GpuUse&) = default;
 };
 
-/// Whether CUDA_VISIBLE_DEVICES (nothing: not set) shows this GPU, by index or UUID; true where it names parts of GPUs.
-bool is_gpu_visible(std::uint32_t index, std::string_view uuid, std::optional<std::string_view> visible);
-
 /// Of muster-gpus' output, those GPUs that CUDA_VISIBLE_DEVICES (nothing: not set) shows by index or UUID; where it
 /// names parts of GPUs, all. Empty: there are none, or the driver does not answer.
 std::vector<GpuUse> read_gpu_use(std::string_view output, std::optional<std::string_view> visible);

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "agent/diagnosis/gpu_use.h"
+#include "agent/diagnosis/visible_gpus.h"
 #include "agent/doctor/known_settings.h"
 #include "rendezvous/base/text/nearest.h"
 #include "rendezvous/base/text/printable.h"
@@ -92,12 +92,14 @@ std::vector<const FactRecord*> usable_gpus(const DoctorFacts& facts) {
     const auto variable = facts.environment.find("CUDA_VISIBLE_DEVICES");
     const auto visible =
         variable != facts.environment.end() ? std::optional<std::string_view>(variable->second) : std::nullopt;
-    auto gpus = facts.look("gpus").all("gpu");
-    std::erase_if(gpus, [&](const auto* gpu) {
-        const auto index = static_cast<std::uint32_t>(gpu->number("index").value_or(0));
-        return !is_gpu_visible(index, gpu->text("uuid"), visible);
-    });
-    return gpus;
+    const auto gpus = facts.look("gpus").all("gpu");
+    std::vector<std::string> uuids;
+    for (const auto* gpu : gpus) uuids.push_back(gpu->text("uuid"));
+    const auto shown = are_visible(uuids, visible);
+    std::vector<const FactRecord*> found;
+    for (std::size_t i = 0; i < gpus.size(); ++i)
+        if (shown[i]) found.push_back(gpus[i]);
+    return found;
 }
 
 const Look& DoctorFacts::look(std::string_view name) const {

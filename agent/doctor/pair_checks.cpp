@@ -70,6 +70,7 @@ Found clocks(const DoctorFacts& facts, const DoctorLimits&) {
 
 /// Facts to compare, where something passed.
 Found links(const DoctorFacts& facts, const DoctorLimits&) {
+    bool sees_losses = true;
     std::int64_t count = 0, slowest = 0, fastest = 0, latency_min = 0, latency_max = 0;
     for (const auto* pair : facts.look("nodes").all("pair")) {
         if (pair->text("passed") != "1") continue;
@@ -78,11 +79,13 @@ Found links(const DoctorFacts& facts, const DoctorLimits&) {
         latency_min = count == 0 ? latency : std::min(latency_min, latency);
         fastest = std::max(fastest, speed);
         latency_max = std::max(latency_max, latency);
+        sees_losses = sees_losses && pair->text("sees-losses") != "0";
         ++count;
     }
     if (count == 0) return {};
     return {{Level::info, cat(count, count == 1 ? " pair" : " pairs"),
-             cat(slowest, " to ", fastest, " MB/s, ", latency_min, " to ", latency_max, " us"),
+             cat(slowest, " to ", fastest, " MB/s, ", latency_min, " to ", latency_max, " us",
+                 sees_losses ? "" : "; lost packets: could not look, a kernel before Linux 4.19 does not count them"),
              "the same on all links"}};
 }
 

@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "agent/process/side_process.h"
@@ -27,34 +30,37 @@ void HealthCheck::run(std::optional<Round> last_round, std::function<void(Health
                   cat("MUSTER_ROUND=", last_round ? cat(*last_round) : std::string())};
     done_ = std::move(done);
     deadline_ = std::chrono::steady_clock::now() + config_.limit;
-    if (config_.folder.empty()) {
-        add_command();
-        return run_next();
-    }
-    runs_.start({side_program("muster-check"), "--folder", config_.folder}, config_.limit, [this](const auto& output) {
-        note_folder(output);
-        add_command();
-        run_next();
-    });
+    std::error_code failure;
+    const bool is_missing = config_.folder_is_usual && !std::filesystem::exists(config_.folder, failure) && !failure;
+    if (config_.folder.empty() || is_missing) return begin(true);
+    runs_.start({side_program("muster-check"), "--folder", config_.folder}, config_.limit,
+                [this](const auto& output) { begin(note_folder(output)); });
 }
 
-void HealthCheck::add_command() {
+void HealthCheck::begin(bool has_all) {
     if (!config_.command.empty()) waiting_.push_back({"--health-check", {"/bin/sh", "-c", config_.command}});
+    // Nobody can pass a check that was taken away.
+    passes_again_ =
+        has_all && !sick_by_.empty() && std::ranges::find(waiting_, sick_by_, &Program::name) == waiting_.end();
+    run_next();
 }
 
-void HealthCheck::note_folder(std::string_view output) {
+bool HealthCheck::note_folder(std::string_view output) {
     constexpr std::string_view check = "check ", refused = "refused ", note = "note ";
     bool is_whole = false;
     for (const auto line : split(output, '\n')) {
         is_whole = is_whole || line == "end";
         if (line.starts_with(check)) waiting_.push_back({std::string(line.substr(check.size())), {}});
         if (line.starts_with(refused)) note_unknown(printable_line(line.substr(refused.size())));
-        if (line.starts_with(note)) return note_unknown(printable_line(line.substr(note.size())));
+        if (!line.starts_with(note)) continue;
+        note_unknown(printable_line(line.substr(note.size())));
+        return false;
     }
-    if (is_whole) return;
+    if (is_whole) return true;
     waiting_.clear();
     note_unknown(cat("the checks in ", printable_line(config_.folder), " are not run: no answer within ",
                      muster::describe(config_.limit), " from the directory or a file in it (--health-timeout)"));
+    return false;
 }
 
 Duration HealthCheck::time_left() const {

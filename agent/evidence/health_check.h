@@ -20,8 +20,11 @@
 namespace muster::agent {
 
 struct HealthCheckConfig {
-    std::string command;   ///< For /bin/sh -c. Empty: none.
-    std::string folder;    ///< Every executable in it is a check. Empty: none.
+    std::string command;  ///< For /bin/sh -c. Empty: none.
+    std::string folder;   ///< Every executable in it is a check. Empty: none.
+    /// True for a folder that is on no disk that may hang. While it is missing, no program is started to read it; it
+    /// may come later.
+    bool folder_is_usual = false;
     Duration limit = 30s;  ///< Of all checks together: the other nodes may wait for them.
     std::string job;       ///< MUSTER_JOB of the check.
     /// What a test before the job found of this node. It counts as the finding of each check, so nothing is run.
@@ -38,8 +41,8 @@ class HealthCheck {
 
     /// Calls `done` once: at once where there is no check, else from the loop. The first check that finds the node sick
     /// decides, and no other one runs. `last_round` is MUSTER_ROUND; nothing before the first round. Another call takes
-    /// the place of the one before. A node is well again when the check that found it sick passes, whatever another one
-    /// that cannot run leaves open.
+    /// the place of the one before. A node is well again when the check that found it sick passes or is there no more,
+    /// whatever another one that cannot run leaves open.
     void run(std::optional<Round> last_round, std::function<void(HealthVerdict)> done);
     /// `done` is not called any more. A check that runs is killed with everything that it started.
     void drop();
@@ -50,8 +53,10 @@ class HealthCheck {
         std::vector<std::string> words;  ///< The program and its arguments. Empty: the file of the folder.
     };
     [[nodiscard]] Duration time_left() const;
-    void add_command();
-    void note_folder(std::string_view output);
+    /// `has_all`: the checks of the folder are all known.
+    void begin(bool has_all);
+    /// True if the folder was read whole.
+    bool note_folder(std::string_view output);
     void run_next();
     void note_unknown(const std::string& why);
 
@@ -62,7 +67,7 @@ class HealthCheck {
     std::vector<std::string> variables_;
     HealthVerdict verdict_;
     std::string sick_by_;        ///< The check that found the node sick last. Empty: it is not.
-    bool passes_again_ = false;  ///< That one, in this run.
+    bool passes_again_ = false;  ///< That one, in this run; or it is there no more.
     std::function<void(HealthVerdict)> done_;
 };
 

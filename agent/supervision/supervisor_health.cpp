@@ -23,15 +23,19 @@ void Supervisor::on(const HealthChecked& event, Instant now) {
                         unhealthy_.empty() ? "joins" : "is still taken for sick", ": ", event.why));
     }
     const auto before = std::exchange(unhealthy_, is_sick ? event.why : std::string());
-    check_again_at_ = is_sick ? now + config_.health_interval : no_deadline;
+    // Without an interval there is no other check: the finding stays.
+    const bool is_checked_again = config_.health_interval > Duration{};
+    check_again_at_ = is_sick && is_checked_again ? now + config_.health_interval : no_deadline;
     // A temperature or a time in the text is no other finding.
     if (without_numbers(unhealthy_) == without_numbers(before)) return;
     const bool parks = is_sick && config_.sick_node == SickNode::parks;
     if (is_sick && !parks)
         tell(cat(unhealthy_, "; this node joins, because it hosts the rendezvous of the others"));
-    else if (is_sick)
+    else if (is_sick && is_checked_again)
         tell(cat("this node is sick, and takes part in no round until its health check passes: ", unhealthy_,
                  "; next check in ", muster::describe(config_.health_interval)));
+    else if (is_sick)
+        tell(cat("this node is sick, and takes part in no round: ", unhealthy_));
     else
         tell(cat("the health check of this node passes again: it is ready for a round",
                  event.why.empty() ? "" : "; no answer: ", event.why));

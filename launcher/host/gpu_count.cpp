@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
-#include <utility>
 
 #include "agent/probes/gpus/gpu_driver.h"
 #include "agent/process/side_process.h"
@@ -26,38 +24,6 @@ GpuDevice describe_device(const GpuDriver& nvml, GpuDriver::Device device) {
             .mig_uuids = parts.value_or(std::vector<std::string>()),
             .mig_enabled = parts.has_value(),
             .pci_address = nvml.pci_address_of(device)};
-}
-
-/// The device of one entry of CUDA_VISIBLE_DEVICES.
-struct Visible {
-    std::string name;       ///< A device's UUID or index. Empty: no device.
-    std::size_t index = 0;  ///< Index of the GPU.
-};
-
-Visible by_uuid(std::string_view entry, const std::vector<GpuDevice>& devices) {
-    Visible found;
-    for (std::size_t index = 0; index < devices.size(); ++index) {
-        std::vector<std::string> names = devices[index].mig_uuids;
-        names.push_back(devices[index].uuid);
-        for (const auto& name : names) {
-            if (!name.starts_with(entry)) continue;
-            if (!found.name.empty()) return {};  // ambiguous
-            found = {name, index};
-        }
-    }
-    // Names of drivers before R470, "MIG-GPU-<uuid>/<gi>/<ci>", cannot be looked up. CUDA checks them.
-    if (found.name.empty() && entry.starts_with("MIG-GPU-")) found = {std::string(entry), devices.size()};
-    return found;
-}
-
-Visible resolve_visible(std::string_view entry, const std::vector<GpuDevice>& devices) {
-    if (entry.starts_with("GPU-") || entry.starts_with("MIG-")) return by_uuid(entry, devices);
-    if (entry.starts_with('+')) entry.remove_prefix(1);
-    std::size_t index = 0;
-    // As strtoul: text after the digits is ignored.
-    if (std::from_chars(entry.data(), entry.data() + entry.size(), index).ec != std::errc{}) return {};
-    if (index >= devices.size()) return {};
-    return {cat("index ", index), index};
 }
 
 }  // namespace
@@ -111,24 +77,6 @@ std::size_t host_gpu_count(const std::string& root) {
         most = std::max(most, count);
     }
     return most;
-}
-
-std::vector<std::size_t> visible_gpus(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible) {
-    std::vector<std::size_t> found;
-    if (!visible) {
-        for (std::size_t index = 0; index < devices.size(); ++index)
-            found.insert(found.end(), devices[index].mig_enabled ? devices[index].mig_uuids.size() : 1, index);
-        return found;
-    }
-    std::vector<std::string> seen;
-    for (const auto entry : split(*visible, ',')) {
-        auto device = resolve_visible(trim(entry), devices);
-        if (device.name.empty()) break;
-        if (std::find(seen.begin(), seen.end(), device.name) != seen.end()) return {};
-        seen.push_back(std::move(device.name));
-        found.push_back(device.index);
-    }
-    return found;
 }
 
 std::uint32_t visible_gpu_count(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible) {

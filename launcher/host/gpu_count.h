@@ -8,16 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/diagnosis/visible_gpus.h"
 #include "rendezvous/base/error.h"
 
 namespace muster::launcher {
 
-struct GpuDevice {
-    std::string uuid;                    ///< "GPU-5c1e..."
-    std::vector<std::string> mig_uuids;  ///< Its MIG devices if it is partitioned.
-    bool mig_enabled = false;
-    std::string pci_address = {};  ///< "0000:dc:00.0". Empty: unknown.
-};
+using agent::GpuDevice;
+using agent::visible_gpus;
 
 /// The GPUs of this host in NVML's order, which is the PCI order. `library` is the argument of dlopen. Fails with
 /// not_found without the library (no NVIDIA driver), else with io and NVML's error text. The driver may start threads:
@@ -32,12 +29,6 @@ Result<std::vector<GpuDevice>> read_gpus(std::string_view output);
 /// GPUs of the host that the driver has, also those that a scheduler or a container hides from this process. 0: not
 /// known. `root` goes before the paths of the kernel's files.
 std::size_t host_gpu_count(const std::string& root = {});
-
-/// The visible devices in CUDA's order, as indices into `devices`. `visible` is CUDA_VISIBLE_DEVICES (nothing: not
-/// set): indices, UUIDs, their unambiguous prefixes, and MIG-... The list ends at the first entry that names no device;
-/// a device named twice makes it empty. Without the variable a partitioned GPU counts as its MIG devices. An index
-/// beyond `devices` is a MIG device whose GPU is unknown.
-std::vector<std::size_t> visible_gpus(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible);
 
 std::uint32_t visible_gpu_count(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible);
 

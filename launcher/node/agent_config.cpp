@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <filesystem>
 #include <limits>
-#include <system_error>
 
 #include "agent/driver/metrics_file.h"
 #include "launcher/config/shown_arguments.h"
@@ -65,13 +63,10 @@ agent::LookPlan preflight_plan(const LaunchConfig& config, const Environment& en
 
 void add_health_check(agent::AgentConfig& agent, const LaunchConfig& config, const NodeFacts& node) {
     using SickNode = agent::SupervisorConfig::SickNode;
-    // Few hosts have the usual folder: without it no program has to be started to read it. Another one may be on a disk
-    // that hangs, and the launcher itself does not touch it.
-    std::error_code failure;
-    const bool is_usual = config.health_dir == LaunchConfig{}.health_dir;
-    const bool is_missing = is_usual && !std::filesystem::exists(config.health_dir, failure) && !failure;
+    // Few hosts have the usual folder. Another one may be on a disk that hangs.
     agent.health = {.command = config.health_check,
-                    .folder = is_missing ? std::string() : config.health_dir,
+                    .folder = config.health_dir,
+                    .folder_is_usual = config.health_dir == LaunchConfig{}.health_dir,
                     .limit = config.health_limit,
                     .job = shown_job(config)};
     // The rendezvous ends with the node that hosts it, and the others' job with it.
@@ -79,7 +74,8 @@ void add_health_check(agent::AgentConfig& agent, const LaunchConfig& config, con
     // Where no other node can take its place, what was found is logged, and the job starts.
     if (config.nodes_max > config.nodes_min || config.spares > 0) agent.health.known_fault = config.preflight_fault;
     agent.supervisor.checks_health = agent.health.is_wanted();
-    agent.supervisor.health_interval = config.health_interval;
+    // What was found before the job is not looked at again.
+    agent.supervisor.health_interval = agent.health.known_fault.empty() ? config.health_interval : Duration{};
     agent.supervisor.sick_node = !has_others           ? SickNode::leaves
                                  : node.hosts_endpoint ? SickNode::joins
                                                        : SickNode::parks;

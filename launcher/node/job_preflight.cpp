@@ -1,6 +1,5 @@
 #include "launcher/node/job_preflight.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "agent/doctor/doctor_report.h"
@@ -54,15 +53,12 @@ PreflightVerdict test_before_job(const Launch& launch, const Environment& enviro
     // What NVML alone tells is logged beside the join.
     auto skip = taken_later;
     skip.insert("gpus");
-    PreflightVerdict verdict{.findings = agent::examine(facts, {}, skip), .bad_hosts = {}, .own_fault = {}};
+    PreflightVerdict verdict{.findings = agent::examine(facts, {}, skip), .own_fault = {}};
     std::erase_if(verdict.findings, [](const auto& one) { return one.level <= agent::Level::info; });
-    for (const auto* node : links.all("node"))
-        if (node->text("verdict") == "bad") verdict.bad_hosts.push_back(node->text("host"));
     // Where two nodes of the job have one name, nobody knows which of them is bad.
-    const auto nodes = links.all("node");
-    const auto namesakes =
-        std::ranges::count_if(nodes, [](const auto* node) { return node->text("host") == host_name(); });
-    const bool is_bad = namesakes == 1 && std::ranges::find(verdict.bad_hosts, host_name()) != verdict.bad_hosts.end();
+    auto namesakes = links.all("node");
+    std::erase_if(namesakes, [](const auto* node) { return node->text("host") != host_name(); });
+    const bool is_bad = namesakes.size() == 1 && namesakes.front()->text("verdict") == "bad";
     for (const auto& one : verdict.findings) {
         const bool is_own = one.check != "node-links" || (is_bad && one.what.starts_with(cat(host_name(), " ")));
         if (one.level == agent::Level::critical && is_own && verdict.own_fault.empty())

@@ -13,7 +13,6 @@ namespace muster::launcher {
 /// What was found out about the nodes.
 struct PreflightVerdict {
     std::vector<agent::Finding> findings;  ///< Of level warning and above, the gravest first.
-    std::vector<std::string> bad_hosts;    ///< Nodes whose links fail, the same on all nodes.
     /// The first critical finding about this node, its links or a GPU: its check and the fault, without what differs
     /// between nodes. Empty: none.
     std::string own_fault;

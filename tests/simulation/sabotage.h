@@ -55,6 +55,8 @@ enum class Plant : std::uint8_t {
     charges_parked,        ///< a parked node costs a restart
     hides_parked,          ///< nobody is told that a node is missing because it is parked
     never_heals,           ///< a sick node does not hear that its check passes again
+    forgets_recovery,      ///< the daemon forgets the join of a parked node whose check passes again
+    never_resets_breaker,  ///< from the second node on that reports something, all with it take part for ever
     takes_asked_for_held,  ///< the agent believes that a worker has left its round as soon as it was asked to
     holds_beyond_lease,    ///< the agent and its guardian keep held workers however long the rendezvous is silent
     never_releases,        ///< the guardian does not hear that held workers stay no longer
@@ -111,6 +113,8 @@ inline constexpr std::array<PlantFacts, static_cast<std::size_t>(Plant::count_)>
     {Plant::charges_parked, "charges_parked", "budget"},
     {Plant::hides_parked, "hides_parked", "short"},
     {Plant::never_heals, "never_heals", "healed"},
+    {Plant::forgets_recovery, "forgets_recovery", "healed"},
+    {Plant::never_resets_breaker, "never_resets_breaker", "sick"},
     {Plant::takes_asked_for_held, "takes_asked_for_held", "S4 S8"},
     {Plant::holds_beyond_lease, "holds_beyond_lease", "held S8"},
     {Plant::never_releases, "never_releases", "S4 L1 L2 L3 held"},

@@ -92,7 +92,7 @@ void World::demand_reason(const Node& node) {
     const bool waited = gave_up != nullptr && (gave_up->why.find(" nodes joined at ") != std::string::npos ||
                                                gave_up->why.find(" is parked until ") != std::string::npos);
     const auto& own = invariants_.agent(node.agent()->incarnation());
-    const bool parked_itself = !own.parked_for.empty() && !own.goes_on;
+    const bool parked_itself = own.is_parked() && !own.goes_on;
     if (!waited || events_.now() < settled_at_ || (!parked_itself && !invariants_.any_parked(node.job))) return;
     chronicle_.count(Happening::sick_job_ended);
     if (gave_up->why.find(" is parked until its health check passes: ") == std::string::npos)

@@ -55,7 +55,7 @@ std::optional<NodePair> own_pair(std::string_view text, int rank) {
 
 std::string write_result(const PairResult& result) {
     return cat(result.passed ? 1 : 0, ' ', result.latency_us, ' ', result.mbytes_per_s, ' ', result.link_mbytes_per_s,
-               ' ', result.clock_ms, ' ', wall_clock_ms(), ' ', result.why);
+               ' ', result.sees_losses ? 1 : 0, ' ', result.clock_ms, ' ', wall_clock_ms(), ' ', result.why);
 }
 
 /// The answer of one rank, and its wall clock when it gave it.
@@ -68,13 +68,14 @@ Answer read_answer(std::string_view text) {
     Answer answer;
     auto& result = answer.result;
     const auto words = split(text, ' ');
-    if (words.size() < 7 || !parse_number(words[1], result.latency_us) ||
+    if (words.size() < 8 || !parse_number(words[1], result.latency_us) ||
         !parse_number(words[2], result.mbytes_per_s) || !parse_number(words[3], result.link_mbytes_per_s) ||
-        !parse_number(words[4], result.clock_ms) || !parse_number(words[5], answer.wall_ms))
+        !parse_number(words[5], result.clock_ms) || !parse_number(words[6], answer.wall_ms))
         return {{.passed = false, .why = "an answer that does not read"}, 0};
     result.passed = words[0] == "1";
+    result.sees_losses = words[4] == "1";
     std::size_t before = 0;
-    for (std::size_t i = 0; i < 6; ++i) before += words[i].size() + 1;
+    for (std::size_t i = 0; i < 7; ++i) before += words[i].size() + 1;
     result.why = text.substr(before);
     return answer;
 }
@@ -108,15 +109,6 @@ class LeadingSearch : public Search {
         for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
             auto results = test(pairs);
             if (!results) return results.error();
-            std::vector<NodePair> doubtful;
-            for (const auto& [pair, result] : *results)
-                if (!result.passed && pairing.names_if_failed(pair)) doubtful.push_back(pair);
-            if (!doubtful.empty()) {
-                const auto again = test(doubtful);
-                if (!again) return again.error();
-                for (const auto& [pair, result] : *again)
-                    if (result.passed) (*results)[pair] = result;
-            }
             for (const auto& [pair, result] : *results) {
                 pairing.told(pair, result.passed);
                 note(pair, pairing.round_count(), result);
@@ -155,8 +147,10 @@ class LeadingSearch : public Search {
                 if (answer.wall_ms > 0) ahead_ms_[rank] = answer.wall_ms - wall_clock_ms();
                 auto& kept = results.try_emplace(pair, one).first->second;
                 const int rate = std::min(kept.link_mbytes_per_s, one.link_mbytes_per_s);
+                const bool sees_losses = kept.sees_losses && one.sees_losses;
                 if (!one.passed && kept.passed) kept = one;
                 kept.link_mbytes_per_s = rate;
+                kept.sees_losses = sees_losses;
             }
         return results;
     }
@@ -180,9 +174,10 @@ class LeadingSearch : public Search {
     }
 
     void note(NodePair pair, int round, const PairResult& result) {
-        records_ += cat("pair\ta=", pair.first, "\tb=", pair.second, "\tround=", round,
-                        "\tpassed=", result.passed ? 1 : 0, "\tlatency-us=", result.latency_us,
-                        "\tmbytes-per-s=", result.mbytes_per_s, "\twhy=", printable_line(result.why), '\n');
+        records_ +=
+            cat("pair\ta=", pair.first, "\tb=", pair.second, "\tround=", round, "\tpassed=", result.passed ? 1 : 0,
+                "\tlatency-us=", result.latency_us, "\tmbytes-per-s=", result.mbytes_per_s,
+                "\tsees-losses=", result.sees_losses ? 1 : 0, "\twhy=", printable_line(result.why), '\n');
         if (std::abs(result.clock_ms) > std::abs(clocks_[pair])) clocks_[pair] = result.clock_ms;
         if (result.passed) return;
         why_[pair.first] = why_[pair.second] = result.why;  // the last round's counts

@@ -123,7 +123,9 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant dead
     // The other node reports what it has twice before it answers this.
     const auto settled = repeat(**pair, small_count, 1, [] { return false; });
     if (!settled) return failed(no_small, settled.error());
-    result.why = too_many_lost(sent_since(before, sent_segments()));
+    const auto sent = sent_since(before, sent_segments());
+    result.sees_losses = sent.data > 0 && sent.sees_losses;
+    result.why = too_many_lost(sent);
     result.passed = result.why.empty();
     return result;
 }

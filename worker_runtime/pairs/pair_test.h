@@ -20,6 +20,7 @@ struct PairResult {
     /// At which the other node's kernel acknowledged, the median over these messages. Unlike their time it hardly
     /// depends on what else the CPUs of the two nodes do.
     int link_mbytes_per_s = 0;
+    bool sees_losses = false;   ///< Whether the kernels of both nodes count lost packets.
     std::int64_t clock_ms = 0;  ///< How far the second rank's wall clock is ahead of the first's.
 };
 

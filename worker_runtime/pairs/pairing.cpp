@@ -8,6 +8,10 @@ namespace {
 
 /// Matchings without any pair that passes, after which all nodes stay undecided.
 constexpr int shuffles_max = 6;
+/// Cleared nodes with which a bad node failed. With one alone the path may be bad.
+constexpr std::size_t accusers = 2;
+/// Failures after which a path between cleared nodes is bad.
+constexpr int path_failures = 3;
 
 NodePair pair_of(int a, int b) {
     return {std::min(a, b), std::max(a, b)};
@@ -42,7 +46,15 @@ std::vector<NodePair> Pairing::match(std::vector<int> suspects) {
     ++shuffle_count_;
     shuffle(suspects);
     std::vector<NodePair> pairs;
-    for (std::size_t i = 0; i + 1 < suspects.size(); i += 2) pairs.push_back(pair_of(suspects[i], suspects[i + 1]));
+    while (suspects.size() > 1) {
+        const int one = suspects.back();
+        suspects.pop_back();
+        // Best one with which it has not failed yet.
+        auto partner = std::ranges::find_if(suspects, [&](int two) { return !failures_.contains(pair_of(one, two)); });
+        if (partner == suspects.end()) partner = suspects.begin();
+        pairs.push_back(pair_of(one, *partner));
+        suspects.erase(partner);
+    }
     return pairs;
 }
 
@@ -51,9 +63,12 @@ std::vector<NodePair> Pairing::meet_cleared(const std::vector<int>& suspects) {
     shuffle(cleared);
     std::vector<NodePair> pairs;
     for (const int suspect : suspects) {
-        // Not the pair that has failed: between these two the path alone may be bad.
-        const auto partner =
-            std::ranges::find_if(cleared, [&](int one) { return !failed_.contains(pair_of(suspect, one)); });
+        const auto& accused_by = accused_by_[suspect];
+        // Best one with which it has not failed at all: between these two the path alone may be bad.
+        auto partner =
+            std::ranges::find_if(cleared, [&](int one) { return !failures_.contains(pair_of(suspect, one)); });
+        if (partner == cleared.end())
+            partner = std::ranges::find_if(cleared, [&](int one) { return !accused_by.contains(one); });
         if (partner == cleared.end()) continue;
         pairs.push_back(pair_of(suspect, *partner));
         cleared.erase(partner);
@@ -61,36 +76,30 @@ std::vector<NodePair> Pairing::meet_cleared(const std::vector<int>& suspects) {
     return pairs;
 }
 
-/// Those that failed once although both are cleared; each node once in a round.
-std::vector<NodePair> Pairing::doubtful_paths() {
+bool Pairing::is_cleared(NodePair pair) const {
+    return state(pair.first) == State::cleared && state(pair.second) == State::cleared;
+}
+
+/// Those that failed although both nodes are cleared; each node once in a round.
+std::vector<NodePair> Pairing::doubtful_paths() const {
     std::vector<NodePair> pairs;
     std::set<int> taken;
-    for (const auto& pair : failed_) {
-        const bool both = state(pair.first) == State::cleared && state(pair.second) == State::cleared;
-        if (!both || tested_again_.contains(pair) || taken.contains(pair.first) || taken.contains(pair.second))
+    for (const auto& [pair, count] : failures_) {
+        if (!is_cleared(pair) || count >= path_failures || taken.contains(pair.first) || taken.contains(pair.second))
             continue;
         taken.insert({pair.first, pair.second});
-        tested_again_.insert(pair);
         pairs.push_back(pair);
     }
     return pairs;
 }
 
 std::vector<NodePair> Pairing::next_round() {
-    tests_paths_ = false;
     const auto suspects = in(State::suspect);
     const bool has_cleared = std::ranges::find(nodes_, State::cleared) != nodes_.end();
     auto pairs = suspects.empty() ? std::vector<NodePair>() : has_cleared ? meet_cleared(suspects) : match(suspects);
-    if (pairs.empty()) {
-        pairs = doubtful_paths();
-        tests_paths_ = true;
-    }
+    if (pairs.empty()) pairs = doubtful_paths();
     if (!pairs.empty()) ++round_count_;
     return pairs;
-}
-
-bool Pairing::names_if_failed(NodePair pair) const {
-    return tests_paths_ || state(pair.first) == State::cleared || state(pair.second) == State::cleared;
 }
 
 void Pairing::told(NodePair pair, bool passed) {
@@ -98,17 +107,15 @@ void Pairing::told(NodePair pair, bool passed) {
     auto& second = nodes_[static_cast<std::size_t>(pair.second)];
     if (passed) {
         first = second = State::cleared;
+        failures_.erase(pair);
         return;
     }
-    if (tests_paths_) {
-        bad_paths_.insert(pair);
-        return;
-    }
-    failed_.insert(pair);
-    if (first == State::cleared)
-        second = State::bad;
-    else if (second == State::cleared)
-        first = State::bad;
+    ++failures_[pair];
+    if ((first == State::cleared) == (second == State::cleared)) return;
+    const auto [accuser, accused] = first == State::cleared ? pair : NodePair(pair.second, pair.first);
+    auto& accused_by = accused_by_[accused];
+    accused_by.insert(accuser);
+    if (accused_by.size() == accusers) nodes_[static_cast<std::size_t>(accused)] = State::bad;
 }
 
 std::vector<int> Pairing::bad_nodes() const {
@@ -120,7 +127,10 @@ std::vector<int> Pairing::undecided_nodes() const {
 }
 
 std::vector<NodePair> Pairing::bad_paths() const {
-    return {bad_paths_.begin(), bad_paths_.end()};
+    std::vector<NodePair> paths;
+    for (const auto& [pair, count] : failures_)
+        if (is_cleared(pair) && count >= path_failures) paths.push_back(pair);
+    return paths;
 }
 
 }  // namespace muster::runtime

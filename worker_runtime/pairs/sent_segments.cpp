@@ -4,12 +4,21 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <system_error>
 
 #include "rendezvous/base/text/text.h"
 
 namespace muster::runtime {
+
+SentSegments read_segments(const tcp_info& info, std::size_t length) {
+    return {.data = info.tcpi_data_segs_out,
+            .again = info.tcpi_total_retrans,
+            .twice = info.tcpi_dsack_dups,
+            .bytes_per_s = static_cast<std::int64_t>(info.tcpi_delivery_rate),
+            .sees_losses = length >= offsetof(tcp_info, tcpi_dsack_dups) + sizeof info.tcpi_dsack_dups};
+}
 
 SentByConnection sent_segments() {
     SentByConnection found;
@@ -18,14 +27,13 @@ SentByConnection sent_segments() {
          at.increment(failure)) {
         int fd = -1;
         if (!parse_number(at->path().filename().string(), fd)) continue;
-        tcp_info info{};  // A kernel before 4.19 leaves the last field out.
+        tcp_info info{};
         std::uint64_t cookie = 0;
         socklen_t length = sizeof info, cookie_length = sizeof cookie;
         if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
             ::getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &cookie_length) != 0)
             continue;
-        found[cookie] = {info.tcpi_data_segs_out, info.tcpi_total_retrans, info.tcpi_dsack_dups,
-                         static_cast<std::int64_t>(info.tcpi_delivery_rate)};
+        found[cookie] = read_segments(info, length);
     }
     return found;
 }
@@ -40,6 +48,7 @@ SentSegments sent_since(const SentByConnection& before, const SentByConnection& 
         sum.again += sent.again - earlier.again;
         sum.twice += sent.twice - earlier.twice;
         sum.bytes_per_s += sent.bytes_per_s;
+        sum.sees_losses = sum.sees_losses && sent.sees_losses;
     }
     return sum;
 }

@@ -5,9 +5,12 @@
 // repeats without such a report are losses (RFC 3708).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
+
+struct tcp_info;  // <linux/tcp.h>
 
 namespace muster::runtime {
 
@@ -17,13 +20,20 @@ struct SentSegments {
     std::int64_t twice = 0;        ///< Repeats that the receiver reported to have twice.
     std::int64_t bytes_per_s = 0;  ///< The rate at which the receiver's kernel acknowledged the last ones.
 
-    [[nodiscard]] std::int64_t lost() const { return again - twice; }
+    /// False where the kernel (before 4.19) does not count `twice`, so that repeats say nothing of losses.
+    bool sees_losses = true;
+
+    [[nodiscard]] std::int64_t lost() const { return sees_losses ? again - twice : 0; }
 };
 
 /// By the kernel's cookie, which no other connection gets.
 using SentByConnection = std::map<std::uint64_t, SentSegments>;
 
-/// Of all connections that are open now. Other processes of the host do not count.
+/// `length` bytes of the answer of TCP_INFO: an older kernel answers less.
+SentSegments read_segments(const tcp_info& info, std::size_t length);
+
+/// Of all connections that are open now; none before Linux 4.12, which has no cookies. Other processes of the host do
+/// not count.
 SentByConnection sent_segments();
 
 /// Between the two times; the rate is the sum over the connections that sent something. A connection that closed

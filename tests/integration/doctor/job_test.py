@@ -278,6 +278,25 @@ class HealthCheck(unittest.TestCase):
                 job.expect_exit(node, 0)
 
     @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "only root's checks are run")
+    def test_a_node_comes_back_when_the_check_that_found_it_sick_is_taken_away(self):
+        with Job() as job:
+            job.daemon()
+            folder = job.directory / "health.d"
+            folder.mkdir(mode=0o755)
+            for name, text in (("10-broken", "echo hot; exit 1"), ("20-never", "exit 127")):
+                (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+                (folder / name).chmod(0o755)
+            sick = job.node(*FAST, "--health-dir", folder, "--health-interval", 0.2, nproc=1)
+            other = job.node(*FAST, nproc=1)
+            wait_for("the finding", lambda: "this node is sick" in sick.err.read_text())
+            (folder / "10-broken").unlink()
+            job.round(0, 2)
+            self.assertIn("it is ready for a round; no answer: 20-never: it cannot be run", sick.err.read_text())
+            job.finish()
+            for node in (sick, other):
+                job.expect_exit(node, 0)
+
+    @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "only root's checks are run")
     def test_the_checks_of_a_folder_run_in_order_of_their_names(self):
         with Job() as job:
             folder, ran = job.directory / "health.d", job.directory / "ran"

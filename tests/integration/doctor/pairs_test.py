@@ -113,7 +113,7 @@ def a_job_names_its_bad_node(cluster):
         lines = [line for line in said.splitlines() if "preflight: critical: node-" in line]
         assert len(lines) == 1 and "node-links: n2 (rank" in lines[0], said
         # It parks, and the spare has its place.
-        is_sick = "this node is sick, and takes part in no round until its health check passes: --preflight: node-links: no connection;" in said
+        is_sick = "this node is sick, and takes part in no round: --preflight: node-links: no connection;" in said
         assert (is_sick, "round 0: group rank" in said) == ((True, False) if node is nodes[2] else (False, True)), cluster.story()
 
 

@@ -25,23 +25,26 @@ struct AgentTruth {
     std::uint32_t slots = 1;
     std::uint32_t restarts_max = 0;  ///< of its terms
     std::string role;
-    bool gone = false;            ///< finished, killed, or without power
-    bool parked = false;          ///< waits as a spare
-    bool left = false;            ///< was told to stop, or left
-    bool may_be_surplus = false;  ///< beside a full job of a fixed size it is refused: its arguments are its own
-    bool stranger = false;        ///< does not know the job's secret
-    Round knows = no_round;       ///< the last round it was told to be in
-    Moment last_trouble{-1};      ///< when something other than the daemon's end last befell it or its link
-    Moment heard_daemon{-1};      ///< when the daemon's last message reached it; negative: none has
-    Duration silence_before{};    ///< how long it had heard nothing until then
-    bool hosts = false;           ///< its launcher serves the rendezvous
-    std::string finding{};        ///< of its health check, as its last Join that counts has it
+    std::optional<Moment> gone{};  ///< since when it is finished, killed, or without power
+    bool parked = false;           ///< waits as a spare
+    bool left = false;             ///< was told to stop, or left
+    bool may_be_surplus = false;   ///< beside a full job of a fixed size it is refused: its arguments are its own
+    bool stranger = false;         ///< does not know the job's secret
+    Round knows = no_round;        ///< the last round it was told to be in
+    Moment last_trouble{-1};       ///< when something other than the daemon's end last befell it or its link
+    Moment heard_daemon{-1};       ///< when the daemon's last message reached it; negative: none has
+    Duration silence_before{};     ///< how long it had heard nothing until then
+    bool hosts = false;            ///< its launcher serves the rendezvous
+    std::string finding{};         ///< of its health check, as its last Join that counts has it
     /// Of the Join before that, where the last one crossed its assignment: the daemon still goes by this one.
     std::string kept_finding{};
     bool goes_on = false;       ///< since then, more nodes of the job reported the same than may park
-    std::string parked_for{};   ///< what the daemon last told it to be parked for
+    std::string parked_for{};   ///< what the daemon last told it to be parked for, and has not taken back
     bool in_trouble = false;    ///< stopped or cut off right now
     Moment stopped_until{-1h};  ///< by SIGSTOP; never: it still is
+
+    /// For what its last Join reports.
+    [[nodiscard]] bool is_parked() const { return !parked_for.empty() && !finding.empty(); }
 };
 
 struct RoundTruth {
@@ -100,6 +103,10 @@ class Invariants {
     std::size_t add_job(std::string name, native::JobTerms terms);
     void newcomer(Incarnation incarnation, AgentTruth truth);
     [[nodiscard]] AgentTruth& agent(Incarnation incarnation) { return agents_.at(incarnation); }
+    [[nodiscard]] const AgentTruth* find(Incarnation incarnation) const {
+        const auto found = agents_.find(incarnation);
+        return found != agents_.end() ? &found->second : nullptr;
+    }
     [[nodiscard]] const JobTruth& job(std::size_t index) const { return jobs_[index]; }
     [[nodiscard]] RoundTruth* round_of(Incarnation incarnation, Round round);
 
@@ -154,6 +161,7 @@ class Invariants {
     /// A node of any job is parked for its finding, and that is no more than the breaker allows.
     [[nodiscard]] bool any_parked() const;
     [[nodiscard]] bool any_parked(std::size_t job) const;
+    [[nodiscard]] bool may_count(const AgentTruth& agent) const;
     [[nodiscard]] std::uint32_t parked_max(std::size_t job) const;
 
     /// After every event.
@@ -191,6 +199,7 @@ class Invariants {
     void check_left_out(const JobTruth& job, Incarnation incarnation);
     void check_outcome(JobTruth& job, const native::JobEnded& ended);
     void joined(Incarnation incarnation, const native::Join& join);
+    void told_waiting(Incarnation agent);
     void told_parked(Incarnation incarnation, const std::string& why, bool held_back);
     void took_part(Incarnation incarnation, bool held_back);
     void forget_parked(const JobTruth& job);

@@ -10,7 +10,6 @@
 // ("short", "healed") is the world's own (world_health.cpp).
 #include <algorithm>
 
-#include "rendezvous/rounds/ledgers/health_breaker.h"
 #include "tests/simulation/invariants/invariants.h"
 
 namespace muster::simulation {
@@ -22,12 +21,26 @@ std::string_view kind_of(std::string_view finding) {
     return finding.substr(0, finding.find(':'));
 }
 
+/// So many of these nodes may park for one finding: counted apart from the daemon, which must keep to it.
+std::uint32_t may_park(std::uint32_t nodes) {
+    return std::max(1U, nodes / 20);
+}
+
 }  // namespace
 
-/// Of all agents that the job ever had: the daemon may still count one that is gone.
+/// The daemon may still count an agent that is gone, until its connection or its lease is over; one that stood still or
+/// was restarted counts from then on.
+bool Invariants::may_count(const AgentTruth& agent) const {
+    if (!agent.gone) return true;
+    const auto lost_timeout = Duration{1ms} * jobs_[agent.job].terms.lost_timeout_ms;
+    return events_.now() < std::max({*agent.gone, daemon_started_, daemon_back_}) + lost_timeout + 2 * lease_;
+}
+
+/// Of the agents that may be members of the job, or of those that it needs.
 std::uint32_t Invariants::parked_max(std::size_t job) const {
-    const auto ever = std::ranges::count_if(agents_, [&](const auto& entry) { return entry.second.job == job; });
-    return std::max(1U, static_cast<std::uint32_t>(ever) / 20);
+    const auto members = std::ranges::count_if(
+        agents_, [&](const auto& entry) { return entry.second.job == job && may_count(entry.second); });
+    return may_park(std::max(static_cast<std::uint32_t>(members), jobs_[job].terms.nodes_min));
 }
 
 bool Invariants::connected(Incarnation incarnation) const {
@@ -50,14 +63,15 @@ void Invariants::joined(Incarnation incarnation, const native::Join& join) {
     else if (!agent.finding.empty())
         agent.kept_finding = agent.finding;
     agent.finding = join.unhealthy;
-    agent.parked_for.clear();
     agent.goes_on = false;
+    // That the daemon takes its word back is seen by what it answers.
     if (agent.finding.empty()) return;
+    agent.parked_for.clear();
     const auto same = [&](const AgentTruth& other) {
         const auto is_same = [&](const std::string& one) {
             return !one.empty() && kind_of(one) == kind_of(agent.finding);
         };
-        return other.job == agent.job && (is_same(other.finding) || is_same(other.kept_finding));
+        return other.job == agent.job && may_count(other) && (is_same(other.finding) || is_same(other.kept_finding));
     };
     std::uint32_t count = 0;
     bool host_too = false;
@@ -67,27 +81,33 @@ void Invariants::joined(Incarnation incarnation, const native::Join& join) {
         host_too = host_too || other.hosts;
     }
     // At least so many may park, however few nodes the daemon knows at this moment.
-    if (count <= rendezvous::parked_max(job.terms.nodes_min) && !host_too) return;
+    if (count <= may_park(job.terms.nodes_min) && !host_too) return;
     for (auto& [number, other] : agents_)
         if (same(other)) other.goes_on = true;
 }
 
 void Invariants::told_parked(Incarnation incarnation, const std::string& why, bool held_back) {
     AgentTruth& agent = agents_.at(incarnation);
-    // It may have said something else since that was decided.
-    if (held_back && (agent.finding.empty() || !why.ends_with(agent.finding))) return;
+    // It may have said something else since that was decided, and what one that is gone said counts for the daemon
+    // alone.
+    if ((held_back || agent.gone) && (agent.finding.empty() || !why.ends_with(agent.finding))) return;
     chronicle_.count(Happening::sick_node_parked);
-    if (agent.gone) return;  // the Join of one that was killed meanwhile counts for nobody
     if (agent.finding.empty() || why.find(agent.finding) == std::string::npos)
         return violated("parked", cat(agent.name, " reports '", agent.finding, "' and is told: ", why));
     agent.parked_for = agent.finding;
     const auto parked = std::ranges::count_if(agents_, [&](const auto& entry) {
         const AgentTruth& other = entry.second;
-        return other.job == agent.job && !other.gone && !other.parked_for.empty() &&
+        return other.job == agent.job && !other.gone && other.is_parked() &&
                kind_of(other.parked_for) == kind_of(agent.finding) && connected(entry.first);
     });
     if (parked > parked_max(agent.job))
         violated("breaker", cat(parked, " nodes of ", jobs_[agent.job].name, " are parked for one finding: ", why));
+}
+
+/// The daemon says that the node waits as any other one does.
+void Invariants::told_waiting(Incarnation incarnation) {
+    AgentTruth& agent = agents_.at(incarnation);
+    if (agent.finding.empty()) agent.parked_for.clear();
 }
 
 void Invariants::took_part(Incarnation incarnation, bool held_back) {
@@ -108,7 +128,7 @@ void Invariants::forget_parked(const JobTruth& job) {
 bool Invariants::any_parked(std::size_t job) const {
     return std::ranges::any_of(agents_, [&](const auto& entry) {
         const AgentTruth& agent = entry.second;
-        return agent.job == job && !agent.gone && !agent.left && !agent.parked_for.empty() && !agent.goes_on &&
+        return agent.job == job && !agent.gone && !agent.left && agent.is_parked() && !agent.goes_on &&
                connected(entry.first);
     });
 }

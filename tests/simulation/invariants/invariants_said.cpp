@@ -56,11 +56,13 @@ void Invariants::on_daemon_message(const rendezvous::SendTo& said, bool held_bac
                    !std::holds_alternative<native::Gathering>(said.message)) {  // who is late is told to wait first
             job.ending_remembered = false;
         }
+        if (std::holds_alternative<native::Gathering>(said.message)) told_waiting(talk.incarnation);
         if (const auto* parked = std::get_if<native::Parked>(&said.message)) {
             agents_.at(talk.incarnation).parked = true;
             if (parked->why.find(" is parked until its health check passes: ") != std::string::npos) {
                 told_parked(talk.incarnation, parked->why, held_back);
             } else {
+                told_waiting(talk.incarnation);
                 chronicle_.count(parked->why.empty() ? Happening::spare_parked : Happening::node_left_out);
                 if (!parked->why.empty()) check_left_out(job, talk.incarnation);
             }

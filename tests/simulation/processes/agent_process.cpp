@@ -143,7 +143,7 @@ void AgentProcess::kill() {
     world_.chronicle.count(Happening::agent_killed);
     world_.chronicle.tell(setting_.name, " is killed");
     life_ = Life::killed;
-    world_.invariants.agent(incarnation()).gone = true;
+    world_.invariants.agent(incarnation()).gone = world_.events.now();
     world_.network.process_gone(this);
     guardian_.agent_gone([this] { guardian_reports_death(); });
 }
@@ -161,7 +161,7 @@ void AgentProcess::guardian_reports_death() {
 
 void AgentProcess::power_lost() {
     if (alive()) life_ = Life::killed;
-    world_.invariants.agent(incarnation()).gone = true;
+    world_.invariants.agent(incarnation()).gone = world_.events.now();
     guardian_.power_lost();
 }
 
@@ -337,7 +337,7 @@ void AgentProcess::finish(agent::Ending ending) {
     close(attempt_);
     close(stream_);
     world_.network.process_gone(this);
-    world_.invariants.agent(incarnation()).gone = true;
+    world_.invariants.agent(incarnation()).gone = world_.events.now();
     guardian_.agent_gone([] {});
     life_ = Life::finished;
     setting_.finished();

@@ -342,7 +342,25 @@ void DaemonProcess::mend_proof(StreamId stream, native::Message& message) {
     }
 }
 
-void DaemonProcess::misread_finding(native::Join& join) {
+bool DaemonProcess::forgets(StreamId stream, const native::Message& message) const {
+    const auto* join = std::get_if<native::Join>(&message);
+    if (world_.plant != Plant::forgets_recovery || join == nullptr || !join->unhealthy.empty()) return false;
+    const auto* agent = world_.invariants.find(caller(stream));
+    return agent != nullptr && !agent->parked_for.empty();
+}
+
+Incarnation DaemonProcess::caller(StreamId stream) const {
+    const auto found = std::ranges::find(newest_, stream, [](const auto& entry) { return entry.second; });
+    return found != newest_.end() ? found->first : Incarnation{};
+}
+
+void DaemonProcess::misread_finding(StreamId stream, native::Join& join) {
+    const auto* agent = world_.invariants.find(caller(stream));
+    if (world_.plant == Plant::never_resets_breaker && agent != nullptr && !join.unhealthy.empty()) {
+        auto& reporters = reporters_[{agent->job, join.unhealthy.substr(0, join.unhealthy.find(':'))}];
+        reporters.insert(caller(stream));
+        if (reporters.size() > 1) join.unhealthy.clear();
+    }
     if (world_.plant == Plant::ignores_findings) join.unhealthy.clear();
     // In letters, because numbers do not make two findings different.
     if (world_.plant == Plant::never_trips && !join.unhealthy.empty())
@@ -383,7 +401,8 @@ void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {
             newest_[hello->node.incarnation] = stream;
         }
         world_.invariants.daemon_heard(stream, message);
-        if (auto* join = std::get_if<native::Join>(&message)) misread_finding(*join);
+        if (forgets(stream, message)) continue;
+        if (auto* join = std::get_if<native::Join>(&message)) misread_finding(stream, *join);
         if (world_.chronicle.tracing() && !std::holds_alternative<native::Ping>(message)) {
             world_.chronicle.tell("daemon gets ", native::name(message), " on ", stream);
         }

@@ -62,7 +62,9 @@ class DaemonProcess final : public StreamHandler {
     void corrupt(native::Message& message) const;
     void mend_proof(StreamId stream, native::Message& message);
     void misread_budgets(native::JobTerms& terms) const;
-    void misread_finding(native::Join& join);
+    void misread_finding(StreamId stream, native::Join& join);
+    [[nodiscard]] bool forgets(StreamId stream, const native::Message& message) const;
+    [[nodiscard]] Incarnation caller(StreamId stream) const;
     void bytes(StreamId stream, const std::string& bytes);
     void drop(StreamId stream, std::string why);
     [[nodiscard]] Instant now() const;
@@ -99,7 +101,8 @@ class DaemonProcess final : public StreamHandler {
     std::map<StreamId, std::string> nonces_;
     std::set<StreamId> guessed_;             // a stranger as one who attacks: it does not ask for the daemon's proof
     std::map<StreamId, StreamId> replaced_;  ///< newer to older, for the plants only
-    std::string last_finding_;               // this and the next two for the plants only
+    std::string last_finding_;               // this and the next three for the plants only
+    std::map<std::pair<std::size_t, std::string>, std::set<Incarnation>> reporters_;  // by job and kind of finding
     std::set<StreamId> boasters_;
     bool believes_ = false;
 };

@@ -33,6 +33,10 @@ TEST_CASE("what muster-gpus says is read, lines that are none are left out, and 
     CHECK(read_gpu_use(output, "GPU-b").at(0).index == 1);
     CHECK(read_gpu_use(output, "MIG-x").size() == 2);
     CHECK(read_gpu_use(output, "").empty());
+    // As CUDA: the list ends at the first entry that names no GPU, and a GPU that is named twice empties it.
+    CHECK(read_gpu_use(output, "0,-1,1").size() == 1);
+    CHECK(read_gpu_use(output, "1,1").empty());
+    CHECK(read_gpu_use(output, "GPU-").empty());  // ambiguous
     CHECK(read_gpu_use("note nvmlInit: Driver Not Loaded\n", {}).empty());
     CHECK(read_gpu_use("process 7 60\n", {}).empty());
 }

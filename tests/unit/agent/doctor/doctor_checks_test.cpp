@@ -424,6 +424,9 @@ TEST_CASE("what the nodes found out about each other is judged") {
     CHECK(findings[2].measured == "4");
     CHECK(findings[3].what == "the path between n0 (rank 0) and n3 (rank 3)");
     CHECK(findings[4].measured == "800 to 900 MB/s, 50 to 70 us");
+    facts.looks["nodes"].records.back().fields["sees-losses"] = "0";
+    CHECK(examine(facts, {}, {})[4].measured ==
+          "800 to 900 MB/s, 50 to 70 us; lost packets: could not look, a kernel before Linux 4.19 does not count them");
     CHECK(hosts_of(facts.look("nodes"), true) == "n0\nn3\n");
     CHECK(hosts_of(facts.look("nodes"), false) == "n1\nn2\n");
     facts.looks["nodes"].records[1].fields["host"] = "<n0>";

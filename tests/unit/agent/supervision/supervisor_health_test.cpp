@@ -56,6 +56,23 @@ TEST_CASE("a sick node joins with what was found, is checked again, and joins on
     CHECK(story.assigned(0).starts_with("StartWorkers"));
 }
 
+TEST_CASE("a node whose finding is not looked at again promises no further check") {
+    auto config = Story::config();
+    config.checks_health = true;
+    config.health_interval = {};
+    Story story(config);
+    story.begin();
+    story.store_opened();
+    CHECK(story.step(HealthChecked{Health::sick, "--preflight: slow; to take part, start muster there again"}) ==
+          sick_join);
+    CHECK(story.last().notices ==
+          std::vector<std::string>{
+              "this node is sick, and takes part in no round: --preflight: slow; to take part, start "
+              "muster there again"});
+    CHECK(story.parked() == "");
+    CHECK(story.time_left() == Duration::max());
+}
+
 TEST_CASE("a sick node that is needed all the same runs, and is checked before its next join") {
     Story story = checked();
     story.store_opened();

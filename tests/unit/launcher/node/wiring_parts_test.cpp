@@ -352,6 +352,7 @@ TEST_CASE("what the preflight found of the own node is a health check's finding 
     const auto parks = agent_config(config, {}, {}, node);
     CHECK(parks.supervisor.checks_health);
     CHECK(parks.health.known_fault == config.preflight_fault);
+    CHECK(parks.supervisor.health_interval == Duration{});
     CHECK(parks.supervisor.sick_node == agent::SupervisorConfig::SickNode::parks);
     for (const auto fixed : {1U, 2U}) {
         config.nodes_min = config.nodes_max = fixed;

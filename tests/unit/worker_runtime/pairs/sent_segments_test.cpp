@@ -1,6 +1,7 @@
 #include "worker_runtime/pairs/sent_segments.h"
 
 #include <arpa/inet.h>
+#include <linux/tcp.h>
 #include <sys/socket.h>
 
 #include <string>
@@ -53,8 +54,23 @@ TEST_CASE("repeats count as lost only where the receiver does not report to have
           "packets are lost: of 93678 segments 770 did not arrive");
     CHECK(too_many_lost({.data = 93'678, .again = 770, .twice = 480}) ==
           "packets are lost: of 93678 segments 290 did not arrive");
-    CHECK(too_many_lost({.data = 100, .again = 19, .twice = 0}).empty());  // too few to judge
+    // Too few to judge: one segment of 64 KiB among some hundred is no share.
+    CHECK(too_many_lost({.data = 100, .again = 1, .twice = 0}).empty());
+    CHECK(too_many_lost({.data = 100, .again = 19, .twice = 0}).empty());
     CHECK(too_many_lost({}).empty());
+}
+
+TEST_CASE("a kernel that does not count what arrived twice tells nothing of losses") {
+    tcp_info info{};
+    info.tcpi_data_segs_out = 93'678;
+    info.tcpi_total_retrans = 770;
+    const auto whole = read_segments(info, sizeof info), cut = read_segments(info, offsetof(tcp_info, tcpi_dsack_dups));
+    CHECK(!too_many_lost(whole).empty());
+    CHECK(too_many_lost(cut).empty());
+    CHECK(sent_since({}, {{1, whole}}).sees_losses);
+    CHECK(!sent_since({}, {{1, whole}, {2, cut}}).sees_losses);
+    // What did not send anything does not count.
+    CHECK(sent_since({{2, cut}}, {{1, whole}, {2, cut}}).sees_losses);
 }
 
 TEST_CASE("what this process's connections sent is counted between two times, also on a connection made meanwhile") {
