@@ -183,6 +183,8 @@ void HangWatcher::carry_out(HangStep step, Instant now) {
         ask_torch(local_rank, true);
     }
     for (const auto local_rank : step.places) {
+        // Another idle time: what torch told of an earlier one says nothing about it.
+        torch_operations_.erase(static_cast<std::int32_t>(rank_base_ + local_rank));
         ask_place(local_rank);
         ask_torch(local_rank, false);
     }
@@ -200,8 +202,11 @@ void HangWatcher::ask_torch(std::uint32_t local_rank, bool as_notice) {
     auto answered = [this, life = std::weak_ptr(life_), local_rank, rank,
                      as_notice](const TorchServer::Answer& answer) {
         if (life.expired()) return;
-        if (answer.operation && tells_place(*answer.operation, ask(local_rank).operation, unix_minus_steady()))
-            torch_operations_[rank] = *answer.operation;
+        if (answer.operation) {
+            torch_operations_.erase(rank);
+            if (tells_place(*answer.operation, ask(local_rank).operation, unix_minus_steady()))
+                torch_operations_[rank] = *answer.operation;
+        }
         if (as_notice && on_notice) on_notice(answer.line);
     };
     torch_server_.ask(rank, told.torch_socket, std::move(told.torch_file), std::move(answered));

@@ -95,7 +95,8 @@ void Standbys::rest() {
 
 void Standbys::refused(std::uint32_t local_rank) {
     owner_.notice(cat("warm workers: local rank ", local_rank,
-                      " was started normally: its standby process did not answer in time"));
+                      " was started normally: its standby process did not take over (it had ended, or gave no "
+                      "answer within 0.5 s)"));
 }
 
 void Standbys::arm(Duration wait) {

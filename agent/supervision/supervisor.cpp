@@ -169,6 +169,7 @@ void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {
     for (const auto local_rank : kept) round_->workers[local_rank].answered = true;
     act(StartWorkers{assignment, kept});
     if (!kept.empty()) act(KeepWorkers{});
+    if (early_notice_) give_notice(*std::exchange(early_notice_, std::nullopt), "", now);
 }
 
 void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
@@ -248,10 +249,14 @@ void Supervisor::on(const StopRequested& event, Instant now) {
 }
 
 void Supervisor::on(const PreemptionAnnounced& event, Instant now) {
-    // The job does not know this node yet, whose word would reach it when the imports of --warm-join are over.
-    if (!begun_)
-        return tell(cat(signal_name(event.signal), ": no notice, because this node has not joined the job yet"));
     auto why = cat(signal_name(event.signal), " to ", config_.host);
+    // The job does not know this node yet, whose word would reach it when the imports of --warm-join are over.
+    if (!begun_) {
+        early_notice_ = std::move(why);
+        return tell(cat(signal_name(event.signal),
+                        ": this node has not joined the job yet; only its own workers receive "
+                        "the notice, when they have started"));
+    }
     tell(cat(signal_name(event.signal), ": a notice to all workers of the job"));
     const bool told =
         round_ && round_->noticed_at != Instant::min() && now < round_->noticed_at + config_.notices_are_one_within;

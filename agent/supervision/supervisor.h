@@ -431,6 +431,7 @@ class Supervisor {
     SupervisorStep step_;  // of the step under way
     Phase phase_ = Phase::idle;
     bool begun_ = false;
+    std::optional<std::string> early_notice_;  // came before Begin; owed to the first workers
     bool store_opening_ = false;
     bool store_open_ = false;
     RoundPorts ports_;

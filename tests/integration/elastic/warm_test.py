@@ -130,9 +130,9 @@ def differences(before, after):
 
 
 def was_late(launcher):
-    """Whether a standby process did not answer within half a second, which a busy machine may keep it from: a normal start
+    """Whether a standby process did not take over within half a second, which a busy machine may keep it from: a normal start
     replaces it, and says nothing of warm ones."""
-    return "its standby process did not answer" in err(launcher)
+    return "its standby process did not take over" in err(launcher)
 
 
 class WarmWorkers(unittest.TestCase):
@@ -219,7 +219,7 @@ class WarmWorkers(unittest.TestCase):
             for rank in (0, 1):
                 self.assertEqual(differences(facts(job, rank, 0), facts(job, rank, 1)), {})
             wait_for("word of the normal start", lambda: "local rank 1 starts normally: its standby process ended: signal 9" in err(launcher))
-            wait_for("line", lambda: "local rank 0 was started normally: its standby process did not answer" in err(launcher))
+            wait_for("line", lambda: "local rank 0 was started normally: its standby process did not take over" in err(launcher))
             launcher.terminate()
             job.expect_exit(launcher, 143)
             job.expect_gone()

@@ -36,10 +36,12 @@ struct AgentTruth {
     Duration silence_before{};     ///< how long it had heard nothing until then
     bool hosts = false;            ///< its launcher serves the rendezvous
     std::string finding{};         ///< of its health check, as its last Join that counts has it
-    bool goes_on = false;          ///< since then, more nodes of the job reported the same than may park
-    std::string parked_for{};      ///< what the daemon last told it to be parked for, and has not taken back
-    bool in_trouble = false;       ///< stopped or cut off right now
-    Moment stopped_until{-1h};     ///< by SIGSTOP; never: it still is
+    /// Of the Join before that, where the last one crossed its assignment: the daemon still goes by this one.
+    std::string kept_finding{};
+    bool goes_on = false;       ///< since then, more nodes of the job reported the same than may park
+    std::string parked_for{};   ///< what the daemon last told it to be parked for, and has not taken back
+    bool in_trouble = false;    ///< stopped or cut off right now
+    Moment stopped_until{-1h};  ///< by SIGSTOP; never: it still is
 
     /// For what its last Join reports.
     [[nodiscard]] bool is_parked() const { return !parked_for.empty() && !finding.empty(); }

@@ -21,6 +21,11 @@ std::string_view kind_of(std::string_view finding) {
     return finding.substr(0, finding.find(':'));
 }
 
+/// So many of these nodes may park for one finding: counted apart from the daemon, which must keep to it.
+std::uint32_t may_park(std::uint32_t nodes) {
+    return std::max(1U, nodes / 20);
+}
+
 }  // namespace
 
 /// The daemon may still count an agent that is gone, until its connection or its lease is over; one that stood still or
@@ -35,7 +40,7 @@ bool Invariants::may_count(const AgentTruth& agent) const {
 std::uint32_t Invariants::parked_max(std::size_t job) const {
     const auto members = std::ranges::count_if(
         agents_, [&](const auto& entry) { return entry.second.job == job && may_count(entry.second); });
-    return std::max({1U, static_cast<std::uint32_t>(members) / 20, jobs_[job].terms.nodes_min / 20});
+    return may_park(std::max(static_cast<std::uint32_t>(members), jobs_[job].terms.nodes_min));
 }
 
 bool Invariants::connected(Incarnation incarnation) const {
@@ -47,14 +52,26 @@ bool Invariants::connected(Incarnation incarnation) const {
 void Invariants::joined(Incarnation incarnation, const native::Join& join) {
     AgentTruth& agent = agents_.at(incarnation);
     if (join.unhealthy.empty() && !agent.parked_for.empty()) chronicle_.count(Happening::sick_node_came_back);
+    const JobTruth& job = jobs_[agent.job];
+    const bool crossed = std::ranges::any_of(job.rounds, [&](const auto& entry) {
+        const auto& [key, round] = entry;
+        return key.second > join.last_round &&
+               std::ranges::any_of(round.members, [&](const auto& member) { return member.second == incarnation; });
+    });
+    if (!crossed)
+        agent.kept_finding.clear();
+    else if (!agent.finding.empty())
+        agent.kept_finding = agent.finding;
     agent.finding = join.unhealthy;
     agent.goes_on = false;
     // That the daemon takes its word back is seen by what it answers.
     if (agent.finding.empty()) return;
     agent.parked_for.clear();
     const auto same = [&](const AgentTruth& other) {
-        return other.job == agent.job && may_count(other) && !other.finding.empty() &&
-               kind_of(other.finding) == kind_of(agent.finding);
+        const auto is_same = [&](const std::string& one) {
+            return !one.empty() && kind_of(one) == kind_of(agent.finding);
+        };
+        return other.job == agent.job && may_count(other) && (is_same(other.finding) || is_same(other.kept_finding));
     };
     std::uint32_t count = 0;
     bool host_too = false;
@@ -63,8 +80,8 @@ void Invariants::joined(Incarnation incarnation, const native::Join& join) {
         ++count;
         host_too = host_too || other.hosts;
     }
-    // The daemon may know few of its nodes yet, but those that the job needs count.
-    if (count <= std::max(1U, jobs_[agent.job].terms.nodes_min / 20) && !host_too) return;
+    // At least so many may park, however few nodes the daemon knows at this moment.
+    if (count <= may_park(job.terms.nodes_min) && !host_too) return;
     for (auto& [number, other] : agents_)
         if (same(other)) other.goes_on = true;
 }

@@ -28,11 +28,23 @@ TEST_CASE("the preemption signal is told to the daemon, which tells every node, 
     CHECK(story.elapse(10s) == "");
 }
 
-TEST_CASE("a node that has not joined has nobody to tell of its preemption, then or when it joins") {
+TEST_CASE(
+    "a node that has not joined tells nobody of its preemption but its own first workers, when they have started") {
     Story story;
     CHECK(story.preempted() == "");
     CHECK(story.phase() == Phase::idle);
-    CHECK(story.step(Begin{}) == "OpenStore");
+    CHECK(story.begin() == "OpenStore");
+    story.store_opened();
+    CHECK(story.assigned(0) == "StartWorkers(0)");
+    CHECK(story.started(0) == "");
+    CHECK(story.started(1) == "PreemptWorkers(SIGUSR1 to a)");
+    CHECK(story.elapse(10s) == "");
+    story.round_ended(0);
+    for (const std::uint32_t rank : {0U, 1U}) story.ended(rank, Signaled{SIGTERM});
+    story.tree_empty();
+    story.store_opened();
+    CHECK(story.assigned(1).find("StartWorkers(1)") != std::string::npos);
+    for (const std::uint32_t rank : {0U, 1U}) CHECK(story.started(rank) == "");
 }
 
 TEST_CASE("a notice waits until every worker has started, because only then are their signal handlers known") {
