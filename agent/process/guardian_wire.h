@@ -100,8 +100,8 @@ struct Ended {
     std::int64_t at_ns = 0;  ///< Time on the monotonic clock.
     bool unfed = false;
     bool group_left = false;
-    /// On the wire only: the stage of a NotStarted end. Other nodes are told its last 255 bytes, but the agent opens the
-    /// file that it may name.
+    /// On the wire only: the stage of a NotStarted end. Other nodes are told its last 255 bytes, but the agent opens
+    /// the file that it may name.
     std::string stage{};
 };
 struct GroupEmptied {
