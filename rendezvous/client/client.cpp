@@ -34,7 +34,7 @@ constexpr Duration resolve_timeout = 30s;
 // Of a flush's limit, where another daemon may have to be found first: etcd's lease is given up at once by a daemon
 // that ends in order, and the next one asks five times a second.
 constexpr int takeover_limits = 5;
-// Each was silent for a quarter of a lease at least, so no more of them can matter.
+// Each was silent for half a lease, so no more of them can matter.
 constexpr std::size_t older_max = 4;
 
 Instant now() {

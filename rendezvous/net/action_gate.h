@@ -23,8 +23,8 @@ class ActionGate {
     };
 
     /// Takes the actions of a step. Releases them at once when nothing waits before them and `has_records` is false, or
-    /// when they only answer pings or prove the secret: neither depends on the state, and reconnecting agents have a
-    /// quarter of a lease to receive them.
+    /// when they only answer pings or prove the secret: neither depends on the state, and reconnecting agents wait a
+    /// quarter of a lease for them, or an eighth where this daemon did not answer before.
     /// `record_bytes` counts for waiting_bytes().
     Entered enter(Actions actions, bool has_records, std::size_t record_bytes = 0);
 

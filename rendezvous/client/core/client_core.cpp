@@ -10,6 +10,9 @@
 
 namespace muster::rendezvous {
 
+// More daemons than share a state.
+constexpr std::size_t silent_max = 8;
+
 ClientCore::ClientCore(ClientConfig config)
     : config_(std::move(config)),
       backoff_(config_.backoff_min),
@@ -339,13 +342,16 @@ void ClientCore::try_next_endpoint(Instant now) {
     const auto count = config_.others.size() + 1;
     const auto left = endpoint();
     if (!std::exchange(named_leader_, std::nullopt) || endpoint() == left) endpoint_at_ = (endpoint_at_ + 1) % count;
-    if (is_silent(endpoint(), now)) endpoint_at_ = (endpoint_at_ + 1) % count;
+    // All of them may be: then the next one in turn is as good as any.
+    for (std::size_t skipped = 0; skipped < count && is_silent(endpoint(), now); ++skipped)
+        endpoint_at_ = (endpoint_at_ + 1) % count;
 }
 
 void ClientCore::note_timeout(Instant now) {
     if (!has_choice()) return;
-    silent_ = endpoint();
-    silent_until_ = now + config_.lease / 2;
+    silent_[describe(endpoint())] = now + config_.lease / 2;
+    if (silent_.size() <= silent_max) return;
+    silent_.erase(std::ranges::min_element(silent_, {}, &std::pair<const std::string, Instant>::second));
 }
 
 /// A follower's messages do not count as contact: only the leader's do.

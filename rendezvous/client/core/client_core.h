@@ -250,7 +250,8 @@ class ClientCore {
     [[nodiscard]] bool can_send() const { return link_ == Link::open || kept_; }
     void note_timeout(Instant now);
     [[nodiscard]] bool is_silent(const Endpoint& endpoint, Instant now) const {
-        return now < silent_until_ && silent_ == endpoint;
+        const auto found = silent_.find(describe(endpoint));
+        return found != silent_.end() && now < found->second;
     }
     [[nodiscard]] bool has_choice() const { return !config_.others.empty(); }
     [[nodiscard]] bool wants_connection() const;
@@ -285,10 +286,11 @@ class ClientCore {
     }
     /// With other daemons to try, one that never answered is abandoned sooner. A follower that is behind may name a
     /// daemon that is gone once more, when the next leader already answers: with running workers, the quarter of a
-    /// lease that remains to find it (fencing.h) must not be spent there.
+    /// lease that remains to find it (fencing.h) must not be spent there. Its first message gives it the quarter.
     [[nodiscard]] Instant link_stale_at() const {
         if (!has_choice() || link_answered_) return link_received_at_ + config_.lease / 2;
-        return link_received_at_ + config_.lease / (fencing_.watching() && silent_ == endpoint() ? 8 : 4);
+        const bool was_silent = fencing_.watching() && silent_.contains(describe(endpoint()));
+        return link_received_at_ + config_.lease / (was_silent ? 8 : 4);
     }
 
     ClientConfig config_;
@@ -328,10 +330,9 @@ class ClientCore {
     bool has_older_ = false;                ///< until DropOlder
     std::size_t endpoint_at_ = 0;           ///< 0: config_.endpoint, then config_.others
     std::optional<Endpoint> named_leader_;  ///< the leader, according to a daemon or etcd
-    /// Did not answer, nor has since. It is skipped for a while: the others name it as the leader until another one is
-    /// elected.
-    std::optional<Endpoint> silent_;
-    Instant silent_until_ = Instant::min();
+    /// The daemons that did not answer, nor have since. Each is skipped until then: the others name it as the leader
+    /// until another one is elected.
+    std::map<std::string, Instant> silent_;
     Instant attempted_at_;
     std::uint32_t connection_count_ = 0;
     std::uint32_t uncounted_ = 0;  ///< Attempts at daemons that do not lead, before any message of one that does.

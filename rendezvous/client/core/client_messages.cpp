@@ -9,6 +9,7 @@ namespace muster::rendezvous {
 void ClientCore::on(const MessageReceived& input, Instant now) {
     if (kept_) resume_receiving();
     if (link_ != Link::open && link_ != Link::greeting) return;
+    silent_.erase(describe(endpoint()));
     if (const auto* challenge = std::get_if<native::Challenge>(&input.message)) return on_challenge(*challenge, now);
     // The named daemon must still prove the secret.
     if (const auto* elsewhere = std::get_if<native::NotLeader>(&input.message)) return on_not_leader(*elsewhere, now);
@@ -22,7 +23,6 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
     if (!trusted_ && (refused == nullptr || ever_received_))
         return distrust(refused != nullptr ? refused->why : "it did not prove that it has the job's secret", now);
     link_received_at_ = now;
-    if (silent_ == endpoint()) silent_.reset();
     store_.clear();
     if (!std::exchange(link_answered_, true) && std::exchange(has_older_, false)) out_.push_back(DropOlder{});
     ever_received_ = true;

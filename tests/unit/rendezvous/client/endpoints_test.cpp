@@ -58,29 +58,65 @@ TEST_CASE("a leader that was told of and falls silent is not asked again because
     CHECK(connects == Lines{"connect c"});
 }
 
+namespace {
+
+/// Time passes until the next attempt: where it goes.
+std::string next_endpoint(Dialogue& talk) {
+    while (!any_starts_with(talk.pass(10ms), "connect")) {
+    }
+    return talk.core->endpoint().host;
+}
+
+/// It waits so long for the first message of the daemon whose connection is open now.
+bool waits(Dialogue& talk, Duration time) {
+    talk.open();
+    return !any_starts_with(talk.pass(time - 10ms), "connect") && any_starts_with(talk.pass(10ms), "connect");
+}
+
+}  // namespace
+
 TEST_CASE(
-    "with running workers, a daemon that was silent gets an eighth of a lease when a follower names it once more") {
+    "with running workers, a daemon that was silent gets an eighth of a lease when a follower names it once more, "
+    "whatever fails meanwhile") {
     Dialogue talk;
     talk.knows_several();
     talk.settle_in();
     REQUIRE(any_starts_with(talk.pass(2500ms), "connect b"));  // half a lease without an answer of a
     const auto sent_back = [&] {
-        talk.open();
-        talk.daemon(native::NotLeader{"a:1"});
-        Lines lines;
-        while (!any_starts_with(lines, "connect")) lines = talk.pass(10ms);
-        return talk.core->endpoint().host;
+        if (talk.core->endpoint().host == "c") {
+            talk.hears(ConnectionFailed{"no route to host"});
+        } else {
+            talk.open();
+            talk.daemon(native::NotLeader{"a:1"});
+        }
+        return next_endpoint(talk);
     };
     REQUIRE(sent_back() == "a");
-    talk.open();
-    CHECK_FALSE(any_starts_with(talk.pass(1240ms), "connect"));
-    REQUIRE(any_starts_with(talk.pass(10ms), "connect"));  // a quarter: it is skipped for half a lease now
-    for (int tries = 0; tries < 20 && sent_back() != "a"; ++tries) {
+    const auto left_at = talk.now;
+    REQUIRE(waits(talk, 1250ms));  // a quarter: it is skipped for half a lease now
+    while (sent_back() != "a") {
     }
-    REQUIRE(talk.core->endpoint().host == "a");
-    talk.open();
-    CHECK_FALSE(any_starts_with(talk.pass(615ms), "connect"));
-    CHECK(any_starts_with(talk.pass(10ms), "connect"));
+    CHECK(talk.now >= left_at + 1250ms + 2500ms);
+    CHECK(waits(talk, 625ms));
+}
+
+TEST_CASE("a daemon that refused a connection and says since then that it does not lead has its whole time") {
+    Dialogue talk;
+    talk.knows_several();
+    talk.settle_in();
+    REQUIRE(any_starts_with(talk.pass(2500ms), "connect b"));
+    talk.hears(ConnectionFailed{"connection refused"});
+    for (int answers = 0; answers < 1;) {
+        const bool is_back = next_endpoint(talk) == "b";
+        talk.open();
+        talk.daemon(native::NotLeader{""});
+        answers += is_back ? 1 : 0;
+    }
+    while (next_endpoint(talk) != "b") {
+        talk.open();
+        talk.daemon(native::NotLeader{""});
+    }
+    CHECK(waits(talk, 1250ms));
 }
 
 TEST_CASE("an agent that looks for the leader goes where a peer hears it") {
