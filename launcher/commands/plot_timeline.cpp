@@ -45,7 +45,7 @@ Result<void> plot_timeline(const std::string& job, const std::string& goodput, c
     if (!lines) return lines.error();
     const auto timeline = read_timeline(*lines, std::chrono::system_clock::now().time_since_epoch());
     if (!timeline) return timeline.error();
-    return replace_file(file, timeline_svg(*timeline, printable_line(job), goodput));
+    return replace_file(file, timeline_svg(*timeline, printable_line(job), goodput), FileMode::as_umask_says);
 }
 
 }  // namespace muster::launcher

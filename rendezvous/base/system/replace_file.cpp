@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster {
@@ -26,15 +27,15 @@ std::string draft_of(const std::string& path) {
     return cat(path, ".new");
 }
 
-Result<void> replace_file(const std::string& path, std::string_view text) {
+Result<void> replace_file(const std::string& path, std::string_view text, FileMode mode) {
     const auto draft = draft_of(path);
     ::unlink(draft.c_str());
     // If another user's file or link has this name and cannot be removed, nothing is written to it.
-    const FileDescriptor file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
-    const bool done = file.valid() && ::fchmod(file.get(), 0644) == 0 && write_whole(file.get(), text) &&
-                      std::rename(draft.c_str(), path.c_str()) == 0;
+    const FileDescriptor file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
+    const bool has_mode = file.valid() && (mode == FileMode::as_umask_says || ::fchmod(file.get(), 0644) == 0);
+    const bool done = has_mode && write_whole(file.get(), text) && std::rename(draft.c_str(), path.c_str()) == 0;
     if (done) return {};
-    auto failure = error_from_errno(errno, cat("write ", path));
+    auto failure = error_from_errno(errno, cat("write ", printable_line(path)));
     if (file.valid()) ::unlink(draft.c_str());
     return failure;
 }

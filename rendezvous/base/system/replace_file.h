@@ -8,9 +8,11 @@
 
 namespace muster {
 
-/// Readers see the old text or all of `text`, because a rename puts it in place. The file gets mode 0644, whatever the
-/// umask is. Links are replaced, not followed. It is no promise against a crash of the host.
-Result<void> replace_file(const std::string& path, std::string_view text);
+enum class FileMode { all_may_read, as_umask_says };
+
+/// Readers see the old text or all of `text`, because a rename puts it in place. all_may_read is mode 0644. Links are
+/// replaced, not followed. It is no promise against a crash of the host.
+Result<void> replace_file(const std::string& path, std::string_view text, FileMode mode = FileMode::all_may_read);
 
 /// Writes all of `text`, over interruptions and short writes. False with the reason in errno.
 bool write_whole(int file, std::string_view text);
