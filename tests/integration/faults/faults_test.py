@@ -253,7 +253,7 @@ class Faults(unittest.TestCase):
         report, rank, story = self.run_fault("swap", "ddp", launcher=("--hang-timeout", "1"), variables=RECORDER, ddp_nproc=2)
         self.assertEqual(sum(one["count"] for one in report["whereabouts"]), 4, story)
         for one in report["whereabouts"]:
-            operation, place = ("broadcast", r"^broadcast \(.*/torch/.*\), from commit") if one["rank"] == rank else ("all_reduce", "from main")
+            operation, place = ("broadcast", r"^broadcast \(.*/torch/.*\), from commit") if one["rank"] == rank else ("all_reduce", r"from step_of\.<locals>\.backward")
             self.assertRegex(one["operation"], rf"^gloo:{operation} \d+ of default_pg$", story)
             self.assertRegex(one["place"], rf"{place} \(.*ddp_faults.py:\d+\)$", story)
             self.assertTrue(one["inside"], story)
