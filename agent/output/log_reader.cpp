@@ -104,8 +104,10 @@ Result<bool> LogReader::fill() {
         const auto written_ns = facts.st_mtim.tv_sec * 1'000'000'000 + facts.st_mtim.tv_nsec;
         if (was_cut_) time_ns_ = std::max(time_ns_, written_ns);
         const auto file_end = static_cast<std::uint64_t>(facts.st_size);
-        // On a shared file system the size may be one from before the index was written, and the time with it.
-        if (file_end < seen_end_ || (file_end < position_ && written_ns >= time_ns_)) {
+        // On a shared file system the size may be one from before the index was written, and the time with it. A file
+        // has the time of the kernel's last tick, a mark the exact one.
+        constexpr std::int64_t ticks_ns = 20'000'000;
+        if (file_end < seen_end_ || (file_end < position_ && written_ns + ticks_ns >= time_ns_)) {
             begin_again(written_ns);
             return fill();
         }

@@ -55,21 +55,30 @@ HealthFolder read_health_folder(const std::string& folder, uid_t owner) {
         return found;
     }
     struct stat facts {};
-    if (::fstat(::dirfd(open.get()), &facts) != 0) return found;
+    const auto unread = [&] {
+        found.refused.push_back(
+            cat("the checks in ", printable_line(folder), " are not all read: ", errno_text(errno)));
+    };
+    if (::fstat(::dirfd(open.get()), &facts) != 0) {
+        unread();
+        return found;
+    }
     if (auto why = why_refused(folder, facts, owner); !why.empty()) {
         found.refused.push_back(std::move(why));
         return found;
     }
     std::vector<std::string> paths;
-    while (const auto* entry = ::readdir(open.get())) {
+    const dirent* entry = nullptr;
+    while (errno = 0, entry = ::readdir(open.get()), entry != nullptr) {
         if (entry->d_name[0] == '.') continue;
         auto path = cat(folder, '/', entry->d_name);
-        // One that cannot be read is refused below: it is not gone.
+        // One that cannot be read is refused below, as is a link to nothing: it is not gone.
         const bool is_program = ::stat(path.c_str(), &facts) != 0
-                                    ? errno != ENOENT
+                                    ? errno != ENOENT || ::lstat(path.c_str(), &facts) == 0
                                     : S_ISREG(facts.st_mode) && (facts.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH)) != 0;
         if (is_program) paths.push_back(std::move(path));
     }
+    if (errno != 0) unread();
     std::ranges::sort(paths);
     std::size_t more = 0;
     for (auto& path : paths) {

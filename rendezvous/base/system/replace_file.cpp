@@ -31,8 +31,10 @@ Result<void> replace_file(const std::string& path, std::string_view text, FileMo
     const auto draft = draft_of(path);
     ::unlink(draft.c_str());
     // If another user's file or link has this name and cannot be removed, nothing is written to it.
-    const FileDescriptor file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
-    const bool has_mode = file.valid() && (mode == FileMode::as_umask_says || ::fchmod(file.get(), 0644) == 0);
+    const bool by_umask = mode == FileMode::as_umask_says;
+    const FileDescriptor file(
+        ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, by_umask ? 0666 : 0644));
+    const bool has_mode = file.valid() && (by_umask || ::fchmod(file.get(), 0644) == 0);
     const bool done = has_mode && write_whole(file.get(), text) && std::rename(draft.c_str(), path.c_str()) == 0;
     if (done) return {};
     auto failure = error_from_errno(errno, cat("write ", printable_line(path)));

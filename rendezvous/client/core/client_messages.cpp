@@ -9,7 +9,7 @@ namespace muster::rendezvous {
 void ClientCore::on(const MessageReceived& input, Instant now) {
     if (kept_) resume_receiving();
     if (link_ != Link::open && link_ != Link::greeting) return;
-    silent_.erase(describe(endpoint()));
+    if (!silent_.empty()) silent_.erase(describe(endpoint()));
     if (const auto* challenge = std::get_if<native::Challenge>(&input.message)) return on_challenge(*challenge, now);
     // The named daemon must still prove the secret.
     if (const auto* elsewhere = std::get_if<native::NotLeader>(&input.message)) return on_not_leader(*elsewhere, now);
