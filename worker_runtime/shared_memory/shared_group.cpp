@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
@@ -463,9 +464,14 @@ Error SharedGroup::failure() const {
     const FailureRecord& record = header().failure;
     // A word may fail before its reason is written down; if the writer was killed just there, nobody will ever finish.
     const auto until = std::chrono::steady_clock::now() + failure_text_limit;
-    while (record.state.load(std::memory_order_acquire) != FailureRecord::written &&
-           std::chrono::steady_clock::now() < until) {
-        ::sched_yield();
+    // Whoever writes it needs a CPU, which hundreds of ranks that only yield do not leave it.
+    for (int looks = 0; record.state.load(std::memory_order_acquire) != FailureRecord::written &&
+                        std::chrono::steady_clock::now() < until;
+         ++looks) {
+        if (looks < 100)
+            ::sched_yield();
+        else
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     if (record.state.load(std::memory_order_acquire) != FailureRecord::written) {
         return {Errc::peer_closed, cat("communicator ", id_, ": a rank died while it reported a failure")};
