@@ -4,7 +4,6 @@
 #include <array>
 #include <iterator>
 #include <map>
-#include <ranges>
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
@@ -352,7 +351,7 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
     row.round.through_gone = {round.through_gone.begin(), round.through_gone.end()};
     row.round.failure_count = round.failures.count();
     const auto& known = round.failures.known();
-    std::ranges::copy(known | std::views::take(fingerprints_max), std::back_inserter(row.round.known_failures));
+    std::copy_n(known.begin(), std::min(known.size(), fingerprints_max), std::back_inserter(row.round.known_failures));
     return encode(Kind::job, row);
 }
 
