@@ -32,6 +32,11 @@ bool ends_inside_line(int fd) {
 
 }  // namespace
 
+std::int64_t log_time_ns() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
 void LogFile::append(std::string_view bytes) {
     const std::lock_guard lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
@@ -81,9 +86,7 @@ void LogFile::begin_section(std::string_view heading, const std::optional<LogOwn
 void LogFile::mark(std::uint64_t offset, const std::optional<LogOwner>& owner) {
     marked_size_ = size_;
     if (!index_.valid()) return;
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    const auto time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-    const auto line = to_line({.offset = offset, .begin = size_, .time_ns = time_ns, .owner = owner});
+    const auto line = to_line({.offset = offset, .begin = size_, .time_ns = log_time_ns(), .owner = owner});
     [[maybe_unused]] const auto written = ::write(index_.get(), line.data(), line.size());
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,9 @@
 #include "rendezvous/base/time.h"
 
 namespace muster::agent {
+
+/// The clock of the lines: nanoseconds since 1970, as this host has it.
+std::int64_t log_time_ns();
 
 /// One file, appended to. Writing waits for the disk: that is the back-pressure which keeps files complete. A disk that
 /// is full costs the bytes that did not fit, and one log line that names the file; later bytes are tried again. Bytes

@@ -10,39 +10,36 @@ namespace muster::agent::guardian_wire {
 
 // The fields of each message in their order, for both visitors (field_codec.h). Beside their types, where the visitors
 // look for them.
-template <class M, class... T>
-concept OneOf = (native::Is<M, T> || ...);
-
-static void fields(auto& v, OneOf<Spawn> auto& m) {
+static void fields(auto& v, native::Is<Spawn> auto& m) {
     v.number(m.id);
     v.flag(m.has_stdout);
     v.flag(m.has_stderr);
     v.flag(m.stands_by);
     v.number(m.standby);
 }
-static void fields(auto& v, OneOf<Signal> auto& m) {
+static void fields(auto& v, native::Is<Signal> auto& m) {
     v.number(m.signal);
 }
-static void fields(auto& v, OneOf<SignalGroup> auto& m) {
+static void fields(auto& v, native::Is<SignalGroup> auto& m) {
     v.number(m.id);
     v.number(m.signal);
 }
-static void fields(auto& v, OneOf<Kill, Emptied> auto& m) {
+static void fields(auto& v, native::Is<Kill, Emptied> auto& m) {
     v.number(m.number);
 }
-static void fields(auto&, OneOf<Feed, Quit, ForkReserve> auto&) {}
-static void fields(auto& v, OneOf<DeathNotice> auto& m) {
+static void fields(auto&, native::Is<Feed, Quit, ForkReserve> auto&) {}
+static void fields(auto& v, native::Is<DeathNotice> auto& m) {
     v.bytes(m.bytes, death_notice_max_bytes);
 }
-static void fields(auto& v, OneOf<Serve> auto& m) {
+static void fields(auto& v, native::Is<Serve> auto& m) {
     v.bytes(m.cgroup, path_max_bytes);
 }
-static void fields(auto& v, OneOf<Spawned> auto& m) {
+static void fields(auto& v, native::Is<Spawned> auto& m) {
     v.number(m.id);
     v.number(m.pid);
     v.flag(m.from_standby);
 }
-static void fields(auto& v, OneOf<Ended> auto& m) {
+static void fields(auto& v, native::Is<Ended> auto& m) {
     v.number(m.id);
     v.number(m.pid);
     v.either(m.end);
@@ -51,29 +48,29 @@ static void fields(auto& v, OneOf<Ended> auto& m) {
     v.flag(m.group_left);
     v.bytes(m.stage, path_max_bytes);
 }
-static void fields(auto& v, OneOf<GroupEmptied, EndStandby> auto& m) {
+static void fields(auto& v, native::Is<GroupEmptied, EndStandby> auto& m) {
     v.number(m.id);
 }
-static void fields(auto& v, OneOf<StandbyReady> auto& m) {
+static void fields(auto& v, native::Is<StandbyReady> auto& m) {
     v.number(m.id);
     v.flag(m.of_own_slot);
 }
-static void fields(auto& v, OneOf<Stuck> auto& m) {
+static void fields(auto& v, native::Is<Stuck> auto& m) {
     v.numbers(m.pids, stuck_max_count);
 }
-static void fields(auto& v, OneOf<ReserveForked> auto& m) {
+static void fields(auto& v, native::Is<ReserveForked> auto& m) {
     v.number(m.pid);
     v.number(m.error_number);
 }
-static void fields(auto& v, OneOf<Folder> auto& m) {
+static void fields(auto& v, native::Is<Folder> auto& m) {
     v.bytes(m.path, path_max_bytes);
 }
-static void fields(auto& v, OneOf<FollowUp> auto& m) {
+static void fields(auto& v, native::Is<FollowUp> auto& m) {
     v.number(m.signal);
     v.number(m.idle_ns);
     v.number(m.busy_ns);
 }
-static void fields(auto& v, OneOf<Keep> auto& m) {
+static void fields(auto& v, native::Is<Keep> auto& m) {
     v.numbers(m.ids, kept_max_count);
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "agent/output/log_files.h"
 #include "launcher/commands/log_query.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
@@ -19,11 +20,6 @@ constexpr Duration patience = 2s;
 constexpr Duration patience_of_follower = 250ms;
 /// A clock that was asked under load is wrong by less. What is sent again because of it is dropped.
 constexpr Duration clock_error_max = 30s;
-
-std::int64_t now_ns() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 /// Lines of other nodes do not come.
 LogRequest of_all_nodes(LogRequest request) {
@@ -122,7 +118,8 @@ void JobLogs::connect(Node& node, const JobAgents::Agent& agent) {
     asked.resume = node.positions;
     if (asked.since) *asked.since += std::chrono::steady_clock::now() - began_;
     if (node.reached_ns)
-        asked.unread = std::max<Duration>(0s, std::chrono::nanoseconds(now_ns() - *node.reached_ns)) + clock_error_max;
+        asked.unread =
+            std::max<Duration>(0s, std::chrono::nanoseconds(agent::log_time_ns() - *node.reached_ns)) + clock_error_max;
     NodeLogs::Request question{.agent = agent.place, .target = log_target(asked), .key = key_};
     if (!has_positions(question.target)) question.known = node.positions;
     in_history_.insert(&node);
@@ -215,7 +212,7 @@ bool JobLogs::read(const Sink& sink, Duration turn) {
     io_.restart();
     if (!show(sink)) return false;
     if (!request_.follow) return true;
-    show_.show_due(now_ns());
+    show_.show_due(agent::log_time_ns());
     return give(sink);
 }
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 
+#include "agent/output/log_files.h"
 #include "launcher/commands/job_logs.h"
 #include "launcher/commands/log_view.h"
 #include "launcher/commands/log_wish.h"
@@ -58,11 +59,6 @@ constexpr Duration meet_interval = 2s;
 constexpr Duration silence_max = 15s;
 constexpr std::size_t names_shown_max = 20;
 constexpr int polls_between_searches = 5;  ///< For files of workers that have just been started.
-
-std::int64_t now_ns() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 /// 0, or the error number of stdout: EPIPE if nobody reads any more.
 int print(std::string_view text) {
@@ -125,7 +121,7 @@ class LinePrinter {
 int show_folders(const LogRequest& request) {
     LinePrinter printer(request.last);
     const auto sink = [&](std::string_view lines) { return printer.take(lines); };
-    LogView view(request, now_ns());
+    LogView view(request, agent::log_time_ns());
     for (int turn = 0;; ++turn) {
         if (turn % polls_between_searches == 0) {
             if (auto found = view.find(); !found) return print_error("logs", exit_codes::usage, found.error().context);
@@ -135,7 +131,7 @@ int show_folders(const LogRequest& request) {
                                        ": no stdout.log or stderr.log below it; give --log-dir and -r 3 or -t 3 "
                                        "to muster, so that the workers' output goes to files"));
         }
-        auto wanted = view.read(now_ns(), sink);
+        auto wanted = view.read(agent::log_time_ns(), sink);
         if (!wanted) return print_error("logs", exit_codes::usage, wanted.error().context);
         if (!request.follow) view.finish(sink);
         printer.first_read();

@@ -3,6 +3,7 @@
 #include <boost/asio/write.hpp>
 #include <utility>
 
+#include "agent/output/log_files.h"
 #include "rendezvous/base/sockets/tcp_options.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
@@ -21,11 +22,6 @@ constexpr std::size_t head_bytes_max = 8192;
 constexpr Duration look_interval = 1s;
 constexpr std::string_view refused_by_address =
     "; a job that was started with --allow-from answers the hosts that it names: run the command on one of them";
-
-std::int64_t wall_clock_ns() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 /// The status and the sentence of an answer that is no stream.
 std::string refusal_in(std::string_view head) {
@@ -103,7 +99,7 @@ void NodeLogs::ask() {
         channel_->drop_output(writing_.size());
     }
     asked_at_ = std::chrono::steady_clock::now();
-    asked_ns_ = wall_clock_ns();
+    asked_ns_ = agent::log_time_ns();
     watch();
     asio::async_write(socket_, asio::buffer(writing_),
                       [self = shared_from_this()](const error_code& failure, std::size_t) {

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <utility>
 
+#include "agent/output/log_files.h"
 #include "agent/output/log_merge.h"
 #include "agent/output/log_wire.h"
 #include "launcher/commands/log_query.h"
@@ -32,11 +33,6 @@ constexpr Duration alive_interval = 1s;
 constexpr int polls_between_searches = 5;  ///< For files of workers that have just been started.
 /// The time of a line is taken before it is in the file, and may be that of a line 10 ms older.
 constexpr std::int64_t write_lag_ns = 100'000'000;
-
-std::int64_t now_ns() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 /// What a viewer's thread and the loop share. The thread may outlive everything else when a disk hangs.
 class Channel : public std::enable_shared_from_this<Channel> {
@@ -115,7 +111,7 @@ Result<bool> send_lines(LogMerge& files, agent::LineWriter& writer, Channel& vie
         writer.append(bytes, file, files.name(file), line);
         return bytes.size() < chunk_bytes || viewer.send(std::exchange(bytes, {}));
     };
-    const auto reached = agent::LogReached{now_ns() - write_lag_ns};
+    const auto reached = agent::LogReached{agent::log_time_ns() - write_lag_ns};
     const auto read = files.read(sink);
     if (!read || !*read) return read;
     if (is_last) files.finish(sink);
@@ -259,7 +255,7 @@ std::unique_ptr<rendezvous::HttpStream> LogStreams::begin(const HttpRequest& req
     }
     if (!round->folder.empty()) selection.folders.push_back(round->folder);
     selection.untimed = asked.untimed;
-    if (asked.since) selection.since_ns = now_ns() - std::chrono::nanoseconds(*asked.since).count();
+    if (asked.since) selection.since_ns = agent::log_time_ns() - std::chrono::nanoseconds(*asked.since).count();
     auto channel = std::make_shared<Channel>(loop_, connection);
     ++*threads_;
     auto thread = start_thread(
@@ -276,7 +272,7 @@ std::unique_ptr<rendezvous::HttpStream> LogStreams::begin(const HttpRequest& req
     thread->detach();
     // The clock goes out at once: the viewer measures how long this answer takes.
     connection.send(rendezvous::http_stream_head("text/plain; charset=utf-8"));
-    connection.send(agent::to_wire(agent::LogClock{now_ns()}));
+    connection.send(agent::to_wire(agent::LogClock{agent::log_time_ns()}));
     return std::make_unique<Viewer>(std::move(channel));
 }
 

@@ -14,9 +14,9 @@
 
 namespace muster::native {
 
-/// `M` is T or const T.
-template <class M, class T>
-concept Is = std::same_as<std::remove_const_t<M>, T>;
+/// `M` is one of T, or const.
+template <class M, class... T>
+concept Is = (std::same_as<std::remove_const_t<M>, T> || ...);
 
 /// Which part of a text that is too long survives.
 enum class Keep { front, back };
