@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """PyTorch's back end muster with the real PyTorch: collectives, deaths, ends, and both launchers.
 
+    stories_test.py               the test
+    stories_test.py --ends N      N ends of a script with works pending, in each of four ways; two ranks each
+
 torch is imported once; the ranks of the stories are forked from here, because an import takes a core more than a second.
 """
 
@@ -145,10 +148,17 @@ def check_launchers():
              ["rank 0 of 2 good", "rank 1 of 2 good"])
 
 
+def check_ends(count):
+    for _ in range(count):
+        for mode in ("kept", "dropped", "destroyed", "alone"):
+            play(stories.exit_pending, mode, name=f"exit_{mode}", ends="as a script")
+
+
 def main():
+    if sys.argv[1:2] == ["--ends"]:
+        return check_ends(int(sys.argv[2]))
     tcp = {"MUSTER_TRANSPORT": "tcp"}
-    for mode in ("kept", "dropped", "destroyed", "alone"):
-        play(stories.exit_pending, mode, name=f"exit_{mode}", ends="as a script")
+    check_ends(1)
     for _ in range(3):
         play(stories.exit_daemon, ends="as a script")
     play(stories.exit_join, ends="as a script")
