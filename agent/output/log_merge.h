@@ -45,7 +45,7 @@ class LogMerge {
     [[nodiscard]] std::size_t file_count() const { return sources_.size(); }
     /// Of a file, its path below its folder.
     [[nodiscard]] const std::string& name(std::size_t file) const { return names_[file]; }
-    /// The ranks of all files that had a line by the last read.
+    /// The ranks of all files that had a line by the last read, or whose index says that one of theirs may come.
     [[nodiscard]] const std::set<std::uint32_t>& ranks() const { return ranks_; }
 
     /// `file` is a number below file_count(). False: nobody wants more.
@@ -53,6 +53,8 @@ class LogMerge {
     /// Gives `sink` what can be read by now, the oldest first. False once it has refused; the lines behind the refused
     /// one come with the next call.
     Result<bool> read(const Sink& sink);
+    /// The workers of these files run on: finish() leaves the beginnings of their lines. By path.
+    void run_on(const std::vector<std::string>& paths) { running_.insert(paths.begin(), paths.end()); }
     /// The beginnings of lines at the ends of files, as lines.
     void finish(const Sink& sink);
 
@@ -69,6 +71,7 @@ class LogMerge {
     /// To selection_.trouble, once.
     void say(const std::string& sentence);
     void choose_last_round();
+    void note_rank(const Source& source);
     [[nodiscard]] bool wants(const LogLine& line) const;
     Result<void> advance(Source& source);
 
@@ -77,6 +80,7 @@ class LogMerge {
     std::vector<std::string> names_;
     std::set<std::uint32_t> ranks_;
     std::set<std::string> said_;
+    std::set<std::string> running_;
 };
 
 }  // namespace muster::agent

@@ -39,8 +39,11 @@ std::function<bool(const LogLine& line)> line_filter(const LogRequest& request) 
         if (!is_of_nodes(line.owner->host, nodes)) return false;
         if (failed && !failed->ranks.contains({line.owner->round, line.owner->rank})) return false;
         const auto end = line.text.begin() + static_cast<std::ptrdiff_t>(std::min(line.text.size(), matched_bytes_max));
+        // '$' is the end of the line alone.
+        const auto flags =
+            end == line.text.end() ? std::regex_constants::match_default : std::regex_constants::match_not_eol;
         const auto matches = [&](const std::regex& pattern) {
-            return std::regex_search(line.text.begin(), end, pattern);
+            return std::regex_search(line.text.begin(), end, pattern, flags);
         };
         if (!include.empty() && std::ranges::none_of(include, matches)) return false;
         return std::ranges::none_of(exclude, matches);

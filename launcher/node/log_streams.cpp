@@ -169,7 +169,7 @@ class OpenFiles {
 };
 
 void serve(agent::LogSelection selection, bool follows, Channel& viewer, std::atomic<std::size_t>& open_files,
-           const std::atomic<bool>& round_is_over) {
+           const LogStreams::Round& round) {
     OpenFiles opened(open_files);
     selection.may_open = [&](const std::string& name) { return opened.take(name); };
     selection.trouble = [&](const std::string& sentence) { viewer.send(agent::to_wire(agent::LogTrouble{sentence})); };
@@ -185,7 +185,8 @@ void serve(agent::LogSelection selection, bool follows, Channel& viewer, std::at
             "that there are lines to show");
     for (int turn = 0;; ++turn) {
         // Before the files are read, so that nothing is written behind the last look.
-        const bool is_over = round_is_over;
+        const bool is_over = round.is_over;
+        if (is_over) files.run_on(round.kept);
         if (is_over || turn % polls_between_searches == 0) {
             if (auto found = files.find(); !found) return fail(found.error().context);
             opened.keep(files.file_count());
@@ -220,8 +221,9 @@ void LogStreams::begin_round(std::string folder) {
     round_->folder = std::move(folder);
 }
 
-void LogStreams::end_round() {
+void LogStreams::end_round(std::vector<std::string> kept) {
     const std::lock_guard lock(mutex_);
+    round_->kept = std::move(kept);
     round_->is_over = true;
 }
 
@@ -260,7 +262,7 @@ std::unique_ptr<rendezvous::HttpStream> LogStreams::begin(const HttpRequest& req
     ++*threads_;
     auto thread = start_thread(
         "muster-logs", [channel, selection, follows = asked.follow, count = threads_, files = open_files_, round] {
-            serve(selection, follows, *channel, *files, round->is_over);
+            serve(selection, follows, *channel, *files, *round);
             --*count;
         });
     if (!thread) {

@@ -104,6 +104,26 @@ TEST_CASE("what all ranks print is two lines, whatever their files' order") {
     CHECK(std::ranges::count(text, '\n') == 14);
 }
 
+TEST_CASE("what all ranks print is two lines, also where some print it later than others") {
+    Logs logs;
+    for (std::uint32_t rank = 0; rank < 12; ++rank) logs.begin(rank, 0);
+    LogRequest request;
+    request.folders = {logs.folder()};
+    request.follow = true;
+    LogView view(request, start);
+    std::string text;
+    const auto sink = [&](std::string_view lines) {
+        text += lines;
+        return true;
+    };
+    REQUIRE(view.find().has_value());
+    for (std::uint32_t rank = 0; rank < 12; ++rank) {
+        logs.write(rank, 10 * rank, "loading\n");
+        if (rank % 4 == 3) REQUIRE(view.read(start + rank * 10'000'000, sink).has_value());
+    }
+    CHECK(text == "[0]: loading\n  [same from all 12 ranks]\n");
+}
+
 TEST_CASE("only what is asked for is shown") {
     Logs logs;
     for (std::uint32_t rank = 0; rank < 3; ++rank) {
@@ -192,6 +212,10 @@ TEST_CASE("a pattern is looked for in the beginning of a long line") {
     request.include.clear();
     request.include.emplace_back("end$");
     CHECK(logs.read(request).empty());
+    request.include.emplace_back("x$");  // where the part that is searched ends
+    CHECK(logs.read(request).empty());
+    request.include.emplace_back("^b.{8191}");
+    CHECK(logs.read(request).size() > 1'000'000);
 }
 
 TEST_CASE("the lines of some nodes alone") {
