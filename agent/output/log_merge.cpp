@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <limits>
 #include <queue>
 #include <utility>
 
@@ -119,7 +118,7 @@ void LogMerge::note_rank(const Source& source) {
             ranks_.insert(owner->rank);
 }
 
-Result<bool> LogMerge::read(const Sink& sink) {
+Result<bool> LogMerge::read(const Sink& sink, std::int64_t until_ns) {
     const auto later = [](const Source* a, const Source* b) { return a->line->time_ns > b->line->time_ns; };
     std::priority_queue<Source*, std::vector<Source*>, decltype(later)> waiting(later);
     for (auto& [path, source] : sources_) {
@@ -131,6 +130,8 @@ Result<bool> LogMerge::read(const Sink& sink) {
     while (!waiting.empty()) {
         auto& source = *waiting.top();
         waiting.pop();
+        if (source.line->time_ns > until_ns && !std::exchange(source.is_held, true)) continue;
+        source.is_held = false;
         // A chunk's lines stay together.
         for (const auto time_ns = source.line->time_ns; source.line && source.line->time_ns == time_ns;) {
             const bool goes_on = sink(source.number, *std::exchange(source.line, std::nullopt));

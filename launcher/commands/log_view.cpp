@@ -59,10 +59,11 @@ LogView::LogView(const LogRequest& request, std::int64_t now_ns)
     : follow_(request.follow), merge_(selection_of(request, now_ns)), show_(form_of(request)) {}
 
 Result<bool> LogView::read(std::int64_t now_ns, const Sink& sink) {
-    const auto read = merge_.read([&](std::size_t file, const LogLine& line) {
+    const auto show = [&](std::size_t file, const LogLine& line) {
         show_.add(file, line, merge_.ranks().size());
         return show_.size() < batch_bytes || give(sink);
-    });
+    };
+    const auto read = follow_ ? merge_.read(show, now_ns - agent::LogMerge::write_lag_ns) : merge_.read(show);
     if (!read || !*read) return read;
     if (follow_) show_.show_due(now_ns);
     return give(sink);

@@ -31,8 +31,6 @@ constexpr Duration poll_interval = 100ms;
 constexpr Duration unsent_look = 20ms;
 constexpr Duration alive_interval = 1s;
 constexpr int polls_between_searches = 5;  ///< For files of workers that have just been started.
-/// The time of a line is taken before it is in the file, and may be that of a line 10 ms older.
-constexpr std::int64_t write_lag_ns = 100'000'000;
 
 /// What a viewer's thread and the loop share. The thread may outlive everything else when a disk hangs.
 class Channel : public std::enable_shared_from_this<Channel> {
@@ -111,8 +109,8 @@ Result<bool> send_lines(LogMerge& files, agent::LineWriter& writer, Channel& vie
         writer.append(bytes, file, files.name(file), line);
         return bytes.size() < chunk_bytes || viewer.send(std::exchange(bytes, {}));
     };
-    const auto reached = agent::LogReached{agent::log_time_ns() - write_lag_ns};
-    const auto read = files.read(sink);
+    const auto reached = agent::LogReached{agent::log_time_ns() - LogMerge::write_lag_ns};
+    const auto read = is_last ? files.read(sink) : files.read(sink, reached.time_ns);
     if (!read || !*read) return read;
     if (is_last) files.finish(sink);
     return viewer.send(bytes + agent::to_wire(reached));
