@@ -365,4 +365,8 @@ std::string Agent::log_folder() const {
     return driver_->log_folder();
 }
 
+std::vector<std::string> Agent::kept_logs() const {
+    return driver_->kept_logs();
+}
+
 }  // namespace muster::agent

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "agent/driver/agent_config.h"
 #include "agent/supervision/process_host.h"
@@ -33,6 +34,8 @@ class Agent {
 
     /// Below it are the log files of this node's workers. Empty: there are none, or it has not started.
     [[nodiscard]] std::string log_folder() const;
+    /// Those of workers that are held from one round to the next.
+    [[nodiscard]] std::vector<std::string> kept_logs() const;
 
     /// Called once, from the loop, when the workers are gone, the link is closed and nothing is left to wait for.
     std::function<void(Ending)> on_end;

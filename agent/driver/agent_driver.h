@@ -35,6 +35,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
 
     void start();
     [[nodiscard]] std::string log_folder() const { return writes_files(config_.logs) ? logs_.made() : std::string(); }
+    [[nodiscard]] std::vector<std::string> kept_logs() const { return commands_.kept_logs(); }
 
   private:
     template <class Event>

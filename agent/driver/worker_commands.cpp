@@ -169,6 +169,16 @@ void WorkerCommands::keep(std::vector<std::uint32_t> local_ranks) {
     kept_ = std::move(local_ranks);
 }
 
+std::vector<std::string> WorkerCommands::kept_logs() const {
+    std::vector<std::string> files;
+    for (const auto local_rank : kept_) {
+        if (local_rank >= workers_.size()) continue;
+        for (const auto* plan : {&workers_[local_rank].stdout_plan, &workers_[local_rank].stderr_plan})
+            if (!plan->file.empty()) files.push_back(plan->file);
+    }
+    return files;
+}
+
 bool WorkerCommands::is_kept(std::uint32_t local_rank) const {
     return std::find(kept_.begin(), kept_.end(), local_rank) != kept_.end();
 }

@@ -35,6 +35,8 @@ class WorkerCommands {
     [[nodiscard]] std::vector<WorkerCommand> expected() const;
     /// From now on these workers stay when the round ends: forget_round() leaves their connections open.
     void keep(std::vector<std::uint32_t> local_ranks);
+    /// The log files of those.
+    [[nodiscard]] std::vector<std::string> kept_logs() const;
     /// The command for the worker of `local_rank` once more, the `count`-th time in this round. It gets the snapshots
     /// of its predecessor.
     Result<WorkerCommand> make_again(std::uint32_t local_rank, std::uint32_t count);

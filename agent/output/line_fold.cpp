@@ -67,6 +67,7 @@ void LineFold::add(SourceId id, std::string_view line, Ending ending, Instant no
     source.bar = line;
     if (source.bar_since == no_deadline) source.bar_since = now;
     source.bar_due = std::min(now + limits_.quiet, source.bar_since + limits_.window);
+    next_due_ = std::min(next_due_, source.bar_due);
 }
 
 void LineFold::end_bar(SourceId id, Instant now) {
@@ -81,6 +82,7 @@ void LineFold::take_line(Source& source, std::string_view line, Instant now) {
     if (!begins && source.block.empty()) return fold(source, line, std::string(line), now);
     source.block.append(line).push_back('\n');
     source.block_due = now + limits_.block_wait;
+    next_due_ = std::min(next_due_, source.block_due);
     if ((!begins && !is_indented(body)) || source.block.size() > limits_.block_max_bytes) end_block(source, now);
 }
 
@@ -115,6 +117,7 @@ void LineFold::fold(const Source& source, std::string_view text, std::string key
                            .since = now,
                            .last = now});
         last_shown_ = &groups_.back();
+        next_due_ = std::min(next_due_, due(groups_.back()));
         by_key_.emplace(groups_.back().key, std::prev(groups_.end()));
         while (groups_.size() > limits_.open_max) tell(groups_.begin());
         return;
@@ -149,10 +152,11 @@ void LineFold::tell(Groups::iterator group) {
 }
 
 std::string LineFold::who(const Group& group) const {
-    const auto in_window = describe(std::max<Duration>(group.last - group.since, 1ms));
     const auto count = group.ranks.size();
+    if (count == 1 && group.repeats == 0) return {};
+    const auto in_window = describe(std::max<Duration>(group.last - group.since, 1ms));
     const auto times = group.repeats == 1 ? std::string("once") : cat(group.repeats, " times");
-    if (count == 1) return group.repeats == 0 ? "" : cat("again ", times, " in ", in_window);
+    if (count == 1) return cat("again ", times, " in ", in_window);
     std::vector<std::uint32_t> others;
     std::ranges::copy_if(group.ranks, std::back_inserter(others), [&](auto rank) { return rank != group.first_rank; });
     std::vector<std::uint32_t> absent;
@@ -175,6 +179,8 @@ Instant LineFold::due(const Group& group) const {
 }
 
 void LineFold::show_due(Instant now) {
+    // Asked for each line of a thousand ranks (muster logs).
+    if (now < next_due_) return;
     for (auto& [id, source] : sources_) {
         if (source.block_due <= now) end_block(source, now);
         if (source.bar_due <= now) show_bar(source, now);
@@ -184,6 +190,7 @@ void LineFold::show_due(Instant now) {
         if (due(*group) <= now) tell(group);
         group = next;
     }
+    next_due_ = due();
 }
 
 void LineFold::show_all(Instant now) {

@@ -96,6 +96,7 @@ class LineFold {
     SourceId next_id_ = 1;
     Groups groups_;
     std::map<std::string_view, Groups::iterator> by_key_;  ///< The keys are the groups' own.
+    Instant next_due_ = no_deadline;                       ///< Nothing is due before it; due() may be later.
     const Group* last_shown_ = nullptr;                    ///< The group whose line is the last text on the console.
     std::string text_;
 };

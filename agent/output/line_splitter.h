@@ -18,6 +18,8 @@ class LineSplitter {
 
     /// `chunk` must stay alive until next() has returned false.
     void add(std::string_view chunk);
+    /// A '\n' that comes first ends a line that was read before, and is no line of its own. Before the first chunk.
+    void begin_behind_line() { after_return_ = true; }
     /// The next whole line, without its end.
     bool next(std::string_view& line);
 

@@ -109,19 +109,29 @@ Result<void> LogMerge::advance(Source& source) {
     return {};
 }
 
-Result<bool> LogMerge::read(const Sink& sink) {
+/// A line that many ranks print is known to be that of all when those that have not printed yet count.
+void LogMerge::note_rank(const Source& source) {
+    if (source.line)
+        ranks_.insert(source.line->owner->rank);
+    else if (const auto owner = source.reader.owner(); owner && !ranks_.contains(owner->rank))
+        if (wants({.text = {}, .time_ns = std::numeric_limits<std::int64_t>::max(), .owner = owner}))
+            ranks_.insert(owner->rank);
+}
+
+Result<bool> LogMerge::read(const Sink& sink, std::int64_t until_ns) {
     const auto later = [](const Source* a, const Source* b) { return a->line->time_ns > b->line->time_ns; };
     std::priority_queue<Source*, std::vector<Source*>, decltype(later)> waiting(later);
     for (auto& [path, source] : sources_) {
         if (!source.line)
             if (auto advanced = advance(source); !advanced) return advanced.error();
-        if (!source.line) continue;
-        ranks_.insert(source.line->owner->rank);
-        waiting.push(&source);
+        note_rank(source);
+        if (source.line) waiting.push(&source);
     }
     while (!waiting.empty()) {
         auto& source = *waiting.top();
         waiting.pop();
+        if (source.line->time_ns > until_ns && !std::exchange(source.is_held, true)) continue;
+        source.is_held = false;
         // A chunk's lines stay together.
         for (const auto time_ns = source.line->time_ns; source.line && source.line->time_ns == time_ns;) {
             const bool goes_on = sink(source.number, *std::exchange(source.line, std::nullopt));
@@ -136,6 +146,7 @@ Result<bool> LogMerge::read(const Sink& sink) {
 void LogMerge::finish(const Sink& sink) {
     for (auto& [path, source] : sources_) {
         LogLine rest;
+        if (running_.contains(path)) continue;
         if (source.reader.take_rest(rest) && wants(rest) && !sink(source.number, std::move(rest))) return;
     }
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -45,14 +46,19 @@ class LogMerge {
     [[nodiscard]] std::size_t file_count() const { return sources_.size(); }
     /// Of a file, its path below its folder.
     [[nodiscard]] const std::string& name(std::size_t file) const { return names_[file]; }
-    /// The ranks of all files that had a line by the last read.
+    /// The ranks of all files that had a line by the last read, or whose index says that one of theirs may come.
     [[nodiscard]] const std::set<std::uint32_t>& ranks() const { return ranks_; }
 
     /// `file` is a number below file_count(). False: nobody wants more.
     using Sink = std::function<bool(std::size_t file, LogLine&& line)>;
+    /// A line that is older than this is in its file: its time is taken before it is written.
+    static constexpr std::int64_t write_lag_ns = 100'000'000;
     /// Gives `sink` what can be read by now, the oldest first. False once it has refused; the lines behind the refused
-    /// one come with the next call.
-    Result<bool> read(const Sink& sink);
+    /// one come with the next call. So do those that are newer than `until_ns`: files that grow are read one after the
+    /// other, and an older line may just have been missed. No line is held back twice, whatever its host's clock says.
+    Result<bool> read(const Sink& sink, std::int64_t until_ns = std::numeric_limits<std::int64_t>::max());
+    /// The workers of these files run on: finish() leaves the beginnings of their lines. By path.
+    void run_on(const std::vector<std::string>& paths) { running_.insert(paths.begin(), paths.end()); }
     /// The beginnings of lines at the ends of files, as lines.
     void finish(const Sink& sink);
 
@@ -61,6 +67,7 @@ class LogMerge {
         LogReader reader;
         std::size_t number;
         std::optional<LogLine> line{};
+        bool is_held = false;  ///< The line is that of the last read.
     };
 
     Result<void> open(const std::string& path, std::string name);
@@ -69,6 +76,7 @@ class LogMerge {
     /// To selection_.trouble, once.
     void say(const std::string& sentence);
     void choose_last_round();
+    void note_rank(const Source& source);
     [[nodiscard]] bool wants(const LogLine& line) const;
     Result<void> advance(Source& source);
 
@@ -77,6 +85,7 @@ class LogMerge {
     std::vector<std::string> names_;
     std::set<std::uint32_t> ranks_;
     std::set<std::string> said_;
+    std::set<std::string> running_;
 };
 
 }  // namespace muster::agent

@@ -55,11 +55,10 @@ void LogReader::resume_at(std::uint64_t offset) {
         read_index();
         for (; !marks_.empty() && marks_.front().offset < offset; passed = true) pass_mark();
     }
-    // Behind the '\r' of an end of two bytes.
-    char around[2] = {};
-    if (offset > 0 && ::pread(file_.get(), around, 2, static_cast<off_t>(offset - 1)) == 2 && around[0] == '\r' &&
-        around[1] == '\n')
-        ++offset;
+    // An end of two bytes, or half a line that was taken: its worker was killed, and the next heading ends the line.
+    char before = '\n';
+    if (offset > 0 && ::pread(file_.get(), &before, 1, static_cast<off_t>(offset - 1)) == 1 && before != '\n')
+        splitter_.begin_behind_line();
     position_ = std::max(position_, offset);
     seen_end_ = position_;
 }
@@ -87,28 +86,31 @@ void LogReader::fill_in(LogLine& line, std::string_view text) const {
     line.text = text;
     line.time_ns = time_ns_;
     line.owner = owner_;
-    line.is_of_cut_file = was_cut_;
+    line.cut_bytes = cut_bytes_;
     line.end = position_ - splitter_.unread_bytes();
 }
 
 /// Reads up to the next mark, so that all lines of a chunk have one time.
 Result<bool> LogReader::fill() {
-    read_index();
     pass_marks();
+    if (marks_.empty()) {
+        read_index();
+        pass_marks();
+    }
     const auto until = marks_.empty() ? std::uint64_t{chunk_bytes} : marks_.front().offset - position_;
     chunk_.resize(std::min<std::uint64_t>(chunk_bytes, until));
     const auto size = ::pread(file_.get(), chunk_.data(), chunk_.size(), static_cast<off_t>(position_));
     if (size < 0) return error_from_errno(errno, "read a log file");
     chunk_.resize(static_cast<std::size_t>(size));
-    if (struct stat facts{}; (chunk_.empty() || was_cut_) && ::fstat(file_.get(), &facts) == 0) {
+    if (struct stat facts{}; (chunk_.empty() || was_cut()) && ::fstat(file_.get(), &facts) == 0) {
         const auto written_ns = facts.st_mtim.tv_sec * 1'000'000'000 + facts.st_mtim.tv_nsec;
-        if (was_cut_) time_ns_ = std::max(time_ns_, written_ns);
+        if (was_cut()) time_ns_ = std::max(time_ns_, written_ns);
         const auto file_end = static_cast<std::uint64_t>(facts.st_size);
         // On a shared file system the size may be one from before the index was written, and the time with it. A file
         // has the time of the kernel's last tick, a mark the exact one.
         constexpr std::int64_t ticks_ns = 20'000'000;
         if (file_end < seen_end_ || (file_end < position_ && written_ns + ticks_ns >= time_ns_)) {
-            begin_again(written_ns);
+            begin_again(file_end, written_ns);
             return fill();
         }
     }
@@ -118,8 +120,8 @@ Result<bool> LogReader::fill() {
     return !chunk_.empty();
 }
 
-void LogReader::begin_again(std::int64_t time_ns) {
-    was_cut_ = true;
+void LogReader::begin_again(std::uint64_t file_bytes, std::int64_t time_ns) {
+    cut_bytes_ = file_bytes;
     splitter_ = LineSplitter();
     index_ = {};
     marks_.clear();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,9 +19,9 @@ struct LogLine {
     std::string text;
     std::int64_t time_ns = 0;  ///< 0: the file has no index.
     std::shared_ptr<const LogOwner> owner;
-    bool is_bar = false;          ///< It ended with '\r': the state of a progress bar.
-    bool is_of_cut_file = false;  ///< LogReader::was_cut.
-    std::uint64_t end = 0;        ///< Its file goes on there: LogReader::resume_at.
+    bool is_bar = false;                       ///< It ended with '\r': the state of a progress bar.
+    std::optional<std::uint64_t> cut_bytes{};  ///< LogReader::was_cut: the file's size when that was seen.
+    std::uint64_t end = 0;                     ///< Its file goes on there: LogReader::resume_at.
 };
 
 /// A file that grows may be read on: next() after it returned false. Files without an index, such as torchrun's, are of
@@ -37,15 +38,17 @@ class LogReader {
     Result<bool> next(LogLine& line);
     /// That beginning, as a line of its own.
     bool take_rest(LogLine& line);
+    /// Whose output comes next, as far as the index tells. Null: it has not told yet, or there is none.
+    [[nodiscard]] std::shared_ptr<const LogOwner> owner() const { return time_ns_ == 0 ? nullptr : owner_; }
     /// The file was cut (logrotate's copytruncate): it is read from its beginning. Its index tells of another file, so
     /// the lines have the time of the last write, and the last owner.
-    [[nodiscard]] bool was_cut() const { return was_cut_; }
+    [[nodiscard]] bool was_cut() const { return cut_bytes_.has_value(); }
 
   private:
     LogReader(FileDescriptor file, FileDescriptor index, LogOwner owner);
     void read_index();
     [[nodiscard]] Result<bool> fill();
-    void begin_again(std::int64_t time_ns);
+    void begin_again(std::uint64_t file_bytes, std::int64_t time_ns);
     void fill_in(LogLine& line, std::string_view text) const;
     void pass_marks();
     void pass_mark();
@@ -59,7 +62,7 @@ class LogReader {
     std::uint64_t seen_end_ = 0;  ///< The file has had so many bytes for sure.
     std::int64_t time_ns_ = 0;
     std::shared_ptr<const LogOwner> owner_;
-    bool was_cut_ = false;
+    std::optional<std::uint64_t> cut_bytes_;  ///< The file was cut, and had so many bytes when that was seen.
     std::string chunk_;
     LineSplitter splitter_;
 };

@@ -47,7 +47,11 @@ std::string to_wire(const LogEnd&) {
 void LineWriter::append(std::string& out, std::size_t file, const std::string& name, const LogLine& line) {
     auto& owner = owners_[file];
     if (!owner) out += cat("path ", file, " ", name, '\n');
-    if (line.is_of_cut_file && cut_.insert(file).second) out += cat("cut ", file, '\n');
+    if (line.cut_bytes) {
+        const auto [cut, is_first] = cuts_.try_emplace(file);
+        if (std::exchange(cut->second, *line.cut_bytes) != *line.cut_bytes || is_first)
+            out += cat("cut ", file, " ", *line.cut_bytes, '\n');
+    }
     if (owner != line.owner) {
         owner = line.owner;
         out += cat("file ", file, " round ", owner->round, " rank ", owner->rank, " on ", owner->host, '\n');
@@ -133,8 +137,12 @@ Result<void> LogWireReader::read_path(std::string_view words) {
 
 Result<void> LogWireReader::read_cut(std::string_view words) {
     std::size_t file = 0;
-    if (!take_number(words, "cut", file) || !words.empty()) return malformed();
-    if (const auto name = names_.find(file); name != names_.end()) drops_.erase(name->second);
+    std::uint64_t size = 0;
+    if (!take_number(words, "cut", file) || !parse_number(words, size)) return malformed();
+    const auto name = names_.find(file);
+    const auto known = name == names_.end() ? drops_.end() : drops_.find(name->second);
+    // Else the file was cut before the reader met it, and the reader knows it as it is.
+    if (known != drops_.end() && known->second > size) drops_.erase(known);
     return {};
 }
 

@@ -7,7 +7,8 @@
 //   file 3 round 7 rank 35 on gpu07              the lines of file 3 that follow are of this owner
 //   line 3 at 1764126000124001122 to 81963 n 5   and a second line with so many bytes, which the file has up to there;
 //                                                n ended it, r: it is a bar
-//   cut 3                                        file 3 was cut: its lines are new, whatever their offsets are
+//   cut 3 5120                                   file 3 was cut, now or long ago, and had so many bytes when that was
+//                                                seen: a viewer that had read more has none of its lines
 //   reached 1764126000200000000                  nothing older than this comes
 //   alive                                        nothing to send just now: long files are searched for wanted lines
 //   trouble TEXT                                 a sentence for the person
@@ -20,7 +21,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -64,7 +64,7 @@ class LineWriter {
 
   private:
     std::map<std::size_t, std::shared_ptr<const LogOwner>> owners_;
-    std::set<std::size_t> cut_;
+    std::map<std::size_t, std::uint64_t> cuts_;
 };
 
 /// Reads what is written above. The sender has proved its key, but is another host: sizes are limited.

@@ -38,6 +38,7 @@ Result<JobAgents> read_job_agents(const std::string& json) {
         JobAgents job{
             .round = read.contains("round") ? std::optional(read["round"].get<std::uint64_t>()) : std::nullopt,
             .waiting = read.value("waiting", std::size_t{0}),
+            .waiting_nodes = read.value("waiting_nodes", std::set<std::string>()),
             .is_over = read.value("over", false),
             .agents = {}};
         for (const auto& node : read["nodes"])
@@ -80,13 +81,12 @@ void JobLogs::meet(const JobAgents& job) {
         node.round = job.round;
         connect(node, agent);
     }
-    // Nodes that wait for a round are not named, and go on in their files later.
-    if (nodes_.size() > 2 * nodes_max && job.waiting == 0) forget_gone(job);
+    if (nodes_.size() > 2 * nodes_max && job.waiting == job.waiting_nodes.size()) forget_gone(job);
 }
 
-/// A job whose agents are started again and again.
+/// A job whose agents are started again and again. Those that wait for a round go on in their files later.
 void JobLogs::forget_gone(const JobAgents& job) {
-    std::set<std::string> present;
+    auto present = job.waiting_nodes;
     for (const auto& agent : job.agents) present.insert(agent.incarnation);
     std::set<const Node*> waiting;  // Lines of theirs are still to be shown.
     for (const auto id : left_orders_)

@@ -27,8 +27,9 @@ struct JobAgents {
         std::string name;  ///< "gpu07 (pid 4711)"
         Endpoint place;
     };
-    std::optional<std::uint64_t> round;  ///< Nothing: there was none yet.
-    std::size_t waiting = 0;             ///< Nodes that are in no round.
+    std::optional<std::uint64_t> round;     ///< Nothing: there was none yet.
+    std::size_t waiting = 0;                ///< Nodes that are in no round.
+    std::set<std::string> waiting_nodes{};  ///< Those, by incarnation. A daemon of an earlier version names none.
     bool is_over = false;
     std::vector<Agent> agents;
 };

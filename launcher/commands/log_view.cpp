@@ -39,8 +39,11 @@ std::function<bool(const LogLine& line)> line_filter(const LogRequest& request) 
         if (!is_of_nodes(line.owner->host, nodes)) return false;
         if (failed && !failed->ranks.contains({line.owner->round, line.owner->rank})) return false;
         const auto end = line.text.begin() + static_cast<std::ptrdiff_t>(std::min(line.text.size(), matched_bytes_max));
+        // '$' is the end of the line alone.
+        const auto flags =
+            end == line.text.end() ? std::regex_constants::match_default : std::regex_constants::match_not_eol;
         const auto matches = [&](const std::regex& pattern) {
-            return std::regex_search(line.text.begin(), end, pattern);
+            return std::regex_search(line.text.begin(), end, pattern, flags);
         };
         if (!include.empty() && std::ranges::none_of(include, matches)) return false;
         return std::ranges::none_of(exclude, matches);
@@ -56,10 +59,11 @@ LogView::LogView(const LogRequest& request, std::int64_t now_ns)
     : follow_(request.follow), merge_(selection_of(request, now_ns)), show_(form_of(request)) {}
 
 Result<bool> LogView::read(std::int64_t now_ns, const Sink& sink) {
-    const auto read = merge_.read([&](std::size_t file, const LogLine& line) {
+    const auto show = [&](std::size_t file, const LogLine& line) {
         show_.add(file, line, merge_.ranks().size());
         return show_.size() < batch_bytes || give(sink);
-    });
+    };
+    const auto read = follow_ ? merge_.read(show, now_ns - agent::LogMerge::write_lag_ns) : merge_.read(show);
     if (!read || !*read) return read;
     if (follow_) show_.show_due(now_ns);
     return give(sink);

@@ -31,8 +31,6 @@ constexpr Duration poll_interval = 100ms;
 constexpr Duration unsent_look = 20ms;
 constexpr Duration alive_interval = 1s;
 constexpr int polls_between_searches = 5;  ///< For files of workers that have just been started.
-/// The time of a line is taken before it is in the file, and may be that of a line 10 ms older.
-constexpr std::int64_t write_lag_ns = 100'000'000;
 
 /// What a viewer's thread and the loop share. The thread may outlive everything else when a disk hangs.
 class Channel : public std::enable_shared_from_this<Channel> {
@@ -111,8 +109,8 @@ Result<bool> send_lines(LogMerge& files, agent::LineWriter& writer, Channel& vie
         writer.append(bytes, file, files.name(file), line);
         return bytes.size() < chunk_bytes || viewer.send(std::exchange(bytes, {}));
     };
-    const auto reached = agent::LogReached{agent::log_time_ns() - write_lag_ns};
-    const auto read = files.read(sink);
+    const auto reached = agent::LogReached{agent::log_time_ns() - LogMerge::write_lag_ns};
+    const auto read = is_last ? files.read(sink) : files.read(sink, reached.time_ns);
     if (!read || !*read) return read;
     if (is_last) files.finish(sink);
     return viewer.send(bytes + agent::to_wire(reached));
@@ -169,7 +167,7 @@ class OpenFiles {
 };
 
 void serve(agent::LogSelection selection, bool follows, Channel& viewer, std::atomic<std::size_t>& open_files,
-           const std::atomic<bool>& round_is_over) {
+           const LogStreams::Round& round) {
     OpenFiles opened(open_files);
     selection.may_open = [&](const std::string& name) { return opened.take(name); };
     selection.trouble = [&](const std::string& sentence) { viewer.send(agent::to_wire(agent::LogTrouble{sentence})); };
@@ -185,7 +183,8 @@ void serve(agent::LogSelection selection, bool follows, Channel& viewer, std::at
             "that there are lines to show");
     for (int turn = 0;; ++turn) {
         // Before the files are read, so that nothing is written behind the last look.
-        const bool is_over = round_is_over;
+        const bool is_over = round.is_over;
+        if (is_over) files.run_on(round.kept);
         if (is_over || turn % polls_between_searches == 0) {
             if (auto found = files.find(); !found) return fail(found.error().context);
             opened.keep(files.file_count());
@@ -220,8 +219,9 @@ void LogStreams::begin_round(std::string folder) {
     round_->folder = std::move(folder);
 }
 
-void LogStreams::end_round() {
+void LogStreams::end_round(std::vector<std::string> kept) {
     const std::lock_guard lock(mutex_);
+    round_->kept = std::move(kept);
     round_->is_over = true;
 }
 
@@ -260,7 +260,7 @@ std::unique_ptr<rendezvous::HttpStream> LogStreams::begin(const HttpRequest& req
     ++*threads_;
     auto thread = start_thread(
         "muster-logs", [channel, selection, follows = asked.follow, count = threads_, files = open_files_, round] {
-            serve(selection, follows, *channel, *files, round->is_over);
+            serve(selection, follows, *channel, *files, *round);
             --*count;
         });
     if (!thread) {

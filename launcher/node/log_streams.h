@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/dialects/http_dialect.h"
 #include "rendezvous/net/event_loop.h"
@@ -22,14 +23,21 @@ class LogStreams {
     static constexpr std::size_t viewers_max = 16;
     static constexpr std::size_t bytes_per_second_max = 10'000'000;  ///< Of one viewer.
 
+    /// Shared with the threads of its viewers.
+    struct Round {
+        std::string folder;
+        std::vector<std::string> kept;  ///< Final once it is over.
+        std::atomic<bool> is_over = false;
+    };
+
     /// `loop` outlives it and every connection that it has answered. A question that names another job is refused.
     LogStreams(rendezvous::EventLoop& loop, std::string job) : loop_(loop), job_(std::move(job)) {}
 
     /// `folder` has the files of this node's workers. Empty: there are none. From any thread.
     void begin_round(std::string folder);
-    /// Viewers of this round get what there is, and their streams end. Workers that are kept run on, and what they
-    /// write then is for viewers of the next round. From any thread.
-    void end_round();
+    /// Viewers of this round get what there is, and their streams end. The workers of the log files `kept` run on, and
+    /// what they write then, also the rest of a line, is for viewers of the next round. From any thread.
+    void end_round(std::vector<std::string> kept);
     /// On the loop's thread. Null: the target is another one, the asker proves nothing, or there are too many.
     std::unique_ptr<rendezvous::HttpStream> begin(const rendezvous::HttpRequest& request,
                                                   rendezvous::Connection& connection);
@@ -47,10 +55,6 @@ class LogStreams {
     rendezvous::EventLoop& loop_;
     const std::string job_;
     std::mutex mutex_;
-    struct Round {
-        std::string folder;
-        std::atomic<bool> is_over = false;
-    };
     std::shared_ptr<Round> round_ = std::make_shared<Round>();  ///< Under the mutex.
     bool serves_all_ = false;
     rendezvous::HttpPage refused_;  ///< The last refusal.

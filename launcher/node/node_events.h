@@ -24,7 +24,7 @@ class NodeEvents {
     void take(Event event);
     /// A line that the launcher prints.
     void progress(const std::string& line);
-    /// The last event. `outcome` and `text` are the report's.
+    /// The last event of this node. `outcome` and `text` are the report's.
     void ended(bool succeeded, const std::string& outcome, const std::string& text);
     /// Takes the events of the daemon in this process: they come to the same file. Empty without a file.
     [[nodiscard]] rendezvous::EventSink daemon_sink() const;

@@ -74,7 +74,8 @@ class NodeRun::Body {
         facts_.stderr_is_terminal = ::isatty(STDERR_FILENO) == 1;
     }
 
-    std::variant<agent::Ending, NotLaunched> run(agent::GuardianHandle guardian) {
+    std::optional<NotLaunched> run(agent::GuardianHandle guardian, OnEnding on_ending) {
+        on_ending_ = std::move(on_ending);
         hold_signals();
         resolve_endpoints();
         facts_.addresses = advertised_addresses(config_, endpoint_addresses());
@@ -110,7 +111,8 @@ class NodeRun::Body {
                             .post = [this](auto work) { boost::asio::post(io_, std::move(work)); },
                             .answer = [&link](const native::PeerAsk& ask) { return link.client().answer(ask); },
                             .addresses = facts_.addresses,
-                            .log_folder = [&started] { return started->log_folder(); }});
+                            .log_folder = [&started] { return started->log_folder(); },
+                            .kept_logs = [&started] { return started->kept_logs(); }});
         agent::Agent agent(io_, agent_config(config_, entry_, environment_, facts_), link, host, stores);
         started = &agent;
         if (daemon_ == nullptr) host.set_death_notice(death_notice({}));
@@ -131,7 +133,10 @@ class NodeRun::Body {
         agent.on_unsaved = [this](std::string unsaved) { unsaved_ = std::move(unsaved); };
         agent.on_end = [this, &stores](agent::Ending ending) {
             ending_ = std::move(ending);
-            reason_.when_known([this, &stores] { show_last_lines(stores); });
+            reason_.when_known([this, &stores] {
+                report_ending();
+                show_last_lines(stores);
+            });
         };
         reason_.on_reason = [](const std::string& why) {
             print_notice(cat("muster: reason of the signal: ", why, "\n"));
@@ -142,7 +147,9 @@ class NodeRun::Body {
         unit_.ready();
         ::pthread_sigmask(SIG_UNBLOCK, &held_signals_, nullptr);
         io_.run();
-        return ending_.value_or(agent::Ending{agent::AgentFailed{"the event loop ended before the job did"}});
+        if (!ending_) ending_ = agent::AgentFailed{"the event loop ended before the job did"};
+        report_ending();
+        return std::nullopt;
     }
 
     [[nodiscard]] const std::string& host() const { return facts_.identity.host; }
@@ -320,6 +327,12 @@ class NodeRun::Body {
         if (lingers_) io_.stop();
     }
 
+    /// Before all that is waited for at the end: somebody may kill this process meanwhile. A stop signal that ends the
+    /// question for a signal's reason comes here without it.
+    void report_ending() {
+        if (const auto report = std::exchange(on_ending_, nullptr)) report(*ending_);
+    }
+
     /// Viewers of the log files get the last lines before the launcher ends. A stop signal ends the wait, or skips it.
     void show_last_lines(RoundStores& stores) {
         if (is_stopping_) return linger();
@@ -378,6 +391,8 @@ class NodeRun::Body {
     boost::asio::signal_set stop_signals_{io_};
     bool is_stopping_ = false;
     std::optional<agent::Ending> ending_;
+    OnEnding on_ending_;  ///< Empty: it was called.
+
     void note_standbys(const native::StandbysSeen& seen) {
         link_->client().standbys_seen(seen);
         standbys_.count = std::max(standbys_.count, seen.count);
@@ -393,8 +408,8 @@ NodeRun::NodeRun(LaunchConfig config, Entry entry, Environment environment, cons
 
 NodeRun::~NodeRun() = default;
 
-std::variant<agent::Ending, NotLaunched> NodeRun::run(agent::GuardianHandle guardian) {
-    return body_->run(std::move(guardian));
+std::optional<NotLaunched> NodeRun::run(agent::GuardianHandle guardian, OnEnding on_ending) {
+    return body_->run(std::move(guardian), std::move(on_ending));
 }
 
 const std::string& NodeRun::host() const {

@@ -1,9 +1,10 @@
 // Runs one node's part of a job, from the fork of the guardian to the last acknowledgement.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
-#include <variant>
 
 #include "agent/process/guardian.h"
 #include "agent/supervision/supervisor.h"
@@ -31,9 +32,12 @@ class NodeRun {
     NodeRun(const NodeRun&) = delete;
     NodeRun& operator=(const NodeRun&) = delete;
 
-    /// Hosts the daemon if it is this node's, joins, and runs the workers to the job's end. Returns when every agent of
-    /// the job has acknowledged the end, at most 10 s later. Call it once.
-    std::variant<agent::Ending, NotLaunched> run(agent::GuardianHandle guardian);
+    /// Called once, when this node's part is over and all that a report has is known.
+    using OnEnding = std::function<void(const agent::Ending&)>;
+    /// Hosts the daemon if it is this node's, joins, and runs the workers to the job's end. After `on_ending` it serves
+    /// viewers of the log files, for some 5 s at most, and returns when every agent of the job has acknowledged the
+    /// end, at most 10 s later. Call it once.
+    std::optional<NotLaunched> run(agent::GuardianHandle guardian, OnEnding on_ending);
 
     [[nodiscard]] const std::string& host() const;
     /// How peers were authenticated, for reports (job_access.h).

@@ -88,7 +88,7 @@ Result<std::optional<Endpoint>> RoundStores::relay(const Endpoint& store) {
 void RoundStores::close() {
     relay_.reset();
     if (!store_) return;
-    logs_.end_round();
+    logs_.end_round(plumbing_.kept_logs ? plumbing_.kept_logs() : std::vector<std::string>());
     // A store without viewers, such as that of a join that was cancelled, leaves those of the last round their store.
     if (store_->retire())
         last_ = std::move(store_);

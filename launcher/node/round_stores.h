@@ -25,6 +25,8 @@ class RoundStores final : public agent::RoundStoreHost {
         std::vector<std::string> addresses;  ///< Addresses at which the other nodes reach this one.
         /// Where the workers' log files are; empty: there are none. Called on the owner's thread.
         std::function<std::string()> log_folder{};
+        /// At a round's end, the log files of workers that outlive it. Called on the owner's thread.
+        std::function<std::vector<std::string>()> kept_logs{};
     };
     RoundStores(const LaunchConfig& config, Plumbing plumbing);
 

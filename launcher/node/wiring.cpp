@@ -266,21 +266,22 @@ int launch(Launch launch, Environment environment) {
     auto events = NodeEvents::open(config, named_file_path(config, config.events), host_name());
     if (!events) return refuse(exit_codes::usage, cat("--events: ", events.error().context), style);
     NodeRun run(config, std::get<Entry>(entry), environment, unit, **events);
-    const auto result = run.run(std::move(*guardian));
-    const auto context = report_context(config, run);
-    if (const auto* not_launched = std::get_if<NotLaunched>(&result)) {
-        const int code = refuse(not_launched->exit_code, not_launched->why, style);
+    int code = exit_codes::internal;
+    std::string text;
+    const auto not_launched = run.run(std::move(*guardian), [&](const agent::Ending& ending) {
+        const auto context = report_context(config, run);
+        code = exit_code(ending, style, run.unsaved());
+        text = agent::report(ending, context);
+        (*events)->ended(code == exit_codes::success, agent::outcome(ending, context), text);
+        leave_report(report_file, agent::report_file(ending, context, code, text));
+        leave_report(std::string(value_or_empty(environment, "TORCHELASTIC_ERROR_FILE")),
+                     error_file_of(ending, run.host(), text));
+    });
+    if (not_launched) {
+        code = refuse(not_launched->exit_code, not_launched->why, style);
         (*events)->ended(false, "not_launched", not_launched->why);
-        leave_report(report_file, agent::report_file(context, code, not_launched->why));
-        return code;
+        leave_report(report_file, agent::report_file(report_context(config, run), code, not_launched->why));
     }
-    const auto& ending = std::get<agent::Ending>(result);
-    const int code = exit_code(ending, style, run.unsaved());
-    const auto text = agent::report(ending, context);
-    (*events)->ended(code == exit_codes::success, agent::outcome(ending, context), text);
-    leave_report(report_file, agent::report_file(ending, context, code, text));
-    leave_report(std::string(value_or_empty(environment, "TORCHELASTIC_ERROR_FILE")),
-                 error_file_of(ending, run.host(), text));
     say_last(text);
     return code;
 }

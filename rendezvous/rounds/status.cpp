@@ -130,12 +130,15 @@ std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig&
 }
 
 std::string agents_json(const Job& job) {
-    nlohmann::json out{{"nodes", nlohmann::json::array()}};
+    nlohmann::json out{{"nodes", nlohmann::json::array()}, {"waiting_nodes", nlohmann::json::array()}};
     if (job.round().number != no_round) out["round"] = job.round().number;
     std::size_t waiting = 0;
     for (const auto& [incarnation, member] : job.members()) {
         // Its port accepts connections, and answers none before its round.
-        if (member.place == Place::waiting) ++waiting;
+        if (member.place == Place::waiting) {
+            ++waiting;
+            out["waiting_nodes"].push_back(cat(incarnation));
+        }
         if (member.place == Place::waiting || member.join.peer_port == 0) continue;
         out["nodes"].push_back({{"host", member.node.host},
                                 {"pid", member.node.pid},

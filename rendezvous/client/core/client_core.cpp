@@ -349,7 +349,9 @@ void ClientCore::try_next_endpoint(Instant now) {
 
 void ClientCore::note_timeout(Instant now) {
     if (!has_choice()) return;
-    silent_[describe(endpoint())] = now + config_.lease / 2;
+    // A refusal costs no time, and a daemon that is just being started may be the next leader.
+    const bool was_refused = now < attempted_at_ + config_.lease / 20;
+    silent_[describe(endpoint())] = now + config_.lease / (was_refused ? 10 : 2);
     if (silent_.size() <= silent_max) return;
     silent_.erase(std::ranges::min_element(silent_, {}, &std::pair<const std::string, Instant>::second));
 }

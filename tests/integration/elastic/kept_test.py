@@ -54,6 +54,7 @@ left = []
 def train(context, resume, word):
     print(f"start rank={context.rank} round={context.place.round} pid={os.getpid()} count={resume.count} "
           f"environment={os.environ['MUSTER_ROUND']} word={word}", file=log)
+    print(" of two rounds" if resume.count else f"rank {context.rank} is here\\none line", end="\\n" if resume.count else "", flush=True)
     values = array.array("q", [context.rank])
     try:
         steps(context, values)
@@ -350,6 +351,24 @@ class KeptRounds(unittest.TestCase):
             self.assertEqual({line["result"] for line in ends.values()}, {"trained"})
             self.assertTrue(all(ends[rank]["left"] in ("RoundEnded", "MusterError") for rank in (0, 2)), ends)
             job.expect_gone()
+
+    @again_if_late
+    def test_a_line_of_a_kept_worker_that_has_its_end_in_the_next_round_is_shown_whole(self):
+        with Kept() as job:
+            launcher = self.start_python(job, "--nnodes", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--rdzv-id", job.id,
+                                         "--log-dir", job.directory / "logs", "-r", 3)
+            before = job.round(0, 3)
+            viewer = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all")
+            wait_for("lines of three ranks", lambda: viewer.out.read_text().count("is here") == 3, deadline=120)
+            os.kill(before[1]["pid"], signal.SIGKILL)
+            wait_for("lines of round 1", lambda: viewer.out.read_text().count("of two rounds") == 2, deadline=120)
+            job.finish()
+            job.expect_exit(launcher, 0, deadline=120)
+            job.expect_exit(viewer, 0, deadline=120)
+            shown = sorted(line.removeprefix("~") for line in viewer.out.read_text().splitlines())
+            # Those of rank 1 are of two workers, which both end in the line.
+            self.assertEqual(shown, ["[0]: one line of two rounds", "[0]: rank 0 is here", "[1]: one line", "[1]: one line", "[1]: rank 1 is here",
+                                     "[1]: rank 1 is here", "[2]: one line of two rounds", "[2]: rank 2 is here"])
 
     def test_another_exception_of_a_python_function_is_a_failure_as_ever(self):
         with Kept() as job:

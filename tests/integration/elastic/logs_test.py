@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -320,14 +321,18 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
             job.daemon()
             nodes = [job.spawn("muster", "--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}",
                                "--rdzv-id", job.id, "--rdzv-conf", "last_call_timeout=60", "--log-dir", job.directory / f"node {i}", "-r", 3,
-                               "--no-python", "sh", "-c", worker, READY=str(job.directory / "stopped")) for i in range(2)]
+                               "--report", job.directory / f"report {i}.json", "--no-python", "sh", "-c", worker,
+                               READY=str(job.directory / "stopped")) for i in range(2)]
             wait_for("files", lambda: len(list(job.directory.rglob("stdout.log"))) == 4, deadline=120)
             viewer = job.spawn("muster", "logs", "-f", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all")
             wait_for("first lines", lambda: viewer.out.read_text().count("is here") == 4, deadline=120)
             viewer.send_signal(signal.SIGSTOP)
             (job.directory / "stopped.go").touch()
-            for node in nodes:
+            for i, node in enumerate(nodes):
                 job.expect_exit(node, 0, deadline=120)
+                # The launcher waits 1 s for the viewer. Who kills it then has the report.
+                if i == 0:
+                    self.assertGreater(time.time() - (job.directory / "report 0.json").stat().st_mtime, 0.9)
             self.assertEqual(sum(path.read_text().count("is through") for path in job.directory.rglob("stdout.log")), 4)
             viewer.send_signal(signal.SIGCONT)
             job.expect_exit(viewer, 1, deadline=120)

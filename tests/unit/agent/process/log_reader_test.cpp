@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "agent/output/log_files.h"
+#include "agent/output/log_merge.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
 
@@ -146,6 +147,7 @@ TEST_CASE("a file that was cut is read from its beginning") {
         CHECK_FALSE(*reader->next(line));
     }
     CHECK(line.end == 4);
+    CHECK(line.cut_bytes == 0);
     CHECK(reader->was_cut());
 }
 
@@ -180,6 +182,60 @@ TEST_CASE("a file without an index is of the owner that was given") {
     const auto missing = LogReader::open((directory / "nothing.log"), {});
     REQUIRE_FALSE(missing.has_value());
     CHECK(missing.error().context.find("nothing.log") != std::string::npos);
+}
+
+TEST_CASE("half a line that was shown at its worker's end is followed by no empty line") {
+    const test::ScratchFolder directory;
+    const auto path = (directory / "stdout.log");
+    LogFiles files;
+    int error_number = 0;
+    {
+        const auto file = files.open(path, "--- round 7 ---", rank_35, error_number);
+        REQUIRE(file);
+        file->append("one\nhalf");
+    }
+    auto reader = LogReader::open(path, {});
+    REQUIRE(reader.has_value());
+    LogLine line;
+    REQUIRE(*reader->next(line));
+    REQUIRE_FALSE(*reader->next(line));
+    REQUIRE(reader->take_rest(line));
+    auto resumed = LogReader::open(path, {});
+    REQUIRE(resumed.has_value());
+    resumed->resume_at(line.end);
+    CHECK(line_of(*resumed) == "(end)");
+    const auto file = files.open(path, "--- round 8 ---", rank_35, error_number);
+    REQUIRE(file);
+    file->append("\ntwo\n");
+    for (const std::string text : {"", "two"}) {
+        REQUIRE(*resumed->next(line));
+        CHECK(line.text == text);
+    }
+    CHECK_FALSE(*resumed->next(line));
+}
+
+TEST_CASE("half a line of a worker that runs on waits for its rest") {
+    const test::ScratchFolder directory;
+    for (const std::string rank : {"0", "1"}) {
+        std::filesystem::create_directories(directory / rank);
+        write_file((directory / rank) + "/stdout.log", "one\nhalf");
+    }
+    const auto read = [&](LogMerge& merge) {
+        std::string lines;
+        const auto sink = [&](std::size_t, const LogLine& line) {
+            lines += std::to_string(line.owner->rank) + " " + line.text + ";";
+            return true;
+        };
+        REQUIRE(merge.find().has_value());
+        REQUIRE(merge.read(sink).has_value());
+        merge.finish(sink);
+        return lines;
+    };
+    LogMerge merge(LogSelection{.folders = {directory.string()}});
+    merge.run_on({(directory / "1") + "/stdout.log"});
+    CHECK(read(merge) == "0 one;1 one;0 half;");
+    write_file((directory / "1") + "/stdout.log", " a line\n");
+    CHECK(read(merge) == "1 half a line;");
 }
 
 TEST_CASE("a reader that resumes behind any line gets the same rest") {

@@ -95,9 +95,9 @@ TEST_CASE("of a file that was cut no line is dropped") {
     for (const bool is_cut : {false, true, true}) {
         auto sent = line(owner(0, 35, "h"), is_cut ? "new" : "old");
         sent.end = 10;
-        sent.is_of_cut_file = is_cut;
+        if (is_cut) sent.cut_bytes = 19;
         writer.append(bytes, 0, "0/stdout.log", sent);
-        sent.is_of_cut_file = false;
+        sent.cut_bytes.reset();
         writer.append(bytes, 1, "1/stdout.log", sent);
     }
     LogWireReader reader;
@@ -110,6 +110,24 @@ TEST_CASE("of a file that was cut no line is dropped") {
     }
     CHECK(read == "0:new 0:new ");
     CHECK(reader.positions() == std::map<std::string, std::uint64_t>{{"0/stdout.log", 10}});
+}
+
+TEST_CASE("a file that was cut before the reader met it is no new file, until it is cut again") {
+    std::string bytes;
+    LineWriter writer;
+    for (const auto& [text, cut_bytes] : {std::pair{"has", 20}, {"has too", 20}, {"new", 10}}) {
+        auto sent = line(owner(0, 35, "h"), text);
+        sent.end = 8;
+        sent.cut_bytes = cut_bytes;
+        writer.append(bytes, 0, "0/stdout.log", sent);
+    }
+    LogWireReader reader;
+    reader.drop_up_to({{"0/stdout.log", 20}});
+    reader.append(bytes);
+    const auto message = reader.next();
+    REQUIRE((message && *message));
+    CHECK(std::get<SentLine>(**message).line.text == "new");
+    CHECK(reader.positions() == std::map<std::string, std::uint64_t>{{"0/stdout.log", 8}});
 }
 
 TEST_CASE("no damage of a byte makes a viewer read beyond what has come") {
@@ -127,8 +145,8 @@ TEST_CASE("lines that say too much, or whose owner was not said, end the reading
          {"line 0 at 1 to 9 n 3\nabc\n", "file 0 round 1 rank 1 on h\nline 0 at 1 to 9 n 1048577\n",
           "file 0 round 1 rank 1 on h\nline 0 at 1 to 9 n -1\n",
           "file 0 round 1 rank 1 on h\nline 0 at 1 to 9 q 1\na\n",
-          "file 0 round 1 rank 1 on h\nline 0 at 1 to 9 n 1\nab\n", "file 8192 round 1 rank 1 on h\n", "hello\n",
-          "\n"}) {
+          "file 0 round 1 rank 1 on h\nline 0 at 1 to 9 n 1\nab\n", "file 8192 round 1 rank 1 on h\n", "cut 0\n",
+          "cut 0 x\n", "cut 0 1 2\n", "hello\n", "\n"}) {
         CAPTURE(bytes);
         CHECK(read(bytes, bytes.size()).ends_with("!"));
     }

@@ -104,6 +104,62 @@ TEST_CASE("what all ranks print is two lines, whatever their files' order") {
     CHECK(std::ranges::count(text, '\n') == 14);
 }
 
+namespace {
+
+/// A view that follows the files.
+class Following {
+  public:
+    Following(const Logs& logs, LogRequest request) : view_(follow(logs, std::move(request)), start) {
+        REQUIRE(view_.find().has_value());
+    }
+    /// What it shows at that time.
+    std::string read(std::int64_t at_ms) {
+        std::string text;
+        const auto sink = [&](std::string_view lines) {
+            text += lines;
+            return true;
+        };
+        REQUIRE(view_.read(start + at_ms * 1'000'000, sink).has_value());
+        return text;
+    }
+
+  private:
+    static LogRequest follow(const Logs& logs, LogRequest request) {
+        request.folders = {logs.folder()};
+        request.follow = true;
+        return request;
+    }
+    LogView view_;
+};
+
+}  // namespace
+
+TEST_CASE("what all ranks print is two lines, also where some print it later than others") {
+    Logs logs;
+    for (std::uint32_t rank = 0; rank < 12; ++rank) logs.begin(rank, 0);
+    Following view(logs, {});
+    std::string text;
+    for (std::uint32_t rank = 0; rank < 12; ++rank) {
+        logs.write(rank, 10 * rank, "loading\n");
+        if (rank % 4 == 3) text += view.read(10 * rank);
+    }
+    text += view.read(500);
+    CHECK(text == "[0]: loading\n  [same from all 12 ranks]\n");
+}
+
+TEST_CASE("a line is in its place though it came into its file when that had just been read") {
+    Logs logs;
+    for (std::uint32_t rank = 0; rank < 3; ++rank) logs.begin(rank, 0);
+    Following view(logs, every_line());
+    logs.write(1, 50, "b\nb2\n");
+    logs.write(2, 3'600'000, "of a clock that is wrong\n");
+    CHECK(view.read(60).empty());
+    logs.write(0, 40, "a\n");
+    logs.write(1, 155, "c\n");
+    CHECK(view.read(160) == "[0]: a\n[1]: b\n[1]: b2\n[2]: of a clock that is wrong\n");
+    CHECK(view.read(260) == "[1]: c\n");
+}
+
 TEST_CASE("only what is asked for is shown") {
     Logs logs;
     for (std::uint32_t rank = 0; rank < 3; ++rank) {
@@ -192,6 +248,10 @@ TEST_CASE("a pattern is looked for in the beginning of a long line") {
     request.include.clear();
     request.include.emplace_back("end$");
     CHECK(logs.read(request).empty());
+    request.include.emplace_back("x$");  // where the part that is searched ends
+    CHECK(logs.read(request).empty());
+    request.include.emplace_back("^b.{8191}");
+    CHECK(logs.read(request).size() > 1'000'000);
 }
 
 TEST_CASE("the lines of some nodes alone") {

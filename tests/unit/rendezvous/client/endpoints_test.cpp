@@ -100,6 +100,23 @@ TEST_CASE(
     CHECK(waits(talk, 625ms));
 }
 
+TEST_CASE("a daemon that refused a connection is asked again soon when another one names it as the leader") {
+    Dialogue talk;
+    talk.knows_several();
+    talk.settle_in();
+    REQUIRE(any_starts_with(talk.pass(2500ms), "connect b"));
+    talk.hears(ConnectionFailed{"connection refused"});
+    const auto refused_at = talk.now;
+    REQUIRE(next_endpoint(talk) == "c");
+    do {
+        talk.open();
+        talk.daemon(native::NotLeader{"b:1"});
+    } while (next_endpoint(talk) != "b");
+    CHECK(talk.now >= refused_at + 500ms);
+    CHECK(talk.now < refused_at + 1s);
+    CHECK(waits(talk, 625ms));
+}
+
 TEST_CASE("a daemon that refused a connection and says since then that it does not lead has its whole time") {
     Dialogue talk;
     talk.knows_several();
