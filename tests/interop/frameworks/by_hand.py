@@ -1,6 +1,9 @@
 """Frameworks that cost too much, or bring too much, for each run of all tests. By hand, with a Python that has them:
 
-usage: MUSTER_TEST_PYTHON=.../python by_hand.py [ByHand.test_NAME...]"""
+usage: MUSTER_TEST_PYTHON=.../python by_hand.py [ByHand.test_NAME...]
+
+DeepSpeed compiles a library at its first start, which takes minutes: let a run of deepspeed_train.py do that before, with
+TORCH_EXTENSIONS_DIR set to a folder that stays, and set it here, too."""
 import pathlib
 import unittest
 
@@ -22,6 +25,11 @@ class ByHand(Frameworks):
                     HERE / "torchdata_train.py", "--", run.folder]
 
         self.check_a_kill(command, every_other_sample)
+
+    def test_deepspeed(self):
+        for stage in (1, 2, 3):
+            with self.subTest(zero=stage):
+                self.check_a_script(every_other_sample, "deepspeed_train.py", stage)
 
 
 if __name__ == "__main__":

@@ -32,15 +32,15 @@ class Short(Frameworks):
         for run in runs:
             endpoint = f"localhost:{free_port()}"
             for node in range(3):
-                run.start(*run.words, "--nnodes=2:3", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}",
-                          f"--node-rank={node}", f"--rdzv-conf=is_host={int(node == 0)},last_call_timeout=60", HERE / "fsdp_train.py",
-                          run.folder)
+                # The long lease and last call are for a busy machine: the guardian of the killed launcher reports its end at once.
+                run.start(*run.words, "--nnodes=2:3", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", f"--node-rank={node}",
+                          "--lease=60", f"--rdzv-conf=is_host={int(node == 0)},last_call_timeout=300", HERE / "fsdp_train.py", run.folder)
         for run in runs:
             run.halted_pid()
             run.processes[1].kill()
         weights = expected(12, 1, lambda step, _: range(step * 12, (step + 1) * 12))
         for run in runs:
-            self.expect_weights(run, run.result(world=2), weights, lambda one, other: torch.allclose(one, other, rtol=0, atol=1e-6))
+            self.expect_weights(run, weights, lambda one, other: torch.allclose(one, other, rtol=0, atol=1e-6))
 
 
 if __name__ == "__main__":

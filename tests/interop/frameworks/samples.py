@@ -49,12 +49,12 @@ class Samples(torch.utils.data.Dataset):
 
 
 def finish(model, began, folder):
-    """Rank 0 writes the weights, and from which step and over which back end they were trained. Ends the process."""
+    """Rank 0 writes the weights, from which step, over which back end and in which round of muster. Ends the process."""
     weights = {name: getattr(value, "full_tensor", lambda value=value: value)().clone() for name, value in model.state_dict().items()}
     if dist.get_rank() == 0:
         backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).name()
         torch.save({"weights": weights, "began": began, "backend": backend, "world": dist.get_world_size(),
-                    "restarts": int(os.environ["TORCHELASTIC_RESTART_COUNT"])}, pathlib.Path(folder) / "result.pt")
+                    "round": os.environ.get("MUSTER_ROUND", "not muster's")}, pathlib.Path(folder) / "result.pt")
     dist.barrier()
     dist.destroy_process_group()
     # Under DDP gloo's threads outlive destroy_process_group(), and PyTorch aborts where one of them lets go of a tensor
