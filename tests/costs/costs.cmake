@@ -24,6 +24,7 @@ endfunction()
 
 # More than it uses: PyTorch gives up after 20 s, and what its ranks were doing has to be read by then.
 cost(95 10 faults)
+cost(70 12 interop_frameworks)
 cost(71 1 launcher_resource_peers)
 cost(70 4 failures_in_namespaces)
 cost(64 1 hangs_straggler)
