@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 
-def _program():
+def find_program():
     """Beside this Python, under the prefix of the package, in a build tree of the repository, else in PATH."""
     folder = Path(__file__).resolve().parents[1]  # PREFIX/lib/python3/dist-packages, or worker_runtime/python
     repository = folder.parents[1]
@@ -19,7 +19,7 @@ def _program():
 
 
 def main():
-    program = _program()
+    program = find_program()
     if program is None:
         sys.exit("python -m muster: there is no program muster beside this Python, nor in PATH; install it, or add its "
                  "directory to PATH")
