@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::string_view ours = "MUSTER_";
 
-/// Variables that are not options, without MUSTER_: those of the launcher, the runtime and torchrun-compat, and those of a worker's
-/// environment, which a launcher inside a worker inherits.
+/// Variables that are not options, without MUSTER_: those of the launcher, the runtime and torchrun-compat, and those
+/// of a worker's environment, which a launcher inside a worker inherits.
 constexpr std::array<std::string_view, 31> known_names{"AGENT_IFNAME",
                                                        "AGENT_SOCKET",
                                                        "AGENT_TOKEN",

@@ -57,6 +57,7 @@ from muster import compat  # noqa: E402
 # A line for each worker: whose it is, and what it was given.
 SCRIPT = """
 import json, os, sys, time
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 rank = os.environ["RANK"]
 with open(f"{FOLDER}/{rank}", "w") as file:
     json.dump({"arguments": sys.argv[1:], "muster": "MUSTER_ROUND" in os.environ, "restarts": os.environ["TORCHELASTIC_RESTART_COUNT"],
@@ -74,6 +75,13 @@ def fails(_):
     time.sleep(600)  # until muster ends it
 
 
+def wait_for(condition):
+    until = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < until, "the condition has not come"
+        time.sleep(0.01)  # between two looks
+
+
 class Api(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="muster api ")))
@@ -81,7 +89,7 @@ class Api(unittest.TestCase):
 
     def script(self, text="", name="train it.py"):
         path = self.folder / name
-        path.write_text(SCRIPT.replace("{FOLDER}", str(self.folder)) + textwrap.dedent(text))
+        path.write_text(SCRIPT+ textwrap.dedent(text))
         return str(path)
 
     def workers(self, ranks=2):
@@ -102,7 +110,7 @@ class Api(unittest.TestCase):
         with unittest.mock.patch.dict(os.environ, {"PYTHONPATH": f"{PACKAGE}:{self.folder}"}):
             torchrun.run(torchrun.parse_args(["--nproc_per_node=2", "--nnodes=1", "--standalone", "--module", "trainer", "of a module"]))
         self.assertEqual([worker["arguments"] for worker in self.workers()], [["of a module"]] * 2)
-        torchrun.main(["--nproc-per-node=2", "--run-path", self.script("del os.environ['RANK']"), "of a path"])
+        torchrun.main(["--nproc-per-node=2", "--run-path", self.script(), "of a path"])
         self.assertEqual([worker["arguments"] for worker in self.workers()], [["of a path"]] * 2)
 
     def test_options_are_translated(self):
@@ -137,7 +145,8 @@ class Api(unittest.TestCase):
             with self.assertRaises(ChildFailedError) as raised:
                 torchrun.main(["--nproc-per-node=2", self.script(f"if rank == '1': {end}\ntime.sleep(600)")])
             ((rank, failure),) = raised.exception.failures.items()
-            self.assertEqual((rank, failure.local_rank, failure.exitcode, failure.pid), (1, 1, code, self.workers()[1]["pid"]))
+            pid = json.loads((self.folder / "1").read_text())["pid"]  # rank 0 may have been stopped before it wrote anything
+            self.assertEqual((rank, failure.local_rank, failure.exitcode, failure.pid), (1, 1, code, pid))
             self.assertIn("train it.py FAILED", str(raised.exception))
 
     def test_a_killed_worker_is_started_again(self):
@@ -172,14 +181,13 @@ class Api(unittest.TestCase):
         script = self.script(text)
 
         def send():
-            until = time.monotonic() + DEADLINE
-            while not all(pathlib.Path(f"{stops}.{rank}").exists() for rank in (0, 1)):
-                if time.monotonic() > until:
-                    break
-                time.sleep(0.01)  # between two looks
+            wait_for(lambda: all(pathlib.Path(f"{stops}.{rank}").exists() for rank in (0, 1)))
+            children = pathlib.Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+            groups.extend(os.getpgid(int(child)) for child in children)
             os.kill(os.getpid(), signal.SIGTERM)
 
         before = signal.getsignal(signal.SIGTERM)
+        groups = []
         with unittest.mock.patch.dict(os.environ, {"STOPS": str(stops)}):
             sender = threading.Thread(target=send)
             sender.start()
@@ -188,7 +196,27 @@ class Api(unittest.TestCase):
             sender.join()
         self.assertEqual(raised.exception.sigval, signal.SIGTERM)
         self.assertEqual(signal.getsignal(signal.SIGTERM), before)
+        # A signal to this process's group, such as that of Ctrl-C, comes to muster through this process alone.
+        self.assertEqual(len(groups), 1)
+        self.assertNotEqual(groups[0], os.getpgid(0))
         self.assertEqual([pathlib.Path(f"{stops}.{rank}").read_text() for rank in (0, 1)], ["stop "] * 2)
+
+    def test_muster_does_not_outlive_its_caller(self):
+        script = self.script("os.rename(f'{FOLDER}/{rank}', f'{FOLDER}/{rank}.ready')\ntime.sleep(600)")
+        caller = os.fork()
+        if caller == 0:
+            try:
+                torchrun.main(["--nproc-per-node=2", script])
+            finally:
+                os._exit(1)
+        try:
+            ready = [self.folder / f"{rank}.ready" for rank in (0, 1)]
+            wait_for(lambda: all(path.exists() for path in ready))
+        finally:
+            os.kill(caller, signal.SIGKILL)
+            os.waitpid(caller, 0)
+        workers = [json.loads(path.read_text())["pid"] for path in ready]
+        wait_for(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in workers))
 
     def test_muster_says_what_is_wrong_with_an_option(self):
         with self.assertRaisesRegex(ValueError, "muster exited with 2: "):

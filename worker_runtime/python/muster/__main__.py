@@ -4,9 +4,10 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Optional
 
 
-def find_program():
+def find_program() -> Optional[str]:
     """Beside this Python, under the prefix of the package, in a build tree of the repository, else in PATH."""
     folder = Path(__file__).resolve().parents[1]  # PREFIX/lib/python3/dist-packages, or worker_runtime/python
     repository = folder.parents[1]

@@ -61,7 +61,7 @@ def _handle(stops: Sequence[signal.Signals], handler: Callable[[int, Any], None]
         for number in stops:
             if signal.getsignal(number) != signal.SIG_IGN:
                 before[number] = signal.signal(number, handler)
-    except ValueError:
+    except (OSError, ValueError):  # OSError: SIGKILL, which muster refuses
         pass
     return before
 
@@ -103,9 +103,9 @@ def _fail(code: int, facts: dict[str, Any], name: str, stopped: Optional[int]) -
     from torch.distributed.elastic.rendezvous.api import RendezvousError
 
     outcome = facts.get("outcome")
-    if stopped is not None or outcome == "cancelled":
-        number = signal.Signals(stopped if stopped is not None else code - 128)
-        raise SignalException(f"Process {os.getpid()} got signal: {number}", sigval=number)
+    number = stopped if stopped is not None else code - 128 if outcome == "cancelled" else 0
+    if number in set(signal.Signals):
+        raise SignalException(f"Process {os.getpid()} got signal: {signal.Signals(number)}", sigval=signal.Signals(number))
     first = facts.get("first", {})
     if "rank" in first:
         end = first["end"]

@@ -90,9 +90,9 @@ def environment(config: Any) -> dict[str, str]:
 
 
 def signals(config: Any) -> list[signal.Signals]:
-    """Those that stop the job. Raises what torch raises for a name that is none."""
-    names = _get(config, "signals_to_handle") or "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
-    return [signal.Signals[name.strip()] for name in names.split(",") if name.strip()]
+    """Those that stop the job. muster itself refuses a name that is none."""
+    names = (_get(config, "signals_to_handle") or "SIGTERM,SIGINT,SIGHUP,SIGQUIT").split(",")
+    return [signal.Signals[name.strip()] for name in names if name.strip() in signal.Signals.__members__]
 
 
 def program(entrypoint: Any, arguments: list[Any]) -> Optional[tuple[list[str], dict[str, str]]]:
