@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::string_view ours = "MUSTER_";
 
-/// Variables that are not options, without MUSTER_: those of the launcher and the runtime, and those of a worker's
-/// environment, which a launcher inside a worker inherits.
-constexpr std::array<std::string_view, 30> known_names{"AGENT_IFNAME",
+/// Variables that are not options, without MUSTER_: those of the launcher, the runtime and torchrun-compat, and those
+/// of a worker's environment, which a launcher inside a worker inherits.
+constexpr std::array<std::string_view, 31> known_names{"AGENT_IFNAME",
                                                        "AGENT_SOCKET",
                                                        "AGENT_TOKEN",
                                                        "CUDA_LIBRARY",
@@ -34,6 +34,7 @@ constexpr std::array<std::string_view, 30> known_names{"AGENT_IFNAME",
                                                        "NVTX_LIBRARY",
                                                        "PAIRS_FILE",
                                                        "PREEMPTION_SIGNAL",
+                                                       "PROGRAM",
                                                        "RANK",
                                                        "ROUND",
                                                        "SECRET_FILE",

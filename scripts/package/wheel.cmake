@@ -20,6 +20,11 @@ install(TARGETS ${wheel_programs} RUNTIME DESTINATION ${scripts} COMPONENT wheel
 install(DIRECTORY ${python}/muster DESTINATION . COMPONENT wheel EXCLUDE_FROM_ALL
         FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
 install(FILES ${python}/muster_torch.py DESTINATION . COMPONENT wheel EXCLUDE_FROM_ALL)
+# For `python -m muster.compat`. A wheel has no links, so the one script is there under each of its names.
+foreach(name torchrun python python3)
+    install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/torchrun-compat/torchrun RENAME ${name} DESTINATION muster/torchrun-compat COMPONENT wheel
+            EXCLUDE_FROM_ALL)
+endforeach()
 # What `muster torch-build` compiles: the back end sees nothing of the runtime but its C API.
 set(source muster/torch/source)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/worker_runtime/torch DESTINATION ${source}/worker_runtime COMPONENT wheel EXCLUDE_FROM_ALL

@@ -1,9 +1,14 @@
 """What `import torch` runs, so it imports nothing of muster: that takes longer than the rest of it. See muster/torch."""
 
 import functools
+import importlib.util
 import os
+import shutil
 import sys
 import threading
+
+_LAUNCHER = "torch.distributed.launcher.api"
+_COMPAT = b"\n# torchrun, python and python3 for scripts that call"  # the second line of scripts/torchrun-compat/torchrun
 
 
 def autoload():
@@ -17,6 +22,12 @@ def autoload():
                   "does this version of PyTorch fit to this muster?", file=sys.stderr, flush=True)
 
 
+    try:
+        follow_torchrun()
+    except Exception as error:  # noqa: BLE001
+        _tell_launcher(error)
+
+
 def register():
     """Makes "muster" known to torch.distributed. MUSTER_TORCH_BACKEND=muster makes it the back end of the CPU, too."""
     from torch import distributed
@@ -26,6 +37,58 @@ def register():
     distributed.Backend.register_backend("muster", _create, extended_api=True, devices=["cpu"])
     if os.environ.get("MUSTER_TORCH_BACKEND") == "muster":
         _replace_gloo(distributed)
+
+
+def follow_torchrun():
+    """Where `torchrun` in PATH is muster's, PyTorch's Python API that starts jobs is, too: muster/compat."""
+    found = shutil.which("torchrun")
+    if found is None:
+        return
+    with open(found, "rb") as file:
+        if _COMPAT not in file.read(len(_COMPAT) + 100):
+            return
+    if _LAUNCHER in sys.modules:
+        _attach(sys.modules[_LAUNCHER])
+    else:  # most programs never import it
+        sys.meta_path.insert(0, _LauncherFinder())
+
+
+class _LauncherFinder:
+    """Finds one module as the other finders do, and has it changed when it has been run."""
+
+    asks = False
+
+    def find_spec(self, name, path=None, target=None):
+        if name != _LAUNCHER or self.asks:
+            return None
+        self.asks = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.asks = False
+        run = spec.loader.exec_module
+
+        def exec_module(module):
+            sys.meta_path.remove(self)
+            run(module)
+            _attach(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def _attach(module):
+    try:
+        from muster import compat
+
+        compat.attach(module)
+    except Exception as error:  # noqa: BLE001
+        _tell_launcher(error)
+
+
+def _tell_launcher(error):
+    print(f"muster: PyTorch's own launcher is used: {type(error).__name__}: {error}; does this version of PyTorch fit to this muster?",
+          file=sys.stderr, flush=True)
 
 
 def _create(*arguments):

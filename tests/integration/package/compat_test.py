@@ -107,6 +107,26 @@ class Compat(unittest.TestCase):
         self.assertEqual(done.returncode, 127)
         self.assertIn("python: not found in PATH behind", done.stderr)
 
+    def test_muster_compat_runs_a_program_so(self):
+        (self.folder / "tool.py").write_text("import os, sys; os.execvp('torchrun', ['torchrun', *sys.argv[1:]])\n")
+        for words in (["torchrun"], ["sh", "-c", 'torchrun "$@"', "sh"], ["sh", "-c", 'python -m torch.distributed.run "$@"', "sh"],
+                      ["tool.py"], ["-m", "tool"]):
+            found = self.compat(*words, "--nproc-per-node=2", "train.py", "a b")
+            python = self.bin / ("python" if "python" in " ".join(words) else "python3")
+            self.assertEqual((found.returncode, sorted(found.stdout.splitlines())), (0, self.expected("a b", python=python)), found.stderr)
+
+    def test_muster_compat_names_what_is_missing(self):
+        for words, code, said in (([], 2, "usage: "), (["-m"], 2, "usage: "), (["no-such-tool"], 1, "there is no program no-such-tool")):
+            found = self.compat(*words)
+            self.assertEqual(found.returncode, code)
+            self.assertIn(said, found.stderr)
+        self.assertIn("accelerate launch", self.compat("--help").stdout)
+        self.assertIn("unset the variable", self.compat("torchrun", TORCH_DEVICE_BACKEND_AUTOLOAD="0").stderr)
+
+    def compat(self, *words, **environment):
+        return self.run_words("python3", "-m", "muster.compat", *words, path=f"{self.bin}:{os.defpath}",
+                              PYTHONPATH=str(COMPAT.parents[1] / "worker_runtime/python"), **environment)
+
     def test_what_is_missing_is_said(self):
         done = self.run_words("torchrun", "train.py", MUSTER_PROGRAM="muster-of-nowhere")
         self.assertEqual(done.returncode, 127)

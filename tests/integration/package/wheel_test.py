@@ -122,7 +122,8 @@ class Wheel(unittest.TestCase):
         call(self.bin / "muster", "--nproc-per-node=2", "--no-python", "true")
         self.assertEqual(call(self.bin / "python", "-m", "muster", "--version").stdout, call(self.bin / "muster", "--version").stdout)
         # Its workers' Python is that of the environment, also if it is not active, and finds the library by itself.
-        for launcher in ([self.bin / "muster"], [self.bin / "python", "-m", "muster"]):
+        for launcher in ([self.bin / "muster"], [self.bin / "python", "-m", "muster"], [self.bin / "python", "-m", "muster.compat", "torchrun"],
+                         [self.bin / "python", "-m", "muster.compat", "python", "-m", "torch.distributed.run"]):
             lines, _ = self.workers(*launcher, "--standalone", "--nproc-per-node=2", self.script(SUM))
             self.assertEqual(lines, [f"rank {rank} of 2: 3 in {self.folder}/env" for rank in (0, 1)])
 

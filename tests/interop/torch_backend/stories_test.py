@@ -43,6 +43,7 @@ if __name__ == "__main__" and not os.environ.get("IN_TORCH_BACKEND_TEST"):
 import own_tmpdir  # noqa: E402, F401
 import torch  # noqa: E402, F401
 import collectives  # noqa: E402
+import examples  # noqa: E402
 import stories  # noqa: E402
 
 PATIENCE = 120
@@ -180,6 +181,7 @@ def main():
     play(stories.fsdp)
     play(stories.gloo_on_gpus)
     check_same_bits()
+    examples.check(play)
     check_launchers()
 
 

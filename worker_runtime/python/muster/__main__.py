@@ -4,9 +4,10 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Optional
 
 
-def _program():
+def find_program() -> Optional[str]:
     """Beside this Python, under the prefix of the package, in a build tree of the repository, else in PATH."""
     folder = Path(__file__).resolve().parents[1]  # PREFIX/lib/python3/dist-packages, or worker_runtime/python
     repository = folder.parents[1]
@@ -19,7 +20,7 @@ def _program():
 
 
 def main():
-    program = _program()
+    program = find_program()
     if program is None:
         sys.exit("python -m muster: there is no program muster beside this Python, nor in PATH; install it, or add its "
                  "directory to PATH")

@@ -1,0 +1,78 @@
+"""`python -m muster.compat PROGRAM ARGS...` runs a program so that what it starts with torchrun is started with muster.
+
+It puts muster's torchrun, python and python3 in front in PATH. PyTorch's Python API follows `torchrun` in PATH (muster_torch.py).
+"""
+
+import os
+import shutil
+import site
+import sys
+from pathlib import Path
+from typing import NoReturn, Optional
+
+from muster import __main__ as module
+
+USAGE = """usage: python -m muster.compat PROGRAM [ARGUMENT ...]
+       python -m muster.compat -m MODULE [ARGUMENT ...]
+
+Runs the program, a Python script or a Python module, with muster in torchrun's place. `torchrun`, `python -m torch.distributed.run` and
+PyTorch's Python API start muster. For example: python -m muster.compat accelerate launch --multi_gpu train.py"""
+
+
+def _folder() -> Optional[Path]:
+    """torchrun-compat: of a wheel, of the repository, or below the prefix of a package."""
+    package = Path(__file__).resolve().parents[1]
+    for place in (package / "torchrun-compat", package.parents[2] / "scripts/torchrun-compat",
+                  package.parents[3] / "share/muster/torchrun-compat"):
+        if (place / "torchrun").exists():
+            return place
+    return None
+
+
+def _prepare(folder: Path) -> None:
+    # As if the virtual environment of this Python were active.
+    active = [str(Path(sys.executable).parent)] if sys.prefix != sys.base_prefix else []
+    os.environ["PATH"] = os.pathsep.join([str(folder), *active, os.environ.get("PATH", os.defpath)])
+    program = module.find_program()
+    if program:
+        os.environ.setdefault("MUSTER_PROGRAM", program)
+    # PyTorch finds this package by its entry point. A directory of Python's own has other packages too, for this Python alone.
+    package = Path(__file__).resolve().parents[2]
+    own = [*site.getsitepackages(), site.getusersitepackages()]
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if not any(package == Path(path).resolve() for path in own + paths):
+        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, str(package)])
+
+
+def _command(words: list[str], folder: Path) -> list[str]:
+    if words[0] == "-m" or words[0].endswith(".py"):
+        return [sys.executable, *words]
+    # A script of the environment in which this Python is, active or not.
+    places = os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+    found = shutil.which(words[0], path=places)
+    if found is None:
+        sys.exit(f"python -m muster.compat: there is no program {words[0]} beside this Python, nor in PATH; give its path, or install it")
+    return [found, *words[1:]]
+
+
+def main() -> NoReturn:
+    words = sys.argv[1:]
+    if words[:1] in (["-h"], ["--help"]):
+        print(USAGE)
+        sys.exit(0)
+    if not words or words == ["-m"]:
+        print(USAGE, file=sys.stderr)
+        sys.exit(2)
+    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":
+        sys.exit("python -m muster.compat: TORCH_DEVICE_BACKEND_AUTOLOAD keeps PyTorch from loading muster, so torchrun's Python API would "
+                 "not start it; unset the variable")
+    folder = _folder()
+    if folder is None:
+        sys.exit("python -m muster.compat: torchrun-compat is not there; install muster again")
+    _prepare(folder)
+    command = _command(words, folder)
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    main()
