@@ -45,7 +45,7 @@ std::vector<FlightEntry> newest_entries(int memory, std::uint64_t next) {
 
 /// A worker wrote it: nothing in it is trusted.
 std::string name_of(const FlightEntry& entry, const FlightHeader& header) {
-    const bool known = entry.kind <= OperationKind::receive && entry.group < runtime::flight_group_count_max;
+    const bool known = entry.kind <= last_operation_kind && entry.group < runtime::flight_group_count_max;
     if (!known) return "an operation";
     const char* const group = header.groups[entry.group];
     return cat(runtime::takes_memory(entry) ? "allocate" : name(entry.kind), ' ', entry.number, " of ",

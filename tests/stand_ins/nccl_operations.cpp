@@ -190,6 +190,15 @@ ncclResult_t ncclAllReduce(const void* input, void* output, std::size_t count, n
     return reduce(input, output, count, 0, count, type, reduction, comm, stream);
 }
 
+ncclResult_t ncclReduce(const void* input, void* output, std::size_t count, ncclDataType_t type, ncclRedOp_t reduction,
+                        int root, ncclComm_t handle, cudaStream_t stream) {
+    const auto comm = find(handle);
+    if (!comm) return ncclInvalidArgument;
+    const bool is_root = comm->rank == root;
+    void* const place = is_root ? output : const_cast<void*>(input);
+    return reduce(input, place, count, 0, is_root ? count : 0, type, reduction, handle, stream);
+}
+
 ncclResult_t ncclReduceScatter(const void* input, void* output, std::size_t count, ncclDataType_t type,
                                ncclRedOp_t reduction, ncclComm_t handle, cudaStream_t stream) {
     const auto comm = find(handle);

@@ -1,8 +1,10 @@
 #include "muster/operation.h"
 
 #include <cstdint>
+#include <vector>
 
 #include "muster/muster_group.h"
+#include "muster/muster_moves.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 
@@ -44,9 +46,15 @@ muster_status operate(const Call& call, Make&& make) {
         auto& communicator = (*found)->get();
         if (auto fits = check_count(call.count, *type, communicator.size()); !fits) return fits;
         Result<Operation> operation = make(*type, communicator.size());
-        if (operation && operation->kind < OperationKind::send) operation->tag = collectives_tag;
+        if (operation && !is_paired(operation->kind)) operation->tag = collectives_tag;
         return operation ? perform(call, communicator, *operation) : operation.error();
     });
+}
+
+std::vector<Part> read_parts(const size_t* counts, const size_t* offsets, size_t ranks) {
+    auto parts = parts_in_a_row({counts, ranks});
+    for (size_t rank = 0; offsets != nullptr && rank < ranks; ++rank) parts[rank].offset = offsets[rank];
+    return parts;
 }
 
 }  // namespace
@@ -117,6 +125,48 @@ muster_status muster_all_to_all(muster_communicator* communicator, const void* i
                    [&](DataType known, int world) -> Result<Operation> {
                        const auto all = count * static_cast<size_t>(world);
                        return all_to_all({input, all, known}, {output, all, known}, world);
+                   });
+}
+
+muster_status muster_gather(muster_communicator* communicator, const void* input, void* output, size_t count, int type,
+                            int root, int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_gather", communicator, count, type, timeout_ms, work},
+                   [&](DataType known, int world) -> Result<Operation> {
+                       return gather({input, count, known}, {output, count * static_cast<size_t>(world), known}, root);
+                   });
+}
+
+muster_status muster_scatter(muster_communicator* communicator, const void* input, void* output, size_t count, int type,
+                             int root, int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_scatter", communicator, count, type, timeout_ms, work},
+                   [&](DataType known, int world) -> Result<Operation> {
+                       return scatter({input, count * static_cast<size_t>(world), known}, {output, count, known}, root);
+                   });
+}
+
+muster_status muster_reduce(muster_communicator* communicator, const void* input, void* output, size_t count, int type,
+                            int reduction, int root, int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_reduce", communicator, count, type, timeout_ms, work},
+                   [&](DataType known, int) -> Result<Operation> {
+                       const auto how = read_reduce(reduction);
+                       if (!how) return how.error();
+                       return reduce({input, count, known}, {output, count, known}, *how, root);
+                   });
+}
+
+muster_status muster_all_to_all_uneven(muster_communicator* communicator, const void* input, void* output, int type,
+                                       const muster_parts* parts, int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_all_to_all_uneven", communicator, 0, type, timeout_ms, work},
+                   [&](DataType known, int world) -> Result<Operation> {
+                       if (parts == nullptr) return invalid("`parts` is NULL");
+                       const auto given = read(parts);
+                       if (!given) return given.error();
+                       if (given->sent_counts == nullptr || given->expected_counts == nullptr)
+                           return invalid("`sent_counts` or `expected_counts` is NULL; both have one count per rank");
+                       const auto ranks = static_cast<size_t>(world);
+                       return all_to_all_uneven(input, output, known,
+                                                {read_parts(given->sent_counts, given->sent_offsets, ranks),
+                                                 read_parts(given->expected_counts, given->expected_offsets, ranks)});
                    });
 }
 

@@ -8,6 +8,7 @@
 #include "rendezvous/base/thread_start.h"
 #include "worker_runtime/communicator/communicator_lane.h"
 #include "worker_runtime/communicator/profile_range.h"
+#include "worker_runtime/core/parts_table.h"
 
 namespace muster::runtime {
 
@@ -92,15 +93,20 @@ CommunicatorBody::~CommunicatorBody() {
 }
 
 Result<void> CommunicatorBody::check(const Operation& operation) const {
-    const bool paired = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
-    if (paired || operation.kind == OperationKind::broadcast) {
+    const bool paired = is_paired(operation.kind);
+    if (paired || has_root(operation.kind)) {
         if (operation.peer < 0 || operation.peer >= size()) {
             return invalid(operation, cat("the ranks are 0 to ", size() - 1));
         }
         if (paired && operation.peer == rank()) return invalid(operation, "a rank cannot send to itself");
     }
-    const bool reads = operation.kind != OperationKind::barrier && operation.kind != OperationKind::receive;
-    const bool writes = operation.kind != OperationKind::barrier && operation.kind != OperationKind::send;
+    if (operation.kind == OperationKind::all_to_all_uneven) return check_parts(operation);
+    const auto kind = operation.kind;
+    const bool is_root = operation.peer == rank();
+    const bool reads =
+        kind != OperationKind::barrier && kind != OperationKind::receive && (kind != OperationKind::scatter || is_root);
+    const bool writes = kind != OperationKind::barrier && kind != OperationKind::send &&
+                        ((kind != OperationKind::gather && kind != OperationKind::reduce) || is_root);
     if (operation.count > 0 && ((reads && !operation.input) || (writes && !operation.output))) {
         return invalid(operation, "no buffer was given");
     }
@@ -112,9 +118,28 @@ Result<void> CommunicatorBody::check(const Operation& operation) const {
     return {};
 }
 
+Result<void> CommunicatorBody::check_parts(const Operation& operation) const {
+    if (!operation.parts) return invalid(operation, "no parts were given");
+    const auto fit = [&](const std::vector<Part>& parts, const void* memory, std::string_view verb) -> Result<void> {
+        if (parts.size() != static_cast<std::size_t>(size()))
+            return invalid(operation, cat(parts.size(), " parts that this rank ", verb, "; it needs one for each of ",
+                                          size(), " ranks"));
+        const std::size_t most = memory_bytes_max / size_of(operation.type);
+        for (const auto& part : parts) {
+            if (part.count > most || part.offset > most)
+                return invalid(operation, cat("a part of ", part.count, " elements from ", part.offset,
+                                              " on is more than any memory holds (a negative number?)"));
+            if (part.count > 0 && !memory) return invalid(operation, "no buffer was given");
+        }
+        return {};
+    };
+    if (auto fits = fit(operation.parts->sent, operation.input, "sends"); !fits) return fits;
+    return fit(operation.parts->expected, operation.output, "expects");
+}
+
 CommunicatorBody::Lane& CommunicatorBody::lane_of(const Operation& operation) {
     const bool sends = operation.kind == OperationKind::send;
-    if (!sends && operation.kind != OperationKind::receive) return *collectives_;
+    if (!is_paired(operation.kind)) return *collectives_;
     const std::lock_guard lock(lanes_mutex_);
     auto& lane = lanes_[{operation.peer, sends}];
     if (!lane) lane = std::make_unique<Lane>();
@@ -124,12 +149,12 @@ CommunicatorBody::Lane& CommunicatorBody::lane_of(const Operation& operation) {
 Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, Duration timeout, WaitMode patience) {
     if (failed_.load(std::memory_order_acquire)) return status();
     const RunTerms terms{.deadline = std::chrono::steady_clock::now() + timeout, .patience = patience};
-    const bool paired = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
     const auto entry = terms_.flight ? terms_.flight->begin(flight_group_, ++lane.number, operation) : 0;
     const ProfileRange range([&] { return range_name(operation); });
-    auto done = paired ? transport_->transfer(operation, terms) : transport_->run(operation, terms);
+    auto done = is_paired(operation.kind) ? transport_->transfer(operation, terms) : transport_->run(operation, terms);
     if (terms_.flight) terms_.flight->end(entry, done.has_value());
     if (done) return done;
+    if (may_be_contradiction(operation, done.error()) && transport_->check_alive(terms.deadline - timeout)) return done;
     if (terms_.groups) terms_.groups->note_failure();
     return fail(done.error());
 }

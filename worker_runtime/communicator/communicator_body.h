@@ -101,6 +101,7 @@ class CommunicatorBody {
   private:
     struct Lane;
     [[nodiscard]] Result<void> check(const Operation& operation) const;
+    [[nodiscard]] Result<void> check_parts(const Operation& operation) const;
     Result<Incoming> receive_if_there(const Operation& operation, Duration timeout);
     Lane& lane_of(const Operation& operation);
     Result<void> execute(Lane& lane, const Operation& operation, Duration timeout, WaitMode patience);

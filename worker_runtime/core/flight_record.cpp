@@ -18,10 +18,6 @@ std::string text_of(const char* field, std::size_t size) {
     return {field, ::strnlen(field, size)};
 }
 
-bool is_paired(const FlightEntry& entry) {
-    return entry.kind == OperationKind::send || entry.kind == OperationKind::receive;
-}
-
 std::string describe_entry(const FlightEntry& entry) {
     if (takes_memory(entry)) return cat("allocate ", entry.count, " bytes");
     return describe(Operation{
@@ -74,7 +70,7 @@ std::map<std::string, Group> groups_of(const std::vector<FlightRing>& rings) {
             Place& place = group.ranks[ring.header.group_ranks[i]];
             place.ring = &ring;
             for (const auto& entry : ring.entries) {
-                if (entry.group != i || is_paired(entry)) continue;
+                if (entry.group != i || is_paired(entry.kind)) continue;
                 place.by_number[entry.number] = &entry;
                 if (place.last == nullptr || entry.number > place.last->number) place.last = &entry;
             }
@@ -103,7 +99,7 @@ void report_difference(const Group& group, std::vector<std::string>& lines) {
 void report_pairs(const FlightRing& ring, std::uint32_t group, int rank, std::int64_t now,
                   std::vector<std::string>& lines) {
     for (const auto& entry : ring.entries) {
-        if (entry.group != group || !is_paired(entry) || entry.state != FlightState::started) continue;
+        if (entry.group != group || !is_paired(entry.kind) || entry.state != FlightState::started) continue;
         lines.push_back(cat("  rank ", rank, " waits in ", describe_entry(entry), " (number ", entry.number,
                             " of its kind there) for ", describe(Duration(now - entry.started_ns))));
     }
@@ -207,7 +203,7 @@ Result<FlightRing> read_flight_ring(std::string_view bytes) {
         FlightEntry entry;
         const std::size_t index = number % header.entry_count;
         std::memcpy(&entry, bytes.data() + sizeof(FlightHeader) + index * sizeof entry, sizeof entry);
-        const bool known = entry.kind <= OperationKind::receive && static_cast<int>(entry.type) < data_type_count &&
+        const bool known = entry.kind <= last_operation_kind && static_cast<int>(entry.type) < data_type_count &&
                            entry.reduce <= ReduceOp::max && entry.group < header.group_count && entry.number > 0 &&
                            entry.state >= FlightState::started && entry.state <= FlightState::failed;
         if (known) ring.entries.push_back(entry);

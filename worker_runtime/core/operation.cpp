@@ -1,5 +1,8 @@
 #include "muster/operation.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "rendezvous/base/text/text.h"
 
 namespace muster {
@@ -14,6 +17,10 @@ std::string_view name(OperationKind kind) {
         case OperationKind::all_to_all: return "all_to_all";
         case OperationKind::send: return "send";
         case OperationKind::receive: return "receive";
+        case OperationKind::gather: return "gather";
+        case OperationKind::scatter: return "scatter";
+        case OperationKind::all_to_all_uneven: return "all_to_all_uneven";
+        case OperationKind::reduce: return "reduce";
     }
     return "operation of an unknown kind";
 }
@@ -82,6 +89,73 @@ Operation all_to_all(ConstBuffer input, Buffer output, int world) {
             .count = input.count / static_cast<std::size_t>(world)};
 }
 
+Operation gather(ConstBuffer input, Buffer output, int root) {
+    return {.kind = OperationKind::gather,
+            .type = input.type,
+            .input = input.data,
+            .output = output.data,
+            .count = input.count,
+            .peer = root};
+}
+
+Operation scatter(ConstBuffer input, Buffer output, int root) {
+    return {.kind = OperationKind::scatter,
+            .type = output.type,
+            .input = input.data,
+            .output = output.data,
+            .count = output.count,
+            .peer = root};
+}
+
+Operation reduce(ConstBuffer input, Buffer output, ReduceOp reduction, int root) {
+    return {.kind = OperationKind::reduce,
+            .type = input.type,
+            .reduce = reduction,
+            .input = input.data,
+            .output = output.data,
+            .count = input.count,
+            .peer = root};
+}
+
+std::vector<Part> parts_in_a_row(std::span<const std::size_t> counts) {
+    std::vector<Part> parts;
+    std::size_t offset = 0;
+    for (const auto count : counts) {
+        parts.push_back({count, offset});
+        offset += count;
+    }
+    return parts;
+}
+
+Operation all_to_all_uneven(const void* input, void* output, DataType type, Parts parts) {
+    return {.kind = OperationKind::all_to_all_uneven,
+            .type = type,
+            .input = input,
+            .output = output,
+            .parts = std::make_shared<const Parts>(std::move(parts))};
+}
+
+Parts parts_of(const Operation& operation, int rank, int size) {
+    if (operation.parts) return *operation.parts;
+    const auto ranks = static_cast<std::size_t>(size);
+    const auto row = parts_in_a_row(std::vector(ranks, operation.count));
+    const Part whole{.count = operation.count};
+    Parts parts{.sent = std::vector<Part>(ranks), .expected = std::vector<Part>(ranks)};
+    const auto root = static_cast<std::size_t>(std::max(0, operation.peer));
+    switch (operation.kind) {
+        case OperationKind::all_to_all: return {.sent = row, .expected = row};
+        case OperationKind::gather:
+            parts.sent[root] = whole;
+            if (rank == operation.peer) parts.expected = row;
+            return parts;
+        case OperationKind::scatter:
+            parts.expected[root] = whole;
+            if (rank == operation.peer) parts.sent = row;
+            return parts;
+        default: return parts;
+    }
+}
+
 Operation send(ConstBuffer buffer, int peer) {
     return {
         .kind = OperationKind::send, .type = buffer.type, .input = buffer.data, .count = buffer.count, .peer = peer};
@@ -96,14 +170,13 @@ Operation receive(Buffer buffer, int peer) {
 }
 
 std::string describe(const Operation& operation) {
-    if (operation.kind == OperationKind::barrier) return "barrier";
-    const bool reduces = operation.kind == OperationKind::all_reduce || operation.kind == OperationKind::reduce_scatter;
-    const std::string peer = operation.kind == OperationKind::broadcast ? cat(" from rank ", operation.peer)
-                             : operation.kind == OperationKind::send    ? cat(" to rank ", operation.peer)
-                             : operation.kind == OperationKind::receive ? cat(" from rank ", operation.peer)
-                                                                        : std::string();
-    return cat(name(operation.kind), reduces ? cat(" ", name(operation.reduce)) : std::string(), " ",
-               name(operation.type), " x ", operation.count, peer);
+    const auto kind = operation.kind;
+    if (kind == OperationKind::barrier) return "barrier";
+    if (kind == OperationKind::all_to_all_uneven) return cat(name(kind), " ", name(operation.type));
+    const bool collects = kind == OperationKind::send || kind == OperationKind::gather || kind == OperationKind::reduce;
+    const bool has_peer = is_paired(kind) || has_root(kind);
+    return cat(name(kind), reduces(kind) ? cat(" ", name(operation.reduce)) : std::string(), " ", name(operation.type),
+               " x ", operation.count, has_peer ? cat(collects ? " to rank " : " from rank ", operation.peer) : "");
 }
 
 }  // namespace muster

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "worker_runtime/core/parts_table.h"
 #include "worker_runtime/hierarchical/node_reduction.h"
 #include "worker_runtime/shared_memory/shared_group.h"
 #include "worker_runtime/shared_memory/shared_memory_transport.h"
@@ -10,34 +11,11 @@
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/tcp_circle.h"
 #include "worker_runtime/tcp/tcp_parts.h"
-#include "worker_runtime/tcp/tcp_slices.h"
+#include "worker_runtime/tcp/tcp_transfers.h"
 
 namespace muster::runtime {
 
 namespace {
-
-/// Sends memory between some ranks; all other ranks only agree on the operation.
-class Transfers final : public CollectivePlan {
-  public:
-    void send(int to, void* data, std::size_t bytes) { sends_.push_back({to, cut_of(data, bytes)}); }
-    void receive(int from, void* data, std::size_t bytes) { receives_.push_back({from, cut_of(data, bytes)}); }
-
-    void begin(TcpLanes& lanes) override {
-        for (const auto& one : sends_) lanes.send(one.peer, 0, one.cut);
-        for (const auto& one : receives_) lanes.receive(one.peer, 0, one.cut);
-    }
-
-  private:
-    struct One {
-        int peer;
-        Cut cut;
-    };
-    static Cut cut_of(void* data, std::size_t bytes) {
-        return {.base = static_cast<std::byte*>(data), .size_bytes = bytes, .piece_bytes = piece_bytes_for(bytes)};
-    }
-    std::vector<One> sends_;
-    std::vector<One> receives_;
-};
 
 class HierarchicalTransport final : public Transport {
   public:
@@ -94,7 +72,9 @@ class HierarchicalTransport final : public Transport {
     Result<void> run(const Operation& operation, const RunTerms& terms) override {
         if (!goes_by_nodes(operation)) {
             if (auto announced = announce(operation); !announced) return announced;
-            return groups_.fail_node_on_error(over_tcp_->run(operation, terms));
+            auto done = over_tcp_->run(operation, terms);
+            if (!done && may_be_contradiction(operation, done.error()) && groups_.tcp.check_alive()) return done;
+            return groups_.fail_node_on_error(std::move(done));
         }
         if (operation.kind == OperationKind::broadcast) return broadcast_by_nodes(operation, terms);
         if (operation.kind == OperationKind::all_gather) return gather_by_nodes(operation, terms);

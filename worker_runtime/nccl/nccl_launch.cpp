@@ -13,8 +13,8 @@ constexpr std::size_t marks = 32;
 }  // namespace
 
 bool NcclTransport::launches(const Operation& operation) {
-    const bool point_to_point = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
-    if (point_to_point || operation.kind == OperationKind::barrier || operation.count == 0) return false;
+    // all_to_all_uneven, whose count is 0, waits for the comparison on the host.
+    if (is_paired(operation.kind) || operation.kind == OperationKind::barrier || operation.count == 0) return false;
     if (operation.weighted && operation.weights == nullptr) return false;
     // Host memory is copied back at the end, and that blocks the thread.
     return !staging_->on_host(operation.input) && !staging_->on_host(operation.output);

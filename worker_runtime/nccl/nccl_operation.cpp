@@ -1,5 +1,6 @@
 #include "worker_runtime/nccl/nccl_operation.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "rendezvous/base/check.h"
@@ -16,23 +17,35 @@ std::vector<std::byte> bytes_of(T value) {
     return bytes;
 }
 
-/// Every rank sends to each rank and receives from each, including itself, as one operation.
-ncclResult_t all_to_all(const NcclTable& nccl, const Operation& operation, int size, ncclComm_t communicator,
-                        cudaStream_t stream) {
-    const std::size_t piece = operation.count * size_of(operation.type);
+/// Sends to all ranks and receives from all, this one included, as one operation.
+ncclResult_t exchange(const NcclTable& nccl, const Operation& operation, const NcclPlace& place,
+                      ncclComm_t communicator, cudaStream_t stream) {
+    const auto parts = parts_of(operation, place.rank, place.size);
+    const std::size_t element = size_of(operation.type);
     const auto* const input = static_cast<const std::byte*>(operation.input);
     auto* const output = static_cast<std::byte*>(operation.output);
     const auto type = nccl_type(operation.type);
     ncclResult_t first = nccl.group_start();
-    for (int rank = 0; rank < size && first == ncclSuccess; ++rank) {
-        const std::size_t at = static_cast<std::size_t>(rank) * piece;
-        first = nccl.send(input + at, operation.count, type, rank, communicator, stream);
-        if (first == ncclSuccess) {
-            first = nccl.receive(output + at, operation.count, type, rank, communicator, stream);
-        }
+    for (int rank = 0; rank < place.size && first == ncclSuccess; ++rank) {
+        const Part& sent = parts.sent[static_cast<std::size_t>(rank)];
+        const Part& expected = parts.expected[static_cast<std::size_t>(rank)];
+        const bool in_place =
+            rank == place.rank && sent.count > 0 && input + sent.offset * element == output + expected.offset * element;
+        if (in_place) continue;
+        if (sent.count > 0)
+            first = nccl.send(input + sent.offset * element, sent.count, type, rank, communicator, stream);
+        if (first == ncclSuccess && expected.count > 0)
+            first = nccl.receive(output + expected.offset * element, expected.count, type, rank, communicator, stream);
     }
     const auto ended = nccl.group_end();
     return first == ncclSuccess ? ended : first;
+}
+
+std::size_t end_of(const std::vector<Part>& parts) {
+    std::size_t end = 0;
+    for (const auto& part : parts)
+        if (part.count > 0) end = std::max(end, part.offset + part.count);
+    return end;
 }
 
 }  // namespace
@@ -62,22 +75,29 @@ ncclRedOp_t nccl_reduction(ReduceOp reduce) {
     return ncclSum;
 }
 
-std::size_t input_count(const Operation& operation, int size) {
+std::size_t input_count(const Operation& operation, const NcclPlace& place) {
     switch (operation.kind) {
         case OperationKind::barrier:
         case OperationKind::receive: return 0;
-        case OperationKind::reduce_scatter:
-        case OperationKind::all_to_all: return operation.count * static_cast<std::size_t>(size);
+        case OperationKind::reduce_scatter: return operation.count * static_cast<std::size_t>(place.size);
+        case OperationKind::all_to_all:
+        case OperationKind::gather:
+        case OperationKind::scatter:
+        case OperationKind::all_to_all_uneven: return end_of(parts_of(operation, place.rank, place.size).sent);
         default: return operation.count;
     }
 }
 
-std::size_t output_count(const Operation& operation, int size) {
+std::size_t output_count(const Operation& operation, const NcclPlace& place) {
     switch (operation.kind) {
         case OperationKind::barrier:
         case OperationKind::send: return 0;
-        case OperationKind::all_gather:
-        case OperationKind::all_to_all: return operation.count * static_cast<std::size_t>(size);
+        case OperationKind::all_gather: return operation.count * static_cast<std::size_t>(place.size);
+        case OperationKind::reduce: return place.rank == operation.peer ? operation.count : 0;
+        case OperationKind::all_to_all:
+        case OperationKind::gather:
+        case OperationKind::scatter:
+        case OperationKind::all_to_all_uneven: return end_of(parts_of(operation, place.rank, place.size).expected);
         default: return operation.count;
     }
 }
@@ -93,7 +113,7 @@ std::vector<std::byte> scalar_of(DataType type, double value) {
     return {};
 }
 
-ncclResult_t enqueue(const NcclTable& nccl, const Operation& operation, ncclRedOp_t reduction, int size,
+ncclResult_t enqueue(const NcclTable& nccl, const Operation& operation, ncclRedOp_t reduction, const NcclPlace& place,
                      ncclComm_t communicator, cudaStream_t stream) {
     const auto type = nccl_type(operation.type);
     const auto count = operation.count;
@@ -109,7 +129,12 @@ ncclResult_t enqueue(const NcclTable& nccl, const Operation& operation, ncclRedO
         case OperationKind::all_gather: return nccl.all_gather(input, output, count, type, communicator, stream);
         case OperationKind::broadcast:
             return nccl.broadcast(input, output, count, type, operation.peer, communicator, stream);
-        case OperationKind::all_to_all: return all_to_all(nccl, operation, size, communicator, stream);
+        case OperationKind::all_to_all:
+        case OperationKind::gather:
+        case OperationKind::scatter:
+        case OperationKind::all_to_all_uneven: return exchange(nccl, operation, place, communicator, stream);
+        case OperationKind::reduce:
+            return nccl.reduce(input, output, count, type, reduction, operation.peer, communicator, stream);
         case OperationKind::send: return nccl.send(input, count, type, operation.peer, communicator, stream);
         case OperationKind::receive: return nccl.receive(output, count, type, operation.peer, communicator, stream);
     }

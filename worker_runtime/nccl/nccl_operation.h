@@ -14,16 +14,22 @@ ncclDataType_t nccl_type(DataType type);
 /// Returns NCCL's reduction, except for weighted averages, whose reduction must be created.
 ncclRedOp_t nccl_reduction(ReduceOp reduce);
 
-/// The number of elements that `operation` reads and writes on one of `size` ranks.
-std::size_t input_count(const Operation& operation, int size);
-std::size_t output_count(const Operation& operation, int size);
+/// A rank of a communicator of NCCL, and how many it has.
+struct NcclPlace {
+    int rank = 0;
+    int size = 1;
+};
+
+/// The number of elements that `operation` reads and writes there.
+std::size_t input_count(const Operation& operation, const NcclPlace& place);
+std::size_t output_count(const Operation& operation, const NcclPlace& place);
 
 /// Encodes `value` as a scalar of the floating type `type`, as ncclRedOpCreatePreMulSum expects it.
 std::vector<std::byte> scalar_of(DataType type, double value);
 
 /// Makes the call of a collective, send or receive on device memory. A barrier reduces one element of
 /// `operation.output`.
-ncclResult_t enqueue(const NcclTable& nccl, const Operation& operation, ncclRedOp_t reduction, int size,
+ncclResult_t enqueue(const NcclTable& nccl, const Operation& operation, ncclRedOp_t reduction, const NcclPlace& place,
                      ncclComm_t communicator, cudaStream_t stream);
 
 }  // namespace muster::runtime

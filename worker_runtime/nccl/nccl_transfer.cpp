@@ -58,18 +58,19 @@ Result<void> NcclTransport::transfer(const Operation& operation, const RunTerms&
         if (operation.after != nullptr) {
             if (auto waits = pair.wait_for(operation.after); !waits) return waits;
         }
-        auto staged = staging.bring(operation, 2, pair);
+        const NcclPlace here{.rank = sends ? 0 : 1, .size = 2};
+        auto staged = staging.bring(operation, here, pair);
         if (!staged) return staged.error();
-        staged->peer = sends ? 1 : 0;  // the sender is the pair's rank 0
+        staged->peer = 1 - here.rank;
         const std::string what = cat(board_->here(), ": ", describe(operation));
         auto done = pair.run(
             what,
             [&](ncclComm_t handle, cudaStream_t stream) {
-                return enqueue(process_->nccl(), *staged, ncclSum, 2, handle, stream);
+                return enqueue(process_->nccl(), *staged, ncclSum, here, handle, stream);
             },
             wait);
         if (!done || staged->output == operation.output) return done;
-        if (auto back = staging.take_back(operation, *staged, 2, pair); !back) return back;
+        if (auto back = staging.take_back(operation, *staged, here, pair); !back) return back;
         return pair.finish(what, wait);
     };
     if (auto done = carry(); !done) return end(done.error());

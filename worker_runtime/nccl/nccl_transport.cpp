@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/nccl/nccl_comm.h"
@@ -176,11 +177,24 @@ Error NcclTransport::end(const Error& error) {
 Result<void> NcclTransport::run(const Operation& operation, const RunTerms& terms) {
     Operation asked = operation;
     // NCCL drops calls without elements, but all ranks must still take part.
-    if (asked.count == 0) asked = barrier();
+    if (asked.count == 0 && !asked.parts) asked = barrier();
     const auto number = board_->begin(signature_of(asked));
-    auto done = carry_out(asked, wait_for(cat(describe(asked), " (operation ", number, ")"), terms));
+    const auto wait = wait_for(cat(describe(asked), " (operation ", number, ")"), terms);
+    if (asked.parts) {
+        const auto table = exchange_parts(asked, wait);
+        if (!table) return end(table.error());
+        if (auto text = table->contradiction([this](int rank) { return board_->who(rank); }); !text.empty())
+            return contradiction_error(std::move(text));
+    }
+    auto done = carry_out(asked, wait);
     if (!done) return end(done.error());
     return done;
+}
+
+Result<PartsTable> NcclTransport::exchange_parts(const Operation& operation, const NcclWait& wait) {
+    PartsTable table(operation, group_.rank, group_.size);
+    if (auto known = carry_out(table.exchange(), wait); !known) return known.error();
+    return table;
 }
 
 Result<void> NcclTransport::carry_out(const Operation& operation, const NcclWait& wait) {
@@ -188,14 +202,14 @@ Result<void> NcclTransport::carry_out(const Operation& operation, const NcclWait
     if (operation.after != nullptr) {
         if (auto waits = communicator_->wait_for(operation.after); !waits) return waits;
     }
-    auto staged = staging_->bring(operation, group_.size, *communicator_);
+    auto staged = staging_->bring(operation, here(), *communicator_);
     if (!staged) return staged.error();
     if (operation.kind == OperationKind::barrier) staged->output = scratch_;
     auto done = put(*staged, what, wait);
     if (done) done = communicator_->finish(what, wait);
     if (!done || staged->output == operation.output || operation.kind == OperationKind::barrier) return done;
     // Copied back after the operation: a copy to unpinned host memory blocks the thread until all earlier work is done.
-    if (auto back = staging_->take_back(operation, *staged, group_.size, *communicator_); !back) return back;
+    if (auto back = staging_->take_back(operation, *staged, here(), *communicator_); !back) return back;
     return communicator_->finish(what, wait);
 }
 
@@ -219,7 +233,7 @@ Result<void> NcclTransport::put_alone(const Operation& operation, const std::str
     auto done = communicator_->call(
         what,
         [&](ncclComm_t handle, cudaStream_t stream) {
-            return enqueue(nccl, operation, reduction, group_.size, handle, stream);
+            return enqueue(nccl, operation, reduction, here(), handle, stream);
         },
         wait);
     if (!done || reduction < ncclNumOps) return done;

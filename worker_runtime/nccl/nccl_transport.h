@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "rendezvous/base/file_descriptor.h"
+#include "worker_runtime/core/parts_table.h"
 #include "worker_runtime/nccl/core/nccl_roots.h"
 #include "worker_runtime/nccl/nccl_process.h"
 #include "worker_runtime/nccl/nccl_queue.h"
@@ -69,7 +70,10 @@ class NcclTransport final : public Transport {
     Result<std::vector<ncclUniqueId>> meet_at_roots(const NcclRoots& roots);
     Result<void> connect();
     Result<void> set_up(std::shared_ptr<NcclComm> communicator);
+    [[nodiscard]] NcclPlace here() const { return {.rank = group_.rank, .size = group_.size}; }
     Result<void> carry_out(const Operation& operation, const NcclWait& wait);
+    /// What all ranks send and expect in an all_to_all_uneven.
+    Result<PartsTable> exchange_parts(const Operation& operation, const NcclWait& wait);
     /// Enqueues `operation` on device memory and its steps on the stream.
     Result<void> put(const Operation& operation, const std::string& what, const NcclWait& wait);
     /// As put(), without the steps.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "worker_runtime/nccl/nccl_operation.h"
-
 namespace muster::runtime {
 
 Staging::~Staging() {
@@ -29,28 +27,33 @@ Result<void*> Staging::room(Room& room, std::size_t size_bytes) {
     return room.blocks.back();
 }
 
-Result<Operation> Staging::bring(const Operation& operation, int size, NcclComm& communicator) {
+Result<Operation> Staging::bring(const Operation& operation, const NcclPlace& place, NcclComm& communicator) {
     Operation staged = operation;
     const std::size_t element = size_of(operation.type);
-    const std::size_t input_bytes = input_count(operation, size) * element;
-    const std::size_t output_bytes = output_count(operation, size) * element;
+    const std::size_t input_bytes = input_count(operation, place) * element;
+    const std::size_t output_bytes = output_count(operation, place) * element;
     if (input_bytes > 0 && on_host(operation.input)) {
-        auto place = room(input_, input_bytes);
-        if (!place) return place.error();
-        if (auto copied = communicator.copy(*place, operation.input, input_bytes); !copied) return copied.error();
-        staged.input = *place;
+        auto on_device = room(input_, input_bytes);
+        if (!on_device) return on_device.error();
+        if (auto copied = communicator.copy(*on_device, operation.input, input_bytes); !copied) return copied.error();
+        staged.input = *on_device;
     }
     if (output_bytes > 0 && on_host(operation.output)) {
-        auto place = room(output_, output_bytes);
-        if (!place) return place.error();
-        staged.output = *place;
+        auto on_device = room(output_, output_bytes);
+        if (!on_device) return on_device.error();
+        staged.output = *on_device;
+        // What lies between the parts comes back as it is.
+        if (operation.kind == OperationKind::all_to_all_uneven)
+            if (auto copied = communicator.copy(*on_device, operation.output, output_bytes); !copied)
+                return copied.error();
     }
     return staged;
 }
 
-Result<void> Staging::take_back(const Operation& operation, const Operation& staged, int size, NcclComm& communicator) {
+Result<void> Staging::take_back(const Operation& operation, const Operation& staged, const NcclPlace& place,
+                                NcclComm& communicator) {
     if (staged.output == operation.output) return {};
-    const std::size_t output_bytes = output_count(operation, size) * size_of(operation.type);
+    const std::size_t output_bytes = output_count(operation, place) * size_of(operation.type);
     return communicator.copy(operation.output, staged.output, output_bytes);
 }
 

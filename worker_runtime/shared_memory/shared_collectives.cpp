@@ -3,9 +3,11 @@
 #include <string.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "worker_runtime/arithmetic/reduce_kernels.h"
+#include "worker_runtime/core/parts_table.h"
 
 namespace muster::runtime {
 
@@ -48,11 +50,15 @@ class Collective {
           ranks_(static_cast<std::size_t>(group.size())) {}
 
     Result<void> barrier() { return next_step(); }
+    /// reduce too, where only the root takes the result.
     Result<void> all_reduce();
     Result<void> reduce_scatter();
+    /// gather too, where only the root takes the pieces.
     Result<void> all_gather();
     Result<void> broadcast();
     Result<void> all_to_all();
+    Result<void> scatter() { return exchange(parts_of(operation_, group_.rank(), group_.size()), operation_.count); }
+    Result<void> all_to_all_uneven();
 
   private:
     /// The first step compares signatures, later ones do not.
@@ -82,10 +88,16 @@ class Collective {
         return places;
     }
     void reduce_all(const std::vector<void*>& inputs, void* const* outputs, int output_count, std::size_t count);
+    void reduce_in_place(const std::vector<void*>& places, std::size_t count);
     template <class Fill>
     Result<std::vector<void*>> meet_with_pieces(std::size_t input_bytes, const Fill& fill);
     Result<void> all_reduce_in_place(std::vector<void*> places);
     Result<void> all_reduce_windows();
+    Result<void> exchange(const Parts& parts, std::size_t largest);
+    [[nodiscard]] bool has_result() const {
+        const bool to_root = operation_.kind == OperationKind::gather || operation_.kind == OperationKind::reduce;
+        return !to_root || group_.rank() == operation_.peer;
+    }
 
     SharedGroup& group_;
     const Operation& operation_;
@@ -113,6 +125,12 @@ void Collective::reduce_all(const std::vector<void*>& inputs, void* const* outpu
             .weights = weights_.empty() ? nullptr : weights_.data()});
 }
 
+/// The result replaces the elements of all ranks, or of the root.
+void Collective::reduce_in_place(const std::vector<void*>& places, std::size_t count) {
+    const bool to_root = operation_.kind == OperationKind::reduce;
+    reduce_all(places, places.data() + (to_root ? operation_.peer : 0), to_root ? 1 : static_cast<int>(ranks_), count);
+}
+
 Result<void> Collective::all_reduce() {
     // Ranks choose alone what to do before they meet, and together afterwards, from what all of them have told.
     const std::size_t limit = group_.is_shared(operation_.input) ? small_in_place_bytes : small_bytes;
@@ -123,7 +141,7 @@ Result<void> Collective::all_reduce() {
     if (auto met = group_.meet(operation_, copied, terms_); !met) return met;
     met_ = true;
     if (group_.all_copied()) {
-        reduce_all(windows(0), &const_cast<Operation&>(operation_).output, 1, operation_.count);
+        if (has_result()) reduce_all(windows(0), &const_cast<Operation&>(operation_).output, 1, operation_.count);
         return {};
     }
     auto places = group_.common_memory(bytes(operation_.count));
@@ -134,7 +152,7 @@ Result<void> Collective::all_reduce() {
 Result<void> Collective::all_reduce_in_place(std::vector<void*> places) {
     const Slice slice = slice_of(operation_.count, element_bytes_, group_.rank(), group_.size());
     places = moved(std::move(places), bytes(slice.begin));
-    reduce_all(places, places.data(), static_cast<int>(ranks_), slice.end - slice.begin);
+    reduce_in_place(places, slice.end - slice.begin);
     return next_step();
 }
 
@@ -147,10 +165,9 @@ Result<void> Collective::all_reduce_windows() {
         copy_bytes(own, input(done), bytes(count));
         if (auto stepped = next_step(); !stepped) return stepped;
         const Slice slice = slice_of(count, element_bytes_, group_.rank(), group_.size());
-        const auto places = windows(slice.begin);
-        reduce_all(places, places.data(), static_cast<int>(ranks_), slice.end - slice.begin);
+        reduce_in_place(windows(slice.begin), slice.end - slice.begin);
         if (auto stepped = next_step(); !stepped) return stepped;
-        copy_bytes(output(done), own, bytes(count));
+        if (has_result()) copy_bytes(output(done), own, bytes(count));
     }
     return {};
 }
@@ -197,14 +214,15 @@ Result<std::vector<void*>> Collective::meet_with_pieces(std::size_t input_bytes,
 
 Result<void> Collective::all_gather() {
     const std::byte* const own = input(0);
-    if (own != output(own_piece())) copy_bytes(output(own_piece()), own, bytes(operation_.count));
+    const bool takes = has_result();
+    if (takes && own != output(own_piece())) copy_bytes(output(own_piece()), own, bytes(operation_.count));
     const std::size_t chunk = window_bytes / element_bytes_;
     const auto part = [&](std::size_t done) { return bytes(std::min(chunk, operation_.count - done)); };
     const auto fill = [&](std::size_t done) {
         copy_bytes(group_.window(group_.rank()), own + bytes(done), part(done));
     };
     const auto take = [&](std::size_t done, std::size_t rank, const void* from, std::size_t size_bytes) {
-        if (static_cast<int>(rank) != group_.rank())
+        if (takes && static_cast<int>(rank) != group_.rank())
             copy_bytes(output(rank * operation_.count + done), from, size_bytes);
     };
     const auto places = meet_with_pieces(bytes(operation_.count), [&] { fill(0); });
@@ -273,14 +291,73 @@ Result<void> Collective::all_to_all() {
     }
 }
 
+/// Parts of up to `largest` elements, through the windows: each rank's has a slot for every rank.
+Result<void> Collective::exchange(const Parts& parts, std::size_t largest) {
+    const std::size_t slot = window_bytes / element_bytes_ / ranks_;
+    const auto own = static_cast<std::size_t>(group_.rank());
+    std::size_t done = 0;
+    /// For each part that is not over: which rank's it is, where it goes on, and how many elements have a slot.
+    const auto each = [&](const std::vector<Part>& all, const auto& copy) {
+        for (std::size_t rank = 0; rank < ranks_; ++rank)
+            if (all[rank].count > done) copy(rank, all[rank].offset + done, std::min(slot, all[rank].count - done));
+    };
+    do {
+        group_.turn();
+        each(parts.sent, [&](std::size_t rank, std::size_t at, std::size_t count) {
+            copy_bytes(group_.window(group_.rank()) + bytes(rank * slot), input(at), bytes(count));
+        });
+        if (auto stepped = next_step(); !stepped) return stepped;
+        each(parts.expected, [&](std::size_t rank, std::size_t at, std::size_t count) {
+            copy_bytes(output(at), group_.window(static_cast<int>(rank)) + bytes(own * slot), bytes(count));
+        });
+        done += slot;
+    } while (done < largest);
+    return {};
+}
+
+Result<void> Collective::all_to_all_uneven() {
+    PartsTable table(operation_, group_.rank(), group_.size());
+    group_.turn();
+    copy_bytes(group_.window(group_.rank()), table.own_row(), table.row_bytes());
+    if (auto met = next_step(); !met) return met;
+    for (int rank = 0; rank < group_.size(); ++rank)
+        if (rank != group_.rank()) copy_bytes(table.row(rank), group_.window(rank), table.row_bytes());
+    if (auto text = table.contradiction([this](int rank) { return group_.who(rank); }); !text.empty())
+        return contradiction_error(std::move(text));
+    const std::size_t piece = table.largest();
+    if (table.is_even()) {
+        const auto places = group_.common_memory(bytes(ranks_ * piece));
+        if (!places) return places.error();
+        for (std::size_t rank = 0; rank < places->size(); ++rank) {
+            const auto* const from = static_cast<const std::byte*>((*places)[rank]);
+            if (piece > 0)
+                copy_bytes(output(rank * piece), from + bytes(static_cast<std::size_t>(group_.rank()) * piece),
+                           bytes(piece));
+        }
+        if (!places->empty()) return next_step();
+    }
+    return exchange(*operation_.parts, piece);
+}
+
 }  // namespace
 
-Result<void> run_collective(SharedGroup& group, const Operation& operation, const RunTerms& terms) {
+Result<void> run_collective(SharedGroup& group, const Operation& given, const RunTerms& terms) {
+    Operation operation = given;
+    if (operation.kind == OperationKind::reduce && operation.peer == group.rank() &&
+        operation.input != operation.output) {
+        // The result replaces the root's elements, so they are where it goes.
+        copy_bytes(operation.output, operation.input, operation.count * size_of(operation.type));
+        operation.input = operation.output;
+    }
     Collective collective(group, operation, terms);
     switch (operation.kind) {
-        case OperationKind::all_reduce: return collective.all_reduce();
+        case OperationKind::all_reduce:
+        case OperationKind::reduce: return collective.all_reduce();
         case OperationKind::reduce_scatter: return collective.reduce_scatter();
-        case OperationKind::all_gather: return collective.all_gather();
+        case OperationKind::all_gather:
+        case OperationKind::gather: return collective.all_gather();
+        case OperationKind::scatter: return collective.scatter();
+        case OperationKind::all_to_all_uneven: return collective.all_to_all_uneven();
         case OperationKind::broadcast: return collective.broadcast();
         case OperationKind::all_to_all: return collective.all_to_all();
         case OperationKind::barrier:

@@ -230,7 +230,7 @@ Result<void> SharedGroup::take_signatures() {
     std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler does not read the originals a second time
     for (int rank = 0; rank < size_; ++rank) {
         const Signature& theirs = signature(rank);
-        if (theirs.kind > OperationKind::receive || static_cast<int>(theirs.type) >= data_type_count ||
+        if (theirs.kind > last_operation_kind || static_cast<int>(theirs.type) >= data_type_count ||
             theirs.reduce > ReduceOp::max)
             return corrupted(rank, "an operation of an unknown kind");
         if (theirs.region & HostMemory::region_bit) continue;  // common_memory() checks it

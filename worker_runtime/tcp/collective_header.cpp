@@ -62,7 +62,7 @@ bool decode(const HeaderBytes& bytes, CollectiveHeader& header) {
     header.kind = static_cast<OperationKind>(kind);
     header.type = static_cast<DataType>(type);
     header.reduce = static_cast<ReduceOp>(reduce);
-    return known && kind <= static_cast<std::uint8_t>(OperationKind::receive) && type < data_type_count &&
+    return known && kind <= static_cast<std::uint8_t>(last_operation_kind) && type < data_type_count &&
            reduce <= static_cast<std::uint8_t>(ReduceOp::max);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "rendezvous/base/check.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
@@ -10,6 +11,7 @@
 #include "worker_runtime/tcp/tcp_fold.h"
 #include "worker_runtime/tcp/tcp_slices.h"
 #include "worker_runtime/tcp/tcp_steps.h"
+#include "worker_runtime/tcp/tcp_transfers.h"
 
 namespace muster::runtime {
 
@@ -132,6 +134,17 @@ Result<void> run_broadcast(TcpLanes& lanes, const Operation& operation, const Ru
     return lanes.carry(plan, header, terms);
 }
 
+Result<void> run_uneven(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
+    PartsTable table(operation, lanes.rank(), lanes.size());
+    auto header = header_of(operation, 0);
+    Spread rows(table.exchange(), 0);
+    if (auto known = lanes.carry(rows, header, terms); !known) return known;
+    if (auto good = check_table(lanes, table); !good) return good;
+    header.flags |= CollectiveHeader::continues;
+    Transfers plan(operation, *operation.parts, lanes.rank());
+    return lanes.carry(plan, header, terms);
+}
+
 bool goes_round(int size, const Operation& operation, TcpAlgorithm algorithm) {
     const std::size_t bytes = operation.count * size_of(operation.type);
     if (algorithm == TcpAlgorithm::direct || !can_chain(operation.type) || bytes == 0) return false;
@@ -152,6 +165,11 @@ Result<int> first_that_lacks(TcpLanes& lanes, const CollectiveHeader& header, co
     return first && *first == lanes.size() ? Result<int>(-1) : first;
 }
 
+Result<void> check_table(const TcpLanes& lanes, const PartsTable& table) {
+    auto text = table.contradiction([&](int rank) { return lanes.who(rank); });
+    return text.empty() ? Result<void>() : contradiction_error(std::move(text));
+}
+
 Result<void> run_collective(TcpLanes& lanes, const Operation& operation, TcpAlgorithm algorithm,
                             const RunTerms& terms) {
     if (!lanes.is_whole()) return run_in_steps(lanes, operation, algorithm, terms);
@@ -170,10 +188,17 @@ Result<void> run_collective(TcpLanes& lanes, const Operation& operation, TcpAlgo
             return lanes.carry(plan, header_of(operation, 0), terms);
         }
         case OperationKind::broadcast: return run_broadcast(lanes, operation, terms);
+        case OperationKind::gather:
+        case OperationKind::scatter: {
+            Transfers plan(operation, parts_of(operation, lanes.rank(), lanes.size()), lanes.rank());
+            return lanes.carry(plan, header_of(operation, 0), terms);
+        }
+        case OperationKind::all_to_all_uneven: return run_uneven(lanes, operation, terms);
         case OperationKind::all_reduce:
             if (goes_round(lanes.size(), operation, algorithm))
                 return run_chain(lanes, operation, own_place(lanes, operation), operation, terms);
             return run_reduction(lanes, operation, terms);
+        case OperationKind::reduce:
         case OperationKind::reduce_scatter: return run_reduction(lanes, operation, terms);
         case OperationKind::send:
         case OperationKind::receive: break;

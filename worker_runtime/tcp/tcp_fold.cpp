@@ -14,7 +14,17 @@ namespace {
 
 using Opening = TcpLanes::Opening;
 
-/// Everybody sends all to all. The result overwrites what was sent, so it waits until all of that has gone.
+/// Does `rank` get what is reduced?
+bool gets_result(const Operation& operation, int rank) {
+    return operation.kind != OperationKind::reduce || rank == operation.peer;
+}
+
+std::byte* input_of(const Operation& operation) {
+    return static_cast<std::byte*>(const_cast<void*>(operation.input));
+}
+
+/// Everybody sends all to all, or to the root. The result overwrites what was sent, so it waits until all of that has
+/// gone.
 class SmallAllReduce final : public CollectivePlan {
   public:
     explicit SmallAllReduce(const Operation& operation)
@@ -22,22 +32,24 @@ class SmallAllReduce final : public CollectivePlan {
           summation_(operation),
           bytes_(operation.count * size_of(operation.type)),
           stride_((bytes_ + 63) / 64 * 64),
-          data_(static_cast<std::byte*>(operation.output)) {}
+          data_(input_of(operation)) {}
 
     void begin(TcpLanes& lanes) override {
-        scratch_ = lanes.scratch(stride_ * static_cast<std::size_t>(lanes.size()));
+        const bool takes = gets_result(operation_, lanes.rank());
+        if (takes) scratch_ = lanes.scratch(stride_ * static_cast<std::size_t>(lanes.size()));
         for (int peer = 0; peer < lanes.size(); ++peer) {
             if (peer == lanes.rank()) continue;
-            lanes.send(peer, 0, {.base = data_, .size_bytes = bytes_});
-            lanes.receive(peer, 0, {.base = scratch_of(peer), .size_bytes = bytes_}, Opening::at_once);
+            if (gets_result(operation_, peer)) lanes.send(peer, 0, {.base = data_, .size_bytes = bytes_});
+            if (takes) lanes.receive(peer, 0, {.base = scratch_of(peer), .size_bytes = bytes_}, Opening::at_once);
         }
     }
     void agreed(TcpLanes& lanes) override { summation_.receive_weights(lanes); }
     void finished(TcpLanes& lanes) override {
+        if (!gets_result(operation_, lanes.rank())) return;
         std::vector<const void*> inputs;
         for (int rank = 0; rank < lanes.size(); ++rank)
             inputs.push_back(rank == lanes.rank() ? data_ : scratch_of(rank));
-        summation_.sum(inputs, data_, bytes_);
+        summation_.sum(inputs, static_cast<std::byte*>(operation_.output), bytes_);
     }
 
   private:
@@ -131,6 +143,43 @@ class ReduceScatter final : public Fold {
     const Operation& operation_;
 };
 
+/// Each rank sums its slice of what is reduced, and sends the sums to the root.
+class LargeReduce final : public Fold {
+  public:
+    LargeReduce(const Operation& operation, int size)
+        : Fold(operation, size), operation_(operation), slices_(operation.count, size_of(operation.type), size) {}
+
+    void begin(TcpLanes& lanes) override {
+        auto* const input = input_of(operation_);
+        const int root = operation_.peer;
+        const Cut own = slices_.cut(lanes.rank(), input);
+        Cut result = own;
+        if (lanes.rank() == root) {
+            result = slices_.cut(root, static_cast<std::byte*>(operation_.output));
+        } else {
+            sums_.resize(own.size_bytes);
+            result.base = sums_.data();
+            lanes.send(root, 1, result, Opening::by_plan);
+        }
+        for (int peer = 0; peer < lanes.size(); ++peer) {
+            if (peer == lanes.rank()) continue;
+            lanes.send(peer, 0, slices_.cut(peer, input));
+            if (lanes.rank() == root)
+                lanes.receive(peer, 1, slices_.cut(peer, static_cast<std::byte*>(operation_.output)));
+        }
+        receive_parts(lanes, own, result);
+    }
+
+  private:
+    void summed(TcpLanes& lanes, std::size_t piece) override {
+        if (lanes.rank() != operation_.peer) lanes.open_send(operation_.peer, 1, piece);
+    }
+
+    const Operation& operation_;
+    const Slices slices_;
+    std::vector<std::byte> sums_;  ///< Of this rank's slice: the caller's memory is read only.
+};
+
 /// In place: a rank gets the sums of a piece only after it has sent its part of it, and its own slice is nobody else's.
 class LargeAllReduce final : public Fold {
   public:
@@ -171,6 +220,10 @@ Result<void> run_reduction(TcpLanes& lanes, const Operation& operation, const Ru
     }
     if (bytes <= small_reduce_bytes_max(lanes.size())) {
         SmallAllReduce plan(operation);
+        return lanes.carry(plan, header, terms);
+    }
+    if (operation.kind == OperationKind::reduce) {
+        LargeReduce plan(operation, lanes.size());
         return lanes.carry(plan, header, terms);
     }
     LargeAllReduce plan(operation, lanes.size());

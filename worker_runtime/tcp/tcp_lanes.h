@@ -76,6 +76,9 @@ class TcpLanes {
     void open_send(int to, int lane, std::size_t piece) { stream(to, lane, piece).out.open_one(); }
     void open_receive(int from, int lane, std::size_t piece) { stream(from, lane, piece).in.open_one(); }
 
+    /// "rank 3 (pid 4711 on gpu07)".
+    [[nodiscard]] std::string who(int rank) const { return group_.who(rank); }
+
     /// Memory of this size until the operation ends, aligned to a cache line; its content is undefined. Once an
     /// operation. It is kept for the next one and never shrinks: 44 MiB in a group of 1,024 ranks that has exchanged
     /// much.

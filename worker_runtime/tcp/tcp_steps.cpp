@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "rendezvous/base/check.h"
@@ -10,6 +11,7 @@
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/tcp_chain.h"
 #include "worker_runtime/tcp/tcp_circle.h"
+#include "worker_runtime/tcp/tcp_collectives.h"
 #include "worker_runtime/tcp/tcp_slices.h"
 #include "worker_runtime/tcp/tcp_summation.h"
 
@@ -71,6 +73,88 @@ Result<void> exchange_all(TcpLanes& lanes, const Operation& operation, const Run
         for (std::size_t rank = 0; part > 0 && rank < from.size(); ++rank, to += bytes)
             std::memcpy(to, from[rank], part);
     });
+}
+
+/// Everybody gets all pieces, a part of them at a time, and only the root keeps them.
+Result<void> gather_pieces(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
+    const std::size_t bytes = operation.count * size_of(operation.type);
+    const auto size = static_cast<std::size_t>(lanes.size());
+    const auto circle = circle_of_all(lanes);
+    std::size_t begin = 0;
+    do {
+        const std::size_t part = std::min(slot_bytes_max(lanes), bytes - begin);
+        auto* const all = lanes.scratch(size * part);
+        std::vector<std::size_t> begins;
+        for (std::size_t i = 0; i <= size; ++i) begins.push_back(i * part);
+        const auto header = header_of_part(operation, begin == 0);
+        const auto* const own = part > 0 ? memory_at(operation.input) + begin : nullptr;
+        if (auto done = gather_round(lanes, circle, all, begins, own, header, terms); !done) return done;
+        for (std::size_t rank = 0; lanes.rank() == operation.peer && part > 0 && rank < size; ++rank)
+            std::memcpy(memory_at(operation.output) + rank * bytes + begin, all + rank * part, part);
+        begin += part;
+    } while (begin < bytes);
+    return {};
+}
+
+/// The root's pieces go to everybody, a part of them at a time, and each rank keeps its own.
+Result<void> scatter_pieces(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
+    const std::size_t bytes = operation.count * size_of(operation.type);
+    const auto size = static_cast<std::size_t>(lanes.size());
+    const auto circle = circle_of_all(lanes);
+    std::size_t begin = 0;
+    do {
+        const std::size_t part = std::min(slot_bytes_max(lanes), bytes - begin);
+        auto* const all = lanes.scratch(size * part);
+        for (std::size_t rank = 0; lanes.rank() == operation.peer && part > 0 && rank < size; ++rank)
+            std::memcpy(all + rank * part, memory_at(operation.input) + rank * bytes + begin, part);
+        const auto header = header_of_part(operation, begin == 0);
+        if (auto done = broadcast_round(lanes, circle, operation.peer, all, size * part, header, terms); !done)
+            return done;
+        if (part > 0)
+            std::memcpy(memory_at(operation.output) + begin, all + static_cast<std::size_t>(lanes.rank()) * part, part);
+        begin += part;
+    } while (begin < bytes);
+    return {};
+}
+
+Result<void> exchange_uneven(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
+    PartsTable table(operation, lanes.rank(), lanes.size());
+    const Operation rows = table.exchange();
+    std::vector<std::size_t> begins;
+    for (std::size_t i = 0; i <= static_cast<std::size_t>(lanes.size()); ++i) begins.push_back(i * table.row_bytes());
+    if (auto known = gather_round(lanes, circle_of_all(lanes), memory_at(rows.output), begins, nullptr,
+                                  header_of_part(operation, true), terms);
+        !known)
+        return known;
+    if (auto good = check_table(lanes, table); !good) return good;
+    const std::size_t element = size_of(operation.type);
+    const std::size_t largest = table.largest() * element;
+    const Parts& parts = *operation.parts;
+    for (std::size_t begin = 0; begin < largest;) {
+        const std::size_t slot_bytes = std::min(slot_bytes_max(lanes), largest - begin);
+        /// Where this part of the exchange lies in a buffer, and its size.
+        const auto slice = [&](const void* base, const Part& part) {
+            const std::size_t bytes = part.count * element;
+            if (bytes <= begin) return std::span<std::byte>();
+            return std::span(memory_at(base) + part.offset * element + begin, std::min(slot_bytes, bytes - begin));
+        };
+        const SlotExchange slots{.slot_bytes = slot_bytes,
+                                 .fill =
+                                     [&](int rank, std::byte* slot) {
+                                         std::ranges::copy(
+                                             slice(operation.input, parts.sent[static_cast<std::size_t>(rank)]), slot);
+                                     },
+                                 .take =
+                                     [&](const std::vector<const void*>& from) {
+                                         for (std::size_t rank = 0; rank < from.size(); ++rank) {
+                                             const auto to = slice(operation.output, parts.expected[rank]);
+                                             if (!to.empty()) std::memcpy(to.data(), from[rank], to.size());
+                                         }
+                                     }};
+        if (auto done = exchange_round(lanes, slots, header_of_part(operation, false), terms); !done) return done;
+        begin += slot_bytes;
+    }
+    return {};
 }
 
 Result<void> reduce_pieces(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
@@ -160,6 +244,19 @@ Result<void> reduce_all(TcpLanes& lanes, const Operation& operation, TcpAlgorith
                                                      : reduce_slices(lanes, operation, terms);
 }
 
+/// All ranks get the result, in memory that is not the caller's, and only the root keeps it.
+Result<void> reduce_to_root(TcpLanes& lanes, const Operation& operation, TcpAlgorithm algorithm,
+                            const RunTerms& terms) {
+    const std::size_t bytes = operation.count * size_of(operation.type);
+    const bool is_root = lanes.rank() == operation.peer;
+    std::vector<std::byte> copy(is_root ? 0 : bytes);
+    Operation everywhere = operation;
+    if (!is_root) everywhere.output = copy.data();
+    if (bytes > 0 && everywhere.output != operation.input) std::memcpy(everywhere.output, operation.input, bytes);
+    everywhere.input = everywhere.output;
+    return reduce_all(lanes, everywhere, algorithm, terms);
+}
+
 }  // namespace
 
 Result<void> run_in_steps(TcpLanes& lanes, const Operation& operation, TcpAlgorithm algorithm, const RunTerms& terms) {
@@ -171,6 +268,10 @@ Result<void> run_in_steps(TcpLanes& lanes, const Operation& operation, TcpAlgori
         }
         case OperationKind::all_gather: return gather_all(lanes, operation, terms);
         case OperationKind::all_to_all: return exchange_all(lanes, operation, terms);
+        case OperationKind::gather: return gather_pieces(lanes, operation, terms);
+        case OperationKind::scatter: return scatter_pieces(lanes, operation, terms);
+        case OperationKind::all_to_all_uneven: return exchange_uneven(lanes, operation, terms);
+        case OperationKind::reduce: return reduce_to_root(lanes, operation, algorithm, terms);
         case OperationKind::broadcast:
             return broadcast_round(lanes, circle_of_all(lanes), operation.peer, memory_at(operation.output),
                                    operation.count * size_of(operation.type), header, terms);

@@ -3,6 +3,10 @@
 //
 //   barrier         log2(n) steps.
 //   all_gather      log2(n) steps, no byte more than direct.
+//   gather          as all_gather, in parts of 4 MiB of which only the root keeps its own copy.
+//   scatter         as a broadcast of all pieces, in such parts.
+//   all_to_all_uneven  the counts as an all_gather; then as all_to_all, each part as if it were the largest.
+//   reduce          as all_reduce.
 //   broadcast       a tree of log2(n) levels. Large: from each rank to the next, every byte once.
 //   all_to_all      log2(n) steps; every byte travels log2(n) / 2 times on average.
 //   reduce_scatter  as all_to_all, then each rank sums what it has got.

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
-#include <sstream>
 
 #include "muster/muster_group.h"
+#include "muster/muster_moves.h"
 
 namespace muster::torch_backend {
 
@@ -155,59 +155,52 @@ void Group::all_to_all(const void* input, void* output, const Piece& piece, std:
     check(muster_all_to_all(handle_, input, output, piece.count, piece.type, timeout, nullptr));
 }
 
-void Group::all_to_all_uneven(const void* input, const std::vector<std::int64_t>& sent, void* output,
-                              const std::vector<std::int64_t>& expected, std::int64_t timeout) const {
-    const auto ranks = static_cast<std::size_t>(size());
-    std::vector<std::int64_t> own(sent);
-    own.insert(own.end(), expected.begin(), expected.end());
-    std::vector<std::int64_t> all(own.size() * ranks);
-    check(muster_all_gather(handle_, own.data(), all.data(), own.size(), MUSTER_I64, timeout, nullptr));
-    const auto sends = [&](std::size_t from, std::size_t to) { return all[from * 2 * ranks + to]; };
-    const auto expects = [&](std::size_t to, std::size_t from) { return all[(to * 2 + 1) * ranks + from]; };
-    std::int64_t most = 0;
-    bool even = true;
-    for (std::size_t from = 0; from < ranks; ++from) {
-        for (std::size_t to = 0; to < ranks; ++to) {
-            if (sends(from, to) != expects(to, from)) {
-                std::ostringstream text;
-                text << "all_to_all: rank " << from << " sends " << sends(from, to) << " bytes to rank " << to
-                     << ", which expects " << expects(to, from) << " bytes; make the split sizes of the two equal";
-                throw GroupError(MUSTER_INVALID_ARGUMENT, text.str());
-            }
-            even = even && sends(from, to) == sends(0, 0);
-            most = std::max(most, sends(from, to));
-        }
-    }
-    if (most == 0) return;
-    const Piece piece{.count = static_cast<std::size_t>(most)};
-    if (even) return all_to_all(input, output, piece, timeout);
-    // The pieces are padded to the largest.
-    std::vector<std::byte> padded_in(ranks * piece.count);
-    std::vector<std::byte> padded_out(ranks * piece.count);
-    const auto* from = static_cast<const std::byte*>(input);
-    for (std::size_t rank = 0; rank < ranks; from += sent[rank++])
-        std::copy_n(from, sent[rank], padded_in.data() + rank * piece.count);
-    all_to_all(padded_in.data(), padded_out.data(), piece, timeout);
-    auto* to = static_cast<std::byte*>(output);
-    for (std::size_t rank = 0; rank < ranks; to += expected[rank++])
-        std::copy_n(padded_out.data() + rank * piece.count, expected[rank], to);
+void Group::all_to_all_uneven(const void* input, const std::vector<std::size_t>& sent, void* output,
+                              const std::vector<std::size_t>& expected, int type, std::int64_t timeout) const {
+    muster_parts parts{};
+    parts.size = sizeof parts;
+    parts.sent_counts = sent.data();
+    parts.expected_counts = expected.data();
+    check(muster_all_to_all_uneven(handle_, input, output, type, &parts, timeout, nullptr));
+}
+
+void Group::gather(const Piece& piece, void* output, int root, std::int64_t timeout) const {
+    check(muster_gather(handle_, piece.data, output, piece.count, piece.type, root, timeout, nullptr));
+}
+
+void Group::scatter(const void* input, const Piece& piece, int root, std::int64_t timeout) const {
+    check(muster_scatter(handle_, input, piece.data, piece.count, piece.type, root, timeout, nullptr));
+}
+
+void Group::reduce(void* data, std::size_t count, const Reduction& reduction, int root, std::int64_t timeout) const {
+    if (reduction.combine == Combine::premul_sum) scale(data, count, reduction);
+    if (!reduction.is_native) return gather_and_reduce(data, count, reduction, root, timeout);
+    check(muster_reduce(handle_, data, data, count * reduction.native_per_element, reduction.type, reduction.reduce,
+                        root, timeout, nullptr));
 }
 
 void Group::all_reduce(void* data, std::size_t count, const Reduction& reduction, std::int64_t timeout) const {
     if (reduction.combine == Combine::premul_sum) scale(data, count, reduction);
-    if (!reduction.is_native) return gather_and_reduce(data, count, reduction, timeout);
+    if (!reduction.is_native) return gather_and_reduce(data, count, reduction, -1, timeout);
     check(muster_all_reduce(handle_, data, count * reduction.native_per_element, reduction.type, reduction.reduce,
                             timeout, nullptr));
 }
 
-void Group::gather_and_reduce(void* data, std::size_t count, const Reduction& reduction, std::int64_t timeout) const {
+void Group::gather_and_reduce(void* data, std::size_t count, const Reduction& reduction, int root,
+                              std::int64_t timeout) const {
+    const bool takes = root < 0 || root == rank();
     const std::size_t most = gathered_bytes_max / reduction.element_bytes;
-    std::vector<std::byte> gathered(std::min(count, most) * reduction.element_bytes * static_cast<std::size_t>(size()));
+    const std::size_t piece_bytes = std::min(count, most) * reduction.element_bytes;
+    std::vector<std::byte> gathered(takes ? piece_bytes * static_cast<std::size_t>(size()) : 0);
     for (std::size_t begin = 0; begin == 0 || begin < count; begin += most) {
         const std::size_t now = std::min(count - begin, most);
         auto* const here = static_cast<std::byte*>(data) + begin * reduction.element_bytes;
-        all_gather({.data = here, .count = now * reduction.element_bytes}, gathered.data(), timeout);
-        reduce_pieces(gathered.data(), now * reduction.element_bytes, size(), here, now, reduction);
+        const Piece piece{.data = here, .count = now * reduction.element_bytes};
+        if (root < 0)
+            all_gather(piece, gathered.data(), timeout);
+        else
+            gather(piece, gathered.data(), root, timeout);
+        if (takes) reduce_pieces(gathered.data(), now * reduction.element_bytes, size(), here, now, reduction);
     }
 }
 

@@ -92,10 +92,16 @@ class Group {
     void all_gather(const Piece& piece, void* output, std::int64_t timeout) const;
     /// `input`: a piece for each rank, `output`: one from each. `piece.data` is not used.
     void all_to_all(const void* input, void* output, const Piece& piece, std::int64_t timeout) const;
-    /// Sizes in bytes: those that this rank sends to each, and expects from each. Throws the same on all ranks if two
-    /// contradict each other.
-    void all_to_all_uneven(const void* input, const std::vector<std::int64_t>& sent, void* output,
-                           const std::vector<std::int64_t>& expected, std::int64_t timeout) const;
+    /// The elements that this rank sends to each, and expects from each, one part after another. Throws the same on all
+    /// ranks if two contradict each other.
+    void all_to_all_uneven(const void* input, const std::vector<std::size_t>& sent, void* output,
+                           const std::vector<std::size_t>& expected, int type, std::int64_t timeout) const;
+    /// `output`: the pieces of all ranks, at the root; not used elsewhere.
+    void gather(const Piece& piece, void* output, int root, std::int64_t timeout) const;
+    /// `input`: a piece for each rank, at the root; not used elsewhere.
+    void scatter(const void* input, const Piece& piece, int root, std::int64_t timeout) const;
+    /// The result replaces `data` at the root. Overwrites it on all ranks if the reduction scales it.
+    void reduce(void* data, std::size_t count, const Reduction& reduction, int root, std::int64_t timeout) const;
     void all_reduce(void* data, std::size_t count, const Reduction& reduction, std::int64_t timeout) const;
     /// `input`: `count` elements for each rank. May overwrite `input` if the reduction scales it.
     void reduce_scatter(void* input, void* output, std::size_t count, const Reduction& reduction,
@@ -132,7 +138,9 @@ class Group {
 
   private:
     void check(muster_status status) const;
-    void gather_and_reduce(void* data, std::size_t count, const Reduction& reduction, std::int64_t timeout) const;
+    /// `root` -1: all ranks get the result.
+    void gather_and_reduce(void* data, std::size_t count, const Reduction& reduction, int root,
+                           std::int64_t timeout) const;
 
     const GroupTerms terms_;
     const pid_t process_;

@@ -9,11 +9,10 @@ namespace muster::torch_backend {
 
 namespace {
 
-// From the lowest bit: 6 of the kind, 6 of the type, 4 of the reduction, 15 of the root; of a message the tag instead
-// of the last two. Tags of messages are never negative, so they lack the highest bit.
+// From the lowest bit: 6 of the kind, 6 of the type, 4 of the reduction; of a message the tag instead of the last. Tags
+// of messages are never negative, so they lack the highest bit.
 constexpr std::uint32_t is_mark = std::uint32_t{1} << 31;
 constexpr std::uint32_t no_combine = 15;
-constexpr std::uint32_t no_root = 0x7fff;
 
 constexpr std::uint32_t message_tag_max = 0x7ffff;
 
@@ -26,8 +25,6 @@ std::string words_of(std::uint32_t mark) {
     const auto combine = mark >> 12 & 15;
     if (combine < std::size(combine_names)) text += std::string(" ") + combine_names[combine];
     text += std::string(" of ") + c10::toString(static_cast<at::ScalarType>(mark >> 6 & 63));
-    const auto root = mark >> 16 & no_root;
-    if (root != no_root) text += ", root " + std::to_string(root);
     return text;
 }
 
@@ -36,8 +33,7 @@ std::string words_of(std::uint32_t mark) {
 std::uint32_t mark_of(const Marked& operation) {
     const auto part = [](auto value, std::uint32_t most) { return static_cast<std::uint32_t>(value) & most; };
     return is_mark | part(operation.kind, 63) | part(operation.type, 63) << 6 |
-           (operation.combine < 0 ? no_combine : part(operation.combine, 15)) << 12 |
-           (operation.root < 0 ? no_root : part(operation.root, no_root)) << 16;
+           (operation.combine < 0 ? no_combine : part(operation.combine, 15)) << 12;
 }
 
 std::uint32_t mark_of_message(at::ScalarType type, std::uint32_t tag) {

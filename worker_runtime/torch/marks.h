@@ -1,5 +1,5 @@
-// What the library's signatures do not say of an operation: most types move as bytes, rare reductions as gathers, and
-// reduce() as all_reduce(). A mark is the tag of the library's collectives, which all ranks compare before data moves.
+// What the library's signatures do not say of an operation: most types move as bytes, and rare reductions as gathers. A
+// mark is the tag of the library's collectives, which all ranks compare before data moves.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -20,7 +20,6 @@ struct Marked {
     c10d::OpType kind;
     at::ScalarType type;
     int combine = -1;  ///< of Combine; -1: none
-    int root = -1;     ///< -1: none
 };
 
 /// Never 0, which is the mark of operations that the library's signatures describe.

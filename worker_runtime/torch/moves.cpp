@@ -70,21 +70,26 @@ void put_into_row(const at::Tensor& row, const std::vector<at::Tensor>& tensors)
     }
 }
 
-std::vector<std::int64_t> bytes_of(const std::vector<at::Tensor>& tensors) {
-    std::vector<std::int64_t> sizes;
-    for (const auto& tensor : tensors) sizes.push_back(static_cast<std::int64_t>(tensor.nbytes()));
-    return sizes;
+/// As the library counts them: of a type that it does not know, bytes.
+std::size_t count_of(const at::Tensor& tensor) {
+    return known_type(tensor.scalar_type()) == MUSTER_U8 ? tensor.nbytes() : static_cast<std::size_t>(tensor.numel());
 }
 
-/// The bytes of each rank's rows: `splits` are numbers of rows; none means equal parts.
-std::vector<std::int64_t> bytes_of_splits(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int ranks,
+std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& tensors) {
+    std::vector<std::size_t> counts;
+    for (const auto& tensor : tensors) counts.push_back(count_of(tensor));
+    return counts;
+}
+
+/// The elements of each rank's rows: `splits` are numbers of rows; none means equal parts.
+std::vector<std::size_t> counts_of_splits(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int ranks,
                                           const char* which) {
     const std::int64_t rows = tensor.dim() == 0 ? 0 : tensor.size(0);
     if (splits.empty()) {
         TORCH_CHECK(rows % ranks == 0, "all_to_all_single: the ", which, " has ", rows, " rows, which ", ranks,
                     " ranks cannot share equally; pass split sizes");
-        return std::vector<std::int64_t>(static_cast<std::size_t>(ranks),
-                                         static_cast<std::int64_t>(tensor.nbytes()) / ranks);
+        return std::vector<std::size_t>(static_cast<std::size_t>(ranks),
+                                        count_of(tensor) / static_cast<std::size_t>(ranks));
     }
     const auto sum = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
     TORCH_CHECK(splits.size() == static_cast<std::size_t>(ranks) && sum == rows, "all_to_all_single: the ", which,
@@ -93,10 +98,10 @@ std::vector<std::int64_t> bytes_of_splits(const at::Tensor& tensor, const std::v
     for (const auto split : splits)
         TORCH_CHECK(split >= 0, "all_to_all_single: a split size of the ", which, " is ", split,
                     "; it is a number of rows, 0 or more");
-    std::vector<std::int64_t> sizes;
-    const std::int64_t row_bytes = rows == 0 ? 0 : static_cast<std::int64_t>(tensor.nbytes()) / rows;
-    for (const auto split : splits) sizes.push_back(split * row_bytes);
-    return sizes;
+    std::vector<std::size_t> counts;
+    const std::size_t row_count = rows == 0 ? 0 : count_of(tensor) / static_cast<std::size_t>(rows);
+    for (const auto split : splits) counts.push_back(static_cast<std::size_t>(split) * row_count);
+    return counts;
 }
 
 }  // namespace
@@ -255,15 +260,17 @@ MusterBackend::WorkPtr MusterBackend::gather(std::vector<Tensors>& outputs, Tens
                     "gather: every tensor of the list must have the type and size of the input");
     }
     Call call{c10d::OpType::GATHER, "muster:gather", opts.timeout, opts.asyncOp};
-    call.mark = mark_of({.kind = call.kind, .type = inputs[0].scalar_type(), .root = static_cast<int>(opts.rootRank)});
+    call.mark = mark_of_move(call.kind, inputs[0].scalar_type());
     if (is_root) call.outputs = outputs[0];
     call.held = call.outputs;
     call.held.push_back(dense(inputs[0]));
-    call.held.push_back(row_for(Tensors(static_cast<std::size_t>(size_), inputs[0])));
-    return start(std::move(call), [](Group& group, Tensors& held, std::int64_t timeout) {
-        const auto& row = held.back();
-        group.all_gather(piece_of(held[held.size() - 2]), row.mutable_data_ptr(), timeout);
-        take_from_row(row, {held.begin(), held.end() - 2});
+    const bool is_row = is_root && are_in_a_row(outputs[0]);
+    if (is_root) call.held.push_back(is_row ? outputs[0][0] : row_for(outputs[0]));
+    return start(std::move(call), [is_root, is_row, own = is_root ? size_ : 0, root = static_cast<int>(opts.rootRank)](
+                                      Group& group, Tensors& held, std::int64_t timeout) {
+        const auto& input = held[static_cast<std::size_t>(own)];
+        group.gather(piece_of(input), is_root ? held.back().mutable_data_ptr() : nullptr, root, timeout);
+        if (is_root && !is_row) take_from_row(held.back(), {held.begin(), held.end() - 2});
     });
 }
 
@@ -276,23 +283,24 @@ MusterBackend::WorkPtr MusterBackend::scatter(Tensors& outputs, std::vector<Tens
                 " is no rank of a group of ", size_);
     TORCH_CHECK(is_root == (inputs.size() == 1), "scatter: the root, rank ", opts.rootRank,
                 ", passes a list of tensors, and no other rank does");
-    const auto row = row_for(Tensors(static_cast<std::size_t>(size_), outputs[0]));
+    Call call{c10d::OpType::SCATTER, "muster:scatter", opts.timeout,
+              opts.asyncOp,          outputs,          {outputs[0], dense(outputs[0])}};
+    call.mark = mark_of_move(call.kind, outputs[0].scalar_type());
     if (is_root) {
         check_list(inputs[0], "scatter");
         TORCH_CHECK(are_even(inputs[0]) && inputs[0][0].numel() == outputs[0].numel() &&
                         inputs[0][0].scalar_type() == outputs[0].scalar_type(),
                     "scatter: every tensor of the list must have the type and size of the output");
         const at::NoGradGuard no_gradients;
-        put_into_row(row, inputs[0]);
+        const bool is_row = are_in_a_row(inputs[0]);
+        call.held.push_back(is_row ? inputs[0][0] : row_for(inputs[0]));
+        if (!is_row) put_into_row(call.held.back(), inputs[0]);
     }
-    Call call{c10d::OpType::SCATTER, "muster:scatter", opts.timeout, opts.asyncOp, outputs, {outputs[0], row}};
-    call.mark = mark_of({.kind = call.kind, .type = row.scalar_type(), .root = static_cast<int>(opts.rootRank)});
-    return start(std::move(call), [piece = piece_of(row), root = static_cast<int>(opts.rootRank), rank = rank_](
-                                      Group& group, Tensors& held, std::int64_t timeout) {
-        group.broadcast(piece, root, timeout);
-        const auto count = held[0].numel();
-        held[0].copy_(held[1].narrow(0, rank * count, count).view(held[0].sizes()));
-    });
+    return start(std::move(call),
+                 [is_root, root = static_cast<int>(opts.rootRank)](Group& group, Tensors& held, std::int64_t timeout) {
+                     group.scatter(is_root ? held[2].const_data_ptr() : nullptr, piece_of(held[1]), root, timeout);
+                     land(held[0], held[1]);
+                 });
 }
 
 MusterBackend::WorkPtr MusterBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -306,11 +314,12 @@ MusterBackend::WorkPtr MusterBackend::alltoall_base(at::Tensor& output, at::Tens
                 input.scalar_type());
     Call call{c10d::OpType::ALLTOALL_BASE,          "muster:all_to_all", opts.timeout, opts.asyncOp, {output},
               {output, dense(output), dense(input)}};
-    call.mark = mark_of({c10d::OpType::ALLTOALL, input.scalar_type()});
-    return start(std::move(call), [sent = bytes_of_splits(input, input_splits, size_, "input"),
-                                   expected = bytes_of_splits(output, output_splits, size_, "output")](
-                                      Group& group, Tensors& held, std::int64_t timeout) {
-        group.all_to_all_uneven(held[2].const_data_ptr(), sent, held[1].mutable_data_ptr(), expected, timeout);
+    call.mark = mark_of_move(c10d::OpType::ALLTOALL, input.scalar_type());
+    return start(std::move(call), [sent = counts_of_splits(input, input_splits, size_, "input"),
+                                   expected = counts_of_splits(output, output_splits, size_, "output"),
+                                   type = known_type(input.scalar_type())](Group& group, Tensors& held,
+                                                                           std::int64_t timeout) {
+        group.all_to_all_uneven(held[2].const_data_ptr(), sent, held[1].mutable_data_ptr(), expected, type, timeout);
         land(held[0], held[1]);
     });
 }
@@ -322,7 +331,7 @@ MusterBackend::WorkPtr MusterBackend::alltoall(Tensors& outputs, Tensors& inputs
                 "all_to_all: the lists have different types: ", outputs[0].scalar_type(), " and ",
                 inputs[0].scalar_type());
     Call call{c10d::OpType::ALLTOALL, "muster:all_to_all", opts.timeout, opts.asyncOp, outputs, outputs};
-    call.mark = mark_of({c10d::OpType::ALLTOALL, inputs[0].scalar_type()});
+    call.mark = mark_of_move(c10d::OpType::ALLTOALL, inputs[0].scalar_type());
     const auto input_row = row_for(inputs);
     {
         const at::NoGradGuard no_gradients;
@@ -330,11 +339,12 @@ MusterBackend::WorkPtr MusterBackend::alltoall(Tensors& outputs, Tensors& inputs
     }
     call.held.push_back(input_row);
     call.held.push_back(row_for(outputs));
-    return start(std::move(call), [sent = bytes_of(inputs), expected = bytes_of(outputs)](Group& group, Tensors& held,
-                                                                                          std::int64_t timeout) {
+    return start(std::move(call), [sent = counts_of(inputs), expected = counts_of(outputs),
+                                   type = known_type(inputs[0].scalar_type())](Group& group, Tensors& held,
+                                                                               std::int64_t timeout) {
         const auto& from = held[held.size() - 2];
         const auto& to = held.back();
-        group.all_to_all_uneven(from.const_data_ptr(), sent, to.mutable_data_ptr(), expected, timeout);
+        group.all_to_all_uneven(from.const_data_ptr(), sent, to.mutable_data_ptr(), expected, type, timeout);
         take_from_row(to, {held.begin(), held.end() - 2});
     });
 }

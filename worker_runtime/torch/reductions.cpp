@@ -34,7 +34,7 @@ std::optional<Element> element_of(at::ScalarType type) {
     }
 }
 
-/// Of an all_reduce or reduce_scatter: the library's signature says all of those that it has itself.
+/// Of an all_reduce, reduce or reduce_scatter: the library's signature says all of those that it has itself.
 std::uint32_t mark_of_reduction(c10d::OpType kind, at::ScalarType type, const Reduction& reduction) {
     switch (type) {
         case at::kFloat:
@@ -145,20 +145,21 @@ MusterBackend::WorkPtr MusterBackend::allreduce_sparse(Tensors& tensors, const c
                  [](Group& group, Tensors& held, std::int64_t timeout) { reduce_sparse(group, held[0], timeout); });
 }
 
-/// All ranks get the result, and only the root keeps it.
+/// Only the root's tensor changes.
 MusterBackend::WorkPtr MusterBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
     TORCH_CHECK(tensors.size() == 1, "reduce takes one tensor, not ", tensors.size());
     TORCH_CHECK(opts.rootRank >= 0 && opts.rootRank < size_, "reduce: rank ", opts.rootRank,
                 " is no rank of a group of ", size_);
     check(tensors[0], "reduce");
     const bool is_root = opts.rootRank == rank_;
-    const auto twin = is_root ? dense(tensors[0]) : dense(tensors[0]).clone();
+    const auto reduction = reduction_of(tensors[0], opts.reduceOp);
+    auto twin = dense(tensors[0]);
+    if (!is_root && reduction.combine == Combine::premul_sum && twin.is_same(tensors[0])) twin = twin.clone();
     Call call{c10d::OpType::REDUCE, "muster:reduce", opts.timeout, opts.asyncOp, tensors, {tensors[0], twin}};
-    const auto reduction = reduction_of(twin, opts.reduceOp);
-    call.mark =
-        mark_of({call.kind, twin.scalar_type(), static_cast<int>(reduction.combine), static_cast<int>(opts.rootRank)});
-    return start(std::move(call), [reduction, is_root](Group& group, Tensors& held, std::int64_t timeout) {
-        group.all_reduce(held[1].mutable_data_ptr(), static_cast<std::size_t>(held[1].numel()), reduction, timeout);
+    call.mark = mark_of_reduction(call.kind, twin.scalar_type(), reduction);
+    return start(std::move(call), [reduction, is_root, root = static_cast<int>(opts.rootRank)](
+                                      Group& group, Tensors& held, std::int64_t timeout) {
+        group.reduce(held[1].mutable_data_ptr(), static_cast<std::size_t>(held[1].numel()), reduction, root, timeout);
         if (is_root) land(held[0], held[1]);
     });
 }

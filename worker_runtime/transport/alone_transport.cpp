@@ -3,10 +3,12 @@
 #include <string.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/base/text/text.h"
+#include "worker_runtime/core/parts_table.h"
 
 namespace muster::runtime {
 
@@ -26,6 +28,7 @@ class AloneTransport final : public Transport {
     [[nodiscard]] std::string_view name() const override { return "alone"; }
 
     Result<void> run(const Operation& operation, const RunTerms& /*terms*/) override {
+        if (operation.kind == OperationKind::all_to_all_uneven) return move_own_part(operation);
         const std::size_t bytes = operation.count * size_of(operation.type);
         if (operation.input != operation.output && bytes > 0) ::memcpy(operation.output, operation.input, bytes);
         return {};
@@ -51,6 +54,19 @@ class AloneTransport final : public Transport {
     }
 
     void abort(std::string_view /*why*/) override {}
+
+  private:
+    static Result<void> move_own_part(const Operation& operation) {
+        const PartsTable table(operation, 0, 1);
+        if (auto text = table.contradiction([](int) { return std::string("rank 0"); }); !text.empty())
+            return contradiction_error(std::move(text));
+        const std::size_t element = size_of(operation.type);
+        const Part &from = operation.parts->sent[0], &to = operation.parts->expected[0];
+        if (from.count > 0)
+            ::memcpy(static_cast<std::byte*>(operation.output) + to.offset * element,
+                     static_cast<const std::byte*>(operation.input) + from.offset * element, from.count * element);
+        return {};
+    }
 };
 
 }  // namespace

@@ -111,6 +111,30 @@ static void release_twice(struct job job) {
     GOOD(muster_reducer_release(NULL));
 }
 
+static void wrong_moves(struct job job) {
+    const int rank = job.place.rank, world = job.place.world_size;
+    double value = 1;
+    size_t counts[16] = {0};
+    EXPECT(world <= 16);
+    INVALID(muster_gather(job.world, &value, NULL, 1, MUSTER_F64, rank, 0, NULL), "no buffer was given");
+    INVALID(muster_gather(job.world, &value, &value, 1, MUSTER_F64, world, 0, NULL), "the ranks are 0 to");
+    INVALID(muster_scatter(job.world, NULL, &value, 1, MUSTER_F64, rank, 0, NULL), "no buffer was given");
+    INVALID(muster_reduce(job.world, NULL, &value, 1, MUSTER_F64, MUSTER_SUM, 0, 0, NULL), "no buffer was given");
+    INVALID(muster_reduce(job.world, &value, &value, 1, MUSTER_F64, 77, 0, 0, NULL), "77 is not a valid reduction");
+    INVALID(muster_all_to_all_uneven(job.world, &value, &value, MUSTER_F64, NULL, 0, NULL), "`parts` is NULL");
+    muster_parts parts = {.sent_counts = counts};
+    INVALID(muster_all_to_all_uneven(job.world, &value, &value, MUSTER_F64, &parts, 0, NULL), "size is not set");
+    parts.size = sizeof parts;
+    INVALID(muster_all_to_all_uneven(job.world, &value, &value, MUSTER_F64, &parts, 0, NULL),
+            "`expected_counts` is NULL");
+    parts.expected_counts = counts;
+    counts[world - 1] = (size_t)-1;
+    INVALID(muster_all_to_all_uneven(job.world, &value, &value, MUSTER_F64, &parts, 0, NULL),
+            "more than any memory holds");
+    counts[world - 1] = 1;
+    INVALID(muster_all_to_all_uneven(job.world, NULL, &value, MUSTER_F64, &parts, 0, NULL), "no buffer was given");
+}
+
 static void mistake_operations(struct job job) {
     double value = 1;
     muster_work* work = NULL;
@@ -270,6 +294,7 @@ int main(int argc, char** argv) {
     mistake_reducers(job.world, "not a valid reducer");
     release_twice(job);
     mistake_operations(job);
+    wrong_moves(job);
     mistake_parameters(job);
     printf("rank %d of %d: %d checks\n", job.place.rank, job.place.world_size, expect_count);
     return muster_context_release(job.context);

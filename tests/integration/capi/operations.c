@@ -64,6 +64,64 @@ static void move_pieces(struct job job) {
     for (int i = 0; i < COUNT; ++i) EXPECT(piece[i] == 7 * i);
 }
 
+static void move_with_a_root(struct job job) {
+    const int world = job.place.world_size, rank = job.place.rank, root = world - 1;
+    int32_t all[WORLD_MAX * COUNT], piece[COUNT];
+    for (int i = 0; i < COUNT; ++i) piece[i] = 1000 * rank + i;
+    GOOD(muster_gather(job.world, piece, rank == root ? all : NULL, COUNT, MUSTER_I32, root, 0, NULL));
+    for (int i = 0; rank == root && i < world * COUNT; ++i) {
+        EXPECT(all[i] == 1000 * (i / COUNT) + i % COUNT);
+        all[i] *= 3;
+    }
+    muster_work* work = NULL;
+    GOOD(muster_scatter(job.world, rank == root ? all : NULL, piece, COUNT, MUSTER_I32, root, 0, &work));
+    GOOD(muster_work_wait(work));
+    GOOD(muster_work_release(work));
+    for (int i = 0; i < COUNT; ++i) EXPECT(piece[i] == 3 * (1000 * rank + i));
+
+    double sum = -1, own = rank + 1;
+    GOOD(muster_reduce(job.world, &own, rank == 0 ? &sum : NULL, 1, MUSTER_F64, MUSTER_SUM, 0, 0, NULL));
+    EXPECT(own == rank + 1);
+    EXPECT(sum == (rank == 0 ? sum_of_ranks(world) : -1));
+    GOOD(muster_reduce(job.world, &own, &own, 1, MUSTER_F64, MUSTER_MAX, root, 0, NULL));
+    EXPECT(own == rank + 1 || rank == root);
+}
+
+// Rank r sends s + 1 elements to rank s, in reverse order, and expects r + 1 of each, with a gap between.
+static void move_uneven_parts(struct job job) {
+    const int world = job.place.world_size, rank = job.place.rank;
+    int64_t input[100], output[100];
+    size_t sent[WORLD_MAX], offsets[WORLD_MAX], expected[WORLD_MAX], places[WORLD_MAX];
+    size_t end = 0;
+    for (int i = 0; i < 100; ++i) output[i] = -1;
+    for (int to = world - 1; to >= 0; --to) {
+        sent[to] = (size_t)to + 1;
+        offsets[to] = end;
+        for (size_t i = 0; i < sent[to]; ++i) input[end++] = 100 * rank + to;
+    }
+    for (int from = 0; from < world; ++from) {
+        expected[from] = (size_t)rank + 1;
+        places[from] = (size_t)from * ((size_t)rank + 2);
+    }
+    muster_parts parts = {.size = sizeof parts,
+                          .sent_counts = sent,
+                          .sent_offsets = offsets,
+                          .expected_counts = expected,
+                          .expected_offsets = places};
+    GOOD(muster_all_to_all_uneven(job.world, input, output, MUSTER_I64, &parts, 0, NULL));
+    for (int i = 0; i < world * (rank + 2); ++i) {
+        const int from = i / (rank + 2);
+        EXPECT(output[i] == (i % (rank + 2) == rank + 1 ? -1 : 100 * from + rank));
+    }
+    parts.expected_offsets = NULL;
+    muster_work* work = NULL;
+    GOOD(muster_all_to_all_uneven(job.world, input, output, MUSTER_I64, &parts, 0, &work));
+    for (int to = 0; to < world; ++to) sent[to] = offsets[to] = 99;  // the counts were copied
+    GOOD(muster_work_wait(work));
+    GOOD(muster_work_release(work));
+    for (int i = 0; i < world * (rank + 1); ++i) EXPECT(output[i] == 100 * (i / (rank + 1)) + rank);
+}
+
 // A ring: everybody sends to the next rank and receives from the one before.
 static void send_around(struct job job) {
     const int world = job.place.world_size, rank = job.place.rank;
@@ -141,6 +199,8 @@ int main(void) {
     EXPECT(job.place.device == job.place.local_rank);
     reduce_all_types(job);
     move_pieces(job);
+    move_with_a_root(job);
+    move_uneven_parts(job);
     send_around(job);
     work_in_the_background(job);
     split_up(job);

@@ -8,6 +8,7 @@ import threading
 import weakref
 
 import muster
+import python_moves
 
 
 def raises(kind, words, function, *arguments, **named):
@@ -49,6 +50,8 @@ def operations(context):
     out = array.array("i", [0] * size)
     world.all_to_all(array.array("i", [10 * rank + r for r in range(size)]), out)
     assert list(out) == [10 * r + rank for r in range(size)]
+    python_moves.with_a_root(world)
+    python_moves.uneven(world)
     text = bytearray(b"root" if rank == size - 1 else b"????")
     world.broadcast(text, size - 1)
     assert text == b"root"

@@ -14,6 +14,9 @@ namespace {
 /// So many elements are drawn; a longer array repeats them. It is a prime, so no two windows or pieces are alike.
 constexpr std::size_t drawn_elements = 8'191;
 
+/// What an output is full of before an operation.
+constexpr unsigned char not_written = 0xee;
+
 /// Any bits are good integers; floats get ordinary numbers whose sums round, and now and then a NaN.
 Bytes random_array(DataType type, std::size_t count, std::mt19937& random) {
     if (count > drawn_elements) {
@@ -97,12 +100,80 @@ class CaseMaker {
 
     CollectiveCase broadcast() {
         CollectiveCase one = start(OperationKind::broadcast, count_);
-        one.operation.peer = static_cast<int>(random_() % ranks());
+        one.operation.peer = any_rank();
         one.expected.assign(ranks(), one.inputs[static_cast<std::size_t>(one.operation.peer)]);
         return one;
     }
 
+    CollectiveCase gather(bool in_place) {
+        CollectiveCase one = start_pieces(OperationKind::gather, 1);
+        one.in_place = in_place;
+        one.operation.peer = any_rank();
+        one.expected.resize(ranks());
+        Bytes& whole = one.expected[static_cast<std::size_t>(one.operation.peer)];
+        for (const auto& input : one.inputs) whole.insert(whole.end(), input.begin(), input.end());
+        return one;
+    }
+
+    CollectiveCase scatter(bool in_place) {
+        CollectiveCase one = start_pieces(OperationKind::scatter, ranks());
+        one.in_place = in_place;
+        one.operation.peer = size_ - 1;
+        for (int rank = 0; rank < size_; ++rank) {
+            one.expected.push_back(piece_of(one.inputs.back(), rank, piece_count() * size_of(type_)));
+            if (rank != size_ - 1) one.inputs[static_cast<std::size_t>(rank)].clear();
+        }
+        return one;
+    }
+
+    CollectiveCase reduce(ReduceOp reduce, bool in_place) {
+        CollectiveCase one = start(OperationKind::reduce, count_);
+        one.in_place = in_place;
+        one.operation.reduce = reduce;
+        one.operation.peer = any_rank();
+        one.expected.resize(ranks());
+        one.expected[static_cast<std::size_t>(one.operation.peer)] = reference(type_, reduce, one.inputs);
+        return one;
+    }
+
+    CollectiveCase all_to_all_uneven() {
+        const auto count_between = [&](int from, int to) {
+            const auto kind = static_cast<std::size_t>(3 * from + 2 * to);
+            return from != to && kind % 3 == 1 ? 0 : piece_count() * (kind % 4 + 1) / 3;
+        };
+        const std::size_t element = size_of(type_);
+        CollectiveCase one = start(OperationKind::all_to_all_uneven, 0);
+        one.operation.count = 0;
+        std::vector<Parts> parts(ranks());
+        for (int rank = 0; rank < size_; ++rank) {
+            const auto own = static_cast<std::size_t>(rank);
+            std::size_t sent = 0, taken = 0;
+            parts[own].expected.resize(ranks());
+            for (int peer = 0; peer < size_; ++peer) {
+                parts[own].sent.push_back({count_between(rank, peer), sent});
+                sent += count_between(rank, peer) + 2;
+                const int from = size_ - 1 - peer;
+                parts[own].expected[static_cast<std::size_t>(from)] = {count_between(from, rank), taken};
+                taken += count_between(from, rank) + 1;
+            }
+            one.inputs[own] = random_array(type_, sent, random_);
+            one.expected.emplace_back(taken * element, not_written);
+        }
+        for (std::size_t from = 0; from < ranks(); ++from) {
+            for (std::size_t to = 0; to < ranks(); ++to) {
+                const auto begin =
+                    one.inputs[from].begin() + static_cast<std::ptrdiff_t>(parts[from].sent[to].offset * element);
+                std::copy_n(
+                    begin, parts[from].sent[to].count * element,
+                    one.expected[to].begin() + static_cast<std::ptrdiff_t>(parts[to].expected[from].offset * element));
+            }
+            one.parts.push_back(std::make_shared<const Parts>(parts[from]));
+        }
+        return one;
+    }
+
   private:
+    [[nodiscard]] int any_rank() { return static_cast<int>(random_() % ranks()); }
     [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(size_); }
 
     /// So that the whole has about `count` elements.
@@ -136,10 +207,13 @@ std::string CollectiveCase::text() const {
 std::vector<CollectiveCase> collective_cases(int size, DataType type, std::size_t count, std::uint32_t seed,
                                              std::span<const ReduceOp> reductions) {
     CaseMaker make(size, type, count, seed);
-    std::vector<CollectiveCase> cases{make.all_gather(seed % 2 == 0), make.all_to_all(), make.broadcast()};
+    const bool in_place = seed % 2 == 0;
+    std::vector<CollectiveCase> cases{make.all_gather(in_place), make.all_to_all(),       make.broadcast(),
+                                      make.gather(in_place),     make.scatter(!in_place), make.all_to_all_uneven()};
     for (const auto reduce : reductions) {
         if (reduce == ReduceOp::avg && !is_floating(type)) continue;
-        cases.push_back(make.all_reduce(reduce, reduce == ReduceOp::avg && seed % 2 == 0));
+        cases.push_back(make.all_reduce(reduce, reduce == ReduceOp::avg && in_place));
+        cases.push_back(make.reduce(reduce, in_place));
         cases.push_back(make.reduce_scatter(reduce, reduce == ReduceOp::sum));
     }
     return cases;
@@ -149,32 +223,45 @@ std::string fault_in(const CollectiveCase& one, int rank,
                      const std::function<Result<void>(const Operation&)>& carry_out) {
     const auto own = static_cast<std::size_t>(rank);
     Bytes input = one.inputs[own];
-    Bytes output(one.expected[own].size(), 0xee);
+    Bytes output(one.expected[own].size(), not_written);
     const std::size_t piece_at = own * one.operation.count * size_of(one.operation.type);
     Operation operation = one.operation;
     operation.weighted = !one.weights.empty();
     if (operation.weighted) operation.weight = one.weights[own];
-    const bool whole_is_input = operation.kind == OperationKind::reduce_scatter;
+    if (!one.parts.empty()) operation.parts = one.parts[own];
+    const bool whole_is_input =
+        operation.kind == OperationKind::reduce_scatter || operation.kind == OperationKind::scatter;
+    const bool in_place = one.in_place && (!has_root(operation.kind) || operation.peer == rank);
+    const bool is_one_memory = operation.kind == OperationKind::all_reduce ||
+                               operation.kind == OperationKind::broadcast ||
+                               (operation.kind == OperationKind::reduce && in_place);
     Bytes* result = &output;
-    operation.input = input.data();
-    operation.output = output.data();
-    if (operation.kind == OperationKind::all_reduce || operation.kind == OperationKind::broadcast) {
+    operation.input = input.empty() ? nullptr : input.data();
+    operation.output = output.empty() ? nullptr : output.data();
+    if (is_one_memory) {
         operation.output = input.data();
         result = &input;
-    } else if (one.in_place && whole_is_input) {
+    } else if (in_place && whole_is_input) {
         operation.output = input.data() + piece_at;
         result = &input;
-    } else if (one.in_place) {
+    } else if (in_place) {
         if (!input.empty()) std::memcpy(output.data() + piece_at, input.data(), input.size());
         operation.input = output.data() + piece_at;
     }
     const auto done = carry_out(operation);
     if (!done) return cat("rank ", rank, ", ", one.text(), ": ", done.error().context);
-    const Bytes found = one.in_place && whole_is_input ? piece_of(*result, rank, one.expected[own].size()) : *result;
+    if (result != &input && input != one.inputs[own])
+        return cat("rank ", rank, ", ", one.text(), ": its input was changed");
+    const Bytes found = in_place && whole_is_input ? piece_of(*result, rank, one.expected[own].size()) : *result;
     if (found == one.expected[own]) return {};
     std::size_t first = 0;
     while (found[first] == one.expected[own][first]) ++first;
     return cat("rank ", rank, ", ", one.text(), ": wrong from element ", first / size_of(operation.type), " on");
+}
+
+Operation uneven_pair(const void* input, void* output, std::size_t sent, std::size_t expected) {
+    const auto row = [](std::size_t count) { return parts_in_a_row(std::vector(2, count)); };
+    return all_to_all_uneven(input, output, DataType::f32, {row(sent), row(expected)});
 }
 
 std::string fault_in_messages(int size, int rank, DataType type, std::size_t count,

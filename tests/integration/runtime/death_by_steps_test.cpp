@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "tests/integration/runtime/tcp/tcp_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
+#include "worker_runtime/core/parts_table.h"
 #include "worker_runtime/shared_memory/local_meeting.h"
 #include "worker_runtime/shared_memory/shared_group.h"
 #include "worker_runtime/transport/fd_watch.h"
@@ -38,7 +40,8 @@ void place_in(Operation& operation, Memory& memory, int rank) {
     std::byte* const data = memory.data();
     const bool gathers = operation.kind == OperationKind::all_gather;
     operation.input = gathers ? data + static_cast<std::size_t>(rank) * count * sizeof(float) : data;
-    if (gathers || operation.kind == OperationKind::all_reduce) operation.output = data;
+    if (gathers || operation.kind == OperationKind::all_reduce || operation.kind == OperationKind::reduce)
+        operation.output = data;
 }
 
 /// Makes so many steps of the operation, as a rank that computes nothing.
@@ -50,6 +53,11 @@ void place_in(Operation& operation, Memory& memory, int rank) {
     if (phases.in_memory_of_ours) {
         memory = group->allocate(size * count * sizeof(float), limit).value();
         place_in(operation, memory, terms.rank);
+    }
+    if (operation.parts) {  // the others read its counts
+        const PartsTable table(operation, terms.rank, size);
+        group->turn();
+        std::memcpy(group->window(terms.rank), table.own_row(), table.row_bytes());
     }
     for (int step = 0; step < steps; ++step)
         (void)(step == 0 ? group->meet(operation, phases.copied, limit) : group->step(limit));
@@ -84,13 +92,28 @@ TEST_CASE("a rank that dies is named by all others at every step of every collec
     const auto out = buffer(std::span(other));
     const auto piece = buffer(std::span(other.data(), count));
     const auto third = buffer(std::span(other.data(), count / size));
-    for (const auto& phases :
-         {Phases{barrier(), 1}, Phases{all_reduce(small, ReduceOp::sum), 1, false, true},
-          Phases{all_reduce(large, ReduceOp::sum), 5}, Phases{all_reduce(large, ReduceOp::avg), 2, true},
-          Phases{reduce_scatter(wide, piece, ReduceOp::max), 5},
-          Phases{reduce_scatter(large, third, ReduceOp::sum), 2, true}, Phases{all_gather(large, out), 2, false, true},
-          Phases{all_gather(large, out), 2, true}, Phases{broadcast(large, 0), 2}, Phases{broadcast(large, victim), 2},
-          Phases{all_to_all(wide, out, size), 4, false, true}, Phases{all_to_all(wide, out, size), 2, true}}) {
+    const auto row = parts_in_a_row(std::vector<std::size_t>(size, count));
+    for (const auto& phases : {Phases{barrier(), 1},
+                               Phases{all_reduce(small, ReduceOp::sum), 1, false, true},
+                               Phases{all_reduce(large, ReduceOp::sum), 5},
+                               Phases{all_reduce(large, ReduceOp::avg), 2, true},
+                               Phases{reduce_scatter(wide, piece, ReduceOp::max), 5},
+                               Phases{reduce_scatter(large, third, ReduceOp::sum), 2, true},
+                               Phases{all_gather(large, out), 2, false, true},
+                               Phases{all_gather(large, out), 2, true},
+                               Phases{broadcast(large, 0), 2},
+                               Phases{broadcast(large, victim), 2},
+                               Phases{all_to_all(wide, out, size), 4, false, true},
+                               Phases{all_to_all(wide, out, size), 2, true},
+                               Phases{gather(large, out, 0), 2, false, true},
+                               Phases{gather(large, out, victim), 2, true},
+                               Phases{scatter(wide, piece, 0), 4},
+                               Phases{scatter(wide, piece, victim), 4},
+                               Phases{all_to_all_uneven(data.data(), other.data(), DataType::f32, {row, row}), 5},
+                               Phases{reduce(small, small, ReduceOp::sum, 0), 1, false, true},
+                               Phases{reduce(large, piece, ReduceOp::sum, 0), 5},
+                               Phases{reduce(large, piece, ReduceOp::min, victim), 5},
+                               Phases{reduce(large, large, ReduceOp::avg, 2), 2, true}}) {
         for (int steps = 0; steps <= phases.steps; ++steps) {
             INFO(describe(phases.operation) << ", " << steps << " of " << phases.steps << " steps");
             test::RankProcesses ranks(size, [&](const GroupTerms& terms) {

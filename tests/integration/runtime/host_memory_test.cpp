@@ -134,6 +134,25 @@ TEST_CASE("ranks that allocate differently reduce in place, with the bits of the
                 for (int rank = 0; rank < size; ++rank)
                     findings.expect(all[static_cast<std::size_t>(rank) * piece + 3] == element(rank, own * piece + 3),
                                     about("all_to_all"));
+                const auto row = parts_in_a_row(std::vector(ranks, piece));
+                std::fill(all.begin(), all.end(), -1.0f);
+                findings.expect(
+                    run_collective(*group, all_to_all_uneven(place.data(), all.data(), DataType::f32, {row, row}),
+                                   limit),
+                    about("even parts"));
+                for (std::size_t i = 0; i < all.size(); ++i)
+                    if (all[i] != element(static_cast<int>(i / piece), own * piece + i % piece))
+                        return findings.expect(false, about("even parts"));
+                const int root = size - 1;
+                findings.expect(run_collective(*group,
+                                               reduce({place.data(), piece, DataType::f32}, buffer(std::span(mine)),
+                                                      ReduceOp::sum, root),
+                                               limit),
+                                about("reduce"));
+                sum = 0;
+                for (int rank = 0; rank < size; ++rank) sum += element(rank, 5);
+                findings.expect(terms.rank != root || mine[5] == sum, about("reduce"));
+                findings.expect(place[5] == element(terms.rank, 5), about("reduce's input"));
             }
         });
         CHECK(findings.text() == "");

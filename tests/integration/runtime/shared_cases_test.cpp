@@ -36,9 +36,13 @@ std::vector<std::size_t> counts_for(DataType type, bool large) {
 Result<void> run_in_shared_memory(Communicator& world, std::optional<Memory>& memory, const Operation& operation) {
     const auto ranks = static_cast<std::size_t>(world.size());
     const std::size_t piece = operation.count * muster::size_of(operation.type);
-    const bool exchanges = operation.kind == OperationKind::all_to_all;
-    const std::size_t input_bytes = piece * (exchanges || operation.kind == OperationKind::reduce_scatter ? ranks : 1);
-    const std::size_t output_bytes = piece * (exchanges || operation.kind == OperationKind::all_gather ? ranks : 1);
+    const auto kind = operation.kind;
+    if (kind == OperationKind::all_to_all_uneven) return world.run(operation);  // it is copied from everywhere
+    const bool has_pieces = kind == OperationKind::all_to_all;
+    const bool divides = kind == OperationKind::reduce_scatter || kind == OperationKind::scatter;
+    const bool collects = kind == OperationKind::all_gather || kind == OperationKind::gather;
+    const std::size_t input_bytes = piece * (has_pieces || divides ? ranks : 1);
+    const std::size_t output_bytes = piece * (has_pieces || collects ? ranks : 1);
     if (!memory || memory->size_bytes() < input_bytes + output_bytes) {
         auto allocated = world.allocate(input_bytes + output_bytes);
         if (!allocated) return allocated.error();
@@ -49,15 +53,16 @@ Result<void> run_in_shared_memory(Communicator& world, std::optional<Memory>& me
     Operation inside = operation;
     inside.input = memory->data();
     inside.output = memory->data() + input_bytes;
-    if (output >= input && output < input + input_bytes) {
+    const bool reads = piece > 0 && input != nullptr, writes = piece > 0 && output != nullptr;
+    if (reads && writes && output >= input && output < input + input_bytes) {
         inside.output = memory->data() + (output - input);
-    } else if (input >= output && input < output + output_bytes) {
+    } else if (reads && writes && input >= output && input < output + output_bytes) {
         inside.output = memory->data();
         inside.input = memory->data() + (input - output);
     }
-    if (piece > 0) std::memcpy(const_cast<void*>(inside.input), input, input_bytes);
+    if (reads) std::memcpy(const_cast<void*>(inside.input), input, input_bytes);
     auto done = world.run(inside);
-    if (piece > 0) std::memcpy(output, inside.output, output_bytes);
+    if (writes) std::memcpy(output, inside.output, output_bytes);
     return done;
 }
 

@@ -12,6 +12,7 @@
 
 #include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/base/text/text.h"
+#include "tests/integration/runtime/collective_cases.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/support/catch.h"
@@ -228,6 +229,14 @@ TEST_CASE("ranks that do different things both learn what the other does") {
         {tagged(all_reduce(of(10), ReduceOp::sum), 7),
          tagged(all_reduce(of(10), ReduceOp::sum), 8),
          {"f32 x 10 tagged 7", "f32 x 10 tagged 8"}},
+        {gather(of(5), of(10), 0), gather(of(5), of(10), 1), {"gather f32 x 5 to rank 0", "gather f32 x 5 to rank 1"}},
+        {gather(of(5), of(10), 0), scatter(of(10), of(5), 0), {"gather f32 x 5 to", "scatter f32 x 5 from"}},
+        {reduce(of(10), of(10), ReduceOp::sum, 0),
+         reduce(of(10), of(10), ReduceOp::sum, 1),
+         {"reduce sum f32 x 10 to rank 0", "reduce sum f32 x 10 to rank 1"}},
+        {all_to_all(of(10), of(10), 2),
+         test::uneven_pair(memory.data(), memory.data(), 1, 1),
+         {"all_to_all_uneven f32"}},
     };
     for (const auto& one : cases) {
         Findings findings;
@@ -244,6 +253,22 @@ TEST_CASE("ranks that do different things both learn what the other does") {
         });
         CHECK(findings.text() == "");
     }
+}
+
+TEST_CASE("ranks that contradict each other about what one sends are told both numbers, and go on") {
+    Findings findings;
+    run_as_threads(2, [&](const GroupTerms& terms) {
+        auto world = test::join_shared_group(terms);
+        std::vector<float> input(100), output(100, -1.0f);
+        const auto contradicting = test::uneven_pair(input.data(), output.data(), 4, terms.rank == 0 ? 4 : 3);
+        for (int i = 0; i < 2; ++i)
+            findings.expect_error(world.run(contradicting), {"rank 0 (pid ", " sends 4 elements of f32 to rank 1 (pid ",
+                                                             "which expects 3; make both counts equal"});
+        findings.expect(output == std::vector<float>(100, -1.0f), "data came");
+        findings.expect(world.run(test::uneven_pair(input.data(), output.data(), 4, 4)), "afterwards");
+        findings.expect(output[7] == 0 && output[8] == -1.0f, "what came afterwards");
+    });
+    CHECK(findings.text() == "");
 }
 
 TEST_CASE("a message that is not what its receiver waits for ends the group for both, who learn what the other has") {

@@ -247,7 +247,7 @@ def check_refusals(rank, ranks):
         rows = [2] * ranks
         if rank == 1:
             rows[0] = 3
-        refused("rank 1 sends 12 bytes to rank 0, which expects 8 bytes", dist.all_to_all_single,
+        refused("sends 3 elements of f32 to rank 0", dist.all_to_all_single,
                 torch.zeros(2 * ranks), torch.zeros(sum(rows)), [2] * ranks, rows)
     dist.barrier()
 

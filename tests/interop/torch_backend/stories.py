@@ -242,13 +242,16 @@ def differing(folder, rank, ranks):
         (("PRODUCT of Float", "PRODUCT of Int"), lambda: reduces(op.PRODUCT, torch.int32 if rank else torch.float32)),
         (("SUM of Char", "SUM of Byte"), lambda: reduces(op.SUM, torch.uint8 if rank else torch.int8)),
         (("PREMUL_SUM of Float",), lambda: reduces(op.SUM if rank else dist._make_nccl_premul_sum(0.5), torch.float32)),
-        (("of Float", "of Int"), lambda: dist.all_to_all_single(*[torch.zeros(4, dtype=torch.int32 if rank else torch.float32)
-                                                                  for _ in range(2)])),
+        (("all_to_all_uneven f32", "all_to_all_uneven i32"),
+         lambda: dist.all_to_all_single(*[torch.zeros(4, dtype=torch.int32 if rank else torch.float32) for _ in range(2)])),
+        (("of Short", "of Char"),
+         lambda: dist.all_to_all_single(*[torch.zeros(4, dtype=torch.int8 if rank else torch.int16) for _ in range(2)])),
         (("of Short", "of Char"), lambda: dist.broadcast(torch.zeros(4, dtype=torch.int8) if rank
                                                          else torch.zeros(2, dtype=torch.int16), 0)),
-        (("root 0", "root 1"), lambda: dist.reduce(torch.ones(4), rank)),
-        (("root 0", "root 1"), lambda: dist.gather(torch.ones(4), two, rank)),
-        (("REDUCE SUM of Float, root 1",), lambda: dist.reduce(torch.ones(4), 1) if rank else dist.all_reduce(torch.ones(4))),
+        (("reduce sum f32 x 4 to rank 0", "reduce sum f32 x 4 to rank 1"), lambda: dist.reduce(torch.ones(4), rank)),
+        (("gather f32 x 4 to rank 0", "gather f32 x 4 to rank 1"), lambda: dist.gather(torch.ones(4), two, rank)),
+        (("reduce sum f32 x 4 to rank 1", "all_reduce sum"),
+         lambda: dist.reduce(torch.ones(4), 1) if rank else dist.all_reduce(torch.ones(4))),
     )
     if rank == 0:
         cases += ((("Short, tag 5", "Char, tag 5"), lambda: (dist.send(torch.zeros(2, dtype=torch.int16), 1, tag=5), dist.barrier())),)

@@ -30,7 +30,7 @@ extern "C" {
 // ---- the library ----
 
 // Increases by one with each addition. A program needs muster_api_version() >= the MUSTER_API_VERSION of its header.
-#define MUSTER_API_VERSION 8
+#define MUSTER_API_VERSION 9
 int muster_api_version(void);
 
 typedef int muster_status;
@@ -485,6 +485,7 @@ muster_status muster_batch_gradients(muster_communicator* communicator, float* s
 #include "muster/muster_exchange.h"
 #include "muster/muster_group.h"
 #include "muster/muster_loss_scaler.h"
+#include "muster/muster_moves.h"
 #include "muster/muster_sampler.h"
 
 #endif

@@ -12,9 +12,11 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "muster/data_type.h"
 
@@ -34,7 +36,28 @@ enum class OperationKind : std::uint8_t {
     all_to_all = 5,
     send = 6,
     receive = 7,
+    gather = 8,
+    scatter = 9,
+    all_to_all_uneven = 10,
+    reduce = 11,
 };
+
+inline constexpr auto last_operation_kind = OperationKind::reduce;
+
+/// Between two ranks; all others are collectives.
+constexpr bool is_paired(OperationKind kind) {
+    return kind == OperationKind::send || kind == OperationKind::receive;
+}
+
+constexpr bool reduces(OperationKind kind) {
+    return kind == OperationKind::all_reduce || kind == OperationKind::reduce_scatter || kind == OperationKind::reduce;
+}
+
+/// Has a root, Operation::peer.
+constexpr bool has_root(OperationKind kind) {
+    return kind == OperationKind::broadcast || kind == OperationKind::gather || kind == OperationKind::scatter ||
+           kind == OperationKind::reduce;
+}
 
 /// The name, such as "all_reduce".
 std::string_view name(OperationKind kind);
@@ -95,6 +118,21 @@ Buffer buffer(std::span<T> elements) {
     return {.data = elements.data(), .count = elements.size(), .type = data_type_of<T>};
 }
 
+/// Elements of a buffer that are for one rank, or from it.
+struct Part {
+    std::size_t count = 0;
+    std::size_t offset = 0;
+};
+
+/// What a rank sends to each rank, and expects from each, in rank order.
+struct Parts {
+    std::vector<Part> sent;
+    std::vector<Part> expected;
+};
+
+/// Parts of these counts, each behind the one before.
+std::vector<Part> parts_in_a_row(std::span<const std::size_t> counts);
+
 struct Operation {
     OperationKind kind = OperationKind::barrier;
     DataType type = DataType::u8;
@@ -102,7 +140,7 @@ struct Operation {
     const void* input = nullptr;
     void* output = nullptr;
     std::size_t count = 0;  ///< elements of one rank's piece; the function that makes the operation defines the piece
-    int peer = -1;          ///< broadcast: the root; send and receive: the other rank
+    int peer = -1;          ///< the root, or of send and receive the other rank
     float weight = 1;       ///< this rank's weight in an average: >= 0, and not 0 on all ranks
     bool weighted = false;  ///< true if ranks may have different weights; equal on all ranks
     /// NCCL only, with `weighted`: the weights of all ranks in rank order, if the caller knows them. Read when the
@@ -116,6 +154,7 @@ struct Operation {
     const runtime::CollectiveSteps* steps = nullptr;
     std::uint32_t tag =
         0;  ///< chosen by the caller, equal on all ranks: compared with the peers', kept in the flight record
+    std::shared_ptr<const Parts> parts{};  ///< all_to_all_uneven only
 };
 
 /// Returns when all ranks have entered it.
@@ -142,10 +181,31 @@ Operation broadcast(Buffer buffer, int root);
 /// comes from rank r.
 Operation all_to_all(ConstBuffer input, Buffer output, int world);
 
+/// Collects all ranks' `input` at the root: its `output` has world x input.count elements, piece r from rank r. Other
+/// ranks' `output.data` is not used. In place if the root's `input` is its piece of `output`.
+Operation gather(ConstBuffer input, Buffer output, int root);
+
+/// Piece r of the root's `input`, which has world x output.count elements, goes to rank r's `output`. Other ranks'
+/// `input.data` is not used. In place if the root's `output` is its piece of `input`.
+Operation scatter(ConstBuffer input, Buffer output, int root);
+
+/// The root's `output` receives the reduction of all ranks' `input`; other ranks' `output.data` is not used. It may be
+/// the same memory as `input`. The bits are those of an all_reduce.
+Operation reduce(ConstBuffer input, Buffer output, ReduceOp reduction, int root);
+
+/// An all_to_all of parts of any size, at any place of `input` and `output`. Each rank states what it sends and what it
+/// expects. All ranks compare this first: if two ranks contradict each other, the operation fails on all with both
+/// numbers, and the communicator goes on. Parts of `output` must not overlap. With NCCL the host waits for the
+/// comparison.
+Operation all_to_all_uneven(const void* input, void* output, DataType type, Parts parts);
+
 /// Sends to `peer`, which must call receive(). Sends between two ranks arrive in the order of their starts. There is no
 /// order between sends, receives and collectives.
 Operation send(ConstBuffer buffer, int peer);
 Operation receive(Buffer buffer, int peer);
+
+/// What an all_to_all, gather, scatter or all_to_all_uneven moves, as parts of this rank's buffers.
+Parts parts_of(const Operation& operation, int rank, int size);
 
 /// A text such as "all_reduce sum f32 x 1024", for messages.
 std::string describe(const Operation& operation);

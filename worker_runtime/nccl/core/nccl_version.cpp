@@ -19,25 +19,12 @@ std::string nccl_version_text(int version) {
 }
 
 const std::vector<std::string_view>& nccl_functions_needed() {
-    static const std::vector<std::string_view> names{"ncclGetVersion",
-                                                     "ncclGetUniqueId",
-                                                     "ncclGetErrorString",
-                                                     "ncclGetLastError",
-                                                     "ncclCommInitRankConfig",
-                                                     "ncclCommFinalize",
-                                                     "ncclCommDestroy",
-                                                     "ncclCommAbort",
-                                                     "ncclCommGetAsyncError",
-                                                     "ncclAllReduce",
-                                                     "ncclReduceScatter",
-                                                     "ncclAllGather",
-                                                     "ncclBroadcast",
-                                                     "ncclSend",
-                                                     "ncclRecv",
-                                                     "ncclGroupStart",
-                                                     "ncclGroupEnd",
-                                                     "ncclRedOpDestroy",
-                                                     "ncclRedOpCreatePreMulSum"};
+    static const std::vector<std::string_view> names{
+        "ncclGetVersion",         "ncclGetUniqueId",  "ncclGetErrorString", "ncclGetLastError",
+        "ncclCommInitRankConfig", "ncclCommFinalize", "ncclCommDestroy",    "ncclCommAbort",
+        "ncclCommGetAsyncError",  "ncclAllReduce",    "ncclReduce",         "ncclReduceScatter",
+        "ncclAllGather",          "ncclBroadcast",    "ncclSend",           "ncclRecv",
+        "ncclGroupStart",         "ncclGroupEnd",     "ncclRedOpDestroy",   "ncclRedOpCreatePreMulSum"};
     return names;
 }
 

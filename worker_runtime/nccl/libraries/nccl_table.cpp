@@ -31,6 +31,7 @@ Result<NcclTable> NcclTable::load(const std::string& named) {
     find(table.abort, "ncclCommAbort");
     find(table.async_error, "ncclCommGetAsyncError");
     find(table.all_reduce, "ncclAllReduce");
+    find(table.reduce, "ncclReduce");
     find(table.reduce_scatter, "ncclReduceScatter");
     find(table.all_gather, "ncclAllGather");
     find(table.broadcast, "ncclBroadcast");

@@ -21,6 +21,7 @@ struct NcclTable {
     decltype(&::ncclCommAbort) abort = nullptr;
     decltype(&::ncclCommGetAsyncError) async_error = nullptr;
     decltype(&::ncclAllReduce) all_reduce = nullptr;
+    decltype(&::ncclReduce) reduce = nullptr;
     decltype(&::ncclReduceScatter) reduce_scatter = nullptr;
     decltype(&::ncclAllGather) all_gather = nullptr;
     decltype(&::ncclBroadcast) broadcast = nullptr;

@@ -5,7 +5,7 @@ import functools
 from typing import NamedTuple
 
 from muster import arrays
-from muster.library import ContextOptions, Handle, PlaceFields, ask, call, make, milliseconds, text_of
+from muster.library import ContextOptions, Handle, PartsFields, PlaceFields, ask, call, make, milliseconds, text_of
 from muster.store import Store
 
 _TRANSPORTS = ("automatic", "shared_memory", "tcp", "hierarchical", "nccl")
@@ -39,6 +39,25 @@ def piece_count(kind, input, output, world_size):
             raise ValueError(f"{output.count} elements cannot be divided among {world_size} ranks")
         return output.count // world_size
     return output.count
+
+
+def _address_of(elements):
+    return None if elements is None else elements.address
+
+
+def _part_arrays(what, counts, offsets, available, world_size):
+    """Two C arrays: the counts and offsets of the parts of an array of `available` elements."""
+    counts = [int(count) for count in counts]
+    if offsets is None:
+        offsets = [sum(counts[:i]) for i in range(len(counts))]
+    offsets = [int(offset) for offset in offsets]
+    if len(counts) != world_size or len(offsets) != world_size:
+        raise ValueError(f"{what}: {len(counts)} counts and {len(offsets)} offsets; one each is needed for {world_size} ranks")
+    for count, offset in zip(counts, offsets):
+        if count < 0 or offset < 0 or offset + count > available:
+            raise ValueError(f"{what}: {count} elements from {offset} on are not within the array's {available}")
+    kind = ctypes.c_size_t * world_size
+    return kind(*counts), kind(*offsets)
 
 
 class Place(NamedTuple):
@@ -199,6 +218,46 @@ class Communicator:
         return self._run("all_to_all", given.address, taken.address, count, taken.type_number, timeout=timeout, wait=wait,
                          memory=(given, taken))
 
+    def gather(self, input, output, root, *, type=None, timeout=None, wait=True):
+        """The root's `output` receives all ranks' inputs, in rank order. Other ranks may pass None for it."""
+        given = arrays.elements(input, type, written=False)
+        taken = self._at_root(output, root, type, written=True)
+        if taken is not None:
+            _check_alike(taken, given, given.count * self.size)
+        return self._run("gather", given.address, _address_of(taken), given.count, given.type_number, root, timeout=timeout,
+                         wait=wait, memory=(given, taken))
+
+    def scatter(self, input, output, root, *, type=None, timeout=None, wait=True):
+        """Piece r of the root's `input` goes to rank r's `output`. Other ranks may pass None for `input`."""
+        taken = arrays.elements(output, type)
+        given = self._at_root(input, root, type, written=False)
+        if given is not None:
+            _check_alike(given, taken, taken.count * self.size)
+        return self._run("scatter", _address_of(given), taken.address, taken.count, taken.type_number, root,
+                         timeout=timeout, wait=wait, memory=(given, taken))
+
+    def reduce(self, input, output, root, op="sum", *, type=None, timeout=None, wait=True):
+        """The root's `output`, which may be its `input`, receives the reduction of all ranks' inputs. Other ranks may pass
+        None for it."""
+        given = arrays.elements(input, type, written=False)
+        taken = self._at_root(output, root, type, written=True)
+        if taken is not None:
+            _check_alike(taken, given, given.count)
+        return self._run("reduce", given.address, _address_of(taken), given.count, given.type_number,
+                         number_of(op, REDUCTIONS, "op"), root, timeout=timeout, wait=wait, memory=(given, taken))
+
+    def all_to_all_uneven(self, input, output, sent, expected, *, sent_offsets=None, expected_offsets=None, type=None,
+                          timeout=None, wait=True):
+        """An all_to_all of pieces of any size: `sent` elements to each rank, `expected` elements from each. The offsets are
+        in elements; None: the pieces lie one behind the other. Ranks that contradict each other are told both numbers."""
+        given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
+        _check_alike(given, taken, given.count)
+        fields = PartsFields(ctypes.sizeof(PartsFields),
+                             *_part_arrays("sent", sent, sent_offsets, given.count, self.size),
+                             *_part_arrays("expected", expected, expected_offsets, taken.count, self.size))
+        return self._run("all_to_all_uneven", given.address, taken.address, given.type_number, ctypes.byref(fields),
+                         timeout=timeout, wait=wait, memory=(given, taken))
+
     def send(self, data, peer, *, type=None, timeout=None, wait=True):
         """Sends to `peer`, which must receive as many elements of the same type."""
         own = arrays.elements(data, type, written=False)
@@ -267,6 +326,10 @@ class Communicator:
         self._started = [earlier for earlier in self._started if not earlier.done]
         self._started.append(work)
         return work
+
+    def _at_root(self, thing, root, type, written):
+        """The memory that only the root needs."""
+        return arrays.elements(thing, type, written=written) if self.rank == root else None
 
     def _channels(self, one, other):
         pair = arrays.elements(one), arrays.elements(other)

@@ -10,7 +10,7 @@ import weakref
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
-API_VERSION = 8  # of the header that the structures below follow
+API_VERSION = 9  # of the header that the structures below follow
 
 
 class MusterError(RuntimeError):
@@ -150,6 +150,11 @@ class CheckpointStateFields(ctypes.Structure):
                 ("rank_bytes", c_char_p), ("rank_bytes_size", c_size_t)]
 
 
+class PartsFields(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("sent_counts", POINTER(c_size_t)), ("sent_offsets", POINTER(c_size_t)),
+                ("expected_counts", POINTER(c_size_t)), ("expected_offsets", POINTER(c_size_t))]
+
+
 class SaveReportFields(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("step", c_int64), ("persisted", c_int), ("bytes", c_uint64),
                 ("blocked_ms", c_double), ("persist_ms", c_double)]
@@ -193,6 +198,10 @@ _PROTOTYPES = {
     "all_gather": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, *_LATE),
     "broadcast": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),
     "all_to_all": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, *_LATE),
+    "gather": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_int, *_LATE),
+    "scatter": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_int, *_LATE),
+    "reduce": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, *_LATE),
+    "all_to_all_uneven": (_HANDLE, c_void_p, c_void_p, c_int, POINTER(PartsFields), *_LATE),
     "send": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),
     "receive": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),
     "work_wait": (_HANDLE,),

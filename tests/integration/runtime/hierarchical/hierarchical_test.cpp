@@ -222,6 +222,8 @@ TEST_CASE("ranks that differ are all told so at once, also where one waits in it
         {"a barrier and a large all_gather", two, barrier(), gathered},
         {"a large broadcast and a large all_gather", two, broadcast(floats(50'000), 0), gathered},
         {"a small broadcast and a reduce_scatter", {5, 5}, broadcast(floats(1), 0), scattered(50'000)},
+        {"gathers to different roots", two, gather(floats(10), floats(40), 0), gather(floats(10), floats(40), 3)},
+        {"a reduce and a large all_gather", two, reduce(floats(10), floats(10), ReduceOp::sum, 1), gathered},
         {"reduce_scatters of one part and of two", {5, 5}, scattered(part / 10), scattered(part / 10 + 1)},
     };
     for (const auto& one : cases) {
@@ -235,6 +237,24 @@ TEST_CASE("ranks that differ are all told so at once, also where one waits in it
         INFO(one.name);
         CHECK(findings.text() == "");
     }
+}
+
+TEST_CASE("ranks of nodes that contradict each other about what one sends are told both numbers, and go on") {
+    const std::vector nodes{2, 2};
+    Findings findings;
+    run_as_threads(world_of(nodes), [&](const GroupTerms& terms) {
+        const auto transport = join_over_nodes(terms, nodes);
+        const auto row = parts_in_a_row(std::vector<std::size_t>(4, 5));
+        Parts parts{row, row};
+        if (terms.rank == 3) parts.expected[2].count = 4;
+        std::vector<float> input(20), output(20);
+        findings.expect_error(
+            transport->run(all_to_all_uneven(input.data(), output.data(), DataType::f32, parts), test::within(60s)),
+            {"rank 2 (pid ", " sends 5 elements of f32 to rank 3 (pid ", "which expects 4"});
+        for (const auto& one : {barrier(), all_reduce(buffer(std::span(input)), ReduceOp::sum)})
+            findings.expect(transport->run(one, test::within(60s)), "the group goes on");
+    });
+    CHECK(findings.text() == "");
 }
 
 TEST_CASE("ranks are told that they differ where one takes memory, and where their first parts are alike") {

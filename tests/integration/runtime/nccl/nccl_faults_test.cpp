@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "rendezvous/base/text/text.h"
+#include "tests/integration/runtime/collective_cases.h"
 #include "tests/integration/runtime/nccl/nccl_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/own_process.h"
@@ -184,6 +185,15 @@ TEST_CASE("ranks that do different things are told apart at the deadline") {
                   setting.terms.compare_interval = 100s;
                   return setting;
               }) == "");
+}
+
+TEST_CASE("ranks that contradict each other about what one sends are told both numbers, and go on") {
+    CHECK(run_nccl_ranks(2, [](Communicator& world, int rank) {
+              std::vector<float> input(100), output(100);
+              const auto done = world.run(test::uneven_pair(input.data(), output.data(), 4, rank == 0 ? 4 : 3));
+              if (!sum(world)) return std::string("the communicator does not go on");
+              return told(done, {"rank 0 (pid ", " sends 4 elements of f32 to rank 1 (pid ", "which expects 3"});
+          }) == "");
 }
 
 TEST_CASE("memory that one rank takes where another runs what is carried like it is found soon") {

@@ -112,6 +112,15 @@ TEST_CASE("a rank that dies is named by all others after each call of each opera
     require_told_at_each_call("broadcast of the victim", always(broadcast(large, victim)));
     require_told_at_each_call("broadcast of another", always(broadcast(large, 0)));
     require_told_at_each_call("all_to_all", always(all_to_all(wide, out, size)));
+    const auto row = parts_in_a_row(std::vector<std::size_t>(size, 40'000));
+    require_told_at_each_call("all_to_all_uneven",
+                              always(all_to_all_uneven(data.data(), other.data(), DataType::f32, {row, row})));
+    for (const int root : {0, victim}) {
+        require_told_at_each_call("gather", always(gather(large, out, root)));
+        require_told_at_each_call("scatter", always(scatter(wide, piece, root)));
+        require_told_at_each_call("small reduce", always(reduce(small, piece, ReduceOp::sum, root)));
+        require_told_at_each_call("large reduce", always(reduce(large, piece, ReduceOp::sum, root)));
+    }
     require_told_at_each_call("allocate", [](Transport& world, int) -> Result<void> {
         const auto memory = world.allocate(100'000, test::within(60s));
         return memory ? Result<void>() : memory.error();

@@ -9,6 +9,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/own_process.h"
 #include "tests/support/ranks.h"
+#include "worker_runtime/tcp/mesh/tcp_limits.h"
 
 namespace muster {
 
@@ -49,6 +50,11 @@ TEST_CASE("ranks that do different things both learn what the other does, before
          all_to_all(from(800'000), from(800'000), 2),
          {"all_gather", "all_to_all"}},
         {broadcast(of(5), 0), broadcast(from(6), 0), {"f32 x 5", "f32 x 6"}},
+        {gather(of(400'000), of(800'000), 0), gather(from(400'000), from(800'000), 1), {"to rank 0", "to rank 1"}},
+        {gather(of(5), of(10), 0), scatter(from(10), from(5), 0), {"gather", "scatter"}},
+        {reduce(of(900'000), of(900'000), sum, 0),
+         reduce(from(900'000), from(900'000), sum, 1),
+         {"to rank 0", "reduce"}},
         {tagged(barrier(), 7), tagged(barrier(), 8), {"tagged 7", "tagged 8"}},
         {send(of(10), 1), receive(from(11), 0), {"sends f32 x 10", "receives f32 x 11"}},
         {send(of(700'000), 1), receive(from_f64(700'000), 0), {"sends f32 x 700000", "receives f64 x 700000"}},
@@ -66,6 +72,26 @@ TEST_CASE("ranks that do different things both learn what the other does, before
         CHECK(memory == std::vector<float>(memory.size(), 1.0f));
         CHECK(other_memory == std::vector<float>(other_memory.size(), 2.0f));
         CHECK(doubles == std::vector<double>(doubles.size(), 2.0));
+    }
+}
+
+TEST_CASE("ranks that contradict each other about what one sends are told both numbers, before data is touched") {
+    // Three ranks: the third is not concerned, and is told the same. A large group has algorithms of its own.
+    for (const int size : {3, whole_mesh_ranks_max + 1}) {
+        Findings findings;
+        run_as_threads(size, [&](const GroupTerms& terms) {
+            const auto world = join_over_tcp(terms);
+            const auto row = parts_in_a_row(std::vector<std::size_t>(static_cast<std::size_t>(size), 30));
+            Parts parts{row, row};
+            if (terms.rank == 1) parts.expected[0].count = 29;
+            std::vector<float> input(30 * row.size(), 1.0f), output(input.size(), -1.0f);
+            findings.expect_error(
+                carry_out(*world, all_to_all_uneven(input.data(), output.data(), DataType::f32, parts)),
+                {"rank 0 (pid ", " sends 30 elements of f32 to rank 1 (pid ", "which expects 29"});
+            findings.expect(output == std::vector<float>(output.size(), -1.0f), "data came");
+            findings.expect(carry_out(*world, barrier()), "the group goes on");
+        });
+        CHECK(findings.text() == "");
     }
 }
 
