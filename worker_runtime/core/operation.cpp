@@ -4,6 +4,16 @@
 
 namespace muster {
 
+namespace {
+
+Operation weighted(Operation operation, double weight) {
+    operation.weight = weight;
+    operation.weighted = true;
+    return operation;
+}
+
+}  // namespace
+
 std::string_view name(OperationKind kind) {
     switch (kind) {
         case OperationKind::barrier: return "barrier";
@@ -24,6 +34,11 @@ std::string_view name(ReduceOp reduce) {
         case ReduceOp::avg: return "avg";
         case ReduceOp::min: return "min";
         case ReduceOp::max: return "max";
+        case ReduceOp::product: return "product";
+        case ReduceOp::band: return "band";
+        case ReduceOp::bor: return "bor";
+        case ReduceOp::bxor: return "bxor";
+        case ReduceOp::premul_sum: return "premul_sum";
     }
     return "unknown reduction";
 }
@@ -42,10 +57,15 @@ Operation all_reduce(Buffer buffer, ReduceOp reduce) {
 }
 
 Operation all_reduce_weighted(Buffer buffer, float weight) {
-    Operation operation = all_reduce(buffer, ReduceOp::avg);
-    operation.weight = weight;
-    operation.weighted = true;
-    return operation;
+    return weighted(all_reduce(buffer, ReduceOp::avg), static_cast<double>(weight));
+}
+
+Operation all_reduce_premul(Buffer buffer, double factor) {
+    return weighted(all_reduce(buffer, ReduceOp::premul_sum), factor);
+}
+
+Operation reduce_scatter_premul(ConstBuffer input, Buffer output, double factor) {
+    return weighted(reduce_scatter(input, output, ReduceOp::premul_sum), factor);
 }
 
 Operation reduce_scatter(ConstBuffer input, Buffer output, ReduceOp reduce) {
@@ -97,12 +117,11 @@ Operation receive(Buffer buffer, int peer) {
 
 std::string describe(const Operation& operation) {
     if (operation.kind == OperationKind::barrier) return "barrier";
-    const bool reduces = operation.kind == OperationKind::all_reduce || operation.kind == OperationKind::reduce_scatter;
     const std::string peer = operation.kind == OperationKind::broadcast ? cat(" from rank ", operation.peer)
                              : operation.kind == OperationKind::send    ? cat(" to rank ", operation.peer)
                              : operation.kind == OperationKind::receive ? cat(" from rank ", operation.peer)
                                                                         : std::string();
-    return cat(name(operation.kind), reduces ? cat(" ", name(operation.reduce)) : std::string(), " ",
+    return cat(name(operation.kind), reduces(operation.kind) ? cat(" ", name(operation.reduce)) : std::string(), " ",
                name(operation.type), " x ", operation.count, peer);
 }
 

@@ -1,7 +1,6 @@
 // One process group over the C API: collectives on plain memory. Knows nothing of torch.
 //
-// Every function blocks, and throws GroupError. What the library lacks is made of what it has, so that all ranks get
-// the same bits: reductions of rare types and rare reductions gather the pieces and reduce them in rank order here.
+// Every function blocks, and throws GroupError. What the library lacks is made of what it has.
 #pragma once
 
 #include <atomic>
@@ -97,8 +96,8 @@ class Group {
     void all_to_all_uneven(const void* input, const std::vector<std::int64_t>& sent, void* output,
                            const std::vector<std::int64_t>& expected, std::int64_t timeout) const;
     void all_reduce(void* data, std::size_t count, const Reduction& reduction, std::int64_t timeout) const;
-    /// `input`: `count` elements for each rank. May overwrite `input` if the reduction scales it.
-    void reduce_scatter(void* input, void* output, std::size_t count, const Reduction& reduction,
+    /// `input`: `count` elements for each rank.
+    void reduce_scatter(const void* input, void* output, std::size_t count, const Reduction& reduction,
                         std::int64_t timeout) const;
     void send(const Piece& piece, int peer, std::uint32_t tag, std::int64_t timeout) const;
     void receive(const Piece& piece, int peer, std::uint32_t tag, std::int64_t timeout) const;
@@ -132,7 +131,6 @@ class Group {
 
   private:
     void check(muster_status status) const;
-    void gather_and_reduce(void* data, std::size_t count, const Reduction& reduction, std::int64_t timeout) const;
 
     const GroupTerms terms_;
     const pid_t process_;

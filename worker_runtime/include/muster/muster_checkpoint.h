@@ -13,11 +13,6 @@ extern "C" {
 // Tensor types for checkpoints only, in addition to those of operations.
 enum {
     MUSTER_BOOL = 7,
-    MUSTER_I8 = 8,
-    MUSTER_U16 = 9,
-    MUSTER_I16 = 10,
-    MUSTER_U32 = 11,
-    MUSTER_U64 = 12,
     MUSTER_F8_E4M3 = 13,
     MUSTER_F8_E5M2 = 14,
 };

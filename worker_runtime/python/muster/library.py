@@ -10,7 +10,7 @@ import weakref
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
-API_VERSION = 8  # of the header that the structures below follow
+API_VERSION = 9  # of the header that the structures below follow
 
 
 class MusterError(RuntimeError):
@@ -189,7 +189,9 @@ _PROTOTYPES = {
     "barrier": (_HANDLE, *_LATE),
     "all_reduce": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),
     "all_reduce_weighted": (_HANDLE, c_void_p, c_size_t, c_int, c_float, *_LATE),
+    "all_reduce_premul": (_HANDLE, c_void_p, c_size_t, c_int, c_double, *_LATE),
     "reduce_scatter": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_int, *_LATE),
+    "reduce_scatter_premul": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_double, *_LATE),
     "all_gather": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, *_LATE),
     "broadcast": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),
     "all_to_all": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, *_LATE),
