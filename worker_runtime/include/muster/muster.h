@@ -190,27 +190,16 @@ enum {
     MUSTER_BF16 = 3,
     MUSTER_I32 = 4,
     MUSTER_I64 = 5,
-    MUSTER_U8 = 6,  // of bool too: MUSTER_MAX is its logical or, MUSTER_MIN its and
-    // Since version 9.
-    MUSTER_I8 = 8,
-    MUSTER_U16 = 9,
-    MUSTER_I16 = 10,
-    MUSTER_U32 = 11,
-    MUSTER_U64 = 12,
+    MUSTER_U8 = 6,
 };
 
-// Sums and products run in rank order, those of f16 and bf16 in f32, so the bits are the same on every run. Those of
-// integers wrap. Sums and averages of complex numbers are those of twice as many real ones.
+// Sums run in rank order, those of f16 and bf16 in f32, so the bits are the same on every run. muster_reductions.h has
+// more of both.
 enum {
     MUSTER_SUM = 0,
     MUSTER_AVG = 1,  // floating types only
     MUSTER_MIN = 2,
     MUSTER_MAX = 3,
-    MUSTER_PRODUCT = 4,  // since version 9, as all below
-    MUSTER_BAND = 5,     // bitwise: integer types only, and not over NCCL
-    MUSTER_BOR = 6,
-    MUSTER_BXOR = 7,
-    MUSTER_PREMUL_SUM = 8,  // of muster_all_reduce_premul(): needs each rank's factor
 };
 
 // Each operation ends with the same two arguments:
@@ -230,20 +219,10 @@ muster_status muster_all_reduce(muster_communicator* communicator, void* data, s
 muster_status muster_all_reduce_weighted(muster_communicator* communicator, void* data, size_t count, int type,
                                          float weight, int64_t timeout_ms, muster_work** work);
 
-// The sum over all ranks of `factor` times the rank's elements, for floating types. Each rank may have another factor.
-// It is used in the precision of the sum: double for MUSTER_F64, else float. Since version 9.
-muster_status muster_all_reduce_premul(muster_communicator* communicator, void* data, size_t count, int type,
-                                       double factor, int64_t timeout_ms, muster_work** work);
-
 // `input`: one piece of `count` per rank, piece r for rank r. `output`: this rank's piece. In place as its piece of
 // `input`.
 muster_status muster_reduce_scatter(muster_communicator* communicator, const void* input, void* output, size_t count,
                                     int type, int reduce, int64_t timeout_ms, muster_work** work);
-
-// As both: the pieces of `input` are multiplied by this rank's `factor`, without a change to `input`. Since version 9.
-muster_status muster_reduce_scatter_premul(muster_communicator* communicator, const void* input, void* output,
-                                           size_t count, int type, double factor, int64_t timeout_ms,
-                                           muster_work** work);
 
 // `input`: `count`. `output`: one piece of `count` per rank, in rank order. In place if `input` is this rank's piece.
 muster_status muster_all_gather(muster_communicator* communicator, const void* input, void* output, size_t count,
@@ -507,6 +486,7 @@ muster_status muster_batch_gradients(muster_communicator* communicator, float* s
 #include "muster/muster_exchange.h"
 #include "muster/muster_group.h"
 #include "muster/muster_loss_scaler.h"
+#include "muster/muster_reductions.h"
 #include "muster/muster_sampler.h"
 
 #endif

@@ -10,7 +10,7 @@ extern "C" {
 
 // ---- checkpoints (details in checkpoint.h) ----
 
-// Tensor types for checkpoints only, in addition to those of operations.
+// Tensor types for checkpoints only, in addition to those of operations (muster.h, muster_reductions.h).
 enum {
     MUSTER_BOOL = 7,
     MUSTER_F8_E4M3 = 13,
