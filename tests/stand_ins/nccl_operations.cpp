@@ -18,6 +18,9 @@ DataType type_of(ncclDataType_t type) {
         case ncclBfloat16: return DataType::bf16;
         case ncclInt32: return DataType::i32;
         case ncclInt64: return DataType::i64;
+        case ncclInt8: return DataType::i8;
+        case ncclUint32: return DataType::u32;
+        case ncclUint64: return DataType::u64;
         default: return DataType::u8;
     }
 }
@@ -27,6 +30,7 @@ ReduceOp reduction_of(ncclRedOp_t reduction) {
         case ncclAvg: return ReduceOp::avg;
         case ncclMin: return ReduceOp::min;
         case ncclMax: return ReduceOp::max;
+        case ncclProd: return ReduceOp::product;
         default: return ReduceOp::sum;
     }
 }

@@ -27,7 +27,7 @@ void reduce_part(const std::vector<Operation>& operations, std::size_t first, st
                  const std::vector<void*>& outputs) {
     const auto& one = operations[0];
     std::vector<const void*> inputs;
-    std::vector<float> weights;
+    std::vector<double> weights;
     for (const auto& each : operations) {
         inputs.push_back(bytes(each.input) + first * size_of(one.type));
         weights.push_back(each.weight);

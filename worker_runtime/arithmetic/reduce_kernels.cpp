@@ -23,7 +23,8 @@ Reduce reduce_of(InstructionSet set) {
 
 void reduce(const Reduction& reduction) {
     MUSTER_CHECK(reduction.input_count >= 1, reduction.input_count);
-    MUSTER_CHECK(reduction.reduce != ReduceOp::avg || is_floating(reduction.type), name(reduction.type));
+    MUSTER_CHECK(!multiplies(reduction.reduce) || is_floating(reduction.type), name(reduction.type));
+    MUSTER_CHECK(!is_bitwise(reduction.reduce) || !is_floating(reduction.type), name(reduction.type));
     static const Reduce chosen = reduce_of(chosen_instruction_set());
     chosen(reduction);
 }
@@ -31,7 +32,7 @@ void reduce(const Reduction& reduction) {
 namespace {
 
 template <class Scalar>
-Scalar reciprocal_in(const float* weights, int count) {
+Scalar reciprocal_in(const double* weights, int count) {
     Scalar sum = static_cast<Scalar>(weights[0]);
     for (int i = 1; i < count; ++i) sum += static_cast<Scalar>(weights[i]);
     return Scalar{1} / sum;
@@ -39,7 +40,7 @@ Scalar reciprocal_in(const float* weights, int count) {
 
 }  // namespace
 
-double reciprocal_of(DataType type, const float* weights, int count) {
+double reciprocal_of(DataType type, const double* weights, int count) {
     return type == DataType::f64 ? reciprocal_in<double>(weights, count) : reciprocal_in<float>(weights, count);
 }
 

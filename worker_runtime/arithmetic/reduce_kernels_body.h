@@ -5,142 +5,18 @@
 // then stores to all outputs. An output may therefore be an input.
 #pragma once
 
-#include "worker_runtime/arithmetic/reduce_formats_body.h"
-#include "worker_runtime/arithmetic/reduce_kernels.h"
+#include <type_traits>
+
+#include "worker_runtime/arithmetic/reduce_operators_body.h"
 
 namespace {
 
 using muster::DataType;
-using muster::ReduceOp;
-using muster::runtime::reciprocal_of;
-using muster::runtime::Reduction;
-
-// ---- operations on two vectors; pairs of vectors are processed one after the other ----
-
-template <class V>
-MUSTER_INLINE V add(V a, V b) {
-    return a + b;
-}
-template <class V>
-MUSTER_INLINE V lesser(V a, V b) {
-    return ((b < a) | (b != b)) ? b : a;
-}
-template <class V>
-MUSTER_INLINE V greater(V a, V b) {
-    return ((b > a) | (b != b)) ? b : a;
-}
-template <class V, class T>
-MUSTER_INLINE V times(V a, T factor) {
-    return a * factor;
-}
-MUSTER_INLINE FloatPair add(FloatPair a, FloatPair b) {
-    return {a.even + b.even, a.odd + b.odd};
-}
-MUSTER_INLINE FloatPair lesser(FloatPair a, FloatPair b) {
-    return {lesser(a.even, b.even), lesser(a.odd, b.odd)};
-}
-MUSTER_INLINE FloatPair greater(FloatPair a, FloatPair b) {
-    return {greater(a.even, b.even), greater(a.odd, b.odd)};
-}
-MUSTER_INLINE FloatPair times(FloatPair a, float factor) {
-    return {a.even * factor, a.odd * factor};
-}
-
-template <class Integers>
-MUSTER_INLINE bool has_nan(const Integers* /*sums*/, std::size_t /*count*/) {
-    return false;
-}
-MUSTER_INLINE bool has_nan(const Floats* sums, std::size_t count) {
-    bool found = false;
-#pragma GCC unroll 2
-    for (std::size_t i = 0; i < count; i += 2) found |= any_nan(sums[i], sums[i + 1]);
-    return found;
-}
-MUSTER_INLINE bool has_nan(const Doubles* sums, std::size_t count) {
-    bool found = false;
-#pragma GCC unroll 2
-    for (std::size_t i = 0; i < count; i += 2) found |= any_nan(sums[i], sums[i + 1]);
-    return found;
-}
-MUSTER_INLINE bool has_nan(const FloatPair* sums, std::size_t count) {
-    bool found = false;
-#pragma GCC unroll 2
-    for (std::size_t i = 0; i < count; ++i) found |= any_nan(sums[i].even, sums[i].odd);
-    return found;
-}
-
-// ---- reductions: what is done with the first input, each further one, and the result ----
-
-struct Unchanged {
-    template <class Sum>
-    MUSTER_INLINE Sum first(Sum x) const {
-        return x;
-    }
-    template <class Sum>
-    MUSTER_INLINE Sum last(Sum sum) const {
-        return sum;
-    }
-};
-
-struct AddAll : Unchanged {
-    template <class Sum>
-    MUSTER_INLINE Sum next(Sum sum, Sum x, int) const {
-        return add(sum, x);
-    }
-};
-
-struct TakeLeast : Unchanged {
-    template <class Sum>
-    MUSTER_INLINE Sum next(Sum sum, Sum x, int) const {
-        return lesser(sum, x);
-    }
-};
-
-struct TakeGreatest : Unchanged {
-    template <class Sum>
-    MUSTER_INLINE Sum next(Sum sum, Sum x, int) const {
-        return greater(sum, x);
-    }
-};
-
-template <class Scalar>
-struct Average : AddAll {
-    Scalar reciprocal;
-    explicit Average(const Reduction& of)
-        : reciprocal(of.reciprocal != 0 ? static_cast<Scalar>(of.reciprocal)
-                                        : Scalar{1} / static_cast<Scalar>(of.input_count)) {}
-    template <class Sum>
-    MUSTER_INLINE Sum last(Sum sum) const {
-        return times(sum, reciprocal);
-    }
-};
-
-template <class Scalar>
-struct WeightedAverage {
-    const float* weights;
-    Scalar reciprocal;
-    explicit WeightedAverage(const Reduction& of)
-        : weights(of.weights),
-          reciprocal(static_cast<Scalar>(of.reciprocal != 0 ? of.reciprocal
-                                                            : reciprocal_of(of.type, of.weights, of.input_count))) {}
-    template <class Sum>
-    MUSTER_INLINE Sum first(Sum x) const {
-        return times(x, static_cast<Scalar>(weights[0]));
-    }
-    template <class Sum>
-    MUSTER_INLINE Sum next(Sum sum, Sum x, int input) const {
-        return add(sum, times(x, static_cast<Scalar>(weights[input])));
-    }
-    template <class Sum>
-    MUSTER_INLINE Sum last(Sum sum) const {
-        return times(sum, reciprocal);
-    }
-};
 
 // ---- the loop ----
 
-/// `Inputs` 0: the number is in the reduction. The values of the reduction are copied, because for the compiler a store
-/// through an output could change them.
+/// `Inputs` 0: the number is in the reduction. -1: the same for a rare reduction, whose code is smaller and not as
+/// fast. The values of the reduction are copied, because for the compiler a store through an output could change them.
 template <class Format, class Combine, int Inputs>
 class Kernel {
   public:
@@ -154,9 +30,11 @@ class Kernel {
 
     void run() const {
         std::size_t at = 0;
-        for (; size_ - at >= ahead_bytes + unrolled * step; at += unrolled * step) {
-            fetch(at + ahead_bytes);
-            whole_vectors(at);
+        if constexpr (!is_rare) {
+            for (; size_ - at >= ahead_bytes + unrolled * step; at += unrolled * step) {
+                fetch(at + ahead_bytes);
+                whole_vectors(at);
+            }
         }
         for (; size_ - at >= unrolled * step; at += unrolled * step) whole_vectors(at);
         for (; at < size_; at += step) part_of_vector(at, size_ - at < step ? size_ - at : step);
@@ -167,7 +45,8 @@ class Kernel {
     using Sum = typename Format::Sum;
     typedef Raw Unaligned __attribute__((aligned(1), may_alias));
     static constexpr std::size_t step = sizeof(Raw);
-    static constexpr std::size_t unrolled = sizeof(Sum) > sizeof(Raw) ? 2 : 4;
+    static constexpr bool is_rare = Inputs < 0;
+    static constexpr std::size_t unrolled = is_rare || sizeof(Sum) > sizeof(Raw) ? 2 : 4;
 
     /// The processor prefetches only as far as its window of instructions reaches, and arithmetic fills that window:
     /// 16-bit types need ten times as many instructions per cache line as f32. Measured on 25 MiB of two ranks, in the
@@ -247,6 +126,11 @@ void reduce_any(const Reduction& reduction, const Combine& combine) {
     Kernel<Format, Combine, 0>(reduction, combine).run();
 }
 
+template <class Format, class Combine>
+void reduce_rarely(const Reduction& reduction, const Combine& combine) {
+    Kernel<Format, Combine, -1>(reduction, combine).run();
+}
+
 /// Sums of few inputs have their own kernels, whose pointers stay in registers.
 template <class Format, class Combine>
 void reduce_few(const Reduction& reduction, const Combine& combine) {
@@ -264,22 +148,48 @@ void reduce_floating(const Reduction& reduction) {
         case ReduceOp::sum: return reduce_few<Format>(reduction, AddAll{});
         case ReduceOp::min: return reduce_any<Format>(reduction, TakeLeast{});
         case ReduceOp::max: return reduce_any<Format>(reduction, TakeGreatest{});
-        case ReduceOp::avg: break;
+        case ReduceOp::product: return reduce_rarely<Format>(reduction, MultiplyAll{});
+        case ReduceOp::avg:
+        case ReduceOp::premul_sum: break;
+        case ReduceOp::band:
+        case ReduceOp::bor:
+        case ReduceOp::bxor: return;  // reduce() has refused it
     }
     if (reduction.weights)
         reduce_any<Format>(reduction, WeightedAverage<Scalar>(reduction));
+    else if (reduction.reduce == ReduceOp::premul_sum)
+        reduce_few<Format>(reduction, AddAll{});
     else
         reduce_few<Format>(reduction, Average<Scalar>(reduction));
 }
 
-/// Sums use the unsigned type, which wraps around.
-template <class Signed, class Unsigned>
+/// Of every integer type: as bytes, so that there is one kernel for all of them.
+void reduce_bits(const Reduction& of, std::size_t element_bytes) {
+    Reduction bytes = of;
+    bytes.count *= element_bytes;
+    if (of.reduce == ReduceOp::band) return reduce_rarely<Integer<std::uint8_t>>(bytes, AndAll{});
+    if (of.reduce == ReduceOp::bor) return reduce_rarely<Integer<std::uint8_t>>(bytes, OrAll{});
+    reduce_rarely<Integer<std::uint8_t>>(bytes, XorAll{});
+}
+
+/// Sums and products use the unsigned type of the same size, which wraps around.
+template <class T>
 void reduce_integers(const Reduction& reduction) {
+    using Unsigned = std::make_unsigned_t<T>;
     switch (reduction.reduce) {
-        case ReduceOp::sum: return reduce_few<Integer<Unsigned>>(reduction, AddAll{});
-        case ReduceOp::min: return reduce_any<Integer<Signed>>(reduction, TakeLeast{});
-        case ReduceOp::max: return reduce_any<Integer<Signed>>(reduction, TakeGreatest{});
-        case ReduceOp::avg: return;  // reduce() has refused it
+        case ReduceOp::sum:
+            if constexpr (sizeof(T) == 2)
+                return reduce_rarely<Integer<Unsigned>>(reduction, AddAll{});
+            else
+                return reduce_few<Integer<Unsigned>>(reduction, AddAll{});
+        case ReduceOp::product: return reduce_rarely<Integer<Unsigned>>(reduction, MultiplyAll{});
+        case ReduceOp::min: return reduce_rarely<Integer<T>>(reduction, TakeLeast{});
+        case ReduceOp::max: return reduce_rarely<Integer<T>>(reduction, TakeGreatest{});
+        case ReduceOp::band:
+        case ReduceOp::bor:
+        case ReduceOp::bxor: return reduce_bits(reduction, sizeof(T));
+        case ReduceOp::avg:
+        case ReduceOp::premul_sum: return;  // reduce() has refused it
     }
 }
 
@@ -289,9 +199,14 @@ void reduce_here(const Reduction& reduction) {
         case DataType::f64: return reduce_floating<F64, double>(reduction);
         case DataType::f16: return reduce_floating<F16, float>(reduction);
         case DataType::bf16: return reduce_floating<Bf16, float>(reduction);
-        case DataType::i32: return reduce_integers<std::int32_t, std::uint32_t>(reduction);
-        case DataType::i64: return reduce_integers<std::int64_t, std::uint64_t>(reduction);
-        case DataType::u8: return reduce_integers<std::uint8_t, std::uint8_t>(reduction);
+        case DataType::i32: return reduce_integers<std::int32_t>(reduction);
+        case DataType::i64: return reduce_integers<std::int64_t>(reduction);
+        case DataType::u8: return reduce_integers<std::uint8_t>(reduction);
+        case DataType::i8: return reduce_integers<std::int8_t>(reduction);
+        case DataType::u16: return reduce_integers<std::uint16_t>(reduction);
+        case DataType::i16: return reduce_integers<std::int16_t>(reduction);
+        case DataType::u32: return reduce_integers<std::uint32_t>(reduction);
+        case DataType::u64: return reduce_integers<std::uint64_t>(reduction);
     }
 }
 

@@ -77,11 +77,14 @@ Result<Enumeration> read_enumerator(int value, int count, std::string_view noun)
 }
 
 inline Result<DataType> read_type(int type) {
-    return read_enumerator<DataType>(type, data_type_count, "data type");
+    if (is_data_type(type)) return static_cast<DataType>(type);
+    return invalid(cat(type,
+                       " is not a valid data type; valid are MUSTER_F32 (0) to MUSTER_U8 (6) and MUSTER_I8 (8) to "
+                       "MUSTER_U64 (12)"));
 }
 
 inline Result<ReduceOp> read_reduce(int reduce) {
-    return read_enumerator<ReduceOp>(reduce, 4, "reduction");
+    return read_enumerator<ReduceOp>(reduce, reduce_op_count, "reduction");
 }
 
 /// No memory is larger than that, on any rank.

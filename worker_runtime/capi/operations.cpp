@@ -93,6 +93,13 @@ muster_status muster_all_reduce_weighted(muster_communicator* communicator, void
                    });
 }
 
+muster_status muster_all_reduce_premul(muster_communicator* communicator, void* data, size_t count, int type,
+                                       double factor, int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_all_reduce_premul", communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
+        return all_reduce_premul({data, count, known}, factor);
+    });
+}
+
 muster_status muster_reduce_scatter(muster_communicator* communicator, const void* input, void* output, size_t count,
                                     int type, int reduce, int64_t timeout_ms, muster_work** work) {
     return operate({"muster_reduce_scatter", communicator, count, type, timeout_ms, work},
@@ -101,6 +108,16 @@ muster_status muster_reduce_scatter(muster_communicator* communicator, const voi
                        if (!how) return how.error();
                        const ConstBuffer pieces(input, count * static_cast<size_t>(world), known);
                        return reduce_scatter(pieces, {output, count, known}, *how);
+                   });
+}
+
+muster_status muster_reduce_scatter_premul(muster_communicator* communicator, const void* input, void* output,
+                                           size_t count, int type, double factor, int64_t timeout_ms,
+                                           muster_work** work) {
+    return operate({"muster_reduce_scatter_premul", communicator, count, type, timeout_ms, work},
+                   [&](DataType known, int world) {
+                       const ConstBuffer pieces(input, count * static_cast<size_t>(world), known);
+                       return reduce_scatter_premul(pieces, {output, count, known}, factor);
                    });
 }
 

@@ -24,6 +24,21 @@ Error invalid(const Operation& operation, std::string_view why) {
     return {Errc::invalid_argument, cat(describe(operation), ": ", why)};
 }
 
+Result<void> check_reduction(const Operation& operation) {
+    const auto reduce = operation.reduce;
+    if (reduce == ReduceOp::avg && !is_floating(operation.type))
+        return invalid(operation, "an average of integers has no exact result; sum them, and divide as you need");
+    if (is_bitwise(reduce) && is_floating(operation.type))
+        return invalid(operation, "bitwise operations need integers; pass the elements as those of an integer type");
+    if (reduce == ReduceOp::premul_sum && !is_floating(operation.type))
+        return invalid(operation, "a factor of integers has no exact result; sum them, and multiply as you need");
+    if (reduce == ReduceOp::premul_sum && !operation.weighted)
+        return invalid(operation, "it needs this rank's factor; use all_reduce_premul() or reduce_scatter_premul()");
+    if (reduce != ReduceOp::premul_sum && (!(operation.weight >= 0) || std::isinf(operation.weight)))
+        return invalid(operation, "the weight must be a finite number >= 0");
+    return {};
+}
+
 }  // namespace
 
 void RoundGroups::add(CommunicatorBody& body) {
@@ -110,12 +125,8 @@ Result<void> CommunicatorBody::check(const Operation& operation) const {
     if (operation.count > 0 && ((reads && !operation.input) || (writes && !operation.output))) {
         return invalid(operation, "no buffer was given");
     }
-    if (operation.reduce == ReduceOp::avg && !is_floating(operation.type)) {
-        return invalid(operation, "an average of integers has no exact result; sum them, and divide as you need");
-    }
-    if (!(operation.weight >= 0) || std::isinf(operation.weight))
-        return invalid(operation, "the weight must be a finite number >= 0");
-    return {};
+    if (auto good = check_reduction(operation); !good) return good;
+    return transport_->check(operation);
 }
 
 Result<void> CommunicatorBody::check_parts(const Operation& operation) const {

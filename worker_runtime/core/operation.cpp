@@ -7,6 +7,16 @@
 
 namespace muster {
 
+namespace {
+
+Operation weighted(Operation operation, double weight) {
+    operation.weight = weight;
+    operation.weighted = true;
+    return operation;
+}
+
+}  // namespace
+
 std::string_view name(OperationKind kind) {
     switch (kind) {
         case OperationKind::barrier: return "barrier";
@@ -31,6 +41,11 @@ std::string_view name(ReduceOp reduce) {
         case ReduceOp::avg: return "avg";
         case ReduceOp::min: return "min";
         case ReduceOp::max: return "max";
+        case ReduceOp::product: return "product";
+        case ReduceOp::band: return "band";
+        case ReduceOp::bor: return "bor";
+        case ReduceOp::bxor: return "bxor";
+        case ReduceOp::premul_sum: return "premul_sum";
     }
     return "unknown reduction";
 }
@@ -49,10 +64,15 @@ Operation all_reduce(Buffer buffer, ReduceOp reduce) {
 }
 
 Operation all_reduce_weighted(Buffer buffer, float weight) {
-    Operation operation = all_reduce(buffer, ReduceOp::avg);
-    operation.weight = weight;
-    operation.weighted = true;
-    return operation;
+    return weighted(all_reduce(buffer, ReduceOp::avg), static_cast<double>(weight));
+}
+
+Operation all_reduce_premul(Buffer buffer, double factor) {
+    return weighted(all_reduce(buffer, ReduceOp::premul_sum), factor);
+}
+
+Operation reduce_scatter_premul(ConstBuffer input, Buffer output, double factor) {
+    return weighted(reduce_scatter(input, output, ReduceOp::premul_sum), factor);
 }
 
 Operation reduce_scatter(ConstBuffer input, Buffer output, ReduceOp reduce) {

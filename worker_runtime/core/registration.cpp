@@ -75,7 +75,7 @@ std::string first_setting_difference(const Side& left, const Side& right) {
 bool read_parameter(ByteReader& reader, Parameter& parameter) {
     parameter.name = reader.blob<std::uint32_t>(name_bytes_max);
     const auto type = reader.number<std::uint8_t>();
-    if (type >= data_type_count) reader.fail();
+    if (!is_data_type(type)) reader.fail();
     parameter.type = static_cast<DataType>(type);
     const auto dimensions = reader.number<std::uint8_t>();
     if (dimensions > dimension_count_max) reader.fail();

@@ -15,7 +15,7 @@ constexpr std::size_t marks = 32;
 bool NcclTransport::launches(const Operation& operation) {
     // all_to_all_uneven, whose count is 0, waits for the comparison on the host.
     if (is_paired(operation.kind) || operation.kind == OperationKind::barrier || operation.count == 0) return false;
-    if (operation.weighted && operation.weights == nullptr) return false;
+    if (operation.reduce == ReduceOp::avg && operation.weighted && operation.weights == nullptr) return false;
     // Host memory is copied back at the end, and that blocks the thread.
     return !staging_->on_host(operation.input) && !staging_->on_host(operation.output);
 }

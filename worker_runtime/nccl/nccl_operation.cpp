@@ -59,6 +59,12 @@ ncclDataType_t nccl_type(DataType type) {
         case DataType::i32: return ncclInt32;
         case DataType::i64: return ncclInt64;
         case DataType::u8: return ncclUint8;
+        case DataType::i8: return ncclInt8;
+        case DataType::u32: return ncclUint32;
+        case DataType::u64: return ncclUint64;
+        // NCCL has no type for these. They only move, as any type of their size does.
+        case DataType::u16:
+        case DataType::i16: return ncclFloat16;
     }
     MUSTER_CHECK(false, "unknown data type", static_cast<int>(type));
     return ncclUint8;
@@ -70,6 +76,11 @@ ncclRedOp_t nccl_reduction(ReduceOp reduce) {
         case ReduceOp::avg: return ncclAvg;
         case ReduceOp::min: return ncclMin;
         case ReduceOp::max: return ncclMax;
+        case ReduceOp::product: return ncclProd;
+        case ReduceOp::premul_sum: return ncclSum;
+        case ReduceOp::band:
+        case ReduceOp::bor:
+        case ReduceOp::bxor: break;  // check() has refused it
     }
     MUSTER_CHECK(false, "unknown reduction", static_cast<int>(reduce));
     return ncclSum;

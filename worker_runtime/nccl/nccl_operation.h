@@ -11,7 +11,7 @@ namespace muster::runtime {
 
 ncclDataType_t nccl_type(DataType type);
 
-/// Returns NCCL's reduction, except for weighted averages, whose reduction must be created.
+/// Returns NCCL's reduction, except for weighted averages and premul_sum, whose reduction must be created.
 ncclRedOp_t nccl_reduction(ReduceOp reduce);
 
 /// A rank of a communicator of NCCL, and how many it has.

@@ -174,6 +174,19 @@ Error NcclTransport::end(const Error& error) {
     return first;
 }
 
+Result<void> NcclTransport::check(const Operation& operation) const {
+    if (!reduces(operation.kind)) return {};
+    if (is_bitwise(operation.reduce))
+        return Error{Errc::unsupported, cat(describe(operation),
+                                            ": NCCL has no bitwise operations; reduce the elements "
+                                            "in host memory, with a communicator over another "
+                                            "transport")};
+    if (operation.type == DataType::u16 || operation.type == DataType::i16)
+        return Error{Errc::unsupported,
+                     cat(describe(operation), ": NCCL only moves 16-bit integers; convert the elements to i32")};
+    return {};
+}
+
 Result<void> NcclTransport::run(const Operation& operation, const RunTerms& terms) {
     Operation asked = operation;
     // NCCL drops calls without elements, but all ranks must still take part.
@@ -225,7 +238,7 @@ Result<void> NcclTransport::put(const Operation& operation, const std::string& w
 Result<void> NcclTransport::put_alone(const Operation& operation, const std::string& what, const NcclWait& wait) {
     const auto& nccl = process_->nccl();
     ncclRedOp_t reduction = nccl_reduction(operation.reduce);
-    if (operation.reduce == ReduceOp::avg && operation.weighted) {
+    if (multiplies(operation.reduce) && operation.weighted) {
         auto made = weighted_reduction(operation, wait);
         if (!made) return made.error();
         reduction = *made;
@@ -242,28 +255,32 @@ Result<void> NcclTransport::put_alone(const Operation& operation, const std::str
 }
 
 Result<ncclRedOp_t> NcclTransport::weighted_reduction(const Operation& operation, const NcclWait& wait) {
-    std::vector<float> weights(static_cast<std::size_t>(group_.size));
+    if (operation.reduce == ReduceOp::premul_sum) return multiplied_sum(operation.type, operation.weight, wait);
+    std::vector<double> weights(static_cast<std::size_t>(group_.size));
     if (operation.weights != nullptr) {
         weights.assign(operation.weights, operation.weights + group_.size);
     } else {
-        const Operation gather =
-            all_gather({&operation.weight, 1, DataType::f32}, {weights.data(), weights.size(), DataType::f32});
+        const Operation gather = all_gather({&operation.weight, 1, DataType::f64}, buffer(std::span(weights)));
         if (auto gathered = carry_out(gather, wait); !gathered) return gathered.error();
     }
     double sum = 0;
     bool equal = true;
-    for (const float weight : weights) {
-        sum += static_cast<double>(weight);
+    for (const double weight : weights) {
+        sum += weight;
         equal = equal && weight == weights.front();
     }
     if (equal) return ncclAvg;
-    auto scalar = scalar_of(operation.type, static_cast<double>(operation.weight) / sum);
+    return multiplied_sum(operation.type, operation.weight / sum, wait);
+}
+
+Result<ncclRedOp_t> NcclTransport::multiplied_sum(DataType type, double factor, const NcclWait& wait) {
+    auto scalar = scalar_of(type, factor);
     ncclRedOp_t reduction = ncclSum;
     auto made = communicator_->call(
         "ncclRedOpCreatePreMulSum",
         [&](ncclComm_t handle, cudaStream_t) {
-            return process_->nccl().weighted_sum(&reduction, scalar.data(), nccl_type(operation.type),
-                                                 ncclScalarHostImmediate, handle);
+            return process_->nccl().weighted_sum(&reduction, scalar.data(), nccl_type(type), ncclScalarHostImmediate,
+                                                 handle);
         },
         wait);
     if (!made) return made.error();

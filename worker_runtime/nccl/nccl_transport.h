@@ -34,6 +34,7 @@ class NcclTransport final : public Transport {
     ~NcclTransport() override;
 
     [[nodiscard]] std::string_view name() const override { return "nccl"; }
+    [[nodiscard]] Result<void> check(const Operation& operation) const override;
     Result<void> run(const Operation& operation, const RunTerms& terms) override;
     [[nodiscard]] bool launches(const Operation& operation) override;
     Result<void> launch(const Operation& operation, const RunTerms& terms) override;
@@ -79,6 +80,8 @@ class NcclTransport final : public Transport {
     /// As put(), without the steps.
     Result<void> put_alone(const Operation& operation, const std::string& what, const NcclWait& wait);
     Result<ncclRedOp_t> weighted_reduction(const Operation& operation, const NcclWait& wait);
+    /// A sum to which this rank's elements of `type` come multiplied by `factor`.
+    Result<ncclRedOp_t> multiplied_sum(DataType type, double factor, const NcclWait& wait);
     Result<Channel*> channel(int from, int to, const NcclWait& wait);
     [[nodiscard]] NcclWait wait_for(const std::string& what, const RunTerms& terms);
     /// Builds the error for a collective that did not end, with the other ranks' status.

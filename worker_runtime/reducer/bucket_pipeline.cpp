@@ -96,7 +96,8 @@ Result<void> BucketPipeline::advance(Flight& flight, Launch how) {
     Operation next = **operation;
     next.tag = tag_ | static_cast<std::uint32_t>(flight.bucket->index % beside_buckets);
     if (flight.stage == 1 && next.after == nullptr) next.after = flight.bucket->ready;
-    if (next.weighted && next.weights == nullptr && next.weight == flight.bucket->samples) next.weights = weights_;
+    if (next.weighted && next.weights == nullptr && next.weight == static_cast<double>(flight.bucket->samples))
+        next.weights = weights_;
     if (how == Launch::inline_) {
         auto done = complete(next);
         if (!done) return give_up(in_bucket(done.error(), *flight.bucket));

@@ -106,12 +106,12 @@ class Collective {
     const std::size_t ranks_;
     bool met_ = false;
     bool weights_known_ = false;
-    std::vector<float> weights_;
+    std::vector<double> weights_;
 };
 
 void Collective::reduce_all(const std::vector<void*>& inputs, void* const* outputs, int output_count,
                             std::size_t count) {
-    if (operation_.reduce == ReduceOp::avg && !weights_known_) {
+    if (multiplies(operation_.reduce) && !weights_known_) {
         weights_ = group_.weights();
         weights_known_ = true;
     }

@@ -161,9 +161,9 @@ Result<void> SharedGroup::sign(const Operation& operation, bool copied) {
     ++operations_;
     Signature& own = met_[static_cast<std::size_t>(rank_)];
     own = {.count = operation.count,
+           .weight = operation.weight,
            .tag = operation.tag,
            .peer = operation.peer,
-           .weight = operation.weight,
            .kind = operation.kind,
            .type = operation.type,
            .reduce = operation.reduce,
@@ -230,8 +230,8 @@ Result<void> SharedGroup::take_signatures() {
     std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler does not read the originals a second time
     for (int rank = 0; rank < size_; ++rank) {
         const Signature& theirs = signature(rank);
-        if (theirs.kind > last_operation_kind || static_cast<int>(theirs.type) >= data_type_count ||
-            theirs.reduce > ReduceOp::max)
+        if (theirs.kind > last_operation_kind || !is_data_type(static_cast<int>(theirs.type)) ||
+            static_cast<int>(theirs.reduce) >= reduce_op_count)
             return corrupted(rank, "an operation of an unknown kind");
         if (theirs.region & HostMemory::region_bit) continue;  // common_memory() checks it
         if (theirs.region > regions_.size())
@@ -368,10 +368,10 @@ bool SharedGroup::all_copied() const {
     return true;
 }
 
-std::vector<float> SharedGroup::weights() const {
-    std::vector<float> weights;
+std::vector<double> SharedGroup::weights() const {
+    std::vector<double> weights;
     for (int other = 0; other < size_; ++other) weights.push_back(signature(other).weight);
-    if (std::all_of(weights.begin(), weights.end(), [](float weight) { return weight == 1; })) return {};
+    if (std::all_of(weights.begin(), weights.end(), [](double weight) { return weight == 1; })) return {};
     return weights;
 }
 

@@ -65,7 +65,7 @@ class SharedGroup {
     /// After meet(): true if every rank had copied its data.
     [[nodiscard]] bool all_copied() const;
     /// After meet(): the ranks' weights; empty when all are 1.
-    [[nodiscard]] std::vector<float> weights() const;
+    [[nodiscard]] std::vector<double> weights() const;
 
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms);
 

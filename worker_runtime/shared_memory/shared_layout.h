@@ -20,10 +20,10 @@ namespace muster::runtime {
 struct Signature {
     std::uint64_t count = 0;
     std::uint64_t offset = 0;  ///< of the data in its region
+    double weight = 1;
     std::uint32_t region = 0;  ///< 1-based; 0: memory of the caller's own
     std::uint32_t tag = 0;
     std::int32_t peer = -1;
-    float weight = 1;
     OperationKind kind = OperationKind::barrier;
     DataType type = DataType::u8;
     ReduceOp reduce = ReduceOp::sum;

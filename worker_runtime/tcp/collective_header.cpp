@@ -12,7 +12,7 @@ namespace muster::runtime {
 namespace {
 
 /// "MUSTROP" and the version of this format.
-constexpr std::uint64_t magic = 0x01504f5254'53554dull;
+constexpr std::uint64_t magic = 0x02504f5254'53554dull;
 
 }  // namespace
 
@@ -36,7 +36,7 @@ HeaderBytes encode(const CollectiveHeader& header) {
     writer.number(header.count);
     writer.number(header.peer);
     writer.number(header.tag);
-    writer.number(std::bit_cast<std::uint32_t>(header.weight));
+    writer.number(std::bit_cast<std::uint64_t>(header.weight));
     writer.number(static_cast<std::uint8_t>(header.kind));
     writer.number(static_cast<std::uint8_t>(header.type));
     writer.number(static_cast<std::uint8_t>(header.reduce));
@@ -54,7 +54,7 @@ bool decode(const HeaderBytes& bytes, CollectiveHeader& header) {
     header.count = reader.number<std::uint64_t>();
     header.peer = reader.number<std::int32_t>();
     header.tag = reader.number<std::uint32_t>();
-    header.weight = std::bit_cast<float>(reader.number<std::uint32_t>());
+    header.weight = std::bit_cast<double>(reader.number<std::uint64_t>());
     const auto kind = reader.number<std::uint8_t>();
     const auto type = reader.number<std::uint8_t>();
     const auto reduce = reader.number<std::uint8_t>();
@@ -62,8 +62,8 @@ bool decode(const HeaderBytes& bytes, CollectiveHeader& header) {
     header.kind = static_cast<OperationKind>(kind);
     header.type = static_cast<DataType>(type);
     header.reduce = static_cast<ReduceOp>(reduce);
-    return known && kind <= static_cast<std::uint8_t>(last_operation_kind) && type < data_type_count &&
-           reduce <= static_cast<std::uint8_t>(ReduceOp::max);
+    return known && kind <= static_cast<std::uint8_t>(last_operation_kind) && is_data_type(type) &&
+           reduce < reduce_op_count;
 }
 
 bool agree(const CollectiveHeader& a, const CollectiveHeader& b) {

@@ -19,7 +19,7 @@ struct CollectiveHeader {
         lacks = 2,      ///< The same, and this rank lacks the memory.
         chained = 4,    ///< An all_reduce that passes through the ranks (tcp/tcp_chain).
         continues = 8,  ///< A further part of an operation (tcp/tcp_steps).
-        weighs = 16,    ///< Ranks exchange the weights of an average before it.
+        weighs = 16,    ///< Ranks exchange the weights of an average or a premul_sum before it.
     };
 
     OperationKind kind = OperationKind::barrier;
@@ -28,7 +28,7 @@ struct CollectiveHeader {
     std::uint8_t flags = none;
     std::int32_t peer = -1;
     std::uint32_t tag = 0;
-    float weight = 1;
+    double weight = 1;
     std::uint64_t count = 0;
     std::uint64_t number = 0;  ///< Number of the operation, from 1; for send and receive, of the message.
 };

@@ -67,7 +67,7 @@ class Chain final : public CollectivePlan {
     [[nodiscard]] Cut cut_at(std::byte* base) const {
         return {.base = base, .size_bytes = place_.bytes, .piece_bytes = piece_bytes_for(place_.bytes)};
     }
-    [[nodiscard]] bool weighs() const { return operation_.reduce == ReduceOp::avg; }
+    [[nodiscard]] bool weighs() const { return multiplies(operation_.reduce); }
 
     void receive_weights(const TcpLanes& lanes) {
         if (!weighs()) return;
@@ -113,7 +113,7 @@ class Chain final : public CollectivePlan {
     const ChainPlace& place_;
     Cut data_;
     Cut sums_;  ///< Sums of the ranks before; a ring buffer.
-    std::vector<float> weights_;
+    std::vector<double> weights_;
     double reciprocal_ = 0;
 };
 

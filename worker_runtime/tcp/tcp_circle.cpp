@@ -275,11 +275,11 @@ Result<void> learn_weights(TcpLanes& lanes, const Operation& operation, const Co
                            const RunTerms& terms) {
     if (lanes.is_whole()) return {};
     lanes.know_weights({});
-    if (operation.reduce != ReduceOp::avg || !operation.weighted) return {};
+    if (!multiplies(operation.reduce) || !operation.weighted) return {};
     const auto circle = circle_of_all(lanes);
-    std::vector<float> weights(static_cast<std::size_t>(lanes.size()));
+    std::vector<double> weights(static_cast<std::size_t>(lanes.size()));
     std::vector<std::size_t> begins;
-    for (std::size_t i = 0; i <= weights.size(); ++i) begins.push_back(i * sizeof(float));
+    for (std::size_t i = 0; i <= weights.size(); ++i) begins.push_back(i * sizeof(double));
     auto named = header;
     named.flags |= CollectiveHeader::weighs;
     auto* const base = reinterpret_cast<std::byte*>(weights.data());

@@ -101,8 +101,8 @@ void TcpLanes::receive(int from, int lane, const Cut& cut, Opening opening) {
     }
 }
 
-std::vector<float> TcpLanes::weights() const {
-    std::vector<float> weights = weights_;
+std::vector<double> TcpLanes::weights() const {
+    std::vector<double> weights = weights_;
     if (!is_whole() && weights.empty()) weights.assign(static_cast<std::size_t>(size()), 1);
     for (int rank = 0; is_whole() && rank < size(); ++rank) weights.push_back(header(rank).weight);
     return weights;

@@ -59,10 +59,10 @@ class TcpLanes {
     [[nodiscard]] bool is_whole() const { return group_.is_whole(); }
     /// After agreed(): what `rank`, this one or a partner, said.
     [[nodiscard]] const CollectiveHeader& header(int rank) const { return headers_[static_cast<std::size_t>(rank)]; }
-    /// After agreed(): those of all ranks in an average.
-    [[nodiscard]] std::vector<float> weights() const;
+    /// After agreed(): those of all ranks in an average or a premul_sum.
+    [[nodiscard]] std::vector<double> weights() const;
     /// Where not all ranks are partners: what weights() is from now on. Empty: all 1.
-    void know_weights(std::vector<float> weights) { weights_ = std::move(weights); }
+    void know_weights(std::vector<double> weights) { weights_ = std::move(weights); }
 
     /// When a queue's pieces may move.
     enum class Opening {
@@ -136,7 +136,7 @@ class TcpLanes {
     std::vector<Stream> streams_;
     std::vector<std::size_t> rows_;  ///< Indexed by rank: where the streams of a partner begin.
     std::vector<CollectiveHeader> headers_;
-    std::vector<float> weights_;
+    std::vector<double> weights_;
     HeaderBytes own_header_{};
     int headers_missing_ = 0;
     std::uint64_t operations_ = 0;

@@ -19,7 +19,7 @@ class TcpSummation {
     /// After all ranks have agreed.
     void receive_weights(const TcpLanes& lanes) {
         weights_ = lanes.weights();
-        if (std::all_of(weights_.begin(), weights_.end(), [](float weight) { return weight == 1; })) weights_.clear();
+        if (std::all_of(weights_.begin(), weights_.end(), [](double weight) { return weight == 1; })) weights_.clear();
     }
 
     /// `inputs` in rank order.
@@ -37,7 +37,7 @@ class TcpSummation {
 
   private:
     const Operation& operation_;
-    std::vector<float> weights_;
+    std::vector<double> weights_;
 };
 
 }  // namespace muster::runtime

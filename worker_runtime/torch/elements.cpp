@@ -1,14 +1,5 @@
 #include "worker_runtime/torch/elements.h"
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
-
-#include <algorithm>
-#include <complex>
-#include <cstddef>
-#include <type_traits>
-#include <vector>
-
 #include "muster/muster.h"
 
 namespace muster::torch_backend {
@@ -23,193 +14,88 @@ bool is_floating(Element element) {
     return element == Element::f16 || element == Element::bf16 || element == Element::f32 || element == Element::f64;
 }
 
-/// The library's type whose elements have the same bytes and, if `sums`, the same sums modulo their width.
-std::optional<int> native_type(Element element, bool sums) {
+/// The type of the library's elements that `element` is made of.
+int type_of(Element element) {
     switch (element) {
-        case Element::f32: return MUSTER_F32;
-        case Element::f64: return MUSTER_F64;
-        case Element::f16: return MUSTER_F16;
-        case Element::bf16: return MUSTER_BF16;
+        case Element::i8: return MUSTER_I8;
+        case Element::i16: return MUSTER_I16;
+        case Element::u16: return MUSTER_U16;
         case Element::i32: return MUSTER_I32;
+        case Element::u32: return MUSTER_U32;
         case Element::i64: return MUSTER_I64;
-        case Element::u8: return MUSTER_U8;
-        case Element::i8: return sums ? std::optional(MUSTER_U8) : std::nullopt;
-        case Element::u32: return sums ? std::optional(MUSTER_I32) : std::nullopt;
-        case Element::u64: return sums ? std::optional(MUSTER_I64) : std::nullopt;
-        default: return std::nullopt;
-    }
-}
-
-void make_native(Reduction& reduction, int type, int reduce, std::size_t per_element = 1) {
-    reduction.is_native = true;
-    reduction.type = type;
-    reduction.reduce = reduce;
-    reduction.native_per_element = per_element;
-}
-
-int complex_part(Element element) {
-    return element == Element::c32 ? MUSTER_F16 : element == Element::c64 ? MUSTER_F32 : MUSTER_F64;
-}
-
-/// True and false are 1 and 0, so each reduction of them is one of bytes.
-bool plan_boolean(Reduction& reduction, std::string& why) {
-    switch (reduction.combine) {
-        case Combine::sum:
-        case Combine::max:
-        case Combine::bor: make_native(reduction, MUSTER_U8, MUSTER_MAX); return true;
-        case Combine::product:
-        case Combine::min:
-        case Combine::band: make_native(reduction, MUSTER_U8, MUSTER_MIN); return true;
-        case Combine::bxor: return true;
-        default: why = "true and false have no average; convert the tensor first, for example with tensor.float()";
-    }
-    return false;
-}
-
-/// The arithmetic type of an element, and the type in which it is accumulated.
-template <class Stored, class Work = Stored>
-struct Kind {
-    using stored = Stored;
-    using work = Work;
-};
-
-template <class Function>
-void with_kind(Element element, Function&& function) {
-    switch (element) {
-        case Element::i8: return function(Kind<std::int8_t>());
+        case Element::u64: return MUSTER_U64;
+        case Element::bf16: return MUSTER_BF16;
+        case Element::f16:
+        case Element::c32: return MUSTER_F16;
+        case Element::f32:
+        case Element::c64: return MUSTER_F32;
+        case Element::f64:
+        case Element::c128: return MUSTER_F64;
         case Element::u8:
-        case Element::boolean: return function(Kind<std::uint8_t>());
-        case Element::i16: return function(Kind<std::int16_t>());
-        case Element::u16: return function(Kind<std::uint16_t>());
-        case Element::i32: return function(Kind<std::int32_t>());
-        case Element::u32: return function(Kind<std::uint32_t>());
-        case Element::i64: return function(Kind<std::int64_t>());
-        case Element::u64: return function(Kind<std::uint64_t>());
-        case Element::f16: return function(Kind<c10::Half, float>());
-        case Element::bf16: return function(Kind<c10::BFloat16, float>());
-        case Element::f32: return function(Kind<float>());
-        case Element::f64: return function(Kind<double>());
-        case Element::c64: return function(Kind<std::complex<float>>());
-        case Element::c128: return function(Kind<std::complex<double>>());
-        case Element::c32: return;  // plan_reduction() gives only sums, which are native
+        case Element::boolean: break;
     }
+    return MUSTER_U8;
 }
 
-template <class T>
-struct RealPart {
-    using type = T;
-};
-template <class T>
-struct RealPart<std::complex<T>> {
-    using type = T;
-};
-template <class T>
-using real_part = typename RealPart<T>::type;
-
-/// Integers wrap, as in the library.
-template <class T>
-T combined(T a, T b, Combine combine) {
-    if constexpr (std::is_integral_v<T>) {
-        using Wide = std::make_unsigned_t<std::conditional_t<(sizeof(T) < 4), std::uint32_t, T>>;
-        switch (combine) {
-            case Combine::sum: return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
-            case Combine::product: return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
-            case Combine::min: return std::min(a, b);
-            case Combine::max: return std::max(a, b);
-            case Combine::band: return static_cast<T>(a & b);
-            case Combine::bor: return static_cast<T>(a | b);
-            default: return static_cast<T>(a ^ b);
-        }
-    } else {
-        return combine == Combine::product ? a * b : a + b;
+int reduce_of(Combine combine) {
+    switch (combine) {
+        case Combine::sum: return MUSTER_SUM;
+        case Combine::avg: return MUSTER_AVG;
+        case Combine::product: return MUSTER_PRODUCT;
+        case Combine::min: return MUSTER_MIN;
+        case Combine::max: return MUSTER_MAX;
+        case Combine::band: return MUSTER_BAND;
+        case Combine::bor: return MUSTER_BOR;
+        case Combine::bxor: return MUSTER_BXOR;
+        case Combine::premul_sum: break;
     }
+    return MUSTER_PREMUL_SUM;
+}
+
+/// True and false are the bytes 1 and 0: a sum of them is a logical or, a product a logical and.
+int reduce_of_booleans(Combine combine) {
+    if (combine == Combine::sum) return MUSTER_MAX;
+    return combine == Combine::product ? MUSTER_MIN : reduce_of(combine);
+}
+
+/// What to do instead; empty if there is such a reduction.
+std::string reason_against(Element element, Combine combine) {
+    const bool is_whole = !is_floating(element) && !is_complex(element);
+    switch (combine) {
+        case Combine::avg:
+        case Combine::premul_sum:
+            if (element == Element::boolean)
+                return "true and false have no average; convert the tensor first, for example with tensor.float()";
+            return is_whole ? "the result is no integer; use SUM, and divide or multiply it as you need" : "";
+        case Combine::product:
+            return is_complex(element) ? "gather the tensors with all_gather, and multiply them in rank order" : "";
+        case Combine::min:
+        case Combine::max:
+            return is_complex(element)
+                       ? "complex numbers have no order; reduce torch.view_as_real(tensor), or its absolute values"
+                       : "";
+        case Combine::band:
+        case Combine::bor:
+        case Combine::bxor:
+            return is_whole ? ""
+                            : "bitwise operations need integers; use tensor.view() of an integer type of the same size";
+        case Combine::sum: break;
+    }
+    return "";
 }
 
 }  // namespace
 
 std::optional<Reduction> plan_reduction(Element element, Combine combine, std::string& why) {
-    Reduction reduction{.element = element, .combine = combine};
-    constexpr std::size_t sizes[] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 4, 8, 16, 1};
-    reduction.element_bytes = sizes[static_cast<std::size_t>(element)];
-    if (element == Element::boolean) return plan_boolean(reduction, why) ? std::optional(reduction) : std::nullopt;
-    const bool sums = combine == Combine::sum || combine == Combine::premul_sum;
-    switch (combine) {
-        case Combine::sum:
-        case Combine::avg:
-        case Combine::premul_sum:
-            if (!sums || combine == Combine::premul_sum) {
-                if (!is_floating(element) && !is_complex(element)) {
-                    why = "the result is no integer; use SUM, and divide or multiply it as you need";
-                    return std::nullopt;
-                }
-            }
-            if (is_complex(element))
-                make_native(reduction, complex_part(element), sums ? MUSTER_SUM : MUSTER_AVG, 2);
-            else if (const auto type = native_type(element, sums))
-                make_native(reduction, *type, sums ? MUSTER_SUM : MUSTER_AVG);
-            return reduction;
-        case Combine::product:
-            if (element != Element::c32) return reduction;
-            why = "convert the tensor first, for example with tensor.to(torch.complex64)";
-            return std::nullopt;
-        case Combine::min:
-        case Combine::max:
-            if (is_complex(element)) {
-                why = "complex numbers have no order; reduce torch.view_as_real(tensor), or its absolute values";
-                return std::nullopt;
-            }
-            if (const auto type = native_type(element, false))
-                make_native(reduction, *type, combine == Combine::min ? MUSTER_MIN : MUSTER_MAX);
-            return reduction;
-        case Combine::band:
-        case Combine::bor:
-        case Combine::bxor:
-            if (!is_floating(element) && !is_complex(element)) return reduction;
-            why = "bitwise operations need integers; use tensor.view() of an integer type of the same size";
-            return std::nullopt;
+    if (const auto reason = reason_against(element, combine); !reason.empty()) {
+        why = reason;
+        return std::nullopt;
     }
-    why = "it is not known";
-    return std::nullopt;
-}
-
-void scale(void* data, std::size_t count, const Reduction& reduction) {
-    if (reduction.element == Element::c32) {
-        auto* const parts = static_cast<c10::Half*>(data);
-        for (std::size_t i = 0; i < 2 * count; ++i)
-            parts[i] = static_cast<c10::Half>(static_cast<float>(parts[i]) * static_cast<float>(reduction.factor));
-        return;
-    }
-    with_kind(reduction.element, [&](auto kind) {
-        using Stored = typename decltype(kind)::stored;
-        using Work = typename decltype(kind)::work;
-        if constexpr (!std::is_integral_v<Work>) {
-            auto* const elements = static_cast<Stored*>(data);
-            const Work factor{static_cast<real_part<Work>>(reduction.factor)};
-            for (std::size_t i = 0; i < count; ++i)
-                elements[i] = static_cast<Stored>(static_cast<Work>(elements[i]) * factor);
-        }
-    });
-}
-
-void reduce_pieces(const void* pieces, std::size_t stride_bytes, int piece_count, void* output, std::size_t count,
-                   const Reduction& reduction) {
-    with_kind(reduction.element, [&](auto kind) {
-        using Stored = typename decltype(kind)::stored;
-        using Work = typename decltype(kind)::work;
-        const auto piece = [&](int number) {
-            return reinterpret_cast<const Stored*>(static_cast<const std::byte*>(pieces) +
-                                                   static_cast<std::size_t>(number) * stride_bytes);
-        };
-        std::vector<Work> sums(count);
-        for (std::size_t i = 0; i < count; ++i) sums[i] = static_cast<Work>(piece(0)[i]);
-        for (int number = 1; number < piece_count; ++number) {
-            const Stored* const next = piece(number);
-            for (std::size_t i = 0; i < count; ++i)
-                sums[i] = combined<Work>(sums[i], static_cast<Work>(next[i]), reduction.combine);
-        }
-        auto* const to = static_cast<Stored*>(output);
-        for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<Stored>(sums[i]);
-    });
+    return Reduction{.combine = combine,
+                     .type = type_of(element),
+                     .reduce = element == Element::boolean ? reduce_of_booleans(combine) : reduce_of(combine),
+                     .parts = is_complex(element) ? std::size_t{2} : std::size_t{1},
+                     .is_renamed = is_complex(element) || element == Element::boolean};
 }
 
 }  // namespace muster::torch_backend

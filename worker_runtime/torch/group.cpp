@@ -13,9 +13,6 @@ namespace muster::torch_backend {
 
 namespace {
 
-/// What is gathered at once to reduce it here: `size` times as much memory is needed.
-constexpr std::size_t gathered_bytes_max = std::size_t{4} << 20;
-
 /// The groups of the process, for its end.
 struct AllGroups {
     std::mutex mutex;
@@ -173,47 +170,27 @@ void Group::scatter(const void* input, const Piece& piece, int root, std::int64_
 }
 
 void Group::reduce(void* data, std::size_t count, const Reduction& reduction, int root, std::int64_t timeout) const {
-    if (reduction.combine == Combine::premul_sum) scale(data, count, reduction);
-    if (!reduction.is_native) return gather_and_reduce(data, count, reduction, root, timeout);
-    check(muster_reduce(handle_, data, data, count * reduction.native_per_element, reduction.type, reduction.reduce,
-                        root, timeout, nullptr));
+    // The runtime pre-multiplies only where all ranks get the sum.
+    if (reduction.reduce == MUSTER_PREMUL_SUM) return all_reduce(data, count, reduction, timeout);
+    check(muster_reduce(handle_, data, data, count * reduction.parts, reduction.type, reduction.reduce, root, timeout,
+                        nullptr));
 }
 
 void Group::all_reduce(void* data, std::size_t count, const Reduction& reduction, std::int64_t timeout) const {
-    if (reduction.combine == Combine::premul_sum) scale(data, count, reduction);
-    if (!reduction.is_native) return gather_and_reduce(data, count, reduction, -1, timeout);
-    check(muster_all_reduce(handle_, data, count * reduction.native_per_element, reduction.type, reduction.reduce,
-                            timeout, nullptr));
+    count *= reduction.parts;
+    if (reduction.reduce == MUSTER_PREMUL_SUM)
+        return check(
+            muster_all_reduce_premul(handle_, data, count, reduction.type, reduction.factor, timeout, nullptr));
+    check(muster_all_reduce(handle_, data, count, reduction.type, reduction.reduce, timeout, nullptr));
 }
 
-void Group::gather_and_reduce(void* data, std::size_t count, const Reduction& reduction, int root,
-                              std::int64_t timeout) const {
-    const bool takes = root < 0 || root == rank();
-    const std::size_t most = gathered_bytes_max / reduction.element_bytes;
-    const std::size_t piece_bytes = std::min(count, most) * reduction.element_bytes;
-    std::vector<std::byte> gathered(takes ? piece_bytes * static_cast<std::size_t>(size()) : 0);
-    for (std::size_t begin = 0; begin == 0 || begin < count; begin += most) {
-        const std::size_t now = std::min(count - begin, most);
-        auto* const here = static_cast<std::byte*>(data) + begin * reduction.element_bytes;
-        const Piece piece{.data = here, .count = now * reduction.element_bytes};
-        if (root < 0)
-            all_gather(piece, gathered.data(), timeout);
-        else
-            gather(piece, gathered.data(), root, timeout);
-        if (takes) reduce_pieces(gathered.data(), now * reduction.element_bytes, size(), here, now, reduction);
-    }
-}
-
-void Group::reduce_scatter(void* input, void* output, std::size_t count, const Reduction& reduction,
+void Group::reduce_scatter(const void* input, void* output, std::size_t count, const Reduction& reduction,
                            std::int64_t timeout) const {
-    if (reduction.combine == Combine::premul_sum) scale(input, count * static_cast<std::size_t>(size()), reduction);
-    if (reduction.is_native)
-        return check(muster_reduce_scatter(handle_, input, output, count * reduction.native_per_element, reduction.type,
-                                           reduction.reduce, timeout, nullptr));
-    const std::size_t bytes = count * reduction.element_bytes;
-    std::vector<std::byte> pieces(bytes * static_cast<std::size_t>(size()));
-    all_to_all(input, pieces.data(), {.count = bytes}, timeout);
-    reduce_pieces(pieces.data(), bytes, size(), output, count, reduction);
+    count *= reduction.parts;
+    if (reduction.reduce == MUSTER_PREMUL_SUM)
+        return check(muster_reduce_scatter_premul(handle_, input, output, count, reduction.type, reduction.factor,
+                                                  timeout, nullptr));
+    check(muster_reduce_scatter(handle_, input, output, count, reduction.type, reduction.reduce, timeout, nullptr));
 }
 
 void Group::send(const Piece& piece, int peer, std::uint32_t tag, std::int64_t timeout) const {

@@ -1,7 +1,6 @@
 // One process group over the C API: collectives on plain memory. Knows nothing of torch.
 //
-// Every function blocks, and throws GroupError. What the library lacks is made of what it has, so that all ranks get
-// the same bits: reductions of rare types and rare reductions gather the pieces and reduce them in rank order here.
+// Every function blocks, and throws GroupError. What the library lacks is made of what it has.
 #pragma once
 
 #include <atomic>
@@ -100,11 +99,11 @@ class Group {
     void gather(const Piece& piece, void* output, int root, std::int64_t timeout) const;
     /// `input`: a piece for each rank, at the root; not used elsewhere.
     void scatter(const void* input, const Piece& piece, int root, std::int64_t timeout) const;
-    /// The result replaces `data` at the root. Overwrites it on all ranks if the reduction scales it.
+    /// The result replaces `data` at the root, and that of a pre-multiplied sum on all ranks.
     void reduce(void* data, std::size_t count, const Reduction& reduction, int root, std::int64_t timeout) const;
     void all_reduce(void* data, std::size_t count, const Reduction& reduction, std::int64_t timeout) const;
-    /// `input`: `count` elements for each rank. May overwrite `input` if the reduction scales it.
-    void reduce_scatter(void* input, void* output, std::size_t count, const Reduction& reduction,
+    /// `input`: `count` elements for each rank.
+    void reduce_scatter(const void* input, void* output, std::size_t count, const Reduction& reduction,
                         std::int64_t timeout) const;
     void send(const Piece& piece, int peer, std::uint32_t tag, std::int64_t timeout) const;
     void receive(const Piece& piece, int peer, std::uint32_t tag, std::int64_t timeout) const;
@@ -138,9 +137,6 @@ class Group {
 
   private:
     void check(muster_status status) const;
-    /// `root` -1: all ranks get the result.
-    void gather_and_reduce(void* data, std::size_t count, const Reduction& reduction, int root,
-                           std::int64_t timeout) const;
 
     const GroupTerms terms_;
     const pid_t process_;

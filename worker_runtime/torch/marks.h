@@ -1,5 +1,6 @@
-// What the library's signatures do not say of an operation: most types move as bytes, and rare reductions as gathers. A
-// mark is the tag of the library's collectives, which all ranks compare before data moves.
+// What the library's signatures do not say of an operation: many types move as bytes, bool and complex numbers are
+// reduced as other types. A mark is the tag of the library's collectives, which all ranks
+// compare before data moves.
 #pragma once
 
 #include <c10/core/ScalarType.h>

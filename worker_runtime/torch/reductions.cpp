@@ -34,19 +34,10 @@ std::optional<Element> element_of(at::ScalarType type) {
     }
 }
 
-/// Of an all_reduce, reduce or reduce_scatter: the library's signature says all of those that it has itself.
+/// Of an all_reduce, reduce or reduce_scatter: the library's signature says all of those of its own types.
 std::uint32_t mark_of_reduction(c10d::OpType kind, at::ScalarType type, const Reduction& reduction) {
-    switch (type) {
-        case at::kFloat:
-        case at::kDouble:
-        case at::kHalf:
-        case at::kBFloat16:
-        case at::kInt:
-        case at::kLong:
-            if (reduction.is_native && reduction.combine != Combine::premul_sum) return 0;
-            [[fallthrough]];
-        default: return mark_of({.kind = kind, .type = type, .combine = static_cast<int>(reduction.combine)});
-    }
+    if (!reduction.is_renamed) return 0;
+    return mark_of({.kind = kind, .type = type, .combine = static_cast<int>(reduction.combine)});
 }
 
 double factor_of(const c10d::ReduceOp& op) {
@@ -225,17 +216,14 @@ MusterBackend::WorkPtr MusterBackend::reduce_scatter_tensor_coalesced(Tensors& o
                     "the same type as the output tensor, not ",
                     inputs[i].scalar_type(), " for ", outputs[i].scalar_type());
         reductions.push_back(reduction_of(inputs[i], opts.reduceOp));
-        auto from = dense(inputs[i]);
-        // Its elements are scaled where they are.
-        if (reductions.back().combine == Combine::premul_sum && from.is_same(inputs[i])) from = from.clone();
-        call.held.insert(call.held.end(), {outputs[i], dense(outputs[i]), from});
+        call.held.insert(call.held.end(), {outputs[i], dense(outputs[i]), dense(inputs[i])});
     }
     return start(std::move(call), [reductions](Group& group, Tensors& held, std::int64_t timeout) {
         for (std::size_t i = 0; i < reductions.size(); ++i) {
             const auto& twin = held[3 * i + 1];
             const CollectivesMark mark(
                 mark_of_reduction(c10d::OpType::REDUCE_SCATTER, twin.scalar_type(), reductions[i]));
-            group.reduce_scatter(held[3 * i + 2].mutable_data_ptr(), twin.mutable_data_ptr(),
+            group.reduce_scatter(held[3 * i + 2].const_data_ptr(), twin.mutable_data_ptr(),
                                  static_cast<std::size_t>(twin.numel()), reductions[i], timeout);
             land(held[3 * i], twin);
         }

@@ -8,6 +8,7 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/base/text/text.h"
+#include "worker_runtime/arithmetic/reduce_kernels.h"
 #include "worker_runtime/core/parts_table.h"
 
 namespace muster::runtime {
@@ -30,7 +31,18 @@ class AloneTransport final : public Transport {
     Result<void> run(const Operation& operation, const RunTerms& /*terms*/) override {
         if (operation.kind == OperationKind::all_to_all_uneven) return move_own_part(operation);
         const std::size_t bytes = operation.count * size_of(operation.type);
-        if (operation.input != operation.output && bytes > 0) ::memcpy(operation.output, operation.input, bytes);
+        if (operation.reduce == ReduceOp::premul_sum) {
+            reduce({.type = operation.type,
+                    .reduce = operation.reduce,
+                    .inputs = &operation.input,
+                    .input_count = 1,
+                    .outputs = &operation.output,
+                    .output_count = 1,
+                    .count = operation.count,
+                    .weights = &operation.weight});
+        } else if (operation.input != operation.output && bytes > 0) {
+            ::memcpy(operation.output, operation.input, bytes);
+        }
         return {};
     }
 

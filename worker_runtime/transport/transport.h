@@ -49,6 +49,10 @@ class Transport {
 
     [[nodiscard]] virtual std::string_view name() const = 0;
 
+    /// Returns at once, the same on every rank: an error if this transport lacks `operation`. It is no failure of the
+    /// group.
+    [[nodiscard]] virtual Result<void> check(const Operation& /*operation*/) const { return {}; }
+
     /// Runs a collective to its end in the calling thread, one at a time. An error names the rank that caused it.
     virtual Result<void> run(const Operation& operation, const RunTerms& terms) = 0;
 

@@ -33,7 +33,7 @@ class PieceExchange final : public BucketExchange {
         piece.count /= world_;
         piece.data = static_cast<std::byte*>(piece.data) + rank_ * piece.size_bytes();
         Operation operation = reduce_scatter(bucket.gradients, piece, ReduceOp::avg);
-        operation.weight = bucket.samples;
+        operation.weight = static_cast<double>(bucket.samples);
         operation.weighted = true;
         return std::optional(operation);
     }

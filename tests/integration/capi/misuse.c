@@ -138,11 +138,17 @@ static void wrong_moves(struct job job) {
 static void mistake_operations(struct job job) {
     double value = 1;
     muster_work* work = NULL;
-    INVALID(muster_all_reduce(job.world, &value, 1, 7, MUSTER_SUM, 0, NULL),
-            "7 is not a valid data type; valid are 0 to 6");
+    INVALID(
+        muster_all_reduce(job.world, &value, 1, MUSTER_BOOL, MUSTER_MAX, 0, NULL),
+        "7 is not a valid data type; valid are MUSTER_F32 (0) to MUSTER_U8 (6) and MUSTER_I8 (8) to MUSTER_U64 (12)");
+    INVALID(muster_all_reduce(job.world, &value, 1, 13, MUSTER_SUM, 0, NULL), "13 is not a valid data type");
     INVALID(muster_all_reduce(job.world, &value, 1, -1, MUSTER_SUM, 0, NULL), "-1 is not a valid data type");
-    INVALID(muster_all_reduce(job.world, &value, 1, MUSTER_F64, 4, 0, NULL),
-            "4 is not a valid reduction; valid are 0 to 3");
+    INVALID(muster_all_reduce(job.world, &value, 1, MUSTER_F64, 9, 0, NULL),
+            "9 is not a valid reduction; valid are 0 to 8");
+    INVALID(muster_all_reduce(job.world, &value, 1, MUSTER_F64, MUSTER_BOR, 0, NULL),
+            "bitwise operations need integers");
+    INVALID(muster_all_reduce(job.world, &value, 1, MUSTER_F64, MUSTER_PREMUL_SUM, 0, NULL), "all_reduce_premul()");
+    INVALID(muster_all_reduce_premul(job.world, &value, 1, MUSTER_I64, 0.5, 0, NULL), "sum them, and multiply");
     INVALID(muster_all_reduce(job.world, &value, 1, MUSTER_I64, MUSTER_AVG, 0, NULL), "an average of integers");
     INVALID(muster_all_reduce(job.world, NULL, 1, MUSTER_F64, MUSTER_SUM, 0, NULL), "no buffer was given");
     INVALID(muster_all_reduce(job.world, &value, SIZE_MAX, MUSTER_F64, MUSTER_SUM, 0, NULL), "more than any memory");
@@ -175,9 +181,9 @@ static void mistake_parameters(struct job job) {
     INVALID(muster_reducer_make(job.world, NULL, 1, NULL, &reducer), "`parameters` is NULL");
     INVALID(muster_reducer_make(job.world, &parameter, 1, NULL, NULL), "`reducer` is NULL");
     INVALID(muster_reducer_make(job.world, &parameter, 1, &options, &reducer), "9 is not a valid wire format");
-    parameter.type = 12;
+    parameter.type = 13;
     INVALID(muster_reducer_make(job.world, &parameter, 1, NULL, &reducer),
-            "parameter \"weight\": 12 is not a valid data type");
+            "parameter \"weight\": 13 is not a valid data type");
     parameter.type = MUSTER_F32;
     parameter.shape = NULL;
     INVALID(muster_reducer_make(job.world, &parameter, 1, NULL, &reducer), "`shape` is NULL");

@@ -44,6 +44,45 @@ static void reduce_all_types(struct job job) {
     EXPECT(weighted > expected / weights - 1e-12 && weighted < expected / weights + 1e-12);
 }
 
+// The reductions and types that version 9 added; f64 keeps a factor that no float has.
+static void reduce_more(struct job job) {
+    const int world = job.place.world_size, rank = job.place.rank;
+    int16_t i16 = (int16_t)(-rank - 1);
+    uint16_t u16 = (uint16_t)(65535 - rank);
+    int8_t i8 = (int8_t)(rank + 1);
+    uint32_t u32 = 4000000000U + (uint32_t)rank;
+    uint64_t u64 = UINT64_C(1) << (rank + 40);
+    int32_t bits = rank == 0 ? 6 : 3;
+    double f64 = rank + 1;
+    GOOD(muster_all_reduce(job.world, &i16, 1, MUSTER_I16, MUSTER_MIN, 0, NULL));
+    GOOD(muster_all_reduce(job.world, &u16, 1, MUSTER_U16, MUSTER_MAX, 0, NULL));
+    GOOD(muster_all_reduce(job.world, &i8, 1, MUSTER_I8, MUSTER_PRODUCT, 0, NULL));
+    GOOD(muster_all_reduce(job.world, &u32, 1, MUSTER_U32, MUSTER_MAX, 0, NULL));
+    GOOD(muster_all_reduce(job.world, &u64, 1, MUSTER_U64, MUSTER_BOR, 0, NULL));
+    GOOD(muster_all_reduce(job.world, &f64, 1, MUSTER_F64, MUSTER_PRODUCT, 0, NULL));
+    int factorial = 1;
+    for (int other = 1; other <= world; ++other) factorial *= other;
+    EXPECT(i16 == -world);
+    EXPECT(u16 == 65535);
+    EXPECT(i8 == (int8_t)factorial);
+    EXPECT(u32 == 4000000000U + (uint32_t)world - 1);
+    EXPECT(u64 == ((UINT64_C(1) << world) - 1) << 40);
+    EXPECT(f64 == factorial);
+    int32_t all = bits, odd = bits;
+    GOOD(muster_all_reduce(job.world, &all, 1, MUSTER_I32, MUSTER_BAND, 0, NULL));
+    GOOD(muster_all_reduce(job.world, &odd, 1, MUSTER_I32, MUSTER_BXOR, 0, NULL));
+    EXPECT(all == (world == 1 ? 6 : 2));
+    EXPECT(odd == (world % 2 == 1 ? 6 : 6 ^ 3));
+
+    double scaled = 3, pieces[WORLD_MAX], piece = 0;
+    for (int i = 0; i < world; ++i) pieces[i] = 3 * (i + 1);
+    GOOD(muster_all_reduce_premul(job.world, &scaled, 1, MUSTER_F64, rank == 0 ? 1.0 / 3 : -2, 0, NULL));
+    GOOD(muster_reduce_scatter_premul(job.world, pieces, &piece, 1, MUSTER_F64, rank == 0 ? 1.0 / 3 : -2, 0, NULL));
+    EXPECT(scaled == 1.0 - 6 * (world - 1));
+    EXPECT(piece == (1.0 - 6 * (world - 1)) * (rank + 1));
+    EXPECT(pieces[0] == 3);
+}
+
 static void move_pieces(struct job job) {
     const int world = job.place.world_size, rank = job.place.rank;
     int32_t all[WORLD_MAX * COUNT], other[WORLD_MAX * COUNT], piece[COUNT];
@@ -198,6 +237,7 @@ int main(void) {
     EXPECT(job.place.rank >= 0 && job.place.rank < job.place.world_size);
     EXPECT(job.place.device == job.place.local_rank);
     reduce_all_types(job);
+    reduce_more(job);
     move_pieces(job);
     move_with_a_root(job);
     move_uneven_parts(job);

@@ -9,6 +9,7 @@ import weakref
 
 import muster
 import python_moves
+import python_reductions
 
 
 def raises(kind, words, function, *arguments, **named):
@@ -26,13 +27,11 @@ def operations(context):
     assert (world.rank, world.size) == (rank, size) and context.place.local_rank == rank
     assert world.transport in ("shared memory", "tcp", "alone")
 
-    for code in "fdilqB":
+    for code in "fdilqBbhIQ":
         values = array.array(code, [rank + 1] * 3)
         world.all_reduce(values)
         assert list(values) == [total] * 3, values
-    halves = array.array("H", [0x3f80 if rank == 0 else 0x4000])  # 1 and 2 in bf16
-    world.all_reduce(halves, "max", type="bf16")
-    assert halves[0] == (0x4000 if size > 1 else 0x3f80)
+    python_reductions.check(world, raises)
     grid = (ctypes.c_double * 2 * 3)()
     grid[2][1] = rank
     world.all_reduce(grid, op="avg")
@@ -402,7 +401,7 @@ def mistakes(context):
     raises(ValueError, "op is 'median'; known: sum", world.all_reduce, values, "median")
     raises(ValueError, "type is 'f8'; known: f32", world.all_reduce, values, type="f8")
     raises(TypeError, "read-only", world.all_reduce, b"1234")
-    raises(TypeError, "format 'H'", world.all_reduce, array.array("H", [1]))
+    raises(TypeError, "format 'H' may be u16, or the bits of bf16", world.all_reduce, array.array("H", [1]))
     raises(TypeError, "", world.all_reduce, [1, 2])
     raises(ValueError, "not contiguous", world.all_reduce, memoryview(array.array("f", [0] * 4))[::2])
     raises(ValueError, "not a whole number", world.all_reduce, bytearray(3), type="f32")

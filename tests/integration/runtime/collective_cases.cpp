@@ -60,17 +60,17 @@ class CaseMaker {
     CollectiveCase all_reduce(ReduceOp reduce, bool weighted) {
         CollectiveCase one = start(OperationKind::all_reduce, count_);
         one.operation.reduce = reduce;
-        if (weighted)
-            for (int rank = 0; rank < size_; ++rank) one.weights.push_back(static_cast<float>(rank) * 1.5f);
+        if (weighted) one.weights = weights_for(reduce);
         one.expected.assign(ranks(), reference(type_, reduce, one.inputs, one.weights));
         return one;
     }
 
-    CollectiveCase reduce_scatter(ReduceOp reduce, bool in_place) {
+    CollectiveCase reduce_scatter(ReduceOp reduce, bool weighted, bool in_place) {
         CollectiveCase one = start_pieces(OperationKind::reduce_scatter, ranks());
         one.operation.reduce = reduce;
+        if (weighted) one.weights = weights_for(reduce);
         one.in_place = in_place;
-        const Bytes whole = reference(type_, reduce, one.inputs);
+        const Bytes whole = reference(type_, reduce, one.inputs, one.weights);
         for (int rank = 0; rank < size_; ++rank)
             one.expected.push_back(piece_of(whole, rank, piece_count() * size_of(type_)));
         return one;
@@ -174,6 +174,14 @@ class CaseMaker {
 
   private:
     [[nodiscard]] int any_rank() { return static_cast<int>(random_() % ranks()); }
+    /// No float has the value of such a factor.
+    [[nodiscard]] std::vector<double> weights_for(ReduceOp reduce) const {
+        std::vector<double> weights;
+        for (int rank = 0; rank < size_; ++rank)
+            weights.push_back(reduce == ReduceOp::premul_sum ? 1.0 / (rank + 3) - 0.3 : rank * 1.5);
+        return weights;
+    }
+
     [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(size_); }
 
     /// So that the whole has about `count` elements.
@@ -211,10 +219,11 @@ std::vector<CollectiveCase> collective_cases(int size, DataType type, std::size_
     std::vector<CollectiveCase> cases{make.all_gather(in_place), make.all_to_all(),       make.broadcast(),
                                       make.gather(in_place),     make.scatter(!in_place), make.all_to_all_uneven()};
     for (const auto reduce : reductions) {
-        if (reduce == ReduceOp::avg && !is_floating(type)) continue;
-        cases.push_back(make.all_reduce(reduce, reduce == ReduceOp::avg && in_place));
-        cases.push_back(make.reduce(reduce, in_place));
-        cases.push_back(make.reduce_scatter(reduce, reduce == ReduceOp::sum));
+        if (!has(type, reduce)) continue;
+        const bool premul = reduce == ReduceOp::premul_sum;
+        cases.push_back(make.all_reduce(reduce, premul || (reduce == ReduceOp::avg && in_place)));
+        if (!premul) cases.push_back(make.reduce(reduce, in_place));
+        cases.push_back(make.reduce_scatter(reduce, premul, reduce == ReduceOp::sum));
     }
     return cases;
 }

@@ -18,18 +18,16 @@ struct CollectiveCase {
     Operation operation;          ///< without memory
     std::vector<Bytes> inputs;    ///< of each rank
     std::vector<Bytes> expected;  ///< each rank's output
-    std::vector<float> weights;   ///< of each rank; empty: all 1
+    std::vector<double> weights;  ///< of each rank; empty: all 1
     bool in_place = false;  ///< the piece lies in the whole; of a reduce, input and output are the root's same memory
     std::vector<std::shared_ptr<const Parts>> parts{};  ///< all_to_all_uneven: of each rank
 
     [[nodiscard]] std::string text() const;
 };
 
-inline constexpr ReduceOp all_reductions[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max};
-
-/// Every kind of collective on about `count` elements of one type, with those of `reductions` that the type has. An
-/// even seed has averages weighted, and all_gather, gather and reduce in place. The parts of all_to_all_uneven are of
-/// different sizes, also empty, and not in a row.
+/// Every kind of collective on about `count` elements of one type, with those of `reductions` that the type has. A
+/// premul_sum has a factor of its own on each rank. An even seed has averages weighted, and all_gather, gather and
+/// reduce in place. The parts of all_to_all_uneven are of different sizes, also empty, and not in a row.
 std::vector<CollectiveCase> collective_cases(int size, DataType type, std::size_t count, std::uint32_t seed,
                                              std::span<const ReduceOp> reductions = all_reductions);
 

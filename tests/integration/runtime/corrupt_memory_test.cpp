@@ -49,6 +49,8 @@ const std::vector<Damage>& damages() {
         {"far behind the end, for all", [](Signature& entry) { entry.offset = std::uint64_t{1} << 40; }, true},
         {"wraps around, for all", [](Signature& entry) { entry.offset = ~std::uint64_t{0} - 63; }, true},
         {"no such type", [](Signature& entry) { entry.type = static_cast<DataType>(200); }},
+        {"the number of bool, which is none of the types",
+         [](Signature& entry) { entry.type = static_cast<DataType>(7); }},
         {"no such operation", [](Signature& entry) { entry.kind = static_cast<OperationKind>(200); }},
         {"no such reduction", [](Signature& entry) { entry.reduce = static_cast<ReduceOp>(99); }},
     };

@@ -91,7 +91,7 @@ void run_cases(int size, const std::vector<test::CollectiveCase>& cases) {
 TEST_CASE("every collective over shared memory equals the serial result, for each world, type and size") {
     for (int size = 1; size <= 8; ++size) {
         std::vector<test::CollectiveCase> cases;
-        for (const auto type : types) {
+        for (const auto type : test::all_types) {
             for (const auto count : counts_for(type, false))
                 for (auto& one : test::collective_cases(size, type, count, 3)) cases.push_back(std::move(one));
         }

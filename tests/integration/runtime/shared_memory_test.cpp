@@ -221,6 +221,7 @@ TEST_CASE("ranks that do different things both learn what the other does") {
         {all_reduce(of(10), ReduceOp::sum), all_reduce(of(11), ReduceOp::sum), {"f32 x 10", "f32 x 11"}},
         {all_reduce(of(90'000), ReduceOp::sum), all_reduce(of(5), ReduceOp::sum), {"f32 x 90000", "f32 x 5"}},
         {all_reduce(of(10), ReduceOp::sum), all_reduce(of(10), ReduceOp::max), {"all_reduce sum", "all_reduce max"}},
+        {all_reduce(of(10), ReduceOp::product), all_reduce_premul(of(10), 0.5), {"product f32", "premul_sum f32"}},
         {all_reduce(of(8), ReduceOp::sum),
          all_reduce(buffer(std::span(doubles.data(), 8)), ReduceOp::sum),
          {"f32", "f64"}},

@@ -1,6 +1,9 @@
 """One rank: every collective of the back end against a reference computed from what all ranks are known to pass."""
 
 import datetime
+import functools
+import math
+import operator
 import os
 import sys
 import warnings
@@ -14,6 +17,7 @@ MOVED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8
          torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.uint16]
 SUMMED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16, torch.int32,
           torch.int64, torch.bool, torch.complex64]
+UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]  # torch itself has little arithmetic of them
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 WHOLE = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool]
 
@@ -73,6 +77,21 @@ def check_reductions(rank, ranks):
         out = torch.empty_like(pieces[0])
         dist.reduce_scatter_tensor(out, given(rank, dtype, (ranks, 4)), how)
         same(out, expected, ("reduce_scatter_tensor", *what))
+    for dtype in UNSIGNED:
+        for op, expected in (("SUM", 3 * ranks), ("MAX", ranks + 2), ("PRODUCT", math.prod(range(3, ranks + 3))),
+                             ("BOR", functools.reduce(operator.or_, range(3, ranks + 3)))):
+            how = getattr(dist.ReduceOp, op)
+            tensor = torch.tensor([3 if op == "SUM" else rank + 3], dtype=dtype)
+            dist.all_reduce(tensor, how)
+            assert tensor.item() == expected, (dtype, op, tensor)
+    # No float is a third, and f64 keeps it.
+    thirds = torch.full((4,), 3.0, dtype=torch.float64)
+    dist.all_reduce(thirds, dist._make_nccl_premul_sum(1 / 3))
+    assert torch.equal(thirds, torch.full_like(thirds, ranks)), thirds
+    for dtype in (torch.float16, torch.bfloat16, torch.complex64):
+        tensor = given(rank, dtype)
+        dist.all_reduce(tensor, dist._make_nccl_premul_sum(0.5))
+        same(tensor, reduced(ranks, dtype, "SUM") / 2, ("premul_sum", dtype))
     factor = dist._make_nccl_premul_sum(0.5)
     source = given(rank, torch.float32, (ranks, 4))
     kept = source.clone()
@@ -242,6 +261,8 @@ def check_refusals(rank, ranks):
         refused("is -1", dist.all_to_all_single, torch.zeros(ranks), torch.zeros(ranks), negative, negative)
     refused("AVG of Int is not supported", dist.all_reduce, torch.zeros(2, dtype=torch.int32), dist.ReduceOp.AVG)
     refused("BAND of Float is not supported", dist.all_reduce, torch.zeros(2), dist.ReduceOp.BAND)
+    refused("PREMUL_SUM of Int is not supported", dist.all_reduce, torch.zeros(2, dtype=torch.int32),
+            dist._make_nccl_premul_sum(0.5))
     refused("output tensor size must be equal", dist.all_gather_into_tensor, torch.zeros(3 * ranks), torch.zeros(2))
     if ranks > 1:
         rows = [2] * ranks

@@ -238,10 +238,11 @@ def differing(folder, rank, ranks):
         return dist.all_reduce(torch.ones(2, dtype=type), kind)
 
     cases = (
-        (("PRODUCT of Long", "BXOR of Long"), lambda: reduces(op.BXOR if rank else op.PRODUCT)),
-        (("PRODUCT of Float", "PRODUCT of Int"), lambda: reduces(op.PRODUCT, torch.int32 if rank else torch.float32)),
-        (("SUM of Char", "SUM of Byte"), lambda: reduces(op.SUM, torch.uint8 if rank else torch.int8)),
-        (("PREMUL_SUM of Float",), lambda: reduces(op.SUM if rank else dist._make_nccl_premul_sum(0.5), torch.float32)),
+        (("product i64", "bxor i64"), lambda: reduces(op.BXOR if rank else op.PRODUCT)),
+        (("product f32", "product i32"), lambda: reduces(op.PRODUCT, torch.int32 if rank else torch.float32)),
+        (("sum i8", "sum u8"), lambda: reduces(op.SUM, torch.uint8 if rank else torch.int8)),
+        (("SUM of Bool", "max u8"), lambda: reduces(op.MAX if rank else op.SUM, torch.uint8 if rank else torch.bool)),
+        (("premul_sum f32",), lambda: reduces(op.SUM if rank else dist._make_nccl_premul_sum(0.5), torch.float32)),
         (("all_to_all_uneven f32", "all_to_all_uneven i32"),
          lambda: dist.all_to_all_single(*[torch.zeros(4, dtype=torch.int32 if rank else torch.float32) for _ in range(2)])),
         (("of Short", "of Char"),

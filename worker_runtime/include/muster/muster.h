@@ -193,7 +193,8 @@ enum {
     MUSTER_U8 = 6,
 };
 
-// Sums run in rank order, those of f16 and bf16 in f32, so the bits are the same on every run.
+// Sums run in rank order, those of f16 and bf16 in f32, so the bits are the same on every run. muster_reductions.h has
+// more of both.
 enum {
     MUSTER_SUM = 0,
     MUSTER_AVG = 1,  // floating types only
@@ -486,6 +487,7 @@ muster_status muster_batch_gradients(muster_communicator* communicator, float* s
 #include "muster/muster_group.h"
 #include "muster/muster_loss_scaler.h"
 #include "muster/muster_moves.h"
+#include "muster/muster_reductions.h"
 #include "muster/muster_sampler.h"
 
 #endif

@@ -10,14 +10,9 @@ extern "C" {
 
 // ---- checkpoints (details in checkpoint.h) ----
 
-// Tensor types for checkpoints only, in addition to those of operations.
+// Tensor types for checkpoints only, in addition to those of operations (muster.h, muster_reductions.h).
 enum {
     MUSTER_BOOL = 7,
-    MUSTER_I8 = 8,
-    MUSTER_U16 = 9,
-    MUSTER_I16 = 10,
-    MUSTER_U32 = 11,
-    MUSTER_U64 = 12,
     MUSTER_F8_E4M3 = 13,
     MUSTER_F8_E5M2 = 14,
 };

@@ -62,15 +62,35 @@ constexpr bool has_root(OperationKind kind) {
 /// The name, such as "all_reduce".
 std::string_view name(OperationKind kind);
 
-/// The reduction of the ranks' elements to one. Sums run in rank order ((x0 + x1) + x2 ...). f16, bf16 and f32 are
-/// accumulated in f32 and rounded once at the end, f64 in f64, integers exactly (they wrap). So the bits are the same
-/// on every run, and for every split of the data into operations.
+/// True if operations of this kind have a ReduceOp; the others only move elements.
+constexpr bool reduces(OperationKind kind) {
+    return kind == OperationKind::all_reduce || kind == OperationKind::reduce_scatter;
+}
+
+/// The reduction of the ranks' elements to one. Sums and products run in rank order ((x0 + x1) + x2 ...). f16, bf16 and
+/// f32 are accumulated in f32 and rounded once at the end, f64 in f64, integers exactly (they wrap). So the bits are
+/// the same on every run, and for every split of the data into operations.
 enum class ReduceOp : std::uint8_t {
     sum = 0,
     avg = 1,  ///< floating types only: sum(weight x) times the reciprocal of sum(weight), computed once at the end
     min = 2,  ///< NaN where any rank has NaN
     max = 3,  ///< NaN where any rank has NaN
+    product = 4,
+    band = 5,       ///< bitwise and; integer types only, as the next two
+    bor = 6,        ///< bitwise or
+    bxor = 7,       ///< bitwise exclusive or
+    premul_sum = 8  ///< floating types only: sum(factor x), in the precision of sums; all_reduce_premul()
 };
+inline constexpr int reduce_op_count = 9;
+
+constexpr bool is_bitwise(ReduceOp reduce) {
+    return reduce == ReduceOp::band || reduce == ReduceOp::bor || reduce == ReduceOp::bxor;
+}
+
+/// True if each rank's elements are multiplied by Operation::weight.
+constexpr bool multiplies(ReduceOp reduce) {
+    return reduce == ReduceOp::avg || reduce == ReduceOp::premul_sum;
+}
 
 /// The name, such as "sum".
 std::string_view name(ReduceOp reduce);
@@ -107,10 +127,22 @@ template <>
 inline constexpr DataType data_type_of<std::int32_t> = DataType::i32;
 template <>
 inline constexpr DataType data_type_of<std::int64_t> = DataType::i64;
+template <>
+inline constexpr DataType data_type_of<std::int8_t> = DataType::i8;
+template <>
+inline constexpr DataType data_type_of<std::uint16_t> = DataType::u16;
+template <>
+inline constexpr DataType data_type_of<std::int16_t> = DataType::i16;
+template <>
+inline constexpr DataType data_type_of<std::uint32_t> = DataType::u32;
+template <>
+inline constexpr DataType data_type_of<std::uint64_t> = DataType::u64;
 
 template <class T>
 concept Element = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::int32_t> ||
-    std::same_as<T, std::int64_t> || std::same_as<T, std::uint8_t>;
+    std::same_as<T, std::int64_t> || std::same_as<T, std::uint8_t> || std::same_as<T, std::int8_t> ||
+    std::same_as<T, std::uint16_t> || std::same_as<T, std::int16_t> || std::same_as<T, std::uint32_t> ||
+    std::same_as<T, std::uint64_t>;
 
 /// The span's memory as a Buffer.
 template <Element T>
@@ -141,7 +173,8 @@ struct Operation {
     void* output = nullptr;
     std::size_t count = 0;  ///< elements of one rank's piece; the function that makes the operation defines the piece
     int peer = -1;          ///< the root, or of send and receive the other rank
-    float weight = 1;       ///< this rank's weight in an average: >= 0, and not 0 on all ranks
+    /// This rank's weight in an average: >= 0, and not 0 on all ranks. Its factor in a premul_sum: any number.
+    double weight = 1;
     bool weighted = false;  ///< true if ranks may have different weights; equal on all ranks
     /// NCCL only, with `weighted`: the weights of all ranks in rank order, if the caller knows them. Read when the
     /// operation is launched, so an earlier operation may produce them. Null: the ranks exchange their weights first,
@@ -166,6 +199,11 @@ Operation all_reduce(Buffer buffer, ReduceOp reduce);
 /// An average in which this rank has weight `weight` (its number of samples). It is the mean over all samples even if
 /// ranks have different numbers of them.
 Operation all_reduce_weighted(Buffer buffer, float weight);
+
+/// The sum over all ranks of `factor` times the rank's elements. Each rank may have another factor. It is used in the
+/// precision of the sum: f64 for f64, else f32.
+Operation all_reduce_premul(Buffer buffer, double factor);
+Operation reduce_scatter_premul(ConstBuffer input, Buffer output, double factor);
 
 /// `input` has world x output.count elements, piece r for rank r. `output` receives this rank's piece of the result. In
 /// place if `output` is this rank's piece of `input`.

@@ -12,7 +12,7 @@ namespace muster {
 
 /// Little-endian. The values are part of the C API: never renumber them.
 enum class TensorType : std::uint8_t {
-    f32 = 0,  // up to u8: the same values as in DataType
+    f32 = 0,  // the types of DataType have its values
     f64 = 1,
     f16 = 2,
     bf16 = 3,

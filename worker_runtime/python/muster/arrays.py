@@ -7,21 +7,25 @@ memoryview. Both packages are taken from sys.modules, because a caller that pass
 import ctypes
 import sys
 
-TYPES = ("f32", "f64", "f16", "bf16", "i32", "i64", "u8")  # by the library's number
-_SIZES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i32": 4, "i64": 8, "u8": 1}
-_OF_TORCH = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int32": "i32", "int64": "i64",
-             "uint8": "u8"}
-# The format that a memoryview shows; it cannot index 16-bit floats.
-_SHOWN_AS = {"f32": "f", "f64": "d", "f16": "H", "bf16": "H", "i32": "i", "i64": "q", "u8": "B"}
-_OF_NUMPY = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "uint16", "i32": "int32", "i64": "int64",
-             "u8": "uint8"}
+# By name: the library's number, the size in bytes, the format that a memoryview shows (it cannot index 16-bit floats),
+# and numpy's name.
+_TYPES = {"f32": (0, 4, "f", "float32"), "f64": (1, 8, "d", "float64"), "f16": (2, 2, "H", "float16"),
+          "bf16": (3, 2, "H", "uint16"), "i32": (4, 4, "i", "int32"), "i64": (5, 8, "q", "int64"),
+          "u8": (6, 1, "B", "uint8"), "i8": (8, 1, "b", "int8"), "u16": (9, 2, "H", "uint16"),
+          "i16": (10, 2, "h", "int16"), "u32": (11, 4, "I", "uint32"), "u64": (12, 8, "Q", "uint64")}
+_OF_TORCH = {name: type for type, (_, _, _, name) in _TYPES.items() if type != "bf16"} | {"bfloat16": "bf16"}
+
+
+def name_of(number):
+    """The type with the library's `number`."""
+    return next(name for name, (known, *_) in _TYPES.items() if known == number)
 
 
 def size_of(type):
     """Bytes of one element."""
-    if type not in TYPES:
-        raise ValueError(f"type is {type!r}; known: {', '.join(TYPES)}")
-    return _SIZES[type]
+    if type not in _TYPES:
+        raise ValueError(f"type is {type!r}; known: {', '.join(_TYPES)}")
+    return _TYPES[type][1]
 
 
 class Elements:
@@ -36,7 +40,7 @@ class Elements:
 
     @property
     def type_number(self):
-        return TYPES.index(self.type_name)
+        return _TYPES[self.type_name][0]
 
 
 def _is_torch(thing):
@@ -64,11 +68,13 @@ def _type_of_format(view):
     code = view.format.lstrip("@=<")
     if code in ("f", "d", "e"):
         return {"f": "f32", "d": "f64", "e": "f16"}[code]
-    if code in ("i", "l", "q", "n"):
-        return {4: "i32", 8: "i64"}[view.itemsize]
-    if code in ("B", "c"):
+    if code == "c":
         return "u8"
-    raise TypeError(f"elements of format '{view.format}' are none of {', '.join(TYPES)}; pass `type`")
+    if code == "H":
+        raise TypeError("elements of format 'H' may be u16, or the bits of bf16 or f16; pass `type`")
+    if code in tuple("bBhilqnILQN"):
+        return ("i" if code.islower() else "u") + str(8 * view.itemsize)
+    raise TypeError(f"elements of format '{view.format}' are none of {', '.join(_TYPES)}; pass `type`")
 
 
 def elements(thing, type=None, written=True):
@@ -108,8 +114,8 @@ def view_of(address, type_name, shape, owner, like=None):
             return torch.empty(shape, dtype=like.dtype)
         return torch.frombuffer(memory, dtype=like.dtype).reshape(shape)
     if _is_numpy(like):
-        return sys.modules["numpy"].frombuffer(memory, _OF_NUMPY[type_name]).reshape(shape)
+        return sys.modules["numpy"].frombuffer(memory, _TYPES[type_name][3]).reshape(shape)
     flat = memoryview(memory).cast("B")
     if size == 0 or len(shape) == 0:
-        return flat.cast(_SHOWN_AS[type_name])
-    return flat.cast(_SHOWN_AS[type_name], shape)
+        return flat.cast(_TYPES[type_name][2])
+    return flat.cast(_TYPES[type_name][2], shape)

@@ -9,7 +9,7 @@ from muster.library import ContextOptions, Handle, PartsFields, PlaceFields, ask
 from muster.store import Store
 
 _TRANSPORTS = ("automatic", "shared_memory", "tcp", "hierarchical", "nccl")
-REDUCTIONS = ("sum", "avg", "min", "max")
+REDUCTIONS = ("sum", "avg", "min", "max", "product", "band", "bor", "bxor")
 
 
 def number_of(value, names, noun):
@@ -191,12 +191,25 @@ class Communicator:
         return self._run("all_reduce_weighted", own.address, own.count, own.type_number, weight, timeout=timeout,
                          wait=wait, memory=own)
 
+    def all_reduce_premul(self, data, factor, *, type=None, timeout=None, wait=True):
+        """In place: the sum over all ranks of `factor` times the rank's array. Each rank may have another factor."""
+        own = arrays.elements(data, type)
+        return self._run("all_reduce_premul", own.address, own.count, own.type_number, factor, timeout=timeout,
+                         wait=wait, memory=own)
+
     def reduce_scatter(self, input, output, op="sum", *, type=None, timeout=None, wait=True):
         """`input` has one piece per rank; `output` receives this rank's piece of the result."""
         given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
         count = piece_count("reduce_scatter", given, taken, self.size)
         return self._run("reduce_scatter", given.address, taken.address, count, taken.type_number,
                          number_of(op, REDUCTIONS, "op"), timeout=timeout, wait=wait, memory=(given, taken))
+
+    def reduce_scatter_premul(self, input, output, factor, *, type=None, timeout=None, wait=True):
+        """The same of sums to which this rank's `input` comes multiplied by `factor`."""
+        given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
+        count = piece_count("reduce_scatter", given, taken, self.size)
+        return self._run("reduce_scatter_premul", given.address, taken.address, count, taken.type_number, factor,
+                         timeout=timeout, wait=wait, memory=(given, taken))
 
     def all_gather(self, input, output, *, type=None, timeout=None, wait=True):
         """`output` receives all ranks' inputs, in rank order."""

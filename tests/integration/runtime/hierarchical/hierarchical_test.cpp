@@ -28,7 +28,7 @@ using test::world_of;
 namespace {
 
 constexpr DataType types[] = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16,
-                              DataType::i32, DataType::i64, DataType::u8};
+                              DataType::i32, DataType::i64, DataType::u8,  DataType::i16};
 
 /// Each of these has its serial result on every rank.
 void require_right(const std::vector<int>& nodes, const std::vector<test::CollectiveCase>& cases) {

@@ -32,6 +32,10 @@ TEST_CASE("ranks that do different things both learn what the other does, before
     const auto of = [&](std::size_t count) { return buffer(std::span(memory.data(), count)); };
     const auto from = [&](std::size_t count) { return buffer(std::span(other_memory.data(), count)); };
     const auto from_f64 = [&](std::size_t count) { return buffer(std::span(doubles.data(), count)); };
+    std::vector<std::int32_t> numbers(10, 3);
+    std::vector<std::uint16_t> shorts(10, 5);
+    const auto whole = [&](std::size_t count) { return buffer(std::span(numbers.data(), count)); };
+    const auto part = [&](std::size_t count) { return buffer(std::span(shorts.data(), count)); };
     const auto tagged = [](Operation operation, std::uint32_t tag) {
         operation.tag = tag;
         return operation;
@@ -41,6 +45,8 @@ TEST_CASE("ranks that do different things both learn what the other does, before
         {all_reduce(of(10), sum), all_reduce(from(11), sum), {"f32 x 10", "f32 x 11"}},
         {all_reduce(of(900'000), sum), all_reduce(from(5), sum), {"f32 x 900000", "f32 x 5"}},
         {all_reduce(of(10), sum), all_reduce(from(10), ReduceOp::max), {"all_reduce sum", "all_reduce max"}},
+        {all_reduce(of(10), ReduceOp::product), all_reduce_premul(from(10), 0.5), {"product f32", "premul_sum f32"}},
+        {all_reduce(whole(10), ReduceOp::band), all_reduce(part(10), ReduceOp::bxor), {"band i32", "bxor u16"}},
         {all_reduce(of(800'000), sum), all_reduce(from_f64(800'000), sum), {"f32 x 800000", "f64 x 800000"}},
         {broadcast(of(800'000), 0), broadcast(from(800'000), 1), {"from rank 0", "from rank 1"}},
         {barrier(), all_reduce(from(10), sum), {"runs barrier", "runs all_reduce"}},
@@ -73,6 +79,8 @@ TEST_CASE("ranks that do different things both learn what the other does, before
         CHECK(other_memory == std::vector<float>(other_memory.size(), 2.0f));
         CHECK(doubles == std::vector<double>(doubles.size(), 2.0));
     }
+    CHECK(numbers == std::vector<std::int32_t>(10, 3));
+    CHECK(shorts == std::vector<std::uint16_t>(10, 5));
 }
 
 TEST_CASE("ranks that contradict each other about what one sends are told both numbers, before data is touched") {

@@ -30,8 +30,8 @@ std::vector<test::CollectiveCase> all_reduces(int size, DataType type, std::size
 }  // namespace
 
 TEST_CASE("an all_reduce from rank to rank equals the serial result, for each world, type and size") {
-    constexpr DataType types[] = {DataType::f32, DataType::f64, DataType::bf16,
-                                  DataType::i32, DataType::i64, DataType::u8};
+    constexpr DataType types[] = {DataType::f32, DataType::f64, DataType::bf16, DataType::i32,
+                                  DataType::i64, DataType::u8,  DataType::i8};
     for (int size = 2; size <= test::effort(8, 3); ++size) {
         std::vector<test::CollectiveCase> cases;
         for (const auto type : types) {

@@ -25,7 +25,7 @@ using test::within;
 namespace {
 
 constexpr DataType types[] = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16,
-                              DataType::i32, DataType::i64, DataType::u8};
+                              DataType::i32, DataType::i64, DataType::u8,  DataType::i16};
 
 /// Around the edges of a vector, of the small path, and of what makes a ring of pieces go round; the large ones for f32
 /// alone, and beside it one of each way for the other types.

@@ -30,10 +30,6 @@ std::vector<Candidate> candidates() {
     return found;
 }
 
-constexpr DataType types[] = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16,
-                              DataType::i32, DataType::i64, DataType::u8};
-constexpr ReduceOp reductions[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max};
-
 /// Any bits, which for 16-bit types meets every class of number often; every third f32 and f64 is of ordinary size, so
 /// that sums round, and every seventh element is special.
 Bytes random_elements(DataType type, std::size_t count, std::mt19937_64& random) {
@@ -82,7 +78,7 @@ struct Case {
     DataType type;
     ReduceOp reduce;
     std::vector<Bytes> inputs;
-    std::vector<float> weights;
+    std::vector<double> weights;
     std::size_t misalignment;  ///< of the first array, in elements; each further one has one more
     bool in_place;
 
@@ -141,9 +137,9 @@ std::string first_fault(const Case& the_case) {
 
 TEST_CASE("every reduction equals the serial one, bit for bit, for each count, alignment and instruction set") {
     std::mt19937_64 random(7);
-    for (const auto type : types) {
-        for (const auto reduce : reductions) {
-            if (reduce == ReduceOp::avg && !is_floating(type)) continue;
+    for (const auto type : test::all_types) {
+        for (const auto reduce : test::all_reductions) {
+            if (!test::has(type, reduce)) continue;
             for (int input_count = 1; input_count <= 8; ++input_count) {
                 for (const std::size_t count : {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 251, 1021, 4095}) {
                     std::vector<Bytes> inputs;
@@ -157,20 +153,22 @@ TEST_CASE("every reduction equals the serial one, bit for bit, for each count, a
     }
 }
 
-TEST_CASE("weighted averages multiply before they add, and divide once") {
+TEST_CASE("weighted averages and premul_sum multiply before they add, and averages divide once") {
     std::mt19937_64 random(8);
     for (const auto type : {DataType::f32, DataType::f64, DataType::f16, DataType::bf16}) {
         for (std::size_t input_count = 1; input_count <= 8; ++input_count) {
             for (const std::size_t count : {1, 17, 64, 1021}) {
                 std::vector<Bytes> inputs;
-                std::vector<float> weights;
+                std::vector<double> weights, factors;
                 for (std::size_t i = 0; i < input_count; ++i) {
                     inputs.push_back(random_elements(type, count, random));
-                    weights.push_back(i == 1 ? 0.0f : static_cast<float>(random() % 1000) / 7 + 1);
+                    weights.push_back(i == 1 ? 0.0 : static_cast<double>(random() % 1000) / 7 + 1);
+                    factors.push_back(i == 1 ? -1.0 / 3 : weights.back());
                 }
                 REQUIRE(first_fault({type, ReduceOp::avg, inputs, weights, random() % 8, true}) == "");
+                REQUIRE(first_fault({type, ReduceOp::premul_sum, inputs, factors, random() % 8, true}) == "");
             }
-            const std::vector<float> ones(input_count, 1.0f);
+            const std::vector<double> ones(input_count, 1.0);
             std::vector<Bytes> inputs;
             for (std::size_t i = 0; i < input_count; ++i) inputs.push_back(random_elements(type, 251, random));
             CHECK(test::reference(type, ReduceOp::avg, inputs, ones) == test::reference(type, ReduceOp::avg, inputs));

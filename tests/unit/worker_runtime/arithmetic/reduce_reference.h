@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "muster/data_type.h"
@@ -27,21 +28,44 @@ void write(Bytes& bytes, std::size_t index, T value) {
     std::memcpy(bytes.data() + index * sizeof value, &value, sizeof value);
 }
 
+/// Integers of less than 32 bits are multiplied as unsigned: as int, which they become otherwise, they would overflow.
+template <class T>
+T product_of(T a, T b) {
+    if constexpr (std::is_integral_v<T>)
+        return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+    else
+        return a * b;
+}
+
+template <class T>
+T bits_of(T a, T b, ReduceOp reduce) {
+    if constexpr (std::is_integral_v<T>) {
+        if (reduce == ReduceOp::band) return static_cast<T>(a & b);
+        return static_cast<T>(reduce == ReduceOp::bor ? a | b : a ^ b);
+    }
+    return a;
+}
+
 /// `weights` empty: all 1.
 template <class T>
-T reduce_one(const std::vector<T>& values, ReduceOp reduce, const std::vector<float>& weights) {
+T reduce_one(const std::vector<T>& values, ReduceOp reduce, const std::vector<double>& weights) {
     const auto weight = [&](std::size_t rank) { return weights.empty() ? T{1} : static_cast<T>(weights[rank]); };
     T result = values[0];
-    if (reduce == ReduceOp::avg) result = static_cast<T>(result * weight(0));
+    if (multiplies(reduce)) result = static_cast<T>(result * weight(0));
     T weight_sum = weight(0);
     for (std::size_t rank = 1; rank < values.size(); ++rank) {
         const T value = values[rank];
         weight_sum = static_cast<T>(weight_sum + weight(rank));
         switch (reduce) {
             case ReduceOp::sum: result = static_cast<T>(result + value); break;
-            case ReduceOp::avg: result = static_cast<T>(result + value * weight(rank)); break;
+            case ReduceOp::avg:
+            case ReduceOp::premul_sum: result = static_cast<T>(result + value * weight(rank)); break;
             case ReduceOp::min: result = value < result || value != value ? value : result; break;
             case ReduceOp::max: result = value > result || value != value ? value : result; break;
+            case ReduceOp::product: result = product_of(result, value); break;
+            case ReduceOp::band:
+            case ReduceOp::bor:
+            case ReduceOp::bxor: result = bits_of(result, value, reduce); break;
         }
     }
     if (reduce == ReduceOp::avg) result = static_cast<T>(result * (T{1} / weight_sum));
@@ -49,7 +73,7 @@ T reduce_one(const std::vector<T>& values, ReduceOp reduce, const std::vector<fl
 }
 
 template <class Stored, class Work, class Widen, class Narrow>
-Bytes reduce_all(const std::vector<Bytes>& inputs, ReduceOp reduce, const std::vector<float>& weights, Widen widen,
+Bytes reduce_all(const std::vector<Bytes>& inputs, ReduceOp reduce, const std::vector<double>& weights, Widen widen,
                  Narrow narrow) {
     Bytes result(inputs[0].size());
     std::vector<Work> values(inputs.size());
@@ -61,15 +85,16 @@ Bytes reduce_all(const std::vector<Bytes>& inputs, ReduceOp reduce, const std::v
 }
 
 /// Sums wrap: they run in the unsigned type.
-template <class Signed, class Unsigned>
+template <class T>
 Bytes reduce_integers(const std::vector<Bytes>& inputs, ReduceOp reduce) {
+    using Unsigned = std::make_unsigned_t<T>;
     const auto same = [](auto value) { return value; };
     if (reduce == ReduceOp::sum) return reduce_all<Unsigned, Unsigned>(inputs, reduce, {}, same, same);
-    return reduce_all<Signed, Signed>(inputs, reduce, {}, same, same);
+    return reduce_all<T, T>(inputs, reduce, {}, same, same);
 }
 
 inline Bytes reference(DataType type, ReduceOp reduce, const std::vector<Bytes>& inputs,
-                       const std::vector<float>& weights = {}) {
+                       const std::vector<double>& weights = {}) {
     const auto same = [](auto value) { return value; };
     const auto sixteen = [&](const Format16& format) {
         return reduce_all<std::uint16_t, float>(
@@ -81,11 +106,28 @@ inline Bytes reference(DataType type, ReduceOp reduce, const std::vector<Bytes>&
         case DataType::f64: return reduce_all<double, double>(inputs, reduce, weights, same, same);
         case DataType::f16: return sixteen(binary16);
         case DataType::bf16: return sixteen(bfloat16);
-        case DataType::i32: return reduce_integers<std::int32_t, std::uint32_t>(inputs, reduce);
-        case DataType::i64: return reduce_integers<std::int64_t, std::uint64_t>(inputs, reduce);
-        case DataType::u8: return reduce_integers<std::uint8_t, std::uint8_t>(inputs, reduce);
+        case DataType::i32: return reduce_integers<std::int32_t>(inputs, reduce);
+        case DataType::i64: return reduce_integers<std::int64_t>(inputs, reduce);
+        case DataType::u8: return reduce_integers<std::uint8_t>(inputs, reduce);
+        case DataType::i8: return reduce_integers<std::int8_t>(inputs, reduce);
+        case DataType::u16: return reduce_integers<std::uint16_t>(inputs, reduce);
+        case DataType::i16: return reduce_integers<std::int16_t>(inputs, reduce);
+        case DataType::u32: return reduce_integers<std::uint32_t>(inputs, reduce);
+        case DataType::u64: return reduce_integers<std::uint64_t>(inputs, reduce);
     }
     return {};
+}
+
+inline constexpr DataType all_types[] = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16,
+                                         DataType::i32, DataType::i64, DataType::u8,  DataType::i8,
+                                         DataType::u16, DataType::i16, DataType::u32, DataType::u64};
+inline constexpr ReduceOp all_reductions[] = {ReduceOp::sum, ReduceOp::avg,     ReduceOp::min,
+                                              ReduceOp::max, ReduceOp::product, ReduceOp::band,
+                                              ReduceOp::bor, ReduceOp::bxor,    ReduceOp::premul_sum};
+
+/// Has elements of `type` this reduction?
+constexpr bool has(DataType type, ReduceOp reduce) {
+    return is_floating(type) ? !is_bitwise(reduce) : !multiplies(reduce);
 }
 
 }  // namespace muster::test

@@ -64,9 +64,12 @@ TEST_CASE("every type of safetensors has its name and size") {
     }
     for (int i = 0; i < data_type_count; ++i) {
         const auto type = static_cast<DataType>(i);
+        CHECK(is_data_type(i) == (tensor_type(type) != TensorType::boolean));
         CHECK(size_of(tensor_type(type)) == size_of(type));
     }
     CHECK(name(tensor_type(DataType::u8)) == "U8");
+    CHECK(name(tensor_type(DataType::i16)) == "I16");
+    CHECK(name(tensor_type(DataType::u64)) == "U64");
     CHECK_FALSE(tensor_type_named("F4"));
 }
 

@@ -88,7 +88,8 @@ TEST_CASE("kernels average as reductions on the host do") {
             inputs.push_back(piece.data());
         }
         std::vector<T> found(count);
-        const auto reciprocal = runtime::reciprocal_of(type, weights.data(), static_cast<int>(world));
+        const std::vector<double> wide(weights.begin(), weights.end());
+        const auto reciprocal = runtime::reciprocal_of(type, wide.data(), static_cast<int>(world));
         stand_ins::launch_here(kernels::Average<T>{pieces.data(), weights.data(), found.data(), count, world,
                                                    static_cast<float>(reciprocal), type});
         auto expected = of_ranks.front();
@@ -101,7 +102,7 @@ TEST_CASE("kernels average as reductions on the host do") {
                              .outputs = outputs,
                              .output_count = 1,
                              .count = count,
-                             .weights = weights.data()});
+                             .weights = wide.data()});
         }
         CHECK(same_bits(found, expected));
     };

@@ -60,6 +60,7 @@ std::vector<std::byte> average(DataType type, const std::vector<std::vector<std:
     std::vector<const void*> inputs;
     for (const auto& array : arrays) inputs.push_back(array.data());
     void* const output = result.data();
+    const std::vector<double> wide(weights.begin(), weights.end());
     runtime::reduce({.type = type,
                      .reduce = ReduceOp::avg,
                      .inputs = inputs.data(),
@@ -67,7 +68,7 @@ std::vector<std::byte> average(DataType type, const std::vector<std::vector<std:
                      .outputs = &output,
                      .output_count = 1,
                      .count = result.size() / size_of(type),
-                     .weights = weights.data()});
+                     .weights = wide.data()});
     return result;
 }
 

@@ -26,4 +26,23 @@ TEST_CASE("headers that do not agree are described by different words") {
     CHECK(describe(all[7]) == "all_reduce sum f32 x 20 weighted");
 }
 
+TEST_CASE("a header comes back as it was sent, and one with numbers that nobody has is refused") {
+    const CollectiveHeader sent{.kind = OperationKind::reduce_scatter,
+                                .type = DataType::u64,
+                                .reduce = ReduceOp::premul_sum,
+                                .weight = 1.0 / 3,
+                                .count = 20,
+                                .number = 1};
+    CollectiveHeader received;
+    REQUIRE(decode(encode(sent), received));
+    CHECK(agree(sent, received));
+    CHECK(received.weight == sent.weight);
+    auto wrong = sent;
+    wrong.type = static_cast<DataType>(7);  // bool, which is a type of checkpoints only
+    CHECK_FALSE(decode(encode(wrong), received));
+    wrong = sent;
+    wrong.reduce = static_cast<ReduceOp>(reduce_op_count);
+    CHECK_FALSE(decode(encode(wrong), received));
+}
+
 }  // namespace muster::runtime
