@@ -49,6 +49,7 @@ constexpr bool is_paired(OperationKind kind) {
     return kind == OperationKind::send || kind == OperationKind::receive;
 }
 
+/// Has a ReduceOp; the others only move elements.
 constexpr bool reduces(OperationKind kind) {
     return kind == OperationKind::all_reduce || kind == OperationKind::reduce_scatter || kind == OperationKind::reduce;
 }
@@ -61,11 +62,6 @@ constexpr bool has_root(OperationKind kind) {
 
 /// The name, such as "all_reduce".
 std::string_view name(OperationKind kind);
-
-/// True if operations of this kind have a ReduceOp; the others only move elements.
-constexpr bool reduces(OperationKind kind) {
-    return kind == OperationKind::all_reduce || kind == OperationKind::reduce_scatter;
-}
 
 /// The reduction of the ranks' elements to one. Sums and products run in rank order ((x0 + x1) + x2 ...). f16, bf16 and
 /// f32 are accumulated in f32 and rounded once at the end, f64 in f64, integers exactly (they wrap). So the bits are
