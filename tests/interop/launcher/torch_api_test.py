@@ -216,7 +216,11 @@ class Api(unittest.TestCase):
             os.kill(caller, signal.SIGKILL)
             os.waitpid(caller, 0)
         workers = [json.loads(path.read_text())["pid"] for path in ready]
-        wait_for(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in workers))
+        try:
+            wait_for(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in workers))
+        except AssertionError:
+            os.kill(workers[0], signal.SIGKILL)  # which ends the job
+            raise
 
     def test_muster_says_what_is_wrong_with_an_option(self):
         with self.assertRaisesRegex(ValueError, "muster exited with 2: "):

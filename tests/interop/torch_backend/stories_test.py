@@ -46,7 +46,7 @@ import collectives  # noqa: E402
 import examples  # noqa: E402
 import stories  # noqa: E402
 
-PATIENCE = 120
+PATIENCE = 240
 
 
 def rank_of(story, arguments, rank, ranks, folder, environment):
