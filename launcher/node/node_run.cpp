@@ -90,16 +90,7 @@ class NodeRun::Body {
 
         agent::PosixProcessHost host(io_, std::move(guardian));
         host.on_notice = [](const std::string& line) { print_notice(cat("muster: ", line, "\n")); };
-        if (config_.warm_workers > 0 && entry_.may_be_warm)
-            host.keep_standbys({.count_max = std::min(config_.warm_workers, config_.workers_per_node),
-                                .by_memory = config_.warm_by_memory,
-                                .imports = config_.warm_imports});
-        else if (config_.warm_workers > 0)
-            log(LogLevel::warning,
-                "--warm-workers has no effect: only a Python script or module without --no-python, --run-path and "
-                "--local-rank can be warm");
-        if (config_.warm_before_join && config_.warm_workers == 0)
-            log(LogLevel::warning, "--warm-join has no effect without --warm-workers");
+        keep_standbys(host);
         auto client = client_config(config_, environment_, facts_);
         client.secret_seed = rendezvous::random_nonce();
         agent::ClientLink link(io_, std::move(client));
@@ -185,6 +176,19 @@ class NodeRun::Body {
             unit_.stopping(config_.grace + config_.persist_limit + stop_slack);
             if (ending_) io_.stop();
         });
+    }
+
+    void keep_standbys(agent::PosixProcessHost& host) {
+        if (config_.warm_workers > 0 && entry_.may_be_warm)
+            host.keep_standbys({.count_max = std::min(config_.warm_workers, config_.workers_per_node),
+                                .by_memory = config_.warm_by_memory,
+                                .imports = config_.warm_imports});
+        else if (config_.warm_workers > 0)
+            log(LogLevel::warning,
+                "--warm-workers has no effect: only a Python script or module without --no-python, --run-path and "
+                "--local-rank can be warm");
+        if (config_.warm_before_join && config_.warm_workers == 0)
+            log(LogLevel::warning, "--warm-join has no effect without --warm-workers");
     }
 
     /// The addresses of the first endpoint, then those of the others. This host's own name needs no lookup.
