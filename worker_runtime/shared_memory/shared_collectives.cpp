@@ -88,7 +88,7 @@ class Collective {
         return places;
     }
     void reduce_all(const std::vector<void*>& inputs, void* const* outputs, int output_count, std::size_t count);
-    void reduce_in_place(const std::vector<void*>& places, std::size_t count);
+    void reduce_for_all(const std::vector<void*>& inputs, const std::vector<void*>& outputs, std::size_t count);
     template <class Fill>
     Result<std::vector<void*>> meet_with_pieces(std::size_t input_bytes, const Fill& fill);
     Result<void> all_reduce_in_place(std::vector<void*> places);
@@ -125,10 +125,11 @@ void Collective::reduce_all(const std::vector<void*>& inputs, void* const* outpu
             .weights = weights_.empty() ? nullptr : weights_.data()});
 }
 
-/// The result replaces the elements of all ranks, or of the root.
-void Collective::reduce_in_place(const std::vector<void*>& places, std::size_t count) {
+/// Both by rank: the result goes to all of `outputs`, or to the root's.
+void Collective::reduce_for_all(const std::vector<void*>& inputs, const std::vector<void*>& outputs,
+                                std::size_t count) {
     const bool to_root = operation_.kind == OperationKind::reduce;
-    reduce_all(places, places.data() + (to_root ? operation_.peer : 0), to_root ? 1 : static_cast<int>(ranks_), count);
+    reduce_all(inputs, outputs.data() + (to_root ? operation_.peer : 0), to_root ? 1 : static_cast<int>(ranks_), count);
 }
 
 Result<void> Collective::all_reduce() {
@@ -152,22 +153,31 @@ Result<void> Collective::all_reduce() {
 Result<void> Collective::all_reduce_in_place(std::vector<void*> places) {
     const Slice slice = slice_of(operation_.count, element_bytes_, group_.rank(), group_.size());
     places = moved(std::move(places), bytes(slice.begin));
-    reduce_in_place(places, slice.end - slice.begin);
+    reduce_for_all(places, places, slice.end - slice.begin);
     return next_step();
 }
 
+/// A rank reduces its slice between its own memory and the others' windows: only the rest is copied, there and back.
 Result<void> Collective::all_reduce_windows() {
     const std::size_t chunk = window_bytes / element_bytes_;
+    const auto rank = static_cast<std::size_t>(group_.rank());
     for (std::size_t done = 0; done < operation_.count; done += chunk) {
         const std::size_t count = std::min(chunk, operation_.count - done);
+        const Slice slice = slice_of(count, element_bytes_, group_.rank(), group_.size());
         group_.turn();
         std::byte* const own = group_.window(group_.rank());
-        copy_bytes(own, input(done), bytes(count));
+        copy_bytes(own, input(done), bytes(slice.begin));
+        copy_bytes(own + bytes(slice.end), input(done + slice.end), bytes(count - slice.end));
         if (auto stepped = next_step(); !stepped) return stepped;
-        const Slice slice = slice_of(count, element_bytes_, group_.rank(), group_.size());
-        reduce_in_place(windows(slice.begin), slice.end - slice.begin);
+        auto inputs = windows(slice.begin);
+        auto outputs = inputs;
+        inputs[rank] = const_cast<std::byte*>(input(done + slice.begin));
+        if (has_result()) outputs[rank] = output(done + slice.begin);
+        reduce_for_all(inputs, outputs, slice.end - slice.begin);
         if (auto stepped = next_step(); !stepped) return stepped;
-        if (has_result()) copy_bytes(output(done), own, bytes(count));
+        if (!has_result()) continue;
+        copy_bytes(output(done), own, bytes(slice.begin));
+        copy_bytes(output(done + slice.end), own + bytes(slice.end), bytes(count - slice.end));
     }
     return {};
 }
@@ -184,13 +194,17 @@ Result<void> Collective::reduce_scatter() {
     for (std::size_t done = 0; done < operation_.count; done += chunk) {
         const std::size_t count = std::min(chunk, operation_.count - done);
         group_.turn();
+        const auto own = static_cast<std::size_t>(group_.rank());
         for (std::size_t rank = 0; rank < ranks_; ++rank) {
+            if (rank == own) continue;
             copy_bytes(group_.window(group_.rank()) + bytes(rank * count), input(rank * operation_.count + done),
                        bytes(count));
         }
         if (auto stepped = next_step(); !stepped) return stepped;
+        auto inputs = windows(own * count);
+        inputs[own] = const_cast<std::byte*>(input(own_piece() + done));
         void* place = output(done);
-        reduce_all(windows(static_cast<std::size_t>(group_.rank()) * count), &place, 1, count);
+        reduce_all(inputs, &place, 1, count);
     }
     return {};
 }
