@@ -35,7 +35,7 @@ class OnRanks(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "program.py"
             program.write_text(block)
-            done = self.start(ranks, program)
+            done = self.start(ranks, program, folder=folder)
         self.assertEqual(done.returncode, 0, done.stderr)
         return sorted(done.stdout.splitlines())
 

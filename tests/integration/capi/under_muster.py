@@ -14,12 +14,13 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 DEADLINE_S = 240
 
 
-def run(*command, **extra):
+def run(*command, folder=None, **extra):
+    """In `folder`, where relative paths of the program lie; `extra` are variables."""
     kept = {key: value for key, value in os.environ.items()
             if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
             and not key.startswith(("MUSTER_", "TORCHELASTIC_", "PET_", "SLURM_"))}
     with tempfile.TemporaryDirectory() as scratch:
-        return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=DEADLINE_S,
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=DEADLINE_S, cwd=folder,
                               env={**kept, "TMPDIR": scratch, **extra})
 
 
