@@ -109,29 +109,39 @@ Result<void> LogMerge::advance(Source& source) {
     return {};
 }
 
-/// A line that many ranks print is known to be that of all when those that have not printed yet count.
-void LogMerge::note_rank(const Source& source) {
-    if (source.line)
-        ranks_.insert(source.line->owner->rank);
-    else if (const auto owner = source.reader.owner(); owner && !ranks_.contains(owner->rank))
-        if (wants({.text = {}, .time_ns = std::numeric_limits<std::int64_t>::max(), .owner = owner}))
+/// A line that many ranks print is known to be that of all when those that have not printed yet count. Those of earlier
+/// rounds print no more.
+void LogMerge::note_ranks() {
+    std::uint64_t last = 0;
+    for (const auto& [path, source] : sources_)
+        if (const auto owner = source.reader.owner()) last = std::max(last, owner->round);
+    for (const auto& [path, source] : sources_) {
+        const auto owner = source.line ? source.line->owner : source.reader.owner();
+        if (!owner || ranks_.contains(owner->rank)) continue;
+        if (source.line || (owner->round == last &&
+                            wants({.text = {}, .time_ns = std::numeric_limits<std::int64_t>::max(), .owner = owner})))
             ranks_.insert(owner->rank);
+    }
 }
 
 Result<bool> LogMerge::read(const Sink& sink, std::int64_t until_ns) {
     const auto later = [](const Source* a, const Source* b) { return a->line->time_ns > b->line->time_ns; };
     std::priority_queue<Source*, std::vector<Source*>, decltype(later)> waiting(later);
     for (auto& [path, source] : sources_) {
+        source.holds_none = false;
         if (!source.line)
             if (auto advanced = advance(source); !advanced) return advanced.error();
-        note_rank(source);
         if (source.line) waiting.push(&source);
     }
+    note_ranks();
     while (!waiting.empty()) {
         auto& source = *waiting.top();
         waiting.pop();
-        if (source.line->time_ns > until_ns && !std::exchange(source.is_held, true)) continue;
-        source.is_held = false;
+        const bool is_early = source.line->time_ns > until_ns;
+        if (is_early && !source.holds_none && !std::exchange(source.is_held, true)) continue;
+        // Of a clock that is ahead, or of a file that was cut, which has the time of its last write: what is behind
+        // the line is early as well, and would wait for one read after the other.
+        source.holds_none |= std::exchange(source.is_held, false) && (is_early || source.line->cut_bytes);
         // A chunk's lines stay together.
         for (const auto time_ns = source.line->time_ns; source.line && source.line->time_ns == time_ns;) {
             const bool goes_on = sink(source.number, *std::exchange(source.line, std::nullopt));

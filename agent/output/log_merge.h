@@ -46,7 +46,8 @@ class LogMerge {
     [[nodiscard]] std::size_t file_count() const { return sources_.size(); }
     /// Of a file, its path below its folder.
     [[nodiscard]] const std::string& name(std::size_t file) const { return names_[file]; }
-    /// The ranks of all files that had a line by the last read, or whose index says that one of theirs may come.
+    /// The ranks of all files that had a line by the last read, or whose index says that one of theirs may come
+    /// in the last round.
     [[nodiscard]] const std::set<std::uint32_t>& ranks() const { return ranks_; }
 
     /// `file` is a number below file_count(). False: nobody wants more.
@@ -55,7 +56,8 @@ class LogMerge {
     static constexpr std::int64_t write_lag_ns = 100'000'000;
     /// Gives `sink` what can be read by now, the oldest first. False once it has refused; the lines behind the refused
     /// one come with the next call. So do those that are newer than `until_ns`: files that grow are read one after the
-    /// other, and an older line may just have been missed. No line is held back twice, whatever its host's clock says.
+    /// other, and an older line may just have been missed. No line is held back twice, whatever its host's clock says,
+    /// and none behind one that is too new also then.
     Result<bool> read(const Sink& sink, std::int64_t until_ns = std::numeric_limits<std::int64_t>::max());
     /// The workers of these files run on: finish() leaves the beginnings of their lines. By path.
     void run_on(const std::vector<std::string>& paths) { running_.insert(paths.begin(), paths.end()); }
@@ -67,7 +69,8 @@ class LogMerge {
         LogReader reader;
         std::size_t number;
         std::optional<LogLine> line{};
-        bool is_held = false;  ///< The line is that of the last read.
+        bool is_held = false;     ///< The line is that of the last read.
+        bool holds_none = false;  ///< In this read.
     };
 
     Result<void> open(const std::string& path, std::string name);
@@ -76,7 +79,7 @@ class LogMerge {
     /// To selection_.trouble, once.
     void say(const std::string& sentence);
     void choose_last_round();
-    void note_rank(const Source& source);
+    void note_ranks();
     [[nodiscard]] bool wants(const LogLine& line) const;
     Result<void> advance(Source& source);
 

@@ -122,6 +122,8 @@ bool LogWireReader::is_new(const SentLine& sent) {
     if (name == names_.end()) return true;
     if (const auto known = drops_.find(name->second); known != drops_.end()) {
         if (sent.line.end <= known->second) return false;
+        // Half a line that was taken as a line, and that the next heading has ended. One letter may be a new half.
+        if (sent.line.end == known->second + 1 && sent.line.text.size() > 1) return false;
         drops_.erase(known);
     }
     positions_[name->second] = sent.line.end;
@@ -131,14 +133,14 @@ bool LogWireReader::is_new(const SentLine& sent) {
 Result<void> LogWireReader::read_path(std::string_view words) {
     std::size_t file = 0;
     if (!take_number(words, "path", file) || file >= files_max || words.empty()) return malformed();
-    names_[file] = words;
-    return {};
+    // Said once: else a sender's names would need memory without limit.
+    return names_.try_emplace(file, words).second ? Result<void>() : malformed();
 }
 
 Result<void> LogWireReader::read_cut(std::string_view words) {
     std::size_t file = 0;
     std::uint64_t size = 0;
-    if (!take_number(words, "cut", file) || !parse_number(words, size)) return malformed();
+    if (!take_number(words, "cut", file) || (!words.empty() && !parse_number(words, size))) return malformed();
     const auto name = names_.find(file);
     const auto known = name == names_.end() ? drops_.end() : drops_.find(name->second);
     // Else the file was cut before the reader met it, and the reader knows it as it is.

@@ -8,7 +8,8 @@
 //   line 3 at 1764126000124001122 to 81963 n 5   and a second line with so many bytes, which the file has up to there;
 //                                                n ended it, r: it is a bar
 //   cut 3 5120                                   file 3 was cut, now or long ago, and had so many bytes when that was
-//                                                seen: a viewer that had read more has none of its lines
+//                                                seen: a viewer that had read more has none of its lines.
+//                                                An agent of before says no size: so has any viewer
 //   reached 1764126000200000000                  nothing older than this comes
 //   alive                                        nothing to send just now: long files are searched for wanted lines
 //   trouble TEXT                                 a sentence for the person

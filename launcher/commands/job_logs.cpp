@@ -20,6 +20,8 @@ constexpr Duration patience = 2s;
 constexpr Duration patience_of_follower = 250ms;
 /// A clock that was asked under load is wrong by less. What is sent again because of it is dropped.
 constexpr Duration clock_error_max = 30s;
+/// For lines that come later than that no fold waits.
+constexpr std::int64_t fold_lag_max_ns = 500'000'000;
 
 /// Lines of other nodes do not come.
 LogRequest of_all_nodes(LogRequest request) {
@@ -212,7 +214,8 @@ bool JobLogs::read(const Sink& sink, Duration turn) {
     io_.restart();
     if (!show(sink)) return false;
     if (!request_.follow) return true;
-    show_.show_due(agent::log_time_ns());
+    const auto now_ns = agent::log_time_ns();
+    show_.show_due(std::clamp(order_.complete_ns(), now_ns - fold_lag_max_ns, now_ns - agent::LogMerge::write_lag_ns));
     return give(sink);
 }
 

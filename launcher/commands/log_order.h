@@ -54,6 +54,8 @@ class LogOrder {
     std::optional<Line> next(Instant now);
     /// When next() has another one, if nothing else happens; no_deadline if none waits.
     [[nodiscard]] Instant due() const;
+    /// By our clock: nothing older is still to be shown, as far as the nodes have said.
+    [[nodiscard]] std::int64_t complete_ns() const;
     /// How many bytes of memory the lines of a node take here, roughly.
     [[nodiscard]] std::size_t waiting_bytes(NodeId node) const { return nodes_[node].bytes; }
 

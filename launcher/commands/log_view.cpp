@@ -63,9 +63,10 @@ Result<bool> LogView::read(std::int64_t now_ns, const Sink& sink) {
         show_.add(file, line, merge_.ranks().size());
         return show_.size() < batch_bytes || give(sink);
     };
-    const auto read = follow_ ? merge_.read(show, now_ns - agent::LogMerge::write_lag_ns) : merge_.read(show);
+    const auto until_ns = now_ns - agent::LogMerge::write_lag_ns;
+    const auto read = follow_ ? merge_.read(show, until_ns) : merge_.read(show);
     if (!read || !*read) return read;
-    if (follow_) show_.show_due(now_ns);
+    if (follow_) show_.show_due(until_ns);
     return give(sink);
 }
 

@@ -130,6 +130,35 @@ TEST_CASE("a file that was cut before the reader met it is no new file, until it
     CHECK(reader.positions() == std::map<std::string, std::uint64_t>{{"0/stdout.log", 8}});
 }
 
+TEST_CASE("of a file that an agent of before says to be cut no line is dropped") {
+    LogWireReader reader;
+    reader.drop_up_to({{"a", 20}});
+    reader.append("path 0 a\ncut 0\nfile 0 round 1 rank 1 on h\nline 0 at 1 to 9 n 3\nnew\n");
+    const auto message = reader.next();
+    REQUIRE((message && *message));
+    CHECK(std::get<SentLine>(**message).line.text == "new");
+}
+
+TEST_CASE("half a line that the reader has is no new line when the next heading has ended it") {
+    for (const auto& [text, is_new] : {std::pair{"half", false}, {"", true}, {"h", true}}) {
+        CAPTURE(text);
+        std::string bytes;
+        LineWriter writer;
+        auto sent = line(owner(0, 35, "h"), text);
+        sent.end = 21;
+        writer.append(bytes, 0, "a", sent);
+        sent.text = "next";
+        sent.end = 26;
+        writer.append(bytes, 0, "a", sent);
+        LogWireReader reader;
+        reader.drop_up_to({{"a", 20}});
+        reader.append(bytes);
+        const auto message = reader.next();
+        REQUIRE((message && *message));
+        CHECK(std::get<SentLine>(**message).line.text == (is_new ? text : "next"));
+    }
+}
+
 TEST_CASE("no damage of a byte makes a viewer read beyond what has come") {
     const auto whole = all_kinds();
     for (std::size_t at = 0; at < whole.size(); ++at)
@@ -145,8 +174,8 @@ TEST_CASE("lines that say too much, or whose owner was not said, end the reading
          {"line 0 at 1 to 9 n 3\nabc\n", "file 0 round 1 rank 1 on h\nline 0 at 1 to 9 n 1048577\n",
           "file 0 round 1 rank 1 on h\nline 0 at 1 to 9 n -1\n",
           "file 0 round 1 rank 1 on h\nline 0 at 1 to 9 q 1\na\n",
-          "file 0 round 1 rank 1 on h\nline 0 at 1 to 9 n 1\nab\n", "file 8192 round 1 rank 1 on h\n", "cut 0\n",
-          "cut 0 x\n", "cut 0 1 2\n", "hello\n", "\n"}) {
+          "file 0 round 1 rank 1 on h\nline 0 at 1 to 9 n 1\nab\n", "file 8192 round 1 rank 1 on h\n",
+          "path 0 a\npath 0 b\n", "cut 0 x\n", "cut 0 1 2\n", "hello\n", "\n"}) {
         CAPTURE(bytes);
         CHECK(read(bytes, bytes.size()).ends_with("!"));
     }

@@ -209,3 +209,19 @@ TEST_CASE("lines of a file without times come first and are not late") {
     story.order.add(other, 1, line, story.now);
     CHECK(story.shown() == "timeless ");
 }
+
+TEST_CASE("what is complete ends before the first line that waits, and where a node has come to") {
+    Story story;
+    const auto one = story.node(0), other = story.node(hour);
+    story.greet(one);
+    story.greet(other);
+    story.has_come_to(one, 100);
+    story.has_come_to(other, 70);
+    CHECK(story.order.complete_ns() == day_begin + 70 * ms);
+    story.writes(other, 90, "a");
+    CHECK(story.order.complete_ns() == day_begin + 90 * ms);
+    story.order.end(one);
+    story.order.end(other);
+    CHECK(story.shown() == "a ");
+    CHECK(story.order.complete_ns() == std::numeric_limits<std::int64_t>::max());
+}

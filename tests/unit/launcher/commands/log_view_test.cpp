@@ -160,6 +160,68 @@ TEST_CASE("a line is in its place though it came into its file when that had jus
     CHECK(view.read(260) == "[1]: c\n");
 }
 
+TEST_CASE("of a clock that is ahead one line waits for the next read, and not each of them") {
+    Logs logs;
+    logs.begin(0, 0);
+    Following view(logs, every_line());
+    std::string all;
+    for (int i = 0; i < 20; ++i) {
+        logs.write(0, 3'600'000 + i, std::to_string(i) + "\n");
+        all += "[0]: " + std::to_string(i) + "\n";
+    }
+    CHECK(view.read(60).empty());
+    CHECK(view.read(160) == all);
+}
+
+TEST_CASE("a file that was cut is read no slower than it is written") {
+    Logs logs;
+    logs.begin(0, 0);
+    logs.write(0, 1, "before\n");
+    Following view(logs, every_line());
+    const auto path = logs.path(0, "stdout.log");
+    const auto written_at = [&](std::int64_t at_ms) {
+        const std::chrono::sys_time<std::chrono::nanoseconds> time(std::chrono::nanoseconds(start + at_ms * 1'000'000));
+        std::filesystem::last_write_time(path, std::chrono::file_clock::from_sys(time));
+    };
+    CHECK(view.read(200) == "[0]: before\n");
+    std::filesystem::resize_file(path, 0);
+    written_at(300);
+    CHECK(view.read(300).empty());
+    // A hundred of the reader's chunks.
+    std::string text;
+    for (int i = 0; i < 16'384; ++i) text += std::string(99, 'x') + "\n";
+    std::ofstream(path, std::ios::app) << text;
+    written_at(1000);
+    CHECK(view.read(1000).empty());
+    written_at(1110);
+    CHECK(std::ranges::count(view.read(1110), '\n') == 16'384);
+}
+
+TEST_CASE("ranks of a world that has shrunk have nothing more to print") {
+    Logs logs;
+    for (std::uint32_t rank = 0; rank < 4; ++rank) {
+        logs.begin(rank, 0);
+        logs.write(rank, 0, "old\n");
+    }
+    for (const std::uint32_t rank : {0, 1}) logs.begin(rank, 1);
+    for (const std::uint32_t rank : {0, 1}) logs.write(rank, 60'000, "loading\n");
+    LogRequest request;
+    request.since = 30s;
+    CHECK(logs.read(request) == "[0]: loading\n  [same from all 2 ranks]\n");
+}
+
+TEST_CASE("a traceback stays whole though its last lines wait for the next read") {
+    Logs logs;
+    for (const std::uint32_t rank : {0, 1}) logs.begin(rank, 0);
+    Following view(logs, {});
+    for (const std::uint32_t rank : {0, 1}) logs.write(rank, 0, "Traceback (most recent call last):\n");
+    for (const std::uint32_t rank : {0, 1}) logs.write(rank, 150, "  File \"a.py\", line 1\nValueError: no\n");
+    CHECK(view.read(240).empty());
+    CHECK(view.read(340) ==
+          "[0]: Traceback (most recent call last):\n[0]:   File \"a.py\", line 1\n[0]: ValueError: no\n"
+          "  [same from all 2 ranks]\n");
+}
+
 TEST_CASE("only what is asked for is shown") {
     Logs logs;
     for (std::uint32_t rank = 0; rank < 3; ++rank) {
