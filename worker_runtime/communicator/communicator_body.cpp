@@ -14,9 +14,6 @@ namespace muster::runtime {
 
 namespace {
 
-/// Larger than any host's memory. Sizes are rounded up, which overflows without a limit.
-constexpr std::size_t memory_bytes_max = std::size_t{1} << 56;
-
 /// When a rank's connections end, the parent group usually learns the cause within this time.
 constexpr Duration parents_message_timeout = 200ms;
 
@@ -33,7 +30,9 @@ Result<void> check_reduction(const Operation& operation) {
     if (reduce == ReduceOp::premul_sum && !is_floating(operation.type))
         return invalid(operation, "a factor of integers has no exact result; sum them, and multiply as you need");
     if (reduce == ReduceOp::premul_sum && !operation.weighted)
-        return invalid(operation, "it needs this rank's factor; use all_reduce_premul() or reduce_scatter_premul()");
+        return invalid(operation,
+                       "it needs this rank's factor; use all_reduce_premul(), reduce_premul() or "
+                       "reduce_scatter_premul()");
     if (reduce != ReduceOp::premul_sum && (!(operation.weight >= 0) || std::isinf(operation.weight)))
         return invalid(operation, "the weight must be a finite number >= 0");
     return {};

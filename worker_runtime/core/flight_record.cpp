@@ -203,8 +203,7 @@ Result<FlightRing> read_flight_ring(std::string_view bytes) {
         FlightEntry entry;
         const std::size_t index = number % header.entry_count;
         std::memcpy(&entry, bytes.data() + sizeof(FlightHeader) + index * sizeof entry, sizeof entry);
-        const bool known = entry.kind <= last_operation_kind && is_data_type(static_cast<int>(entry.type)) &&
-                           static_cast<int>(entry.reduce) < reduce_op_count && entry.group < header.group_count &&
+        const bool known = is_known(entry.kind, entry.type, entry.reduce) && entry.group < header.group_count &&
                            entry.number > 0 && entry.state >= FlightState::started &&
                            entry.state <= FlightState::failed;
         if (known) ring.entries.push_back(entry);

@@ -71,6 +71,10 @@ Operation all_reduce_premul(Buffer buffer, double factor) {
     return weighted(all_reduce(buffer, ReduceOp::premul_sum), factor);
 }
 
+Operation reduce_premul(ConstBuffer input, Buffer output, double factor, int root) {
+    return weighted(reduce(input, output, ReduceOp::premul_sum, root), factor);
+}
+
 Operation reduce_scatter_premul(ConstBuffer input, Buffer output, double factor) {
     return weighted(reduce_scatter(input, output, ReduceOp::premul_sum), factor);
 }

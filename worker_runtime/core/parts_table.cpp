@@ -31,6 +31,16 @@ Operation PartsTable::exchange() {
     return all_gather({own_row(), row_count(), DataType::i64}, {rows(), rows_.size(), DataType::i64});
 }
 
+int PartsTable::damaged() const {
+    const auto most = static_cast<std::int64_t>(memory_bytes_max / size_of(type_));
+    for (int rank = 0; rank < size_; ++rank) {
+        const auto* const counts = row(rank);
+        if (std::any_of(counts, counts + 2 * size_, [&](std::int64_t count) { return count < 0 || count > most; }))
+            return rank;
+    }
+    return -1;
+}
+
 std::string PartsTable::contradiction(const std::function<std::string(int)>& who) const {
     for (int from = 0; from < size_; ++from) {
         for (int to = 0; to < size_; ++to) {
@@ -46,7 +56,9 @@ std::string PartsTable::contradiction(const std::function<std::string(int)>& who
 
 std::size_t PartsTable::largest() const {
     std::int64_t most = 0;
-    for (int rank = 0; rank < size_; ++rank) most = std::max(most, *std::max_element(row(rank), row(rank) + size_));
+    for (int from = 0; from < size_; ++from)
+        for (int to = 0; to < size_; ++to)
+            if (to != from) most = std::max(most, row(from)[to]);
     return static_cast<std::size_t>(most);
 }
 

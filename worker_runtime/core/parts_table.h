@@ -13,6 +13,9 @@
 
 namespace muster::runtime {
 
+/// Larger than any host's memory. Sizes are rounded up, which overflows without a limit.
+inline constexpr std::size_t memory_bytes_max = std::size_t{1} << 56;
+
 class PartsTable {
   public:
     PartsTable(const Operation& operation, int rank, int size);
@@ -30,9 +33,12 @@ class PartsTable {
     /// To exchange the rows as an all_gather in place.
     [[nodiscard]] Operation exchange();
 
+    /// The first rank whose row has a number that no rank can have meant, so that nothing may follow it; -1: none.
+    [[nodiscard]] int damaged() const;
+    static constexpr auto damage = "a part of more elements than any memory holds";
     /// The text of the first contradiction, the same on all ranks; `who` names a rank. Empty: there is none.
     [[nodiscard]] std::string contradiction(const std::function<std::string(int)>& who) const;
-    /// The elements of the largest part.
+    /// The elements of the largest part that goes to another rank.
     [[nodiscard]] std::size_t largest() const;
     /// All parts are of one size and lie in a row: it is an all_to_all.
     [[nodiscard]] bool is_even() const;

@@ -10,6 +10,7 @@
 #include "worker_runtime/tcp/control_watch.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/tcp_circle.h"
+#include "worker_runtime/tcp/tcp_collectives.h"
 #include "worker_runtime/tcp/tcp_parts.h"
 #include "worker_runtime/tcp/tcp_transfers.h"
 
@@ -70,11 +71,11 @@ class HierarchicalTransport final : public Transport {
     [[nodiscard]] std::string_view name() const override { return "hierarchical"; }
 
     Result<void> run(const Operation& operation, const RunTerms& terms) override {
+        if (operation.kind == OperationKind::all_to_all_uneven && groups_.lanes.is_whole())
+            return exchange_parts(operation, terms);
         if (!goes_by_nodes(operation)) {
             if (auto announced = announce(operation); !announced) return announced;
-            auto done = over_tcp_->run(operation, terms);
-            if (!done && may_be_contradiction(operation, done.error()) && groups_.tcp.check_alive()) return done;
-            return groups_.fail_node_on_error(std::move(done));
+            return failed_or_contradicts(operation, over_tcp_->run(operation, terms));
         }
         if (operation.kind == OperationKind::broadcast) return broadcast_by_nodes(operation, terms);
         if (operation.kind == OperationKind::all_gather) return gather_by_nodes(operation, terms);
@@ -253,6 +254,25 @@ class HierarchicalTransport final : public Transport {
             plan.receive(rank, output(rank), bytes);
         }
         return groups_.fail_node_on_error(groups_.lanes.carry(plan, header_of(operation, 0), terms));
+    }
+
+    /// Equal parts are an all_to_all, which sends less over TCP; the ranks know it after they have compared their
+    /// counts.
+    Result<void> exchange_parts(const Operation& operation, const RunTerms& terms) {
+        if (auto announced = announce(operation); !announced) return announced;
+        const auto table = learn_parts(groups_.lanes, operation, terms);
+        if (!table) return failed_or_contradicts(operation, table.error());
+        Operation even = operation;
+        even.kind = OperationKind::all_to_all;
+        even.parts.reset();
+        even.count = operation.parts->sent[0].count;
+        if (table->is_even() && goes_by_nodes(even)) return exchange_by_nodes(even, terms);
+        return groups_.fail_node_on_error(move_parts(groups_.lanes, operation, terms));
+    }
+
+    Result<void> failed_or_contradicts(const Operation& operation, Result<void> done) {
+        if (!done && may_be_contradiction(operation, done.error()) && groups_.tcp.check_alive()) return done;
+        return groups_.fail_node_on_error(std::move(done));
     }
 
     /// Broadcasts `count` elements at `data` among the ranks of this node. `from` is the root's number on the node.

@@ -196,6 +196,8 @@ Result<void> NcclTransport::run(const Operation& operation, const RunTerms& term
     if (asked.parts) {
         const auto table = exchange_parts(asked, wait);
         if (!table) return end(table.error());
+        if (const int rank = table->damaged(); rank >= 0)
+            return end({Errc::bad_frame, cat(board_->who(rank), " sent ", PartsTable::damage)});
         if (auto text = table->contradiction([this](int rank) { return board_->who(rank); }); !text.empty())
             return contradiction_error(std::move(text));
     }

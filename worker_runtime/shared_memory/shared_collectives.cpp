@@ -305,7 +305,8 @@ Result<void> Collective::all_to_all() {
     }
 }
 
-/// Parts of up to `largest` elements, through the windows: each rank's has a slot for every rank.
+/// Parts of up to `largest` elements, through the windows: each rank's has a slot for every rank. What a rank has for
+/// itself does not count in `largest`, and is copied at once.
 Result<void> Collective::exchange(const Parts& parts, std::size_t largest) {
     const std::size_t slot = window_bytes / element_bytes_ / ranks_;
     const auto own = static_cast<std::size_t>(group_.rank());
@@ -313,8 +314,12 @@ Result<void> Collective::exchange(const Parts& parts, std::size_t largest) {
     /// For each part that is not over: which rank's it is, where it goes on, and how many elements have a slot.
     const auto each = [&](const std::vector<Part>& all, const auto& copy) {
         for (std::size_t rank = 0; rank < ranks_; ++rank)
-            if (all[rank].count > done) copy(rank, all[rank].offset + done, std::min(slot, all[rank].count - done));
+            if (rank != own && all[rank].count > done)
+                copy(rank, all[rank].offset + done, std::min(slot, all[rank].count - done));
     };
+    const Part &kept = parts.sent[own], &place = parts.expected[own];
+    if (kept.count > 0 && input(kept.offset) != output(place.offset))
+        copy_bytes(output(place.offset), input(kept.offset), bytes(kept.count));
     do {
         group_.turn();
         each(parts.sent, [&](std::size_t rank, std::size_t at, std::size_t count) {
@@ -336,10 +341,11 @@ Result<void> Collective::all_to_all_uneven() {
     if (auto met = next_step(); !met) return met;
     for (int rank = 0; rank < group_.size(); ++rank)
         if (rank != group_.rank()) copy_bytes(table.row(rank), group_.window(rank), table.row_bytes());
+    if (const int rank = table.damaged(); rank >= 0) return group_.corrupted(rank, PartsTable::damage);
     if (auto text = table.contradiction([this](int rank) { return group_.who(rank); }); !text.empty())
         return contradiction_error(std::move(text));
-    const std::size_t piece = table.largest();
     if (table.is_even()) {
+        const std::size_t piece = operation_.parts->sent[0].count;
         const auto places = group_.common_memory(bytes(ranks_ * piece));
         if (!places) return places.error();
         for (std::size_t rank = 0; rank < places->size(); ++rank) {
@@ -350,7 +356,7 @@ Result<void> Collective::all_to_all_uneven() {
         }
         if (!places->empty()) return next_step();
     }
-    return exchange(*operation_.parts, piece);
+    return exchange(*operation_.parts, table.largest());
 }
 
 }  // namespace

@@ -230,8 +230,7 @@ Result<void> SharedGroup::take_signatures() {
     std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler does not read the originals a second time
     for (int rank = 0; rank < size_; ++rank) {
         const Signature& theirs = signature(rank);
-        if (theirs.kind > last_operation_kind || !is_data_type(static_cast<int>(theirs.type)) ||
-            static_cast<int>(theirs.reduce) >= reduce_op_count)
+        if (!is_known(theirs.kind, theirs.type, theirs.reduce))
             return corrupted(rank, "an operation of an unknown kind");
         if (theirs.region & HostMemory::region_bit) continue;  // common_memory() checks it
         if (theirs.region > regions_.size())

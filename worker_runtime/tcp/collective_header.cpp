@@ -62,8 +62,7 @@ bool decode(const HeaderBytes& bytes, CollectiveHeader& header) {
     header.kind = static_cast<OperationKind>(kind);
     header.type = static_cast<DataType>(type);
     header.reduce = static_cast<ReduceOp>(reduce);
-    return known && kind <= static_cast<std::uint8_t>(last_operation_kind) && is_data_type(type) &&
-           reduce < reduce_op_count;
+    return known && is_known(header.kind, header.type, header.reduce);
 }
 
 bool agree(const CollectiveHeader& a, const CollectiveHeader& b) {

@@ -134,17 +134,6 @@ Result<void> run_broadcast(TcpLanes& lanes, const Operation& operation, const Ru
     return lanes.carry(plan, header, terms);
 }
 
-Result<void> run_uneven(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
-    PartsTable table(operation, lanes.rank(), lanes.size());
-    auto header = header_of(operation, 0);
-    Spread rows(table.exchange(), 0);
-    if (auto known = lanes.carry(rows, header, terms); !known) return known;
-    if (auto good = check_table(lanes, table); !good) return good;
-    header.flags |= CollectiveHeader::continues;
-    Transfers plan(operation, *operation.parts, lanes.rank());
-    return lanes.carry(plan, header, terms);
-}
-
 bool goes_round(int size, const Operation& operation, TcpAlgorithm algorithm) {
     const std::size_t bytes = operation.count * size_of(operation.type);
     if (algorithm == TcpAlgorithm::direct || !can_chain(operation.type) || bytes == 0) return false;
@@ -165,7 +154,23 @@ Result<int> first_that_lacks(TcpLanes& lanes, const CollectiveHeader& header, co
     return first && *first == lanes.size() ? Result<int>(-1) : first;
 }
 
-Result<void> check_table(const TcpLanes& lanes, const PartsTable& table) {
+Result<PartsTable> learn_parts(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
+    PartsTable table(operation, lanes.rank(), lanes.size());
+    Spread rows(table.exchange(), 0);
+    if (auto known = lanes.carry(rows, header_of(operation, 0), terms); !known) return known.error();
+    if (auto good = check_table(lanes, table); !good) return good.error();
+    return table;
+}
+
+Result<void> move_parts(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
+    auto header = header_of(operation, 0);
+    header.flags |= CollectiveHeader::continues;
+    Transfers plan(operation, *operation.parts, lanes.rank());
+    return lanes.carry(plan, header, terms);
+}
+
+Result<void> check_table(TcpLanes& lanes, const PartsTable& table) {
+    if (const int rank = table.damaged(); rank >= 0) return lanes.refuse(rank, PartsTable::damage);
     auto text = table.contradiction([&](int rank) { return lanes.who(rank); });
     return text.empty() ? Result<void>() : contradiction_error(std::move(text));
 }
@@ -193,7 +198,10 @@ Result<void> run_collective(TcpLanes& lanes, const Operation& operation, TcpAlgo
             Transfers plan(operation, parts_of(operation, lanes.rank(), lanes.size()), lanes.rank());
             return lanes.carry(plan, header_of(operation, 0), terms);
         }
-        case OperationKind::all_to_all_uneven: return run_uneven(lanes, operation, terms);
+        case OperationKind::all_to_all_uneven: {
+            const auto table = learn_parts(lanes, operation, terms);
+            return table ? move_parts(lanes, operation, terms) : table.error();
+        }
         case OperationKind::all_reduce:
             if (goes_round(lanes.size(), operation, algorithm))
                 return run_chain(lanes, operation, own_place(lanes, operation), operation, terms);

@@ -21,8 +21,12 @@ namespace muster::runtime {
 /// A large group, which is no whole mesh, has algorithms of its own (tcp/tcp_steps).
 Result<void> run_collective(TcpLanes& lanes, const Operation& operation, TcpAlgorithm algorithm, const RunTerms& terms);
 
+/// The two halves of an all_to_all_uneven in a whole mesh: all ranks' counts, compared, and then the parts.
+Result<PartsTable> learn_parts(TcpLanes& lanes, const Operation& operation, const RunTerms& terms);
+Result<void> move_parts(TcpLanes& lanes, const Operation& operation, const RunTerms& terms);
+
 /// contradiction_error() if two ranks contradict each other.
-Result<void> check_table(const TcpLanes& lanes, const PartsTable& table);
+Result<void> check_table(TcpLanes& lanes, const PartsTable& table);
 
 /// A barrier with `header`: the first rank whose header says that it lacks memory; -1 for none.
 Result<int> first_that_lacks(TcpLanes& lanes, const CollectiveHeader& header, const RunTerms& terms);

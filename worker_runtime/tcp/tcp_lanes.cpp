@@ -222,11 +222,15 @@ Result<bool> TcpLanes::send_some(Stream& stream) {
     return true;
 }
 
+Error TcpLanes::refuse(int rank, std::string_view what) {
+    return group_.fail(Errc::bad_frame, cat(group_.who(rank), " sent ", what, " in ", doing(),
+                                            ": use the same version of muster on all nodes"));
+}
+
 Result<void> TcpLanes::header_arrived(Stream& stream, CollectivePlan& plan) {
     auto& theirs = headers_[static_cast<std::size_t>(stream.peer)];
     if (!decode(stream.header_bytes, theirs)) {
-        return group_.fail(Errc::bad_frame, cat(group_.who(stream.peer), " sent an invalid header in ", doing(),
-                                                ": use the same version of muster on all nodes"));
+        return refuse(stream.peer, "an invalid header");
     }
     if (!agree(header(rank()), theirs)) {
         const auto words = [this](int one) { return cat(group_.who(one), " runs ", describe(header(one))); };

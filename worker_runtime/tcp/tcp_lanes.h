@@ -79,6 +79,9 @@ class TcpLanes {
     /// "rank 3 (pid 4711 on gpu07)".
     [[nodiscard]] std::string who(int rank) const { return group_.who(rank); }
 
+    /// Ends the group because of what `rank` has sent.
+    Error refuse(int rank, std::string_view what);
+
     /// Memory of this size until the operation ends, aligned to a cache line; its content is undefined. Once an
     /// operation. It is kept for the next one and never shrinks: 44 MiB in a group of 1,024 ranks that has exchanged
     /// much.

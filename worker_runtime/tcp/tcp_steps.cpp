@@ -130,24 +130,29 @@ Result<void> exchange_uneven(TcpLanes& lanes, const Operation& operation, const 
     const std::size_t element = size_of(operation.type);
     const std::size_t largest = table.largest() * element;
     const Parts& parts = *operation.parts;
+    const auto own = static_cast<std::size_t>(lanes.rank());
+    if (const Part& kept = parts.sent[own]; kept.count > 0)
+        std::memcpy(memory_at(operation.output) + parts.expected[own].offset * element,
+                    memory_at(operation.input) + kept.offset * element, kept.count * element);
     for (std::size_t begin = 0; begin < largest;) {
         const std::size_t slot_bytes = std::min(slot_bytes_max(lanes), largest - begin);
         /// Where this part of the exchange lies in a buffer, and its size.
-        const auto slice = [&](const void* base, const Part& part) {
+        const auto slice = [&](const void* base, const std::vector<Part>& all, std::size_t rank) {
+            const Part& part = all[rank];
             const std::size_t bytes = part.count * element;
-            if (bytes <= begin) return std::span<std::byte>();
+            if (rank == own || bytes <= begin) return std::span<std::byte>();
             return std::span(memory_at(base) + part.offset * element + begin, std::min(slot_bytes, bytes - begin));
         };
         const SlotExchange slots{.slot_bytes = slot_bytes,
                                  .fill =
                                      [&](int rank, std::byte* slot) {
                                          std::ranges::copy(
-                                             slice(operation.input, parts.sent[static_cast<std::size_t>(rank)]), slot);
+                                             slice(operation.input, parts.sent, static_cast<std::size_t>(rank)), slot);
                                      },
                                  .take =
                                      [&](const std::vector<const void*>& from) {
                                          for (std::size_t rank = 0; rank < from.size(); ++rank) {
-                                             const auto to = slice(operation.output, parts.expected[rank]);
+                                             const auto to = slice(operation.output, parts.expected, rank);
                                              if (!to.empty()) std::memcpy(to.data(), from[rank], to.size());
                                          }
                                      }};

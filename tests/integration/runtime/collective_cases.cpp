@@ -126,13 +126,14 @@ class CaseMaker {
         return one;
     }
 
-    CollectiveCase reduce(ReduceOp reduce, bool in_place) {
+    CollectiveCase reduce(ReduceOp reduce, bool weighted, bool in_place) {
         CollectiveCase one = start(OperationKind::reduce, count_);
+        if (weighted) one.weights = weights_for(reduce);
         one.in_place = in_place;
         one.operation.reduce = reduce;
         one.operation.peer = any_rank();
         one.expected.resize(ranks());
-        one.expected[static_cast<std::size_t>(one.operation.peer)] = reference(type_, reduce, one.inputs);
+        one.expected[static_cast<std::size_t>(one.operation.peer)] = reference(type_, reduce, one.inputs, one.weights);
         return one;
     }
 
@@ -221,8 +222,9 @@ std::vector<CollectiveCase> collective_cases(int size, DataType type, std::size_
     for (const auto reduce : reductions) {
         if (!has(type, reduce)) continue;
         const bool premul = reduce == ReduceOp::premul_sum;
-        cases.push_back(make.all_reduce(reduce, premul || (reduce == ReduceOp::avg && in_place)));
-        if (!premul) cases.push_back(make.reduce(reduce, in_place));
+        const bool weighted = premul || (reduce == ReduceOp::avg && in_place);
+        cases.push_back(make.all_reduce(reduce, weighted));
+        cases.push_back(make.reduce(reduce, weighted, in_place));
         cases.push_back(make.reduce_scatter(reduce, premul, reduce == ReduceOp::sum));
     }
     return cases;

@@ -135,6 +135,21 @@ TEST_CASE("an operation on more bytes than the common memory has ends the group"
     CHECK(findings.text() == "");
 }
 
+TEST_CASE("a count that no rank can have meant ends an uneven exchange on all ranks, and names whose it is") {
+    for (const std::size_t wrong : {std::size_t{1} << 61, ~std::size_t{0}}) {
+        test::Findings findings;
+        test::run_as_threads(size, [&](const GroupTerms& terms) {
+            const auto group = test::form_shared_group(terms);
+            Parts parts{.sent = std::vector<Part>(size), .expected = std::vector<Part>(size)};
+            // Of what it sends to itself: nobody contradicts it.
+            if (terms.rank == culprit) parts.sent[culprit].count = parts.expected[culprit].count = wrong;
+            const auto operation = all_to_all_uneven(nullptr, nullptr, DataType::f64, std::move(parts));
+            expect_named(run_collective(*group, operation, terms_now()), cat("rank ", terms.rank), findings);
+        });
+        CHECK(findings.text() == "");
+    }
+}
+
 TEST_CASE("a slot of a message that says it is longer than a slot ends the group, and names the sender") {
     for (const std::uint32_t slot_bytes : {0u, 100'000u, ~0u}) {
         test::Findings findings;

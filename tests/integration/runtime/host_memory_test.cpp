@@ -157,11 +157,13 @@ TEST_CASE("parts of one size and what is reduced to a root come from the pool as
         for (std::size_t i = 0; i < all.size(); ++i)
             if (all[i] != element(static_cast<int>(i / piece), own * piece + i % piece))
                 return findings.expect(false, cat("element ", i, " of rank ", own));
-        const auto summed = reduce({place.data(), piece, DataType::f32}, buffer(std::span(mine)), ReduceOp::sum, root);
+        const auto result = terms.rank == root ? place.first(piece) : std::span(mine);
+        const auto summed = reduce({place.data(), piece, DataType::f32}, buffer(result), ReduceOp::sum, root);
         findings.expect(run_collective(*group, summed, terms_for(60s)), "reduce");
         const float sum = element(0, 5) + element(1, 5) + element(2, 5);
-        findings.expect(mine[5] == (terms.rank == root ? sum : 0.0f), "the sum");
-        findings.expect(place[5] == element(terms.rank, 5), "the input");
+        findings.expect(group->common_memory(piece * sizeof(float)).value().size() == size, "not in place");
+        findings.expect(mine[5] == 0, "no result elsewhere");
+        findings.expect(place[5] == (terms.rank == root ? sum : element(terms.rank, 5)), "the sum");
     });
     CHECK(findings.text() == "");
 }

@@ -83,6 +83,12 @@ constexpr bool is_bitwise(ReduceOp reduce) {
     return reduce == ReduceOp::band || reduce == ReduceOp::bor || reduce == ReduceOp::bxor;
 }
 
+/// For values from outside: other memory, a connection, a file.
+constexpr bool is_known(OperationKind kind, DataType type, ReduceOp reduce) {
+    return kind <= last_operation_kind && is_data_type(static_cast<int>(type)) &&
+           static_cast<int>(reduce) < reduce_op_count;
+}
+
 /// True if each rank's elements are multiplied by Operation::weight.
 constexpr bool multiplies(ReduceOp reduce) {
     return reduce == ReduceOp::avg || reduce == ReduceOp::premul_sum;
@@ -197,7 +203,7 @@ Operation all_reduce(Buffer buffer, ReduceOp reduce);
 Operation all_reduce_weighted(Buffer buffer, float weight);
 
 /// The sum over all ranks of `factor` times the rank's elements. Each rank may have another factor. It is used in the
-/// precision of the sum: f64 for f64, else f32.
+/// precision of the sum: f64 for f64, else f32. Over NCCL it is rounded to the type of the elements.
 Operation all_reduce_premul(Buffer buffer, double factor);
 Operation reduce_scatter_premul(ConstBuffer input, Buffer output, double factor);
 
@@ -224,13 +230,15 @@ Operation gather(ConstBuffer input, Buffer output, int root);
 Operation scatter(ConstBuffer input, Buffer output, int root);
 
 /// The root's `output` receives the reduction of all ranks' `input`; other ranks' `output.data` is not used. It may be
-/// the same memory as `input`. The bits are those of an all_reduce.
+/// the same memory as `input`. The bits are those of an all_reduce, except over NCCL.
 Operation reduce(ConstBuffer input, Buffer output, ReduceOp reduction, int root);
+Operation reduce_premul(ConstBuffer input, Buffer output, double factor, int root);
 
 /// An all_to_all of parts of any size, at any place of `input` and `output`. Each rank states what it sends and what it
 /// expects. All ranks compare this first: if two ranks contradict each other, the operation fails on all with both
-/// numbers, and the communicator goes on. Parts of `output` must not overlap. With NCCL the host waits for the
-/// comparison.
+/// numbers, and the communicator goes on: Communicator::status() is good then. Parts of `output` must not overlap. With
+/// NCCL the host waits for the comparison, and if `output` is host memory, what lies between its parts must stay
+/// untouched too.
 Operation all_to_all_uneven(const void* input, void* output, DataType type, Parts parts);
 
 /// Sends to `peer`, which must call receive(). Sends between two ranks arrive in the order of their starts. There is no

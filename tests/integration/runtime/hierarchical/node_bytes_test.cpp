@@ -57,6 +57,10 @@ TEST_CASE("between nodes of several ranks no byte crosses that another rank of t
     CHECK(sent_in([](auto& input, auto& output) {
               return all_to_all(part(input, count * size), part(output, count * size), size);
           }) == about(18 * whole_bytes));
+    CHECK(sent_in([](auto& input, auto& output) {
+              const auto row = parts_in_a_row(std::vector<std::size_t>(size, count));
+              return all_to_all_uneven(input.data(), output.data(), DataType::f32, {row, row});
+          }) == about(18 * whole_bytes));
     // Each node's 3 pieces once to the other.
     CHECK(sent_in([](auto& input, auto& output) {
               return all_gather(part(input, count), part(output, count * size));

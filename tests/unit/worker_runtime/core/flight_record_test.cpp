@@ -224,4 +224,29 @@ TEST_CASE("a ring that has gone round is read oldest first, and damage is an err
     CHECK_FALSE(read_flight_ring(bytes).has_value());
 }
 
+TEST_CASE("the newest operations, types and reductions are read, and the next numbers and that of bool are not") {
+    auto to_root = entry(1, FlightState::done, 1, OperationKind::gather);
+    to_root.peer = 1;
+    auto product = entry(2, FlightState::done, 2, OperationKind::reduce);
+    product.reduce = ReduceOp::product;
+    product.type = DataType::u16;
+    auto last = entry(3, FlightState::done, 3, last_operation_kind);
+    last.reduce = static_cast<ReduceOp>(reduce_op_count - 1);
+    last.type = static_cast<DataType>(data_type_count - 1);
+    const auto whole = read_flight_ring(bytes_of(ring(0, 2, {to_root, product, last, last}), 3)).value();
+    REQUIRE(whole.entries.size() == 3);
+    CHECK((whole.entries[0].kind == OperationKind::gather && whole.entries[0].peer == 1));
+    CHECK((whole.entries[1].reduce == ReduceOp::product && whole.entries[1].type == DataType::u16));
+
+    auto kind = last;
+    kind.kind = static_cast<OperationKind>(static_cast<int>(last_operation_kind) + 1);
+    auto reduction = last;
+    reduction.reduce = static_cast<ReduceOp>(reduce_op_count);
+    auto type = last;
+    type.type = static_cast<DataType>(7);
+    auto next_type = last;
+    next_type.type = static_cast<DataType>(data_type_count);
+    CHECK(read_flight_ring(bytes_of(ring(0, 2, {kind, reduction, type, next_type}), 4)).value().entries.empty());
+}
+
 }  // namespace muster::runtime

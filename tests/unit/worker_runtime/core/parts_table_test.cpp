@@ -45,6 +45,22 @@ TEST_CASE("a contradiction names both ranks and both numbers, in either directio
           "all_to_all_uneven: rank 0 sends 1 elements of f32 to rank 0, which expects 2; make both counts equal");
 }
 
+TEST_CASE("a number that no rank can have meant is found, and whose it is") {
+    const auto good = uneven({1, 7}, {1, 0});
+    CHECK(table_of(good, good).damaged() == -1);
+    for (const std::int64_t wrong : {std::int64_t{-1}, (std::int64_t{1} << 54) + 1, std::int64_t{1} << 61}) {
+        for (const int place : {1, 3}) {
+            auto table = table_of(good, good);
+            table.row(1)[place] = wrong;
+            CHECK(table.damaged() == 1);
+        }
+    }
+}
+
+TEST_CASE("what a rank keeps is no part that travels") {
+    CHECK(table_of(uneven({9, 2}, {9, 3}), uneven({3, 8}, {2, 8})).largest() == 3);
+}
+
 TEST_CASE("parts are even where all have one size, and lie in a row on all ranks") {
     const auto even = uneven({5, 5}, {5, 5});
     CHECK(table_of(even, even).is_even());
