@@ -20,8 +20,6 @@ def autoload():
         if os.environ.get("MUSTER_TORCH_BACKEND") == "muster":
             print(f"muster: PyTorch will use gloo in spite of MUSTER_TORCH_BACKEND=muster: {type(error).__name__}: {error}; "
                   "does this version of PyTorch fit to this muster?", file=sys.stderr, flush=True)
-
-
     try:
         follow_torchrun()
     except Exception as error:  # noqa: BLE001
@@ -44,9 +42,13 @@ def follow_torchrun():
     found = shutil.which("torchrun")
     if found is None:
         return
-    with open(found, "rb") as file:
-        if _COMPAT not in file.read(len(_COMPAT) + 100):
-            return
+    try:
+        with open(found, "rb") as file:
+            start = file.read(len(_COMPAT) + 100)
+    except OSError:  # one that may be run and not read is not muster's
+        return
+    if _COMPAT not in start:
+        return
     if _LAUNCHER in sys.modules:
         _attach(sys.modules[_LAUNCHER])
     else:  # most programs never import it

@@ -49,4 +49,4 @@ if __name__ == "__main__":
     if missing:
         print(f"skipped: {PYTHON} lacks {', '.join(missing)} (scripts/setup --tests installs them)")
         sys.exit(1 if os.environ.get("CI") == "true" else 77)
-    unittest.main(verbosity=2)
+    unittest.main(verbosity=2, failfast=True)

@@ -44,19 +44,21 @@ class Samples(torch.utils.data.Dataset):
             unfinished = self.file.with_suffix(".new")
             unfinished.write_text(str(os.getpid()))
             unfinished.rename(self.file)
+            signal.alarm(600)  # in case that nobody is left who kills it
             signal.pause()
         return self.inputs[index], self.targets[index]
 
 
 def finish(model, began, folder):
-    """Rank 0 writes the weights, from which step, over which back end and in which round of muster. Ends the process."""
+    """Rank 0 writes the weights, from which step, over which back end and in which round of muster. Over gloo it ends the process."""
     weights = {name: getattr(value, "full_tensor", lambda value=value: value)().clone() for name, value in model.state_dict().items()}
+    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).name()
     if dist.get_rank() == 0:
-        backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).name()
         torch.save({"weights": weights, "began": began, "backend": backend, "world": dist.get_world_size(),
                     "round": os.environ.get("MUSTER_ROUND", "not muster's")}, pathlib.Path(folder) / "result.pt")
     dist.barrier()
     dist.destroy_process_group()
     # Under DDP gloo's threads outlive destroy_process_group(), and PyTorch aborts where one of them lets go of a tensor
-    # while Python ends (its issue 190489).
-    os._exit(0)
+    # while Python ends (its issue 190489). Over muster the script ends as a user's does.
+    if backend == "gloo":
+        os._exit(0)

@@ -46,6 +46,7 @@ if __name__ == "__main__" and not os.environ.get("IN_TORCH_API_TEST"):
     go_on_with_torch()
 
 import own_tmpdir  # noqa: E402, F401
+from ports import free_port  # noqa: E402
 import torch  # noqa: E402, F401
 import torch.distributed.run as torchrun  # noqa: E402
 from torch.distributed.elastic.multiprocessing import SignalException  # noqa: E402
@@ -67,6 +68,10 @@ with open(f"{FOLDER}/{rank}", "w") as file:
 
 def doubled(number, word):
     return int(os.environ["RANK"]) + number, word, "MUSTER_ROUND" in os.environ
+
+
+def inherited(name):
+    return os.environ[name]
 
 
 def fails(_):
@@ -181,10 +186,12 @@ class Api(unittest.TestCase):
         script = self.script(text)
 
         def send():
-            wait_for(lambda: all(pathlib.Path(f"{stops}.{rank}").exists() for rank in (0, 1)))
-            children = pathlib.Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-            groups.extend(os.getpgid(int(child)) for child in children)
-            os.kill(os.getpid(), signal.SIGTERM)
+            try:
+                wait_for(lambda: all(pathlib.Path(f"{stops}.{rank}").exists() for rank in (0, 1)))
+                children = pathlib.Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+                groups.extend(os.getpgid(int(child)) for child in children)
+            finally:
+                os.kill(os.getpid(), signal.SIGTERM)
 
         before = signal.getsignal(signal.SIGTERM)
         groups = []
@@ -230,6 +237,33 @@ class Api(unittest.TestCase):
         with unittest.mock.patch.dict(os.environ, {"MUSTER_REPORT": str(self.folder / "100%% %j.json")}):
             torchrun.main(["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id=named", self.script()])
         self.assertEqual(json.loads((self.folder / "100% named.json").read_text())["outcome"], "succeeded")
+
+    def test_a_report_that_cannot_be_written_takes_no_result_away(self):
+        os.mkfifo(self.folder / "a pipe without a reader")
+        for place in ("no such folder/report", "a pipe without a reader", "."):
+            with unittest.mock.patch.dict(os.environ, {"MUSTER_REPORT": str(self.folder / place)}):
+                self.assertEqual(api.elastic_launch(self.config(nproc_per_node=1), "true")(), {0: None})
+            self.assertIn(f"muster: write the report {self.folder / place}: ", self.heard.getvalue())
+        with unittest.mock.patch.dict(os.environ, {"MUSTER_REPORT": str(self.folder / "%j")}):
+            api.elastic_launch(self.config(nproc_per_node=1, run_id="team/run"), "true")()
+        self.assertEqual(json.loads((self.folder / "team_run").read_text())["job"], "team/run")
+
+    def test_a_handler_that_is_not_pythons_stays(self):
+        config = self.config(nproc_per_node=1, signals_to_handle="SIGUSR2,SIGTERM,SIGTERM")
+        before = signal.getsignal(signal.SIGTERM)
+        with unittest.mock.patch("signal.getsignal", lambda number: None if number == signal.SIGUSR2 else before), \
+                unittest.mock.patch("signal.signal", wraps=signal.signal) as set_handler:
+            self.assertEqual(api.elastic_launch(config, "true")(), {0: None})
+        self.assertEqual([call.args[0] for call in set_handler.call_args_list], [signal.SIGTERM] * 2)
+        self.assertEqual(signal.getsignal(signal.SIGTERM), before)
+
+    def test_what_torch_does_not_read_muster_does_not_either(self):
+        with unittest.mock.patch.dict(os.environ, {"PET_NODE_RANK": "3", "PET_NO_PYTHON": "1", "PET_RDZV_CONF": "no_such_key=1"}):
+            self.assertEqual(api.elastic_launch(self.config(), doubled)(1, os.environ["PET_NODE_RANK"]), {0: (1, "3", True), 1: (2, "3", True)})
+            self.assertEqual(api.elastic_launch(self.config(), inherited)("PET_NODE_RANK"), {0: "3", 1: "3"})
+        with unittest.mock.patch.dict(os.environ, {"PET_NODE_RANK": "3"}):
+            torchrun.main(["--standalone", "--nproc-per-node=2", self.script()])
+        self.workers()
 
     def refusal(self, config, entrypoint, *arguments, **named):
         """What is said when torch's own launcher, a stand-in here, gets the job."""
@@ -277,7 +311,7 @@ class Programs(unittest.TestCase):
     def run_words(self, *words, **environment):
         done = subprocess.run([str(word) for word in words], text=True, capture_output=True, timeout=DEADLINE, cwd=self.folder,
                               env={**os.environ, **environment})
-        return done.returncode, done.stdout + done.stderr
+        return done.returncode, done.stdout, done.stderr
 
     def test_a_program_of_a_virtual_environment(self):
         """As pip writes one where the path has spaces; neither torchrun-compat nor muster's package is on a path yet."""
@@ -291,12 +325,38 @@ class Programs(unittest.TestCase):
         script = self.folder / "train it.py"
         script.write_text("import os, sys; sys.stdout.write(f\"{'MUSTER_ROUND' in os.environ} {sys.prefix} {sys.argv[1:]}\\n\")")
         path = os.environ["PATH"].removeprefix(f"{COMPAT}:")
-        code, text = self.run_words("sh", "-c", 'PYTHONPATH=$1 exec "$2" -m muster.compat tool --nproc_per_node=2 "$3" "a b"', "sh", PACKAGE,
+        code, text, told = self.run_words("sh", "-c", 'PYTHONPATH=$1 exec "$2" -m muster.compat tool --nproc_per_node=2 "$3" "a b"', "sh", PACKAGE,
                                     env / "bin/python", script, PATH=path, PYTHONPATH="")
-        self.assertEqual((code, text), (0, f"True {env} ['a b']\n" * 2))
+        self.assertEqual((code, text), (0, f"True {env} ['a b']\n" * 2), told)
 
-    @unittest.skipUnless(importlib.util.find_spec("accelerate"), "no accelerate (scripts/setup --tests)")
+    def test_a_script_without_a_guard_starts_one_job(self):
+        script = self.folder / "train.py"
+        script.write_text(textwrap.dedent(f"""
+            import os
+            import pathlib
+            from torch.distributed.launcher import api
+
+            def work():
+                pass
+
+            with open("starts", "a") as file:
+                file.write(os.environ.get("RANK", "-") + "\\n")
+            # Not a bomb, should it go off.
+            assert pathlib.Path("starts").read_text().count("\\n") < 20
+            config = api.LaunchConfig(1, 1, 2, run_id="bomb", rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0)
+            api.elastic_launch(config, work)()
+            """))
+        code, _, told = self.run_words(sys.executable, script)
+        self.assertEqual(code, 1, told)
+        self.assertIn("current process has finished its bootstrapping phase", told)
+        self.assertIn("ChildFailedError", told)
+        starts = (self.folder / "starts").read_text().split()
+        self.assertEqual((starts[0], len(starts) <= 3, len(set(starts))), ("-", True, len(starts)), starts)
+
     def test_accelerate_launch(self):
+        if not importlib.util.find_spec("accelerate"):
+            said = "no accelerate (scripts/setup --tests)"
+            self.fail(said) if os.environ.get("CI") == "true" else self.skipTest(said)
         script = self.folder / "train.py"
         script.write_text(textwrap.dedent("""
             import os, signal
@@ -308,12 +368,12 @@ class Programs(unittest.TestCase):
             print(f"rank {state.process_index} of {state.num_processes}: {total.item()}, round {os.environ['MUSTER_ROUND']}", flush=True)
             state.end_training()
             """))
-        code, text = self.run_words(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1",
-                                    "--main_process_port=0", "--mixed_precision=no", "--dynamo_backend=no", "--max_restarts=1", script)
-        self.assertEqual(code, 0, text)
+        code, text, told = self.run_words(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1",
+                                    f"--main_process_port={free_port()}", "--mixed_precision=no", "--dynamo_backend=no", "--max_restarts=1", script)
+        self.assertEqual(code, 0, told)
         for rank in (0, 1):
             self.assertIn(f"rank {rank} of 2: 3.0, round 1", text)
-        self.assertRegex(text, r"muster: .*rank 1 .*SIGKILL")
+        self.assertRegex(told, r"muster: .*rank 1 .*SIGKILL")
 
 
 if __name__ == "__main__":

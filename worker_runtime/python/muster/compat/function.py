@@ -8,7 +8,7 @@ import os
 import pickle
 import string
 import sys
-from multiprocessing import spawn
+from multiprocessing import process, spawn
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ def pack(entrypoint: Any, arguments: list[Any], config: Any, folder: str) -> tup
         preparation.pop(key, None)
     try:
         with open(Path(folder, CALL), "wb") as file:
+            pickle.dump({name: value for name, value in os.environ.items() if name.startswith("PET_")}, file)
             pickle.dump(preparation, file)
             _Pickler(file).dump((entrypoint, arguments))
     except Exception as error:  # pickle raises whatever an object's own functions do
@@ -61,8 +62,14 @@ def results(folder: str) -> dict[int, Any]:
 def main() -> None:
     folder = Path(sys.argv[1])
     with open(folder / CALL, "rb") as file:
-        spawn.prepare(pickle.load(file))
-        function, arguments = pickle.load(file)
+        os.environ.update(pickle.load(file))
+        # multiprocessing's mark: a main module that starts a job as it is imported is refused, instead of starting jobs for ever.
+        process.current_process()._inheriting = True  # type: ignore[attr-defined]
+        try:
+            spawn.prepare(pickle.load(file))
+            function, arguments = pickle.load(file)
+        finally:
+            del process.current_process()._inheriting  # type: ignore[attr-defined]
     from torch.distributed.elastic.multiprocessing.errors import record
 
     arguments = [string.Template(value).safe_substitute(local_rank=os.environ["LOCAL_RANK"]) if isinstance(value, str) else value

@@ -1,11 +1,19 @@
 """Runs muster as torch's agent would run: signals reach it once, it does not outlive this process, and a failure is the exception
 that torch's callers expect."""
 
+import contextlib
 import ctypes
+import errno
 import json
 import os
+import re
+import shutil
 import signal
+import stat
 import subprocess
+import sys
+import tempfile
+from collections import deque
 from pathlib import Path
 from typing import Any, Callable, NoReturn, Optional, Sequence
 
@@ -17,9 +25,11 @@ _USAGE = 2
 
 
 def program() -> str:
-    found = os.environ.get("MUSTER_PROGRAM") or module.find_program()
+    wanted = os.environ.get("MUSTER_PROGRAM")
+    found = shutil.which(wanted) if wanted else module.find_program()
     if found is None:
-        raise Refused("there is no program muster beside this Python, nor in PATH; install it, or set MUSTER_PROGRAM")
+        raise Refused(f"MUSTER_PROGRAM is {wanted}, which is no program" if wanted else
+                      "there is no program muster beside this Python, nor in PATH; install it, or set MUSTER_PROGRAM")
     return found
 
 
@@ -28,18 +38,23 @@ def run(command: Sequence[str], environment: dict[str, str], stops: Sequence[sig
     report = Path(folder, "report.json")
     words = [command[0], "--report=" + str(report).replace("%", "%%"), *command[1:]]
     stopped: list[int] = []
+    unsent: deque[int] = deque()
     child: list[subprocess.Popen[bytes]] = []
 
     def stop(number: int, _frame: Any) -> None:
         stopped.append(number)
-        for process in child:
-            process.send_signal(number)
+        unsent.append(number)
+        send_all()
+
+    def send_all() -> None:
+        with contextlib.suppress(IndexError):
+            while child:  # each signal once: a second one makes muster kill the workers
+                child[0].send_signal(unsent.popleft())
 
     before = _handle(stops, stop)
     try:
-        child.append(subprocess.Popen(words, env={**os.environ, **environment}, preexec_fn=_beginning()))
-        if stopped:  # it was not there yet
-            child[0].send_signal(stopped[0])
+        child.append(subprocess.Popen(words, env=environment, preexec_fn=_beginning()))
+        send_all()  # those that came before it was there
         code = child[0].wait()
     except BaseException:  # of a signal that is not muster's to handle
         if child and child[0].poll() is None:
@@ -58,8 +73,8 @@ def _handle(stops: Sequence[signal.Signals], handler: Callable[[int, Any], None]
     """The handlers that were there. Signals that are ignored stay so, as with nohup; another thread than the main one has none."""
     before: dict[int, Any] = {}
     try:
-        for number in stops:
-            if signal.getsignal(number) != signal.SIG_IGN:
+        for number in set(stops):
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: a handler that Python could not put back
                 before[number] = signal.signal(number, handler)
     except (OSError, ValueError):  # OSError: SIGKILL, which muster refuses
         pass
@@ -89,12 +104,37 @@ def _read(report: Path, pid: int) -> dict[str, Any]:
         return {}
     wanted = os.environ.get("MUSTER_REPORT")
     if wanted:
-        values = {"%": "%", "h": facts["host"], "j": facts["job"], "p": str(pid)}
-        pieces = wanted.replace("%%", "%\0").split("%")
-        path = pieces[0] + "".join(values.get(piece[:1].replace("\0", "%"), "%" + piece[:1]) + piece[1:] for piece in pieces[1:])
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(text)
+        values = {"%": "%", "h": facts["host"].replace("/", "_"), "j": facts["job"].replace("/", "_"), "p": str(pid)}
+        path = re.sub("%([%hjp])", lambda found: values[found[1]], wanted)
+        try:
+            _write(path, text)
+        except OSError as error:  # the job has its result without it
+            print(f"muster: write the report {path}: {error.strerror}", file=sys.stderr, flush=True)
     return facts
+
+
+def _write(path: str, text: bytes) -> None:
+    """As muster does: a file is replaced at once; a device, a pipe, and this process's stdout and stderr are written into."""
+    target = os.path.realpath(path)
+    facts = os.stat(target) if os.path.exists(target) else None
+    own = next((stream for stream in (1, 2) if facts and os.path.samestat(facts, os.fstat(stream))), None)
+    if own is not None or (facts and not stat.S_ISREG(facts.st_mode)):
+        # A pipe without a reader is an error, instead of a wait for ever.
+        file = os.dup(own) if own is not None else os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        with open(file, "wb", buffering=0) as stream:
+            if stream.write(text) != len(text):
+                raise OSError(errno.EAGAIN, "its reader is too slow")
+        return
+    file, unfinished = tempfile.mkstemp(prefix=os.path.basename(target) + ".", dir=os.path.dirname(target))
+    try:
+        with open(file, "wb") as written:
+            written.write(text)
+            if facts:
+                os.fchmod(written.fileno(), stat.S_IMODE(facts.st_mode))
+        os.replace(unfinished, target)
+    except OSError:
+        os.unlink(unfinished)
+        raise
 
 
 def _fail(code: int, facts: dict[str, Any], name: str, stopped: Optional[int]) -> NoReturn:

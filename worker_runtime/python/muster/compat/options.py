@@ -46,6 +46,8 @@ def _rendezvous(config: Any) -> dict[str, Any]:
         raise Refused(f"muster does not know the rendezvous back end {config.rdzv_backend!r} (it has {', '.join(_BACKENDS)})")
     conf = dict(config.rdzv_configs)
     rank = conf.pop("rank", None)
+    if config.max_nodes == 1:
+        rank = 0  # whatever PET_NODE_RANK says
     if config.rdzv_backend == "c10d":
         conf.pop("timeout", None)  # every LaunchConfig has one, and torch's c10d looks at join_timeout alone
     return {"rdzv-backend": config.rdzv_backend, "rdzv-endpoint": config.rdzv_endpoint, "rdzv-id": config.run_id, "node-rank": rank,
