@@ -23,4 +23,6 @@ for inputs, targets in DataLoader(Subset(samples, mine[began * BATCH:]), batch_s
     if engine.global_steps % SAVE_EVERY == 0:
         engine.save_checkpoint(folder)
 with deepspeed.zero.GatheredParameters(list(model.parameters())):
-    finish(model, began, folder)
+    whole = network()
+    whole.load_state_dict(model.state_dict())
+finish(whole, began, folder)  # outside: ZeRO 3 communicates as it lets go of the parameters

@@ -263,6 +263,8 @@ class Api(unittest.TestCase):
             self.assertEqual(api.elastic_launch(self.config(), inherited)("PET_NODE_RANK"), {0: "3", 1: "3"})
         with unittest.mock.patch.dict(os.environ, {"PET_NODE_RANK": "3"}):
             torchrun.main(["--standalone", "--nproc-per-node=2", self.script()])
+            static = self.config(rdzv_backend="static", rdzv_endpoint=f"localhost:{free_port()}")
+            self.assertEqual(api.elastic_launch(static, "true")(), {0: None, 1: None})
         self.workers()
 
     def refusal(self, config, entrypoint, *arguments, **named):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A learning rate that follows the world size: the batch of a rank stays the same, so the batch of a step grows with the ranks.
 
-    muster --nnodes=1:4 --nproc-per-node=2 --max-restarts=3 ddp_scaled_learning_rate.py [linear|sqrt]
+    muster --nnodes=1:4 --nproc-per-node=2 --max-restarts=3 --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 \\
+        ddp_scaled_learning_rate.py [linear|sqrt]
 
 The linear rule (Goyal et al., 2017) is for SGD, with a warmup; the square root is usual for Adam. An elastic job starts the script again
 when nodes join or leave, so the rate is computed at each start.
