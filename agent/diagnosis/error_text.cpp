@@ -39,6 +39,7 @@ constexpr std::array error_patterns{
     ErrorPattern{"unable to write to file </torch_", CauseKind::shared_memory_full, no_shm},
     // Ranks that do not agree: our runtime (shared_group, tcp_lanes, tcp_channel), torch's debug mode, gloo, NCCL.
     ErrorPattern{"ranks differ in ", CauseKind::collective_mismatch, ranks_differ},
+    ErrorPattern{"; make both counts equal", CauseKind::collective_mismatch, ranks_differ},  // parts_table
     ErrorPattern{"Detected mismatch between collectives", CauseKind::collective_mismatch, ranks_differ},
     ErrorPattern{"op.preamble.length <= op.nbytes", CauseKind::collective_mismatch, ranks_differ},
     ErrorPattern{"Message truncated", CauseKind::collective_mismatch, ranks_differ},

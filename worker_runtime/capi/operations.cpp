@@ -171,6 +171,13 @@ muster_status muster_reduce(muster_communicator* communicator, const void* input
                    });
 }
 
+muster_status muster_reduce_premul(muster_communicator* communicator, const void* input, void* output, size_t count,
+                                   int type, double factor, int root, int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_reduce_premul", communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
+        return reduce_premul({input, count, known}, {output, count, known}, factor, root);
+    });
+}
+
 muster_status muster_all_to_all_uneven(muster_communicator* communicator, const void* input, void* output, int type,
                                        const muster_parts* parts, int64_t timeout_ms, muster_work** work) {
     return operate({"muster_all_to_all_uneven", communicator, 0, type, timeout_ms, work},

@@ -170,10 +170,11 @@ void Group::scatter(const void* input, const Piece& piece, int root, std::int64_
 }
 
 void Group::reduce(void* data, std::size_t count, const Reduction& reduction, int root, std::int64_t timeout) const {
-    // The runtime pre-multiplies only where all ranks get the sum.
-    if (reduction.reduce == MUSTER_PREMUL_SUM) return all_reduce(data, count, reduction, timeout);
-    check(muster_reduce(handle_, data, data, count * reduction.parts, reduction.type, reduction.reduce, root, timeout,
-                        nullptr));
+    count *= reduction.parts;
+    if (reduction.reduce == MUSTER_PREMUL_SUM)
+        return check(
+            muster_reduce_premul(handle_, data, data, count, reduction.type, reduction.factor, root, timeout, nullptr));
+    check(muster_reduce(handle_, data, data, count, reduction.type, reduction.reduce, root, timeout, nullptr));
 }
 
 void Group::all_reduce(void* data, std::size_t count, const Reduction& reduction, std::int64_t timeout) const {

@@ -144,8 +144,7 @@ MusterBackend::WorkPtr MusterBackend::reduce(Tensors& tensors, const c10d::Reduc
     check(tensors[0], "reduce");
     const bool is_root = opts.rootRank == rank_;
     const auto reduction = reduction_of(tensors[0], opts.reduceOp);
-    auto twin = dense(tensors[0]);
-    if (!is_root && reduction.combine == Combine::premul_sum && twin.is_same(tensors[0])) twin = twin.clone();
+    const auto twin = dense(tensors[0]);
     Call call{c10d::OpType::REDUCE, "muster:reduce", opts.timeout, opts.asyncOp, tensors, {tensors[0], twin}};
     call.mark = mark_of_reduction(call.kind, twin.scalar_type(), reduction);
     return start(std::move(call), [reduction, is_root, root = static_cast<int>(opts.rootRank)](

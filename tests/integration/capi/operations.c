@@ -78,6 +78,10 @@ static void reduce_more(struct job job) {
     for (int i = 0; i < world; ++i) pieces[i] = 3 * (i + 1);
     GOOD(muster_all_reduce_premul(job.world, &scaled, 1, MUSTER_F64, rank == 0 ? 1.0 / 3 : -2, 0, NULL));
     GOOD(muster_reduce_scatter_premul(job.world, pieces, &piece, 1, MUSTER_F64, rank == 0 ? 1.0 / 3 : -2, 0, NULL));
+    double three = 3, total = 0;
+    GOOD(muster_reduce_premul(job.world, &three, rank == 0 ? &total : NULL, 1, MUSTER_F64, rank == 0 ? 1.0 / 3 : -2, 0,
+                              0, NULL));
+    EXPECT(total == (rank == 0 ? scaled : 0) && three == 3);
     EXPECT(scaled == 1.0 - 6 * (world - 1));
     EXPECT(piece == (1.0 - 6 * (world - 1)) * (rank + 1));
     EXPECT(pieces[0] == 3);

@@ -26,6 +26,9 @@ def check(world, raises):
     thirds, third = array.array("d", [3] * world.size), array.array("d", [0])
     world.reduce_scatter_premul(thirds, third, factor)
     assert third == scaled and thirds[0] == 3
+    three, total = array.array("d", [3]), array.array("d", [0])
+    world.reduce_premul(three, total if world.rank == 0 else None, 0, factor)
+    assert total[0] == (scaled[0] if world.rank == 0 else 0) and three[0] == 3
     raises(muster.MusterError, "need integers", world.all_reduce, scaled, "band")
     raises(muster.MusterError, "multiply as you need", world.all_reduce_premul, factorial, 0.5)
     raises(ValueError, "op is 'premul_sum'; known: sum", world.all_reduce, scaled, "premul_sum")

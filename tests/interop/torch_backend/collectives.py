@@ -93,6 +93,11 @@ def check_reductions(rank, ranks):
         dist.all_reduce(tensor, dist._make_nccl_premul_sum(0.5))
         same(tensor, reduced(ranks, dtype, "SUM") / 2, ("premul_sum", dtype))
     factor = dist._make_nccl_premul_sum(0.5)
+    for dtype in (torch.float32, torch.complex64):
+        source = given(rank, dtype)
+        expected = reduced(ranks, dtype, "SUM") / 2 if rank == 0 else source.clone()
+        dist.reduce(source, 0, factor)
+        same(source, expected, ("reduce of premul_sum", dtype))
     source = given(rank, torch.float32, (ranks, 4))
     kept = source.clone()
     out = torch.empty(4)

@@ -5,7 +5,9 @@
 // Every operation has a deadline. A failure is the death of a peer, an abort by a peer, different operations on two
 // ranks, the end of the round, a passed deadline, or abort(). After a failure the communicator is dead: the current
 // operation and every later one return the first failure, which names the rank that caused it. Buffers are then
-// undefined. To continue, start a new round.
+// undefined. To continue, start a new round. An operation that is refused before anything has moved leaves the
+// communicator as it was: one with wrong arguments, or an all_to_all_uneven whose ranks contradict each other. status()
+// tells which of both it was.
 //
 // Thread-safe. Operations of several threads run one after another, in an unspecified order that may differ between
 // ranks. Therefore start the collectives of one communicator from one thread.

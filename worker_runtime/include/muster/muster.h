@@ -150,8 +150,10 @@ muster_status muster_store_erase(muster_context* context, const char* key, int* 
 
 // ---- communicators ----
 //
-// All ranks of a group run the same collectives in the same order. After any failure a communicator is dead: each call
-// returns the first failure. To continue, start a new round of the job. communicator.h has the rules for threads.
+// All ranks of a group run the same collectives in the same order. After a failure a communicator is dead: each call
+// returns the first failure. To continue, start a new round of the job. Refused arguments, and ranks that contradict
+// each other in muster_all_to_all_uneven(), are none: muster_communicator_status() is MUSTER_OK then. communicator.h
+// has the rules for threads.
 
 muster_status muster_communicator_rank(muster_communicator* communicator, int* rank);
 muster_status muster_communicator_size(muster_communicator* communicator, int* size);

@@ -72,10 +72,11 @@ void muster_tag_collectives(uint32_t tag);
 // ---- memory that ranks of a host use in place; since version 8 ----
 
 // Memory of a pool of this process. In shared memory, all_reduce, reduce, reduce_scatter, all_gather, gather and
-// all_to_all whose input lies there on every rank of the host need no copy, in any communicator. Not a collective:
-// every rank allocates when it likes, and as much. The content is undefined, the address a multiple of 256. The pool
-// keeps memory that was released for later use; it may hold about twice the most that was in use at once.
-// MUSTER_LIMIT_EXCEEDED: the host or this job has too little. A forked child cannot access it, and must not release it.
+// all_to_all whose input lies there on every rank of the host need no copy, in any communicator; of reduce, at the root
+// it is the output. Not a collective: every rank allocates when it likes, and as much. The content is undefined, the
+// address a multiple of 256. The pool keeps memory that was released for later use; it may hold about twice the most
+// that was in use at once. MUSTER_LIMIT_EXCEEDED: the host or this job has too little. A forked child cannot access it,
+// and must not release it.
 muster_status muster_host_memory_allocate(size_t size_bytes, void** data);
 // Thread-safe, and independent of the order of allocations. No operation may be in progress on the memory.
 muster_status muster_host_memory_release(void* data);

@@ -19,10 +19,14 @@ muster_status muster_gather(muster_communicator* communicator, const void* input
 muster_status muster_scatter(muster_communicator* communicator, const void* input, void* output, size_t count, int type,
                              int root, int64_t timeout_ms, muster_work** work);
 
-// The root's `output` receives the reduction of all ranks' `input`, with the bits of muster_all_reduce(). Other ranks'
-// `output` is not used, and may be NULL. At the root both may be the same memory.
+// The root's `output` receives the reduction of all ranks' `input`, with the bits of muster_all_reduce(), except over
+// NCCL. Other ranks' `output` is not used, and may be NULL. At the root both may be the same memory.
 muster_status muster_reduce(muster_communicator* communicator, const void* input, void* output, size_t count, int type,
                             int reduce, int root, int64_t timeout_ms, muster_work** work);
+
+// The same of a sum to which this rank's `input` comes multiplied by `factor`, as in muster_all_reduce_premul().
+muster_status muster_reduce_premul(muster_communicator* communicator, const void* input, void* output, size_t count,
+                                   int type, double factor, int root, int64_t timeout_ms, muster_work** work);
 
 // Elements for each rank and from each: arrays with one number per rank, which are copied. `offsets` count elements
 // from the beginning of the buffer; NULL: each part lies behind the one before.
@@ -36,7 +40,8 @@ typedef struct muster_parts {
 
 // Part r of `input` goes to rank r, part r of `output` comes from rank r; a part may be empty. Parts of `output` must
 // not overlap. The ranks first compare what they send and expect: if two contradict each other, all ranks fail with
-// MUSTER_INVALID_ARGUMENT, the message has both numbers, and the communicator goes on.
+// MUSTER_INVALID_ARGUMENT, the message has both numbers, and the communicator goes on. Ranks that run different
+// operations get the same code, but theirs is dead: muster_communicator_status() tells which it was.
 muster_status muster_all_to_all_uneven(muster_communicator* communicator, const void* input, void* output, int type,
                                        const muster_parts* parts, int64_t timeout_ms, muster_work** work);
 

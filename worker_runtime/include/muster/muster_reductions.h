@@ -24,11 +24,12 @@ enum {
     MUSTER_BAND = 5,  // bitwise: integer types only, and not over NCCL
     MUSTER_BOR = 6,
     MUSTER_BXOR = 7,
-    MUSTER_PREMUL_SUM = 8,  // only by the functions below, which have this rank's factor
+    MUSTER_PREMUL_SUM = 8,  // only by the functions below and muster_reduce_premul(), which have this rank's factor
 };
 
 // The sum over all ranks of `factor` times the rank's elements, for floating types. Each rank may have another factor.
-// It is used in the precision of the sum: double for MUSTER_F64, else float.
+// It is used in the precision of the sum: double for MUSTER_F64, else float. Over NCCL it is rounded to the type of
+// the elements.
 muster_status muster_all_reduce_premul(muster_communicator* communicator, void* data, size_t count, int type,
                                        double factor, int64_t timeout_ms, muster_work** work);
 

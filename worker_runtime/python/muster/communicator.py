@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import itertools
 from typing import NamedTuple
 
 from muster import arrays
@@ -49,7 +50,7 @@ def _part_arrays(what, counts, offsets, available, world_size):
     """Two C arrays: the counts and offsets of the parts of an array of `available` elements."""
     counts = [int(count) for count in counts]
     if offsets is None:
-        offsets = [sum(counts[:i]) for i in range(len(counts))]
+        offsets = [0, *itertools.accumulate(counts)][:len(counts)]
     offsets = [int(offset) for offset in offsets]
     if len(counts) != world_size or len(offsets) != world_size:
         raise ValueError(f"{what}: {len(counts)} counts and {len(offsets)} offsets; one each is needed for {world_size} ranks")
@@ -258,6 +259,15 @@ class Communicator:
             _check_alike(taken, given, given.count)
         return self._run("reduce", given.address, _address_of(taken), given.count, given.type_number,
                          number_of(op, REDUCTIONS, "op"), root, timeout=timeout, wait=wait, memory=(given, taken))
+
+    def reduce_premul(self, input, output, root, factor, *, type=None, timeout=None, wait=True):
+        """The same of a sum to which this rank's `input` comes multiplied by `factor`."""
+        given = arrays.elements(input, type, written=False)
+        taken = self._at_root(output, root, type, written=True)
+        if taken is not None:
+            _check_alike(taken, given, given.count)
+        return self._run("reduce_premul", given.address, _address_of(taken), given.count, given.type_number, factor, root,
+                         timeout=timeout, wait=wait, memory=(given, taken))
 
     def all_to_all_uneven(self, input, output, sent, expected, *, sent_offsets=None, expected_offsets=None, type=None,
                           timeout=None, wait=True):

@@ -203,6 +203,7 @@ _PROTOTYPES = {
     "gather": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_int, *_LATE),
     "scatter": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_int, *_LATE),
     "reduce": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, *_LATE),
+    "reduce_premul": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_double, c_int, *_LATE),
     "all_to_all_uneven": (_HANDLE, c_void_p, c_void_p, c_int, POINTER(PartsFields), *_LATE),
     "send": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),
     "receive": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),

@@ -217,6 +217,8 @@ TEST_CASE("last words are known: libraries, modules, memory, GPUs, disks, ranks 
         {"OSError: [Errno 27] File too large", CauseKind::disk_full, "ulimit -f"},
         {"rank 1: ranks differ in operation 7 of communicator world: rank 0 calls all_reduce ...",
          CauseKind::collective_mismatch, "different operations"},
+        {"all_to_all_uneven: rank 0 sends 7 elements of f32 to rank 1, which expects 6; make both counts equal",
+         CauseKind::collective_mismatch, "different sizes"},
         {"[enforce fail at pair.cc:1] op.preamble.length <= op.nbytes. 16 vs 8", CauseKind::collective_mismatch,
          "different sizes"},
         {"ValueError: bad batch", CauseKind::unknown, ""},
