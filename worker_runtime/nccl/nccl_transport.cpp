@@ -201,9 +201,25 @@ Result<void> NcclTransport::run(const Operation& operation, const RunTerms& term
         if (auto text = table->contradiction([this](int rank) { return board_->who(rank); }); !text.empty())
             return contradiction_error(std::move(text));
     }
+    std::vector<float> weights;
+    if (asked.reduce == ReduceOp::avg && asked.weighted && asked.weights == nullptr) {
+        auto known = exchange_weights(asked, wait);
+        if (!known) return end(known.error());
+        weights = std::move(*known);
+        asked.weights = weights.data();
+    }
     auto done = carry_out(asked, wait);
     if (!done) return end(done.error());
     return done;
+}
+
+/// Before the operation's own memory is staged: both would lie in the same place.
+Result<std::vector<float>> NcclTransport::exchange_weights(const Operation& operation, const NcclWait& wait) {
+    const auto own = static_cast<float>(operation.weight);
+    std::vector<float> weights(static_cast<std::size_t>(group_.size));
+    const Operation gather = all_gather({&own, 1, DataType::f32}, buffer(std::span(weights)));
+    if (auto known = carry_out(gather, wait); !known) return known.error();
+    return weights;
 }
 
 Result<PartsTable> NcclTransport::exchange_parts(const Operation& operation, const NcclWait& wait) {
@@ -258,18 +274,11 @@ Result<void> NcclTransport::put_alone(const Operation& operation, const std::str
 
 Result<ncclRedOp_t> NcclTransport::weighted_reduction(const Operation& operation, const NcclWait& wait) {
     if (operation.reduce == ReduceOp::premul_sum) return multiplied_sum(operation.type, operation.weight, wait);
-    std::vector<double> weights(static_cast<std::size_t>(group_.size));
-    if (operation.weights != nullptr) {
-        weights.assign(operation.weights, operation.weights + group_.size);
-    } else {
-        const Operation gather = all_gather({&operation.weight, 1, DataType::f64}, buffer(std::span(weights)));
-        if (auto gathered = carry_out(gather, wait); !gathered) return gathered.error();
-    }
     double sum = 0;
     bool equal = true;
-    for (const double weight : weights) {
-        sum += weight;
-        equal = equal && weight == weights.front();
+    for (int rank = 0; rank < group_.size; ++rank) {
+        sum += static_cast<double>(operation.weights[rank]);
+        equal = equal && operation.weights[rank] == operation.weights[0];
     }
     if (equal) return ncclAvg;
     return multiplied_sum(operation.type, operation.weight / sum, wait);

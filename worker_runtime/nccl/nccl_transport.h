@@ -75,6 +75,8 @@ class NcclTransport final : public Transport {
     Result<void> carry_out(const Operation& operation, const NcclWait& wait);
     /// What all ranks send and expect in an all_to_all_uneven.
     Result<PartsTable> exchange_parts(const Operation& operation, const NcclWait& wait);
+    /// By rank, of an average.
+    Result<std::vector<float>> exchange_weights(const Operation& operation, const NcclWait& wait);
     /// Enqueues `operation` on device memory and its steps on the stream.
     Result<void> put(const Operation& operation, const std::string& what, const NcclWait& wait);
     /// As put(), without the steps.
