@@ -89,6 +89,7 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
     set_number(variables, "TORCHELASTIC_MAX_RESTARTS", spec.restarts_max);
     set(variables, "TORCHELASTIC_RUN_ID", spec.job);
     set(variables, "TORCHELASTIC_ERROR_FILE", files.error_file);
+    variables.erase("MUSTER_CALLER_REPORT");  // not that of a launcher which a worker starts
     set(variables, "TORCHELASTIC_SIGNALS_TO_HANDLE", spec.handled_signal_names);
     if (spec.preemption_signal != 0)
         set_number(variables, "MUSTER_PREEMPTION_SIGNAL", spec.preemption_signal);

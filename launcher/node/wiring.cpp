@@ -265,6 +265,11 @@ int launch(Launch launch, Environment environment) {
     config.preflight_fault = log_preflight(test_before_job(launch, environment));
     auto events = NodeEvents::open(config, named_file_path(config, config.events), host_name());
     if (!events) return refuse(exit_codes::usage, cat("--events: ", events.error().context), style);
+    // For the user, and for a program that has started this launcher.
+    const auto leave_reports = [&](const std::string& report) {
+        leave_report(report_file, report);
+        leave_report(std::string(value_or_empty(environment, "MUSTER_CALLER_REPORT")), report);
+    };
     NodeRun run(config, std::get<Entry>(entry), environment, unit, **events);
     int code = exit_codes::internal;
     std::string text;
@@ -273,14 +278,14 @@ int launch(Launch launch, Environment environment) {
         code = exit_code(ending, style, run.unsaved());
         text = agent::report(ending, context);
         (*events)->ended(code == exit_codes::success, agent::outcome(ending, context), text);
-        leave_report(report_file, agent::report_file(ending, context, code, text));
+        leave_reports(agent::report_file(ending, context, code, text));
         leave_report(std::string(value_or_empty(environment, "TORCHELASTIC_ERROR_FILE")),
                      error_file_of(ending, run.host(), text));
     });
     if (not_launched) {
         code = refuse(not_launched->exit_code, not_launched->why, style);
         (*events)->ended(false, "not_launched", not_launched->why);
-        leave_report(report_file, agent::report_file(report_context(config, run), code, not_launched->why));
+        leave_reports(agent::report_file(report_context(config, run), code, not_launched->why));
     }
     say_last(text);
     return code;

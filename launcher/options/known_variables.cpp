@@ -15,37 +15,14 @@ constexpr std::string_view ours = "MUSTER_";
 
 /// Variables that are not options, without MUSTER_: those of the launcher, the runtime and torchrun-compat, and those
 /// of a worker's environment, which a launcher inside a worker inherits.
-constexpr std::array<std::string_view, 31> known_names{"AGENT_IFNAME",
-                                                       "AGENT_SOCKET",
-                                                       "AGENT_TOKEN",
-                                                       "CUDA_LIBRARY",
-                                                       "ETCD_LOGIN_FILE",
-                                                       "FLIGHT_DIR",
-                                                       "IFNAME",
-                                                       "JOB",
-                                                       "KEY",
-                                                       "KEY_OLD",
-                                                       "LIBRARY",
-                                                       "LOCAL_RANK",
-                                                       "NCCL_LIBRARY",
-                                                       "NCCL_PLUGIN",
-                                                       "NODE_RANK",
-                                                       "NVML_LIBRARY",
-                                                       "NVTX_LIBRARY",
-                                                       "PAIRS_FILE",
-                                                       "PREEMPTION_SIGNAL",
-                                                       "PROGRAM",
-                                                       "RANK",
-                                                       "ROUND",
-                                                       "SECRET_FILE",
-                                                       "SIMD",
-                                                       "SNAPSHOTS",
-                                                       "STREAM",
-                                                       "SUBMITTED_AT",
-                                                       "TCP_ALGORITHM",
-                                                       "TORCH_LIBRARY",
-                                                       "TORCH_SOCKET",
-                                                       "TRANSPORT"};
+constexpr std::array<std::string_view, 32> known_names{
+    "AGENT_IFNAME",    "AGENT_SOCKET", "AGENT_TOKEN",  "CALLER_REPORT", "CUDA_LIBRARY",
+    "ETCD_LOGIN_FILE", "FLIGHT_DIR",   "IFNAME",       "JOB",           "KEY",
+    "KEY_OLD",         "LIBRARY",      "LOCAL_RANK",   "NCCL_LIBRARY",  "NCCL_PLUGIN",
+    "NODE_RANK",       "NVML_LIBRARY", "NVTX_LIBRARY", "PAIRS_FILE",    "PREEMPTION_SIGNAL",
+    "PROGRAM",         "RANK",         "ROUND",        "SECRET_FILE",   "SIMD",
+    "SNAPSHOTS",       "STREAM",       "SUBMITTED_AT", "TCP_ALGORITHM", "TORCH_LIBRARY",
+    "TORCH_SOCKET",    "TRANSPORT"};
 
 /// Names and prefixes of variables that builds, tests and scripts use.
 constexpr std::array<std::string_view, 24> workshop_names{"BIN",

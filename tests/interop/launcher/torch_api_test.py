@@ -238,15 +238,48 @@ class Api(unittest.TestCase):
             torchrun.main(["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id=named", self.script()])
         self.assertEqual(json.loads((self.folder / "100% named.json").read_text())["outcome"], "succeeded")
 
-    def test_a_report_that_cannot_be_written_takes_no_result_away(self):
-        os.mkfifo(self.folder / "a pipe without a reader")
-        for place in ("no such folder/report", "a pipe without a reader", "."):
-            with unittest.mock.patch.dict(os.environ, {"MUSTER_REPORT": str(self.folder / place)}):
-                self.assertEqual(api.elastic_launch(self.config(nproc_per_node=1), "true")(), {0: None})
-            self.assertIn(f"muster: write the report {self.folder / place}: ", self.heard.getvalue())
+    def test_a_report_that_cannot_be_written_is_told_before_anything_runs(self):
+        with unittest.mock.patch.dict(os.environ, {"MUSTER_REPORT": str(self.folder / "no such folder/report")}):
+            with self.assertRaisesRegex(ValueError, "muster exited with 2: "):
+                torchrun.main(["--nproc-per-node=1", self.script()])
+        self.assertFalse((self.folder / "0").exists())
         with unittest.mock.patch.dict(os.environ, {"MUSTER_REPORT": str(self.folder / "%j")}):
             api.elastic_launch(self.config(nproc_per_node=1, run_id="team/run"), "true")()
         self.assertEqual(json.loads((self.folder / "team_run").read_text())["job"], "team/run")
+
+    def test_a_job_without_an_id_is_no_other_job(self):
+        ready, over = self.folder / "ready", self.folder / "over"
+        config = self.config(nproc_per_node=1, run_id="", rdzv_endpoint="")
+        first = threading.Thread(target=api.elastic_launch(config, "sh"),
+                                 args=("-c", 'touch "$0"; until [ -e "$1" ]; do sleep 0.05; done', str(ready), str(over)))
+        first.start()
+        try:
+            wait_for(ready.exists)
+            api.elastic_launch(config, "touch")(str(self.folder / "second"))
+            self.assertTrue((self.folder / "second").exists())
+        finally:
+            over.touch()
+            first.join()
+
+    def stand_in(self, text):
+        program = self.folder / "stand-in"
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+        return unittest.mock.patch.dict(os.environ, {"MUSTER_PROGRAM": str(program)})
+
+    def test_a_spare_has_no_result(self):
+        with self.stand_in("""echo '{"part": "spare", "job": "full"}' > "$MUSTER_CALLER_REPORT\""""), \
+                self.assertRaisesRegex(RuntimeError, "job full is over, and this node was a spare"):
+            api.elastic_launch(self.config(), "true")()
+
+    def test_a_stop_signal_that_comes_at_the_jobs_end_is_not_lost(self):
+        ready = self.folder / "ready"
+        sender = threading.Thread(target=lambda: (wait_for(ready.exists), os.kill(os.getpid(), signal.SIGTERM)))
+        with self.stand_in(f"trap 'exit 0' TERM\ntouch '{ready}'\nwhile :; do sleep 0.05; done"):
+            sender.start()
+            with self.assertRaises(SignalException):
+                api.elastic_launch(self.config(), "true")()
+            sender.join()
 
     def test_a_handler_that_is_not_pythons_stays(self):
         config = self.config(nproc_per_node=1, signals_to_handle="SIGUSR2,SIGTERM,SIGTERM")

@@ -3,16 +3,11 @@ that torch's callers expect."""
 
 import contextlib
 import ctypes
-import errno
 import json
 import os
-import re
 import shutil
 import signal
-import stat
 import subprocess
-import sys
-import tempfile
 from collections import deque
 from pathlib import Path
 from typing import Any, Callable, NoReturn, Optional, Sequence
@@ -36,7 +31,6 @@ def program() -> str:
 def run(command: Sequence[str], environment: dict[str, str], stops: Sequence[signal.Signals], name: str, folder: str) -> None:
     """Returns when all workers have exited with 0, else raises."""
     report = Path(folder, "report.json")
-    words = [command[0], "--report=" + str(report).replace("%", "%%"), *command[1:]]
     stopped: list[int] = []
     unsent: deque[int] = deque()
     child: list[subprocess.Popen[bytes]] = []
@@ -53,7 +47,7 @@ def run(command: Sequence[str], environment: dict[str, str], stops: Sequence[sig
 
     before = _handle(stops, stop)
     try:
-        child.append(subprocess.Popen(words, env=environment, preexec_fn=_beginning()))
+        child.append(subprocess.Popen(command, env={**environment, "MUSTER_CALLER_REPORT": str(report)}, preexec_fn=_beginning()))
         send_all()  # those that came before it was there
         code = child[0].wait()
     except BaseException:  # of a signal that is not muster's to handle
@@ -64,9 +58,11 @@ def run(command: Sequence[str], environment: dict[str, str], stops: Sequence[sig
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    facts = _read(report, child[0].pid)
-    if code != 0:
+    facts = _read(report)
+    if code != 0 or stopped:  # also where the job was over when the signal came: the caller is to end
         _fail(code, facts, name, stopped[0] if stopped else None)
+    if facts.get("part") == "spare":
+        raise RuntimeError(f"job {facts['job']} is over, and this node was a spare: it has run nothing")
 
 
 def _handle(stops: Sequence[signal.Signals], handler: Callable[[int, Any], None]) -> dict[int, Any]:
@@ -95,46 +91,13 @@ def _beginning() -> Callable[[], None]:
     return begin
 
 
-def _read(report: Path, pid: int) -> dict[str, Any]:
-    """muster's report; empty if it wrote none. A copy goes where MUSTER_REPORT says."""
+def _read(report: Path) -> dict[str, Any]:
+    """muster's report; empty if it wrote none."""
     try:
-        text = report.read_bytes()
-        facts: dict[str, Any] = json.loads(text)
+        facts: dict[str, Any] = json.loads(report.read_bytes())
     except (OSError, ValueError):
         return {}
-    wanted = os.environ.get("MUSTER_REPORT")
-    if wanted:
-        values = {"%": "%", "h": facts["host"].replace("/", "_"), "j": facts["job"].replace("/", "_"), "p": str(pid)}
-        path = re.sub("%([%hjp])", lambda found: values[found[1]], wanted)
-        try:
-            _write(path, text)
-        except OSError as error:  # the job has its result without it
-            print(f"muster: write the report {path}: {error.strerror}", file=sys.stderr, flush=True)
     return facts
-
-
-def _write(path: str, text: bytes) -> None:
-    """As muster does: a file is replaced at once; a device, a pipe, and this process's stdout and stderr are written into."""
-    target = os.path.realpath(path)
-    facts = os.stat(target) if os.path.exists(target) else None
-    own = next((stream for stream in (1, 2) if facts and os.path.samestat(facts, os.fstat(stream))), None)
-    if own is not None or (facts and not stat.S_ISREG(facts.st_mode)):
-        # A pipe without a reader is an error, instead of a wait for ever.
-        file = os.dup(own) if own is not None else os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        with open(file, "wb", buffering=0) as stream:
-            if stream.write(text) != len(text):
-                raise OSError(errno.EAGAIN, "its reader is too slow")
-        return
-    file, unfinished = tempfile.mkstemp(prefix=os.path.basename(target) + ".", dir=os.path.dirname(target))
-    try:
-        with open(file, "wb") as written:
-            written.write(text)
-            if facts:
-                os.fchmod(written.fileno(), stat.S_IMODE(facts.st_mode))
-        os.replace(unfinished, target)
-    except OSError:
-        os.unlink(unfinished)
-        raise
 
 
 def _fail(code: int, facts: dict[str, Any], name: str, stopped: Optional[int]) -> NoReturn:

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import signal
 import sys
+import uuid
 from typing import Any, Optional
 
 # Without these fields it is another interface.
@@ -50,7 +51,12 @@ def _rendezvous(config: Any) -> dict[str, Any]:
         rank = 0  # whatever PET_NODE_RANK says
     if config.rdzv_backend == "c10d":
         conf.pop("timeout", None)  # every LaunchConfig has one, and torch's c10d looks at join_timeout alone
-    return {"rdzv-backend": config.rdzv_backend, "rdzv-endpoint": config.rdzv_endpoint, "rdzv-id": config.run_id, "node-rank": rank,
+    # torch gives a job without an id one of its own. Without one, and without an endpoint, muster would take this node for one
+    # of the job that is at the default place, and keep it as a spare.
+    endpoint = config.rdzv_endpoint
+    if not endpoint and config.rdzv_backend == "c10d":
+        endpoint = "localhost:0" if config.max_nodes == 1 else "localhost:29400"
+    return {"rdzv-backend": config.rdzv_backend, "rdzv-endpoint": endpoint, "rdzv-id": config.run_id or uuid.uuid4().hex, "node-rank": rank,
             "rdzv-conf": ",".join(f"{key}={value}" for key, value in conf.items())}
 
 
