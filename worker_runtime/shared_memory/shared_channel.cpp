@@ -46,6 +46,8 @@ Result<void> SharedChannel::receive(const Operation& operation, const RunTerms& 
         const std::byte* const slot = group_.channel_slot(from_, to_, slots_);
         SlotHead head;
         ::memcpy(&head, slot, sizeof head);
+        if (!is_data_type(static_cast<int>(head.type)))
+            return group_.corrupted(from_, "an element type that is none, in a message's slot,");
         if (head.message_bytes != total || head.type != operation.type || head.tag != operation.tag) {
             const auto tagged = [](std::uint32_t tag) { return tag != 0 ? cat(" tagged ", tag) : ""; };
             return group_.fail(Errc::invalid_argument,

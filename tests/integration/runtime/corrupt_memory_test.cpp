@@ -150,8 +150,13 @@ TEST_CASE("a count that no rank can have meant ends an uneven exchange on all ra
     }
 }
 
-TEST_CASE("a slot of a message that says it is longer than a slot ends the group, and names the sender") {
-    for (const std::uint32_t slot_bytes : {0u, 100'000u, ~0u}) {
+TEST_CASE("a slot of a message that has another length or no known type ends the group, and names the sender") {
+    struct Damage {
+        std::uint32_t slot_bytes;
+        DataType type = DataType::u8;
+    };
+    for (const auto damage : {Damage{0}, Damage{100'000}, Damage{~0u}, Damage{4096, static_cast<DataType>(200)},
+                              Damage{4096, static_cast<DataType>(7)}}) {
         test::Findings findings;
         test::run_as_threads(2, [&](const GroupTerms& terms) {
             const auto group = test::form_shared_group(terms);
@@ -168,8 +173,8 @@ TEST_CASE("a slot of a message that says it is longer than a slot ends the group
             }
             const SlotHead head{.message_bytes = data.size(),
                                 .message_count = data.size(),
-                                .slot_bytes = slot_bytes,
-                                .type = DataType::u8};
+                                .slot_bytes = damage.slot_bytes,
+                                .type = damage.type};
             std::memcpy(group->channel_slot(culprit, 1, 0), &head, sizeof head);
             (void)publish_step(group->channel(culprit, 1).filled);
             auto& emptied = group->channel(culprit, 1).emptied;
