@@ -35,6 +35,12 @@ std::vector<MemoryGroup> memory_groups(const std::string& root) {
     return groups;
 }
 
+std::size_t memory_budget_bytes() {
+    // The table of mounts is long in a container, and a launcher asks three times in its first milliseconds.
+    static const auto bytes = memory_budget_bytes("");
+    return bytes;
+}
+
 std::size_t memory_budget_bytes(const std::string& root) {
     const auto host = host_memory_bytes();
     auto limit = host == 0 ? 2 * unlimited_bytes_max : host;

@@ -21,7 +21,9 @@ struct MemoryGroup {
 std::vector<MemoryGroup> memory_groups(const std::string& root = {});
 
 /// Half of the lowest memory limit of this process's control groups. Without a limit: half of the host's memory, at
-/// most 4 GiB. `root` as above.
-std::size_t memory_budget_bytes(const std::string& root = {});
+/// most 4 GiB. Found out at the first call.
+std::size_t memory_budget_bytes();
+/// The same found out now. `root` as above.
+std::size_t memory_budget_bytes(const std::string& root);
 
 }  // namespace muster
