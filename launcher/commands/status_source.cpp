@@ -45,10 +45,12 @@ Result<std::string> StatusSource::ask(Duration limit, const std::string& target,
     }
     if (got->status == 200) return std::move(got->body);
     if (got->status == 401)
-        return Error{Errc::permission_denied,
-                     tokens_.front().empty()
-                         ? "it has a secret; set MUSTER_SECRET_FILE to it, or run the command on the daemon's host"
-                         : "it has another secret than this command; set MUSTER_SECRET_FILE to the daemon's"};
+        return Error{
+            Errc::permission_denied,
+            tokens_.front().empty()
+                ? "it has a secret; set MUSTER_SECRET_FILE to it, or run the command on the daemon's host"
+                : "it has another secret than this command, or this one has the key of one job; set MUSTER_SECRET_FILE "
+                  "to the daemon's, or run the command on its host"};
     return Error{got->status == 404 ? Errc::not_found : Errc::refused,
                  cat("it answers ", got->status, ": ", printable_line(trim(got->body)))};
 }
