@@ -90,7 +90,7 @@ def store_door_on_the_wire(cluster):
         stop.unlink(missing_ok=True)
         ear = nodes[1].start(sys.executable, "-c", LISTEN)
         wait_for(cluster, "ear", lambda: "listens" in ear.out.read_text())
-        run(cluster, nodes, f"10.1.0.1:{PORT}", *options, limit=20)
+        run(cluster, nodes, f"10.1.0.1:{PORT}", *options, limit=120)
         stop.touch()
         cluster.finish([ear])
         seen, named = map(int, ear.out.read_text().split()[1:])
