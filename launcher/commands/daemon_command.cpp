@@ -28,7 +28,7 @@ struct Attempt {
 };
 
 Attempt ask_one(const Endpoint& endpoint, const std::string& job, const native::Command& command,
-                const rendezvous::JobKey& key, Instant deadline) {
+                const std::vector<rendezvous::JobKey>& keys, Instant deadline) {
     const auto named = [&](const Error& error) {
         return Error{error.code, cat(describe(endpoint), ": ", error.context)};
     };
@@ -40,7 +40,7 @@ Attempt ask_one(const Endpoint& endpoint, const std::string& job, const native::
     Error last{Errc::not_found, cat(endpoint.host, " has no address")};
     for (const auto& address : rendezvous::reachable_first(*addresses, deadline)) {
         std::optional<std::string> leader;
-        auto talk = DaemonTalk::begin(address, hello, key, deadline, &leader);
+        auto talk = DaemonTalk::begin(address, hello, keys, deadline, &leader);
         if (!talk) {
             last = talk.error();
             // A standby daemon takes no command. A refusal is final.
@@ -60,8 +60,8 @@ Attempt ask_one(const Endpoint& endpoint, const std::string& job, const native::
 }  // namespace
 
 Result<native::CommandAnswer> command_daemon(const std::vector<Endpoint>& daemons, const std::string& job,
-                                             const native::Command& command, const rendezvous::JobKey& key,
-                                             Duration limit) {
+                                             const native::Command& command,
+                                             const std::vector<rendezvous::JobKey>& keys, Duration limit) {
     const auto now = [] { return std::chrono::steady_clock::now(); };
     const auto deadline = now() + limit;
     std::vector<std::string> said(daemons.size());
@@ -69,12 +69,12 @@ Result<native::CommandAnswer> command_daemon(const std::vector<Endpoint>& daemon
         std::optional<Endpoint> leader;
         for (std::size_t i = 0; i < daemons.size() && now() < deadline; ++i) {
             const auto until = daemons.size() == 1 ? deadline : std::min(deadline, now() + attempt_limit);
-            auto attempt = ask_one(daemons[i], job, command, key, until);
+            auto attempt = ask_one(daemons[i], job, command, keys, until);
             if (attempt.answer || attempt.is_last) return std::move(attempt.answer);
             said[i] = attempt.answer.error().context;
             if (auto place = parse_endpoint(attempt.leader, 0); place && place->port != 0) leader = *std::move(place);
             if (!leader) continue;
-            attempt = ask_one(*leader, job, command, key, std::min(deadline, now() + attempt_limit));
+            attempt = ask_one(*leader, job, command, keys, std::min(deadline, now() + attempt_limit));
             if (attempt.answer || attempt.is_last) return std::move(attempt.answer);
             leader.reset();  // It has lost the leadership.
         }

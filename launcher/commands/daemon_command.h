@@ -12,13 +12,13 @@
 
 namespace muster::launcher {
 
-/// Connects, authenticates in both directions, sends the command and waits for the answer, all within `limit`. Of
-/// several daemons it finds the leader: it tries them in turn, follows a hint about the leader at once, and retries
-/// until the deadline, because an election may be running. It never sends the command to a second daemon. The error is
-/// a sentence for the user: no answer, a different secret, or no secret at the daemon; of several daemons, the last
-/// error of each.
+/// Connects, authenticates in both directions with one of `keys`, sends the command and waits for the answer, all
+/// within `limit`. Of several daemons it finds the leader: it tries them in turn, follows a hint about the leader at
+/// once, and retries until the deadline, because an election may be running. It never sends the command to a second
+/// daemon. The error is a sentence for the user: no answer, a different secret, or no secret at the daemon; of several
+/// daemons, the last error of each.
 Result<native::CommandAnswer> command_daemon(const std::vector<Endpoint>& daemons, const std::string& job,
-                                             const native::Command& command, const rendezvous::JobKey& key,
-                                             Duration limit);
+                                             const native::Command& command,
+                                             const std::vector<rendezvous::JobKey>& keys, Duration limit);
 
 }  // namespace muster::launcher

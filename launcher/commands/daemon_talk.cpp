@@ -13,8 +13,17 @@ namespace muster::launcher {
 using rendezvous::PskChannel;
 using rendezvous::PskContext;
 
-Result<DaemonTalk> DaemonTalk::begin(const SocketAddress& daemon, native::Hello hello, const rendezvous::JobKey& key,
-                                     Instant deadline, std::optional<std::string>* leader) {
+Result<DaemonTalk> DaemonTalk::begin(const SocketAddress& daemon, const native::Hello& hello,
+                                     const std::vector<rendezvous::JobKey>& keys, Instant deadline,
+                                     std::optional<std::string>* leader) {
+    for (std::size_t at = 0;; ++at) {
+        auto talk = begin_with(keys.empty() ? rendezvous::JobKey() : keys[at], daemon, hello, deadline, leader);
+        if (talk || talk.error().code != Errc::permission_denied || at + 1 >= keys.size()) return talk;
+    }
+}
+
+Result<DaemonTalk> DaemonTalk::begin_with(const rendezvous::JobKey& key, const SocketAddress& daemon,
+                                          native::Hello hello, Instant deadline, std::optional<std::string>* leader) {
     auto socket = rendezvous::BlockingSocket::connect(daemon, deadline);
     if (!socket) return socket.error();
     DaemonTalk talk(*std::move(socket), deadline);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/sockets/socket_address.h"
@@ -19,11 +20,13 @@ namespace muster::launcher {
 
 class DaemonTalk {
   public:
-    /// Connects, says `hello` and authenticates in both directions with `key`; without a key there is nothing to prove.
-    /// All waits of the conversation share `deadline`. Errors: of the connection; unreachable from a daemon that stands
-    /// by, with `leader` set; permission_denied: refused, or it has not proved the key. Each is a sentence.
-    static Result<DaemonTalk> begin(const SocketAddress& daemon, native::Hello hello, const rendezvous::JobKey& key,
-                                    Instant deadline, std::optional<std::string>* leader = nullptr);
+    /// Connects, says `hello` and authenticates in both directions with the first of `keys` that the daemon accepts;
+    /// without keys there is nothing to prove. All waits of the conversation share `deadline`. Errors: of the
+    /// connection; unreachable from a daemon that stands by, with `leader` set; permission_denied: it refuses each key,
+    /// or has proved none. Each is a sentence.
+    static Result<DaemonTalk> begin(const SocketAddress& daemon, const native::Hello& hello,
+                                    const std::vector<rendezvous::JobKey>& keys, Instant deadline,
+                                    std::optional<std::string>* leader = nullptr);
 
     Result<void> say(const native::Message& message);
     /// A message of this type; another one is an error. That of a refusal is the daemon's own sentence.
@@ -43,6 +46,8 @@ class DaemonTalk {
   private:
     DaemonTalk(rendezvous::BlockingSocket socket, Instant deadline) : socket_(std::move(socket)), deadline_(deadline) {}
 
+    static Result<DaemonTalk> begin_with(const rendezvous::JobKey& key, const SocketAddress& daemon,
+                                         native::Hello hello, Instant deadline, std::optional<std::string>* leader);
     Result<void> begin_tls(const std::string& job, const rendezvous::JobKey& key);
     Result<void> prove(native::Hello hello, const rendezvous::JobKey& key);
     Result<native::Message> next();

@@ -25,7 +25,6 @@
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
-#include "rendezvous/secret/find_secret.h"
 #include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/codec.h"
 
@@ -184,14 +183,13 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
         if (!endpoint) return wrong(cat("--rdzv-endpoint: ", endpoint.error().context));
         daemons.push_back(*endpoint);
     }
-    auto secret = rendezvous::find_secret(value_of(environment));
-    if (!secret) return print_error(verb, exit_codes::configuration, secret.error().context);
-    if (secret->text.empty())
+    const auto keys = rendezvous::find_job_keys(value_of(environment), address.job);
+    if (!keys) return print_error(verb, exit_codes::configuration, keys.error().context);
+    if (keys->empty())
         return wrong(
             "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE or MUSTER_KEY (see muster key --help), or "
             "run the command on a node of the job without --rdzv-endpoint");
-    const auto heard =
-        command_daemon(daemons, address.job, command, rendezvous::job_key(*secret, address.job), answer_limit);
+    const auto heard = command_daemon(daemons, address.job, command, *keys, answer_limit);
     return heard ? tell(verb, *heard) : print_error(verb, 1, heard.error().context);
 }
 

@@ -21,8 +21,7 @@
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/secret/find_secret.h"
-#include "rendezvous/secret/job_key.h"
+#include "rendezvous/secret/control_key.h"
 
 namespace muster::launcher {
 
@@ -230,10 +229,11 @@ class FollowedJob {
     StatusPoll poll_;
 };
 
-int show_lines(const LogWish& wish, const StatusSource& source, const JobAgents& agents, const std::string& key) {
+int show_lines(const LogWish& wish, const StatusSource& source, const JobAgents& agents,
+               std::vector<rendezvous::ControlKey> keys) {
     LinePrinter printer(wish.request.last);
     const auto sink = [&](std::string_view lines) { return printer.take(lines); };
-    JobLogs logs(wish.request, key, tell);
+    JobLogs logs(wish.request, std::move(keys), tell);
     logs.meet(agents);
     std::optional<FollowedJob> followed;
     if (wish.request.follow) followed.emplace(source, wish.job, agents.agents.size());
@@ -256,8 +256,8 @@ int show_job(const LogWish& wish, const Environment& environment) {
         return print_error(
             "logs", source.error().code == Errc::invalid_argument ? exit_codes::usage : exit_codes::configuration,
             source.error().context);
-    const auto secret = rendezvous::find_secret(value_of(environment));
-    if (!secret) return print_error("logs", exit_codes::configuration, secret.error().context);
+    const auto job_keys = rendezvous::find_job_keys(value_of(environment), wish.job);
+    if (!job_keys) return print_error("logs", exit_codes::configuration, job_keys.error().context);
     const auto agents = ask_for_agents(wish.job, *source);
     if (!agents)
         return print_error("logs", 1,
@@ -276,8 +276,9 @@ int show_job(const LogWish& wish, const Environment& environment) {
         tell(cat(unknown, "; its lines come when it joins"));
     }
     std::signal(SIGPIPE, SIG_IGN);
-    const auto key = rendezvous::derived_key(rendezvous::job_key(*secret, wish.job), rendezvous::logs_label);
-    return show_lines(wish, *source, *agents, key);
+    std::vector<rendezvous::ControlKey> keys;
+    for (const auto& key : *job_keys) keys.push_back(rendezvous::logs_key(key));
+    return show_lines(wish, *source, *agents, std::move(keys));
 }
 
 }  // namespace

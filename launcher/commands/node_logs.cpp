@@ -7,7 +7,6 @@
 #include "rendezvous/base/sockets/tcp_options.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/secret/job_key.h"
 
 namespace muster::launcher {
 
@@ -36,16 +35,25 @@ std::string refusal_in(std::string_view head) {
 
 std::shared_ptr<NodeLogs> NodeLogs::start(asio::io_context& io, rendezvous::Resolver& resolver, Request request,
                                           Handlers handlers) {
-    auto node = std::make_shared<NodeLogs>(io, std::move(request), std::move(handlers));
-    node->connector_ =
-        rendezvous::Connector::start(io, resolver, node->request_.agent, {.resolve = answer_max, .attempt = answer_max},
-                                     [node](Result<tcp::socket> socket) { node->connected(std::move(socket)); });
+    auto node = std::make_shared<NodeLogs>(io, resolver, std::move(request), std::move(handlers));
+    node->connect();
     return node;
 }
 
-NodeLogs::NodeLogs(asio::io_context& io, Request request, Handlers handlers)
-    : io_(io), request_(std::move(request)), handlers_(std::move(handlers)), socket_(io), timer_(io) {
+NodeLogs::NodeLogs(asio::io_context& io, rendezvous::Resolver& resolver, Request request, Handlers handlers)
+    : io_(io),
+      resolver_(resolver),
+      request_(std::move(request)),
+      handlers_(std::move(handlers)),
+      socket_(io),
+      timer_(io) {
     reader_.drop_up_to(request_.known);
+}
+
+void NodeLogs::connect() {
+    connector_ = rendezvous::Connector::start(
+        io_, resolver_, request_.agent, {.resolve = answer_max, .attempt = answer_max},
+        [node = shared_from_this()](Result<tcp::socket> socket) { node->connected(std::move(socket)); });
 }
 
 void NodeLogs::cancel() {
@@ -67,13 +75,13 @@ void NodeLogs::finish(std::string why) {
 void NodeLogs::connected(Result<tcp::socket> socket) {
     if (!handlers_.end) return;
     if (!socket) return finish(cat("it cannot be reached: ", socket.error().context));
-    if (request_.key.empty()) {
+    if (request_.keys.empty()) {
         socket_ = *std::move(socket);
         return ask();
     }
-    auto keys = rendezvous::PskContext::client(std::string(rendezvous::logs_label), request_.key);
+    const auto& key = request_.keys[key_at_];
     handshake_ = rendezvous::TlsHandshake::start(
-        io_, *std::move(socket), std::move(keys),
+        io_, *std::move(socket), rendezvous::PskContext::client(key.identity, key.key),
         [self = shared_from_this()](rendezvous::TlsHandshake::Outcome outcome) {
             if (!self->handlers_.end) return;
             self->socket_ = std::move(outcome.socket);
@@ -81,6 +89,8 @@ void NodeLogs::connected(Result<tcp::socket> socket) {
             if (self->channel_->state() == PskChannel::State::open) return self->ask();
             switch (self->channel_->failure()) {
                 case PskChannel::Failure::wrong_key:
+                    // It may have been started before the secret was changed, or after.
+                    if (++self->key_at_ < self->request_.keys.size()) return self->connect();
                     return self->finish("it has another key of the job; give the same secret to this command");
                 case PskChannel::Failure::no_key:
                     return self->finish("it has no key; run the command without a secret on that node");

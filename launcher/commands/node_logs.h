@@ -9,11 +9,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "agent/output/log_wire.h"
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/client/connector.h"
 #include "rendezvous/client/tls_handshake.h"
+#include "rendezvous/secret/control_key.h"
 #include "rendezvous/tls/psk_channel.h"
 
 namespace muster::launcher {
@@ -23,7 +25,8 @@ class NodeLogs : public std::enable_shared_from_this<NodeLogs> {
     struct Request {
         Endpoint agent;
         std::string target;  ///< log_query.h
-        std::string key;     ///< 32 bytes. Empty: in clear text.
+        /// The agent has one of them. Empty: in clear text.
+        std::vector<rendezvous::ControlKey> keys{};
         /// Of the agent's files, lines that are not given out: `target` does not tell of them.
         std::map<std::string, std::uint64_t> known{};
     };
@@ -43,7 +46,7 @@ class NodeLogs : public std::enable_shared_from_this<NodeLogs> {
     /// The handlers are called from `io`, which outlives it, as does `resolver`.
     static std::shared_ptr<NodeLogs> start(boost::asio::io_context& io, rendezvous::Resolver& resolver, Request request,
                                            Handlers handlers);
-    NodeLogs(boost::asio::io_context& io, Request request, Handlers handlers);
+    NodeLogs(boost::asio::io_context& io, rendezvous::Resolver& resolver, Request request, Handlers handlers);
 
     void resume();
     /// Of the agent's files, behind the lines that were given out.
@@ -52,6 +55,7 @@ class NodeLogs : public std::enable_shared_from_this<NodeLogs> {
     void cancel();
 
   private:
+    void connect();
     void connected(Result<boost::asio::ip::tcp::socket> socket);
     void ask();
     /// Counts looks without bytes, and not the time: a viewer that was busy itself takes no agent for silent.
@@ -65,8 +69,10 @@ class NodeLogs : public std::enable_shared_from_this<NodeLogs> {
     void finish(std::string why);
 
     boost::asio::io_context& io_;
+    rendezvous::Resolver& resolver_;
     const Request request_;
     Handlers handlers_;
+    std::size_t key_at_ = 0;
     boost::asio::ip::tcp::socket socket_;
     boost::asio::steady_timer timer_;
     std::unique_ptr<rendezvous::PskChannel> channel_;

@@ -9,7 +9,6 @@
 #include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/secret/find_secret.h"
 #include "rendezvous/secret/job_key.h"
 
 namespace muster::launcher {
@@ -25,10 +24,12 @@ constexpr Duration polled_limit = 2s;
 Result<StatusSource> StatusSource::find(std::string_view where, const Environment& environment) {
     const auto endpoint = parse_endpoint(where, usual_port);
     if (!endpoint) return Error{Errc::invalid_argument, cat("--rdzv-endpoint: ", endpoint.error().context)};
-    const auto secret = rendezvous::find_secret(value_of(environment));
-    if (!secret) return Error{Errc::permission_denied, secret.error().context};
-    return StatusSource(
-        *endpoint, secret->text.empty() ? std::string() : rendezvous::status_token(rendezvous::job_key(*secret, {})));
+    const auto keys = rendezvous::find_job_keys(value_of(environment), {});
+    if (!keys) return Error{Errc::permission_denied, keys.error().context};
+    std::vector<std::string> tokens;
+    for (const auto& key : *keys) tokens.push_back(rendezvous::status_token(key));
+    if (tokens.empty()) tokens.emplace_back();
+    return StatusSource(*endpoint, std::move(tokens));
 }
 
 Result<std::string> StatusSource::ask(Duration limit, const std::string& target, Interruption* interruption) const {
@@ -36,12 +37,20 @@ Result<std::string> StatusSource::ask(Duration limit, const std::string& target,
     const auto addresses = look_up(endpoint_, deadline);
     if (!addresses) return addresses.error();
     const bool is_near = std::ranges::all_of(*addresses, [](const auto& one) { return is_loopback(one.numeric()); });
-    auto got = http_get(*addresses, target, is_near ? std::string() : token_, deadline, interruption);
-    if (!got) return got.error();
+    Result<HttpAnswer> got = HttpAnswer{};
+    for (const auto& token : tokens_) {
+        got = http_get(*addresses, target, is_near ? std::string() : token, deadline, interruption);
+        if (!got) return got.error();
+        if (got->status != 401) break;
+    }
     if (got->status == 200) return std::move(got->body);
-    if (got->status == 401 && token_.empty())
-        return Error{Errc::permission_denied,
-                     "it has a secret; set MUSTER_SECRET_FILE to it, or run the command on the daemon's host"};
+    if (got->status == 401)
+        return Error{
+            Errc::permission_denied,
+            tokens_.front().empty()
+                ? "it has a secret; set MUSTER_SECRET_FILE to it, or run the command on the daemon's host"
+                : "it has another secret than this command, or this one has the key of one job; set MUSTER_SECRET_FILE "
+                  "to the daemon's, or run the command on its host"};
     return Error{got->status == 404 ? Errc::not_found : Errc::refused,
                  cat("it answers ", got->status, ": ", printable_line(trim(got->body)))};
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "launcher/config/environment.h"
 #include "launcher/status/http_get.h"
@@ -27,10 +28,11 @@ class StatusSource {
     [[nodiscard]] std::string name() const { return describe(endpoint_); }
 
   private:
-    StatusSource(Endpoint endpoint, std::string token) : endpoint_(std::move(endpoint)), token_(std::move(token)) {}
+    StatusSource(Endpoint endpoint, std::vector<std::string> tokens)
+        : endpoint_(std::move(endpoint)), tokens_(std::move(tokens)) {}
 
     Endpoint endpoint_;
-    std::string token_;
+    std::vector<std::string> tokens_;  ///< At least one: that of no key is empty.
 };
 
 /// Asks for the page again and again on a thread of its own, so that a daemon that does not answer stops no screen.

@@ -12,7 +12,7 @@
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
 #include "rendezvous/net/connection.h"
-#include "rendezvous/secret/job_key.h"
+#include "rendezvous/secret/control_key.h"
 
 namespace muster::launcher {
 
@@ -227,7 +227,7 @@ void LogStreams::end_round(std::vector<std::string> kept) {
 
 std::optional<HttpPage> LogStreams::refusal(const HttpRequest& request, const Connection& connection) {
     if (!request.target.starts_with(logs_path)) return no(404, "There is /logs.");
-    if (!serves_all_ && !connection.is_own() && connection.key_identity() != rendezvous::logs_label)
+    if (!serves_all_ && !connection.is_own() && !connection.key_identity().starts_with(rendezvous::logs_label))
         return no(403, "The lines are for who has the job's key: set MUSTER_SECRET_FILE or MUSTER_KEY.");
     // A page of a browser could take places of viewers.
     if (!request.fetch_site.empty()) return no(403, "Use muster logs.");

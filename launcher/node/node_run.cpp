@@ -321,8 +321,10 @@ class NodeRun::Body {
             std::erase(daemons, *daemon);
             daemons.insert(daemons.begin(), *daemon);
         }
-        return write_death_notice(
-            {.daemons = std::move(daemons), .hello = std::move(hello), .why = "its agent died", .key = config_.key});
+        return write_death_notice({.daemons = std::move(daemons),
+                                   .hello = std::move(hello),
+                                   .why = "its agent died",
+                                   .keys = config_.keys ? config_.keys(config_.job) : std::vector<std::string>()});
     }
 
     void on_forgotten(const std::string& job) {

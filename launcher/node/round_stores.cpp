@@ -22,7 +22,8 @@ RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing)
     is_open_ = config.insecure;
     relays_ = config.store_relay;
     has_door_ = config.store_door;
-    logs_key_ = rendezvous::derived_key(config.key, rendezvous::logs_label);
+    if (config.keys)
+        for (const auto& key : config.keys(config.job)) logs_keys_.push_back(rendezvous::logs_key(key));
     if (is_open_) logs_.serve_all();
 }
 
@@ -34,7 +35,7 @@ Result<agent::RoundPorts> RoundStores::open() {
     config.waits = !is_open_;
     logs_.begin_round(plumbing_.log_folder ? plumbing_.log_folder() : std::string());
     config.logs = {
-        .key = logs_key_,
+        .keys = logs_keys_,
         .streams = [this](const auto& request, auto& connection) { return logs_.begin(request, connection); },
         .pages = [this](const auto& request, Instant) { return logs_.answer(request); }};
     auto opened = rendezvous::RoundStore::open(plumbing_.loop, std::move(config));

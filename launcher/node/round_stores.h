@@ -45,11 +45,11 @@ class RoundStores final : public agent::RoundStoreHost {
     rendezvous::ListenConfig listen_;
     bool serves_workers_ = true;
     bool probes_ = false;
-    bool is_open_ = false;   ///< --insecure: the store serves everybody.
-    bool relays_ = false;    ///< --store-relay
-    bool has_door_ = false;  ///< --store-door
-    std::string logs_key_;   ///< Of viewers of the log files. Empty: the job has no key.
-    std::string key_;        ///< Of the round, for clients of other hosts. Empty: without --store-door.
+    bool is_open_ = false;                           ///< --insecure: the store serves everybody.
+    bool relays_ = false;                            ///< --store-relay
+    bool has_door_ = false;                          ///< --store-door
+    std::vector<rendezvous::ControlKey> logs_keys_;  ///< Of viewers of the log files. Empty: the job has no key.
+    std::string key_;  ///< Of the round, for clients of other hosts. Empty: without --store-door.
     LogStreams logs_;
     std::unique_ptr<rendezvous::RoundStore> store_;
     std::unique_ptr<rendezvous::RoundStore> last_;  ///< Of an earlier round, for its viewers alone.

@@ -16,6 +16,11 @@ ControlKey control_key(const JobKey& key, std::string_view job) {
     return {.identity = cat(name, job), .key = derived_key(key, "control tls")};
 }
 
+ControlKey logs_key(const JobKey& key) {
+    const auto name = hexadecimal(derived_key(key, "logs identity")).substr(0, name_digits);
+    return {.identity = cat(logs_label, name), .key = derived_key(key, logs_label)};
+}
+
 std::string_view job_of_identity(std::string_view identity) {
     return identity.size() > name_digits ? identity.substr(name_digits) : std::string_view();
 }

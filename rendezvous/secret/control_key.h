@@ -1,4 +1,4 @@
-// The pre-shared key of a job's control connections (TLS, tls/psk_channel.h), and its name on the wire.
+// The pre-shared keys of a job's connections (TLS, tls/psk_channel.h), and their names on the wire.
 #pragma once
 
 #include <string>
@@ -9,14 +9,20 @@
 namespace muster::rendezvous {
 
 struct ControlKey {
-    /// 16 hexadecimal digits that tell the keys of a job apart during a change, and the job's name. They show neither
-    /// key.
+    /// 16 hexadecimal digits that tell the keys of a job apart during a change, and the job's name; for viewers of log
+    /// files the digits behind logs_label. They show neither key.
     std::string identity;
     std::string key;  ///< 32 bytes; not the one of proofs in clear text
 };
 
 /// `key` is not empty.
 ControlKey control_key(const JobKey& key, std::string_view job);
+
+/// Of viewers of the job's log files; it opens nothing else. `key` is not empty.
+ControlKey logs_key(const JobKey& key);
+
+/// With which the identity of each logs_key begins.
+inline constexpr std::string_view logs_label = "logs";
 
 /// The job that an identity names; empty where it is malformed.
 std::string_view job_of_identity(std::string_view identity);

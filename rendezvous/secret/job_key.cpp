@@ -80,6 +80,14 @@ JobKeys job_keys(std::shared_ptr<const std::vector<Secret>> accepted) {
     };
 }
 
+Result<std::vector<JobKey>> find_job_keys(const ValueOf& value_of, std::string_view job) {
+    const auto secrets = find_accepted_secrets(value_of);
+    if (!secrets) return secrets.error();
+    std::vector<JobKey> keys;
+    for (const auto& secret : *secrets) keys.push_back(job_key(secret, job));
+    return keys;
+}
+
 std::function<std::vector<std::string>()> record_keys(JobKeys keys, std::string job) {
     if (!keys) return {};
     return [keys = std::move(keys), job = std::move(job)] {

@@ -33,12 +33,9 @@ std::string wrong_with_job_key(std::string_view text);
 /// 32 bytes for one purpose: the first block of HKDF-Expand (RFC 5869, 2.3) with `label` as info. Nobody can tell the
 /// key, nor the bytes of another label, from them. Labels in use: "control" (the proofs of a connection), "control tls"
 /// and "control tls identity" (control_key.h), "status" (the status pages), "snapshots", "state" (the records in
-/// etcd), "logs" (viewers of the workers' log files); of a round's secret
+/// etcd), "logs" and "logs identity" (viewers of the workers' log files); of a round's secret
 /// (Assigned::secret): "ranks" (its workers) and "peers" (questions between its agents). Empty for an empty key.
 std::string derived_key(const JobKey& key, std::string_view label);
-
-/// Of viewers of a job's log files: the label of their key, and the identity by which they name it in TLS.
-inline constexpr std::string_view logs_label = "logs";
 
 /// The keys that a daemon accepts for a job, at least one; the first is the one in use, others are being replaced. An
 /// empty function: there is no secret.
@@ -49,6 +46,10 @@ JobKeys job_keys(Secret secret);
 
 /// Of each of these secrets, at least one, as they are at each call.
 JobKeys job_keys(std::shared_ptr<const std::vector<Secret>> accepted);
+
+/// The keys of a job for a program that talks to a daemon or an agent, in the order of find_accepted_secrets: during a
+/// change of the secret the peer may have either. Empty: no source of a secret is set. Errors as find_secret.
+Result<std::vector<JobKey>> find_job_keys(const ValueOf& value_of, std::string_view job);
 
 /// The "state" key of each key of `job`, as they are at each call. The empty name: of the daemon itself.
 std::function<std::vector<std::string>()> record_keys(JobKeys keys, std::string job);

@@ -27,7 +27,7 @@ class RoundStore::Implementation final : EventLoop::Ticker {
           memory_(std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)),
           store_(store_config(config.limits, memory_)),
           peers_(loop, std::move(config.answer), std::move(config.post)),
-          logs_key_(std::move(config.logs.key)),
+          logs_keys_(std::move(config.logs.keys)),
           port_(listener->port()),
           listener_(std::move(listener)) {
         if (config.logs.streams)
@@ -36,7 +36,7 @@ class RoundStore::Implementation final : EventLoop::Ticker {
     }
     Result<void> serve(const RoundService& service) {
         // Viewers of log files come from any host, with the job's key; --allow-from closes the port to all others.
-        const bool lets_viewers_in = logs_ && !logs_key_.empty() && !sources_;
+        const bool lets_viewers_in = logs_ && !logs_keys_.empty() && !sources_;
         if (listener_ && service.store)
             listener_->serve_only(clients_of(service),
                                   lets_viewers_in ? Listener::Others::keyed_http : Listener::Others::refused);
@@ -110,9 +110,11 @@ class RoundStore::Implementation final : EventLoop::Ticker {
 
     /// Null: neither the store nor a viewer of log files has a key here.
     [[nodiscard]] std::shared_ptr<const PskContext> tls_context() const {
-        if (store_key_.empty() && logs_key_.empty()) return nullptr;
-        return PskContext::server([store = store_key_, logs = logs_key_](std::string_view identity) {
-            return identity == store_identity ? store : identity == logs_label ? logs : std::string();
+        if (store_key_.empty() && logs_keys_.empty()) return nullptr;
+        return PskContext::server([store = store_key_, logs = logs_keys_](std::string_view identity) {
+            if (identity == store_identity) return store;
+            const auto found = std::ranges::find(logs, identity, &ControlKey::identity);
+            return found == logs.end() ? std::string() : found->key;
         });
     }
 
@@ -124,7 +126,7 @@ class RoundStore::Implementation final : EventLoop::Ticker {
     PeerDialect peers_;
     std::optional<HttpDialect> logs_;
     std::string store_key_;  ///< --store-door. Empty: in clear text.
-    const std::string logs_key_;
+    const std::vector<ControlKey> logs_keys_;
     OwnAddresses own_addresses_;
     std::function<void()> when_read_;  ///< Empty: nobody waits for the viewers.
     Instant blocked_until_{};          ///< Viewers that do not read are waited for.

@@ -19,6 +19,7 @@
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/net/limits.h"
 #include "rendezvous/net/listener.h"
+#include "rendezvous/secret/control_key.h"
 #include "rendezvous/wire/native/messages.h"
 
 namespace muster::rendezvous {
@@ -40,9 +41,8 @@ struct RoundService {
 inline constexpr std::string_view store_identity = "store";
 
 struct LogPort {
-    /// 32 bytes, derived from the job's key with logs_label, by which a viewer names it. It opens nothing else. Empty:
-    /// there is no TLS for viewers.
-    std::string key{};
+    /// Of each key of the job that is accepted (logs_key). Empty: there is no TLS for viewers.
+    std::vector<ControlKey> keys{};
     HttpDialect::Streams streams{};  ///< On the loop's thread. Empty: no log files are served.
     HttpDialect::Pages pages{};      ///< To requests that get no stream.
 };

@@ -46,7 +46,7 @@ Result<FileDescriptor> open_ring(const FlightRecorder::Facts& facts, const std::
     const std::string path = cat(folder, '/', flight_file_name(facts.job, facts.rank));
     // Creates a new file instead of truncating the old one: a process that still maps the old one would get SIGBUS.
     ::unlink(path.c_str());
-    FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640));
     if (!file.valid()) return error_from_errno(errno, cat("write the flight record (MUSTER_FLIGHT_DIR) ", path));
     return file;
 }

@@ -1,5 +1,6 @@
 """Who may take part, where the job has a secret."""
 import contextlib
+import hmac
 import json
 import os
 import pathlib
@@ -24,6 +25,14 @@ def secret_file(job, name, content, mode=0o600):
     path.write_text(content)
     path.chmod(mode)
     return {"MUSTER_SECRET_FILE": str(path)}
+
+
+def forms_of(secret, job):
+    """The secret, and the keys of this job and of the daemon that follow from it, as text."""
+    def key(name):
+        extracted = hmac.digest(b"muster job", secret.encode(), "sha256")
+        return hmac.digest(extracted, name.encode() + b"\x01", "sha256")
+    return [secret, key(job.id).hex(), key("").hex(), hmac.digest(key(""), b"status\x01", "sha256").hex()]
 
 
 def listeners(job):
@@ -262,14 +271,20 @@ class Secret(unittest.TestCase):
         with Job() as job:
             daemon = job.spawn("musterd", "--port", job.port, "--first-start", **secret_file(job, "secret", "the right secret of it\n"))
             wait_for("listening musterd", job.answers)
-            without = job.node(*FAST, nproc=1)
+            without = job.node(*FAST, "--report", job.directory / "report0", nproc=1)
             job.expect_exit(without, 78)
             self.assertIn(f"has no secret, and this rendezvous has one; copy it from the host of the rendezvous (muster key show | ssh {os.uname().nodename} muster key set)", without.err.read_text())
-            wrong = job.node(*FAST, nproc=1, **secret_file(job, "other", "a wrong secret of it\n"))
+            wrong = job.node(*FAST, "--report", job.directory / "report1", nproc=1, **secret_file(job, "other", "a wrong secret of it\n"))
+            seen = b"".join(pathlib.Path(f"/proc/{process.pid}/cmdline").read_bytes() for process in (daemon, wrong))
             job.expect_exit(wrong, 78)
             self.assertIn("has another secret than this rendezvous", wrong.err.read_text())
             wait_for("a line for each", lambda: len(re.findall(r"refused from \S*127\.0\.0\.1", daemon.err.read_text())) == 2)
             self.assertNotIn(job.id, job_status(job))
+            told = seen.decode() + "".join(process.out.read_text() + process.err.read_text() for process in (daemon, without, wrong))
+            told += "".join(path.read_text() for path in job.directory.glob("report*"))
+            for secret in ("the right secret of it", "a wrong secret of it"):
+                for form in forms_of(secret, job):
+                    self.assertNotIn(form, told)
 
     def test_the_key_of_a_job_joins_this_job_only(self):
         with Job() as job:
@@ -320,6 +335,52 @@ class Secret(unittest.TestCase):
             late = job.node(*FAST, nnodes="1:3", nproc=1, **old)
             job.expect_exit(late, 78)
             self.assertIn("has another secret than this rendezvous", late.err.read_text())
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+
+    @unittest.skipUnless(OUTER, "this host has no address but loopback, so no TLS and no token")
+    def test_commands_and_viewers_use_either_key_of_a_change(self):
+        old, new = "the old secret of it", "the new secret of it"
+        both = {"MUSTER_KEY": new, "MUSTER_KEY_OLD": old}
+        with Job() as job:
+            path = job.directory / "secret"
+            secret_file(job, "secret", old + "\n")
+            daemon = job.spawn("musterd", "--bind", OUTER, "--port", job.port, "--first-start", MUSTER_SECRET_FILE=str(path))
+            wait_for("listening musterd", lambda: job.answers(OUTER))
+            place = ("--rdzv-endpoint", f"{OUTER}:{job.port}")
+
+            def start(**keys):
+                return job.node(*FAST, *place, "--log-dir", job.directory / "logs", "-r", 3, nnodes="1:2", nproc=1, conf="last_call_timeout=1", **keys)
+
+            def view(*words, **keys):
+                return subprocess.run([BIN / "muster", *words, *place], capture_output=True, text=True, timeout=120, env=job.environment(**keys))
+
+            def check(*works, logs):
+                for keys in works:
+                    shown = view("status", job.id, **keys)
+                    self.assertEqual((shown.returncode, shown.stderr), (0, ""), keys)
+                    told = drain(job, "nowhere", "--job", job.id, *place, **keys)
+                    self.assertIn("nowhere", told.stderr, keys)
+                    self.assertNotIn("secret", told.stderr, keys)
+                for keys in logs:
+                    lines = view("logs", job.id, "--all", **keys)
+                    self.assertEqual((lines.returncode, lines.stderr), (0, ""), keys)
+
+            nodes = [start(MUSTER_KEY=old)]
+            job.round(0, 1)
+            check({"MUSTER_KEY": old}, both, logs=({"MUSTER_KEY": old}, both))  # the viewer is changed first
+            self.assertIn("it has another secret than this command", view("status", job.id, MUSTER_KEY=new).stderr)
+            path.rename(f"{path}.old")
+            secret_file(job, "secret", new + "\n")
+            daemon.send_signal(signal.SIGHUP)
+            wait_for("line of the reload", lambda: "read again from MUSTER_SECRET_FILE; accepted too" in daemon.err.read_text())
+            # The node knows the old key alone.
+            check({"MUSTER_KEY": old}, {"MUSTER_KEY": new}, both, logs=({"MUSTER_KEY": old}, both))
+            self.assertIn("it has another key of the job", view("logs", job.id, "--all", MUSTER_KEY=new).stderr)
+            nodes.append(start(**both))
+            wait_for("round of two", lambda: len(job.starts(world=2)) >= 2)
+            check(both, logs=({"MUSTER_KEY": old}, both))
             job.finish()
             for node in nodes:
                 job.expect_exit(node, 0)

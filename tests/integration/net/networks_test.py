@@ -16,7 +16,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(_
 from cluster_networks import BIN, GLOO, PORT, PYTHON, SHOW, WORKERS, Cluster, etcd_on, in_time, plain, run, wait_for  # noqa: E402
 from hosts import ip, prepare, private  # noqa: E402
 from own_processes import as_user  # noqa: E402
-from store_cases import store_door_etcd, store_door_gloo, store_door_two_rounds, store_relay_gloo  # noqa: E402
+from store_cases import store_door_etcd, store_door_gloo, store_door_on_the_wire, store_door_two_rounds, store_relay_gloo  # noqa: E402
 from torch_there import has_torch  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -410,7 +410,7 @@ def port_without_the_right(cluster):
 
 CASES = (slow_resolver, slow_resolver_etcd, all_at_once_gloo, v6_only, v6_link_local, v6_musterd, v6_static, v6_etcd, dual_stack,
          ranks_by_second_network, ranks_by_second_network_v6, ranks_by_other_family, ranks_past_a_bridge, ranks_told_what_was_tried,
-         store_relay_gloo, store_door_gloo, store_door_two_rounds, store_door_etcd, dead_end_at_the_host, dead_end_at_the_store, mpirun_addresses, watched_daemon, debian_names, local_name, wrong_own_name,
+         store_relay_gloo, store_door_gloo, store_door_on_the_wire, store_door_two_rounds, store_door_etcd, dead_end_at_the_host, dead_end_at_the_store, mpirun_addresses, watched_daemon, debian_names, local_name, wrong_own_name,
          no_names, dead_resolver, told_what_was_tried, copied_names, port_without_the_right, killed_on_another_host)
 
 

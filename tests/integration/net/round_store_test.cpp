@@ -211,12 +211,12 @@ TEST_CASE("a question that nobody of the round can have asked is closed without 
 TEST_CASE("viewers of log files come with their key, by TLS and HTTP; without log files nobody speaks HTTP") {
     EventLoop loop;
     loop.start_thread();
-    const std::string key(32, 'k');
+    const auto newer = logs_key(std::string(32, 'n')), older = logs_key(std::string(32, 'o'));
     const std::string question = "GET /logs HTTP/1.0\r\n\r\n";
     RoundStoreConfig config;
-    config.logs.key = key;
+    config.logs.keys = {newer, older};
     config.logs.streams = [](const HttpRequest& request, Connection& connection) -> std::unique_ptr<HttpStream> {
-        if (request.target != "/logs" || connection.key_identity() != logs_label) return nullptr;
+        if (request.target != "/logs" || !connection.key_identity().starts_with(logs_label)) return nullptr;
         connection.send(http_stream_head("text/plain") + "lines");
         connection.finish("all lines are sent");
         return std::make_unique<HttpStream>();
@@ -226,14 +226,17 @@ TEST_CASE("viewers of log files come with their key, by TLS and HTTP; without lo
     const auto viewer = [&](const std::string& name, const std::string& with) {
         return TlsSocket(PlainSocket("127.0.0.1", store->port()), ControlKey{.identity = name, .key = with});
     };
-    auto known = viewer("logs", key);
-    REQUIRE(known.is_open());
-    known.send(question);
-    const auto answer = known.receive_all();
-    CHECK(answer.starts_with("HTTP/1.1 200 "));
-    CHECK(answer.ends_with("\r\n\r\nlines"));
-    CHECK_FALSE(viewer("logs", std::string(32, 'x')).is_open());
-    CHECK_FALSE(viewer("store", key).is_open());
+    for (const auto& accepted : {newer, older}) {
+        auto known = viewer(accepted.identity, accepted.key);
+        REQUIRE(known.is_open());
+        known.send(question);
+        const auto answer = known.receive_all();
+        CHECK(answer.starts_with("HTTP/1.1 200 "));
+        CHECK(answer.ends_with("\r\n\r\nlines"));
+    }
+    CHECK_FALSE(viewer(newer.identity, older.key).is_open());
+    CHECK_FALSE(viewer("logs", newer.key).is_open());
+    CHECK_FALSE(viewer("store", newer.key).is_open());
     bool closed = false;
     const PlainSocket stranger("127.0.0.1", store->port());
     stranger.send(question);
@@ -250,7 +253,7 @@ namespace {
 
 /// A store whose viewers get a first line, and more when the test sends it.
 struct WatchedStore {
-    std::string key = std::string(32, 'k');
+    ControlKey key = logs_key(std::string(32, 'k'));
     std::vector<Connection*> connections;
     EventLoop loop;
     std::unique_ptr<RoundStore> store;
@@ -258,7 +261,7 @@ struct WatchedStore {
     WatchedStore() {
         loop.start_thread();
         RoundStoreConfig config;
-        config.logs.key = key;
+        config.logs.keys = {key};
         config.logs.streams = [this](const HttpRequest&, Connection& connection) {
             connection.send(http_stream_head("text/plain") + "first ");
             connections.push_back(&connection);
@@ -268,9 +271,7 @@ struct WatchedStore {
         store = open_store(loop, std::move(config));
     }
     [[nodiscard]] PlainSocket connect() const { return {"127.0.0.1", store->port()}; }
-    [[nodiscard]] TlsSocket view(PlainSocket socket) const {
-        return {std::move(socket), ControlKey{.identity = std::string(logs_label), .key = key}};
-    }
+    [[nodiscard]] TlsSocket view(PlainSocket socket) const { return {std::move(socket), key}; }
     void ask(TlsSocket& viewer) const {
         viewer.send("GET /logs HTTP/1.0\r\n\r\n");
         CHECK(viewer.receive(first.size()) == first);

@@ -17,6 +17,28 @@ except ConnectionError:
 print(f"rank {os.environ['RANK']}:", "answered" if answer else "closed", flush=True)
 """
 
+# Counts the frames of this host's wire that have the name of a key of the runtime in clear text, until there is a file "stop".
+LISTEN = """
+import pathlib, socket
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+wire.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+wire.bind(("eth0", 3))
+wire.settimeout(0.1)
+print("listens", flush=True)
+seen = named = 0
+while True:
+    last = pathlib.Path("stop").exists()
+    try:
+        while True:
+            frame = wire.recv(1 << 17)
+            seen += 1
+            named += b"muster/net/" in frame
+    except TimeoutError:
+        if last:
+            break
+print(seen, named, flush=True)
+"""
+
 # Knocks in each round. In the first one rank 1 is killed when its host has a file "go"; the others do an all_reduce.
 TWO_ROUNDS = """
 echo "round $MUSTER_ROUND master=$MASTER_ADDR"
@@ -58,6 +80,23 @@ def store_door_gloo(cluster):
     if refused.poll() != 78 or "give the same --store-door on every node" not in refused.err.read_text():
         raise AssertionError(f"{cluster.tag}: no advice\n{cluster.story()}")
     return took
+
+
+def store_door_on_the_wire(cluster):
+    """The runtime's own client speaks through the door, too: without it an attacker on the path reads the names of its keys."""
+    began, nodes = time.monotonic(), plain(cluster, 2)
+    stop = nodes[1].folder / "stop"
+    for options, is_clear in ((), True), (["--store-relay"], True), (["--store-door"], False):
+        stop.unlink(missing_ok=True)
+        ear = nodes[1].start(sys.executable, "-c", LISTEN)
+        wait_for(cluster, "ear", lambda: "listens" in ear.out.read_text())
+        run(cluster, nodes, f"10.1.0.1:{PORT}", *options, limit=120)
+        stop.touch()
+        cluster.finish([ear])
+        seen, named = map(int, ear.out.read_text().split()[1:])
+        if seen < 20 or (named > 0) != is_clear:
+            raise AssertionError(f"{cluster.tag}: {options}: {named} of {seen} frames\n{cluster.story()}")
+    return time.monotonic() - began
 
 
 def door_rounds(cluster, nodes, endpoint, *options, meanwhile):

@@ -11,6 +11,7 @@
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
+#include "worker_runtime/shared_memory/host_memory.h"
 #include "worker_runtime/shared_memory/shared_channel.h"
 #include "worker_runtime/shared_memory/shared_collectives.h"
 #include "worker_runtime/shared_memory/shared_group.h"
@@ -70,7 +71,7 @@ Operation operation_on(OperationKind kind, std::byte* data, std::byte* output, i
 /// Does what meet() does, with a damaged entry.
 void sign_wrongly(SharedGroup& group, const Operation& operation, const Damage& damage) {
     auto* const lines = lines_of(group);
-    constexpr std::uint64_t number = 2;  // after allocate()
+    constexpr std::uint64_t number = 2;  // after one operation, such as allocate()
     const auto own_steps = steps_of(lines[group.rank()].step);
     for (int rank = 0; rank < size; ++rank) {
         if (rank != group.rank())
@@ -118,6 +119,36 @@ TEST_CASE("an entry that points nowhere ends the group on all ranks, and names w
                 expect_named(group->check_alive(), about, findings);
             });
         }
+    }
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE(
+    "an entry that points outside of the memory that a rank lends ends the group on all ranks, and names whose it is") {
+    test::Findings findings;
+    for (const auto wrong : {std::uint64_t{1} << 40, ~std::uint64_t{0} - 63}) {
+        test::run_as_threads(size, [&](const GroupTerms& terms) {
+            const auto group = test::form_shared_group(terms);
+            const auto limit = terms_now();
+            auto* const data = HostMemory::of_process().allocate(count * sizeof(float)).value();
+            std::memset(data, 0, count * sizeof(float));
+            const auto region = HostMemory::of_process().find(data).region;
+            const Damage damage{"lent", [&](Signature& entry) {
+                                    entry.region = region;  // its own, which the others have mapped
+                                    entry.offset = wrong;
+                                }};
+            const auto operation = operation_on(OperationKind::all_reduce, data, nullptr, terms.rank);
+            const auto about = cat(damage.name, " at ", wrong, ", rank ", terms.rank);
+            findings.expect(run_collective(*group, operation, limit).has_value(), cat(about, ": the one before"));
+            if (terms.rank == culprit) {
+                sign_wrongly(*group, operation, damage);
+                StepWord& others = lines_of(*group)[1].step;
+                (void)await_step(others, steps_of(others) + 10, {.pauses = 0, .yields = 1}, limit.deadline);
+            }
+            expect_named(terms.rank == culprit ? group->check_alive() : run_collective(*group, operation, limit), about,
+                         findings);
+            HostMemory::of_process().release(data);
+        });
     }
     CHECK(findings.text() == "");
 }

@@ -108,7 +108,7 @@ TEST_CASE("the last words of an agent with a key begin with the question for a p
     std::string bytes;
     std::thread daemon([&] { bytes = listener.take_all(); });
     auto plan = plan_for({{"127.0.0.1", listener.port()}});
-    plan.key = std::string(31, 'k') + '\n';
+    plan.keys = {std::string(31, 'k') + '\n', std::string(32, 'o')};
     // The daemon's thread ends only where somebody calls, so this is long enough to call on a busy host.
     deliver_death_notice(write_death_notice(plan), 4s);
     daemon.join();
@@ -129,7 +129,7 @@ TEST_CASE("a daemon that does not answer, or a broken death notice, holds the gu
     deliver_death_notice("no line end", 1s);
     deliver_death_notice("127.0.0.1:port\n", 1s);
     deliver_death_notice(std::string("127.0.0.1:port\n\0x", 17), 1s);
-    deliver_death_notice("127.0.0.1:1\n\x20 no whole key", 1s);
+    deliver_death_notice("127.0.0.1:1\n\x01\x20 no whole key", 1s);
     deliver_death_notice(std::string("127.0.0.1:99999 127.0.0.1\n\0x", 28), 1s);
     CHECK(std::chrono::steady_clock::now() - started < 60s);
 }

@@ -67,6 +67,17 @@ TEST_CASE("a rank that starts removes what a larger world of its job left behind
                                                        "flight_other_5.ring"});
 }
 
+TEST_CASE("other users cannot read a record, also where the umask would let them") {
+    const test::ScratchFolder folder;
+    const auto before = ::umask(0);
+    const auto recorder = FlightRecorder::open({.rank = 0, .world = 1, .job = "j"}, folder.string());
+    ::umask(before);
+    REQUIRE(recorder.has_value());
+    struct stat facts {};
+    REQUIRE(::stat((folder / flight_file_name("j", 0)).c_str(), &facts) == 0);
+    CHECK((facts.st_mode & 07777) == 0640);
+}
+
 TEST_CASE("a record takes the place of its forerunner, which whoever still writes it keeps") {
     const test::ScratchFolder folder;
     auto before = FlightRecorder::open({.rank = 0, .world = 1, .round = 1, .job = "a/b"}, folder.string());
