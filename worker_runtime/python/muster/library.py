@@ -7,7 +7,7 @@ import ctypes
 import functools
 import os
 import weakref
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
 API_VERSION = 9  # of the header that the structures below follow
@@ -25,148 +25,74 @@ class RoundEnded(MusterError):
     """The round is over, and this process may enter the next one: let it pass out of a function with @muster.recoverable."""
 
 
-class ContextOptions(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("meeting_timeout_ms", c_int64), ("operation_timeout_ms", c_int64),
-                ("transport", c_int)]
+# The types of fields and arguments by letter: p any pointer or handle, s a text, i int, l int64, n size_t and uint64, f float,
+# d double, and in capitals a pointer to one of them. Fields may also have the types that are defined below, by name.
+_TYPES = {"p": c_void_p, "s": c_char_p, "i": c_int, "l": c_int64, "n": c_size_t, "f": c_float, "d": c_double,
+          "I": POINTER(c_int), "L": POINTER(c_int64), "N": POINTER(c_size_t), "D": POINTER(c_double)}
 
 
-class PlaceFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("rank", c_int), ("world_size", c_int), ("local_rank", c_int),
-                ("local_world_size", c_int), ("group_rank", c_int), ("device", c_int), ("round", c_int64),
-                ("restart_count", c_int64)]
+def _structure(name, fields):
+    """`fields`: "size:n slices:SliceFields*", in the order of the header's structure."""
+    pairs = [field.split(":") for field in fields.split()]
+    kind = type(name, (ctypes.Structure,), {"_fields_": [(field, _TYPES[letter]) for field, letter in pairs]})
+    _TYPES[name + "*"] = POINTER(kind)
+    return kind
 
 
-class ParameterFields(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("shape", POINTER(c_int64)), ("dimension_count", c_size_t), ("type", c_int),
-                ("data", c_void_p)]
-
-
-class SliceFields(ctypes.Structure):
-    _fields_ = [("parameter", c_int), ("offset", c_size_t), ("count", c_size_t)]
-
-
-class BucketFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("index", c_size_t), ("gradients", c_void_p), ("count", c_size_t), ("type", c_int),
-                ("samples", c_float), ("step", c_uint64), ("slices", POINTER(SliceFields)), ("slice_count", c_size_t),
-                ("ready", c_void_p)]
-
-
-class NextFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("collective", c_int), ("type", c_int), ("input", c_void_p), ("output", c_void_p),
-                ("count", c_size_t), ("reduce", c_int), ("root", c_int), ("weight", c_float), ("after", c_void_p)]
-
+ContextOptions = _structure("ContextOptions", "size:n meeting_timeout_ms:l operation_timeout_ms:l transport:i")
+PlaceFields = _structure("PlaceFields", "size:n rank:i world_size:i local_rank:i local_world_size:i group_rank:i "
+                                        "device:i round:l restart_count:l")
+ParameterFields = _structure("ParameterFields", "name:s shape:L dimension_count:n type:i data:p")
+SliceFields = _structure("SliceFields", "parameter:i offset:n count:n")
+BucketFields = _structure("BucketFields", "size:n index:n gradients:p count:n type:i samples:f step:n "
+                                          "slices:SliceFields* slice_count:n ready:p")
+NextFields = _structure("NextFields", "size:n collective:i type:i input:p output:p count:n reduce:i root:i weight:f "
+                                      "after:p")
 
 ADVANCE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(BucketFields), c_int, POINTER(NextFields))
 COLLECTIVE_COUNT = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(BucketFields))
 PREPARE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(POINTER(BucketFields)), c_size_t)
 KEEP = ctypes.CFUNCTYPE(c_size_t, c_void_p, c_void_p)
 RESTORE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
-
-
-class ExchangeFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("name", c_char_p), ("argument", c_void_p), ("advance", ADVANCE),
-                ("collective_count", COLLECTIVE_COUNT), ("prepare", PREPARE), ("keep", KEEP), ("restore", RESTORE)]
-
-
-class ReducerOptions(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("bucket_cap_mb", c_double), ("first_bucket_mb", c_double),
-                ("last_bucket_mb", c_double), ("wire", c_int), ("power_rank", c_int), ("power_start_step", c_uint64),
-                ("order", c_int), ("uneven_inputs", c_int), ("finite_check", c_int), ("padding", c_int), ("own_piece", c_int),
-                ("exchange", POINTER(ExchangeFields))]
-
-
-class ReducerStateFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("plan", c_char_p), ("own", c_void_p), ("own_size", c_size_t)]
-
-
-class StepCostFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("total_ns", c_int64), ("compute_ns", c_int64), ("data_wait_ns", c_int64),
-                ("exposed_ns", c_int64), ("communication_ns", c_int64), ("bytes", c_uint64), ("samples", c_double)]
-
-
-class BaselineFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("world_size", c_int), ("samples_per_second", c_double),
-                ("samples_per_step", c_double)]
-
-
-class ScalingFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("strong", c_double), ("weak", c_double), ("estimated", c_double),
-                ("samples_per_second", c_double), ("step_count", c_uint64)]
-
-
-class DistributedSamplerOptions(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("sample_count", c_int64), ("world_size", c_int), ("rank", c_int),
-                ("seed", c_uint64), ("sequential", c_int), ("drop_last", c_int)]
-
-
-class ElasticSamplerOptions(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("sample_count", c_int64), ("batch_size", c_int64), ("seed", c_uint64),
-                ("order", c_int), ("deal", c_int), ("tail", c_int)]
-
-
-class SampleStepFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("epoch", c_uint64), ("first", c_uint64), ("count", c_uint64),
-                ("ends_epoch", c_int)]
-
-
-class OptimizerRule(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("kind", c_int), ("learning_rate", c_double), ("momentum", c_double),
-                ("beta1", c_double), ("beta2", c_double), ("epsilon", c_double), ("weight_decay", c_double)]
-
-
-class LossScalerOptions(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("initial_scale", c_float), ("growth_factor", c_double), ("backoff_factor", c_double),
-                ("growth_interval", c_int32)]
-
-
-class LossScaleFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("scale", c_float), ("growth_tracker", c_int32)]
-
-
-class PieceFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("parameter", c_int), ("offset", c_size_t), ("count", c_size_t),
-                ("values", c_void_p), ("first", c_void_p), ("second", c_void_p), ("updates", POINTER(c_uint64))]
-
-
-class CheckpointerOptions(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("directory", c_char_p), ("keep_last", c_int), ("keep_every", c_int64),
-                ("when_busy", c_int), ("persist_timeout_ms", c_int64), ("no_copies", c_int),
-                ("copy_bytes_per_second", c_uint64), ("local_directory", c_char_p), ("shared_every", c_int),
-                ("spread_replicas", c_int), ("verify_replicas", c_int)]
-
-
-class TensorFields(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("shape", POINTER(c_int64)), ("dimension_count", c_size_t), ("type", c_int),
-                ("data", c_void_p), ("placement", c_int), ("begin", c_uint64), ("count", c_uint64)]
-
-
-class ValueFields(ctypes.Structure):
-    _fields_ = [("key", c_char_p), ("value", c_char_p)]
-
-
-class CheckpointStateFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("tensors", POINTER(TensorFields)), ("tensor_count", c_size_t),
-                ("values", POINTER(ValueFields)), ("value_count", c_size_t), ("rank_value", c_char_p),
-                ("rank_bytes", c_char_p), ("rank_bytes_size", c_size_t)]
-
-
-class PartsFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("sent_counts", POINTER(c_size_t)), ("sent_offsets", POINTER(c_size_t)),
-                ("expected_counts", POINTER(c_size_t)), ("expected_offsets", POINTER(c_size_t))]
-
-
-class SaveReportFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("step", c_int64), ("persisted", c_int), ("bytes", c_uint64),
-                ("blocked_ms", c_double), ("persist_ms", c_double)]
-
+_TYPES |= {"ADVANCE": ADVANCE, "COLLECTIVE_COUNT": COLLECTIVE_COUNT, "PREPARE": PREPARE, "KEEP": KEEP, "RESTORE": RESTORE}
+ExchangeFields = _structure("ExchangeFields", "size:n name:s argument:p advance:ADVANCE "
+                                              "collective_count:COLLECTIVE_COUNT prepare:PREPARE keep:KEEP "
+                                              "restore:RESTORE")
+ReducerOptions = _structure("ReducerOptions", "size:n bucket_cap_mb:d first_bucket_mb:d last_bucket_mb:d wire:i "
+                                              "power_rank:i power_start_step:n order:i uneven_inputs:i finite_check:i "
+                                              "padding:i own_piece:i exchange:ExchangeFields*")
+ReducerStateFields = _structure("ReducerStateFields", "size:n plan:s own:p own_size:n")
+StepCostFields = _structure("StepCostFields", "size:n total_ns:l compute_ns:l data_wait_ns:l exposed_ns:l "
+                                              "communication_ns:l bytes:n samples:d")
+BaselineFields = _structure("BaselineFields", "size:n world_size:i samples_per_second:d samples_per_step:d")
+ScalingFields = _structure("ScalingFields", "size:n strong:d weak:d estimated:d samples_per_second:d step_count:n")
+DistributedSamplerOptions = _structure("DistributedSamplerOptions", "size:n sample_count:l world_size:i rank:i seed:n "
+                                                                    "sequential:i drop_last:i")
+ElasticSamplerOptions = _structure("ElasticSamplerOptions", "size:n sample_count:l batch_size:l seed:n order:i deal:i "
+                                                            "tail:i")
+SampleStepFields = _structure("SampleStepFields", "size:n epoch:n first:n count:n ends_epoch:i")
+OptimizerRule = _structure("OptimizerRule", "size:n kind:i learning_rate:d momentum:d beta1:d beta2:d epsilon:d "
+                                            "weight_decay:d")
+LossScalerOptions = _structure("LossScalerOptions", "size:n initial_scale:f growth_factor:d backoff_factor:d "
+                                                    "growth_interval:i")
+LossScaleFields = _structure("LossScaleFields", "size:n scale:f growth_tracker:i")
+PieceFields = _structure("PieceFields", "size:n parameter:i offset:n count:n values:p first:p second:p updates:N")
+CheckpointerOptions = _structure("CheckpointerOptions", "size:n directory:s keep_last:i keep_every:l when_busy:i "
+                                                        "persist_timeout_ms:l no_copies:i copy_bytes_per_second:n "
+                                                        "local_directory:s shared_every:i spread_replicas:i "
+                                                        "verify_replicas:i")
+TensorFields = _structure("TensorFields", "name:s shape:L dimension_count:n type:i data:p placement:i begin:n count:n")
+ValueFields = _structure("ValueFields", "key:s value:s")
+CheckpointStateFields = _structure("CheckpointStateFields", "size:n tensors:TensorFields* tensor_count:n "
+                                                            "values:ValueFields* value_count:n rank_value:s "
+                                                            "rank_bytes:s rank_bytes_size:n")
+PartsFields = _structure("PartsFields", "size:n sent_counts:N sent_offsets:N expected_counts:N expected_offsets:N")
+SaveReportFields = _structure("SaveReportFields", "size:n step:l persisted:i bytes:n blocked_ms:d persist_ms:d")
 
 PLACE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(TensorFields), c_size_t)
 APPLY = ctypes.CFUNCTYPE(c_int, c_void_p)
 
-# The functions of muster.h and the types of their arguments, a letter each: p any pointer or handle, s a text, i int, l int64,
-# n size_t and uint64, f float, d double, and in capitals a pointer to one of them.
-_TYPES = {"p": c_void_p, "s": c_char_p, "i": c_int, "l": c_int64, "n": c_size_t, "f": c_float, "d": c_double,
-          "I": POINTER(c_int), "L": POINTER(c_int64), "N": POINTER(c_size_t), "D": POINTER(c_double)}
+# The functions of muster.h with their arguments, a letter each.
 _FUNCTIONS = """
     context_open pp, context_place pp, context_world pp, context_can_rejoin pi, context_rejoin p, context_release p,
     heartbeat, progress l, section_enter slN, section_leave n, store_set pspn, store_get pslpnN, store_add pslL,
