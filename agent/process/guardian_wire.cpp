@@ -11,21 +11,16 @@ namespace muster::agent::guardian_wire {
 // The fields of each message in their order, for both visitors (field_codec.h). Beside their types, where the visitors
 // look for them.
 static void fields(auto& v, native::Is<Spawn> auto& m) {
-    v.number(m.id);
-    v.flag(m.has_stdout);
-    v.flag(m.has_stderr);
-    v.flag(m.stands_by);
-    v.number(m.standby);
+    v(m.id, m.has_stdout, m.has_stderr, m.stands_by, m.standby);
 }
 static void fields(auto& v, native::Is<Signal> auto& m) {
-    v.number(m.signal);
+    v(m.signal);
 }
 static void fields(auto& v, native::Is<SignalGroup> auto& m) {
-    v.number(m.id);
-    v.number(m.signal);
+    v(m.id, m.signal);
 }
 static void fields(auto& v, native::Is<Kill, Emptied> auto& m) {
-    v.number(m.number);
+    v(m.number);
 }
 static void fields(auto&, native::Is<Feed, Quit, ForkReserve> auto&) {}
 static void fields(auto& v, native::Is<DeathNotice> auto& m) {
@@ -35,43 +30,32 @@ static void fields(auto& v, native::Is<Serve> auto& m) {
     v.bytes(m.cgroup, path_max_bytes);
 }
 static void fields(auto& v, native::Is<Spawned> auto& m) {
-    v.number(m.id);
-    v.number(m.pid);
-    v.flag(m.from_standby);
+    v(m.id, m.pid, m.from_standby);
 }
 static void fields(auto& v, native::Is<Ended> auto& m) {
-    v.number(m.id);
-    v.number(m.pid);
-    v.either(m.end);
-    v.number(m.at_ns);
-    v.flag(m.unfed);
-    v.flag(m.group_left);
+    v(m.id, m.pid, m.end, m.at_ns, m.unfed, m.group_left);
     v.bytes(m.stage, path_max_bytes);
 }
 static void fields(auto& v, native::Is<GroupEmptied, EndStandby> auto& m) {
-    v.number(m.id);
+    v(m.id);
 }
 static void fields(auto& v, native::Is<StandbyReady> auto& m) {
-    v.number(m.id);
-    v.flag(m.of_own_slot);
+    v(m.id, m.of_own_slot);
 }
 static void fields(auto& v, native::Is<Stuck> auto& m) {
-    v.numbers(m.pids, stuck_max_count);
+    v.list(m.pids, stuck_max_count);
 }
 static void fields(auto& v, native::Is<ReserveForked> auto& m) {
-    v.number(m.pid);
-    v.number(m.error_number);
+    v(m.pid, m.error_number);
 }
 static void fields(auto& v, native::Is<Folder> auto& m) {
     v.bytes(m.path, path_max_bytes);
 }
 static void fields(auto& v, native::Is<FollowUp> auto& m) {
-    v.number(m.signal);
-    v.number(m.idle_ns);
-    v.number(m.busy_ns);
+    v(m.signal, m.idle_ns, m.busy_ns);
 }
 static void fields(auto& v, native::Is<Keep> auto& m) {
-    v.numbers(m.ids, kept_max_count);
+    v.list(m.ids, kept_max_count);
 }
 
 namespace {
@@ -107,21 +91,22 @@ std::vector<unsigned long> read_mask(ByteReader& in) {
 
 std::string encode(const Message& message) {
     std::string datagram;
+    native::Encoder encoder(datagram);
     const auto* ended = std::get_if<Ended>(&message);
     if (ended == nullptr || !std::holds_alternative<NotStarted>(ended->end)) {
-        native::Encoder(datagram).either(message);
+        encoder(message);
         return datagram;
     }
     auto whole = *ended;
     whole.stage = std::exchange(std::get<NotStarted>(whole.end).stage, {});
-    native::Encoder(datagram).either(Message(std::move(whole)));
+    encoder(Message(std::move(whole)));
     return datagram;
 }
 
 std::optional<Message> decode(std::string_view datagram) {
     native::Decoder in(datagram);
     Message message;
-    in.either(message);
+    in(message);
     if (!in.accepted()) return std::nullopt;
     auto* ended = std::get_if<Ended>(&message);
     if (ended == nullptr) return message;

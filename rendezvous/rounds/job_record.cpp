@@ -15,23 +15,19 @@ namespace muster::rendezvous {
 
 // Beside their types, where the visitors look for them.
 static void fields(auto& v, native::Is<RankRange> auto& m) {
-    v.number(m.first);
-    v.number(m.last);
+    v(m.first, m.last);
 }
 
 static void fields(auto& v, native::Is<FailureGroups::Kept> auto& m) {
-    v.sentence(m.key);
+    v(m.key);
     v.choice(m.kind, FailureKind::communication_error);
-    v.sentence(m.error);
-    v.number(m.error_rank);
-    v.number(m.count);
+    v(m.error, m.error_rank, m.count);
     v.list(m.ranges, RankRanges::pieces_max);
 }
 
 static void fields(auto& v, native::Is<ActivityLedger::Kept> auto& m) {
     v.name(m.host);
-    v.part(m.first);
-    v.number(m.count);
+    v(m.first, m.count);
     v.list(m.ranges, RankRanges::pieces_max);
 }
 
@@ -102,39 +98,26 @@ template <class M>
 concept IsJobRow = Is<M, JobRow<SealedRound>> || Is<M, JobRow<const SealedRound&>>;
 
 void fields(auto& v, Is<GoneRow> auto& m) {
-    v.number(m.group_rank);
-    v.sentence(m.node.who);
-    v.number(m.node.incarnation);
+    v(m.group_rank, m.node.who, m.node.incarnation);
 }
 void fields(auto& v, Is<PastFailure> auto& m) {
     v.name(m.host);
-    v.number(m.round);
+    v(m.round);
 }
 
 void fields(auto& v, IsRoundRow auto& m) {
     auto& round = m.sealed;
-    v.number(round.number);
+    v(round.number);
     v.choice(round.reason, native::RoundEndReason::daemon_restarted);
-    v.flag(round.final);
-    v.sentence(round.why);
-    v.flag(round.ended);
-    v.number(round.node_count);
+    v(round.final, round.why, round.ended, round.node_count);
     v.list(m.gone, native::peers_max);
-    v.numbers(m.through_gone, native::peers_max);
-    v.flag(round.taught.agreed);
-    v.number(round.taught.claim_count);
-    v.number(round.taught.dissent_count);
-    v.number(round.taught.restarts_used);
-    v.flag(round.gave_up);
-    v.flag(round.left);
-    v.flag(round.drained);
-    v.flag(round.settled_budget);
-    v.number(m.failure_count);
-    v.numbers(m.known_failures, fingerprints_max);
-    v.number(round.stopped_count);
-    v.number(round.checkpoint_step);
-    v.sentences(round.notes, native::notes_max);
-    v.sentence(round.final_why);
+    v.list(m.through_gone, native::peers_max);
+    v(round.taught.agreed, round.taught.claim_count, round.taught.dissent_count, round.taught.restarts_used,
+      round.gave_up, round.left, round.drained, round.settled_budget, m.failure_count);
+    v.list(m.known_failures, fingerprints_max);
+    v(round.stopped_count, round.checkpoint_step);
+    v.list(round.notes, native::notes_max);
+    v(round.final_why);
     v.bytes(round.secret.salt, native::challenge_bytes_max);
     v.bytes(round.secret.mark, native::challenge_bytes_max);
 }
@@ -142,53 +125,30 @@ void fields(auto& v, IsRoundRow auto& m) {
 void fields(auto& v, IsJobRow auto& m) {
     auto& facts = m.facts;
     v.name(facts.id);
-    v.part(facts.terms);
-    v.sentence(facts.terms_by);
-    v.number(facts.next_arrival);
-    v.number(facts.next_round);
-    v.number(facts.restarts_used);
-    v.numbers(facts.charges_at_ns, charges_max);
-    v.number(facts.round_ended_at_ns);
-    v.number(facts.parted_at_ns);
-    v.number(facts.checkpoint_step);
-    v.number(facts.restarts_stalled);
+    v(facts.terms, facts.terms_by, facts.next_arrival, facts.next_round, facts.restarts_used);
+    v.list(facts.charges_at_ns, charges_max);
+    v(facts.round_ended_at_ns, facts.parted_at_ns, facts.checkpoint_step, facts.restarts_stalled);
     v.list(m.past_failures, node_failures_of_max);
-    v.flag(facts.unsure);
-    v.flag(facts.taught);
-    v.flag(facts.short_of_nodes);
-    v.flag(facts.left);
-    v.optional(facts.ending);
-    v.number(facts.ended_at_ns);
+    v(facts.unsure, facts.taught, facts.short_of_nodes, facts.left, facts.ending, facts.ended_at_ns);
     v.names(facts.ended_on, native::peers_max);
     v.names(facts.former_hosts, former_hosts_max);
-    v.number(facts.noticed_at_ns);
-    v.sentence(facts.notice_why);
-    v.numbers(facts.goodput, goodput_numbers_max);
-    v.part(m.round);
+    v(facts.noticed_at_ns, facts.notice_why);
+    v.list(facts.goodput, goodput_numbers_max);
+    v(m.round);
 }
 
 void fields(auto& v, Is<MemberRow> auto& m) {
     v.name(m.job);
-    v.part(m.member.node);
+    v(m.member.node);
     v.list(m.member.versions, native::versions_max);
-    v.part(m.member.join);
-    v.sentence(m.member.peer);
-    v.flag(m.member.newly_started);
-    v.number(m.member.arrival);
-    v.number(m.member.connection_number);
+    v(m.member.join, m.member.peer, m.member.newly_started, m.member.arrival, m.member.connection_number);
     v.choice(m.member.place, Place::lost);
-    v.number(m.member.round);
-    v.number(m.member.group_rank);
-    v.number(m.member.rank_base);
-    v.flag(m.member.workers_gone);
-    v.flag(m.member.reported);
-    v.flag(m.member.sealed);
-    v.numbers(m.member.first_cause_of, node_failures_of_max);
-    v.flag(m.member.excluded);
+    v(m.member.round, m.member.group_rank, m.member.rank_base, m.member.workers_gone, m.member.reported,
+      m.member.sealed);
+    v.list(m.member.first_cause_of, node_failures_of_max);
+    v(m.member.excluded);
     v.choice(m.member.health, Health::ignored);
-    v.flag(m.member.noticed);
-    v.flag(m.member.leaving);
-    v.sentence(m.member.leave_reason);
+    v(m.member.noticed, m.member.leaving, m.member.leave_reason);
 }
 
 void fields(auto& v, Is<FailuresRow> auto& m) {
@@ -208,7 +168,8 @@ std::string encode(Kind kind, const Row& row) {
     ByteWriter header(out);
     header.number(record_version);
     header.number(static_cast<std::uint8_t>(kind));
-    native::Encoder(out).part(row);
+    native::Encoder encoder(out);
+    encoder(row);
     return out;
 }
 
@@ -216,7 +177,7 @@ std::string encode(Kind kind, const Row& row) {
 template <class Row>
 bool decode(std::string_view bytes, Row& row) {
     native::Decoder decoder(bytes);
-    decoder.part(row);
+    decoder(row);
     return decoder.accepted();
 }
 

@@ -6,6 +6,7 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::rendezvous {
 
@@ -87,7 +88,7 @@ void KeyValue::sweep() {
 }
 
 Result<void> KeyValue::take_bytes(std::size_t size) {
-    if (auto room = check_room(size); !room) return room;
+    MUSTER_TRY(check_room(size));
     other_bytes_.add(size);
     return {};
 }
@@ -97,7 +98,7 @@ Result<KeyEntry*> KeyValue::find_or_insert(std::string_view key) {
     if (table_.size() >= config_.key_count_max)
         return Error{Errc::limit_exceeded, cat("the store holds ", table_.size(), " keys, its maximum")};
     const std::size_t cost = key.size() + entry_overhead_bytes;
-    if (auto room = check_room(cost); !room) return room.error();
+    MUSTER_TRY(check_room(cost));
     table_bytes_.add(cost);
     return &table_.find_or_insert(key);
 }
@@ -145,22 +146,20 @@ std::string KeyValue::take_spare(std::size_t size) {
 }
 
 Result<void> KeyValue::set(std::string_view key, NewValue value) {
-    const auto entry = find_or_insert(key);
-    if (!entry) return entry.error();
-    if (auto stored = store(**entry, value); !stored) return stored;
-    wake_all(**entry);
+    const auto entry = MUSTER_TRY(find_or_insert(key));
+    MUSTER_TRY(store(*entry, value));
+    wake_all(*entry);
     return {};
 }
 
 Result<void> KeyValue::append(std::string_view key, std::string_view value) {
-    const auto found = find_or_insert(key);
-    if (!found) return found.error();
-    KeyEntry& entry = **found;
+    const auto found = MUSTER_TRY(find_or_insert(key));
+    KeyEntry& entry = *found;
     if (entry.value == nullptr) {
-        if (auto stored = store(entry, NewValue{value}); !stored) return stored;
+        MUSTER_TRY(store(entry, NewValue{value}));
     } else {
         const bool is_shared = entry.value.use_count() > 1;
-        if (auto room = check_room(value.size() + (is_shared ? cost_of(entry.value) : 0)); !room) return room;
+        MUSTER_TRY(check_room(value.size() + (is_shared ? cost_of(entry.value) : 0)));
         if (is_shared) {
             auto own = std::make_shared<std::string>(*entry.value);
             orphan(entry.value);
@@ -175,9 +174,8 @@ Result<void> KeyValue::append(std::string_view key, std::string_view value) {
 }
 
 Result<void> KeyValue::push(std::string_view key, NewValue value) {
-    const auto found = find_or_insert(key);
-    if (!found) return found.error();
-    KeyEntry& entry = **found;
+    const auto found = MUSTER_TRY(find_or_insert(key));
+    KeyEntry& entry = *found;
     const std::size_t cost =
         value.bytes.size() + value_overhead_bytes + (entry.queue == nullptr ? queue_overhead_bytes : 0);
     if (auto room = check_room(cost); !room) {
@@ -198,15 +196,14 @@ Result<void> KeyValue::store_number(KeyEntry& entry, std::int64_t number) {
 }
 
 Result<std::int64_t> KeyValue::add(std::string_view key, std::int64_t delta) {
-    const auto found = find_or_insert(key);
-    if (!found) return found.error();
-    KeyEntry& entry = **found;
+    const auto found = MUSTER_TRY(find_or_insert(key));
+    KeyEntry& entry = *found;
     std::int64_t number = 0;
     if (entry.value != nullptr && !read_number(*entry.value, number))
         return Error{Errc::invalid_argument, cat("the value of ", entry.value->size(), " bytes is not a number")};
     // Unsigned, so that the wrap-around is defined.
     const auto sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(number) + static_cast<std::uint64_t>(delta));
-    if (auto stored = store_number(entry, sum); !stored) return stored.error();
+    MUSTER_TRY(store_number(entry, sum));
     wake_all(entry);
     return sum;
 }
@@ -217,32 +214,29 @@ Result<SharedValue> KeyValue::compare_set(std::string_view key, std::string_view
     if (!present && !expected.empty()) return SharedValue{};
     if (present && *entry->value != expected) return SharedValue{entry->value};
     if (entry == nullptr) {
-        const auto inserted = find_or_insert(key);
-        if (!inserted) return inserted.error();
-        entry = *inserted;
+        entry = MUSTER_TRY(find_or_insert(key));
     }
-    if (auto stored = store(*entry, desired); !stored) return stored.error();
+    MUSTER_TRY(store(*entry, desired));
     wake_all(*entry);
     return SharedValue{entry->value};
 }
 
 Result<bool> KeyValue::arrive(std::string_view key, std::int64_t world, WaitSet& set) {
     MUSTER_CHECK(!set.parked());
-    const auto found = find_or_insert(key);
-    if (!found) return found.error();
-    KeyEntry& entry = **found;
+    const auto found = MUSTER_TRY(find_or_insert(key));
+    KeyEntry& entry = *found;
     std::int64_t count = 0;
     if (entry.value != nullptr && !read_number(*entry.value, count))
         return Error{Errc::invalid_argument, cat("the value of ", entry.value->size(), " bytes is not a number")};
     if (count < INT64_MAX) ++count;
-    if (auto stored = store_number(entry, count); !stored) return stored.error();
+    MUSTER_TRY(store_number(entry, count));
     if (count >= world) {
         wake_all(entry);
         return true;
     }
     set.links_.clear();
     set.links_.reserve(1);
-    if (auto parked = park(entry, set); !parked) return parked.error();
+    MUSTER_TRY(park(entry, set));
     return false;
 }
 

@@ -5,6 +5,7 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/wire/c10d/reply.h"
+#include "tests/support/c10d_reply.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace muster::c10d;

@@ -10,7 +10,7 @@ extern "C" {
 
 muster_status muster_batch_statistics(muster_communicator* communicator, float* mean, float* variance,
                                       size_t channel_count, uint64_t* count) {
-    return with(__func__, communicators(), communicator, [&](CommunicatorObject& found) -> Result<void> {
+    return with(__func__, communicators, communicator, [&](CommunicatorObject& found) -> Result<void> {
         if (count == nullptr) return invalid("`count` is NULL");
         if (channel_count > 0 && (mean == nullptr || variance == nullptr)) return invalid("no buffer was given");
         BatchStatistics statistics{
@@ -23,7 +23,7 @@ muster_status muster_batch_statistics(muster_communicator* communicator, float* 
 
 muster_status muster_batch_gradients(muster_communicator* communicator, float* sum_gradient, float* sum_product,
                                      size_t channel_count) {
-    return with(__func__, communicators(), communicator, [&](CommunicatorObject& found) -> Result<void> {
+    return with(__func__, communicators, communicator, [&](CommunicatorObject& found) -> Result<void> {
         if (channel_count > 0 && (sum_gradient == nullptr || sum_product == nullptr)) {
             return invalid("no buffer was given");
         }

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "muster/preemption.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 
@@ -25,44 +26,35 @@ struct PreemptionObject {
     PreemptionNotice notice;
 };
 
-// Never destroyed: threads of the caller may still be in a call while the process ends.
-Handles<muster_checkpointer, CheckpointerObject>& checkpointers() {
-    static auto& all = *new Handles<muster_checkpointer, CheckpointerObject>("checkpointer");
-    return all;
-}
-Handles<muster_preemption, PreemptionObject>& preemptions() {
-    static auto& all = *new Handles<muster_preemption, PreemptionObject>("preemption notice");
-    return all;
-}
+// Made when the library is loaded and never destroyed: threads of the caller may be in a call while the process ends.
+auto& checkpointers = *new Handles<muster_checkpointer, CheckpointerObject>("checkpointer");
+auto& preemptions = *new Handles<muster_preemption, PreemptionObject>("preemption notice");
 
 /// Runs `body(object)`, one thread at a time.
 template <class Body>
 muster_status with_checkpointer(const char* function, muster_checkpointer* handle, Body&& body) {
-    return with(function, checkpointers(), handle, [&](CheckpointerObject& found) {
+    return with(function, checkpointers, handle, [&](CheckpointerObject& found) {
         const std::lock_guard lock(found.mutex);
         return body(found);
     });
 }
 
 Result<CheckpointOptions> read_options(const muster_checkpointer_options* options) {
-    const auto given = read(options);
-    if (!given) return given.error();
-    const auto busy = read_enumerator<int>(given->when_busy, 3, "value of when_busy");
-    if (!busy) return busy.error();
+    const auto given = MUSTER_TRY(read(options));
+    const auto busy = MUSTER_TRY(read_enumerator<int>(given.when_busy, 3, "value of when_busy"));
     CheckpointOptions chosen;
-    const auto timeout = read_timeout(given->persist_timeout_ms, chosen.persist_timeout);
-    if (!timeout) return timeout.error();
-    chosen.directory = given->directory != nullptr ? given->directory : "";
-    if (given->keep_last != 0) chosen.keep_last = given->keep_last;
-    chosen.keep_every = given->keep_every;
-    chosen.when_busy = *busy == MUSTER_BUSY_WAIT ? WhenBusy::wait : WhenBusy::skip;
-    chosen.persist_timeout = *timeout;
-    chosen.copy_to_next_node = given->no_copies == 0;
-    chosen.copy_bytes_per_second = given->copy_bytes_per_second;
-    if (given->local_directory != nullptr) chosen.local_directory = given->local_directory;
-    if (given->shared_every != 0) chosen.shared_every = given->shared_every;
-    chosen.replicas = given->spread_replicas == 0 ? Replicas::rank_0 : Replicas::spread;
-    chosen.verify_replicas = given->verify_replicas != 0;
+    const auto timeout = MUSTER_TRY(read_timeout(given.persist_timeout_ms, chosen.persist_timeout));
+    chosen.directory = given.directory != nullptr ? given.directory : "";
+    if (given.keep_last != 0) chosen.keep_last = given.keep_last;
+    chosen.keep_every = given.keep_every;
+    chosen.when_busy = busy == MUSTER_BUSY_WAIT ? WhenBusy::wait : WhenBusy::skip;
+    chosen.persist_timeout = timeout;
+    chosen.copy_to_next_node = given.no_copies == 0;
+    chosen.copy_bytes_per_second = given.copy_bytes_per_second;
+    if (given.local_directory != nullptr) chosen.local_directory = given.local_directory;
+    if (given.shared_every != 0) chosen.shared_every = given.shared_every;
+    chosen.replicas = given.spread_replicas == 0 ? Replicas::rank_0 : Replicas::spread;
+    chosen.verify_replicas = given.verify_replicas != 0;
     return chosen;
 }
 
@@ -87,25 +79,22 @@ Result<StateTensor> read_tensor(const muster_tensor& given, std::size_t index) {
 
 Result<CheckpointState> read_state(const muster_checkpoint_state* state) {
     if (state == nullptr) return invalid("`state` is NULL");
-    const auto given = read(state);
-    if (!given) return given.error();
-    if (given->tensors == nullptr && given->tensor_count > 0) return invalid("`tensors` is NULL");
-    if (given->values == nullptr && given->value_count > 0) return invalid("`values` is NULL");
+    const auto given = MUSTER_TRY(read(state));
+    if (given.tensors == nullptr && given.tensor_count > 0) return invalid("`tensors` is NULL");
+    if (given.values == nullptr && given.value_count > 0) return invalid("`values` is NULL");
     CheckpointState all;
-    for (std::size_t i = 0; i < given->tensor_count; ++i) {
-        auto tensor = read_tensor(given->tensors[i], i);
-        if (!tensor) return tensor.error();
-        all.tensors.push_back(std::move(*tensor));
+    for (std::size_t i = 0; i < given.tensor_count; ++i) {
+        all.tensors.push_back(MUSTER_TRY(read_tensor(given.tensors[i], i)));
     }
-    for (std::size_t i = 0; i < given->value_count; ++i) {
-        const auto& [key, value] = given->values[i];
+    for (std::size_t i = 0; i < given.value_count; ++i) {
+        const auto& [key, value] = given.values[i];
         if (key == nullptr || value == nullptr) return invalid(cat("value ", i, ": `key` or `value` is NULL"));
         if (!all.values.emplace(key, value).second) return invalid(cat("the value '", key, "' occurs twice"));
     }
-    if (given->rank_value != nullptr) all.rank_value = given->rank_value;
-    if (given->rank_bytes == nullptr && given->rank_bytes_size > 0) return invalid("`rank_bytes` is NULL");
-    const auto* const bytes = static_cast<const std::byte*>(given->rank_bytes);
-    if (given->rank_bytes_size > 0) all.rank_bytes.assign(bytes, bytes + given->rank_bytes_size);
+    if (given.rank_value != nullptr) all.rank_value = given.rank_value;
+    if (given.rank_bytes == nullptr && given.rank_bytes_size > 0) return invalid("`rank_bytes` is NULL");
+    const auto* const bytes = static_cast<const std::byte*>(given.rank_bytes);
+    if (given.rank_bytes_size > 0) all.rank_bytes.assign(bytes, bytes + given.rank_bytes_size);
     return all;
 }
 
@@ -162,16 +151,13 @@ extern "C" {
 muster_status muster_checkpointer_open(muster_context* context, const muster_checkpointer_options* options,
                                        muster_checkpointer** checkpointer) {
     return guarded(__func__, [&]() -> Result<void> {
-        if (auto good = give(checkpointer, "checkpointer", nullptr); !good) return good;
-        auto found = contexts().find(context);
-        if (!found) return found.error();
-        const auto chosen = read_options(options);
-        if (!chosen) return chosen.error();
-        auto object = std::make_shared<CheckpointerObject>(std::move(*found));
-        auto opened = Checkpointer::open(*object->context, *chosen);
-        if (!opened) return opened.error();
-        object->checkpointer.emplace(std::move(*opened));
-        *checkpointer = checkpointers().add(std::move(object));
+        MUSTER_TRY(give(checkpointer, "checkpointer", nullptr));
+        auto found = MUSTER_TRY(contexts.find(context));
+        const auto chosen = MUSTER_TRY(read_options(options));
+        auto object = std::make_shared<CheckpointerObject>(std::move(found));
+        auto opened = MUSTER_TRY(Checkpointer::open(*object->context, chosen));
+        object->checkpointer.emplace(std::move(opened));
+        *checkpointer = checkpointers.add(std::move(object));
         return {};
     });
 }
@@ -179,12 +165,10 @@ muster_status muster_checkpointer_open(muster_context* context, const muster_che
 muster_status muster_checkpointer_save(muster_checkpointer* checkpointer, int64_t step,
                                        const muster_checkpoint_state* state, int when_busy) {
     return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
-        const auto busy = read_enumerator<int>(when_busy, 3, "value of when_busy");
-        if (!busy) return busy.error();
-        const auto all = read_state(state);
-        if (!all) return all.error();
-        if (*busy == MUSTER_BUSY_DEFAULT) return found.checkpointer->save(step, *all);
-        return found.checkpointer->save(step, *all, *busy == MUSTER_BUSY_WAIT ? WhenBusy::wait : WhenBusy::skip);
+        const auto busy = MUSTER_TRY(read_enumerator<int>(when_busy, 3, "value of when_busy"));
+        const auto all = MUSTER_TRY(read_state(state));
+        if (busy == MUSTER_BUSY_DEFAULT) return found.checkpointer->save(step, all);
+        return found.checkpointer->save(step, all, busy == MUSTER_BUSY_WAIT ? WhenBusy::wait : WhenBusy::skip);
     });
 }
 
@@ -212,18 +196,17 @@ muster_status muster_checkpointer_copied_step(muster_checkpointer* checkpointer,
 muster_status muster_checkpointer_load(muster_checkpointer* checkpointer, const muster_checkpoint_state* state,
                                        int64_t* step) {
     return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
-        if (auto good = give(step, "step", -1); !good) return good;
-        auto all = read_state(state);
-        if (!all) return all.error();
-        const auto loaded = found.checkpointer->load(*all);
-        return keep(found, *all, loaded, *step);
+        MUSTER_TRY(give(step, "step", -1));
+        auto all = MUSTER_TRY(read_state(state));
+        const auto loaded = found.checkpointer->load(all);
+        return keep(found, all, loaded, *step);
     });
 }
 
 muster_status muster_checkpointer_load_as_saved(muster_checkpointer* checkpointer, PlaceFunction place, void* argument,
                                                 int64_t* step) {
     return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
-        if (auto good = give(step, "step", -1); !good) return good;
+        MUSTER_TRY(give(step, "step", -1));
         if (place == nullptr) return invalid("`place` is NULL");
         CheckpointState all;
         const auto loaded = found.checkpointer->load_as_saved(
@@ -326,32 +309,30 @@ muster_status muster_checkpointer_report(muster_checkpointer* checkpointer, size
 }
 
 muster_status muster_checkpointer_release(muster_checkpointer* checkpointer) {
-    return guarded(__func__, [&] { return checkpointers().release(checkpointer); });
+    return guarded(__func__, [&] { return checkpointers.release(checkpointer); });
 }
 
 muster_status muster_preemption_watch(muster_context* context, const int* signals, size_t signal_count,
                                       muster_preemption** preemption) {
     return guarded(__func__, [&]() -> Result<void> {
-        if (auto good = give(preemption, "preemption", nullptr); !good) return good;
-        auto found = contexts().find(context);
-        if (!found) return found.error();
+        MUSTER_TRY(give(preemption, "preemption", nullptr));
+        auto found = MUSTER_TRY(contexts.find(context));
         if (signals == nullptr && signal_count > 0) return invalid("`signals` is NULL");
         std::vector<int> chosen = {SIGTERM};
         if (signal_count > 0) chosen.assign(signals, signals + signal_count);
-        auto notice = PreemptionNotice::watch(**found, std::move(chosen));
-        if (!notice) return notice.error();
-        *preemption = preemptions().add(std::make_shared<PreemptionObject>(std::move(*found), std::move(*notice)));
+        auto notice = MUSTER_TRY(PreemptionNotice::watch(*found, std::move(chosen)));
+        *preemption = preemptions.add(std::make_shared<PreemptionObject>(std::move(found), std::move(notice)));
         return {};
     });
 }
 
 muster_status muster_preemption_count(muster_preemption* preemption, int* count) {
-    return with(__func__, preemptions(), preemption,
+    return with(__func__, preemptions, preemption,
                 [&](auto& found) { return give(count, "count", found.notice.count()); });
 }
 
 muster_status muster_preemption_agreed(muster_preemption* preemption, int* leave) {
-    return with(__func__, preemptions(), preemption, [&](PreemptionObject& found) -> Result<void> {
+    return with(__func__, preemptions, preemption, [&](PreemptionObject& found) -> Result<void> {
         if (leave == nullptr) return invalid("`leave` is NULL");
         const auto agreed = found.notice.agreed(found.context->world());
         return agreed ? give(leave, "leave", *agreed) : agreed.error();
@@ -359,6 +340,6 @@ muster_status muster_preemption_agreed(muster_preemption* preemption, int* leave
 }
 
 muster_status muster_preemption_release(muster_preemption* preemption) {
-    return guarded(__func__, [&] { return preemptions().release(preemption); });
+    return guarded(__func__, [&] { return preemptions.release(preemption); });
 }
 }

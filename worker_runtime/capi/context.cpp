@@ -1,5 +1,6 @@
 #include "muster/context.h"
 
+#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 
@@ -9,27 +10,22 @@ using namespace muster::capi;
 extern "C" {
 
 muster_status muster_context_open(const muster_context_options* options, muster_context** context) {
-    return guarded("muster_context_open", [&]() -> Result<void> {
-        if (auto good = give(context, "context", nullptr); !good) return good;
-        const auto given = read(options);
-        if (!given) return given.error();
+    return guarded(__func__, [&]() -> Result<void> {
+        MUSTER_TRY(give(context, "context", nullptr));
+        const auto given = MUSTER_TRY(read(options));
         ContextOptions chosen;
-        const auto meeting = read_timeout(given->meeting_timeout_ms, chosen.meeting_timeout);
-        if (!meeting) return meeting.error();
-        const auto operation = read_timeout(given->operation_timeout_ms, chosen.operation_timeout);
-        if (!operation) return operation.error();
-        const auto transport = read_enumerator<TransportChoice>(given->transport, 5, "transport");
-        if (!transport) return transport.error();
-        chosen = {.meeting_timeout = *meeting, .operation_timeout = *operation, .transport = *transport};
-        auto opened = Context::from_environment(chosen);
-        if (!opened) return opened.error();
-        *context = contexts().add(std::make_shared<Context>(std::move(*opened)));
+        const auto meeting = MUSTER_TRY(read_timeout(given.meeting_timeout_ms, chosen.meeting_timeout));
+        const auto operation = MUSTER_TRY(read_timeout(given.operation_timeout_ms, chosen.operation_timeout));
+        const auto transport = MUSTER_TRY(read_enumerator<TransportChoice>(given.transport, 5, "transport"));
+        chosen = {.meeting_timeout = meeting, .operation_timeout = operation, .transport = transport};
+        auto opened = MUSTER_TRY(Context::from_environment(chosen));
+        *context = contexts.add(std::make_shared<Context>(std::move(opened)));
         return {};
     });
 }
 
 muster_status muster_context_place(muster_context* context, muster_place* place) {
-    return with(__func__, contexts(), context, [&](const Context& own) {
+    return with(__func__, contexts, context, [&](const Context& own) {
         return write({.size = 0,
                       .rank = own.rank(),
                       .world_size = own.world_size(),
@@ -44,36 +40,34 @@ muster_status muster_context_place(muster_context* context, muster_place* place)
 }
 
 muster_status muster_context_world(muster_context* context, muster_communicator** world) {
-    return guarded("muster_context_world", [&]() -> Result<void> {
-        if (auto good = give(world, "world", nullptr); !good) return good;
-        auto found = contexts().find(context);
-        if (!found) return found.error();
-        *world = communicators().add(std::make_shared<CommunicatorObject>(std::move(*found), nullptr));
+    return guarded(__func__, [&]() -> Result<void> {
+        MUSTER_TRY(give(world, "world", nullptr));
+        auto found = MUSTER_TRY(contexts.find(context));
+        *world = communicators.add(std::make_shared<CommunicatorObject>(std::move(found), nullptr));
         return {};
     });
 }
 
 muster_status muster_context_can_rejoin(muster_context* context, int can) {
-    return with(__func__, contexts(), context, [&](Context& found) -> Result<void> {
+    return with(__func__, contexts, context, [&](Context& found) -> Result<void> {
         found.can_rejoin(can != 0);
         return {};
     });
 }
 
 muster_status muster_context_rejoin(muster_context* context) {
-    return guarded("muster_context_rejoin", [&]() -> Result<void> {
-        auto found = contexts().find(context);
-        if (!found) return found.error();
+    return guarded(__func__, [&]() -> Result<void> {
+        auto found = MUSTER_TRY(contexts.find(context));
         // This one, and the handle's.
-        if (found->use_count() > 2)
+        if (found.use_count() > 2)
             return Error{Errc::refused,
                          "a communicator, reducer, checkpointer or another handle that was made from this context is "
                          "still open; release all of them first"};
-        return (*found)->rejoin();
+        return found->rejoin();
     });
 }
 
 muster_status muster_context_release(muster_context* context) {
-    return guarded("muster_context_release", [&] { return contexts().release(context); });
+    return guarded(__func__, [&] { return contexts.release(context); });
 }
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 
 namespace muster::capi {
@@ -30,20 +31,18 @@ muster_bucket shown(const GradientBucket& bucket, const Slices& slices) {
 }
 
 Result<Operation> read_collective(const muster_next& next, int world) {
-    const auto type = read_type(next.type);
-    if (!type) return type.error();
-    const auto reduce = read_reduce(next.reduce);
-    if (!reduce) return reduce.error();
-    if (auto fits = check_count(next.count, *type, world); !fits) return fits.error();
+    const auto type = MUSTER_TRY(read_type(next.type));
+    const auto reduce = MUSTER_TRY(read_reduce(next.reduce));
+    MUSTER_TRY(check_count(next.count, type, world));
     const auto count = next.count, all = count * static_cast<std::size_t>(world);
-    const Buffer data{.data = next.output, .count = count, .type = *type};
+    const Buffer data{.data = next.output, .count = count, .type = type};
     switch (next.collective) {
-        case MUSTER_NEXT_ALL_REDUCE: return all_reduce(data, *reduce);
+        case MUSTER_NEXT_ALL_REDUCE: return all_reduce(data, reduce);
         case MUSTER_NEXT_ALL_REDUCE_WEIGHTED: return all_reduce_weighted(data, next.weight);
-        case MUSTER_NEXT_REDUCE_SCATTER: return reduce_scatter({next.input, all, *type}, data, *reduce);
-        case MUSTER_NEXT_ALL_GATHER: return all_gather({next.input, count, *type}, {next.output, all, *type});
+        case MUSTER_NEXT_REDUCE_SCATTER: return reduce_scatter({next.input, all, type}, data, reduce);
+        case MUSTER_NEXT_ALL_GATHER: return all_gather({next.input, count, type}, {next.output, all, type});
         case MUSTER_NEXT_BROADCAST: return broadcast(data, next.root);
-        case MUSTER_NEXT_ALL_TO_ALL: return all_to_all({next.input, all, *type}, {next.output, all, *type}, world);
+        case MUSTER_NEXT_ALL_TO_ALL: return all_to_all({next.input, all, type}, {next.output, all, type}, world);
         default: return invalid(cat(next.collective, " is not a collective; MUSTER_NEXT_... are 0 to 6"));
     }
 }
@@ -86,7 +85,7 @@ class CallersExchange final : public BucketExchange {
         muster_next next = {};
         next.size = sizeof next;
         const auto status = given_.advance(given_.argument, &own, stage, &next);
-        if (auto good = done(cat("advance() of exchange ", name_), status); !good) return good.error();
+        MUSTER_TRY(done(cat("advance() of exchange ", name_), status));
         if (next.collective == MUSTER_NEXT_NONE) return std::optional<Operation>();
         auto operation = read_collective(next, world_);
         if (!operation) return with_context(operation.error(), cat("exchange ", name_, ", stage ", stage));

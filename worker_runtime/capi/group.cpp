@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "muster/muster_group.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 #include "worker_runtime/context/met_group.h"
@@ -30,14 +31,12 @@ class CallersStore final : public runtime::MeetingPlace {
 
     Result<void> begin(int rank) {
         const std::string own = cat("muster/openings/", rank);
-        const auto last = add(own, 0);
-        if (!last) return last.error();
-        for (auto number = *last + 1;; ++number) {
+        const auto last = MUSTER_TRY(add(own, 0));
+        for (auto number = last + 1;; ++number) {
             prefix_ = cat("muster/", number, "/");
-            const auto failures = add(cat(prefix_, "failed"), 0);
-            if (!failures) return failures.error();
-            if (*failures > 0) continue;
-            const auto come = add(own, number - *last);
+            const auto failures = MUSTER_TRY(add(cat(prefix_, "failed"), 0));
+            if (failures > 0) continue;
+            const auto come = add(own, number - last);
             return come ? Result<void>() : come.error();
         }
     }
@@ -55,12 +54,10 @@ class CallersStore final : public runtime::MeetingPlace {
 
     Result<std::vector<std::string>> collect(const std::vector<std::string>& keys,
                                              const runtime::MeetingWait& wait) override {
-        if (auto come = wait_for(keys, wait); !come) return come.error();
+        MUSTER_TRY(wait_for(keys, wait));
         std::vector<std::string> values;
         for (const auto& key : keys) {
-            auto value = get(cat(prefix_, key));
-            if (!value) return value.error();
-            values.push_back(std::move(*value));
+            values.push_back(MUSTER_TRY(get(cat(prefix_, key))));
         }
         return values;
     }
@@ -100,7 +97,7 @@ class CallersStore final : public runtime::MeetingPlace {
                 continue;
             }
             if (status != MUSTER_TIMED_OUT) return result(status, "wait for", full, why);
-            if (auto stands = wait.check_alive(); !stands) return stands.error();
+            MUSTER_TRY(wait.check_alive());
             if (std::chrono::steady_clock::now() >= wait.deadline)
                 return Error{Errc::timed_out, cat(keys[next], " was not published")};
         }
@@ -114,8 +111,7 @@ class CallersStore final : public runtime::MeetingPlace {
             static_cast<std::string*>(to)->assign(static_cast<const char*>(bytes), size);
         };
         char why[why_bytes_max] = "";
-        auto got = result(store_.get(store_.argument, key.c_str(), take, &value, why, sizeof why), "get", key, why);
-        if (!got) return got.error();
+        MUSTER_TRY(result(store_.get(store_.argument, key.c_str(), take, &value, why, sizeof why), "get", key, why));
         return value;
     }
 
@@ -135,25 +131,18 @@ Result<runtime::MetGroupTerms> read_terms(const muster_group_options& given, std
     terms.size = given.group_size;
     if (given.world_ranks != nullptr) terms.world_ranks.assign(given.world_ranks, given.world_ranks + given.group_size);
     const ContextOptions defaults;
-    const auto meeting = read_timeout(given.meeting_timeout_ms, defaults.meeting_timeout);
-    if (!meeting) return meeting.error();
-    terms.meeting_timeout = *meeting;
-    const auto operation = read_timeout(given.operation_timeout_ms, defaults.operation_timeout);
-    if (!operation) return operation.error();
-    terms.operation_timeout = *operation;
-    const auto transport = read_enumerator<TransportChoice>(given.transport, 5, "transport");
-    if (!transport) return transport.error();
-    terms.transport = *transport;
+    terms.meeting_timeout = MUSTER_TRY(read_timeout(given.meeting_timeout_ms, defaults.meeting_timeout));
+    terms.operation_timeout = MUSTER_TRY(read_timeout(given.operation_timeout_ms, defaults.operation_timeout));
+    terms.transport = MUSTER_TRY(read_enumerator<TransportChoice>(given.transport, 5, "transport"));
     if (given.store == nullptr)
         return given.group_size == 1 ? Result<runtime::MetGroupTerms>(std::move(terms))
                                      : invalid("a group of more than one rank needs a store to meet by");
-    const auto store = read(given.store);
-    if (!store) return store.error();
-    if (store->set == nullptr || store->get == nullptr || store->add == nullptr || store->wait == nullptr)
+    const auto store = MUSTER_TRY(read(given.store));
+    if (store.set == nullptr || store.get == nullptr || store.add == nullptr || store.wait == nullptr)
         return invalid("the store lacks one of set, get, add and wait");
     if (given.group_size == 1) return terms;
-    place = std::make_shared<CallersStore>(*store);
-    if (auto begun = place->begin(terms.rank); !begun) return begun.error();
+    place = std::make_shared<CallersStore>(store);
+    MUSTER_TRY(place->begin(terms.rank));
     terms.place = place;
     return terms;
 }
@@ -168,18 +157,16 @@ using namespace muster::capi;
 extern "C" {
 
 muster_status muster_group_open(const muster_group_options* options, muster_communicator** group) {
-    return guarded("muster_group_open", [&]() -> Result<void> {
-        if (auto good = give(group, "group", nullptr); !good) return good;
-        const auto given = read(options);
-        if (!given) return given.error();
+    return guarded(__func__, [&]() -> Result<void> {
+        MUSTER_TRY(give(group, "group", nullptr));
+        const auto given = MUSTER_TRY(read(options));
         std::shared_ptr<CallersStore> place;
-        auto terms = read_terms(*given, place);
-        if (!terms) return terms.error();
-        auto opened = runtime::MetGroups::of_process().open(std::move(*terms));
+        auto terms = MUSTER_TRY(read_terms(given, place));
+        auto opened = runtime::MetGroups::of_process().open(std::move(terms));
         if (place && !opened) place->has_failed();
         if (!opened) return opened.error();
         *group =
-            communicators().add(std::make_shared<CommunicatorObject>(std::shared_ptr<Context>(), std::move(*opened)));
+            communicators.add(std::make_shared<CommunicatorObject>(std::shared_ptr<Context>(), std::move(*opened)));
         return {};
     });
 }

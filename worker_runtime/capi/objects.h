@@ -32,34 +32,13 @@ struct OptimizerObject {
     ShardedOptimizer optimizer;
 };
 
-// Never destroyed: threads of the caller may still be in a call while the process ends.
-inline Handles<muster_context, Context>& contexts() {
-    static auto& all = *new Handles<muster_context, Context>("context");
-    return all;
-}
-inline Handles<muster_communicator, CommunicatorObject>& communicators() {
-    static auto& all = *new Handles<muster_communicator, CommunicatorObject>("communicator");
-    return all;
-}
-inline Handles<muster_work, Work>& works() {
-    static auto& all = *new Handles<muster_work, Work>("work");
-    return all;
-}
-inline Handles<muster_memory, Memory>& memories() {
-    static auto& all = *new Handles<muster_memory, Memory>("memory");
-    return all;
-}
-inline Handles<muster_reducer, ReducerObject>& reducers() {
-    static auto& all = *new Handles<muster_reducer, ReducerObject>("reducer");
-    return all;
-}
-inline Handles<muster_optimizer, OptimizerObject>& optimizers() {
-    static auto& all = *new Handles<muster_optimizer, OptimizerObject>("optimizer");
-    return all;
-}
-inline Handles<muster_loss_scaler, LossScaler>& loss_scalers() {
-    static auto& all = *new Handles<muster_loss_scaler, LossScaler>("loss scaler");
-    return all;
-}
+// Made when the library is loaded and never destroyed: threads of the caller may be in a call while the process ends.
+inline auto& contexts = *new Handles<muster_context, Context>("context");
+inline auto& communicators = *new Handles<muster_communicator, CommunicatorObject>("communicator");
+inline auto& works = *new Handles<muster_work, Work>("work");
+inline auto& memories = *new Handles<muster_memory, Memory>("memory");
+inline auto& reducers = *new Handles<muster_reducer, ReducerObject>("reducer");
+inline auto& optimizers = *new Handles<muster_optimizer, OptimizerObject>("optimizer");
+inline auto& loss_scalers = *new Handles<muster_loss_scaler, LossScaler>("loss scaler");
 
 }  // namespace muster::capi

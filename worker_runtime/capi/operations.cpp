@@ -5,6 +5,7 @@
 
 #include "muster/muster_group.h"
 #include "muster/muster_moves.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 
@@ -23,12 +24,11 @@ struct Call {
 };
 
 Result<void> perform(const Call& call, Communicator& communicator, const Operation& operation) {
-    const auto timeout = read_timeout(call.timeout_ms, Duration::zero());
-    if (!timeout) return timeout.error();
-    const bool has_own = *timeout != Duration::zero();
-    if (call.work == nullptr) return has_own ? communicator.run(operation, *timeout) : communicator.run(operation);
-    auto started = has_own ? communicator.start(operation, *timeout) : communicator.start(operation);
-    *call.work = works().add(std::make_shared<Work>(std::move(started)));
+    const auto timeout = MUSTER_TRY(read_timeout(call.timeout_ms, Duration::zero()));
+    const bool has_own = timeout != Duration::zero();
+    if (call.work == nullptr) return has_own ? communicator.run(operation, timeout) : communicator.run(operation);
+    auto started = has_own ? communicator.start(operation, timeout) : communicator.start(operation);
+    *call.work = works.add(std::make_shared<Work>(std::move(started)));
     return {};
 }
 
@@ -39,13 +39,11 @@ template <class Make>
 muster_status operate(const Call& call, Make&& make) {
     return guarded(call.function, [&]() -> Result<void> {
         if (call.work != nullptr) *call.work = nullptr;
-        const auto found = communicators().find(call.communicator);
-        if (!found) return found.error();
-        const auto type = read_type(call.type);
-        if (!type) return type.error();
-        auto& communicator = (*found)->get();
-        if (auto fits = check_count(call.count, *type, communicator.size()); !fits) return fits;
-        Result<Operation> operation = make(*type, communicator.size());
+        const auto found = MUSTER_TRY(communicators.find(call.communicator));
+        const auto type = MUSTER_TRY(read_type(call.type));
+        auto& communicator = found->get();
+        MUSTER_TRY(check_count(call.count, type, communicator.size()));
+        Result<Operation> operation = make(type, communicator.size());
         if (operation && !is_paired(operation->kind)) operation->tag = collectives_tag;
         return operation ? perform(call, communicator, *operation) : operation.error();
     });
@@ -71,59 +69,54 @@ void muster_tag_collectives(uint32_t tag) {
 }
 
 muster_status muster_barrier(muster_communicator* communicator, int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_barrier", communicator, 0, MUSTER_U8, timeout_ms, work},
-                   [](DataType, int) { return barrier(); });
+    return operate({__func__, communicator, 0, MUSTER_U8, timeout_ms, work}, [](DataType, int) { return barrier(); });
 }
 
 muster_status muster_all_reduce(muster_communicator* communicator, void* data, size_t count, int type, int reduce,
                                 int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_all_reduce", communicator, count, type, timeout_ms, work},
+    return operate({__func__, communicator, count, type, timeout_ms, work},
                    [&](DataType known, int) -> Result<Operation> {
-                       const auto how = read_reduce(reduce);
-                       if (!how) return how.error();
-                       return all_reduce({data, count, known}, *how);
+                       const auto how = MUSTER_TRY(read_reduce(reduce));
+                       return all_reduce({data, count, known}, how);
                    });
 }
 
 muster_status muster_all_reduce_weighted(muster_communicator* communicator, void* data, size_t count, int type,
                                          float weight, int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_all_reduce_weighted", communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int) {
-                       return all_reduce_weighted({data, count, known}, weight);
-                   });
+    return operate({__func__, communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
+        return all_reduce_weighted({data, count, known}, weight);
+    });
 }
 
 muster_status muster_all_reduce_premul(muster_communicator* communicator, void* data, size_t count, int type,
                                        double factor, int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_all_reduce_premul", communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
+    return operate({__func__, communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
         return all_reduce_premul({data, count, known}, factor);
     });
 }
 
 muster_status muster_reduce_scatter(muster_communicator* communicator, const void* input, void* output, size_t count,
                                     int type, int reduce, int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_reduce_scatter", communicator, count, type, timeout_ms, work},
+    return operate({__func__, communicator, count, type, timeout_ms, work},
                    [&](DataType known, int world) -> Result<Operation> {
-                       const auto how = read_reduce(reduce);
-                       if (!how) return how.error();
+                       const auto how = MUSTER_TRY(read_reduce(reduce));
                        const ConstBuffer pieces(input, count * static_cast<size_t>(world), known);
-                       return reduce_scatter(pieces, {output, count, known}, *how);
+                       return reduce_scatter(pieces, {output, count, known}, how);
                    });
 }
 
 muster_status muster_reduce_scatter_premul(muster_communicator* communicator, const void* input, void* output,
                                            size_t count, int type, double factor, int64_t timeout_ms,
                                            muster_work** work) {
-    return operate({"muster_reduce_scatter_premul", communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int world) {
-                       const ConstBuffer pieces(input, count * static_cast<size_t>(world), known);
-                       return reduce_scatter_premul(pieces, {output, count, known}, factor);
-                   });
+    return operate({__func__, communicator, count, type, timeout_ms, work}, [&](DataType known, int world) {
+        const ConstBuffer pieces(input, count * static_cast<size_t>(world), known);
+        return reduce_scatter_premul(pieces, {output, count, known}, factor);
+    });
 }
 
 muster_status muster_all_gather(muster_communicator* communicator, const void* input, void* output, size_t count,
                                 int type, int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_all_gather", communicator, count, type, timeout_ms, work},
+    return operate({__func__, communicator, count, type, timeout_ms, work},
                    [&](DataType known, int world) -> Result<Operation> {
                        return all_gather({input, count, known}, {output, count * static_cast<size_t>(world), known});
                    });
@@ -131,14 +124,14 @@ muster_status muster_all_gather(muster_communicator* communicator, const void* i
 
 muster_status muster_broadcast(muster_communicator* communicator, void* data, size_t count, int type, int root,
                                int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_broadcast", communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
+    return operate({__func__, communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
         return broadcast({data, count, known}, root);
     });
 }
 
 muster_status muster_all_to_all(muster_communicator* communicator, const void* input, void* output, size_t count,
                                 int type, int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_all_to_all", communicator, count, type, timeout_ms, work},
+    return operate({__func__, communicator, count, type, timeout_ms, work},
                    [&](DataType known, int world) -> Result<Operation> {
                        const auto all = count * static_cast<size_t>(world);
                        return all_to_all({input, all, known}, {output, all, known}, world);
@@ -147,7 +140,7 @@ muster_status muster_all_to_all(muster_communicator* communicator, const void* i
 
 muster_status muster_gather(muster_communicator* communicator, const void* input, void* output, size_t count, int type,
                             int root, int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_gather", communicator, count, type, timeout_ms, work},
+    return operate({__func__, communicator, count, type, timeout_ms, work},
                    [&](DataType known, int world) -> Result<Operation> {
                        return gather({input, count, known}, {output, count * static_cast<size_t>(world), known}, root);
                    });
@@ -155,7 +148,7 @@ muster_status muster_gather(muster_communicator* communicator, const void* input
 
 muster_status muster_scatter(muster_communicator* communicator, const void* input, void* output, size_t count, int type,
                              int root, int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_scatter", communicator, count, type, timeout_ms, work},
+    return operate({__func__, communicator, count, type, timeout_ms, work},
                    [&](DataType known, int world) -> Result<Operation> {
                        return scatter({input, count * static_cast<size_t>(world), known}, {output, count, known}, root);
                    });
@@ -163,54 +156,52 @@ muster_status muster_scatter(muster_communicator* communicator, const void* inpu
 
 muster_status muster_reduce(muster_communicator* communicator, const void* input, void* output, size_t count, int type,
                             int reduction, int root, int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_reduce", communicator, count, type, timeout_ms, work},
+    return operate({__func__, communicator, count, type, timeout_ms, work},
                    [&](DataType known, int) -> Result<Operation> {
-                       const auto how = read_reduce(reduction);
-                       if (!how) return how.error();
-                       return reduce({input, count, known}, {output, count, known}, *how, root);
+                       const auto how = MUSTER_TRY(read_reduce(reduction));
+                       return reduce({input, count, known}, {output, count, known}, how, root);
                    });
 }
 
 muster_status muster_reduce_premul(muster_communicator* communicator, const void* input, void* output, size_t count,
                                    int type, double factor, int root, int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_reduce_premul", communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
+    return operate({__func__, communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
         return reduce_premul({input, count, known}, {output, count, known}, factor, root);
     });
 }
 
 muster_status muster_all_to_all_uneven(muster_communicator* communicator, const void* input, void* output, int type,
                                        const muster_parts* parts, int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_all_to_all_uneven", communicator, 0, type, timeout_ms, work},
+    return operate({__func__, communicator, 0, type, timeout_ms, work},
                    [&](DataType known, int world) -> Result<Operation> {
                        if (parts == nullptr) return invalid("`parts` is NULL");
-                       const auto given = read(parts);
-                       if (!given) return given.error();
-                       if (given->sent_counts == nullptr || given->expected_counts == nullptr)
+                       const auto given = MUSTER_TRY(read(parts));
+                       if (given.sent_counts == nullptr || given.expected_counts == nullptr)
                            return invalid("`sent_counts` or `expected_counts` is NULL; both have one count per rank");
                        const auto ranks = static_cast<size_t>(world);
                        return all_to_all_uneven(input, output, known,
-                                                {read_parts(given->sent_counts, given->sent_offsets, ranks),
-                                                 read_parts(given->expected_counts, given->expected_offsets, ranks)});
+                                                {read_parts(given.sent_counts, given.sent_offsets, ranks),
+                                                 read_parts(given.expected_counts, given.expected_offsets, ranks)});
                    });
 }
 
 muster_status muster_send(muster_communicator* communicator, const void* data, size_t count, int type, int peer,
                           int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_send", communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
+    return operate({__func__, communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
         return send({data, count, known}, peer);
     });
 }
 
 muster_status muster_receive(muster_communicator* communicator, void* data, size_t count, int type, int peer,
                              int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_receive", communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
+    return operate({__func__, communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
         return receive({data, count, known}, peer);
     });
 }
 
 muster_status muster_send_tagged(muster_communicator* communicator, const void* data, size_t count, int type, int peer,
                                  uint32_t tag, int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_send_tagged", communicator, count, type, timeout_ms, work},
+    return operate({__func__, communicator, count, type, timeout_ms, work},
                    [&](DataType known, int) -> Result<Operation> {
                        auto operation = send({data, count, known}, peer);
                        operation.tag = tag;
@@ -220,7 +211,7 @@ muster_status muster_send_tagged(muster_communicator* communicator, const void* 
 
 muster_status muster_receive_tagged(muster_communicator* communicator, void* data, size_t count, int type, int peer,
                                     uint32_t tag, int64_t timeout_ms, muster_work** work) {
-    return operate({"muster_receive_tagged", communicator, count, type, timeout_ms, work},
+    return operate({__func__, communicator, count, type, timeout_ms, work},
                    [&](DataType known, int) -> Result<Operation> {
                        auto operation = receive({data, count, known}, peer);
                        operation.tag = tag;
@@ -230,37 +221,34 @@ muster_status muster_receive_tagged(muster_communicator* communicator, void* dat
 
 muster_status muster_receive_any(muster_communicator* communicator, void* data, size_t count, int type, uint32_t tag,
                                  int64_t timeout_ms, int* peer) {
-    return with(__func__, communicators(), communicator, [&](CommunicatorObject& found) -> Result<void> {
+    return with(__func__, communicators, communicator, [&](CommunicatorObject& found) -> Result<void> {
         if (peer == nullptr) return invalid("`peer` is NULL");
-        const auto known = read_type(type);
-        if (!known) return known.error();
+        const auto known = MUSTER_TRY(read_type(type));
         auto& group = found.get();
-        if (auto fits = check_count(count, *known, group.size()); !fits) return fits;
+        MUSTER_TRY(check_count(count, known, group.size()));
         if (group.transport() == "nccl") return Error{Errc::unsupported, "NCCL cannot receive from any rank"};
-        const auto timeout = read_timeout(timeout_ms, group.timeout());
-        if (!timeout) return timeout.error();
-        const auto received = group.receive_any({data, count, *known}, tag, *timeout);
-        if (!received) return received.error();
-        *peer = *received;
+        const auto timeout = MUSTER_TRY(read_timeout(timeout_ms, group.timeout()));
+        const auto received = MUSTER_TRY(group.receive_any({data, count, known}, tag, timeout));
+        *peer = received;
         return {};
     });
 }
 
 muster_status muster_work_wait(muster_work* work) {
-    return with(__func__, works(), work, [](auto& found) { return found.wait(); });
+    return with(__func__, works, work, [](auto& found) { return found.wait(); });
 }
 
 muster_status muster_work_done(muster_work* work, int* done) {
-    return with(__func__, works(), work, [&](auto& found) { return give(done, "done", found.done()); });
+    return with(__func__, works, work, [&](auto& found) { return give(done, "done", found.done()); });
 }
 
 muster_status muster_work_took(muster_work* work, int64_t* nanoseconds) {
-    return with(__func__, works(), work, [&](auto& found) {
+    return with(__func__, works, work, [&](auto& found) {
         return give(nanoseconds, "nanoseconds", std::chrono::nanoseconds(found.took()).count());
     });
 }
 
 muster_status muster_work_release(muster_work* work) {
-    return guarded("muster_work_release", [&] { return works().release(work); });
+    return guarded(__func__, [&] { return works.release(work); });
 }
 }

@@ -1,5 +1,6 @@
 #include "muster/sharded_optimizer.h"
 
+#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 
@@ -10,7 +11,7 @@ namespace {
 /// Runs `body(optimizer)`.
 template <class Body>
 muster_status with_optimizer(const char* function, muster_optimizer* handle, Body&& body) {
-    return with(function, optimizers(), handle, [&](auto& found) { return body(found.optimizer); });
+    return with(function, optimizers, handle, [&](auto& found) { return body(found.optimizer); });
 }
 
 constexpr int kind_count = 3;
@@ -50,14 +51,12 @@ muster_optimizer_rule defaults_of(int kind) {
 
 Result<OptimizerRule> read_rule(const muster_optimizer_rule* rule) {
     if (rule == nullptr) return invalid("`rule` is NULL");
-    const auto given = read(rule);
-    if (!given) return given.error();
-    const auto kind = read_enumerator<int>(given->kind, kind_count, "optimizer");
-    if (!kind) return kind.error();
-    if (*kind == MUSTER_ADAM) return rule_of<Adam>(*given);
-    if (*kind == MUSTER_ADAMW) return rule_of<AdamW>(*given);
+    const auto given = MUSTER_TRY(read(rule));
+    const auto kind = MUSTER_TRY(read_enumerator<int>(given.kind, kind_count, "optimizer"));
+    if (kind == MUSTER_ADAM) return rule_of<Adam>(given);
+    if (kind == MUSTER_ADAMW) return rule_of<AdamW>(given);
     return OptimizerRule(
-        Sgd{.learning_rate = given->learning_rate, .momentum = given->momentum, .weight_decay = given->weight_decay});
+        Sgd{.learning_rate = given.learning_rate, .momentum = given.momentum, .weight_decay = given.weight_decay});
 }
 
 }  // namespace
@@ -70,7 +69,7 @@ using namespace muster::capi;
 extern "C" {
 
 muster_status muster_optimizer_defaults(int kind, muster_optimizer_rule* rule) {
-    return guarded("muster_optimizer_defaults", [&]() -> Result<void> {
+    return guarded(__func__, [&]() -> Result<void> {
         const auto known = read_enumerator<int>(kind, kind_count, "optimizer");
         return known ? write(defaults_of(*known), rule) : known.error();
     });
@@ -78,25 +77,22 @@ muster_status muster_optimizer_defaults(int kind, muster_optimizer_rule* rule) {
 
 muster_status muster_optimizer_make(muster_reducer* reducer, const muster_optimizer_rule* rule,
                                     muster_optimizer** optimizer) {
-    return guarded("muster_optimizer_make", [&]() -> Result<void> {
-        if (auto good = give(optimizer, "optimizer", nullptr); !good) return good;
-        auto found = reducers().find(reducer);
-        if (!found) return found.error();
-        const auto chosen = read_rule(rule);
-        if (!chosen) return chosen.error();
-        auto made = ShardedOptimizer::make((*found)->reducer, *chosen);
-        if (!made) return made.error();
-        *optimizer = optimizers().add(std::make_shared<OptimizerObject>(std::move(*found), std::move(*made)));
+    return guarded(__func__, [&]() -> Result<void> {
+        MUSTER_TRY(give(optimizer, "optimizer", nullptr));
+        auto found = MUSTER_TRY(reducers.find(reducer));
+        const auto chosen = MUSTER_TRY(read_rule(rule));
+        auto made = MUSTER_TRY(ShardedOptimizer::make(found->reducer, chosen));
+        *optimizer = optimizers.add(std::make_shared<OptimizerObject>(std::move(found), std::move(made)));
         return {};
     });
 }
 
 muster_status muster_optimizer_step(muster_optimizer* optimizer) {
-    return with_optimizer("muster_optimizer_step", optimizer, [](auto& own) { return own.step(); });
+    return with_optimizer(__func__, optimizer, [](auto& own) { return own.step(); });
 }
 
 muster_status muster_optimizer_set_learning_rate(muster_optimizer* optimizer, double learning_rate) {
-    return with_optimizer("muster_optimizer_set_learning_rate", optimizer, [&](auto& own) -> Result<void> {
+    return with_optimizer(__func__, optimizer, [&](auto& own) -> Result<void> {
         if (!(learning_rate >= 0)) return invalid(cat(learning_rate, " is not a learning rate; it must be >= 0"));
         own.set_learning_rate(learning_rate);
         return {};
@@ -108,7 +104,7 @@ muster_status muster_optimizer_piece_count(muster_optimizer* optimizer, size_t* 
 }
 
 muster_status muster_optimizer_get_piece(muster_optimizer* optimizer, size_t index, muster_optimizer_piece* piece) {
-    return with_optimizer("muster_optimizer_get_piece", optimizer, [&](auto& own) -> Result<void> {
+    return with_optimizer(__func__, optimizer, [&](auto& own) -> Result<void> {
         const auto pieces = own.pieces();
         if (index >= pieces.size()) return invalid(cat("there is no piece ", index, " of ", pieces.size()));
         const OptimizerPiece& found = pieces[index];
@@ -125,10 +121,10 @@ muster_status muster_optimizer_get_piece(muster_optimizer* optimizer, size_t ind
 }
 
 muster_status muster_optimizer_reload(muster_optimizer* optimizer) {
-    return with_optimizer("muster_optimizer_reload", optimizer, [](auto& own) { return own.reload(); });
+    return with_optimizer(__func__, optimizer, [](auto& own) { return own.reload(); });
 }
 
 muster_status muster_optimizer_release(muster_optimizer* optimizer) {
-    return guarded("muster_optimizer_release", [&] { return optimizers().release(optimizer); });
+    return guarded(__func__, [&] { return optimizers.release(optimizer); });
 }
 }

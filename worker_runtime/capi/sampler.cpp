@@ -5,6 +5,7 @@
 
 #include "muster/distributed_sampler.h"
 #include "muster/elastic_sampler.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/handles.h"
 
@@ -24,15 +25,9 @@ struct SamplerObject {
 using DistributedObject = SamplerObject<DistributedSampler>;
 using ElasticObject = SamplerObject<ElasticSampler>;
 
-// Never destroyed: threads of the caller may still be in a call while the process ends.
-Handles<muster_distributed_sampler, DistributedObject>& distributed_samplers() {
-    static auto& all = *new Handles<muster_distributed_sampler, DistributedObject>("distributed sampler");
-    return all;
-}
-Handles<muster_elastic_sampler, ElasticObject>& elastic_samplers() {
-    static auto& all = *new Handles<muster_elastic_sampler, ElasticObject>("elastic sampler");
-    return all;
-}
+// Made when the library is loaded and never destroyed: threads of the caller may be in a call while the process ends.
+auto& distributed_samplers = *new Handles<muster_distributed_sampler, DistributedObject>("distributed sampler");
+auto& elastic_samplers = *new Handles<muster_elastic_sampler, ElasticObject>("elastic sampler");
 
 /// Runs `body(sampler)`, one thread at a time.
 template <class All, class Handle, class Body>
@@ -45,12 +40,12 @@ muster_status with_sampler(const char* function, const All& all, Handle* handle,
 
 template <class Body>
 muster_status with_distributed(const char* function, muster_distributed_sampler* handle, Body&& body) {
-    return with_sampler(function, distributed_samplers(), handle, std::forward<Body>(body));
+    return with_sampler(function, distributed_samplers, handle, std::forward<Body>(body));
 }
 
 template <class Body>
 muster_status with_elastic(const char* function, muster_elastic_sampler* handle, Body&& body) {
-    return with_sampler(function, elastic_samplers(), handle, std::forward<Body>(body));
+    return with_sampler(function, elastic_samplers, handle, std::forward<Body>(body));
 }
 
 Result<std::uint64_t> read_count(std::int64_t count, std::string_view noun) {
@@ -59,49 +54,38 @@ Result<std::uint64_t> read_count(std::int64_t count, std::string_view noun) {
 }
 
 Result<DistributedSamplerOptions> read_options(const muster_distributed_sampler_options* options) {
-    const auto given = read(options);
-    if (!given) return given.error();
-    const auto sample_count = read_count(given->sample_count, "number of samples");
-    if (!sample_count) return sample_count.error();
-    const auto shuffle = read_enumerator<Shuffle>(given->sequential, 2, "value of sequential");
-    if (!shuffle) return shuffle.error();
-    const auto last = read_enumerator<LastSamples>(given->drop_last, 2, "value of drop_last");
-    if (!last) return last.error();
-    return DistributedSamplerOptions{.sample_count = *sample_count,
-                                     .world = given->world_size == 0 ? 1 : given->world_size,
-                                     .rank = given->rank,
-                                     .seed = given->seed,
-                                     .shuffle = *shuffle,
-                                     .last = *last};
+    const auto given = MUSTER_TRY(read(options));
+    const auto sample_count = MUSTER_TRY(read_count(given.sample_count, "number of samples"));
+    const auto shuffle = MUSTER_TRY(read_enumerator<Shuffle>(given.sequential, 2, "value of sequential"));
+    const auto last = MUSTER_TRY(read_enumerator<LastSamples>(given.drop_last, 2, "value of drop_last"));
+    return DistributedSamplerOptions{.sample_count = sample_count,
+                                     .world = given.world_size == 0 ? 1 : given.world_size,
+                                     .rank = given.rank,
+                                     .seed = given.seed,
+                                     .shuffle = shuffle,
+                                     .last = last};
 }
 
 Result<ElasticSamplerOptions> read_options(const muster_elastic_sampler_options* options) {
-    const auto given = read(options);
-    if (!given) return given.error();
-    const auto sample_count = read_count(given->sample_count, "number of samples");
-    if (!sample_count) return sample_count.error();
-    const auto batch_size = read_count(given->batch_size, "batch size");
-    if (!batch_size) return batch_size.error();
-    const auto order = read_enumerator<SampleOrder>(given->order, 3, "order of samples");
-    if (!order) return order.error();
-    const auto deal = read_enumerator<Deal>(given->deal, 2, "value of deal");
-    if (!deal) return deal.error();
-    const auto tail = read_enumerator<Tail>(given->tail, 3, "tail");
-    if (!tail) return tail.error();
-    return ElasticSamplerOptions{.sample_count = *sample_count,
-                                 .batch_size = *batch_size,
-                                 .seed = given->seed,
-                                 .order = *order,
-                                 .deal = *deal,
-                                 .tail = *tail};
+    const auto given = MUSTER_TRY(read(options));
+    const auto sample_count = MUSTER_TRY(read_count(given.sample_count, "number of samples"));
+    const auto batch_size = MUSTER_TRY(read_count(given.batch_size, "batch size"));
+    const auto order = MUSTER_TRY(read_enumerator<SampleOrder>(given.order, 3, "order of samples"));
+    const auto deal = MUSTER_TRY(read_enumerator<Deal>(given.deal, 2, "value of deal"));
+    const auto tail = MUSTER_TRY(read_enumerator<Tail>(given.tail, 3, "tail"));
+    return ElasticSamplerOptions{.sample_count = sample_count,
+                                 .batch_size = batch_size,
+                                 .seed = given.seed,
+                                 .order = order,
+                                 .deal = deal,
+                                 .tail = tail};
 }
 
 Result<SampleStep> read_step(const muster_sample_step* step) {
     if (step == nullptr) return invalid("`step` is NULL");
-    const auto given = read(step);
-    if (!given) return given.error();
+    const auto given = MUSTER_TRY(read(step));
     return SampleStep{
-        .epoch = given->epoch, .first = given->first, .count = given->count, .ends_epoch = given->ends_epoch != 0};
+        .epoch = given.epoch, .first = given.first, .count = given.count, .ends_epoch = given.ends_epoch != 0};
 }
 
 Result<void> write_step(const SampleStep& step, muster_sample_step* to) {
@@ -135,12 +119,10 @@ extern "C" {
 muster_status muster_distributed_sampler_make(const muster_distributed_sampler_options* options,
                                               muster_distributed_sampler** sampler) {
     return guarded(__func__, [&]() -> Result<void> {
-        if (auto good = give(sampler, "sampler", nullptr); !good) return good;
-        const auto given = read_options(options);
-        if (!given) return given.error();
-        auto made = DistributedSampler::make(*given);
-        if (!made) return made.error();
-        *sampler = distributed_samplers().add(std::make_shared<DistributedObject>(std::move(*made)));
+        MUSTER_TRY(give(sampler, "sampler", nullptr));
+        const auto given = MUSTER_TRY(read_options(options));
+        auto made = MUSTER_TRY(DistributedSampler::make(given));
+        *sampler = distributed_samplers.add(std::make_shared<DistributedObject>(std::move(made)));
         return {};
     });
 }
@@ -175,18 +157,16 @@ muster_status muster_distributed_sampler_order_repeated(muster_distributed_sampl
 }
 
 muster_status muster_distributed_sampler_release(muster_distributed_sampler* sampler) {
-    return guarded(__func__, [&] { return distributed_samplers().release(sampler); });
+    return guarded(__func__, [&] { return distributed_samplers.release(sampler); });
 }
 
 muster_status muster_elastic_sampler_make(const muster_elastic_sampler_options* options,
                                           muster_elastic_sampler** sampler) {
     return guarded(__func__, [&]() -> Result<void> {
-        if (auto good = give(sampler, "sampler", nullptr); !good) return good;
-        const auto given = read_options(options);
-        if (!given) return given.error();
-        auto made = ElasticSampler::make(*given);
-        if (!made) return made.error();
-        *sampler = elastic_samplers().add(std::make_shared<ElasticObject>(std::move(*made)));
+        MUSTER_TRY(give(sampler, "sampler", nullptr));
+        const auto given = MUSTER_TRY(read_options(options));
+        auto made = MUSTER_TRY(ElasticSampler::make(given));
+        *sampler = elastic_samplers.add(std::make_shared<ElasticObject>(std::move(made)));
         return {};
     });
 }
@@ -198,9 +178,8 @@ muster_status muster_elastic_sampler_next(muster_elastic_sampler* sampler, muste
 muster_status muster_elastic_sampler_after(muster_elastic_sampler* sampler, const muster_sample_step* step,
                                            muster_sample_step* later) {
     return with_elastic(__func__, sampler, [&](const ElasticSampler& found) -> Result<void> {
-        const auto given = read_step(step);
-        if (!given) return given.error();
-        const auto behind = found.after(*given);
+        const auto given = MUSTER_TRY(read_step(step));
+        const auto behind = found.after(given);
         return behind ? write_step(*behind, later) : behind.error();
     });
 }
@@ -208,14 +187,12 @@ muster_status muster_elastic_sampler_after(muster_elastic_sampler* sampler, cons
 muster_status muster_elastic_sampler_indices(muster_elastic_sampler* sampler, const muster_sample_step* step, int rank,
                                              int world_size, int64_t* indices, size_t capacity, size_t* count) {
     return with_elastic(__func__, sampler, [&](const ElasticSampler& found) -> Result<void> {
-        const auto given = read_step(step);
-        if (!given) return given.error();
-        const auto own = found.indices(*given, {.rank = rank, .world = world_size});
-        if (!own) return own.error();
-        if (count != nullptr) *count = own->size();
+        const auto given = MUSTER_TRY(read_step(step));
+        const auto own = MUSTER_TRY(found.indices(given, {.rank = rank, .world = world_size}));
+        if (count != nullptr) *count = own.size();
         if (indices == nullptr) return {};
-        if (capacity < own->size()) return no_room(own->size(), capacity);
-        write_indices(*own, indices);
+        if (capacity < own.size()) return no_room(own.size(), capacity);
+        write_indices(own, indices);
         return {};
     });
 }
@@ -260,6 +237,6 @@ muster_status muster_elastic_sampler_sample_seed(muster_elastic_sampler* sampler
 }
 
 muster_status muster_elastic_sampler_release(muster_elastic_sampler* sampler) {
-    return guarded(__func__, [&] { return elastic_samplers().release(sampler); });
+    return guarded(__func__, [&] { return elastic_samplers.release(sampler); });
 }
 }

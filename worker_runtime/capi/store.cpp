@@ -1,5 +1,6 @@
 #include "muster/store.h"
 
+#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/arguments.h"
 #include "worker_runtime/capi/objects.h"
 
@@ -10,7 +11,7 @@ namespace {
 /// Runs `body(store)` where there is a key and a store.
 template <class Body>
 muster_status with_store(const char* function, muster_context* handle, const char* key, Body&& body) {
-    return with(function, contexts(), handle, [&](Context& found) -> Result<void> {
+    return with(function, contexts, handle, [&](Context& found) -> Result<void> {
         return key != nullptr ? body(*found.store()) : invalid("`key` is NULL");
     });
 }
@@ -25,7 +26,7 @@ using namespace muster::capi;
 extern "C" {
 
 muster_status muster_store_set(muster_context* context, const char* key, const void* value, size_t size) {
-    return with_store("muster_store_set", context, key, [&](Store& store) -> Result<void> {
+    return with_store(__func__, context, key, [&](Store& store) -> Result<void> {
         if (value == nullptr && size > 0) return invalid("`value` is NULL");
         return store.set(key, {static_cast<const char*>(value), size});
     });
@@ -33,33 +34,29 @@ muster_status muster_store_set(muster_context* context, const char* key, const v
 
 muster_status muster_store_get(muster_context* context, const char* key, int64_t timeout_ms, void* value,
                                size_t capacity, size_t* needed) {
-    return with_store("muster_store_get", context, key, [&](Store& store) -> Result<void> {
-        const auto timeout = read_timeout(timeout_ms, ContextOptions().operation_timeout);
-        if (!timeout) return timeout.error();
-        const auto found = store.get(key, *timeout);
-        if (!found) return found.error();
-        if (needed != nullptr) *needed = found->size();
+    return with_store(__func__, context, key, [&](Store& store) -> Result<void> {
+        const auto timeout = MUSTER_TRY(read_timeout(timeout_ms, ContextOptions().operation_timeout));
+        const auto found = MUSTER_TRY(store.get(key, timeout));
+        if (needed != nullptr) *needed = found.size();
         if (value == nullptr) return {};
-        std::memcpy(value, found->data(), std::min(capacity, found->size()));
-        if (capacity >= found->size()) return {};
-        return Error{Errc::limit_exceeded, cat("the value has ", found->size(), " bytes, not ", capacity)};
+        std::memcpy(value, found.data(), std::min(capacity, found.size()));
+        if (capacity >= found.size()) return {};
+        return Error{Errc::limit_exceeded, cat("the value has ", found.size(), " bytes, not ", capacity)};
     });
 }
 
 muster_status muster_store_add(muster_context* context, const char* key, int64_t delta, int64_t* sum) {
-    return with_store("muster_store_add", context, key, [&](Store& store) -> Result<void> {
-        const auto added = store.add(key, delta);
-        if (!added) return added.error();
-        if (sum != nullptr) *sum = *added;
+    return with_store(__func__, context, key, [&](Store& store) -> Result<void> {
+        const auto added = MUSTER_TRY(store.add(key, delta));
+        if (sum != nullptr) *sum = added;
         return {};
     });
 }
 
 muster_status muster_store_erase(muster_context* context, const char* key, int* erased) {
-    return with_store("muster_store_erase", context, key, [&](Store& store) -> Result<void> {
-        const auto gone = store.erase(key);
-        if (!gone) return gone.error();
-        if (erased != nullptr) *erased = *gone ? 1 : 0;
+    return with_store(__func__, context, key, [&](Store& store) -> Result<void> {
+        const auto gone = MUSTER_TRY(store.erase(key));
+        if (erased != nullptr) *erased = gone ? 1 : 0;
         return {};
     });
 }

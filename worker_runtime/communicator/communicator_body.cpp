@@ -6,6 +6,7 @@
 
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/communicator/communicator_lane.h"
 #include "worker_runtime/communicator/profile_range.h"
 #include "worker_runtime/core/parts_table.h"
@@ -124,7 +125,7 @@ Result<void> CommunicatorBody::check(const Operation& operation) const {
     if (operation.count > 0 && ((reads && !operation.input) || (writes && !operation.output))) {
         return invalid(operation, "no buffer was given");
     }
-    if (auto good = check_reduction(operation); !good) return good;
+    MUSTER_TRY(check_reduction(operation));
     return transport_->check(operation);
 }
 
@@ -143,7 +144,7 @@ Result<void> CommunicatorBody::check_parts(const Operation& operation) const {
         }
         return {};
     };
-    if (auto fits = fit(operation.parts->sent, operation.input, "sends"); !fits) return fits;
+    MUSTER_TRY(fit(operation.parts->sent, operation.input, "sends"));
     return fit(operation.parts->expected, operation.output, "expects");
 }
 
@@ -171,7 +172,7 @@ Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, D
 
 Result<void> CommunicatorBody::run(const Operation& operation, Duration timeout) {
     timeout = std::min(timeout, timeout_max);
-    if (auto checked = check(operation); !checked) return checked;
+    MUSTER_TRY(check(operation));
     Lane& lane = lane_of(operation);
     {
         std::unique_lock lock(lane.mutex);
@@ -246,7 +247,7 @@ Result<std::unique_ptr<Communicator>> CommunicatorBody::split(int color, int key
     std::vector<Choice> all(static_cast<std::size_t>(size()));
     const ConstBuffer input(&own, 2, DataType::i32);
     const Buffer output{.data = all.data(), .count = all.size() * 2, .type = DataType::i32};
-    if (auto gathered = run(all_gather(input, output), terms_.timeout); !gathered) return gathered.error();
+    MUSTER_TRY(run(all_gather(input, output), terms_.timeout));
     const auto number = splits_++;
     std::vector<int> members;
     for (int rank = 0; rank < size(); ++rank) {
@@ -267,7 +268,7 @@ Result<std::unique_ptr<Communicator>> CommunicatorBody::split(int color, int key
 }
 
 Result<void> CommunicatorBody::check_alive(Instant since) {
-    if (auto good = status(); !good) return good;
+    MUSTER_TRY(status());
     return transport_->check_alive(since);
 }
 
@@ -282,7 +283,7 @@ Result<std::unique_ptr<Transport>> CommunicatorBody::make_part(const SplitTerms&
     if (made) return made;
     const Error why = why_no_part(made.error());
     // If the communicator has ended, the other ranks already learn its cause: an abort() names the rank that called it.
-    if (auto stands = status(); !stands) return stands.error();
+    MUSTER_TRY(status());
     // Ranks that wait for this rank in the split learn the reason here.
     return transport_->fail(why);
 }
@@ -297,7 +298,7 @@ Error CommunicatorBody::why_no_part(const Error& error) {
         error.code == Errc::peer_closed || error.code == Errc::unreachable || error.code == Errc::io;
     const Instant end = began + (is_end_of_another ? parents_message_timeout : Duration::zero());
     for (;;) {
-        if (auto stands = check_alive(began); !stands) return stands.error();
+        MUSTER_TRY(check_alive(began));
         if (std::chrono::steady_clock::now() >= end)
             return lacks ? with_context(error, cat("rank ", terms_.group.in_root(rank()),
                                                    " in a split of communicator ", terms_.group.id))

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/communicator/communicator_body.h"
 #include "worker_runtime/communicator/communicator_lane.h"
 
@@ -22,22 +23,21 @@ Result<int> CommunicatorBody::receive_any(Buffer buffer, std::uint32_t tag, Dura
     Operation operation = receive(buffer, rank() == 0 ? 1 : 0);
     operation.tag = tag;
     if (size() == 1) return Error{Errc::invalid_argument, "a world of one has no rank to receive from"};
-    if (auto checked = check(operation); !checked) return checked.error();
+    MUSTER_TRY(check(operation));
     for (Duration pause = look_pause_min;; pause = std::min(2 * pause, look_pause_max)) {
         int left_count = 0;
         for (operation.peer = 0; operation.peer < size(); ++operation.peer) {
             if (operation.peer == rank()) continue;
             const Duration time_left = deadline - std::chrono::steady_clock::now();
-            const auto received = receive_if_there(operation, std::max<Duration>(time_left, 1ms));
-            if (!received) return received.error();
-            if (*received == Incoming::message) return operation.peer;
-            if (*received == Incoming::left) ++left_count;
+            const auto received = MUSTER_TRY(receive_if_there(operation, std::max<Duration>(time_left, 1ms)));
+            if (received == Incoming::message) return operation.peer;
+            if (received == Incoming::left) ++left_count;
         }
         if (left_count == size() - 1)
             return fail(transport_->fail(
                 {Errc::peer_closed, cat("communicator ", terms_.group.id, ": rank ", terms_.group.in_root(rank()),
                                         " receives from any rank, and all others have closed the communicator")}));
-        if (auto stands = check_alive(began); !stands) return stands.error();
+        MUSTER_TRY(check_alive(began));
         if (std::chrono::steady_clock::now() >= deadline)
             return fail(transport_->fail(
                 {Errc::timed_out, cat("communicator ", terms_.group.id, ": rank ", terms_.group.in_root(rank()),

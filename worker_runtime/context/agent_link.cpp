@@ -14,6 +14,7 @@
 #include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "rendezvous/wire/local/codec.h"
 #include "worker_runtime/transport/poll_timeout.h"
 
@@ -86,10 +87,9 @@ Result<std::string> AgentLink::receive_ranks_key(const std::string& address, con
 Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address, const std::string& token,
                                                       std::shared_ptr<FdWatch> watch, Heard heard,
                                                       std::function<void()> ended) {
-    auto reached = reach(address);
-    if (!reached) return reached.error();
+    auto reached = MUSTER_TRY(reach(address));
     std::unique_ptr<AgentLink> link(
-        new AgentLink(std::move(*reached), std::move(watch), std::move(heard), std::move(ended)));
+        new AgentLink(std::move(reached), std::move(watch), std::move(heard), std::move(ended)));
     link->send(local::Hello{.pid = ::getpid(), .runtime = "muster runtime", .token = token});
     auto watched = link->watch_->add(link->socket_, [body = link.get()] { return body->take_all(); });
     if (!watched) return watched.error();

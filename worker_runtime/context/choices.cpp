@@ -9,6 +9,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/context/agent_link.h"
 #include "worker_runtime/tcp/mesh/interface_address.h"
 
@@ -94,9 +95,8 @@ Result<WireSecurity> receive_security(const Environment& environment, Instant de
                          "it in its log on this node, or something removed the variable between muster and this "
                          "program; then leave all MUSTER_ variables as they are")};
     }
-    auto key = AgentLink::receive_ranks_key(environment.agent_socket, environment.agent_token, deadline);
-    if (!key) return key.error();
-    return WireSecurity{.key = std::move(*key), .encrypts = environment.ranks_security == "encrypt"};
+    auto key = MUSTER_TRY(AgentLink::receive_ranks_key(environment.agent_socket, environment.agent_token, deadline));
+    return WireSecurity{.key = std::move(key), .encrypts = environment.ranks_security == "encrypt"};
 }
 
 }  // namespace muster::runtime

@@ -9,6 +9,7 @@
 #include "muster/section.h"
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "rendezvous/store_client/store_client.h"
 #include "worker_runtime/context/choices.h"
 #include "worker_runtime/context/context_body.h"
@@ -27,9 +28,7 @@ Result<void> ContextBody::reach_store(const ContextOptions& options) {
                      "TORCHELASTIC_USE_AGENT_STORE=False: the runtime needs a store that the launcher serves; unset "
                      "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"};
     }
-    auto connected = connect_store(options.meeting_timeout);
-    if (!connected) return connected.error();
-    store = std::move(*connected);
+    store = MUSTER_TRY(connect_store(options.meeting_timeout));
     return {};
 }
 
@@ -54,17 +53,14 @@ std::string ContextBody::opening_prefix() const {
 
 Result<void> ContextBody::claim(const ContextOptions& options) {
     if (!store) return {};
-    const auto transport = chosen_transport(options.transport);
-    if (!transport) return transport.error();
+    const auto transport = MUSTER_TRY(chosen_transport(options.transport));
     const auto named = variable("MUSTER_TRANSPORT");
     told = {.rank = environment.rank,
             .world_size = environment.world_size,
-            .transport = std::string(name_of(*transport)),
+            .transport = std::string(name_of(transport)),
             .transport_name = named && !named->empty() ? "MUSTER_TRANSPORT" : "transport"};
     auto below = store->below("claims/");
-    auto claimed = claim_rank(*below, told);
-    if (!claimed) return claimed.error();
-    held = std::move(*claimed);
+    held = MUSTER_TRY(claim_rank(*below, told));
     claims = std::move(below);
     holder = ::getpid();
     store = store->below(opening_prefix());
@@ -82,44 +78,33 @@ Error ContextBody::explained(Error error) const {
 }
 
 Result<void> ContextBody::open_flight_record() {
-    auto recorder = FlightRecorder::open(
+    flight = MUSTER_TRY(FlightRecorder::open(
         {.rank = environment.rank, .world = environment.world_size, .round = environment.round, .job = environment.job},
-        variable("MUSTER_FLIGHT_DIR").value_or(std::string()));
-    if (!recorder) return recorder.error();
-    flight = std::move(*recorder);
+        variable("MUSTER_FLIGHT_DIR").value_or(std::string())));
     return {};
 }
 
 Result<void> ContextBody::receive_key() {
     if (environment.world_size == 1) return {};
-    auto received = receive_security(environment, std::chrono::steady_clock::now() + meeting_timeout);
-    if (!received) return received.error();
-    security = std::move(*received);
+    security = MUSTER_TRY(receive_security(environment, std::chrono::steady_clock::now() + meeting_timeout));
     return {};
 }
 
 Result<void> ContextBody::meet(const ContextOptions& options) {
     TransportTerms terms;
-    auto choice = chosen_transport(options.transport);
-    if (!choice) return choice.error();
-    terms.choice = *choice;
+    terms.choice = MUSTER_TRY(chosen_transport(options.transport));
     terms.node = environment.group_rank;
-    auto algorithm = chosen_algorithm();
-    if (!algorithm) return algorithm.error();
-    terms.algorithm = *algorithm;
+    terms.algorithm = MUSTER_TRY(chosen_algorithm());
     terms.nccl.device = environment.local_rank;
     terms.nccl.before_leaving = [record = flight](std::string_view text) { record->note_failure(text); };
     if (store) {
-        auto own = own_addresses_towards(store->address());
-        if (!own) return own.error();
-        if (environment.world_size == environment.local_world_size) own->resize(1);
-        addresses = *own;
-        terms.addresses = std::move(*own);
+        auto own = MUSTER_TRY(own_addresses_towards(store->address()));
+        if (environment.world_size == environment.local_world_size) own.resize(1);
+        addresses = own;
+        terms.addresses = std::move(own);
     }
     if (store || !environment.agent_socket.empty()) {
-        auto watch = FdWatch::start();
-        if (!watch) return watch.error();
-        terms.watch = std::move(*watch);
+        terms.watch = MUSTER_TRY(FdWatch::start());
         reach_agent(terms.watch);
     }
     CommunicatorBody::Terms body{
@@ -157,9 +142,8 @@ Result<std::unique_ptr<Communicator>> ContextBody::host_group(const std::vector<
                                                                    {.addresses = own, .connections_per_peer = 1});
                                      },
                                  .groups = groups};
-    auto transport = body.make_transport(body.group);
-    if (!transport) return transport.error();
-    return std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(*transport)));
+    auto transport = MUSTER_TRY(body.make_transport(body.group));
+    return std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(transport)));
 }
 
 void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
@@ -207,15 +191,13 @@ Result<void> ContextBody::open() {
     MetGroups::of_process().leave_agent_to_context();
     ProgressReporter::of_process().close_own_connection();
     const Section section("start-up");  // told once there is a channel to the agent
-    if (auto set = set_log_level_by_environment(); !set) return set.error();
-    auto read = read_environment(variable);
-    if (!read) return read.error();
-    environment = std::move(*read);
+    MUSTER_TRY(set_log_level_by_environment());
+    environment = MUSTER_TRY(read_environment(variable));
     meeting_timeout = options.meeting_timeout;
-    if (auto reached = reach_store(options); !reached) return reached.error();
-    if (auto claimed = claim(options); !claimed) return claimed.error();
-    if (auto opened = open_flight_record(); !opened) return opened.error();
-    if (auto received = receive_key(); !received) return received.error();
+    MUSTER_TRY(reach_store(options));
+    MUSTER_TRY(claim(options));
+    MUSTER_TRY(open_flight_record());
+    MUSTER_TRY(receive_key());
     return meet(options);
 }
 
@@ -224,7 +206,7 @@ Result<void> ContextBody::open() {
 Result<Context> Context::from_environment(const ContextOptions& given) {
     auto body = std::make_unique<runtime::ContextBody>();
     body->options = given;
-    if (auto opened = body->open(); !opened) return opened.error();
+    MUSTER_TRY(body->open());
     return Context(std::move(body));
 }
 
@@ -280,9 +262,8 @@ int Context::preemption_signal() const {
 }
 Result<std::unique_ptr<Store>> Context::connect_store() const {
     if (!body_->store) return std::unique_ptr<Store>(std::make_unique<runtime::OwnStore>(body_->own_store));
-    const auto connected = body_->connect_store(body_->meeting_timeout);
-    if (!connected) return connected.error();
-    return std::unique_ptr<Store>((*connected)->below(body_->opening_prefix()));
+    const auto connected = MUSTER_TRY(body_->connect_store(body_->meeting_timeout));
+    return std::unique_ptr<Store>(connected->below(body_->opening_prefix()));
 }
 
 }  // namespace muster

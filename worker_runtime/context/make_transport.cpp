@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/hierarchical/hierarchical_transport.h"
 #include "worker_runtime/shared_memory/local_meeting.h"
 #include "worker_runtime/shared_memory/shared_memory_transport.h"
@@ -41,28 +42,24 @@ Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const
     const TcpOptions tcp{.addresses = terms.addresses, .algorithm = terms.algorithm, .watch = terms.watch};
     if (terms.choice == TransportChoice::tcp) return make_tcp_transport(group, tcp);
     const auto wait = group.meeting_wait();
-    auto door = LocalDoor::open(group.rank);
-    if (!door) return door.error();
-    door->identity.node = terms.node;
-    door->identity.rank = group.in_root(group.rank);
-    auto texts = exchange(group, "identity", door->identity.encode(), wait);
-    if (!texts) return texts.error();
+    auto door = MUSTER_TRY(LocalDoor::open(group.rank));
+    door.identity.node = terms.node;
+    door.identity.rank = group.in_root(group.rank);
+    auto texts = MUSTER_TRY(exchange(group, "identity", door.identity.encode(), wait));
     std::vector<LocalIdentity> identities;
-    for (const auto& text : *texts) {
-        auto identity = LocalIdentity::decode(text);
-        if (!identity) return identity.error();
-        identities.push_back(std::move(*identity));
+    for (const auto& text : texts) {
+        identities.push_back(MUSTER_TRY(LocalIdentity::decode(text)));
     }
     const bool by_number = terms.choice == TransportChoice::hierarchical;
     const std::string why = obstacle(identities);
     if (why.empty() && !by_number)
-        return make_shared_memory_transport(group, std::move(*door), std::move(identities), terms.watch);
+        return make_shared_memory_transport(group, std::move(door), std::move(identities), terms.watch);
     if (terms.choice == TransportChoice::shared_memory) {
         return Error{Errc::unsupported, cat("communicator ", group.id, " cannot use shared memory: ", why)};
     }
     auto layout = lay_out_nodes(identities, by_number ? NodesBy::number : NodesBy::memory);
     if (layout) {
-        return make_hierarchical_transport(group, tcp, std::move(*door), std::move(identities), std::move(*layout),
+        return make_hierarchical_transport(group, tcp, std::move(door), std::move(identities), std::move(*layout),
                                            terms.watch);
     }
     if (by_number) {

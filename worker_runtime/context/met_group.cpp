@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/context/choices.h"
 #include "worker_runtime/context/make_transport.h"
 #include "worker_runtime/context/progress_reporter.h"
@@ -86,17 +87,15 @@ void MetGroups::reach_agent(const Environment& environment) {
 /// What exists once in the process, for its first group.
 Result<void> MetGroups::prepare(const MetGroupTerms& terms, const Environment& environment) {
     if (watch_) return {};
-    if (auto set = set_log_level_by_environment(); !set) return set.error();
-    auto flight = FlightRecorder::open({.rank = environment.rank,
-                                        .world = std::max(environment.world_size, terms.size),
-                                        .round = environment.round,
-                                        .job = environment.job},
-                                       variable("MUSTER_FLIGHT_DIR").value_or(std::string()));
-    if (!flight) return flight.error();
-    auto watch = FdWatch::start();
-    if (!watch) return watch.error();
-    flight_ = std::move(*flight);
-    watch_ = std::move(*watch);
+    MUSTER_TRY(set_log_level_by_environment());
+    auto flight = MUSTER_TRY(FlightRecorder::open({.rank = environment.rank,
+                                                   .world = std::max(environment.world_size, terms.size),
+                                                   .round = environment.round,
+                                                   .job = environment.job},
+                                                  variable("MUSTER_FLIGHT_DIR").value_or(std::string())));
+    auto watch = MUSTER_TRY(FdWatch::start());
+    flight_ = std::move(flight);
+    watch_ = std::move(watch);
     reach_agent(environment);
     return {};
 }
@@ -104,32 +103,27 @@ Result<void> MetGroups::prepare(const MetGroupTerms& terms, const Environment& e
 Result<std::unique_ptr<Communicator>> MetGroups::open(MetGroupTerms given) {
     const auto environment = environment_of(given);
     TransportTerms terms;
-    const auto choice = chosen_transport(given.transport);
-    if (!choice) return choice.error();
-    const auto algorithm = chosen_algorithm();
-    if (!algorithm) return algorithm.error();
+    const auto choice = MUSTER_TRY(chosen_transport(given.transport));
+    const auto algorithm = MUSTER_TRY(chosen_algorithm());
     // A group of some ranks may have one rank on each node, or all of them on one. What the user wants of the world is
     // no reason to refuse it.
     const bool is_part = given.size < environment.world_size;
-    const bool may_not_fit = *choice == TransportChoice::hierarchical || *choice == TransportChoice::shared_memory;
-    terms.choice = is_part && may_not_fit ? TransportChoice::automatic : *choice;
-    terms.algorithm = *algorithm;
+    const bool may_not_fit = choice == TransportChoice::hierarchical || choice == TransportChoice::shared_memory;
+    terms.choice = is_part && may_not_fit ? TransportChoice::automatic : choice;
+    terms.algorithm = algorithm;
     terms.node = environment.group_rank;
     terms.nccl.device = environment.local_rank;
     WireSecurity security;
     if (given.size > 1) {
-        auto received = receive_security(environment, std::chrono::steady_clock::now() + given.meeting_timeout);
-        if (!received) return received.error();
-        security = std::move(*received);
-        auto own = own_addresses(std::chrono::steady_clock::now() + given.meeting_timeout);
-        if (!own) return own.error();
-        if (!environment.store_host.empty() && environment.world_size == environment.local_world_size) own->resize(1);
-        terms.addresses = std::move(*own);
+        security = MUSTER_TRY(receive_security(environment, std::chrono::steady_clock::now() + given.meeting_timeout));
+        auto own = MUSTER_TRY(own_addresses(std::chrono::steady_clock::now() + given.meeting_timeout));
+        if (!environment.store_host.empty() && environment.world_size == environment.local_world_size) own.resize(1);
+        terms.addresses = std::move(own);
     }
     std::shared_ptr<WaitBoard> waits;
     {
         const std::lock_guard lock(mutex_);
-        if (auto prepared = prepare(given, environment); !prepared) return prepared.error();
+        MUSTER_TRY(prepare(given, environment));
         terms.watch = watch_;
         if (!given.world_ranks.empty()) waits = world_waits_.lock();
         if (!waits) waits = std::make_shared<WaitBoard>();
@@ -148,9 +142,8 @@ Result<std::unique_ptr<Communicator>> MetGroups::open(MetGroupTerms given) {
         .make_transport = [terms](const GroupTerms& group) { return make_transport(group, terms); },
         .flight = flight_,
         .groups = groups_};
-    auto transport = body.make_transport(body.group);
-    if (!transport) return transport.error();
-    return std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(*transport)));
+    auto transport = MUSTER_TRY(body.make_transport(body.group));
+    return std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(transport)));
 }
 
 }  // namespace muster::runtime

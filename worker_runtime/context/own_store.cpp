@@ -1,6 +1,7 @@
 #include "worker_runtime/context/own_store.h"
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "rendezvous/wire/c10d/limits.h"
 
 namespace muster::runtime {
@@ -17,7 +18,7 @@ Result<void> check(std::string_view key, std::string_view value) {
 }  // namespace
 
 Result<void> OwnStore::set(std::string_view key, std::string_view value) {
-    if (auto fits = check(key, value); !fits) return fits;
+    MUSTER_TRY(check(key, value));
     const std::lock_guard lock(keys_->mutex);
     keys_->values.insert_or_assign(std::string(key), std::string(value));
     keys_->grown.notify_all();
@@ -32,7 +33,7 @@ Result<std::string> OwnStore::get(std::string_view key, Duration timeout) {
 }
 
 Result<std::int64_t> OwnStore::add(std::string_view key, std::int64_t delta) {
-    if (auto fits = check(key, {}); !fits) return fits.error();
+    MUSTER_TRY(check(key, {}));
     const std::lock_guard lock(keys_->mutex);
     std::int64_t number = 0;
     const auto found = keys_->values.find(key);

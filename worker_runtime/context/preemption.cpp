@@ -8,6 +8,7 @@
 #include <span>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/context/notices.h"
 
 namespace muster {
@@ -99,7 +100,7 @@ Result<bool> PreemptionNotice::agreed(Communicator& world) const {
     if (notices_->round_over())
         return Error{Errc::cancelled, "the round is over, so the ranks can no longer save together"};
     std::uint8_t told = notices_->count() > 0 ? 1 : 0;
-    if (auto shared = world.run(all_reduce(buffer(std::span(&told, 1)), ReduceOp::max)); !shared) return shared.error();
+    MUSTER_TRY(world.run(all_reduce(buffer(std::span(&told, 1)), ReduceOp::max)));
     return told != 0;
 }
 

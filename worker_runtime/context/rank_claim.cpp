@@ -11,6 +11,7 @@
 #include "rendezvous/base/kernel/boot_id.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 
@@ -94,19 +95,17 @@ Result<Holder> holder_at(Store& store, std::string_view key) {
 
 Result<HeldRank> take_number(Store& store, const RankClaim& claim, const Holder& self) {
     const std::string counter = counter_key(claim.world_size, claim.rank);
-    const auto number = store.add(counter, 1);
-    if (!number) return number.error();
-    HeldRank held{.opening = *number, .key = cat(counter, "/", *number), .before = {}};
-    if (auto said = store.set(held.key, self.encode()); !said) return said.error();
-    if (*number == 1) return held;
-    const auto before = holder_at(store, cat(counter, "/", *number - 1));
-    if (!before) return before.error();
-    const auto fate = before->fate(self);
-    if (fate == ClaimState::unseen) held.before = before->words();
+    const auto number = MUSTER_TRY(store.add(counter, 1));
+    HeldRank held{.opening = number, .key = cat(counter, "/", number), .before = {}};
+    MUSTER_TRY(store.set(held.key, self.encode()));
+    if (number == 1) return held;
+    const auto before = MUSTER_TRY(holder_at(store, cat(counter, "/", number - 1)));
+    const auto fate = before.fate(self);
+    if (fate == ClaimState::unseen) held.before = before.words();
     if (fate != ClaimState::lives) return held;
     return Error{Errc::invalid_argument,
                  cat("RANK=", claim.rank, " is the rank of two processes of this round, this one (", self.words(),
-                     ") and ", before->words(), ": each process needs its own rank")};
+                     ") and ", before.words(), ": each process needs its own rank")};
 }
 
 /// Whoever comes first says what it was told. For each opening: one after another may be told different things.
@@ -115,18 +114,16 @@ Result<void> compare(Store& store, const RankClaim& claim, const HeldRank& held,
                                         held.key};
     const std::string key = cat("first/", held.opening);
     const auto say = [&] { return store.set(key, join(mine, "\n")); };
-    const auto come = store.add(cat("come/", held.opening), 1);
-    if (!come) return come.error();
-    if (*come == 1) return say();
+    const auto come = MUSTER_TRY(store.add(cat("come/", held.opening), 1));
+    if (come == 1) return say();
     const auto first = store.get(key, patience);
     // It is gone before it has said anything: the meeting tells of that.
     if (!first) return first.error().code == Errc::timed_out ? Result<void>() : first.error();
     const auto theirs = split(*first, '\n');
     if (theirs.size() != mine.size() || (theirs[0] == mine[0] && theirs[1] == mine[1])) return {};
-    const auto teller = holder_at(store, theirs[4]);
-    if (!teller) return teller.error();
+    const auto teller = MUSTER_TRY(holder_at(store, theirs[4]));
     // Of a process that has ended, or may have, it may be another world's.
-    const auto fate = teller->fate(self);
+    const auto fate = teller.fate(self);
     if (fate == ClaimState::unseen) return {};
     if (fate == ClaimState::ended) return say();
     const bool worlds_differ = theirs[0] != mine[0];
@@ -134,7 +131,7 @@ Result<void> compare(Store& store, const RankClaim& claim, const HeldRank& held,
     const std::string other_text = worlds_differ ? cat("WORLD_SIZE=", theirs[0]) : cat(theirs[2], "=", theirs[1]);
     return Error{Errc::invalid_argument,
                  cat(self_text, " on rank ", mine[3], " (", self.words(), ") contradicts ", other_text, " on rank ",
-                     theirs[3], " (", teller->words(), "): all ranks need the same")};
+                     theirs[3], " (", teller.words(), "): all ranks need the same")};
 }
 
 }  // namespace

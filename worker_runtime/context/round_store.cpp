@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 
@@ -56,9 +57,8 @@ Result<void> RoundStore::publish(std::string_view key, std::string_view value, I
 Result<std::vector<std::string>> RoundStore::collect(const std::vector<std::string>& keys, const MeetingWait& wait) {
     Keys full;
     for (const auto& key : keys) full.push_back(cat(prefix_, "meeting/", key));
-    const auto come = wait.parent ? watch_for(full, wait) : wait_for(full, wait.deadline);
-    if (!come) return come.error();
-    if (*come < keys.size()) return Error{Errc::timed_out, cat(keys[*come], " was not published")};
+    const auto come = MUSTER_TRY(wait.parent ? watch_for(full, wait) : wait_for(full, wait.deadline));
+    if (come < keys.size()) return Error{Errc::timed_out, cat(keys[come], " was not published")};
     const std::lock_guard lock(connection_->mutex);
     return connection_->client.multi_get(full, std::max<Duration>(wait.deadline - Clock::now(), answer_timeout));
 }
@@ -89,9 +89,8 @@ Result<std::size_t> RoundStore::wait_for(const Keys& keys, Instant deadline) {
     if (come.error().code != Errc::timed_out) return come.error();
     std::size_t there = 0;
     for (; there < keys.size(); ++there) {
-        const auto is_there = client.check({keys[there]}, answer_timeout);
-        if (!is_there) return is_there.error();
-        if (!*is_there) break;
+        const auto is_there = MUSTER_TRY(client.check({keys[there]}, answer_timeout));
+        if (!is_there) break;
     }
     return there;
 }
@@ -104,15 +103,14 @@ Result<std::size_t> RoundStore::watch_for(const Keys& keys, const MeetingWait& w
     for (Duration pause = pause_min; there < keys.size();) {
         const auto first = keys.begin() + static_cast<std::ptrdiff_t>(there);
         step = std::min(step, keys.size() - there);
-        const auto come = are_there({first, first + static_cast<std::ptrdiff_t>(step)});
-        if (!come) return come.error();
-        if (*come) {
+        const auto come = MUSTER_TRY(are_there({first, first + static_cast<std::ptrdiff_t>(step)}));
+        if (come) {
             there += step;
             step *= 2;
             continue;
         }
         if (std::exchange(step, 1) > 1) continue;
-        if (auto stands = wait.check_alive(); !stands) return stands.error();
+        MUSTER_TRY(wait.check_alive());
         const auto now = Clock::now();
         if (now >= wait.deadline) break;
         std::this_thread::sleep_until(std::min(wait.next_check(now), now + pause));

@@ -9,6 +9,12 @@ namespace muster {
 
 namespace {
 
+Operation of(OperationKind kind, DataType type, const void* input, void* output, std::size_t count, int peer = -1,
+             ReduceOp reduce = ReduceOp::sum) {
+    return {
+        .kind = kind, .type = type, .reduce = reduce, .input = input, .output = output, .count = count, .peer = peer};
+}
+
 Operation weighted(Operation operation, double weight) {
     operation.weight = weight;
     operation.weighted = true;
@@ -55,12 +61,7 @@ Operation barrier() {
 }
 
 Operation all_reduce(Buffer buffer, ReduceOp reduce) {
-    return {.kind = OperationKind::all_reduce,
-            .type = buffer.type,
-            .reduce = reduce,
-            .input = buffer.data,
-            .output = buffer.data,
-            .count = buffer.count};
+    return of(OperationKind::all_reduce, buffer.type, buffer.data, buffer.data, buffer.count, -1, reduce);
 }
 
 Operation all_reduce_weighted(Buffer buffer, float weight) {
@@ -80,65 +81,32 @@ Operation reduce_scatter_premul(ConstBuffer input, Buffer output, double factor)
 }
 
 Operation reduce_scatter(ConstBuffer input, Buffer output, ReduceOp reduce) {
-    return {.kind = OperationKind::reduce_scatter,
-            .type = output.type,
-            .reduce = reduce,
-            .input = input.data,
-            .output = output.data,
-            .count = output.count};
+    return of(OperationKind::reduce_scatter, output.type, input.data, output.data, output.count, -1, reduce);
 }
 
 Operation all_gather(ConstBuffer input, Buffer output) {
-    return {.kind = OperationKind::all_gather,
-            .type = input.type,
-            .input = input.data,
-            .output = output.data,
-            .count = input.count};
+    return of(OperationKind::all_gather, input.type, input.data, output.data, input.count);
 }
 
 Operation broadcast(Buffer buffer, int root) {
-    return {.kind = OperationKind::broadcast,
-            .type = buffer.type,
-            .input = buffer.data,
-            .output = buffer.data,
-            .count = buffer.count,
-            .peer = root};
+    return of(OperationKind::broadcast, buffer.type, buffer.data, buffer.data, buffer.count, root);
 }
 
 Operation all_to_all(ConstBuffer input, Buffer output, int world) {
-    return {.kind = OperationKind::all_to_all,
-            .type = input.type,
-            .input = input.data,
-            .output = output.data,
-            .count = input.count / static_cast<std::size_t>(world)};
+    return of(OperationKind::all_to_all, input.type, input.data, output.data,
+              input.count / static_cast<std::size_t>(world));
 }
 
 Operation gather(ConstBuffer input, Buffer output, int root) {
-    return {.kind = OperationKind::gather,
-            .type = input.type,
-            .input = input.data,
-            .output = output.data,
-            .count = input.count,
-            .peer = root};
+    return of(OperationKind::gather, input.type, input.data, output.data, input.count, root);
 }
 
 Operation scatter(ConstBuffer input, Buffer output, int root) {
-    return {.kind = OperationKind::scatter,
-            .type = output.type,
-            .input = input.data,
-            .output = output.data,
-            .count = output.count,
-            .peer = root};
+    return of(OperationKind::scatter, output.type, input.data, output.data, output.count, root);
 }
 
 Operation reduce(ConstBuffer input, Buffer output, ReduceOp reduction, int root) {
-    return {.kind = OperationKind::reduce,
-            .type = input.type,
-            .reduce = reduction,
-            .input = input.data,
-            .output = output.data,
-            .count = input.count,
-            .peer = root};
+    return of(OperationKind::reduce, input.type, input.data, output.data, input.count, root, reduction);
 }
 
 std::vector<Part> parts_in_a_row(std::span<const std::size_t> counts) {
@@ -181,16 +149,11 @@ Parts parts_of(const Operation& operation, int rank, int size) {
 }
 
 Operation send(ConstBuffer buffer, int peer) {
-    return {
-        .kind = OperationKind::send, .type = buffer.type, .input = buffer.data, .count = buffer.count, .peer = peer};
+    return of(OperationKind::send, buffer.type, buffer.data, nullptr, buffer.count, peer);
 }
 
 Operation receive(Buffer buffer, int peer) {
-    return {.kind = OperationKind::receive,
-            .type = buffer.type,
-            .output = buffer.data,
-            .count = buffer.count,
-            .peer = peer};
+    return of(OperationKind::receive, buffer.type, nullptr, buffer.data, buffer.count, peer);
 }
 
 std::string describe(const Operation& operation) {

@@ -4,6 +4,7 @@
 
 #include "muster/distributed_sampler.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/data/epoch_order.h"
 #include "worker_runtime/data/mixing.h"
 #include "worker_runtime/data/sampler_state.h"
@@ -48,8 +49,8 @@ std::uint64_t contiguous_begin(std::uint64_t count, std::uint64_t rank, std::uin
 }  // namespace
 
 Result<ElasticSampler> ElasticSampler::make(const ElasticSamplerOptions& options) {
-    if (auto checked = check_sample_count(options); !checked) return checked.error();
-    if (auto checked = check_batch_size(options, options.batch_size); !checked) return checked.error();
+    MUSTER_TRY(check_sample_count(options));
+    MUSTER_TRY(check_batch_size(options, options.batch_size));
     return ElasticSampler(options);
 }
 
@@ -75,7 +76,7 @@ SampleStep ElasticSampler::next() const {
 }
 
 Result<SampleStep> ElasticSampler::after(const SampleStep& step) const {
-    if (auto checked = check(step); !checked) return checked.error();
+    MUSTER_TRY(check(step));
     return step.ends_epoch ? step_from(step.epoch + 1, 0) : step_from(step.epoch, step.first + step.count);
 }
 
@@ -94,7 +95,7 @@ Result<std::vector<std::uint64_t>> ElasticSampler::indices(const SampleStep& ste
     if (taker.world < 1 || taker.rank < 0 || taker.rank >= taker.world) {
         return Error{Errc::invalid_argument, cat("rank ", taker.rank, " is not in a world of ", taker.world)};
     }
-    if (auto checked = check(step); !checked) return checked.error();
+    MUSTER_TRY(check(step));
     if (order_ == nullptr || order_->epoch() != step.epoch) {
         order_.reset();  // frees the memory before the next one is allocated
         order_ = std::make_unique<runtime::EpochOrder>(options_, step.epoch);
@@ -111,7 +112,7 @@ Result<std::vector<std::uint64_t>> ElasticSampler::indices(const SampleStep& ste
 }
 
 Result<void> ElasticSampler::commit(const SampleStep& step) {
-    if (auto checked = check(step); !checked) return checked;
+    MUSTER_TRY(check(step));
     // A dropped tail ends the epoch without a step of its own.
     const bool tail_dropped = options_.tail == Tail::drop && options_.sample_count - cursor_ < step.count;
     const auto epoch = tail_dropped ? epoch_ + 1 : epoch_;
@@ -126,7 +127,7 @@ Result<void> ElasticSampler::commit(const SampleStep& step) {
 }
 
 Result<void> ElasticSampler::set_batch_size(std::uint64_t batch_size) {
-    if (auto checked = check_batch_size(options_, batch_size); !checked) return checked;
+    MUSTER_TRY(check_batch_size(options_, batch_size));
     options_.batch_size = batch_size;
     return {};
 }
@@ -155,19 +156,18 @@ std::string ElasticSampler::state() const {
 }
 
 Result<void> ElasticSampler::load_state(std::string_view text) {
-    const auto state = runtime::decode_state(text);
-    if (!state) return state.error();
-    if (state->samples != options_.sample_count) {
-        return another("data with", cat(state->samples, " samples"), cat(options_.sample_count));
+    const auto state = MUSTER_TRY(runtime::decode_state(text));
+    if (state.samples != options_.sample_count) {
+        return another("data with", cat(state.samples, " samples"), cat(options_.sample_count));
     }
-    if (state->seed != options_.seed) return another("seed", cat(state->seed), cat("seed ", options_.seed));
-    if (state->order != options_.order) {
-        return another("order", cat("'", runtime::name_of(state->order), "'"),
+    if (state.seed != options_.seed) return another("seed", cat(state.seed), cat("seed ", options_.seed));
+    if (state.order != options_.order) {
+        return another("order", cat("'", runtime::name_of(state.order), "'"),
                        cat("'", runtime::name_of(options_.order), "'"));
     }
-    if (auto set = set_batch_size(state->batch_size); !set) return with_context(set.error(), "the sampler's state");
-    epoch_ = state->epoch;
-    cursor_ = state->cursor;
+    if (auto set = set_batch_size(state.batch_size); !set) return with_context(set.error(), "the sampler's state");
+    epoch_ = state.epoch;
+    cursor_ = state.cursor;
     return {};
 }
 

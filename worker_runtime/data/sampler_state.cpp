@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 
@@ -66,34 +67,23 @@ Result<SamplerState> decode_state(std::string_view text) {
     if (text.size() > text_bytes_max) return damaged(cat(text.size(), " bytes; at most ", text_bytes_max));
     const auto object = json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!object.is_object()) return damaged("not a JSON object");
-    const auto read_version = number(object, "version", 1, std::numeric_limits<std::uint64_t>::max());
-    if (!read_version) return read_version.error();
-    if (*read_version != version) {
-        return damaged(cat("field 'version' is ", *read_version, "; this program supports version ", version));
+    const auto read_version = MUSTER_TRY(number(object, "version", 1, std::numeric_limits<std::uint64_t>::max()));
+    if (read_version != version) {
+        return damaged(cat("field 'version' is ", read_version, "; this program supports version ", version));
     }
     for (const auto& item : object.items()) {
         if (std::find(field_names.begin(), field_names.end(), item.key()) == field_names.end()) {
             return damaged(cat("field '", item.key().substr(0, 40), "' is unknown"));
         }
     }
-    const auto samples = number(object, "samples", 1, ElasticSamplerOptions::sample_count_max);
-    if (!samples) return samples.error();
-    const auto seed = number(object, "seed", 0, std::numeric_limits<std::uint64_t>::max());
-    if (!seed) return seed.error();
-    const auto order = order_in(object);
-    if (!order) return order.error();
-    const auto epoch = number(object, "epoch", 0, epoch_max);
-    if (!epoch) return epoch.error();
-    const auto cursor = number(object, "cursor", 0, *samples - 1);
-    if (!cursor) return cursor.error();
-    const auto batch_size = number(object, "batch_size", 1, ElasticSamplerOptions::batch_size_max);
-    if (!batch_size) return batch_size.error();
-    return SamplerState{.samples = *samples,
-                        .seed = *seed,
-                        .order = *order,
-                        .epoch = *epoch,
-                        .cursor = *cursor,
-                        .batch_size = *batch_size};
+    const auto samples = MUSTER_TRY(number(object, "samples", 1, ElasticSamplerOptions::sample_count_max));
+    const auto seed = MUSTER_TRY(number(object, "seed", 0, std::numeric_limits<std::uint64_t>::max()));
+    const auto order = MUSTER_TRY(order_in(object));
+    const auto epoch = MUSTER_TRY(number(object, "epoch", 0, epoch_max));
+    const auto cursor = MUSTER_TRY(number(object, "cursor", 0, samples - 1));
+    const auto batch_size = MUSTER_TRY(number(object, "batch_size", 1, ElasticSamplerOptions::batch_size_max));
+    return SamplerState{
+        .samples = samples, .seed = seed, .order = order, .epoch = epoch, .cursor = cursor, .batch_size = batch_size};
 }
 
 }  // namespace muster::runtime

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/try.h"
 #include "worker_runtime/gpu_test/record.h"
 #include "worker_runtime/gpu_test/test_device.h"
 #include "worker_runtime/kernels/check_kernels.h"
@@ -87,8 +88,7 @@ Result<void> copy_between_gpus(std::uint64_t seed) {
     std::vector<std::uint64_t> words(pair_words);
     for (auto& from : gpus)
         for (auto& to : gpus)
-            if (&from != &to)
-                if (auto copied = copy_from_to(from, to, words); !copied) return copied;
+            if (&from != &to) MUSTER_TRY(copy_from_to(from, to, words));
     return {};
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "muster/context.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/gpu_test/record.h"
 #include "worker_runtime/gpu_test/test_device.h"
 
@@ -39,9 +40,8 @@ class GpuRank {
     Result<Reduced> reduce(std::size_t count) {
         Reduced all;
         for (int i = 0; i < round_count; ++i) {
-            const auto took = sum(sent_.data(), count, ReduceOp::sum);
-            if (!took) return took.error();
-            all.best_s = i == 0 ? *took : std::min(all.best_s, *took);
+            const auto took = MUSTER_TRY(sum(sent_.data(), count, ReduceOp::sum));
+            all.best_s = i == 0 ? took : std::min(all.best_s, took);
             const int factor = world_.size() * (world_.size() + 1) / 2;
             for (std::size_t k = 0; k < count; ++k) all.wrong += received_[k] != element_of(k, factor) ? 1 : 0;
         }
@@ -50,8 +50,7 @@ class GpuRank {
     /// One number of all ranks.
     Result<double> agree(double own, ReduceOp operation) {
         const auto number = static_cast<float>(own);
-        const auto took = sum(&number, 1, operation);
-        if (!took) return took.error();
+        MUSTER_TRY(sum(&number, 1, operation));
         return static_cast<double>(received_[0]);
     }
 
@@ -80,33 +79,30 @@ class GpuRank {
 }  // namespace
 
 Result<void> reduce_between_gpus() {
-    auto context = Context::from_environment({.meeting_timeout = reduce_limit, .transport = TransportChoice::nccl});
-    if (!context) return context.error();
-    auto& world = context->world();
-    auto device = TestDevice::open(context->device());
-    if (!device) return device.error();
-    auto memory = (*device)->allocate(many_elements * sizeof(float));
+    auto context =
+        MUSTER_TRY(Context::from_environment({.meeting_timeout = reduce_limit, .transport = TransportChoice::nccl}));
+    auto& world = context.world();
+    auto device = MUSTER_TRY(TestDevice::open(context.device()));
+    auto memory = device->allocate(many_elements * sizeof(float));
     if (!memory) return memory.error();
-    GpuRank rank(world, **device, *std::move(memory));
+    GpuRank rank(world, *device, *std::move(memory));
     auto count = few_elements;
     auto reduced = rank.reduce(count);
     if (!reduced) return reduced.error();
     auto wrong = reduced->wrong;
-    const auto slowest = rank.agree(reduced->best_s, ReduceOp::max);
-    if (!slowest) return slowest.error();
-    if (*slowest < quick_s) {
+    const auto slowest = MUSTER_TRY(rank.agree(reduced->best_s, ReduceOp::max));
+    if (slowest < quick_s) {
         count = many_elements;
         reduced = rank.reduce(count);
         if (!reduced) return reduced.error();
         wrong += reduced->wrong;
     }
-    const auto all_wrong = rank.agree(static_cast<double>(wrong), ReduceOp::sum);
-    if (!all_wrong) return all_wrong.error();
+    const auto all_wrong = MUSTER_TRY(rank.agree(static_cast<double>(wrong), ReduceOp::sum));
     if (world.rank() != 0) return {};
     const auto bytes = count * sizeof(float);
     const double moved = 2.0 * (world.size() - 1) / world.size() * static_cast<double>(bytes);
     print_record(cat("reduced", field("gpus", world.size()), field("mib", bytes >> 20),
-                     field("wrong", static_cast<std::uint64_t>(*all_wrong)),
+                     field("wrong", static_cast<std::uint64_t>(all_wrong)),
                      field("mbytes-per-s", static_cast<std::uint64_t>(moved / reduced->best_s / 1e6))));
     return {};
 }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/try.h"
 #include "worker_runtime/gpu_test/known_product.h"
 #include "worker_runtime/gpu_test/record.h"
 #include "worker_runtime/kernels/launch.h"
@@ -114,27 +115,25 @@ Result<void> test_products_of(TestDevice& device, const char* type,
     begin_step(cat("products in ", type));
     std::uint64_t count = 0, wrong = 0;
     for (std::uint32_t size = smallest_size;; size *= 4) {
-        auto product = ProductOnGpu<Kernel, Element>::put(device, make(size, seed));
-        if (!product) return product.error();
-        auto one = product->multiply(device, 1);  // the first also loads the code
-        if (one) one = product->multiply(device, 1);
+        auto product = MUSTER_TRY(ProductOnGpu<Kernel, Element>::put(device, make(size, seed)));
+        auto one = product.multiply(device, 1);  // the first also loads the code
+        if (one) one = product.multiply(device, 1);
         if (!one) return one.error();
         if (size < largest_size && *one < product_enough) {
-            count += product->count();
-            wrong += product->wrong();
+            count += product.count();
+            wrong += product.wrong();
             continue;
         }
         const auto batch = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(batch_time / *one), 1, batch_max);
         Seconds best = *one, all{0};
         while (all < product_time) {
-            const auto took = product->multiply(device, batch);
-            if (!took) return took.error();
-            all += *took;
-            best = std::min(best, *took / static_cast<double>(batch));
+            const auto took = MUSTER_TRY(product.multiply(device, batch));
+            all += took;
+            best = std::min(best, took / static_cast<double>(batch));
         }
         const double work = 2.0 * size * size * size;
-        print_record(cat("product", field("type", type), field("size", size), field("count", count + product->count()),
-                         field("wrong", wrong + product->wrong()),
+        print_record(cat("product", field("type", type), field("size", size), field("count", count + product.count()),
+                         field("wrong", wrong + product.wrong()),
                          field("gflops", static_cast<std::uint64_t>(work / best.count() / 1e9))));
         return {};
     }
@@ -202,9 +201,8 @@ Result<double> copy_speed(TestDevice& device, void* to, const void* from, std::s
 
 Result<void> test_copy(TestDevice& device, const char* way, void* to, const void* from, std::size_t size_bytes) {
     begin_step(cat("copies ", way));
-    const auto speed = copy_speed(device, to, from, size_bytes);
-    if (!speed) return speed.error();
-    print_record(cat("copy", field("way", way), field("mbytes-per-s", static_cast<std::uint64_t>(*speed / 1e6))));
+    const auto speed = MUSTER_TRY(copy_speed(device, to, from, size_bytes));
+    print_record(cat("copy", field("way", way), field("mbytes-per-s", static_cast<std::uint64_t>(speed / 1e6))));
     return {};
 }
 
@@ -218,24 +216,22 @@ Result<void> test_products(TestDevice& device, std::uint64_t seed) {
 
 Result<void> test_copies(TestDevice& device, std::uint64_t seed) {
     begin_step("memory for copies");
-    auto sent = LockedNumbers::make(device, copied_bytes);
-    if (!sent) return sent.error();
-    const auto received = LockedNumbers::make(device, copied_bytes);
-    if (!received) return received.error();
-    sent->randomise(seed);
+    auto sent = MUSTER_TRY(LockedNumbers::make(device, copied_bytes));
+    const auto received = MUSTER_TRY(LockedNumbers::make(device, copied_bytes));
+    sent.randomise(seed);
     auto first = device.allocate(copied_within_bytes), second = device.allocate(copied_within_bytes);
     if (!first || !second) return first ? second.error() : first.error();
     auto* const there = first->as<void>();
     auto* const beside = second->as<void>();
-    auto done = test_copy(device, "to the GPU", there, sent->data(), copied_bytes);
-    if (done) done = test_copy(device, "from the GPU", received->data(), there, copied_bytes);
+    auto done = test_copy(device, "to the GPU", there, sent.data(), copied_bytes);
+    if (done) done = test_copy(device, "from the GPU", received.data(), there, copied_bytes);
     if (!done) return done;
-    auto wrong = sent->difference_count(*received);
+    auto wrong = sent.difference_count(received);
     done = test_copy(device, "within the GPU", beside, there, copied_within_bytes);
-    if (done) done = device.copy(received->data(), beside, copied_bytes);
+    if (done) done = device.copy(received.data(), beside, copied_bytes);
     if (done) done = device.finish();
     if (!done) return done;
-    wrong += sent->difference_count(*received);
+    wrong += sent.difference_count(received);
     print_record(cat("copied", field("wrong", wrong), field("mib", copied_bytes / mib)));
     return {};
 }

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "rendezvous/base/system/end_with_parent.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/gpu_test/gpu_between.h"
 #include "worker_runtime/gpu_test/gpu_reduce.h"
 #include "worker_runtime/gpu_test/gpu_steps.h"
@@ -39,9 +40,8 @@ void print_failure(const Error& error) {
 
 Result<void> test(std::uint64_t seed) {
     print_record(cat("step", field("name", "the start of CUDA")));
-    auto opened = TestDevice::open();
-    if (!opened) return opened.error();
-    auto& device = **opened;
+    auto opened = MUSTER_TRY(TestDevice::open());
+    auto& device = *opened;
     // Data is moved at both edges of the clock.
     const auto memory_khz = static_cast<std::uint64_t>(device.attribute(cudaDevAttrMemoryClockRate));
     const auto bus_bits = static_cast<std::uint64_t>(device.attribute(cudaDevAttrGlobalMemoryBusWidth));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 
@@ -49,9 +50,7 @@ Result<std::unique_ptr<TestDevice>> TestDevice::open(int number) {
     if (opened)
         opened = device->check(table.event_create(&device->done_, cudaEventDisableTiming), "make an event on the GPU");
     if (!opened) return opened.error();
-    auto kernels = KernelImage::load(table, number);
-    if (!kernels) return kernels.error();
-    device->kernels_ = *kernels;
+    device->kernels_ = MUSTER_TRY(KernelImage::load(table, number));
     return device;
 }
 
@@ -66,7 +65,7 @@ Result<void> TestDevice::copy(void* to, const void* from, std::size_t size_bytes
 }
 
 Result<void> TestDevice::finish() {
-    if (auto recorded = check(cuda_.event_record(done_, stream_), "record an event"); !recorded) return recorded;
+    MUSTER_TRY(check(cuda_.event_record(done_, stream_), "record an event"));
     const auto end = std::chrono::steady_clock::now() + step_limit;
     for (;;) {
         const auto state = cuda_.event_query(done_);
@@ -81,7 +80,7 @@ Result<void> TestDevice::finish() {
 Result<DeviceMemory> TestDevice::allocate(std::size_t size_bytes) const {
     void* memory = nullptr;
     // CUDA's functions without a stream mean the thread's GPU, which another object of this class may have chosen.
-    if (auto chosen = check(cuda_.set_device(number_), "use the GPU"); !chosen) return chosen.error();
+    MUSTER_TRY(check(cuda_.set_device(number_), "use the GPU"));
     if (auto made = check(cuda_.allocate(&memory, size_bytes), "allocate memory of the GPU"); !made)
         return Error{made.error().code, cat(made.error().context, ", ", size_bytes >> 20, " MiB")};
     return DeviceMemory(*this, memory);

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rendezvous/base/try.h"
 #include "worker_runtime/core/parts_table.h"
 #include "worker_runtime/hierarchical/node_reduction.h"
 #include "worker_runtime/shared_memory/shared_group.h"
@@ -74,7 +75,7 @@ class HierarchicalTransport final : public Transport {
         if (operation.kind == OperationKind::all_to_all_uneven && groups_.lanes.is_whole())
             return exchange_parts(operation, terms);
         if (!goes_by_nodes(operation)) {
-            if (auto announced = announce(operation); !announced) return announced;
+            MUSTER_TRY(announce(operation));
             return failed_or_contradicts(operation, over_tcp_->run(operation, terms));
         }
         if (operation.kind == OperationKind::broadcast) return broadcast_by_nodes(operation, terms);
@@ -111,7 +112,7 @@ class HierarchicalTransport final : public Transport {
 
     Result<void> check_alive(Instant since) override {
         if (groups_.node == nullptr) return over_tcp_->check_alive(since);
-        if (auto node = groups_.fail_tcp_on_error(groups_.node->check_alive()); !node) return node;
+        MUSTER_TRY(groups_.fail_tcp_on_error(groups_.node->check_alive()));
         return groups_.fail_node_on_error(over_tcp_->check_alive(since));
     }
 
@@ -153,7 +154,7 @@ class HierarchicalTransport final : public Transport {
         const std::size_t bytes = bytes_of(operation);
         const int root_node = groups_.layout.node_of(operation.peer);
         if (!groups_.lanes.is_whole()) return broadcast_among_leaders(operation, root_node, terms);
-        if (auto announced = announce(operation); !announced) return announced;
+        MUSTER_TRY(announce(operation));
         Transfers plan;
         if (groups_.tcp.rank() == operation.peer) {
             for (int node = 0; node < groups_.layout.node_count(); ++node)
@@ -161,8 +162,7 @@ class HierarchicalTransport final : public Transport {
         } else if (leads() && groups_.number != root_node) {
             plan.receive(operation.peer, operation.output, bytes);
         }
-        if (auto moved = groups_.fail_node_on_error(groups_.lanes.carry(plan, header_of(operation, 0), terms)); !moved)
-            return moved;
+        MUSTER_TRY(groups_.fail_node_on_error(groups_.lanes.carry(plan, header_of(operation, 0), terms)));
         const int from = groups_.number == root_node ? operation.peer - leader_of(groups_.number) : 0;
         return spread_on_node(operation, operation.output, operation.count, from, terms);
     }
@@ -174,15 +174,11 @@ class HierarchicalTransport final : public Transport {
             const int from = at_root ? operation.peer - leader_of(root_node) : 0;
             return spread_on_node(operation, operation.output, operation.count, from, terms);
         };
-        if (!at_root)
-            if (auto announced = announce(operation); !announced) return announced;
-        if (at_root)
-            if (auto done = spread(); !done) return done;
+        if (!at_root) MUSTER_TRY(announce(operation));
+        if (at_root) MUSTER_TRY(spread());
         auto* const data = static_cast<std::byte*>(operation.output);
-        if (auto moved = groups_.fail_node_on_error(broadcast_round(
-                groups_.lanes, leaders_, root_node, data, bytes_of(operation), header_of(operation, 0), terms));
-            !moved)
-            return moved;
+        MUSTER_TRY(groups_.fail_node_on_error(broadcast_round(groups_.lanes, leaders_, root_node, data,
+                                                              bytes_of(operation), header_of(operation, 0), terms)));
         return at_root ? Result<void>() : spread();
     }
 
@@ -196,15 +192,14 @@ class HierarchicalTransport final : public Transport {
         if (groups_.node != nullptr) {
             Operation inside = operation;
             inside.output = block(groups_.number);
-            if (auto gathered = groups_.fail_tcp_on_error(on_node_->run(inside, terms)); !gathered) return gathered;
+            MUSTER_TRY(groups_.fail_tcp_on_error(on_node_->run(inside, terms)));
         } else if (operation.input != block(groups_.number)) {
             std::memcpy(block(groups_.number), operation.input, bytes);
         }
-        if (auto moved = groups_.fail_node_on_error(gather_among_leaders(operation, terms)); !moved) return moved;
+        MUSTER_TRY(groups_.fail_node_on_error(gather_among_leaders(operation, terms)));
         const auto before = static_cast<std::size_t>(leader_of(groups_.number));
         const auto after = static_cast<std::size_t>(groups_.tcp.size()) - before - ranks_on(groups_.number);
-        if (auto spread = spread_on_node(operation, operation.output, before * operation.count, 0, terms); !spread)
-            return spread;
+        MUSTER_TRY(spread_on_node(operation, operation.output, before * operation.count, 0, terms));
         auto* const behind = block(groups_.number) + ranks_on(groups_.number) * bytes;
         return spread_on_node(operation, behind, after * operation.count, 0, terms);
     }
@@ -243,7 +238,7 @@ class HierarchicalTransport final : public Transport {
             Operation inside = operation;
             inside.input = input(first);
             inside.output = output(first);
-            if (auto exchanged = groups_.fail_tcp_on_error(on_node_->run(inside, terms)); !exchanged) return exchanged;
+            MUSTER_TRY(groups_.fail_tcp_on_error(on_node_->run(inside, terms)));
         } else {
             std::memcpy(output(first), input(first), bytes);
         }
@@ -259,7 +254,7 @@ class HierarchicalTransport final : public Transport {
     /// Equal parts are an all_to_all, which sends less over TCP; the ranks know it after they have compared their
     /// counts.
     Result<void> exchange_parts(const Operation& operation, const RunTerms& terms) {
-        if (auto announced = announce(operation); !announced) return announced;
+        MUSTER_TRY(announce(operation));
         const auto table = learn_parts(groups_.lanes, operation, terms);
         if (!table) return failed_or_contradicts(operation, table.error());
         Operation even = operation;
@@ -303,8 +298,7 @@ Result<std::unique_ptr<Transport>> make_hierarchical_transport(const GroupTerms&
     const auto wait = terms.meeting_wait();
     TcpOptions with_partners = options;
     with_partners.more_partners = layout.partners_of(terms.rank);
-    auto parts = connect_tcp(terms, with_partners);
-    if (!parts) return parts.error();
+    auto parts = MUSTER_TRY(connect_tcp(terms, with_partners));
     const int node = layout.node_of(terms.rank);
     std::unique_ptr<SharedGroup> shared;
     if (layout.size_of(node) > 1) {
@@ -314,12 +308,12 @@ Result<std::unique_ptr<Transport>> make_hierarchical_transport(const GroupTerms&
         local.root_ranks.clear();  // the TCP group reports for both
         const auto first = identities.begin() + layout.first_of(node);
         auto formed = SharedGroup::form(local, std::move(door), {first, first + local.size}, watch, wait);
-        if (!formed) return parts->group->fail(formed.error().code, formed.error().context);
+        if (!formed) return parts.group->fail(formed.error().code, formed.error().context);
         shared = std::move(*formed);
     }
-    auto transport = std::make_unique<HierarchicalTransport>(std::move(layout), std::move(*parts), std::move(shared),
+    auto transport = std::make_unique<HierarchicalTransport>(std::move(layout), std::move(parts), std::move(shared),
                                                              std::move(watch));
-    if (auto watched = transport->watch_all(); !watched) return watched.error();
+    MUSTER_TRY(transport->watch_all());
     return std::unique_ptr<Transport>(std::move(transport));
 }
 

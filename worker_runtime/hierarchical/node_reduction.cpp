@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rendezvous/base/try.h"
 #include "worker_runtime/arithmetic/gradient_math.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/tcp_slices.h"
@@ -43,8 +44,7 @@ Result<void> NodeReduction::all_reduce(const Operation& operation, const RunTerm
     const std::size_t element = muster::size_of(operation.type);
     const std::size_t chunk = part_count_max(operation.type);
     // Different operations may have equal parts, so the whole operations are compared first.
-    if (operation.count > chunk)
-        if (auto met = meet(operation, terms); !met) return met;
+    if (operation.count > chunk) MUSTER_TRY(meet(operation, terms));
     for (std::size_t done = 0; done < operation.count; done += chunk) {
         Operation part = operation;
         part.count = std::min(chunk, operation.count - done);
@@ -60,12 +60,12 @@ Result<void> NodeReduction::reduce_scatter(const Operation& operation, const Run
     const std::size_t all = operation.count * static_cast<std::size_t>(groups_.tcp.size());
     const std::size_t own = operation.count * static_cast<std::size_t>(groups_.tcp.rank());
     auto* const input = static_cast<std::byte*>(const_cast<void*>(operation.input));
-    if (auto met = meet(operation, terms); !met) return met;
+    MUSTER_TRY(meet(operation, terms));
     for (std::size_t done = 0; done < all; done += chunk) {
         Operation part = operation;
         part.count = std::min(chunk, all - done);
         part.output = input + done * element;  // stage() reads the elements here
-        if (auto reduced = reduce_staged(part, operation, terms); !reduced) return reduced;
+        MUSTER_TRY(reduce_staged(part, operation, terms));
         const std::size_t begin = std::max(done, own);
         const std::size_t end = std::min(done + part.count, own + operation.count);
         if (begin >= end) continue;
@@ -88,11 +88,10 @@ Result<void> NodeReduction::meet(const Operation& operation, const RunTerms& ter
 /// Reduces one part. 16-bit types are carried as f32, so that they are rounded once, at the end.
 Result<void> NodeReduction::reduce_part(const Operation& part, const Operation& whole, const RunTerms& terms) {
     Operation carried = part;
-    if (auto met = meet(part, terms); !met) return met;
-    auto memory = common_memory(part);
-    if (!memory) return memory.error();
-    const bool staged = memory->empty() || !can_chain(part.type);
-    if (!staged) return chain_nodes(carried, std::move(*memory), whole, terms);
+    MUSTER_TRY(meet(part, terms));
+    auto memory = MUSTER_TRY(common_memory(part));
+    const bool staged = memory.empty() || !can_chain(part.type);
+    if (!staged) return chain_nodes(carried, std::move(memory), whole, terms);
     auto done = reduce_staged(carried, whole, terms);
     if (done) copy_elements(carried, part);
     return done;
@@ -100,13 +99,12 @@ Result<void> NodeReduction::reduce_part(const Operation& part, const Operation& 
 
 /// Sums all ranks' `part` in staging memory. Afterwards `part` refers to that memory.
 Result<void> NodeReduction::reduce_staged(Operation& part, const Operation& whole, const RunTerms& terms) {
-    if (auto copied = groups_.fail_tcp_on_error(stage(part, terms)); !copied) return copied;
-    auto memory = common_memory(part);
-    if (!memory) return memory.error();
-    if (memory->empty())
+    MUSTER_TRY(groups_.fail_tcp_on_error(stage(part, terms)));
+    auto memory = MUSTER_TRY(common_memory(part));
+    if (memory.empty())
         return groups_.fail_node_on_error(
             groups_.tcp.fail(Errc::bad_frame, "the ranks of a node disagree where they staged"));
-    return chain_nodes(part, std::move(*memory), whole, terms);
+    return chain_nodes(part, std::move(memory), whole, terms);
 }
 
 /// Returns the address of `part` on each rank of this node; empty if it is not in shared memory.
@@ -135,9 +133,7 @@ Result<void> NodeReduction::stage(Operation& operation, const RunTerms& terms) {
         operation.output = own_staging_.data();
     } else {
         if (staging_.size_bytes() < bytes) {
-            auto memory = groups_.node->allocate(std::bit_ceil(bytes), terms);
-            if (!memory) return memory.error();
-            staging_ = std::move(*memory);
+            staging_ = MUSTER_TRY(groups_.node->allocate(std::bit_ceil(bytes), terms));
         }
         operation.output = staging_.data();
     }

@@ -4,6 +4,7 @@
 
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/nccl/pace.h"
 
 namespace muster::runtime {
@@ -18,7 +19,7 @@ constexpr Duration error_interval = 1ms;
 Result<std::shared_ptr<NcclComm>> NcclComm::make(const std::shared_ptr<NcclProcess>& process, std::string_view what,
                                                  const Init& init, const NcclWait& wait) {
     std::shared_ptr<NcclComm> made(new NcclComm(process));
-    if (auto prepared = made->prepare(); !prepared) return prepared.error();
+    MUSTER_TRY(made->prepare());
     // Added first, because a communicator that is still connecting must be aborted with the others.
     process->add(made);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -34,7 +35,7 @@ Result<std::shared_ptr<NcclComm>> NcclComm::make(const std::shared_ptr<NcclProce
 Result<std::shared_ptr<NcclComm>> NcclComm::split(NcclComm& parent, int color, int key, const NcclWait& wait) {
     const auto& process = parent.process_;
     std::shared_ptr<NcclComm> child(new NcclComm(process));
-    if (auto prepared = child->prepare(); !prepared) return prepared.error();
+    MUSTER_TRY(child->prepare());
     process->add(child);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -67,14 +68,12 @@ NcclComm::~NcclComm() {
 
 Result<void> NcclComm::prepare() {
     const auto& cuda = process_->cuda();
-    const auto used = process_->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(process_->use_device());
     return cuda.check(cuda.stream_create(&stream_, cudaStreamNonBlocking), "make a CUDA stream");
 }
 
 Result<void> NcclComm::enter(std::string_view what, const std::function<ncclResult_t()>& function) {
-    const auto used = process_->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(process_->use_device());
     const std::lock_guard lock(calls_);
     if (process_->failed()) return process_->failure();
     const auto result = function();
@@ -82,13 +81,12 @@ Result<void> NcclComm::enter(std::string_view what, const std::function<ncclResu
 }
 
 Result<void> NcclComm::ask(std::string_view what, bool& over) {
-    const auto used = process_->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(process_->use_device());
     const std::lock_guard lock(calls_);
     if (process_->failed()) return process_->failure();
     ncclResult_t state = ncclSuccess;
     const auto& nccl = process_->nccl();
-    if (auto asked = nccl.check(nccl.async_error(handle_, &state), what, handle_); !asked) return asked;
+    MUSTER_TRY(nccl.check(nccl.async_error(handle_, &state), what, handle_));
     over = state != ncclInProgress;
     return nccl.check(state, what, handle_);
 }
@@ -96,11 +94,10 @@ Result<void> NcclComm::ask(std::string_view what, bool& over) {
 Result<void> NcclComm::until(const std::function<Result<bool>()>& over, const NcclWait& wait) {
     Pace pace(wait.terms.patience);
     for (;;) {
-        const auto ended = over();
-        if (!ended) return ended.error();
-        if (*ended) return {};
+        const auto ended = MUSTER_TRY(over());
+        if (ended) return {};
         if (process_->failed()) return process_->failure();
-        if (auto looked = wait.check_alive(); !looked) return looked;
+        MUSTER_TRY(wait.check_alive());
         if (std::chrono::steady_clock::now() >= wait.terms.deadline) return wait.late();
         pace.rest();
     }
@@ -110,7 +107,7 @@ Result<void> NcclComm::poll(std::string_view what, const NcclWait& wait) {
     return until(
         [&]() -> Result<bool> {
             bool over = false;
-            if (auto asked = ask(what, over); !asked) return asked.error();
+            MUSTER_TRY(ask(what, over));
             return over;
         },
         wait);
@@ -128,8 +125,7 @@ Result<void> NcclComm::run(std::string_view what, const Call& function, const Nc
 
 Result<void> NcclComm::mark(std::string_view what, std::size_t number) {
     const auto& cuda = process_->cuda();
-    const auto used = process_->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(process_->use_device());
     while (marks_.size() <= number) {
         cudaEvent_t event = nullptr;
         auto made = cuda.check(cuda.event_create(&event, cudaEventDisableTiming), "make a CUDA event");
@@ -141,8 +137,7 @@ Result<void> NcclComm::mark(std::string_view what, std::size_t number) {
 
 Result<bool> NcclComm::passed(std::string_view what, std::size_t number, Instant& asked) {
     const auto& cuda = process_->cuda();
-    const auto used = process_->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(process_->use_device());
     const auto state = cuda.event_query(marks_[number]);
     if (state != cudaSuccess && state != cudaErrorNotReady) return cuda.check(state, what).error();
     const Instant now = std::chrono::steady_clock::now();
@@ -156,30 +151,27 @@ Result<bool> NcclComm::passed(std::string_view what, std::size_t number, Instant
 }
 
 Result<void> NcclComm::finish(std::string_view what, const NcclWait& wait) {
-    if (auto marked = mark(what, 0); !marked) return marked;
+    MUSTER_TRY(mark(what, 0));
     Instant asked = std::chrono::steady_clock::now();
     return until([&] { return passed(what, 0, asked); }, wait);
 }
 
 Result<void> NcclComm::wait_for(void* event) {
     const auto& cuda = process_->cuda();
-    const auto used = process_->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(process_->use_device());
     return cuda.check(cuda.stream_wait_event(stream_, static_cast<cudaEvent_t>(event), 0),
                       "wait for the caller's event");
 }
 
 Result<void> NcclComm::copy(void* to, const void* from, std::size_t size_bytes) {
     const auto& cuda = process_->cuda();
-    const auto used = process_->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(process_->use_device());
     return cuda.check(cuda.copy(to, from, size_bytes, cudaMemcpyDefault, stream_), "copy between host and GPU");
 }
 
 Result<void> NcclComm::fill_zero(void* memory, std::size_t size_bytes) {
     const auto& cuda = process_->cuda();
-    const auto used = process_->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(process_->use_device());
     return cuda.check(cuda.fill(memory, 0, size_bytes, stream_), "zero memory of the GPU");
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/nccl/nccl_comm.h"
 
 extern char** environ;
@@ -63,12 +64,10 @@ Result<std::unique_ptr<HostPin>> NcclProcess::pin(void* memory, std::size_t size
         process = in_use().process.lock();
     }
     if (!process || process->failed()) return std::unique_ptr<HostPin>();
-    const auto used = process->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(process->use_device());
     const auto& cuda = process->cuda();
-    auto pinned = cuda.check(cuda.pin(memory, size_bytes, cudaHostRegisterPortable),
-                             cat("pin ", size_bytes >> 10, " KiB of host memory"));
-    if (!pinned) return pinned.error();
+    MUSTER_TRY(cuda.check(cuda.pin(memory, size_bytes, cudaHostRegisterPortable),
+                          cat("pin ", size_bytes >> 10, " KiB of host memory")));
     return std::unique_ptr<HostPin>(std::make_unique<CudaPin>(process, memory));
 }
 
@@ -80,25 +79,17 @@ Result<std::shared_ptr<NcclProcess>> NcclProcess::open(const NcclTerms& terms) {
         process->wait_over();
     }
     std::shared_ptr<NcclProcess> process(new NcclProcess(terms));
-    if (auto loaded = process->load(); !loaded) return loaded.error();
+    MUSTER_TRY(process->load());
     current = process;
     return process;
 }
 
 Result<void> NcclProcess::load() {
-    auto cuda = CudaTable::load(terms_.cuda_library);
-    if (!cuda) return cuda.error();
-    cuda_ = std::move(*cuda);
-    auto nccl = NcclTable::load(terms_.nccl_library);
-    if (!nccl) return nccl.error();
-    nccl_ = std::move(*nccl);
-    if (auto found = find_device(); !found) return found;
-    auto watch = FdWatch::start();
-    if (!watch) return watch.error();
-    watch_ = std::move(*watch);
-    auto driver = AbortDriver::start(terms_.abort_limit, abort_steps());
-    if (!driver) return driver.error();
-    driver_ = std::move(*driver);
+    cuda_ = MUSTER_TRY(CudaTable::load(terms_.cuda_library));
+    nccl_ = MUSTER_TRY(NcclTable::load(terms_.nccl_library));
+    MUSTER_TRY(find_device());
+    watch_ = MUSTER_TRY(FdWatch::start());
+    driver_ = MUSTER_TRY(AbortDriver::start(terms_.abort_limit, abort_steps()));
     return {};
 }
 
@@ -109,19 +100,15 @@ std::string NcclProcess::description() const {
 
 Result<void> NcclProcess::find_device() {
     int count = 0;
-    if (auto found = cuda_.check(cuda_.device_count(&count), "no usable GPU"); !found) return found;
+    MUSTER_TRY(cuda_.check(cuda_.device_count(&count), "no usable GPU"));
     if (terms_.device >= count) {
         return Error{Errc::unsupported,
                      cat("no usable GPU: this rank's would be number ", terms_.device, ", and ", count,
                          count == 1 ? " is" : " are", " visible: start at most one worker per GPU")};
     }
-    const auto used = use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(use_device());
     char name[32] = {};
-    if (auto named = cuda_.check(cuda_.pci_bus_id(name, sizeof name, terms_.device), "ask for the GPU's address");
-        !named) {
-        return named;
-    }
+    MUSTER_TRY(cuda_.check(cuda_.pci_bus_id(name, sizeof name, terms_.device), "ask for the GPU's address"));
     device_name_ = name;
     return {};
 }
@@ -144,8 +131,7 @@ const Result<KernelImage>& NcclProcess::kernels() {
 
 Result<void> NcclProcess::launch(const KernelCall& call, cudaStream_t stream) {
     if (!kernels()) return kernels().error();
-    const auto used = use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(use_device());
     return kernels()->launch(cuda_, call, stream);
 }
 
@@ -265,8 +251,7 @@ bool NcclProcess::is_of_nccl(MemoryUse use) const {
 }
 
 Result<void*> NcclProcess::allocate(std::size_t size_bytes, MemoryUse use) {
-    const auto used = use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(use_device());
     void* memory = nullptr;
     const auto size = std::max<std::size_t>(size_bytes, 1);
     const auto done = is_of_nccl(use) ? nccl_.check(nccl_.allocate(&memory, size), "ncclMemAlloc", nullptr)

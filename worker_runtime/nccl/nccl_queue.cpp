@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/nccl/pace.h"
 
 namespace muster::runtime {
@@ -10,8 +11,7 @@ namespace muster::runtime {
 Result<std::unique_ptr<NcclQueue>> NcclQueue::make(std::shared_ptr<NcclProcess> process) {
     std::unique_ptr<NcclQueue> queue(new NcclQueue(std::move(process)));
     const auto& cuda = queue->process_->cuda();
-    const auto used = queue->process_->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(queue->process_->use_device());
     auto made = cuda.check(cuda.stream_create(&queue->stream_, cudaStreamNonBlocking), "make a CUDA stream");
     if (made) made = queue->make_event(queue->done_);
     if (!made) return made.error();
@@ -43,47 +43,40 @@ Result<void> NcclQueue::launch(const KernelCall& call) {
 
 Result<void> NcclQueue::wait_for(void* event) {
     const auto& cuda = process_->cuda();
-    const auto used = process_->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(process_->use_device());
     return cuda.check(cuda.stream_wait_event(stream_, static_cast<cudaEvent_t>(event), 0),
                       "wait for the caller's event");
 }
 
 Result<void> NcclQueue::copy(void* to, const void* from, std::size_t size_bytes) {
     const auto& cuda = process_->cuda();
-    const auto used = process_->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(process_->use_device());
     return cuda.check(cuda.copy(to, from, size_bytes, cudaMemcpyDefault, stream_), "copy between host and GPU");
 }
 
 Result<void> NcclQueue::fill_zero(void* memory, std::size_t size_bytes) {
     const auto& cuda = process_->cuda();
-    const auto used = process_->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(process_->use_device());
     return cuda.check(cuda.fill(memory, 0, size_bytes, stream_), "zero memory of the GPU");
 }
 
 Result<void*> NcclQueue::mark(std::size_t number) {
     const auto& cuda = process_->cuda();
-    const auto used = process_->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(process_->use_device());
     const std::lock_guard lock(marks_mutex_);
     while (marks_.size() <= number) {
         cudaEvent_t event = nullptr;
-        if (auto made = make_event(event); !made) return made.error();
+        MUSTER_TRY(make_event(event));
         marks_.push_back(event);
     }
-    if (auto marked = cuda.check(cuda.event_record(marks_[number], stream_), "record a CUDA event"); !marked) {
-        return marked.error();
-    }
+    MUSTER_TRY(cuda.check(cuda.event_record(marks_[number], stream_), "record a CUDA event"));
     return static_cast<void*>(marks_[number]);
 }
 
 Result<void> NcclQueue::finish(Duration limit) {
     const auto& cuda = process_->cuda();
-    const auto used = process_->use_device();
-    if (!used) return used.error();
-    if (auto marked = cuda.check(cuda.event_record(done_, stream_), "record a CUDA event"); !marked) return marked;
+    const auto used = MUSTER_TRY(process_->use_device());
+    MUSTER_TRY(cuda.check(cuda.event_record(done_, stream_), "record a CUDA event"));
     const Instant deadline = std::chrono::steady_clock::now() + limit;
     Pace pace(WaitMode::eager);
     for (;;) {
@@ -100,8 +93,7 @@ Result<void> NcclQueue::finish(Duration limit) {
 
 Result<void> NcclQueue::settle() {
     const auto& cuda = process_->cuda();
-    const auto used = process_->use_device();
-    if (!used) return used.error();
+    const auto used = MUSTER_TRY(process_->use_device());
     return cuda.check(cuda.synchronize(), "wait for the GPU");
 }
 

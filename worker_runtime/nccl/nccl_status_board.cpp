@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 
@@ -145,13 +146,10 @@ void NcclStatusBoard::publish_left() {
 Result<std::vector<NcclProgress>> NcclStatusBoard::all_progress() const {
     std::vector<std::string> keys;
     for (int rank = 0; rank < group_.size; ++rank) keys.push_back(rank_key(rank));
-    auto texts = group_.place->collect(keys, soon(1s));
-    if (!texts) return texts.error();
+    auto texts = MUSTER_TRY(group_.place->collect(keys, soon(1s)));
     std::vector<NcclProgress> all;
-    for (const auto& text : *texts) {
-        auto progress = progress_in(text);
-        if (!progress) return progress.error();
-        all.push_back(std::move(*progress));
+    for (const auto& text : texts) {
+        all.push_back(MUSTER_TRY(progress_in(text)));
     }
     return all;
 }

@@ -1,6 +1,7 @@
 // Sends and receives: a communicator of two ranks for each direction of each pair.
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/nccl/nccl_comm.h"
 #include "worker_runtime/nccl/nccl_operation.h"
 #include "worker_runtime/nccl/nccl_transport.h"
@@ -18,17 +19,13 @@ Result<NcclTransport::Channel*> NcclTransport::channel(int from, int to, const N
     const std::string key = cat(group_.id, "/nccl/pair/", from, "-", to);
     ncclUniqueId id{};
     if (group_.rank == from) {
-        const auto used = process_->use_device();
-        if (!used) return used.error();
-        if (auto made = nccl.check(nccl.unique_id(&id), "ncclGetUniqueId", nullptr); !made) return made.error();
-        auto told = group_.place->publish(key, text_of(id, group_.security, key), wait.terms.deadline);
-        if (!told) return told.error();
+        const auto used = MUSTER_TRY(process_->use_device());
+        MUSTER_TRY(nccl.check(nccl.unique_id(&id), "ncclGetUniqueId", nullptr));
+        MUSTER_TRY(group_.place->publish(key, text_of(id, group_.security, key), wait.terms.deadline));
     } else {
         auto found = group_.place->collect({key}, wait.terms.deadline);
         if (!found) return found.error().code == Errc::timed_out ? wait.late() : found.error();
-        auto told = id_of(found->front(), group_.security, key);
-        if (!told) return told.error();
-        id = *told;
+        id = MUSTER_TRY(id_of(found->front(), group_.security, key));
     }
     auto made = NcclComm::make(
         process_, cat(board_->here(), ": ncclCommInitRank of a pair"),
@@ -59,18 +56,17 @@ Result<void> NcclTransport::transfer(const Operation& operation, const RunTerms&
             if (auto waits = pair.wait_for(operation.after); !waits) return waits;
         }
         const NcclPlace here{.rank = sends ? 0 : 1, .size = 2};
-        auto staged = staging.bring(operation, here, pair);
-        if (!staged) return staged.error();
-        staged->peer = 1 - here.rank;
+        auto staged = MUSTER_TRY(staging.bring(operation, here, pair));
+        staged.peer = 1 - here.rank;
         const std::string what = cat(board_->here(), ": ", describe(operation));
         auto done = pair.run(
             what,
             [&](ncclComm_t handle, cudaStream_t stream) {
-                return enqueue(process_->nccl(), *staged, ncclSum, here, handle, stream);
+                return enqueue(process_->nccl(), staged, ncclSum, here, handle, stream);
             },
             wait);
-        if (!done || staged->output == operation.output) return done;
-        if (auto back = staging.take_back(operation, *staged, here, pair); !back) return back;
+        if (!done || staged.output == operation.output) return done;
+        MUSTER_TRY(staging.take_back(operation, staged, here, pair));
         return pair.finish(what, wait);
     };
     if (auto done = carry(); !done) return end(done.error());

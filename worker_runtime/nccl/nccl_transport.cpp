@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/nccl/nccl_comm.h"
 #include "worker_runtime/nccl/nccl_operation.h"
 #include "worker_runtime/nccl/own_rank.h"
@@ -24,19 +25,17 @@ NcclTransport::NcclTransport(GroupTerms group, std::shared_ptr<NcclProcess> proc
 
 Result<std::unique_ptr<Transport>> NcclTransport::make(const GroupTerms& group, const NcclTerms& terms) {
     auto process = NcclProcess::open(terms);
-    auto ranks = meet_ranks(group, process);
-    if (!ranks) return ranks.error();
-    if (auto good = check_ranks(*ranks, ::getenv("NCCL_MULTI_RANK_GPU_ENABLE") != nullptr); !good) {
+    auto ranks = MUSTER_TRY(meet_ranks(group, process));
+    if (auto good = check_ranks(ranks, ::getenv("NCCL_MULTI_RANK_GPU_ENABLE") != nullptr); !good) {
         return with_context(good.error(), cat("communicator ", group.id));
     }
     if (!group.is_part()) {
         const auto described = (*process)->description();
         group.rank == 0 ? terms.notice(described) : terms.log(LogLevel::info, described);
     }
-    auto news = NcclStatusBoard::start(group, std::move(*ranks));
-    if (!news) return news.error();
-    std::unique_ptr<NcclTransport> transport(new NcclTransport(group, std::move(*process), std::move(*news)));
-    if (auto connected = transport->connect(); !connected) return connected.error();
+    auto news = MUSTER_TRY(NcclStatusBoard::start(group, std::move(ranks)));
+    std::unique_ptr<NcclTransport> transport(new NcclTransport(group, std::move(*process), std::move(news)));
+    MUSTER_TRY(transport->connect());
     return std::unique_ptr<Transport>(std::move(transport));
 }
 
@@ -61,15 +60,11 @@ Result<std::vector<ncclUniqueId>> NcclTransport::meet_at_roots(const NcclRoots& 
     if (const int root = roots.held_by(group_.rank); root >= 0) {
         ncclUniqueId id{};
         const auto& nccl = process_->nccl();
-        const auto used = process_->use_device();
-        if (!used) return used.error();
-        if (auto made = nccl.check(nccl.unique_id(&id), "ncclGetUniqueId", nullptr); !made) return made.error();
+        const auto used = MUSTER_TRY(process_->use_device());
+        MUSTER_TRY(nccl.check(nccl.unique_id(&id), "ncclGetUniqueId", nullptr));
         const auto& key = keys[static_cast<std::size_t>(root)];
         texts.front() = text_of(id, group_.security, key);
-        if (group_.place) {
-            auto told = group_.place->publish(key, texts.front(), wait.deadline);
-            if (!told) return told.error();
-        }
+        if (group_.place) MUSTER_TRY(group_.place->publish(key, texts.front(), wait.deadline));
     }
     if (group_.place) {
         auto found = group_.place->collect(keys, wait);
@@ -78,9 +73,7 @@ Result<std::vector<ncclUniqueId>> NcclTransport::meet_at_roots(const NcclRoots& 
     }
     std::vector<ncclUniqueId> ids;
     for (std::size_t root = 0; root < texts.size(); ++root) {
-        auto id = id_of(texts[root], group_.security, keys[root]);
-        if (!id) return id.error();
-        ids.push_back(*id);
+        ids.push_back(MUSTER_TRY(id_of(texts[root], group_.security, keys[root])));
     }
     return ids;
 }
@@ -92,7 +85,7 @@ Result<void> NcclTransport::connect() {
                                                    : NcclRoots{.size = group_.size, .count = 1};
     auto ids = meet_at_roots(roots);
     if (!ids) return with_context(ids.error(), board_->here());
-    if (auto watched = watch_peers(); !watched) return watched;
+    MUSTER_TRY(watch_peers());
     const auto init = [&](ncclComm_t* communicator, ncclConfig_t* config) {
         if (roots.count == 1) return nccl.init(communicator, group_.size, ids->front(), group_.rank, config);
         return nccl.init_scalable(communicator, group_.size, group_.rank, roots.count, ids->data(), config);
@@ -104,22 +97,17 @@ Result<void> NcclTransport::connect() {
         auto stands = meeting.check_alive();
         return stands ? news() : stands;
     };
-    auto made = NcclComm::make(process_, cat(board_->here(), ": ncclCommInitRank"), init, wait);
-    if (!made) return made.error();
+    auto made = MUSTER_TRY(NcclComm::make(process_, cat(board_->here(), ": ncclCommInitRank"), init, wait));
     // The other ranks are connected now, so they must be informed of a failure.
-    if (auto ready = set_up(std::move(*made)); !ready) return end(ready.error());
+    if (auto ready = set_up(std::move(made)); !ready) return end(ready.error());
     return {};
 }
 
 Result<void> NcclTransport::set_up(std::shared_ptr<NcclComm> communicator) {
     communicator_ = std::move(communicator);
     staging_ = std::make_unique<Staging>(process_);
-    auto scratch = process_->allocate(1, MemoryUse::staging);
-    if (!scratch) return scratch.error();
-    scratch_ = *scratch;
-    auto queue = NcclQueue::make(process_);
-    if (!queue) return queue.error();
-    queue_ = std::move(*queue);
+    scratch_ = MUSTER_TRY(process_->allocate(1, MemoryUse::staging));
+    queue_ = MUSTER_TRY(NcclQueue::make(process_));
     if (group_.place && group_.size > 1) {
         auto watch =
             OrderWatch::start(board_, std::max<Duration>(process_->terms().compare_interval, group_.size * 2ms),
@@ -218,13 +206,13 @@ Result<std::vector<float>> NcclTransport::exchange_weights(const Operation& oper
     const auto own = static_cast<float>(operation.weight);
     std::vector<float> weights(static_cast<std::size_t>(group_.size));
     const Operation gather = all_gather({&own, 1, DataType::f32}, buffer(std::span(weights)));
-    if (auto known = carry_out(gather, wait); !known) return known.error();
+    MUSTER_TRY(carry_out(gather, wait));
     return weights;
 }
 
 Result<PartsTable> NcclTransport::exchange_parts(const Operation& operation, const NcclWait& wait) {
     PartsTable table(operation, group_.rank, group_.size);
-    if (auto known = carry_out(table.exchange(), wait); !known) return known.error();
+    MUSTER_TRY(carry_out(table.exchange(), wait));
     return table;
 }
 
@@ -233,14 +221,13 @@ Result<void> NcclTransport::carry_out(const Operation& operation, const NcclWait
     if (operation.after != nullptr) {
         if (auto waits = communicator_->wait_for(operation.after); !waits) return waits;
     }
-    auto staged = staging_->bring(operation, here(), *communicator_);
-    if (!staged) return staged.error();
-    if (operation.kind == OperationKind::barrier) staged->output = scratch_;
-    auto done = put(*staged, what, wait);
+    auto staged = MUSTER_TRY(staging_->bring(operation, here(), *communicator_));
+    if (operation.kind == OperationKind::barrier) staged.output = scratch_;
+    auto done = put(staged, what, wait);
     if (done) done = communicator_->finish(what, wait);
-    if (!done || staged->output == operation.output || operation.kind == OperationKind::barrier) return done;
+    if (!done || staged.output == operation.output || operation.kind == OperationKind::barrier) return done;
     // Copied back after the operation: a copy to unpinned host memory blocks the thread until all earlier work is done.
-    if (auto back = staging_->take_back(operation, *staged, here(), *communicator_); !back) return back;
+    MUSTER_TRY(staging_->take_back(operation, staged, here(), *communicator_));
     return communicator_->finish(what, wait);
 }
 
@@ -257,9 +244,7 @@ Result<void> NcclTransport::put_alone(const Operation& operation, const std::str
     const auto& nccl = process_->nccl();
     ncclRedOp_t reduction = nccl_reduction(operation.reduce);
     if (multiplies(operation.reduce) && operation.weighted) {
-        auto made = weighted_reduction(operation, wait);
-        if (!made) return made.error();
-        reduction = *made;
+        reduction = MUSTER_TRY(weighted_reduction(operation, wait));
     }
     auto done = communicator_->call(
         what,

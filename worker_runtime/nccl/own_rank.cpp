@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/kernel/boot_id.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 
@@ -53,17 +54,14 @@ Result<std::vector<NcclRank>> meet_ranks(const GroupTerms& group, const Result<s
         auto told = group.place->publish(cat(group.id, "/nccl/identity/", group.rank), text, wait.deadline);
         return told ? process.error() : with_context(process.error(), told.error().context);
     }
-    auto texts = exchange(group, "nccl/identity", cat(good, own.encode()), wait);
-    if (!texts) return texts.error();
+    auto texts = MUSTER_TRY(exchange(group, "nccl/identity", cat(good, own.encode()), wait));
     std::vector<NcclRank> ranks;
-    for (const auto& text : *texts) {
+    for (const auto& text : texts) {
         if (text.starts_with(bad)) {
             return Error{Errc::unsupported, cat("communicator ", group.id, ": rank ", ranks.size(),
                                                 " cannot use NCCL: ", text.substr(bad.size()))};
         }
-        auto rank = NcclRank::decode(text.substr(std::min(good.size(), text.size())));
-        if (!rank) return rank.error();
-        ranks.push_back(std::move(*rank));
+        ranks.push_back(MUSTER_TRY(NcclRank::decode(text.substr(std::min(good.size(), text.size())))));
     }
     return ranks;
 }

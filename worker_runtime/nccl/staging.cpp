@@ -1,4 +1,5 @@
 #include "worker_runtime/nccl/staging.h"
+#include "rendezvous/base/try.h"
 
 #include <algorithm>
 
@@ -33,18 +34,16 @@ Result<Operation> Staging::bring(const Operation& operation, const NcclPlace& pl
     const std::size_t input_bytes = input_count(operation, place) * element;
     const std::size_t output_bytes = output_count(operation, place) * element;
     if (input_bytes > 0 && on_host(operation.input)) {
-        auto on_device = room(input_, input_bytes);
-        if (!on_device) return on_device.error();
-        if (auto copied = communicator.copy(*on_device, operation.input, input_bytes); !copied) return copied.error();
-        staged.input = *on_device;
+        auto on_device = MUSTER_TRY(room(input_, input_bytes));
+        MUSTER_TRY(communicator.copy(on_device, operation.input, input_bytes));
+        staged.input = on_device;
     }
     if (output_bytes > 0 && on_host(operation.output)) {
-        auto on_device = room(output_, output_bytes);
-        if (!on_device) return on_device.error();
-        staged.output = *on_device;
+        auto on_device = MUSTER_TRY(room(output_, output_bytes));
+        staged.output = on_device;
         // What lies between the parts comes back as it is.
         if (operation.kind == OperationKind::all_to_all_uneven)
-            if (auto copied = communicator.copy(*on_device, operation.output, output_bytes); !copied)
+            if (auto copied = communicator.copy(on_device, operation.output, output_bytes); !copied)
                 return copied.error();
     }
     return staged;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/core/optimizer_math.h"
 #include "worker_runtime/optimizer/shard_math.h"
 #include "worker_runtime/transport/device_queue.h"
@@ -62,7 +63,7 @@ Result<void> ShardedOptimizer::Body::take_pieces() {
     const auto each = 1 + static_cast<std::size_t>(runtime::moment_count(rule));
     std::size_t count = 0;
     for (const auto& bucket : reducer.buckets()) count += own_piece(bucket, reducer.communicator()).count;
-    if (auto taken = math->take(reducer.communicator(), each * count); !taken) return taken;
+    MUSTER_TRY(math->take(reducer.communicator(), each * count));
     for (const auto& bucket : reducer.buckets()) {
         for (const auto& slice : bucket.slices) {
             if (auto taken = take_piece(bucket, slice); !taken) return taken;
@@ -170,9 +171,9 @@ Result<ShardedOptimizer> ShardedOptimizer::make(GradientReducer& reducer, const 
                          cat("parameter \"", parameter.name, "\" is f64; sharded optimizers keep f32")};
         }
     }
-    if (auto good = runtime::check(rule); !good) return good.error();
+    MUSTER_TRY(runtime::check(rule));
     auto body = std::make_unique<Body>(reducer, rule);
-    if (auto taken = body->take_pieces(); !taken) return taken.error();
+    MUSTER_TRY(body->take_pieces());
     return ShardedOptimizer(std::move(body));
 }
 

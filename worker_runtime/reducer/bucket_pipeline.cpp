@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/communicator/profile_range.h"
 
 namespace muster::runtime {
@@ -40,7 +41,7 @@ Result<void> BucketPipeline::launch(const GradientBucket& bucket, Launch how) {
     }();
     flights_.push_back({.bucket = &bucket, .collective_count = count});
     auto& flight = flights_.back();
-    if (auto begun = advance(flight, how); !begun) return begun;
+    MUSTER_TRY(advance(flight, how));
     if (!exchange_->chained()) return start_due(flights_.size() - 1);
     while (flight.stage < flight.collective_count) {
         flight.earlier.push_back(std::move(flight.work));
@@ -59,7 +60,7 @@ Result<void> BucketPipeline::drain() {
     }
     for (auto& flight : flights_) {
         if (flight.stage > flight.collective_count) continue;  // the bucket has no more collectives
-        if (auto over = await(flight); !over) return over;
+        MUSTER_TRY(await(flight));
         if (auto written = advance(flight, Launch::start); !written) return written;
     }
     flights_.clear();
@@ -73,7 +74,7 @@ Result<void> BucketPipeline::start_due(std::size_t launch_number) {
         if (launch_number - back >= flights_.size()) continue;
         auto& flight = flights_[launch_number - back];
         if (stage >= flight.collective_count) continue;
-        if (auto over = await(flight); !over) return over;
+        MUSTER_TRY(await(flight));
         if (auto begun = advance(flight, Launch::start); !begun) return begun;
     }
     return {};

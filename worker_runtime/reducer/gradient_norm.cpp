@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/arithmetic/gradient_math.h"
 #include "worker_runtime/reducer/reducer_body.h"
 #include "worker_runtime/transport/device_queue.h"
@@ -54,8 +55,8 @@ Result<void> on_host(DeviceQueue* device, Duration timeout, const std::vector<Bu
     for (const auto& part : parts) {
         if (!device) {
             visit(part);
-        } else if (auto done = brought(*device, timeout, part, copied, visit); !done) {
-            return done;
+        } else {
+            MUSTER_TRY(brought(*device, timeout, part, copied, visit));
         }
     }
     return {};
@@ -82,9 +83,8 @@ Result<bool> ReducerBody::scale_gradients(double factor, void* after) {
             {Errc::invalid_argument,
              "scale_gradients() does not work with the wires int8 and power, because an infinity would stay in "
              "the rounding errors that they keep; use the wire same, bf16 or f16"});
-    const auto norm = norm_after_finish("scale_gradients()", after);
-    if (!norm) return norm.error();
-    if (!std::isfinite(*norm)) return false;
+    const auto norm = MUSTER_TRY(norm_after_finish("scale_gradients()", after));
+    if (!std::isfinite(norm)) return false;
     const auto scaled = scale_parts(used_parts(options_.result == GradientResult::own_piece), factor);
     if (!scaled) return fail(with_context(scaled.error(), "scale the gradients")).error();
     return true;
@@ -145,9 +145,7 @@ Result<void> ReducerBody::add_squares(const std::vector<Buffer>& parts, double& 
         if (done) done = device_norm_.add(part);
     }
     if (!done) return done;
-    const auto total = device_norm_.total();
-    if (!total) return total.error();
-    sum = *total;
+    sum = MUSTER_TRY(device_norm_.total());
     return {};
 }
 

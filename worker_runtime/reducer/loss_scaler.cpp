@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster {
 
@@ -23,7 +24,7 @@ Result<void> check(const LossScalerState& state) {
 }  // namespace
 
 Result<LossScaler> LossScaler::make(const LossScalerOptions& options) {
-    if (auto good = check(LossScalerState{options.initial_scale, 0}); !good) return good.error();
+    MUSTER_TRY(check(LossScalerState{options.initial_scale, 0}));
     if (!(options.growth_factor > 1) || !std::isfinite(options.growth_factor))
         return invalid(cat("the growth factor is ", options.growth_factor, "; it is a finite number > 1"));
     if (!(options.backoff_factor > 0 && options.backoff_factor < 1))
@@ -66,7 +67,7 @@ Result<void> LossScaler::update() {
 }
 
 Result<void> LossScaler::restore(const LossScalerState& state) {
-    if (auto good = check(state); !good) return good;
+    MUSTER_TRY(check(state));
     state_ = state;
     step_ = Step::none;
     return {};

@@ -5,13 +5,14 @@
 #include <cmath>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/arithmetic/gradient_math.h"
 #include "worker_runtime/core/step_record.h"
 
 namespace muster::runtime {
 
 Result<Layout> ReducerBody::begin(PassKind kind, float samples) {
-    if (auto outside = check_outside(); !outside) return outside.error();
+    MUSTER_TRY(check_outside());
     if (!failure_) return failure_.error();
     if (in_pass_)
         return in_step({Errc::invalid_argument, "it has begun already: call finish() before the next one begins"});
@@ -103,7 +104,7 @@ Result<void> ReducerBody::launch(BucketRange range) {
 }
 
 Result<void> ReducerBody::finish() {
-    if (auto outside = check_outside(); !outside) return outside;
+    MUSTER_TRY(check_outside());
     if (!failure_) return failure_;
     if (!in_pass_) return in_step({Errc::invalid_argument, "finish() needs a begin_step() first"});
     in_pass_ = false;
@@ -117,12 +118,12 @@ Result<void> ReducerBody::finish() {
     for (std::size_t b = rest.begin; b < rest.end; ++b) {
         if (auto zeroed = zero_unmarked(arena_.buckets()[b]); !zeroed) return fail(zeroed.error());
     }
-    if (auto launched = launch(rest); !launched) return launched;
+    MUSTER_TRY(launch(rest));
     for (std::size_t b = plan_.regular_count; b < plan_.buckets.size(); ++b) {
         if (auto noted = note_not_finite(arena_.buckets()[b]); !noted) return fail(noted.error());
     }
     if (auto over = finish_on_device(); !over) return fail(over.error());
-    if (auto finished = finish_synchronised(); !finished) return finished;
+    MUSTER_TRY(finish_synchronised());
     const auto sound = report_unsound();
     end_step();
     return sound;
@@ -170,7 +171,7 @@ Result<void> ReducerBody::launch_rare() {
         bool wanted = false;
         for (const auto& slice : bucket.slices) wanted = wanted || used(slice.parameter);
         if (!wanted) continue;
-        if (auto zeroed = zero_unmarked(bucket); !zeroed) return zeroed;
+        MUSTER_TRY(zero_unmarked(bucket));
         const auto launched = device_ ? launch_behind_device(bucket) : pipeline_.launch(bucket, Launch::start);
         if (!launched) return launched;
     }
@@ -251,7 +252,7 @@ Result<void> ReducerBody::join(const std::function<Result<void>()>& apply) {
         return in_step({Errc::invalid_argument, "join() needs a reducer made with Inputs::uneven on all ranks"});
     }
     for (;;) {
-        if (auto begun = begin(PassKind::company, 0); !begun) return begun.error();
+        MUSTER_TRY(begin(PassKind::company, 0));
         *live_ = 0;
         auto asked = pipeline_.run(ask_for_life());
         if (!asked) return fail(with_context(asked.error(), "ask whether any rank has a batch left"));
@@ -261,7 +262,7 @@ Result<void> ReducerBody::join(const std::function<Result<void>()>& apply) {
             return {};
         }
         send_weights();
-        if (auto finished = finish(); !finished) return finished;
+        MUSTER_TRY(finish());
         if (auto applied = apply(); !applied) return applied;
     }
 }

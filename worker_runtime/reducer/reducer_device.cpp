@@ -11,6 +11,7 @@
 // weights of all ranks (their samples) must be known before: they are exchanged when the step begins.
 #include "muster/communicator.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/arithmetic/gradient_math.h"
 #include "worker_runtime/reducer/reducer_body.h"
 #include "worker_runtime/transport/device_queue.h"
@@ -51,9 +52,7 @@ Result<void> ReducerBody::set_to_zero(const Buffer& gradient) {
 }
 
 Result<void> ReducerBody::launch_behind_device(GradientBucket& bucket) {
-    auto ready = device_->mark(bucket.index);
-    if (!ready) return ready.error();
-    bucket.ready = *ready;
+    bucket.ready = MUSTER_TRY(device_->mark(bucket.index));
     return pipeline_.launch(bucket, Launch::start);
 }
 
@@ -64,9 +63,8 @@ Result<void> ReducerBody::finish_on_device() {
 }
 
 Result<void> ReducerBody::take_not_finite() {
-    const auto found = device_check_.found();
-    if (!found) return found.error();
-    for (const auto parameter : *found) {
+    const auto found = MUSTER_TRY(device_check_.found());
+    for (const auto parameter : found) {
         if (used_here(parameter)) not_finite_.push_back(parameter);
     }
     return {};

@@ -6,6 +6,7 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/arithmetic/power_elements.h"
 #include "worker_runtime/communicator/private_memory.h"
 #include "worker_runtime/reducer/reducer_body.h"
@@ -121,8 +122,8 @@ Result<void> ReducerBody::check_device() const {
 }
 
 Result<void> ReducerBody::check_options() const {
-    if (auto good = check_parameters(parameters_); !good) return good;
-    if (auto good = check_device(); !good) return good;
+    MUSTER_TRY(check_parameters(parameters_));
+    MUSTER_TRY(check_device());
     for (const auto& parameter : parameters_) {
         if (!parameter.data && element_count(parameter) > 0) {
             return Error{Errc::invalid_argument,
@@ -159,14 +160,14 @@ Result<void> ReducerBody::set_up() {
     auto exchange = make_exchange(options_, device_ != nullptr);
     if (exchange) exchange_ = std::move(*exchange);
     const Result<void> local = exchange ? check_options() : Result<void>(exchange.error());
-    if (auto same = compare_registrations(communicator_, registration(), local); !same) return same;
+    MUSTER_TRY(compare_registrations(communicator_, registration(), local));
     pipeline_.use(*exchange_);
     if (device_) {
         pipeline_.set_weights(weights_.data());
         kernels_ = device_->has_kernels().has_value();
         if (auto ready = device_norm_.prepare(exchange_terms()); !ready) return ready;
     }
-    if (auto chosen = choose_caps(); !chosen) return chosen;
+    MUSTER_TRY(choose_caps());
 
     const auto control_bytes = StepControl::size_bytes(parameters_.size(), communicator_.size());
     auto memory = host_memory(communicator_, control_bytes + 1);
@@ -178,8 +179,8 @@ Result<void> ReducerBody::set_up() {
 
     auto planned = take_order(reverse_order(parameters_.size()));
     if (!planned) return planned;
-    if (auto sent = broadcast_parameters(communicator_, parameters_, arena_.buckets()); !sent) return sent;
-    if (auto cleared = arena_.clear(); !cleared) return cleared;
+    MUSTER_TRY(broadcast_parameters(communicator_, parameters_, arena_.buckets()));
+    MUSTER_TRY(arena_.clear());
     if (communicator_.rank() == 0) {
         if (options_.order == BucketOrder::observed) learner_ = std::make_unique<OrderLearner>(parameters_, caps_);
         log_buckets();
@@ -199,9 +200,7 @@ void ReducerBody::log_buckets() const {
 
 Result<void> ReducerBody::choose_caps() {
     if (options_.bucket_cap_mb == ReducerOptions::automatic) {
-        auto measured = measured_caps(communicator_, caps_);
-        if (!measured) return measured.error();
-        caps_ = *measured;
+        caps_ = MUSTER_TRY(measured_caps(communicator_, caps_));
         return {};
     }
     caps_.cap_bytes = bytes_of_mb(options_.bucket_cap_mb);
@@ -213,7 +212,7 @@ Result<void> ReducerBody::choose_caps() {
 Result<void> ReducerBody::take_order(ParameterOrder order) {
     order_ = std::move(order);
     plan_ = plan_buckets(parameters_, order_, caps_);
-    if (auto held = arena_.hold(communicator_, plan_); !held) return held;
+    MUSTER_TRY(arena_.hold(communicator_, plan_));
     schedule_ = std::make_unique<BucketSchedule>(plan_);
     if (device_ && options_.finite_check == FiniteCheck::on) {
         if (auto ready = device_check_.prepare(exchange_terms(), arena_.buckets()); !ready) return ready;
@@ -242,7 +241,7 @@ Result<ParameterOrder> ReducerBody::agree_on_order() {
     std::string bytes(encoded_order_bytes(parameters_.size()), '\0');
     if (learner_) bytes = encode(with_rare_last(learner_->order(), usage_.rare()));
     const Buffer buffer{.data = bytes.data(), .count = bytes.size(), .type = DataType::u8};
-    if (auto sent = pipeline_.run(broadcast(buffer, 0)); !sent) return sent.error();
+    MUSTER_TRY(pipeline_.run(broadcast(buffer, 0)));
     return decode_order(bytes, parameters_.size());
 }
 

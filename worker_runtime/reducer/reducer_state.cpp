@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/reducer/reducer_body.h"
 
 namespace muster::runtime {
@@ -49,7 +50,7 @@ void ReducerBody::keep(ReducerState& to) const {
 }
 
 Result<void> ReducerBody::restore(const ReducerState& from) {
-    if (auto outside = check_outside(); !outside) return outside;
+    MUSTER_TRY(check_outside());
     if (!failure_) return failure_.error();
     const auto refuse = [](std::string_view why) {
         return Error{Errc::invalid_argument, cat("a gradient reducer's saved state ", why)};

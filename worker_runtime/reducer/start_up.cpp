@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/transport/device_queue.h"
 
 namespace muster::runtime {
@@ -28,7 +29,7 @@ Buffer bytes_of(std::string& text) {
 Result<std::string> fetch(Communicator& communicator, const std::string& mine, int rank, std::int64_t size_bytes) {
     std::string text = mine;
     text.resize(static_cast<std::size_t>(size_bytes));
-    if (auto sent = communicator.run(broadcast(bytes_of(text), rank)); !sent) return sent.error();
+    MUSTER_TRY(communicator.run(broadcast(bytes_of(text), rank)));
     return text;
 }
 

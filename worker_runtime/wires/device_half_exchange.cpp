@@ -1,5 +1,6 @@
 #include "worker_runtime/wires/device_half_exchange.h"
 
+#include "rendezvous/base/try.h"
 #include "worker_runtime/kernels/launch.h"
 #include "worker_runtime/wires/staging.h"
 
@@ -42,11 +43,10 @@ Result<std::optional<Operation>> DeviceHalfExchange::advance(const GradientBucke
                                  .given = mine.gradients.count,
                                  .count = mine.halves.numbers.count,
                                  .type = wire_};
-    if (auto put = kernels::launch(*queue_, narrow); !put) return put.error();
-    auto ready = queue_->mark(bucket.index);
-    if (!ready) return ready.error();
+    MUSTER_TRY(kernels::launch(*queue_, narrow));
+    auto ready = MUSTER_TRY(queue_->mark(bucket.index));
     Operation exchange = average_.first(mine.halves);
-    exchange.after = *ready;
+    exchange.after = ready;
     return std::optional(exchange);
 }
 

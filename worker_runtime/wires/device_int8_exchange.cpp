@@ -1,5 +1,6 @@
 #include "worker_runtime/wires/device_int8_exchange.h"
 
+#include "rendezvous/base/try.h"
 #include "worker_runtime/kernels/launch.h"
 
 namespace muster::runtime {
@@ -10,7 +11,7 @@ Result<void> DeviceInt8Exchange::prepare(const ExchangeTerms& terms, std::span<c
     rank_ = static_cast<std::uint32_t>(terms.rank);
     world_ = static_cast<std::uint32_t>(terms.world);
     StagingPlan plan(memory_);
-    if (auto known = residuals_.prepare(terms, buckets, plan); !known) return known;
+    MUSTER_TRY(residuals_.prepare(terms, buckets, plan));
     staging_.clear();
     for (const auto& bucket : buckets) {
         auto& mine = staging_.emplace_back();
@@ -24,7 +25,7 @@ Result<void> DeviceInt8Exchange::prepare(const ExchangeTerms& terms, std::span<c
         plan.add(mine.incoming, all);
         plan.add(mine.lost_average, {.data = nullptr, .count = mine.piece_elements, .type = DataType::f32});
     }
-    if (auto taken = plan.take(terms); !taken) return taken;
+    MUSTER_TRY(plan.take(terms));
     for (const auto& mine : staging_) {
         if (mine.lost_average.count == 0) continue;
         auto cleared = queue_->fill_zero(mine.lost_average.data, mine.lost_average.size_bytes());
@@ -52,11 +53,10 @@ Result<std::optional<Operation>> DeviceInt8Exchange::advance(const GradientBucke
                                      .pieces = mine.pieces(mine.outgoing),
                                      .world = world_,
                                      .samples = bucket.samples};
-    if (auto put = kernels::launch(*queue_, encode); !put) return put.error();
-    auto ready = queue_->mark(bucket.index);
-    if (!ready) return ready.error();
+    MUSTER_TRY(kernels::launch(*queue_, encode));
+    auto ready = MUSTER_TRY(queue_->mark(bucket.index));
     Operation exchange = all_to_all(mine.outgoing, mine.incoming, static_cast<int>(world_));
-    exchange.after = *ready;
+    exchange.after = ready;
     return std::optional(exchange);
 }
 

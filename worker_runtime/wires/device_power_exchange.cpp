@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rendezvous/base/try.h"
 #include "worker_runtime/kernels/launch.h"
 
 namespace muster::runtime {
@@ -28,16 +29,16 @@ Result<void> DevicePowerExchange::prepare(const ExchangeTerms& terms, std::span<
     lay_out(terms, buckets);
     StagingPlan plan(memory_);
     average_.prepare(terms, plan);
-    if (auto known = residuals_.prepare(terms, buckets, plan); !known) return known;
+    MUSTER_TRY(residuals_.prepare(terms, buckets, plan));
     grams_ = parts_ = {.data = nullptr, .count = 0, .type = DataType::f64};
     parts_.type = DataType::f32;
     for (std::size_t b = 0; b < staging_.size(); ++b) wish(b, plan);
     plan.add(grams_, grams_);
     plan.add(parts_, parts_);
-    if (auto taken = plan.take(terms); !taken) return taken;
-    if (auto taken = residuals_.take_place(); !taken) return taken;
+    MUSTER_TRY(plan.take(terms));
+    MUSTER_TRY(residuals_.take_place());
     for (const auto& bucket : buckets) staging_[bucket.index].lost = residuals_.of(bucket);
-    if (auto taken = take_kept(terms); !taken) return taken;
+    MUSTER_TRY(take_kept(terms));
     return put_tables();
 }
 
@@ -149,10 +150,8 @@ Result<std::optional<Operation>> DevicePowerExchange::advance(const GradientBuck
     Operation exchange = average_.first(leg);
     if (stage > 0) return std::optional(exchange);
     mine.counts = bucket.samples > 0;
-    if (auto put = project(mine); !put) return put.error();
-    auto ready = queue_->mark(bucket.index);
-    if (!ready) return ready.error();
-    exchange.after = *ready;
+    MUSTER_TRY(project(mine));
+    exchange.after = MUSTER_TRY(queue_->mark(bucket.index));
     return std::optional(exchange);
 }
 

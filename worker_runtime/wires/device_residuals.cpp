@@ -1,4 +1,5 @@
 #include "worker_runtime/wires/device_residuals.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 
@@ -33,7 +34,7 @@ Result<void> DeviceResiduals::prepare(const ExchangeTerms& terms, std::span<cons
         if (auto brought = queue_->copy(values.data(), places_[b].data, places_[b].size_bytes()); !brought)
             return brought;
     }
-    if (auto there = queue_->finish(timeout_); !there) return there;
+    MUSTER_TRY(queue_->finish(timeout_));
     on_host_.prepare(terms.parameters, buckets);
     places_.assign(buckets.size(), {});
     for (const auto& bucket : buckets) {
@@ -47,8 +48,8 @@ Result<void> DeviceResiduals::take_place() {
     for (std::size_t b = 0; b < places_.size(); ++b) {
         auto& values = on_host_.all()[b];
         if (values.empty()) continue;
-        if (auto put = queue_->copy(places_[b].data, values.data(), places_[b].size_bytes()); !put) return put;
-        if (auto done = queue_->finish(timeout_); !done) return done;
+        MUSTER_TRY(queue_->copy(places_[b].data, values.data(), places_[b].size_bytes()));
+        MUSTER_TRY(queue_->finish(timeout_));
         values = {};
     }
     return {};

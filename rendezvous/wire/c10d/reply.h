@@ -19,12 +19,6 @@ inline constexpr char stop_waiting = 0;   ///< WAIT, BARRIER, WAIT_GET: the keys
 inline constexpr char wait_canceled = 1;  ///< Answer to CANCEL_WAIT.
 inline constexpr char key_watched = 3;    ///< WATCH_KEY, older family
 
-/// True for the operations that a server never answers.
-constexpr bool has_no_reply(Operation operation) {
-    return operation == Operation::validate || operation == Operation::set || operation == Operation::append ||
-           operation == Operation::multi_set || operation == Operation::queue_push;
-}
-
 struct Reply {
     std::uint8_t flag = 0;    ///< CHECK, WAIT, BARRIER, CANCEL_WAIT, WATCH_KEY, WAIT_GET
     std::int64_t number = 0;  ///< ADD, GETNUMKEYS, DELETE_KEY, QUEUE_LEN, QUEUE_POP (length before the pop)
@@ -49,8 +43,5 @@ class ReplyScanner {
 
 /// Reads the reply that `bytes` hold. False when they are not exactly one reply.
 [[nodiscard]] bool decode_reply(Operation operation, std::size_t key_count, std::string_view bytes, Reply& reply);
-
-/// Appends the reply, as a server would; for tests and the fuzzers' round trip.
-void encode_reply(Operation operation, const Reply& reply, std::string& out);
 
 }  // namespace muster::c10d

@@ -4,40 +4,13 @@
 #include "rendezvous/base/text/bytes.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/c10d/limits.h"
+#include "rendezvous/wire/c10d/operation_table.h"
 
 namespace muster::c10d {
 
 namespace {
 
 constexpr ShapeLimits request_limits{key_bytes_max, value_bytes_max, keys_per_request_max, request_bytes_max};
-
-// What follows the operation's byte.
-constexpr Shape shape_of(Operation operation) {
-    switch (operation) {
-        case Operation::validate:
-        case Operation::ping: return {"4"};
-        case Operation::set:
-        case Operation::append:
-        case Operation::queue_push: return {"kv"};
-        case Operation::compare_set: return {"kvv"};
-        case Operation::get:
-        case Operation::delete_key:
-        case Operation::queue_pop:
-        case Operation::queue_len:
-        case Operation::watch_key: return {"k"};
-        case Operation::add:
-        case Operation::barrier: return {"k8"};
-        case Operation::check:
-        case Operation::wait:
-        case Operation::wait_get:
-        case Operation::multi_get: return {"", Repeat::counted, "k"};
-        case Operation::multi_set: return {"", Repeat::counted, "kv"};
-        case Operation::num_keys:
-        case Operation::cancel_wait:
-        case Operation::list_keys: return {""};
-    }
-    return {""};
-}
 
 void decode_keys(ByteReader& reader, bool with_values, Request& request) {
     const auto count = reader.number<std::uint64_t>();
@@ -51,30 +24,7 @@ void decode_keys(ByteReader& reader, bool with_values, Request& request) {
 }  // namespace
 
 std::string_view name(Operation operation) {
-    switch (operation) {
-        case Operation::validate: return "VALIDATE";
-        case Operation::set: return "SET";
-        case Operation::compare_set: return "COMPARE_SET";
-        case Operation::get: return "GET";
-        case Operation::add: return "ADD";
-        case Operation::check: return "CHECK";
-        case Operation::wait: return "WAIT";
-        case Operation::num_keys: return "GETNUMKEYS";
-        case Operation::delete_key: return "DELETE_KEY";
-        case Operation::append: return "APPEND";
-        case Operation::multi_get: return "MULTI_GET";
-        case Operation::multi_set: return "MULTI_SET";
-        case Operation::cancel_wait: return "CANCEL_WAIT";
-        case Operation::ping: return "PING";
-        case Operation::queue_push: return "QUEUE_PUSH";
-        case Operation::queue_pop: return "QUEUE_POP";
-        case Operation::queue_len: return "QUEUE_LEN";
-        case Operation::list_keys: return "LIST_KEYS";
-        case Operation::barrier: return "BARRIER";
-        case Operation::wait_get: return "WAIT_GET";
-        case Operation::watch_key: return "WATCH_KEY";
-    }
-    return "?";
+    return row_of(operation).name;
 }
 
 Scan RequestScanner::scan(std::string_view bytes) {
@@ -87,7 +37,7 @@ Scan RequestScanner::scan(std::string_view bytes) {
             return Scan::refused;
         }
         operation_ = *operation;
-        scanner_.start(shape_of(operation_), request_limits, 1);
+        scanner_.start(row_of(operation_).request, request_limits, 1);
         begun_ = true;
     }
     const auto result = scanner_.scan(bytes);
@@ -103,7 +53,7 @@ bool decode_request(Family family, std::string_view head, const std::string* tai
     const auto operation = operation_from_byte(family, reader.number<std::uint8_t>());
     if (!operation || head.empty()) return false;
     request.operation = *operation;
-    const Shape shape = shape_of(*operation);
+    const Shape shape = row_of(*operation).request;
     if (shape.repeat == Repeat::counted) {
         if (tail != nullptr) return false;
         decode_keys(reader, shape.each == "kv", request);
@@ -132,7 +82,7 @@ void encode_request(Family family, const Request& request, std::string& out) {
     MUSTER_CHECK(number.has_value(), name(request.operation));
     ByteWriter writer(out);
     writer.number(*number);
-    const Shape shape = shape_of(request.operation);
+    const Shape shape = row_of(request.operation).request;
     if (shape.repeat == Repeat::counted) {
         const bool with_values = shape.each == "kv";
         MUSTER_CHECK(!with_values || request.keys.size() == request.values.size(), request.keys.size());

@@ -3,6 +3,7 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/c10d/limits.h"
+#include "rendezvous/wire/c10d/operation_table.h"
 
 namespace muster::rendezvous {
 

@@ -57,7 +57,7 @@ template <std::size_t... I>
 std::optional<Message> decode(std::size_t kind, std::string_view payload, std::index_sequence<I...>) {
     std::optional<Message> message(std::in_place);
     Decoder decoder(payload);
-    ((I == kind ? decoder.part(message->emplace<I>()) : void()), ...);
+    ((I == kind ? decoder(message->emplace<I>()) : void()), ...);
     if (!decoder.accepted()) message.reset();
     return message;
 }
@@ -72,7 +72,7 @@ void append_frame(std::string& out, const Message& message) {
     header.number(kind.type);
     header.number(std::uint32_t{0});
     Encoder encoder(out);
-    std::visit([&](const auto& chosen) { encoder.part(chosen); }, message);
+    std::visit([&](const auto& chosen) { encoder(chosen); }, message);
     const auto length = out.size() - start - frame_header_bytes;
     MUSTER_CHECK(length <= frame_bytes_max(kind.sender), kind.name, length);
     const auto written = static_cast<std::uint32_t>(length);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,8 +23,7 @@ class Encoder {
   public:
     explicit Encoder(std::string& out) : out_(out) {}
 
-    void number(auto value) { out_.number(value); }
-    void flag(bool value) { out_.number(std::uint8_t{value}); }
+    void operator()(const auto&... values) { (put(values), ...); }
     template <class Enum>
     void choice(Enum value, Enum) {
         out_.number(static_cast<std::uint8_t>(value));
@@ -47,34 +47,38 @@ class Encoder {
     }
     void sentence(std::string_view value) { text(value, sentence_bytes_max, Keep::front); }
     void path(std::string_view value) { text(value, path_bytes_max, Keep::front); }
-    void part(const auto& value) { fields(*this, value); }
     template <class T>
     void list(const std::vector<T>& values, std::size_t max) {
-        each(values, max, [this](const T& value) { part(value); });
-    }
-    template <class T>
-    void numbers(const std::vector<T>& values, std::size_t max) {
-        each(values, max, [this](T value) { number(value); });
+        each(values, max, [this](const T& value) { put(value); });
     }
     void names(const std::vector<std::string>& values, std::size_t max) {
         each(values, max, [this](const std::string& value) { name(value); });
     }
-    void sentences(const std::vector<std::string>& values, std::size_t max) {
-        each(values, max, [this](const std::string& value) { sentence(value); });
-    }
-    template <class T>
-    void optional(const std::optional<T>& value) {
-        flag(value.has_value());
-        if (value) part(*value);
-    }
-    template <class... T>
-    void either(const std::variant<T...>& value) {
-        out_.number(static_cast<std::uint8_t>(value.index()));
-        std::visit([this](const auto& chosen) { this->part(chosen); }, value);
-    }
     void skip_rest() {}
 
   private:
+    template <class T>
+    void put(const T& value) {
+        if constexpr (std::same_as<T, bool>) {
+            out_.number(std::uint8_t{value});
+        } else if constexpr (std::integral<T>) {
+            out_.number(value);
+        } else if constexpr (std::same_as<T, std::string>) {
+            sentence(value);
+        } else {
+            fields(*this, value);
+        }
+    }
+    template <class T>
+    void put(const std::optional<T>& value) {
+        put(value.has_value());
+        if (value) put(*value);
+    }
+    template <class... T>
+    void put(const std::variant<T...>& value) {
+        out_.number(static_cast<std::uint8_t>(value.index()));
+        std::visit([this](const auto& chosen) { this->put(chosen); }, value);
+    }
     template <class T>
     void each(const std::vector<T>& values, std::size_t max, auto&& write) {
         const auto count = std::min(values.size(), max);
@@ -92,15 +96,7 @@ class Decoder {
     /// Every byte was used, and each had an allowed value.
     [[nodiscard]] bool accepted() const { return in_.finished(); }
 
-    template <std::integral T>
-    void number(T& value) {
-        value = in_.number<T>();
-    }
-    void flag(bool& value) {
-        const auto byte = in_.number<std::uint8_t>();
-        if (byte > 1) in_.fail();
-        value = byte == 1;
-    }
+    void operator()(auto&... values) { (take(values), ...); }
     template <class Enum>
     void choice(Enum& value, Enum last) {
         const auto byte = in_.number<std::uint8_t>();
@@ -124,37 +120,43 @@ class Decoder {
     }
     void sentence(std::string& value) { text(value, sentence_bytes_max, Keep::front); }
     void path(std::string& value) { text(value, path_bytes_max, Keep::front); }
-    void part(auto& value) { fields(*this, value); }
     template <class T>
     void list(std::vector<T>& values, std::size_t max) {
-        each(values, max, [this](T& value) { part(value); });
-    }
-    template <class T>
-    void numbers(std::vector<T>& values, std::size_t max) {
-        each(values, max, [this](T& value) { number(value); });
+        each(values, max, [this](T& value) { take(value); });
     }
     void names(std::vector<std::string>& values, std::size_t max) {
         each(values, max, [this](std::string& value) { name(value); });
     }
-    void sentences(std::vector<std::string>& values, std::size_t max) {
-        each(values, max, [this](std::string& value) { sentence(value); });
-    }
-    template <class T>
-    void optional(std::optional<T>& value) {
-        bool present = false;
-        flag(present);
-        if (present && in_.ok()) part(value.emplace());
-    }
-    template <class... T>
-    void either(std::variant<T...>& value) {
-        const auto index = in_.number<std::uint8_t>();
-        if (index >= sizeof...(T)) return in_.fail();
-        std::uint8_t position = 0;
-        ((position++ == index ? part(value.template emplace<T>()) : void()), ...);
-    }
     void skip_rest() { in_.raw(in_.remaining()); }
 
   private:
+    template <class T>
+    void take(T& value) {
+        if constexpr (std::same_as<T, bool>) {
+            const auto byte = in_.number<std::uint8_t>();
+            if (byte > 1) in_.fail();
+            value = byte == 1;
+        } else if constexpr (std::integral<T>) {
+            value = in_.number<T>();
+        } else if constexpr (std::same_as<T, std::string>) {
+            sentence(value);
+        } else {
+            fields(*this, value);
+        }
+    }
+    template <class T>
+    void take(std::optional<T>& value) {
+        bool present = false;
+        take(present);
+        if (present && in_.ok()) take(value.emplace());
+    }
+    template <class... T>
+    void take(std::variant<T...>& value) {
+        const auto index = in_.number<std::uint8_t>();
+        if (index >= sizeof...(T)) return in_.fail();
+        std::uint8_t position = 0;
+        ((position++ == index ? take(value.template emplace<T>()) : void()), ...);
+    }
     /// Grows with the bytes that are really there: a count alone reserves nothing, and each element is at least a byte.
     template <class T>
     void each(std::vector<T>& values, std::size_t max, auto&& read) {

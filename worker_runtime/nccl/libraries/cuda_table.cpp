@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/nccl/libraries/shared_object.h"
 
 namespace muster::runtime {
@@ -61,41 +62,20 @@ void find_driver(CudaTable& table, const SharedObject& runtime) {
 }
 
 Result<CudaTable> load_one(const std::string& name) {
-    auto library = SharedObject::open(name);
-    if (!library) return library.error();
+    auto library = MUSTER_TRY(SharedObject::open(name));
     CudaTable table;
-    Finder find(*library);
-    find(table.runtime_version, "cudaRuntimeGetVersion");
-    find(table.driver_version, "cudaDriverGetVersion");
-    find(table.error_string, "cudaGetErrorString");
-    find(table.last_error, "cudaGetLastError");
-    find(table.device_count, "cudaGetDeviceCount");
-    find(table.set_device, "cudaSetDevice");
-    find(table.pci_bus_id, "cudaDeviceGetPCIBusId");
-    find(table.stream_create, "cudaStreamCreateWithFlags");
-    find(table.stream_destroy, "cudaStreamDestroy");
-    find(table.stream_wait_event, "cudaStreamWaitEvent");
-    find(table.event_create, "cudaEventCreateWithFlags");
-    find(table.event_destroy, "cudaEventDestroy");
-    find(table.event_record, "cudaEventRecord");
-    find(table.event_query, "cudaEventQuery");
+    Finder find(library);
+#define MUSTER_FIND(member, function) find(table.member, #function);
+    MUSTER_CUDA_FUNCTIONS(MUSTER_FIND)
+#undef MUSTER_FIND
     find(table.allocate, "cudaMalloc");
-    find(table.free, "cudaFree");
-    find(table.copy, "cudaMemcpyAsync");
-    find(table.fill, "cudaMemsetAsync");
-    find(table.pin, "cudaHostRegister");
-    find(table.unpin, "cudaHostUnregister");
-    find(table.synchronize, "cudaDeviceSynchronize");
     find(table.pointer_attributes, "cudaPointerGetAttributes");
-    find(table.attribute, "cudaDeviceGetAttribute");
-    find(table.launch, "cudaLaunchKernel");
-    find(table.memory_info, "cudaMemGetInfo");
     find.if_there(table.can_reach, "cudaDeviceCanAccessPeer");
     find.if_there(table.allow_reach, "cudaDeviceEnablePeerAccess");
     find.if_there(table.load_library, "cudaLibraryLoadData");
     find.if_there(table.get_kernel, "cudaLibraryGetKernel");
-    find_driver(table, *library);
-    table.path = library->path();
+    find_driver(table, library);
+    table.path = library.path();
     if (!find.missing().empty()) {
         return Error{Errc::unsupported, cat(table.path, " lacks ", join(find.missing(), ", "),
                                             ": is it CUDA's runtime library, version 11 or newer?")};

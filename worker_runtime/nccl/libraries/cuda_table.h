@@ -12,33 +12,26 @@
 
 namespace muster::runtime {
 
+/// The functions whose types the header has, by the names in the table: every runtime since 11 has them.
+// clang-format off
+#define MUSTER_CUDA_FUNCTIONS(x) \
+    x(runtime_version, cudaRuntimeGetVersion) x(driver_version, cudaDriverGetVersion) \
+    x(error_string, cudaGetErrorString) x(last_error, cudaGetLastError) x(device_count, cudaGetDeviceCount) \
+    x(set_device, cudaSetDevice) x(pci_bus_id, cudaDeviceGetPCIBusId) x(stream_create, cudaStreamCreateWithFlags) \
+    x(stream_destroy, cudaStreamDestroy) x(stream_wait_event, cudaStreamWaitEvent) \
+    x(event_create, cudaEventCreateWithFlags) x(event_destroy, cudaEventDestroy) x(event_record, cudaEventRecord) \
+    x(event_query, cudaEventQuery) x(free, cudaFree) x(copy, cudaMemcpyAsync) x(fill, cudaMemsetAsync) \
+    x(pin, cudaHostRegister) x(unpin, cudaHostUnregister) x(synchronize, cudaDeviceSynchronize) \
+    x(attribute, cudaDeviceGetAttribute) x(launch, cudaLaunchKernel) x(memory_info, cudaMemGetInfo)
+// clang-format on
+
 struct CudaTable {
-    decltype(&::cudaRuntimeGetVersion) runtime_version = nullptr;
-    decltype(&::cudaDriverGetVersion) driver_version = nullptr;
-    decltype(&::cudaGetErrorString) error_string = nullptr;
-    decltype(&::cudaGetLastError) last_error = nullptr;
-    decltype(&::cudaGetDeviceCount) device_count = nullptr;
-    decltype(&::cudaSetDevice) set_device = nullptr;
-    decltype(&::cudaDeviceGetPCIBusId) pci_bus_id = nullptr;
-    decltype(&::cudaStreamCreateWithFlags) stream_create = nullptr;
-    decltype(&::cudaStreamDestroy) stream_destroy = nullptr;
-    decltype(&::cudaStreamWaitEvent) stream_wait_event = nullptr;
-    decltype(&::cudaEventCreateWithFlags) event_create = nullptr;
-    decltype(&::cudaEventDestroy) event_destroy = nullptr;
-    decltype(&::cudaEventRecord) event_record = nullptr;
-    decltype(&::cudaEventQuery) event_query = nullptr;
+#define MUSTER_MEMBER(member, function) decltype(&::function) member = nullptr;
+    MUSTER_CUDA_FUNCTIONS(MUSTER_MEMBER)
+#undef MUSTER_MEMBER
     cudaError_t (*allocate)(void**, std::size_t) = nullptr;  // cudaMalloc; the header has a template of that name too
-    decltype(&::cudaFree) free = nullptr;
-    decltype(&::cudaMemcpyAsync) copy = nullptr;
-    decltype(&::cudaMemsetAsync) fill = nullptr;
-    decltype(&::cudaHostRegister) pin = nullptr;
-    decltype(&::cudaHostUnregister) unpin = nullptr;
-    decltype(&::cudaDeviceSynchronize) synchronize = nullptr;
     /// cudaPointerGetAttributes, for is_of_device() only: the size of its result depends on the library's version.
     cudaError_t (*pointer_attributes)(void* facts, const void* memory) = nullptr;
-    decltype(&::cudaDeviceGetAttribute) attribute = nullptr;
-    decltype(&::cudaLaunchKernel) launch = nullptr;
-    decltype(&::cudaMemGetInfo) memory_info = nullptr;
     // Copies between GPUs without the host; null in a stand-in that lacks them.
     decltype(&::cudaDeviceCanAccessPeer) can_reach = nullptr;
     decltype(&::cudaDeviceEnablePeerAccess) allow_reach = nullptr;

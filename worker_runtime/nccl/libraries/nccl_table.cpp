@@ -22,31 +22,9 @@ Result<NcclTable> NcclTable::load(const std::string& named) {
     const auto find = [&library](auto& place, const char* symbol) {
         place = reinterpret_cast<std::remove_reference_t<decltype(place)>>(library->find(symbol));
     };
-    find(table.unique_id, "ncclGetUniqueId");
-    find(table.error_string, "ncclGetErrorString");
-    find(table.last_error, "ncclGetLastError");
-    find(table.init, "ncclCommInitRankConfig");
-    find(table.finalize, "ncclCommFinalize");
-    find(table.destroy, "ncclCommDestroy");
-    find(table.abort, "ncclCommAbort");
-    find(table.async_error, "ncclCommGetAsyncError");
-    find(table.all_reduce, "ncclAllReduce");
-    find(table.reduce, "ncclReduce");
-    find(table.reduce_scatter, "ncclReduceScatter");
-    find(table.all_gather, "ncclAllGather");
-    find(table.broadcast, "ncclBroadcast");
-    find(table.send, "ncclSend");
-    find(table.receive, "ncclRecv");
-    find(table.group_start, "ncclGroupStart");
-    find(table.group_end, "ncclGroupEnd");
-    find(table.weighted_sum, "ncclRedOpCreatePreMulSum");
-    find(table.forget_reduction, "ncclRedOpDestroy");
-    find(table.init_scalable, "ncclCommInitRankScalable");
-    find(table.split, "ncclCommSplit");
-    find(table.allocate, "ncclMemAlloc");
-    find(table.free, "ncclMemFree");
-    find(table.enlist, "ncclCommRegister");
-    find(table.delist, "ncclCommDeregister");
+#define MUSTER_FIND(member, function) find(table.member, #function);
+    MUSTER_NCCL_FUNCTIONS(MUSTER_FIND)
+#undef MUSTER_FIND
     return table;
 }
 

@@ -11,34 +11,23 @@
 
 namespace muster::runtime {
 
-struct NcclTable {
-    decltype(&::ncclGetUniqueId) unique_id = nullptr;
-    decltype(&::ncclGetErrorString) error_string = nullptr;
-    decltype(&::ncclGetLastError) last_error = nullptr;
-    decltype(&::ncclCommInitRankConfig) init = nullptr;
-    decltype(&::ncclCommFinalize) finalize = nullptr;
-    decltype(&::ncclCommDestroy) destroy = nullptr;
-    decltype(&::ncclCommAbort) abort = nullptr;
-    decltype(&::ncclCommGetAsyncError) async_error = nullptr;
-    decltype(&::ncclAllReduce) all_reduce = nullptr;
-    decltype(&::ncclReduce) reduce = nullptr;
-    decltype(&::ncclReduceScatter) reduce_scatter = nullptr;
-    decltype(&::ncclAllGather) all_gather = nullptr;
-    decltype(&::ncclBroadcast) broadcast = nullptr;
-    decltype(&::ncclSend) send = nullptr;
-    decltype(&::ncclRecv) receive = nullptr;
-    decltype(&::ncclGroupStart) group_start = nullptr;
-    decltype(&::ncclGroupEnd) group_end = nullptr;
-    decltype(&::ncclRedOpCreatePreMulSum) weighted_sum = nullptr;
-    decltype(&::ncclRedOpDestroy) forget_reduction = nullptr;
+/// By their names in the table; the last six are there only if `features` has the feature.
+// clang-format off
+#define MUSTER_NCCL_FUNCTIONS(x) \
+    x(unique_id, ncclGetUniqueId) x(error_string, ncclGetErrorString) x(last_error, ncclGetLastError) \
+    x(init, ncclCommInitRankConfig) x(finalize, ncclCommFinalize) x(destroy, ncclCommDestroy) \
+    x(abort, ncclCommAbort) x(async_error, ncclCommGetAsyncError) x(all_reduce, ncclAllReduce) x(reduce, ncclReduce) \
+    x(reduce_scatter, ncclReduceScatter) x(all_gather, ncclAllGather) x(broadcast, ncclBroadcast) x(send, ncclSend) \
+    x(receive, ncclRecv) x(group_start, ncclGroupStart) x(group_end, ncclGroupEnd) \
+    x(weighted_sum, ncclRedOpCreatePreMulSum) x(forget_reduction, ncclRedOpDestroy) \
+    x(init_scalable, ncclCommInitRankScalable) x(split, ncclCommSplit) x(allocate, ncclMemAlloc) \
+    x(free, ncclMemFree) x(enlist, ncclCommRegister) x(delist, ncclCommDeregister)
+// clang-format on
 
-    // Set only if `features` has the feature.
-    decltype(&::ncclCommInitRankScalable) init_scalable = nullptr;
-    decltype(&::ncclCommSplit) split = nullptr;
-    decltype(&::ncclMemAlloc) allocate = nullptr;
-    decltype(&::ncclMemFree) free = nullptr;
-    decltype(&::ncclCommRegister) enlist = nullptr;
-    decltype(&::ncclCommDeregister) delist = nullptr;
+struct NcclTable {
+#define MUSTER_MEMBER(member, function) decltype(&::function) member = nullptr;
+    MUSTER_NCCL_FUNCTIONS(MUSTER_MEMBER)
+#undef MUSTER_MEMBER
 
     NcclFeatures features;
     std::string path;

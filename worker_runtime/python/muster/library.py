@@ -7,7 +7,7 @@ import ctypes
 import functools
 import os
 import weakref
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
 API_VERSION = 9  # of the header that the structures below follow
@@ -25,269 +25,103 @@ class RoundEnded(MusterError):
     """The round is over, and this process may enter the next one: let it pass out of a function with @muster.recoverable."""
 
 
-class ContextOptions(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("meeting_timeout_ms", c_int64), ("operation_timeout_ms", c_int64),
-                ("transport", c_int)]
+# The types of fields and arguments by letter: p any pointer or handle, s a text, i int, l int64, n size_t and uint64, f float,
+# d double, and in capitals a pointer to one of them. Fields may also have the types that are defined below, by name.
+_TYPES = {"p": c_void_p, "s": c_char_p, "i": c_int, "l": c_int64, "n": c_size_t, "f": c_float, "d": c_double,
+          "I": POINTER(c_int), "L": POINTER(c_int64), "N": POINTER(c_size_t), "D": POINTER(c_double)}
 
 
-class PlaceFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("rank", c_int), ("world_size", c_int), ("local_rank", c_int),
-                ("local_world_size", c_int), ("group_rank", c_int), ("device", c_int), ("round", c_int64),
-                ("restart_count", c_int64)]
+def _structure(name, fields):
+    """`fields`: "size:n slices:SliceFields*", in the order of the header's structure."""
+    pairs = [field.split(":") for field in fields.split()]
+    kind = type(name, (ctypes.Structure,), {"_fields_": [(field, _TYPES[letter]) for field, letter in pairs]})
+    _TYPES[name + "*"] = POINTER(kind)
+    return kind
 
 
-class ParameterFields(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("shape", POINTER(c_int64)), ("dimension_count", c_size_t), ("type", c_int),
-                ("data", c_void_p)]
-
-
-class SliceFields(ctypes.Structure):
-    _fields_ = [("parameter", c_int), ("offset", c_size_t), ("count", c_size_t)]
-
-
-class BucketFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("index", c_size_t), ("gradients", c_void_p), ("count", c_size_t), ("type", c_int),
-                ("samples", c_float), ("step", c_uint64), ("slices", POINTER(SliceFields)), ("slice_count", c_size_t),
-                ("ready", c_void_p)]
-
-
-class NextFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("collective", c_int), ("type", c_int), ("input", c_void_p), ("output", c_void_p),
-                ("count", c_size_t), ("reduce", c_int), ("root", c_int), ("weight", c_float), ("after", c_void_p)]
-
+ContextOptions = _structure("ContextOptions", "size:n meeting_timeout_ms:l operation_timeout_ms:l transport:i")
+PlaceFields = _structure("PlaceFields", "size:n rank:i world_size:i local_rank:i local_world_size:i group_rank:i "
+                                        "device:i round:l restart_count:l")
+ParameterFields = _structure("ParameterFields", "name:s shape:L dimension_count:n type:i data:p")
+SliceFields = _structure("SliceFields", "parameter:i offset:n count:n")
+BucketFields = _structure("BucketFields", "size:n index:n gradients:p count:n type:i samples:f step:n "
+                                          "slices:SliceFields* slice_count:n ready:p")
+NextFields = _structure("NextFields", "size:n collective:i type:i input:p output:p count:n reduce:i root:i weight:f "
+                                      "after:p")
 
 ADVANCE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(BucketFields), c_int, POINTER(NextFields))
 COLLECTIVE_COUNT = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(BucketFields))
 PREPARE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(POINTER(BucketFields)), c_size_t)
 KEEP = ctypes.CFUNCTYPE(c_size_t, c_void_p, c_void_p)
 RESTORE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
-
-
-class ExchangeFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("name", c_char_p), ("argument", c_void_p), ("advance", ADVANCE),
-                ("collective_count", COLLECTIVE_COUNT), ("prepare", PREPARE), ("keep", KEEP), ("restore", RESTORE)]
-
-
-class ReducerOptions(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("bucket_cap_mb", c_double), ("first_bucket_mb", c_double),
-                ("last_bucket_mb", c_double), ("wire", c_int), ("power_rank", c_int), ("power_start_step", c_uint64),
-                ("order", c_int), ("uneven_inputs", c_int), ("finite_check", c_int), ("padding", c_int), ("own_piece", c_int),
-                ("exchange", POINTER(ExchangeFields))]
-
-
-class ReducerStateFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("plan", c_char_p), ("own", c_void_p), ("own_size", c_size_t)]
-
-
-class StepCostFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("total_ns", c_int64), ("compute_ns", c_int64), ("data_wait_ns", c_int64),
-                ("exposed_ns", c_int64), ("communication_ns", c_int64), ("bytes", c_uint64), ("samples", c_double)]
-
-
-class BaselineFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("world_size", c_int), ("samples_per_second", c_double),
-                ("samples_per_step", c_double)]
-
-
-class ScalingFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("strong", c_double), ("weak", c_double), ("estimated", c_double),
-                ("samples_per_second", c_double), ("step_count", c_uint64)]
-
-
-class DistributedSamplerOptions(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("sample_count", c_int64), ("world_size", c_int), ("rank", c_int),
-                ("seed", c_uint64), ("sequential", c_int), ("drop_last", c_int)]
-
-
-class ElasticSamplerOptions(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("sample_count", c_int64), ("batch_size", c_int64), ("seed", c_uint64),
-                ("order", c_int), ("deal", c_int), ("tail", c_int)]
-
-
-class SampleStepFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("epoch", c_uint64), ("first", c_uint64), ("count", c_uint64),
-                ("ends_epoch", c_int)]
-
-
-class OptimizerRule(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("kind", c_int), ("learning_rate", c_double), ("momentum", c_double),
-                ("beta1", c_double), ("beta2", c_double), ("epsilon", c_double), ("weight_decay", c_double)]
-
-
-class LossScalerOptions(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("initial_scale", c_float), ("growth_factor", c_double), ("backoff_factor", c_double),
-                ("growth_interval", c_int32)]
-
-
-class LossScaleFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("scale", c_float), ("growth_tracker", c_int32)]
-
-
-class PieceFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("parameter", c_int), ("offset", c_size_t), ("count", c_size_t),
-                ("values", c_void_p), ("first", c_void_p), ("second", c_void_p), ("updates", POINTER(c_uint64))]
-
-
-class CheckpointerOptions(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("directory", c_char_p), ("keep_last", c_int), ("keep_every", c_int64),
-                ("when_busy", c_int), ("persist_timeout_ms", c_int64), ("no_copies", c_int),
-                ("copy_bytes_per_second", c_uint64), ("local_directory", c_char_p), ("shared_every", c_int),
-                ("spread_replicas", c_int), ("verify_replicas", c_int)]
-
-
-class TensorFields(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("shape", POINTER(c_int64)), ("dimension_count", c_size_t), ("type", c_int),
-                ("data", c_void_p), ("placement", c_int), ("begin", c_uint64), ("count", c_uint64)]
-
-
-class ValueFields(ctypes.Structure):
-    _fields_ = [("key", c_char_p), ("value", c_char_p)]
-
-
-class CheckpointStateFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("tensors", POINTER(TensorFields)), ("tensor_count", c_size_t),
-                ("values", POINTER(ValueFields)), ("value_count", c_size_t), ("rank_value", c_char_p),
-                ("rank_bytes", c_char_p), ("rank_bytes_size", c_size_t)]
-
-
-class PartsFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("sent_counts", POINTER(c_size_t)), ("sent_offsets", POINTER(c_size_t)),
-                ("expected_counts", POINTER(c_size_t)), ("expected_offsets", POINTER(c_size_t))]
-
-
-class SaveReportFields(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("step", c_int64), ("persisted", c_int), ("bytes", c_uint64),
-                ("blocked_ms", c_double), ("persist_ms", c_double)]
-
+_TYPES |= {"ADVANCE": ADVANCE, "COLLECTIVE_COUNT": COLLECTIVE_COUNT, "PREPARE": PREPARE, "KEEP": KEEP, "RESTORE": RESTORE}
+ExchangeFields = _structure("ExchangeFields", "size:n name:s argument:p advance:ADVANCE "
+                                              "collective_count:COLLECTIVE_COUNT prepare:PREPARE keep:KEEP "
+                                              "restore:RESTORE")
+ReducerOptions = _structure("ReducerOptions", "size:n bucket_cap_mb:d first_bucket_mb:d last_bucket_mb:d wire:i "
+                                              "power_rank:i power_start_step:n order:i uneven_inputs:i finite_check:i "
+                                              "padding:i own_piece:i exchange:ExchangeFields*")
+ReducerStateFields = _structure("ReducerStateFields", "size:n plan:s own:p own_size:n")
+StepCostFields = _structure("StepCostFields", "size:n total_ns:l compute_ns:l data_wait_ns:l exposed_ns:l "
+                                              "communication_ns:l bytes:n samples:d")
+BaselineFields = _structure("BaselineFields", "size:n world_size:i samples_per_second:d samples_per_step:d")
+ScalingFields = _structure("ScalingFields", "size:n strong:d weak:d estimated:d samples_per_second:d step_count:n")
+DistributedSamplerOptions = _structure("DistributedSamplerOptions", "size:n sample_count:l world_size:i rank:i seed:n "
+                                                                    "sequential:i drop_last:i")
+ElasticSamplerOptions = _structure("ElasticSamplerOptions", "size:n sample_count:l batch_size:l seed:n order:i deal:i "
+                                                            "tail:i")
+SampleStepFields = _structure("SampleStepFields", "size:n epoch:n first:n count:n ends_epoch:i")
+OptimizerRule = _structure("OptimizerRule", "size:n kind:i learning_rate:d momentum:d beta1:d beta2:d epsilon:d "
+                                            "weight_decay:d")
+LossScalerOptions = _structure("LossScalerOptions", "size:n initial_scale:f growth_factor:d backoff_factor:d "
+                                                    "growth_interval:i")
+LossScaleFields = _structure("LossScaleFields", "size:n scale:f growth_tracker:i")
+PieceFields = _structure("PieceFields", "size:n parameter:i offset:n count:n values:p first:p second:p updates:N")
+CheckpointerOptions = _structure("CheckpointerOptions", "size:n directory:s keep_last:i keep_every:l when_busy:i "
+                                                        "persist_timeout_ms:l no_copies:i copy_bytes_per_second:n "
+                                                        "local_directory:s shared_every:i spread_replicas:i "
+                                                        "verify_replicas:i")
+TensorFields = _structure("TensorFields", "name:s shape:L dimension_count:n type:i data:p placement:i begin:n count:n")
+ValueFields = _structure("ValueFields", "key:s value:s")
+CheckpointStateFields = _structure("CheckpointStateFields", "size:n tensors:TensorFields* tensor_count:n "
+                                                            "values:ValueFields* value_count:n rank_value:s "
+                                                            "rank_bytes:s rank_bytes_size:n")
+PartsFields = _structure("PartsFields", "size:n sent_counts:N sent_offsets:N expected_counts:N expected_offsets:N")
+SaveReportFields = _structure("SaveReportFields", "size:n step:l persisted:i bytes:n blocked_ms:d persist_ms:d")
 
 PLACE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(TensorFields), c_size_t)
 APPLY = ctypes.CFUNCTYPE(c_int, c_void_p)
 
-_HANDLE = c_void_p
-_LATE = (c_int64, POINTER(c_void_p))  # each operation's timeout and work
-_TEXT = (c_void_p, c_size_t, POINTER(c_size_t))
-_PROTOTYPES = {
-    "context_open": (POINTER(ContextOptions), POINTER(_HANDLE)),
-    "context_place": (_HANDLE, POINTER(PlaceFields)),
-    "context_world": (_HANDLE, POINTER(_HANDLE)),
-    "context_can_rejoin": (_HANDLE, c_int),
-    "context_rejoin": (_HANDLE,),
-    "context_release": (_HANDLE,),
-    "heartbeat": (),
-    "progress": (c_int64,),
-    "section_enter": (c_char_p, c_int64, POINTER(c_uint64)),
-    "section_leave": (c_uint64,),
-    "store_set": (_HANDLE, c_char_p, c_void_p, c_size_t),
-    "store_get": (_HANDLE, c_char_p, c_int64, c_void_p, c_size_t, POINTER(c_size_t)),
-    "store_add": (_HANDLE, c_char_p, c_int64, POINTER(c_int64)),
-    "store_erase": (_HANDLE, c_char_p, POINTER(c_int)),
-    "communicator_rank": (_HANDLE, POINTER(c_int)),
-    "communicator_size": (_HANDLE, POINTER(c_int)),
-    "communicator_transport": (_HANDLE, *_TEXT),
-    "communicator_split": (_HANDLE, c_int, c_int, POINTER(_HANDLE)),
-    "communicator_status": (_HANDLE,),
-    "communicator_abort": (_HANDLE, c_char_p),
-    "communicator_release": (_HANDLE,),
-    "allocate": (_HANDLE, c_size_t, POINTER(_HANDLE)),
-    "memory_data": (_HANDLE, POINTER(c_void_p), POINTER(c_size_t)),
-    "memory_release": (_HANDLE,),
-    "barrier": (_HANDLE, *_LATE),
-    "all_reduce": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),
-    "all_reduce_weighted": (_HANDLE, c_void_p, c_size_t, c_int, c_float, *_LATE),
-    "all_reduce_premul": (_HANDLE, c_void_p, c_size_t, c_int, c_double, *_LATE),
-    "reduce_scatter": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_int, *_LATE),
-    "reduce_scatter_premul": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_double, *_LATE),
-    "all_gather": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, *_LATE),
-    "broadcast": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),
-    "all_to_all": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, *_LATE),
-    "gather": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_int, *_LATE),
-    "scatter": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_int, *_LATE),
-    "reduce": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, *_LATE),
-    "reduce_premul": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_double, c_int, *_LATE),
-    "all_to_all_uneven": (_HANDLE, c_void_p, c_void_p, c_int, POINTER(PartsFields), *_LATE),
-    "send": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),
-    "receive": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),
-    "work_wait": (_HANDLE,),
-    "work_done": (_HANDLE, POINTER(c_int)),
-    "work_took": (_HANDLE, POINTER(c_int64)),
-    "work_release": (_HANDLE,),
-    "reducer_make": (_HANDLE, POINTER(ParameterFields), c_size_t, POINTER(ReducerOptions), POINTER(_HANDLE)),
-    "reducer_begin_step": (_HANDLE, c_float, POINTER(c_int)),
-    "reducer_begin_local_step": (_HANDLE, POINTER(c_int)),
-    "reducer_gradient": (_HANDLE, c_int, POINTER(c_void_p), POINTER(c_size_t)),
-    "reducer_mark_ready": (_HANDLE, c_int),
-    "reducer_finish": (_HANDLE,),
-    "reducer_join": (_HANDLE, APPLY, c_void_p),
-    "reducer_used": (_HANDLE, c_int, POINTER(c_int)),
-    "reducer_zero_gradients": (_HANDLE,),
-    "reducer_clip_grad_norm": (_HANDLE, c_double, POINTER(c_double)),
-    "reducer_description": (_HANDLE, *_TEXT),
-    "reducer_keep": (_HANDLE, POINTER(ReducerStateFields)),
-    "reducer_restore": (_HANDLE, POINTER(ReducerStateFields)),
-    "reducer_release": (_HANDLE,),
-    "reducer_add_data_wait": (_HANDLE, c_int64),
-    "reducer_last_step": (_HANDLE, POINTER(StepCostFields)),
-    "reducer_first_step": (_HANDLE, POINTER(StepCostFields)),
-    "reducer_mean_step": (_HANDLE, POINTER(StepCostFields)),
-    "reducer_lateness": (_HANDLE, c_int, POINTER(c_int64)),
-    "reducer_scaling_report": (_HANDLE, POINTER(BaselineFields), POINTER(ScalingFields), *_TEXT),
-    "distributed_sampler_make": (POINTER(DistributedSamplerOptions), POINTER(_HANDLE)),
-    "distributed_sampler_set_epoch": (_HANDLE, c_uint64),
-    "distributed_sampler_size": (_HANDLE, POINTER(c_uint64)),
-    "distributed_sampler_indices": (_HANDLE, POINTER(c_int64), c_size_t, POINTER(c_size_t)),
-    "distributed_sampler_order_repeated": (_HANDLE, POINTER(c_int)),
-    "distributed_sampler_release": (_HANDLE,),
-    "elastic_sampler_make": (POINTER(ElasticSamplerOptions), POINTER(_HANDLE)),
-    "elastic_sampler_next": (_HANDLE, POINTER(SampleStepFields)),
-    "elastic_sampler_after": (_HANDLE, POINTER(SampleStepFields), POINTER(SampleStepFields)),
-    "elastic_sampler_indices": (_HANDLE, POINTER(SampleStepFields), c_int, c_int, POINTER(c_int64), c_size_t,
-                                POINTER(c_size_t)),
-    "elastic_sampler_commit": (_HANDLE, POINTER(SampleStepFields)),
-    "elastic_sampler_set_batch_size": (_HANDLE, c_int64),
-    "elastic_sampler_steps_left": (_HANDLE, POINTER(c_uint64)),
-    "elastic_sampler_state": (_HANDLE, *_TEXT),
-    "elastic_sampler_load_state": (_HANDLE, c_char_p),
-    "elastic_sampler_sample_seed": (_HANDLE, c_uint64, c_uint64, POINTER(c_uint64)),
-    "elastic_sampler_release": (_HANDLE,),
-    "optimizer_defaults": (c_int, POINTER(OptimizerRule)),
-    "optimizer_make": (_HANDLE, POINTER(OptimizerRule), POINTER(_HANDLE)),
-    "optimizer_step": (_HANDLE,),
-    "optimizer_set_learning_rate": (_HANDLE, c_double),
-    "optimizer_piece_count": (_HANDLE, POINTER(c_size_t)),
-    "optimizer_get_piece": (_HANDLE, c_size_t, POINTER(PieceFields)),
-    "optimizer_reload": (_HANDLE,),
-    "optimizer_release": (_HANDLE,),
-    "loss_scaler_make": (POINTER(LossScalerOptions), POINTER(_HANDLE)),
-    "loss_scaler_state": (_HANDLE, POINTER(LossScaleFields)),
-    "loss_scaler_restore": (_HANDLE, POINTER(LossScaleFields)),
-    "loss_scaler_unscale": (_HANDLE, _HANDLE, POINTER(c_int)),
-    "loss_scaler_update": (_HANDLE,),
-    "loss_scaler_release": (_HANDLE,),
-    "batch_statistics": (_HANDLE, c_void_p, c_void_p, c_size_t, POINTER(c_uint64)),
-    "batch_gradients": (_HANDLE, c_void_p, c_void_p, c_size_t),
-    "checkpointer_open": (_HANDLE, POINTER(CheckpointerOptions), POINTER(_HANDLE)),
-    "checkpointer_save": (_HANDLE, c_int64, POINTER(CheckpointStateFields), c_int),
-    "checkpointer_snapshot": (_HANDLE, c_int64, POINTER(CheckpointStateFields)),
-    "checkpointer_reserve": (_HANDLE, POINTER(CheckpointStateFields)),
-    "checkpointer_copied_step": (_HANDLE, POINTER(c_int64)),
-    "checkpointer_load": (_HANDLE, POINTER(CheckpointStateFields), POINTER(c_int64)),
-    "checkpointer_load_as_saved": (_HANDLE, PLACE, c_void_p, POINTER(c_int64)),
-    "checkpointer_loaded_value": (_HANDLE, c_char_p, *_TEXT),
-    "checkpointer_loaded_key": (_HANDLE, c_size_t, *_TEXT),
-    "checkpointer_loaded_rank_value": (_HANDLE, *_TEXT),
-    "checkpointer_loaded_rank_bytes": (_HANDLE, POINTER(c_void_p), POINTER(c_size_t)),
-    "checkpointer_loaded_from": (_HANDLE, POINTER(c_int)),
-    "checkpointer_loaded_path": (_HANDLE, *_TEXT),
-    "checkpointer_loaded_skipped": (_HANDLE, *_TEXT),
-    "checkpointer_finish": (_HANDLE,),
-    "checkpointer_take_reports": (_HANDLE, POINTER(c_size_t)),
-    "checkpointer_report": (_HANDLE, c_size_t, POINTER(SaveReportFields), *_TEXT),
-    "checkpointer_release": (_HANDLE,),
-    "preemption_watch": (_HANDLE, POINTER(c_int), c_size_t, POINTER(_HANDLE)),
-    "preemption_count": (_HANDLE, POINTER(c_int)),
-    "preemption_agreed": (_HANDLE, POINTER(c_int)),
-    "preemption_release": (_HANDLE,),
-}
+# The functions of muster.h with their arguments, a letter each.
+_FUNCTIONS = """
+    context_open pp, context_place pp, context_world pp, context_can_rejoin pi, context_rejoin p, context_release p,
+    heartbeat, progress l, section_enter slN, section_leave n, store_set pspn, store_get pslpnN, store_add pslL,
+    store_erase psI, communicator_rank pI, communicator_size pI, communicator_transport ppnN, communicator_split piip,
+    communicator_status p, communicator_abort ps, communicator_release p, allocate pnp, memory_data ppN,
+    memory_release p, barrier plp, all_reduce ppniilp, all_reduce_weighted ppniflp, all_reduce_premul ppnidlp,
+    reduce_scatter pppniilp, reduce_scatter_premul pppnidlp, all_gather pppnilp, broadcast ppniilp, all_to_all pppnilp,
+    gather pppniilp, scatter pppniilp, reduce pppniiilp, reduce_premul pppnidilp, all_to_all_uneven pppiplp,
+    send ppniilp, receive ppniilp, work_wait p, work_done pI, work_took pL, work_release p, reducer_make ppnpp,
+    reducer_begin_step pfI, reducer_begin_local_step pI, reducer_gradient pipN, reducer_mark_ready pi, reducer_finish p,
+    reducer_join ppp, reducer_used piI, reducer_zero_gradients p, reducer_clip_grad_norm pdD, reducer_description ppnN,
+    reducer_keep pp, reducer_restore pp, reducer_release p, reducer_add_data_wait pl, reducer_last_step pp,
+    reducer_first_step pp, reducer_mean_step pp, reducer_lateness piL, reducer_scaling_report ppppnN,
+    distributed_sampler_make pp, distributed_sampler_set_epoch pn, distributed_sampler_size pN,
+    distributed_sampler_indices pLnN, distributed_sampler_order_repeated pI, distributed_sampler_release p,
+    elastic_sampler_make pp, elastic_sampler_next pp, elastic_sampler_after ppp, elastic_sampler_indices ppiiLnN,
+    elastic_sampler_commit pp, elastic_sampler_set_batch_size pl, elastic_sampler_steps_left pN,
+    elastic_sampler_state ppnN, elastic_sampler_load_state ps, elastic_sampler_sample_seed pnnN,
+    elastic_sampler_release p, optimizer_defaults ip, optimizer_make ppp, optimizer_step p,
+    optimizer_set_learning_rate pd, optimizer_piece_count pN, optimizer_get_piece pnp, optimizer_reload p,
+    optimizer_release p, loss_scaler_make pp, loss_scaler_state pp, loss_scaler_restore pp, loss_scaler_unscale ppI,
+    loss_scaler_update p, loss_scaler_release p, batch_statistics pppnN, batch_gradients pppn, checkpointer_open ppp,
+    checkpointer_save plpi, checkpointer_snapshot plp, checkpointer_reserve pp, checkpointer_copied_step pL,
+    checkpointer_load ppL, checkpointer_load_as_saved pppL, checkpointer_loaded_value pspnN,
+    checkpointer_loaded_key pnpnN, checkpointer_loaded_rank_value ppnN, checkpointer_loaded_rank_bytes ppN,
+    checkpointer_loaded_from pI, checkpointer_loaded_path ppnN, checkpointer_loaded_skipped ppnN, checkpointer_finish p,
+    checkpointer_take_reports pN, checkpointer_report pnppnN, checkpointer_release p, preemption_watch pInp,
+    preemption_count pI, preemption_agreed pI, preemption_release p
+"""
 
 
 def _find():
@@ -317,8 +151,9 @@ def _library():
                                          f"module needs {API_VERSION}; load a newer library (MUSTER_LIBRARY)")
     library.muster_last_error.restype = c_char_p
     library.muster_status_name.restype = c_char_p
-    for name, arguments in _PROTOTYPES.items():
-        getattr(library, f"muster_{name}").argtypes = arguments
+    for function in _FUNCTIONS.split(","):
+        name, *arguments = function.split()
+        getattr(library, f"muster_{name}").argtypes = [_TYPES[letter] for letter in "".join(arguments)]
     return library
 
 

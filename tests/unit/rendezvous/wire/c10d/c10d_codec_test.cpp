@@ -4,6 +4,7 @@
 #include "rendezvous/wire/c10d/limits.h"
 #include "rendezvous/wire/c10d/reply.h"
 #include "rendezvous/wire/c10d/request.h"
+#include "tests/support/c10d_reply.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
