@@ -107,7 +107,8 @@ Result<void> move_pieces(TcpLanes& lanes, const Operation& operation, const RunT
         if (gathers) {
             const auto* const piece = part > 0 ? memory_at(operation.input) + begin : nullptr;
             auto done = gather_round(lanes, circle, all, begins_of_pieces(lanes, part), piece, header, terms);
-            if (done) each([&](std::size_t at, auto* from) { std::memcpy(memory_at(operation.output) + at, from, part); });
+            if (done)
+                each([&](std::size_t at, auto* from) { std::memcpy(memory_at(operation.output) + at, from, part); });
             return done;
         }
         each([&](std::size_t at, auto* to) { std::memcpy(to, memory_at(operation.input) + at, part); });
@@ -120,9 +121,9 @@ Result<void> move_pieces(TcpLanes& lanes, const Operation& operation, const RunT
 Result<void> exchange_uneven(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
     PartsTable table(operation, lanes.rank(), lanes.size());
     const Operation rows = table.exchange();
-    if (auto known = gather_round(lanes, circle_of_all(lanes), memory_at(rows.output),
-                                  begins_of_pieces(lanes, table.row_bytes()), nullptr, header_of_part(operation, true),
-                                  terms);
+    if (auto known =
+            gather_round(lanes, circle_of_all(lanes), memory_at(rows.output),
+                         begins_of_pieces(lanes, table.row_bytes()), nullptr, header_of_part(operation, true), terms);
         !known)
         return known;
     if (auto good = check_table(lanes, table); !good) return good;
