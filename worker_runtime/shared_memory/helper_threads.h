@@ -2,9 +2,12 @@
 // moves a tenth of what its memory can.
 //
 // They take no decision: an operation's own thread cuts its work into pieces, takes pieces itself, and goes on when all
-// are done. A helper that gets no core in time takes none, so the operation is no slower than without it. Which thread
-// makes an element never changes its bits. Failures are found between pieces of work, in the steps of the group, which
-// the operation's own thread makes alone.
+// are done. Which thread makes an element never changes its bits. Failures are found between pieces of work, in the
+// steps of the group, which the operation's own thread makes alone.
+//
+// A helper that gets no core takes no piece, but one that loses its core in a piece delays the operation. So helpers
+// are for hosts with cores to spare. Measured on 2 cores beside other work, one rank's half of an all_reduce of 25 MiB,
+// with 1 and with 2 threads: 1.09 and 0.63 ms at real-time priority; 1.3 and 9.4 ms without, at a load of 10.
 //
 // MUSTER_COLLECTIVE_THREADS is the number of threads of a rank, its own included. The launcher sets it where cores are
 // to spare.
