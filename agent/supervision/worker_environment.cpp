@@ -105,6 +105,7 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
         variables.try_emplace("OMP_NUM_THREADS", cat(spec.threads[local_rank]));
     else if (spec.worker_count > 1)
         set_default(variables, "OMP_NUM_THREADS", "1");
+    if (spec.collective_threads > 1) variables.try_emplace("MUSTER_COLLECTIVE_THREADS", cat(spec.collective_threads));
     // Inside a worker of another muster its directory is in use, by that worker itself.
     if (variables.contains("MUSTER_AGENT_SOCKET")) {
         variables.erase("MUSTER_CHECKPOINT_DIR");

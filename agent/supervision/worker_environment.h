@@ -15,6 +15,8 @@
 //   MUSTER_STORE_ADDR     the address of the round's store, where MASTER_ADDR is this node's relay; else not set
 //   MUSTER_STARTED_AGAIN  how often this worker was started again in this round (--on-worker-failure=keep); else not
 //                         set
+//   MUSTER_COLLECTIVE_THREADS
+//                         threads of a rank for large collectives, unless set, where cores are to spare; else not set
 //   MUSTER_RANKS_SECURITY "auth" or "encrypt" (--wire-security), where the job has a key: the channel gives the
 //                         workers theirs, and they meet nobody without it; else not set
 #pragma once
@@ -54,8 +56,9 @@ struct WorkerSpec {
     /// The static back end's MASTER_ADDR and MASTER_PORT; empty: those of the assignment.
     std::string master_address;
     std::uint16_t master_port = 0;
-    std::vector<Placement> placements;   ///< Indexed by local rank. Empty: workers may use all CPUs of the agent.
-    std::vector<std::uint32_t> threads;  ///< OMP_NUM_THREADS of each local rank unless set. Empty: torchrun's 1.
+    std::vector<Placement> placements;     ///< Indexed by local rank. Empty: workers may use all CPUs of the agent.
+    std::vector<std::uint32_t> threads;    ///< OMP_NUM_THREADS of each local rank unless set. Empty: torchrun's 1.
+    std::uint32_t collective_threads = 1;  ///< MUSTER_COLLECTIVE_THREADS unless set. 1: not set.
     /// GLOO_SOCKET_IFNAME where the user has set none: the interface that leads to the other nodes, in this round. Gloo
     /// would take the address of the host's name, which may be 127.0.1.1, or none, or a slow name service's. Empty: not
     /// known.

@@ -29,6 +29,12 @@ namespace {
 /// With more workers on a terminal, lines that many of them print hide the rest: --console=auto folds them.
 constexpr std::uint32_t console_lines_max_workers = 8;
 
+/// Of the CPUs that a worker may count as its own, a quarter: the trainer computes on the others. Four fill the memory
+/// of most hosts.
+std::uint32_t collective_threads(std::uint32_t cpu_count, std::uint32_t worker_count) {
+    return std::clamp(cpu_count / worker_count / 4, 1U, 4U);
+}
+
 std::uint32_t milliseconds(Duration duration) {
     const auto count = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
     return static_cast<std::uint32_t>(std::clamp<std::int64_t>(count, 1, std::numeric_limits<std::uint32_t>::max()));
@@ -188,6 +194,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.workers.checkpoint_local_dir = config.checkpoint_local_dir;
     agent.workers.placements = config.placements;
     agent.workers.threads = config.threads;
+    agent.workers.collective_threads = collective_threads(node.cpu_count, config.workers_per_node);
     agent.workers.virtual_local_rank = config.virtual_local_rank;
     agent.workers.agent_store = config.backend == Backend::fixed || config.share_store;
     agent.workers.preemption_signal = config.preemption_signal;

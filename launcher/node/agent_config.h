@@ -1,6 +1,7 @@
 // Translates LaunchConfig into the configurations of the agent and the rendezvous client. Pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct NodeFacts {
     std::vector<std::string> addresses;  ///< The addresses that this node advertises.
     std::string known_addresses;  ///< Addresses of the endpoint's host, as Endpoint::host lists them. Empty: unknown.
     agent::NetworkFacts network;
+    std::uint32_t cpu_count = 1;  ///< CPUs for workers.
     bool hosts_endpoint = false;
     bool stdout_is_terminal = false;
     bool stderr_is_terminal = false;

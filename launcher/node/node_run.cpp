@@ -79,6 +79,7 @@ class NodeRun::Body {
         hold_signals();
         resolve_endpoints();
         facts_.addresses = advertised_addresses(config_, endpoint_addresses());
+        facts_.cpu_count = usable_cpu_count();
         facts_.network = {.own_address = [this] { return own_address(); },
                           .daemon_address = [this] { return daemon_address_; }};
         if (auto wrong = agree_on_key(config_, environment_, endpoints_, [this] { return is_signalled(); }))

@@ -22,6 +22,9 @@ std::string obstacle(const std::vector<LocalIdentity>& identities) {
         if (other.kernel != first.kernel) return cat(first.host, " and ", other.host, " are different hosts");
     }
     for (const auto& other : identities) {
+        if (other.format != first.format)
+            return cat("ranks ", first.rank, " and ", other.rank,
+                       " run versions of muster that use shared memory in different ways; install one version");
         if (other.user != first.user) return cat("ranks ", first.rank, " and ", other.rank, " run as different users");
         if (!can_meet(first, other)) return "ranks of one host have different network namespaces (containers?)";
     }

@@ -81,8 +81,8 @@ class HierarchicalTransport final : public Transport {
         if (operation.kind == OperationKind::broadcast) return broadcast_by_nodes(operation, terms);
         if (operation.kind == OperationKind::all_gather) return gather_by_nodes(operation, terms);
         if (operation.kind == OperationKind::all_to_all) return exchange_by_nodes(operation, terms);
-        if (operation.kind == OperationKind::reduce_scatter) return reduction_.reduce_scatter(operation, terms);
-        return reduction_.all_reduce(operation, terms);
+        if (operation.kind == OperationKind::all_reduce) return reduction_.all_reduce(operation, terms);
+        return reduction_.keep_piece(operation, terms);
     }
 
     Result<void> transfer(const Operation& operation, const RunTerms& terms) override {
@@ -131,6 +131,7 @@ class HierarchicalTransport final : public Transport {
     [[nodiscard]] bool goes_by_nodes(const Operation& operation) const {
         switch (operation.kind) {
             case OperationKind::all_reduce:
+            case OperationKind::reduce:
             case OperationKind::reduce_scatter: return reduction_.pays(operation);
             case OperationKind::broadcast: return bytes_of(operation) >= by_nodes_bytes_min;
             case OperationKind::all_to_all:

@@ -28,8 +28,4 @@ struct NodeGroups {
     }
 };
 
-[[nodiscard]] inline std::size_t bytes_of(const Operation& operation) {
-    return operation.count * muster::size_of(operation.type);
-}
-
 }  // namespace muster::runtime

@@ -28,14 +28,17 @@ std::size_t part_count_max(DataType type) {
 
 }  // namespace
 
-/// Compares the traffic of a reduce_scatter. Flat: a node of k = size / nodes ranks sends (nodes - 1) / nodes of the
-/// elements for each of its ranks. By nodes: all elements twice, and 16-bit types as f32.
+/// Compares the traffic of a reduce_scatter, and of a reduce, which sends as much in a whole mesh. Flat: a node of
+/// k = size / nodes ranks sends (nodes - 1) / nodes of the elements for each of its ranks. By nodes: all elements
+/// twice, and 16-bit types as f32.
 bool NodeReduction::pays(const Operation& operation) const {
     const int size = groups_.tcp.size();
     const int nodes = groups_.layout.node_count();
     const bool half = !can_chain(operation.type);
-    if (operation.kind == OperationKind::reduce_scatter)
-        return bytes_of(operation) * static_cast<std::size_t>(size) >= by_nodes_bytes_min &&
+    const bool scatters = operation.kind == OperationKind::reduce_scatter;
+    // In larger groups a flat reduce is a flat all_reduce.
+    if (scatters || (operation.kind == OperationKind::reduce && groups_.lanes.is_whole()))
+        return bytes_of(operation) * static_cast<std::size_t>(scatters ? size : 1) >= by_nodes_bytes_min &&
                size * (nodes - 1) > (half ? 4 : 2) * nodes * nodes;
     return bytes_of(operation) >= by_nodes_bytes_min && (!half || size >= by_nodes_half_ranks_min * nodes);
 }
@@ -54,11 +57,13 @@ Result<void> NodeReduction::all_reduce(const Operation& operation, const RunTerm
     return {};
 }
 
-Result<void> NodeReduction::reduce_scatter(const Operation& operation, const RunTerms& terms) {
+Result<void> NodeReduction::keep_piece(const Operation& operation, const RunTerms& terms) {
     const std::size_t element = muster::size_of(operation.type);
     const std::size_t chunk = part_count_max(operation.type);
-    const std::size_t all = operation.count * static_cast<std::size_t>(groups_.tcp.size());
-    const std::size_t own = operation.count * static_cast<std::size_t>(groups_.tcp.rank());
+    const bool scatters = operation.kind == OperationKind::reduce_scatter;
+    const bool keeps = scatters || operation.peer == groups_.tcp.rank();
+    const std::size_t all = operation.count * static_cast<std::size_t>(scatters ? groups_.tcp.size() : 1);
+    const std::size_t own = operation.count * static_cast<std::size_t>(scatters ? groups_.tcp.rank() : 0);
     auto* const input = static_cast<std::byte*>(const_cast<void*>(operation.input));
     MUSTER_TRY(meet(operation, terms));
     for (std::size_t done = 0; done < all; done += chunk) {
@@ -68,7 +73,7 @@ Result<void> NodeReduction::reduce_scatter(const Operation& operation, const Run
         MUSTER_TRY(reduce_staged(part, operation, terms));
         const std::size_t begin = std::max(done, own);
         const std::size_t end = std::min(done + part.count, own + operation.count);
-        if (begin >= end) continue;
+        if (begin >= end || !keeps) continue;
         Operation from = part;
         Operation to = operation;
         from.count = to.count = end - begin;

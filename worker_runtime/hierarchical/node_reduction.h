@@ -16,12 +16,13 @@ class NodeReduction {
     /// `groups` must outlive this.
     explicit NodeReduction(const NodeGroups& groups) : groups_(groups) {}
 
-    /// True if `operation`, an all_reduce or a reduce_scatter, moves fewer bytes this way than flat. Equal on all
-    /// ranks, whatever memory they use.
+    /// True if `operation`, an all_reduce, a reduce or a reduce_scatter, moves fewer bytes this way than flat. Equal on
+    /// all ranks, whatever memory they use.
     [[nodiscard]] bool pays(const Operation& operation) const;
     Result<void> all_reduce(const Operation& operation, const RunTerms& terms);
-    /// An all_reduce of which each rank keeps its piece; the caller's input stays unchanged.
-    Result<void> reduce_scatter(const Operation& operation, const RunTerms& terms);
+    /// An all_reduce of which each rank keeps its piece (reduce_scatter), or the root everything (reduce). The caller's
+    /// input stays unchanged.
+    Result<void> keep_piece(const Operation& operation, const RunTerms& terms);
 
   private:
     // `part` is a part of the caller's operation `whole`, which is the one that ranks compare.

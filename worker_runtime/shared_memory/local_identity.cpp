@@ -60,15 +60,18 @@ LocalIdentity LocalIdentity::of_this_process(int rank) {
 }
 
 std::string LocalIdentity::encode() const {
-    return join({host, kernel, network_space, cat(pid), cat(node), cat(rank), user, address, key}, " ");
+    return join({host, kernel, network_space, cat(pid), cat(node), cat(rank), user, address, key, cat(format)}, " ");
 }
 
 Result<LocalIdentity> LocalIdentity::decode(const std::string& text) {
     const auto words = split(text, ' ');
     LocalIdentity identity;
-    if (words.size() != 9 || !parse_number(words[3], identity.pid) || !parse_number(words[4], identity.node) ||
-        !parse_number(words[5], identity.rank) || words[7].size() != digits_size || words[8].size() != digits_size) {
-        return Error{Errc::bad_frame, cat("a rank's identity is malformed: \"", text, '"')};
+    // A later format may have more to tell.
+    if (words.size() < 10 || !parse_number(words[9], identity.format) || !parse_number(words[3], identity.pid) ||
+        !parse_number(words[4], identity.node) || !parse_number(words[5], identity.rank) ||
+        words[7].size() != digits_size || words[8].size() != digits_size) {
+        return Error{Errc::bad_frame, cat("a rank's identity is malformed: \"", text,
+                                          "\"; install the same version of muster for all ranks")};
     }
     identity.host = words[0];
     identity.kernel = words[1];
@@ -84,8 +87,9 @@ std::string describe(const LocalIdentity& identity) {
 }
 
 bool can_meet(const LocalIdentity& a, const LocalIdentity& b) {
-    return a.kernel == b.kernel && a.kernel != "unknown" && a.network_space == b.network_space &&
-           a.network_space != "unknown" && a.user == b.user && a.user != "unknown";
+    return a.format == b.format && a.kernel == b.kernel && a.kernel != "unknown" &&
+           a.network_space == b.network_space && a.network_space != "unknown" && a.user == b.user &&
+           a.user != "unknown";
 }
 
 }  // namespace muster::runtime

@@ -1,9 +1,11 @@
 // What a rank tells the others of its group about where it runs, before they connect.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "rendezvous/base/error.h"
+#include "worker_runtime/shared_memory/shared_layout.h"
 
 namespace muster::runtime {
 
@@ -19,6 +21,8 @@ struct LocalIdentity {
     /// Of the proofs towards this rank, where the ranks have no key of their own: 32 hexadecimal digits, which the
     /// store shows to whoever may read it.
     std::string key;
+
+    std::uint32_t format = shared_memory_format;  ///< of what this rank reads and writes in shared memory
 
     int rank = 0;  ///< in the whole group; the ranks that meet may be a part of it
 

@@ -21,8 +21,11 @@ constexpr std::size_t small_in_place_bytes = 1u << 10;
 constexpr std::size_t small_bytes = 16u << 10;
 
 /// memcpy, but for nothing at all from nowhere: an empty buffer has no address.
-void copy_bytes(void* to, const void* from, std::size_t size_bytes) {
-    if (size_bytes > 0) ::memcpy(to, from, size_bytes);
+void copy_with(HelperThreads& helpers, void* to, const void* from, std::size_t size_bytes) {
+    if (size_bytes == 0) return;
+    helpers.run(size_bytes, 1, 2, [=](std::size_t begin, std::size_t end) {
+        ::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin, end - begin);
+    });
 }
 
 /// Elements [begin, end) of `count` that are `rank`'s to reduce; cut at cache lines, so that no two ranks write one.
@@ -66,6 +69,9 @@ class Collective {
         if (met_) return group_.step(terms_);
         met_ = true;
         return group_.meet(operation_, false, terms_);
+    }
+    void copy_bytes(void* to, const void* from, std::size_t size_bytes) const {
+        copy_with(group_.helpers(), to, from, size_bytes);
     }
     [[nodiscard]] std::size_t bytes(std::size_t elements) const { return elements * element_bytes_; }
     [[nodiscard]] const std::byte* input(std::size_t element) const {
@@ -115,14 +121,25 @@ void Collective::reduce_all(const std::vector<void*>& inputs, void* const* outpu
         weights_ = group_.weights();
         weights_known_ = true;
     }
-    reduce({.type = operation_.type,
-            .reduce = operation_.reduce,
-            .inputs = inputs.data(),
-            .input_count = static_cast<int>(inputs.size()),
-            .outputs = outputs,
-            .output_count = output_count,
-            .count = count,
-            .weights = weights_.empty() ? nullptr : weights_.data()});
+    const Reduction whole{.type = operation_.type,
+                          .reduce = operation_.reduce,
+                          .inputs = inputs.data(),
+                          .input_count = static_cast<int>(inputs.size()),
+                          .outputs = outputs,
+                          .output_count = output_count,
+                          .count = count,
+                          .weights = weights_.empty() ? nullptr : weights_.data()};
+    const auto arrays = inputs.size() + static_cast<std::size_t>(output_count);
+    group_.helpers().run(count, element_bytes_, arrays, [&](std::size_t begin, std::size_t end) {
+        if (end - begin == count) return reduce(whole);
+        const auto from = moved(inputs, bytes(begin));
+        const auto to = moved({outputs, outputs + output_count}, bytes(begin));
+        Reduction part = whole;
+        part.inputs = from.data();
+        part.outputs = to.data();
+        part.count = end - begin;
+        reduce(part);
+    });
 }
 
 /// Both by rank: the result goes to all of `outputs`, or to the root's.
@@ -366,7 +383,7 @@ Result<void> run_collective(SharedGroup& group, const Operation& given, const Ru
     if (operation.kind == OperationKind::reduce && operation.peer == group.rank() &&
         operation.input != operation.output) {
         // The result replaces the root's elements, so they are where it goes.
-        copy_bytes(operation.output, operation.input, operation.count * size_of(operation.type));
+        copy_with(group.helpers(), operation.output, operation.input, operation.count * size_of(operation.type));
         operation.input = operation.output;
     }
     Collective collective(group, operation, terms);

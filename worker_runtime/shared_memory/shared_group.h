@@ -21,6 +21,7 @@
 
 #include "muster/communicator.h"
 #include "muster/operation.h"
+#include "worker_runtime/shared_memory/helper_threads.h"
 #include "worker_runtime/shared_memory/local_meeting.h"
 #include "worker_runtime/shared_memory/shared_layout.h"
 #include "worker_runtime/shared_memory/shared_segment.h"
@@ -42,6 +43,7 @@ class SharedGroup {
 
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] int size() const { return size_; }
+    [[nodiscard]] HelperThreads& helpers() const { return *helpers_; }
 
     /// Begins `operation`: after this step all ranks run the same operation. invalid_argument, on every rank, names the
     /// first two ranks that differ; bad_frame the rank whose entry in the shared memory makes no sense. `copied`: this
@@ -146,6 +148,7 @@ class SharedGroup {
     std::atomic<bool> shares_ = false;                   ///< an allocate() is in progress
     std::unique_ptr<std::atomic<int>[]> message_waits_;  ///< by rank: threads that wait for a message from it
     bool crowded_ = false;                               ///< more ranks than cores
+    const std::shared_ptr<HelperThreads> helpers_ = HelperThreads::of_process();
     Blame blame_;
 };
 

@@ -16,6 +16,10 @@
 
 namespace muster::runtime {
 
+/// Ranks of different formats use TCP. One more whenever anything changes that two ranks must agree on: this layout,
+/// the steps of a collective or of a message, the meeting's datagrams.
+inline constexpr std::uint32_t shared_memory_format = 1;
+
 /// What a rank is about to do, for its peers to compare before data moves. A peer copies it once, and checks the copy.
 struct Signature {
     std::uint64_t count = 0;

@@ -33,6 +33,11 @@ struct CollectiveHeader {
     std::uint64_t number = 0;  ///< Number of the operation, from 1; for send and receive, of the message.
 };
 
+/// Of `operation.count` elements.
+[[nodiscard]] inline std::size_t bytes_of(const Operation& operation) {
+    return operation.count * size_of(operation.type);
+}
+
 CollectiveHeader header_of(const Operation& operation, std::uint64_t number);
 
 HeaderBytes encode(const CollectiveHeader& header);

@@ -36,38 +36,51 @@ std::size_t slot_bytes_max(const TcpLanes& lanes) {
     return std::max<std::size_t>(64, exchange_bytes_max / static_cast<std::size_t>(lanes.size()) / 64 * 64);
 }
 
-Result<void> gather_all(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
-    const std::size_t bytes = operation.count * size_of(operation.type);
-    std::vector<std::size_t> begins;
-    for (std::size_t i = 0; i <= static_cast<std::size_t>(lanes.size()); ++i) begins.push_back(i * bytes);
-    return gather_round(lanes, circle_of_all(lanes), memory_at(operation.output), begins, operation.input,
-                        header_of_part(operation, true), terms);
+/// Where each rank's piece begins among pieces of one size, and where the last one ends.
+std::vector<std::size_t> begins_of_pieces(const TcpLanes& lanes, std::size_t bytes) {
+    std::vector<std::size_t> begins(static_cast<std::size_t>(lanes.size()) + 1);
+    for (std::size_t i = 0; i < begins.size(); ++i) begins[i] = i * bytes;
+    return begins;
 }
 
-/// `take` gets, for a part of each piece, what came from all ranks; where the part begins in a piece, and its size.
-template <class Take>
-Result<void> exchange_pieces(TcpLanes& lanes, const Operation& operation, const RunTerms& terms, const Take& take) {
-    const std::size_t bytes = operation.count * size_of(operation.type);
-    const std::size_t step = slot_bytes_max(lanes);
+Result<void> gather_all(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
+    return gather_round(lanes, circle_of_all(lanes), memory_at(operation.output),
+                        begins_of_pieces(lanes, bytes_of(operation)), operation.input, header_of_part(operation, true),
+                        terms);
+}
+
+/// All pieces are of one size. `run` gets where a part of them begins in each, its size, and the header of the part's
+/// round.
+template <class Run>
+Result<void> in_parts(const TcpLanes& lanes, const Operation& operation, const Run& run) {
+    const std::size_t bytes = bytes_of(operation);
     std::size_t begin = 0;
     do {
-        const std::size_t part = std::min(step, bytes - begin);
-        const SlotExchange slots{.slot_bytes = part,
-                                 .fill =
-                                     [&](int rank, std::byte* slot) {
-                                         const auto* const piece =
-                                             memory_at(operation.input) + static_cast<std::size_t>(rank) * bytes;
-                                         if (part > 0) std::memcpy(slot, piece + begin, part);
-                                     },
-                                 .take = [&](const std::vector<const void*>& from) { take(from, begin, part); }};
-        if (auto done = exchange_round(lanes, slots, header_of_part(operation, begin == 0), terms); !done) return done;
+        const std::size_t part = std::min(slot_bytes_max(lanes), bytes - begin);
+        if (auto done = run(begin, part, header_of_part(operation, begin == 0)); !done) return done;
         begin += part;
     } while (begin < bytes);
     return {};
 }
 
+/// `take` gets, for a part of each piece, what came from all ranks; where the part begins in a piece, and its size.
+template <class Take>
+Result<void> exchange_pieces(TcpLanes& lanes, const Operation& operation, const RunTerms& terms, const Take& take) {
+    return in_parts(lanes, operation, [&](std::size_t begin, std::size_t part, const CollectiveHeader& header) {
+        const SlotExchange slots{.slot_bytes = part,
+                                 .fill =
+                                     [&](int rank, std::byte* slot) {
+                                         const auto piece = static_cast<std::size_t>(rank) * bytes_of(operation);
+                                         if (part > 0)
+                                             std::memcpy(slot, memory_at(operation.input) + piece + begin, part);
+                                     },
+                                 .take = [&](const std::vector<const void*>& from) { take(from, begin, part); }};
+        return exchange_round(lanes, slots, header, terms);
+    });
+}
+
 Result<void> exchange_all(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
-    const std::size_t bytes = operation.count * size_of(operation.type);
+    const std::size_t bytes = bytes_of(operation);
     return exchange_pieces(lanes, operation, terms, [&](const auto& from, std::size_t begin, std::size_t part) {
         auto* to = memory_at(operation.output) + begin;
         for (std::size_t rank = 0; part > 0 && rank < from.size(); ++rank, to += bytes)
@@ -75,55 +88,42 @@ Result<void> exchange_all(TcpLanes& lanes, const Operation& operation, const Run
     });
 }
 
-/// Everybody gets all pieces, a part of them at a time, and only the root keeps them.
-Result<void> gather_pieces(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
-    const std::size_t bytes = operation.count * size_of(operation.type);
+/// gather: everybody gets all pieces, a part of them at a time, and only the root keeps them. scatter: the root's go to
+/// everybody likewise, and each rank keeps its own.
+Result<void> move_pieces(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
+    const std::size_t bytes = bytes_of(operation);
     const auto size = static_cast<std::size_t>(lanes.size());
+    const auto own = static_cast<std::size_t>(lanes.rank());
+    const bool gathers = operation.kind == OperationKind::gather;
+    const bool is_root = lanes.rank() == operation.peer;
     const auto circle = circle_of_all(lanes);
-    std::size_t begin = 0;
-    do {
-        const std::size_t part = std::min(slot_bytes_max(lanes), bytes - begin);
+    return in_parts(lanes, operation, [&](std::size_t begin, std::size_t part, const CollectiveHeader& header) {
         auto* const all = lanes.scratch(size * part);
-        std::vector<std::size_t> begins;
-        for (std::size_t i = 0; i <= size; ++i) begins.push_back(i * part);
-        const auto header = header_of_part(operation, begin == 0);
-        const auto* const own = part > 0 ? memory_at(operation.input) + begin : nullptr;
-        if (auto done = gather_round(lanes, circle, all, begins, own, header, terms); !done) return done;
-        for (std::size_t rank = 0; lanes.rank() == operation.peer && part > 0 && rank < size; ++rank)
-            std::memcpy(memory_at(operation.output) + rank * bytes + begin, all + rank * part, part);
-        begin += part;
-    } while (begin < bytes);
-    return {};
-}
-
-/// The root's pieces go to everybody, a part of them at a time, and each rank keeps its own.
-Result<void> scatter_pieces(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
-    const std::size_t bytes = operation.count * size_of(operation.type);
-    const auto size = static_cast<std::size_t>(lanes.size());
-    const auto circle = circle_of_all(lanes);
-    std::size_t begin = 0;
-    do {
-        const std::size_t part = std::min(slot_bytes_max(lanes), bytes - begin);
-        auto* const all = lanes.scratch(size * part);
-        for (std::size_t rank = 0; lanes.rank() == operation.peer && part > 0 && rank < size; ++rank)
-            std::memcpy(all + rank * part, memory_at(operation.input) + rank * bytes + begin, part);
-        const auto header = header_of_part(operation, begin == 0);
-        if (auto done = broadcast_round(lanes, circle, operation.peer, all, size * part, header, terms); !done)
+        /// The root copies each rank's part between its own memory and that of the round.
+        const auto each = [&](const auto& copy) {
+            for (std::size_t rank = 0; is_root && part > 0 && rank < size; ++rank)
+                copy(rank * bytes + begin, all + rank * part);
+        };
+        if (gathers) {
+            const auto* const piece = part > 0 ? memory_at(operation.input) + begin : nullptr;
+            auto done = gather_round(lanes, circle, all, begins_of_pieces(lanes, part), piece, header, terms);
+            if (done)
+                each([&](std::size_t at, auto* from) { std::memcpy(memory_at(operation.output) + at, from, part); });
             return done;
-        if (part > 0)
-            std::memcpy(memory_at(operation.output) + begin, all + static_cast<std::size_t>(lanes.rank()) * part, part);
-        begin += part;
-    } while (begin < bytes);
-    return {};
+        }
+        each([&](std::size_t at, auto* to) { std::memcpy(to, memory_at(operation.input) + at, part); });
+        auto done = broadcast_round(lanes, circle, operation.peer, all, size * part, header, terms);
+        if (done && part > 0) std::memcpy(memory_at(operation.output) + begin, all + own * part, part);
+        return done;
+    });
 }
 
 Result<void> exchange_uneven(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
     PartsTable table(operation, lanes.rank(), lanes.size());
     const Operation rows = table.exchange();
-    std::vector<std::size_t> begins;
-    for (std::size_t i = 0; i <= static_cast<std::size_t>(lanes.size()); ++i) begins.push_back(i * table.row_bytes());
-    if (auto known = gather_round(lanes, circle_of_all(lanes), memory_at(rows.output), begins, nullptr,
-                                  header_of_part(operation, true), terms);
+    if (auto known =
+            gather_round(lanes, circle_of_all(lanes), memory_at(rows.output),
+                         begins_of_pieces(lanes, table.row_bytes()), nullptr, header_of_part(operation, true), terms);
         !known)
         return known;
     if (auto good = check_table(lanes, table); !good) return good;
@@ -171,13 +171,12 @@ Result<void> reduce_pieces(TcpLanes& lanes, const Operation& operation, const Ru
 }
 
 Result<void> reduce_small(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
-    const std::size_t bytes = operation.count * size_of(operation.type);
+    const std::size_t bytes = bytes_of(operation);
     const std::size_t stride = (bytes + 63) / 64 * 64;
     const auto size = static_cast<std::size_t>(lanes.size());
     auto* const all = lanes.scratch(size * stride);
-    std::vector<std::size_t> begins;
+    const auto begins = begins_of_pieces(lanes, stride);
     std::vector<const void*> inputs;
-    for (std::size_t i = 0; i <= size; ++i) begins.push_back(i * stride);
     for (std::size_t i = 0; i < size; ++i) inputs.push_back(all + begins[i]);
     if (bytes > 0) std::memcpy(all + static_cast<std::size_t>(lanes.rank()) * stride, operation.output, bytes);
     const auto circle = circle_of_all(lanes);
@@ -240,7 +239,7 @@ Result<void> reduce_in_chain(TcpLanes& lanes, const Operation& operation, const 
 }
 
 Result<void> reduce_all(TcpLanes& lanes, const Operation& operation, TcpAlgorithm algorithm, const RunTerms& terms) {
-    const std::size_t bytes = operation.count * size_of(operation.type);
+    const std::size_t bytes = bytes_of(operation);
     const auto size = static_cast<std::size_t>(lanes.size());
     const bool is_large = bytes >= size * ring_bytes_per_rank_min && algorithm == TcpAlgorithm::automatic;
     if (is_large || (bytes > 0 && algorithm == TcpAlgorithm::ring)) return reduce_in_chain(lanes, operation, terms);
@@ -252,7 +251,7 @@ Result<void> reduce_all(TcpLanes& lanes, const Operation& operation, TcpAlgorith
 /// All ranks get the result, in memory that is not the caller's, and only the root keeps it.
 Result<void> reduce_to_root(TcpLanes& lanes, const Operation& operation, TcpAlgorithm algorithm,
                             const RunTerms& terms) {
-    const std::size_t bytes = operation.count * size_of(operation.type);
+    const std::size_t bytes = bytes_of(operation);
     const bool is_root = lanes.rank() == operation.peer;
     std::vector<std::byte> copy(is_root ? 0 : bytes);
     Operation everywhere = operation;
@@ -273,13 +272,13 @@ Result<void> run_in_steps(TcpLanes& lanes, const Operation& operation, TcpAlgori
         }
         case OperationKind::all_gather: return gather_all(lanes, operation, terms);
         case OperationKind::all_to_all: return exchange_all(lanes, operation, terms);
-        case OperationKind::gather: return gather_pieces(lanes, operation, terms);
-        case OperationKind::scatter: return scatter_pieces(lanes, operation, terms);
+        case OperationKind::gather:
+        case OperationKind::scatter: return move_pieces(lanes, operation, terms);
         case OperationKind::all_to_all_uneven: return exchange_uneven(lanes, operation, terms);
         case OperationKind::reduce: return reduce_to_root(lanes, operation, algorithm, terms);
         case OperationKind::broadcast:
             return broadcast_round(lanes, circle_of_all(lanes), operation.peer, memory_at(operation.output),
-                                   operation.count * size_of(operation.type), header, terms);
+                                   bytes_of(operation), header, terms);
         case OperationKind::all_reduce: return reduce_all(lanes, operation, algorithm, terms);
         case OperationKind::reduce_scatter:
             if (auto known = learn_weights(lanes, operation, header, terms); !known) return known;

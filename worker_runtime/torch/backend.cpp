@@ -168,9 +168,12 @@ at::Tensor MusterBackend::allocateTensor(long size, at::TensorOptions options) {
     TORCH_CHECK(size >= 0, "allocate_tensor: the size is ", size, "; it is a number of elements, 0 or more");
     TORCH_CHECK(options.device().is_cpu(), "allocate_tensor: the device is ", options.device(),
                 ", and the muster back end serves the CPU");
-    void* const data = Group::host_memory(static_cast<std::size_t>(size) * options.dtype().itemsize());
-    // Too little shared memory: such a tensor is copied.
-    if (data == nullptr) return at::empty({size}, options);
+    std::string why;
+    void* const data = Group::host_memory(static_cast<std::size_t>(size) * options.dtype().itemsize(), why);
+    if (data == nullptr) {
+        TORCH_WARN_ONCE("allocate_tensor: ", why, "; until then tensors are ordinary memory, which collectives copy");
+        return at::empty({size}, options);
+    }
     return at::from_blob(
         data, {size},
         [forks = fork_count.load()](void* memory) {

@@ -208,9 +208,11 @@ int Group::receive_any(const Piece& piece, std::uint32_t tag, std::int64_t timeo
     return peer;
 }
 
-void* Group::host_memory(std::size_t size_bytes) {
+void* Group::host_memory(std::size_t size_bytes, std::string& why) {
     void* data = nullptr;
-    return muster_host_memory_allocate(size_bytes, &data) == MUSTER_OK ? data : nullptr;
+    if (muster_host_memory_allocate(size_bytes, &data) == MUSTER_OK) return data;
+    why = muster_last_error();
+    return nullptr;
 }
 
 void Group::release_host_memory(void* data) {

@@ -112,8 +112,8 @@ class Group {
 
     /// True if collectives on host_memory() need no copy.
     [[nodiscard]] bool shares_host_memory() const { return transport() == "shared memory"; }
-    /// Of the process, for all groups; null if there is too little.
-    static void* host_memory(std::size_t size_bytes);
+    /// Of the process, for all groups. Null, and the reason in `why`, if there is too little.
+    static void* host_memory(std::size_t size_bytes, std::string& why);
     static void release_host_memory(void* data);
 
     void abort(const std::string& why) const;

@@ -7,9 +7,11 @@
 #include "tests/integration/runtime/collective_cases.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/shared_group.h"
+#include "tests/integration/runtime/threads_wish.h"
 #include "tests/integration/runtime/uneven_values.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
+#include "worker_runtime/shared_memory/helper_threads.h"
 #include "worker_runtime/shared_memory/shared_layout.h"
 
 namespace muster {
@@ -115,6 +117,20 @@ TEST_CASE("collectives through several windows equal the serial result") {
                 const bool averages = seed % 2 == 0 && is_floating(type);
                 run_cases(size, test::collective_cases(size, type, counts[i], seed++, averages ? average : sum));
             }
+        }
+    }
+}
+
+TEST_CASE("large collectives equal the serial result with every number of threads a rank") {
+    constexpr ReduceOp sum[] = {ReduceOp::sum}, average[] = {ReduceOp::avg};
+    for (const auto type : test::all_types) {
+        // A rank's half in place is enough for helpers, and so is a window of it.
+        const std::size_t count = HelperThreads::touched_bytes_min / muster::size_of(type) + 77;
+        const auto cases = test::collective_cases(2, type, count, 4, is_floating(type) ? average : sum);
+        for (const char* const threads : {"1", "2", "3", "4"}) {
+            const test::ThreadsWish wish(threads);
+            INFO(threads << " threads, " << name(type));
+            run_cases(2, cases);
         }
     }
 }

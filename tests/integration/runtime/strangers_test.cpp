@@ -279,6 +279,18 @@ TEST_CASE("ranks of different users do not meet over shared memory") {
     CHECK_FALSE(can_meet(identities[0], identities[1]));
 }
 
+TEST_CASE("ranks whose versions use shared memory in different ways do not meet there") {
+    auto identities = two_identities();
+    ++identities[1].format;
+    const auto decoded = LocalIdentity::decode(cat(identities[1].encode(), " more")).value();
+    CHECK(decoded.format == identities[0].format + 1);
+    CHECK_FALSE(can_meet(identities[0], decoded));
+    const auto words = identities[1].encode();
+    const auto older = LocalIdentity::decode(words.substr(0, words.rfind(' ')));
+    REQUIRE(older.has_error());
+    CHECK(older.error().context.find("install the same version of muster for all ranks") != std::string::npos);
+}
+
 TEST_CASE("a leader without free descriptors says so at once, and does not ask again and again") {
     auto door = LocalDoor::open(0).value();
     const std::vector identities{door.identity, LocalIdentity::of_this_process(1)};

@@ -4,11 +4,14 @@ import datetime
 import hashlib
 import os
 import re
+import resource
 import signal
 import sys
 import threading
 import time
+import warnings
 import weakref
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -339,6 +342,29 @@ def mapping_of(tensor):
     raise AssertionError("the tensor is in no mapping")
 
 
+def check_pool_limit(backend, folder, rank):
+    """Where the system gives no more shared memory, a tensor is ordinary memory, and one warning says why."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)  # of memfds, too
+    stderr = os.dup(2)
+    count = 64 << 20
+    with open(Path(folder) / f"warning_{rank}", "w+") as told, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        os.dup2(told.fileno(), 2)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+        try:
+            tensors = [backend.allocate_tensor(count, dtype=torch.float32, device=torch.device("cpu")) for _ in range(2)]
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            os.dup2(stderr, 2)
+            os.close(stderr)
+        told.seek(0)
+        text = told.read() + "".join(str(one.message) for one in caught)
+    for tensor in tensors:
+        assert tensor.shape == (count,) and "memfd:muster" not in mapping_of(tensor), mapping_of(tensor)
+    assert text.count("cannot reserve 262144 KiB of shared memory") == 1, text
+    assert "give the job more memory" in text and "ordinary memory, which collectives copy" in text, text
+
+
 def pooled(folder, rank, ranks):
     """Tensors in memory that the ranks share, although each rank allocates in its own way; DDP's buckets are such."""
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -371,6 +397,7 @@ def pooled(folder, rank, ranks):
     assert backend.allocate_tensor(0, dtype=torch.float32, device=cpu).numel() == 0
     text = failure_of(lambda: backend.allocate_tensor(1, dtype=torch.float32, device=torch.device("meta")))
     assert "serves the CPU" in text, text
+    check_pool_limit(backend, folder, rank)
 
     seen = []
 

@@ -66,14 +66,17 @@ TEST_CASE("every collective over nodes equals the serial result, for each type a
     }
 }
 
-TEST_CASE("a reduce_scatter among nodes of many ranks equals the serial result") {
+TEST_CASE("reduce_scatter and reduce among nodes of many ranks equal the serial result") {
     for (const auto& nodes : {std::vector{5, 5}, {4, 6}}) {
         const int size = world_of(nodes);
         std::vector<test::CollectiveCase> cases;
         for (const auto type : {DataType::f32, DataType::f64, DataType::bf16})
-            for (const std::size_t count : {3'001u, 20'000u})
-                for (auto& one : test::collective_cases(size, type, count, 11))
-                    if (one.operation.kind == OperationKind::reduce_scatter) cases.push_back(std::move(one));
+            for (const std::uint32_t seed : {11u, 12u})  // not in place, and in place
+                for (const std::size_t count : {3'001u, 20'000u})
+                    for (auto& one : test::collective_cases(size, type, count, seed))
+                        if (one.operation.kind == OperationKind::reduce_scatter ||
+                            one.operation.kind == OperationKind::reduce)
+                            cases.push_back(std::move(one));
         REQUIRE_FALSE(cases.empty());
         require_right(nodes, cases);
     }

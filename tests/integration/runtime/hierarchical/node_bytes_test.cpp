@@ -1,6 +1,7 @@
 // How many bytes the ranks of several nodes send over TCP in all, where each of them need not send everything: counted
 // by the kernel.
 #include <functional>
+#include <numeric>
 #include <vector>
 
 #include "rendezvous/base/text/text.h"
@@ -17,20 +18,21 @@ using namespace runtime;
 
 namespace {
 
-const std::vector<int> nodes{3, 3};
 constexpr int size = 6;
 constexpr std::size_t count = 60'000;  // of each rank's piece, or of the whole
 constexpr double whole_bytes = count * sizeof(float);
 
 /// By all ranks together, in one such operation.
-double sent_in(const std::function<Operation(std::vector<float>& input, std::vector<float>& output)>& make) {
+double sent_in(const std::function<Operation(std::vector<float>& input, std::vector<float>& output)>& make,
+               const std::vector<int>& nodes = {3, 3}) {
+    const int ranks = std::accumulate(nodes.begin(), nodes.end(), 0);
     test::Findings findings;
     std::size_t before = 0;
     std::size_t after = 0;
-    test::run_as_threads(size, [&](const GroupTerms& terms) {
+    test::run_as_threads(ranks, [&](const GroupTerms& terms) {
         const auto world = test::join_over_nodes(terms, nodes);
-        std::vector<float> input(count * size);
-        std::vector<float> output(count * size);
+        std::vector<float> input(count * static_cast<std::size_t>(ranks));
+        std::vector<float> output(count * static_cast<std::size_t>(ranks));
         const auto in_step = [&] { findings.expect(test::carry_out(*world, barrier()), "barrier"); };
         in_step();
         if (terms.rank == 0) before = test::tcp_bytes_received();
@@ -69,6 +71,10 @@ TEST_CASE("between nodes of several ranks no byte crosses that another rank of t
     // Sums go there, results back.
     CHECK(sent_in([](auto& input, auto&) { return all_reduce(part(input, count), ReduceOp::sum); }) ==
           about(2 * whole_bytes));
+    // A reduce of 10 ranks goes the same way. Between all of them, each would send 9 tenths of it, and then its sums.
+    CHECK(sent_in([](auto& input,
+                     auto& output) { return reduce(part(input, count), part(output, count), ReduceOp::sum, 7); },
+                  {5, 5}) == Approx(2 * whole_bytes + 40'000).margin(40'000));
 }
 
 }  // namespace muster

@@ -150,6 +150,18 @@ TEST_CASE("threads from cores are each worker's own, also for a single one, and 
     CHECK(threads(1) == "6");
 }
 
+TEST_CASE("threads for collectives are told where there are several, and the environment wins") {
+    auto worker = spec();
+    const auto threads = [&] {
+        return value(worker_environment(worker, assignment(), 0, {}).value(), "MUSTER_COLLECTIVE_THREADS");
+    };
+    CHECK(threads() == "(unset)");
+    worker.collective_threads = 4;
+    CHECK(threads() == "4");
+    worker.environment["MUSTER_COLLECTIVE_THREADS"] = "2";
+    CHECK(threads() == "2");
+}
+
 TEST_CASE("NCCL's error handling keeps the agent's value") {
     auto worker = spec();
     worker.environment["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "3";

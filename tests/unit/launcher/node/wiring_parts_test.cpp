@@ -175,6 +175,7 @@ TEST_CASE("the agent and its client are told what the options said") {
                          .addresses = {"10.0.0.3"},
                          .known_addresses = {},
                          .network = {},
+                         .cpu_count = 36,
                          .hosts_endpoint = false,
                          .stdout_is_terminal = false,
                          .stderr_is_terminal = true};
@@ -196,6 +197,7 @@ TEST_CASE("the agent and its client are told what the options said") {
     CHECK(agent.workers.master_address == "gpu01");
     CHECK(agent.workers.master_port == 29511);
     CHECK(agent.workers.environment.at("A") == "b");
+    CHECK(agent.workers.collective_threads == 2);
     REQUIRE(agent.logs.redirects.size() == 4);
     CHECK(agent.logs.redirects[1] == agent::StreamSet{.out = false, .err = true});
     CHECK(agent.logs.redirects[2] == agent::StreamSet{});
