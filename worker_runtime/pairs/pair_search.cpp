@@ -181,13 +181,22 @@ class LeadingSearch : public Search {
         std::vector<std::string> verdicts(static_cast<std::size_t>(terms_.world_size), "passed");
         for (const int node : pairing.bad_nodes()) verdicts[static_cast<std::size_t>(node)] = "bad";
         for (const int node : pairing.undecided_nodes()) verdicts[static_cast<std::size_t>(node)] = "undecided";
+        // The nodes of the largest group can form a job.
+        const auto groups = pairing.groups();
+        std::map<int, std::size_t> group_of;
+        for (std::size_t number = 1; number < groups.size(); ++number)
+            for (const int node : groups[number]) {
+                group_of[node] = number;
+                verdicts[static_cast<std::size_t>(node)] = "apart";
+            }
         auto out = cat("nodes\texpected=", terms_.expected_count, "\tcame=", terms_.world_size,
                        "\trounds=", pairing.round_count(), '\n');
         for (int rank = 0; rank < terms_.world_size; ++rank) {
             const auto host = terms_.store->get(cat("host/", rank), start_limit);
             const auto& verdict = verdicts[static_cast<std::size_t>(rank)];
-            out += cat("node\trank=", rank, "\thost=", host ? *host : "?", "\tverdict=", verdict,
-                       "\twhy=", verdict == "passed" ? "" : printable_line(why_[rank]), '\n');
+            out +=
+                cat("node\trank=", rank, "\thost=", host ? *host : "?", "\tverdict=", verdict,
+                    "\tgroup=", group_of[rank], "\twhy=", verdict == "passed" ? "" : printable_line(why_[rank]), '\n');
         }
         for (const auto& [a, b] : pairing.bad_paths())
             out += cat("path\ta=", a, "\tb=", b, "\twhy=", printable_line(why_[a]), '\n');

@@ -93,6 +93,17 @@ def a_slow_node(cluster):
         assert "n3 (rank" in findings[0]["what"], findings
 
 
+def two_racks_that_do_not_reach_each_other(cluster):
+    nodes, go = start(cluster, 6)
+    for node in nodes[3:]:
+        node.drop(f"{BETWEEN_RANKS} ip saddr {{ 10.1.0.1, 10.1.0.2, 10.1.0.3 }}")
+    answered = answers(cluster, go(), deadline=180)
+    expect(cluster, answered, 2, "nodes-apart", "nodes n", "do not reach each other: no connection")
+    racks = {tuple(sorted(part.removeprefix("nodes ").split(", "))) for part in answered[0][1][0]["what"].split("; ")}
+    assert racks == {("n0", "n1", "n2"), ("n3", "n4", "n5")}, racks
+    assert sorted((nodes[0].folder / "passing_nodes.txt").read_text().split()) in map(list, racks)
+
+
 def launched(cluster, nodes, *options, spares=0, deadline=90):
     """What each node of a job prints, which tests its links first."""
     jobs = [node.start(BIN / "muster", "--nnodes", len(nodes) - spares, "--spares", spares, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"10.1.0.1:{PORT}",
@@ -123,7 +134,8 @@ def a_job_on_good_links(cluster):
         assert "node-" not in said and " between nodes" in said, said
 
 
-CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_slow_node]
+CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_slow_node,
+         two_racks_that_do_not_reach_each_other]
 
 
 def main():

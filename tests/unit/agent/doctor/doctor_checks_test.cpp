@@ -186,7 +186,7 @@ TEST_CASE("every check has a fault in this file") {
     std::set<std::string_view> tested{"own-name",      "name-route",      "core-limit", "versions",       "gpudirect",
                                       "gpu-count",     "unknown-setting", "node-links", "node-undecided", "node-path",
                                       "nodes-missing", "links",           "roce-mtu",   "node-clock",     "gpu-copies",
-                                      "gpu-speed"};  // below, or without a level above info
+                                      "gpu-speed",     "nodes-apart"};  // below, or without a level above info
     for (const auto& fault : faults) tested.insert(fault.check);
     for (const auto& setting : wrong_settings) tested.insert(setting.check);
     for (const auto& check : check_table()) CHECK(tested.contains(check.name));
@@ -434,6 +434,23 @@ TEST_CASE("what the nodes found out about each other is judged") {
     CHECK(picture.starts_with("<svg "));
     CHECK(picture.find("&lt;n0&gt;") != std::string::npos);
     CHECK(picture.find("900 MB/s, 50 us") != std::string::npos);
+}
+
+TEST_CASE("a cut between groups of nodes is one finding, and names no single node") {
+    DoctorFacts facts;
+    facts.looks["nodes"] =
+        look_of({"nodes expected=4 came=4 rounds=3", "node rank=0 host=n0 verdict=passed group=0 why=",
+                 "node rank=1 host=n1 verdict=apart group=1 why=no~connection",
+                 "node rank=2 host=n2 verdict=passed group=0 why=",
+                 "node rank=3 host=n3 verdict=apart group=1 why=no~connection"});
+    const auto findings = examine(facts, {}, {});
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].check == "nodes-apart");
+    CHECK(findings[0].level == Level::critical);
+    CHECK(findings[0].what == "nodes n0, n2; nodes n1, n3");
+    CHECK(findings[0].measured == "do not reach each other: no connection");
+    CHECK(hosts_of(facts.look("nodes"), true) == "n0\nn2\n");
+    CHECK(hosts_of(facts.look("nodes"), false) == "n1\nn3\n");
 }
 
 TEST_CASE("a node whose clock is wrong is named") {
