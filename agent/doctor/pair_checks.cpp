@@ -38,6 +38,10 @@ Found undecided_nodes(const DoctorFacts& facts, const DoctorLimits&) {
     return with_verdict(facts, "undecided", Level::unknown);
 }
 
+Found other_builds(const DoctorFacts& facts, const DoctorLimits&) {
+    return with_verdict(facts, "unread", Level::unknown);
+}
+
 Found paths(const DoctorFacts& facts, const DoctorLimits&) {
     const auto& look = facts.look("nodes");
     Found found;
@@ -120,6 +124,8 @@ std::vector<Check> pair_checks() {
          "run muster doctor there; check its cable, MTU (ip link) and firewall (nft list ruleset)", bad_nodes},
         {"node-undecided", "nodes", "No node that works was left to test it.",
          "add a node that is known to be good, and test again", undecided_nodes},
+        {"node-build", "nodes", "Its answers cannot be read, so nothing is known about its links.",
+         "install the same build of muster on all nodes", other_builds},
         {"node-path", "nodes", "Jobs in which these two nodes are neighbours hang or are slow.",
          "check the switches, routes and firewalls between the two", paths},
         {"nodes-apart", "nodes",
