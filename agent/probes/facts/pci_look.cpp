@@ -132,6 +132,8 @@ void print_rdma_ports() {
     for (const auto& device : names_in(all)) {
         const auto interfaces = names_in(cat(all, '/', device, "/device/net"));
         const auto interface = interfaces.empty() ? std::string() : interfaces.front();
+        if (const auto firmware = first_line(cat(all, '/', device, "/fw_ver")); !firmware.empty())
+            print_fact("version", {{"of", cat("firmware of ", device)}, {"is", firmware}});
         for (const auto& port : names_in(cat(all, '/', device, "/ports"))) {
             const auto at = cat(all, '/', device, "/ports/", port);
             print_fact(
