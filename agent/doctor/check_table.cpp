@@ -39,6 +39,8 @@ constexpr LookRow look_rows[] = {
     {"gpu-reduce", "A collective that hangs between the GPUs of a node also hangs in a job.",
      "see dmesg for Xid; nvidia-smi topo -m; then: NCCL_P2P_DISABLE=1 muster doctor --level 3"},
     {"dcgm", "NVIDIA's own diagnosis did not end.", "try: dcgmi diag -r 1; systemctl status nvidia-dcgm"},
+    {"rdma-write", "An RDMA port that does not answer also hangs in a job.",
+     "see dmesg; ibv_devinfo; try: ib_write_bw -d DEVICE & ib_write_bw -d DEVICE localhost"},
     {"disks", "A disk that hangs also hangs the checkpoint and the logs that are written to it.",
      "see dmesg and the file server; try: timeout 5 df DIR"},
     {"nodes", "Jobs need connections between all of their nodes.",

@@ -56,6 +56,29 @@ Found roce_mtu(const DoctorFacts& facts, const DoctorLimits& limits) {
     return found;
 }
 
+/// What ib_write_bw measured from each port to itself.
+Found rdma_write(const DoctorFacts& facts, const DoctorLimits& limits) {
+    const auto whole = [](const std::string& text) {
+        std::int64_t number = 0;
+        return parse_number(std::string_view(text).substr(0, text.find_first_of(". ")), number) ? number : 0;
+    };
+    Found found;
+    for (const auto* port : facts.look("rdma-write").all("written")) {
+        const auto rate = whole(port->text("rate"));
+        const auto least = rate * limits.of("rdma-write-percent") / 100;
+        if (port->text("gbits").empty()) {
+            found.push_back({Level::warning, port_of(*port), cat("ib_write_bw failed: ", port->text("text")),
+                             "a result", "see locked-memory and /dev/infiniband; ibv_devinfo"});
+            continue;
+        }
+        const auto speed = whole(port->text("gbits"));
+        found.push_back({speed < least ? Level::warning : Level::info, port_of(*port),
+                         cat(speed, " Gbit/s in RDMA writes of the port to itself"),
+                         cat("at least ", least, " Gbit/s, ", limits.of("rdma-write-percent"), " % of its rate")});
+    }
+    return found;
+}
+
 /// The width that device and bridge both have. Speeds are not compared: an idle GPU lowers its own.
 Found pci_link(const DoctorFacts& facts, const DoctorLimits&) {
     Found found;
@@ -111,6 +134,8 @@ std::vector<Check> device_checks() {
          "check the cable; ibstat; ibdiagnet", rdma_port},
         {"roce-mtu", "pci", "RDMA packets become small, and nodes with different sizes fail with a local access error.",
          "ip link set NAME mtu 9000", roce_mtu},
+        {"rdma-write", "rdma-write", "Collectives between nodes are as slow as the slowest port, or fail.",
+         "check pci-link, the port's firmware and its PCIe slot; ib_write_bw -d DEVICE --report_gbits", rdma_write},
         {"pci-link", "pci", "A device with fewer lanes copies slowly, and every collective waits for it.",
          "reseat the card or the riser; lspci -vv -s ADDRESS | grep LnkSta", pci_link},
         {"pci-acs", "pci", "Copies between GPUs and NICs take the way through the CPU.", "switch ACS off in the BIOS",

@@ -1,6 +1,7 @@
 // What the nodes found out about each other (worker_runtime/pairs).
 #include <algorithm>
 #include <chrono>
+#include <map>
 
 #include "agent/doctor/check_table.h"
 #include "rendezvous/base/text/text.h"
@@ -37,6 +38,10 @@ Found undecided_nodes(const DoctorFacts& facts, const DoctorLimits&) {
     return with_verdict(facts, "undecided", Level::unknown);
 }
 
+Found other_builds(const DoctorFacts& facts, const DoctorLimits&) {
+    return with_verdict(facts, "unread", Level::unknown);
+}
+
 Found paths(const DoctorFacts& facts, const DoctorLimits&) {
     const auto& look = facts.look("nodes");
     Found found;
@@ -46,6 +51,28 @@ Found paths(const DoctorFacts& facts, const DoctorLimits&) {
              cat("the path between ", node_of(look, path->text("a")), " and ", node_of(look, path->text("b"))),
              path->text("why"), "as each of them has to other nodes"});
     return found;
+}
+
+/// One finding for all groups: no single node is bad.
+Found groups_apart(const DoctorFacts& facts, const DoctorLimits&) {
+    constexpr std::size_t names_max = 8;
+    std::map<std::string, std::vector<std::string>> groups;
+    std::string why;
+    for (const auto* node : facts.look("nodes").all("node")) {
+        const auto& verdict = node->text("verdict");
+        if (verdict == "passed" || verdict == "apart") groups[node->text("group")].push_back(node->text("host"));
+        if (verdict == "apart" && why.empty()) why = node->text("why");
+    }
+    if (groups.size() < 2) return {};
+    std::vector<std::string> parts;
+    for (auto& [number, hosts] : groups) {
+        const auto count = hosts.size();
+        if (count > names_max) hosts.resize(names_max);
+        parts.push_back(
+            cat("nodes ", join(hosts, ", "), count > names_max ? cat(" and ", count - names_max, " more") : ""));
+    }
+    return {
+        {Level::critical, join(parts, "; "), cat("do not reach each other: ", why), "connections between all nodes"}};
 }
 
 Found missing_nodes(const DoctorFacts& facts, const DoctorLimits&) {
@@ -97,8 +124,13 @@ std::vector<Check> pair_checks() {
          "run muster doctor there; check its cable, MTU (ip link) and firewall (nft list ruleset)", bad_nodes},
         {"node-undecided", "nodes", "No node that works was left to test it.",
          "add a node that is known to be good, and test again", undecided_nodes},
+        {"node-build", "nodes", "Its answers cannot be read, so nothing is known about its links.",
+         "install the same build of muster on all nodes", other_builds},
         {"node-path", "nodes", "Jobs in which these two nodes are neighbours hang or are slow.",
          "check the switches, routes and firewalls between the two", paths},
+        {"nodes-apart", "nodes",
+         "The network is cut between these groups. A job with nodes of several groups does not start or hangs.",
+         "check the switches, routes and firewalls between the groups; a job within one group works", groups_apart},
         {"node-clock", "nodes",
          "Log lines of several nodes stand in a wrong order, and certificates may count as not valid.",
          "start the host's time service (chronyc tracking, timedatectl)", clocks},

@@ -76,6 +76,38 @@ Found rdma_device(const DoctorFacts& facts, const DoctorLimits&) {
              cat("no RDMA device matches '", word, "'"), cat("one of ", join(names, ", "))}};
 }
 
+/// NCCL_IB_GID_INDEX on each RoCE port that NCCL would use.
+Found rdma_gid(const DoctorFacts& facts, const DoctorLimits&) {
+    const auto wanted = value_of(facts, "NCCL_IB_GID_INDEX");
+    std::int64_t index = -1;
+    if (!parse_number(wanted, index) || index < 0) return {};
+    const auto list = parse_list(value_of(facts, "NCCL_IB_HCA"));
+    const auto& look = facts.look("pci");
+    Found found;
+    for (const auto* port : look.all("rdma-port")) {
+        const auto& device = port->text("device");
+        const bool is_listed =
+            std::ranges::any_of(list.words, [&](const auto& word) { return matches(list, word, {device}); });
+        if (port->text("layer") != "Ethernet" || port->text("state") != "ACTIVE" ||
+            (!list.words.empty() && is_listed == list.excludes))
+            continue;
+        std::string type;
+        std::vector<std::string> routable;
+        for (const auto* gid : look.all("gid")) {
+            if (gid->text("device") != device || gid->text("port") != port->text("port")) continue;
+            if (gid->number("index") == index) type = gid->text("type");
+            if (gid->text("type") == "RoCE v2") routable.push_back(gid->text("index"));
+        }
+        if (type == "RoCE v2") continue;
+        found.push_back({Level::warning, cat("NCCL_IB_GID_INDEX=", wanted),
+                         type.empty() ? cat(device, " port ", port->text("port"), " has no GID ", wanted)
+                                      : cat("GID ", wanted, " of ", device, " port ", port->text("port"), " is ", type),
+                         routable.empty() ? "a GID of RoCE v2: give the interface an address"
+                                          : cat("RoCE v2: ", join(routable, ", "))});
+    }
+    return found;
+}
+
 Found rdma_disabled(const DoctorFacts& facts, const DoctorLimits&) {
     const auto* active = active_infiniband(facts);
     if (value_of(facts, "NCCL_IB_DISABLE") != "1" || active == nullptr) return {};
@@ -150,6 +182,9 @@ std::vector<Check> setting_checks() {
          "unset the variable, or name an interface of this node", socket_interface},
         {"rdma-device", "settings", "NCCL leaves this device out, or falls back to TCP.", "unset NCCL_IB_HCA",
          rdma_device},
+        {"rdma-gid", "settings",
+         "NCCL fails at the start (ibv_modify_qp), or its packets do not pass a router (RoCE v1).",
+         "unset NCCL_IB_GID_INDEX: NCCL 2.21 and newer finds the GID; show_gids lists them", rdma_gid},
         {"rdma-disabled", "settings", "NCCL uses TCP, which is many times slower.", "unset NCCL_IB_DISABLE",
          rdma_disabled},
         {"slow-setting", "settings", "It is meant for debugging or for broken machines, and slows a job down.",

@@ -120,7 +120,7 @@ Found ptrace_scope(const DoctorFacts& facts, const DoctorLimits&) {
 
 Found versions(const DoctorFacts& facts, const DoctorLimits&) {
     Found found;
-    for (const char* look : {"system", "gpus"})
+    for (const char* look : {"system", "gpus", "pci"})
         for (const auto* one : facts.look(look).all("version"))
             found.push_back({Level::info, one->text("of"), one->text("is"), "the same on all nodes"});
     return found;

@@ -38,7 +38,8 @@ void NodeLooks::start(LookPlan plan, std::function<void(DoctorFacts)> done) {
     const bool looks = has_driver && !plan_.skip.contains("gpus");
     const bool tests = looks && plan_.gpu_tests == GpuTests::taken && !plan_.skip.contains("gpu-test");
     // A test may leave an Xid.
-    if (!tests) look_at("kernel-log");
+    if (plan_.gpu_tests == GpuTests::skipped) look_at("kernel-log");
+    if (plan_.gpu_tests == GpuTests::taken && !tests) write_by_rdma();
     if (looks)
         take("gpus", {side_program("muster-gpus"), "--health"}, limit_of("gpus"), [this, tests] {
             if (tests) test_gpu(0);
@@ -120,11 +121,32 @@ echo end)sh";
 }
 
 void NodeLooks::ask_dcgm() {
-    if (plan_.skip.contains("dcgm")) return look_at("kernel-log");
+    if (plan_.skip.contains("dcgm")) return write_by_rdma();
     // Level 1 takes seconds and loads no GPU.
     take("dcgm",
          {"/bin/sh", "-c", "if command -v dcgmi > /dev/null; then dcgmi diag -r 1 2>&1; echo end; else echo end; fi"},
-         limit_of("dcgm"), [this] { look_at("kernel-log"); });
+         limit_of("dcgm"), [this] { write_by_rdma(); });
+}
+
+void NodeLooks::write_by_rdma() {
+    if (plan_.skip.contains("rdma-write")) return look_at("kernel-log");
+    // The server is ready when a client reaches it. What is left of both ends with the look.
+    static constexpr std::string_view script = R"sh(command -v ib_write_bw > /dev/null || { echo end; exit; }
+for at in /sys/class/infiniband/*/ports/*; do
+    case $(cat "$at/state" 2> /dev/null) in *ACTIVE*) ;; *) continue ;; esac
+    device=${at%/ports/*} device=${device##*/} port=${at##*/} tries=25
+    printf 'step\tname=%s port %s\n' "$device" "$port"
+    set -- -d "$device" -i "$port" -D 2 --report_gbits
+    ib_write_bw "$@" > /dev/null 2>&1 &
+    until said=$(ib_write_bw "$@" 127.0.0.1 2>&1) || [ $((tries -= 1)) = 0 ]; do sleep 0.2; done
+    kill $! 2> /dev/null
+    printf 'written\tdevice=%s\tport=%s\trate=%s\tgbits=%s\ttext=%s\n' "$device" "$port" "$(cat "$at/rate")" \
+        "$(printf '%s\n' "$said" | awk '$1 ~ /^[0-9]+$/ && NF >= 4 { print $4; exit }')" \
+        "$(printf '%s\n' "$said" | tr '\t' ' ' | grep '[^ -]' | tail -n 1)"
+done
+echo end)sh";
+    take("rdma-write", {"/bin/sh", "-c", std::string(script)}, limit_of("rdma-write"),
+         [this] { look_at("kernel-log"); });
 }
 
 void NodeLooks::take(const std::string& name, std::vector<std::string> words, std::int64_t limit_ms,

@@ -58,6 +58,8 @@ class NodeLooks {
     void list_firewall();
     /// NVIDIA's own diagnosis, where it is installed.
     void ask_dcgm();
+    /// ib_write_bw from each active RDMA port to itself, where it is installed. The last test.
+    void write_by_rdma();
     [[nodiscard]] std::int64_t limit_of(std::string_view look) const;
     void end_one();
 

@@ -58,7 +58,9 @@ PreflightVerdict test_before_job(const Launch& launch, const Environment& enviro
     std::erase_if(namesakes, [](const auto* node) { return node->text("host") != host_name(); });
     const bool is_bad = namesakes.size() == 1 && namesakes.front()->text("verdict") == "bad";
     for (const auto& one : verdict.findings) {
-        const bool is_own = one.check != "node-links" || (is_bad && one.what.starts_with(cat(host_name(), " ")));
+        // A cut between groups of nodes is no node's own fault.
+        const bool is_own = one.check == "node-links" ? is_bad && one.what.starts_with(cat(host_name(), " "))
+                                                      : one.check != "nodes-apart";
         if (one.level == agent::Level::critical && is_own && verdict.own_fault.empty())
             verdict.own_fault = cat(one.check, ": ", one.measured.substr(0, one.measured.find(": ")));
     }

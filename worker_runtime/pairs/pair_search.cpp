@@ -81,7 +81,7 @@ class LeadingSearch : public Search {
     Result<std::string> run() {
         Pairing pairing(terms_.world_size, std::random_device()());
         for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
-            auto results = test(pairs);
+            const auto results = test(pairs);
             if (!results) return results.error();
             for (const auto& [pair, result] : *results) {
                 pairing.told(pair, result.passed);
@@ -104,20 +104,23 @@ class LeadingSearch : public Search {
         const auto deadline = std::chrono::steady_clock::now() + pair_limit + partner_slack + slack;
         if (auto tested = test_own(step_, text); !tested) return tested.error();
         auto results = collect(pairs, step_, deadline);
-        if (results) judge_speeds(*results);
+        judge_speeds(results);
         return results;
     }
 
     /// One answer of both ranks: the worse one.
-    Result<Results> collect(const std::vector<NodePair>& pairs, int round, Instant deadline) {
+    Results collect(const std::vector<NodePair>& pairs, int round, Instant deadline) {
         Results results;
         for (const auto& pair : pairs)
             for (const int rank : {pair.first, pair.second}) {
                 const auto left = std::max<Duration>(deadline - std::chrono::steady_clock::now(), 1ms);
                 const auto text = terms_.store->get(cat("result/", round, '/', rank), left);
-                const auto answer =
-                    text ? read_answer(*text) : PairAnswer{{.why = cat("rank ", rank, " did not answer")}};
-                if (!answer) return with_context(answer.error(), cat("rank ", rank));
+                auto answer = text ? read_answer(*text) : PairAnswer{{.why = cat("rank ", rank, " did not answer")}};
+                if (!answer) {
+                    // Another build: the others are tested without it.
+                    unread_[rank] = answer.error().context;
+                    answer = PairAnswer{{.why = cat("rank ", rank, ": ", answer.error().context)}};
+                }
                 const auto& one = answer->result;
                 if (answer->wall_ms > 0) ahead_ms_[rank] = answer->wall_ms - wall_clock_ms();
                 auto& kept = results.try_emplace(pair, one).first->second;
@@ -181,13 +184,26 @@ class LeadingSearch : public Search {
         std::vector<std::string> verdicts(static_cast<std::size_t>(terms_.world_size), "passed");
         for (const int node : pairing.bad_nodes()) verdicts[static_cast<std::size_t>(node)] = "bad";
         for (const int node : pairing.undecided_nodes()) verdicts[static_cast<std::size_t>(node)] = "undecided";
+        // The nodes of the largest group can form a job.
+        const auto groups = pairing.groups();
+        std::map<int, std::size_t> group_of;
+        for (std::size_t number = 1; number < groups.size(); ++number)
+            for (const int node : groups[number]) {
+                group_of[node] = number;
+                verdicts[static_cast<std::size_t>(node)] = "apart";
+            }
+        for (const auto& [rank, why] : unread_) {
+            verdicts[static_cast<std::size_t>(rank)] = "unread";
+            why_[rank] = why;
+        }
         auto out = cat("nodes\texpected=", terms_.expected_count, "\tcame=", terms_.world_size,
                        "\trounds=", pairing.round_count(), '\n');
         for (int rank = 0; rank < terms_.world_size; ++rank) {
             const auto host = terms_.store->get(cat("host/", rank), start_limit);
             const auto& verdict = verdicts[static_cast<std::size_t>(rank)];
-            out += cat("node\trank=", rank, "\thost=", host ? *host : "?", "\tverdict=", verdict,
-                       "\twhy=", verdict == "passed" ? "" : printable_line(why_[rank]), '\n');
+            out +=
+                cat("node\trank=", rank, "\thost=", host ? *host : "?", "\tverdict=", verdict,
+                    "\tgroup=", group_of[rank], "\twhy=", verdict == "passed" ? "" : printable_line(why_[rank]), '\n');
         }
         for (const auto& [a, b] : pairing.bad_paths())
             out += cat("path\ta=", a, "\tb=", b, "\twhy=", printable_line(why_[a]), '\n');
@@ -198,6 +214,7 @@ class LeadingSearch : public Search {
     int usual_ = 0;  // MB/s
     std::string records_;
     std::map<int, std::string> why_;
+    std::map<int, std::string> unread_;        // ranks whose answers have another form
     std::map<NodePair, std::int64_t> clocks_;  // how far the second node's is ahead of the first's
     std::map<int, std::int64_t> ahead_ms_;     // of this node's clock, and what the answer took
 };

@@ -1,6 +1,8 @@
 #include "worker_runtime/pairs/pairing.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 
 namespace muster::runtime {
 
@@ -8,10 +10,17 @@ namespace {
 
 /// Matchings without any pair that passes, after which all nodes stay undecided.
 constexpr int shuffles_max = 6;
-/// Cleared nodes with which a bad node failed. With one alone the path may be bad.
+/// Cleared nodes with which a bad node failed. With one alone the path may be bad. As many pairs that fail, and none
+/// that passes, are a cut between two groups.
 constexpr std::size_t accusers = 2;
 /// Failures after which a path between cleared nodes is bad.
 constexpr int path_failures = 3;
+/// Rounds in which groups of cleared nodes try to join. Where half of the tests pass, each round halves their number.
+constexpr int joins_max = 12;
+/// Rounds in which suspects meet each of several groups. A small group has no time for many suspects.
+constexpr int far_max = 8;
+/// Rounds in which accused nodes meet one another, where they are many.
+constexpr int mutual_max = 4;
 
 NodePair pair_of(int a, int b) {
     return {std::min(a, b), std::max(a, b)};
@@ -20,7 +29,11 @@ NodePair pair_of(int a, int b) {
 }  // namespace
 
 Pairing::Pairing(int node_count, std::uint64_t seed)
-    : nodes_(static_cast<std::size_t>(node_count), State::suspect), random_(seed) {}
+    : nodes_(static_cast<std::size_t>(node_count), State::suspect),
+      groups_(static_cast<std::size_t>(node_count)),
+      random_(seed) {
+    std::iota(groups_.begin(), groups_.end(), 0);
+}
 
 std::vector<int> Pairing::in(State state) const {
     std::vector<int> found;
@@ -41,51 +54,100 @@ void Pairing::shuffle(std::vector<int>& nodes) {
     }
 }
 
-std::vector<NodePair> Pairing::match(std::vector<int> suspects) {
-    if (shuffle_count_ == shuffles_max) return {};
-    ++shuffle_count_;
-    shuffle(suspects);
+bool Pairing::have_failed(int a, int b) const {
+    return failures_.contains(pair_of(a, b));
+}
+
+std::size_t Pairing::accuser_count(int suspect) const {
+    const auto found = failed_with_.find(suspect);
+    if (found == failed_with_.end()) return 0;
+    return static_cast<std::size_t>(
+        std::ranges::count_if(found->second, [&](int other) { return state(other) == State::cleared; }));
+}
+
+bool Pairing::lacks_accusers(int suspect, int of_group) const {
+    const auto found = failed_with_.find(suspect);
+    if (found == failed_with_.end()) return true;
+    return static_cast<std::size_t>(std::ranges::count_if(found->second, [&](int other) {
+               return state(other) == State::cleared && group(other) == of_group;
+           })) < accusers;
+}
+
+/// Between which groups of cleared nodes pairs failed, and whether groups are left that may join.
+void Pairing::find_cuts() {
+    cleared_groups_.clear();
+    cut_pairs_.clear();
+    for (const int node : in(State::cleared)) cleared_groups_.insert(group(node));
+    for (const auto& [pair, count] : failures_)
+        if (state(pair.first) == State::cleared && state(pair.second) == State::cleared && !is_path(pair))
+            ++cut_pairs_[pair_of(group(pair.first), group(pair.second))];
+    const auto cut_count = static_cast<std::size_t>(
+        std::ranges::count_if(cut_pairs_, [](const auto& cut) { return cut.second >= accusers; }));
+    const auto group_count = cleared_groups_.size();
+    is_settled_ = join_count_ == joins_max || 2 * cut_count == group_count * (group_count - 1);
+}
+
+/// All nodes, best each with one with which it has not failed yet.
+std::vector<NodePair> Pairing::match(std::vector<int> nodes) const {
     std::vector<NodePair> pairs;
-    while (suspects.size() > 1) {
-        const int one = suspects.back();
-        suspects.pop_back();
-        // Best one with which it has not failed yet.
-        auto partner = std::ranges::find_if(suspects, [&](int two) { return !failures_.contains(pair_of(one, two)); });
-        if (partner == suspects.end()) partner = suspects.begin();
+    while (nodes.size() > 1) {
+        const int one = nodes.back();
+        nodes.pop_back();
+        auto partner = std::ranges::find_if(nodes, [&](int two) { return !have_failed(one, two); });
+        if (partner == nodes.end()) partner = nodes.begin();
         pairs.push_back(pair_of(one, *partner));
-        suspects.erase(partner);
+        nodes.erase(partner);
     }
     return pairs;
 }
 
-std::vector<NodePair> Pairing::meet_cleared(const std::vector<int>& suspects) {
-    auto cleared = in(State::cleared);
-    shuffle(cleared);
+/// Takes the partners out of `cleared`. Each group gives one partner before any gives two, so that its others may join
+/// another group meanwhile.
+std::vector<NodePair> Pairing::meet_cleared(const std::vector<int>& suspects, std::vector<int>& cleared) {
     std::vector<NodePair> pairs;
     for (const int suspect : suspects) {
-        const auto& accused_by = accused_by_[suspect];
-        // Best one with which it has not failed at all: between these two the path alone may be bad.
-        auto partner =
-            std::ranges::find_if(cleared, [&](int one) { return !failures_.contains(pair_of(suspect, one)); });
-        if (partner == cleared.end())
-            partner = std::ranges::find_if(cleared, [&](int one) { return !accused_by.contains(one); });
+        const auto partner = std::ranges::find_if(
+            cleared, [&](int one) { return !have_failed(suspect, one) && lacks_accusers(suspect, group(one)); });
         if (partner == cleared.end()) continue;
         pairs.push_back(pair_of(suspect, *partner));
+        const int giver = group(*partner);
         cleared.erase(partner);
+        std::ranges::stable_partition(cleared, [&](int one) { return group(one) != giver; });
     }
     return pairs;
 }
 
-bool Pairing::is_cleared(NodePair pair) const {
-    return state(pair.first) == State::cleared && state(pair.second) == State::cleared;
+/// The fewest pairs that make one group of all that may join, if all of them pass.
+std::vector<NodePair> Pairing::join_groups(const std::vector<int>& cleared) {
+    std::vector<NodePair> pairs;
+    auto planned = groups_;
+    const auto goal = [&planned](int node) -> int& { return planned[static_cast<std::size_t>(node)]; };
+    std::vector<bool> is_taken(cleared.size(), false);
+    for (std::size_t i = 0; i < cleared.size() && pairs.size() + 1 < cleared_groups_.size(); ++i)
+        for (std::size_t j = i + 1; j < cleared.size() && !is_taken[i]; ++j) {
+            const int one = cleared[i], two = cleared[j];
+            if (is_taken[j] || goal(one) == goal(two) || have_failed(one, two)) continue;
+            const auto cut = cut_pairs_.find(pair_of(group(one), group(two)));
+            if (cut != cut_pairs_.end() && cut->second >= accusers) continue;
+            is_taken[i] = is_taken[j] = true;
+            pairs.push_back(pair_of(one, two));
+            const int from = goal(two);
+            std::ranges::replace(planned, from, goal(one));
+        }
+    return pairs;
 }
 
-/// Those that failed although both nodes are cleared; each node once in a round.
+bool Pairing::is_path(NodePair pair) const {
+    return state(pair.first) == State::cleared && state(pair.second) == State::cleared &&
+           group(pair.first) == group(pair.second);
+}
+
+/// Those that failed although both nodes are cleared and others connect them; each node once in a round.
 std::vector<NodePair> Pairing::doubtful_paths() const {
     std::vector<NodePair> pairs;
     std::set<int> taken;
     for (const auto& [pair, count] : failures_) {
-        if (!is_cleared(pair) || count >= path_failures || taken.contains(pair.first) || taken.contains(pair.second))
+        if (!is_path(pair) || count >= path_failures || taken.contains(pair.first) || taken.contains(pair.second))
             continue;
         taken.insert({pair.first, pair.second});
         pairs.push_back(pair);
@@ -93,43 +155,98 @@ std::vector<NodePair> Pairing::doubtful_paths() const {
     return pairs;
 }
 
+/// Accused nodes meet one another in one round, apart from those that have failed with one another before. So many that
+/// they may be the nodes of other groups meet in more rounds.
+std::vector<NodePair> Pairing::match_accused(std::vector<int> accused) {
+    const bool are_many = 4 * accused.size() > nodes_.size();
+    if (mutual_count_ >= (are_many ? mutual_max : 1)) return {};
+    if (!are_many)
+        std::erase_if(accused, [&, all = accused](int one) {
+            return std::ranges::any_of(all, [&](int other) { return have_failed(one, other); });
+        });
+    shuffle(accused);
+    return match(std::move(accused));
+}
+
+/// Empty: every suspect has its accusers, or nobody can test it.
+std::vector<NodePair> Pairing::plan() {
+    auto suspects = in(State::suspect), cleared = in(State::cleared);
+    if (cleared.empty()) {
+        if (shuffle_count_ == shuffles_max) return {};
+        ++shuffle_count_;
+        shuffle(suspects);
+        return match(std::move(suspects));
+    }
+    find_cuts();
+    shuffle(cleared);
+    const bool meets_all_groups = is_settled_ && cleared_groups_.size() > 1 && far_count_ < far_max;
+    std::vector<int> lacking, accused;
+    for (const int suspect : suspects) {
+        const bool lacks = meets_all_groups ? std::ranges::any_of(cleared_groups_,
+                                                                  [&](int one) { return lacks_accusers(suspect, one); })
+                                            : accuser_count(suspect) < accusers;
+        (lacks ? lacking : accused).push_back(suspect);
+    }
+    auto pairs = meet_cleared(lacking, cleared);
+    if (meets_all_groups && !pairs.empty()) ++far_count_;
+    const auto add = [&pairs](const std::vector<NodePair>& more) {
+        pairs.insert(pairs.end(), more.begin(), more.end());
+    };
+    if (!is_settled_) {
+        const auto joins = join_groups(cleared);
+        join_count_ += joins.empty() ? 0 : 1;
+        add(joins);
+    }
+    // While others lack accusers, it costs no round.
+    const bool is_own_round = is_settled_ && lacking.empty();
+    const auto mutual = match_accused(std::move(accused));
+    if (is_own_round && !mutual.empty()) ++mutual_count_;
+    add(mutual);
+    return pairs;
+}
+
 std::vector<NodePair> Pairing::next_round() {
-    const auto suspects = in(State::suspect);
-    const bool has_cleared = std::ranges::find(nodes_, State::cleared) != nodes_.end();
-    auto pairs = suspects.empty() ? std::vector<NodePair>() : has_cleared ? meet_cleared(suspects) : match(suspects);
-    if (pairs.empty()) pairs = doubtful_paths();
+    auto pairs = plan();
+    if (pairs.empty()) {
+        for (const int suspect : in(State::suspect))
+            if (accuser_count(suspect) >= accusers) nodes_[static_cast<std::size_t>(suspect)] = State::bad;
+        pairs = doubtful_paths();
+    }
     if (!pairs.empty()) ++round_count_;
     return pairs;
 }
 
 void Pairing::told(NodePair pair, bool passed) {
-    auto& first = nodes_[static_cast<std::size_t>(pair.first)];
-    auto& second = nodes_[static_cast<std::size_t>(pair.second)];
-    if (passed) {
-        first = second = State::cleared;
-        failures_.erase(pair);
+    const auto [one, two] = pair;
+    if (!passed) {
+        ++failures_[pair];
+        failed_with_[one].insert(two);
+        failed_with_[two].insert(one);
         return;
     }
-    ++failures_[pair];
-    if ((first == State::cleared) == (second == State::cleared)) return;
-    const auto [accuser, accused] = first == State::cleared ? pair : NodePair(pair.second, pair.first);
-    auto& accused_by = accused_by_[accused];
-    accused_by.insert(accuser);
-    if (accused_by.size() == accusers) nodes_[static_cast<std::size_t>(accused)] = State::bad;
+    nodes_[static_cast<std::size_t>(one)] = nodes_[static_cast<std::size_t>(two)] = State::cleared;
+    failures_.erase(pair);
+    failed_with_[one].erase(two);
+    failed_with_[two].erase(one);
+    const int from = group(two);
+    std::ranges::replace(groups_, from, group(one));
 }
 
-std::vector<int> Pairing::bad_nodes() const {
-    return in(State::bad);
-}
-
-std::vector<int> Pairing::undecided_nodes() const {
-    return in(State::suspect);
+std::vector<std::vector<int>> Pairing::groups() const {
+    std::map<int, std::vector<int>> by_number;
+    for (const int node : in(State::cleared)) by_number[group(node)].push_back(node);
+    std::vector<std::vector<int>> found;
+    for (auto& [number, nodes] : by_number) found.push_back(std::move(nodes));
+    std::ranges::sort(found, [](const auto& a, const auto& b) {
+        return a.size() != b.size() ? a.size() > b.size() : a.front() < b.front();
+    });
+    return found;
 }
 
 std::vector<NodePair> Pairing::bad_paths() const {
     std::vector<NodePair> paths;
     for (const auto& [pair, count] : failures_)
-        if (is_cleared(pair) && count >= path_failures) paths.push_back(pair);
+        if (is_path(pair) && count >= path_failures) paths.push_back(pair);
     return paths;
 }
 

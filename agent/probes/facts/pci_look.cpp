@@ -112,11 +112,28 @@ void print_devices() {
     if (has_gpu) print_bridges(devices);  // without a GPU nothing copies between devices
 }
 
+/// The addresses of a RoCE port that are set. A connection uses one of them, by its index.
+void print_gids(const std::string& device, const std::string& port, const std::string& at) {
+    constexpr int gids_max = 256;
+    for (int index = 0; index < gids_max; ++index) {
+        const auto gid = first_line(cat(at, "/gids/", index));
+        if (gid.empty()) return;
+        if (gid.find_first_not_of("0:") == std::string::npos) continue;
+        print_fact("gid", {{"device", device},
+                           {"port", port},
+                           {"index", cat(index)},
+                           {"type", first_line(cat(at, "/gid_attrs/types/", index))},
+                           {"value", gid}});
+    }
+}
+
 void print_rdma_ports() {
     const std::string all = "/sys/class/infiniband";
     for (const auto& device : names_in(all)) {
         const auto interfaces = names_in(cat(all, '/', device, "/device/net"));
         const auto interface = interfaces.empty() ? std::string() : interfaces.front();
+        if (const auto firmware = first_line(cat(all, '/', device, "/fw_ver")); !firmware.empty())
+            print_fact("version", {{"of", cat("firmware of ", device)}, {"is", firmware}});
         for (const auto& port : names_in(cat(all, '/', device, "/ports"))) {
             const auto at = cat(all, '/', device, "/ports/", port);
             print_fact(
@@ -131,6 +148,7 @@ void print_rdma_ports() {
                  {"interface", interface},
                  {"mtu",
                   interface.empty() ? "" : first_line(cat(all, '/', device, "/device/net/", interface, "/mtu"))}});
+            if (first_line(at + "/link_layer") == "Ethernet") print_gids(device, port, at);
         }
     }
 }

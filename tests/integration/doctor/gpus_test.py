@@ -4,6 +4,7 @@ import os
 import unittest
 
 import sick_node
+from node_test import LOST_PORT as PORT
 from sick_node import Node, roomy
 
 # Under load.
@@ -22,11 +23,11 @@ class GpuTest(unittest.TestCase):
     def setUp(self):
         self.node = self.enterContext(Node())
 
-    def doctor(self, *words, limits="", **environment):
+    def doctor(self, *words, limits="", plant="", **environment):
         generous = "" if "gpu-test-timeout-ms" in limits else "gpu-test-timeout-ms = 600000\n"
         (self.node.folder / "limits").write_text(LIMITS + roomy("gpus") + generous + limits)
         return self.node.doctor("--level", "3", "--skip", OTHER_LOOKS, "--limits", self.node.folder / "limits", *words,
-                                **{**ONE, **environment})
+                                plant=plant, **{**ONE, **environment})
 
     def expect(self, answer, level, check, measured, gpu="GPU 0 (0000:e0:00.0, GPU-b)"):
         self.assertEqual(answer.named(), [(level, check)], answer.text + answer.error)
@@ -118,6 +119,30 @@ class GpuTest(unittest.TestCase):
         dcgmi.chmod(0o755)
         answer = self.doctor("--skip", "gpu-reduce", PATH=f"{programs}:{os.defpath}")
         self.expect(answer, "critical", "gpu-dcgm", "Fail", "Inforom")
+
+    def test_what_ib_write_bw_measures(self):
+        programs = self.node.folder / "bin"
+        programs.mkdir()
+        program = programs / "ib_write_bw"
+        # A client that comes before the server is refused, as a real one is.
+        program.write_text(f"""#!/bin/sh
+case " $* " in
+    *" 127.0.0.1 "*) test -e {programs}/ready || {{ echo "Couldn't connect to 127.0.0.1:18515"; exit 1; }}
+        printf ' #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\\n'
+        printf ' 65536      5000             98.20              '$(cat {programs}/speed)'\\t\\t0.18\\n' ;;
+    *) sleep 0.3; touch {programs}/ready; exec sleep 600 ;;
+esac
+""".replace(str(programs), f"'{programs}'"))
+        program.chmod(0o755)
+        plant = PORT.replace("DOWN", "ACTIVE").replace("Polling", "LinkUp") + '\necho "100 Gb/sec (4X EDR)" > /sys/class/infiniband/mlx5_0/ports/1/rate'
+        for speed, named in (("97.61", []), ("40.50", [("warning", "rdma-write")])):
+            (programs / "speed").write_text(speed)
+            (programs / "ready").unlink(missing_ok=True)
+            with self.subTest(speed):
+                answer = self.doctor("--skip", "gpu-reduce,gpu-test,locked-memory", plant=plant, PATH=f"{programs}:{os.environ['PATH']}")
+                self.assertEqual(answer.named(), named, answer.text + answer.error)
+                measured = [(one["what"], one["measured"]) for one in answer.json["findings"] if one["check"] == "rdma-write"]
+                self.assertEqual(measured, [("mlx5_0 port 1", f"{speed[:2]} Gbit/s in RDMA writes of the port to itself")])
 
     def test_the_test_can_be_left_out(self):
         answer = self.doctor("--skip", "gpu-test")

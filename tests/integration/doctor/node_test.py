@@ -35,6 +35,7 @@ cd "$FOLDER/class/infiniband/mlx5_0/ports/1"
 echo "1: DOWN" > state
 echo "2: Polling" > phys_state
 echo 3 > counters/link_downed
+echo 28.39.1002 > ../../fw_ver
 cd /
 mount --bind /sys/class/net "$FOLDER/class/net"
 mount --rbind "$FOLDER/class" /sys/class"""
@@ -132,8 +133,25 @@ class Doctor(unittest.TestCase):
 
     def test_an_rdma_port_that_lost_its_link(self):
         # Who may not raise the limit of locked memory has a second finding.
-        self.expect(self.node.doctor("--skip", "locked-memory", plant=LOST_PORT), "critical", "rdma-port",
-                    "DOWN, Polling; lost its link 3 times")
+        answer = self.node.doctor("--skip", "locked-memory", plant=LOST_PORT)
+        self.expect(answer, "critical", "rdma-port", "DOWN, Polling; lost its link 3 times")
+        self.assertIn(("firmware of mlx5_0", "28.39.1002"), [(one["what"], one["measured"]) for one in answer.json["findings"]])
+
+    def test_a_gid_that_a_roce_port_does_not_have(self):
+        plant = LOST_PORT.replace("DOWN", "ACTIVE").replace("Polling", "LinkUp") + """
+cd /sys/class/infiniband/mlx5_0/ports/1
+mkdir -p gids gid_attrs/types
+echo Ethernet > link_layer
+for index in 0 1 2 3; do echo 0000:0000:0000:0000:0000:0000:0000:0000 > gids/$index; done
+echo fe80:0000:0000:0000:0a00:00ff:fe00:0007 > gids/0; echo IB/RoCE v1 > gid_attrs/types/0
+echo 0000:0000:0000:0000:0000:ffff:0a09:0007 > gids/3; echo RoCE v2 > gid_attrs/types/3
+cd /"""
+        for index, measured in (("1", "mlx5_0 port 1 has no GID 1"), ("0", "GID 0 of mlx5_0 port 1 is IB/RoCE v1")):
+            with self.subTest(index):
+                answer = self.node.doctor(plant=plant, NCCL_IB_GID_INDEX=index)
+                self.expect(answer, "warning", "rdma-gid", measured)
+                self.assertEqual(answer.finding()["expected"], "RoCE v2: 3")
+        self.assertEqual(self.node.doctor(plant=plant, NCCL_IB_GID_INDEX="3").named(), [])
 
     def test_each_bad_field_of_a_gpu(self):
         for check, level, health, measured in SICK_GPUS:

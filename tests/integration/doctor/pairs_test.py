@@ -10,7 +10,7 @@ import traceback
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "net"), str(TESTS.parent / "support")]
-from cluster_networks import BIN, PORT, Cluster  # noqa: E402
+from cluster_networks import BIN, PORT, WORKERS, Cluster  # noqa: E402
 from hosts import prepare, private  # noqa: E402
 
 STORE = 29600
@@ -93,6 +93,26 @@ def a_slow_node(cluster):
         assert "n3 (rank" in findings[0]["what"], findings
 
 
+def two_racks_that_do_not_reach_each_other(cluster):
+    nodes, go = start(cluster, 6)
+    for node in nodes[3:]:
+        node.drop(f"{BETWEEN_RANKS} ip saddr {{ 10.1.0.1, 10.1.0.2, 10.1.0.3 }}")
+    answered = answers(cluster, go(), deadline=180)
+    expect(cluster, answered, 2, "nodes-apart", "nodes n", "do not reach each other: no connection")
+    racks = {tuple(sorted(part.removeprefix("nodes ").split(", "))) for part in answered[0][1][0]["what"].split("; ")}
+    assert racks == {("n0", "n1", "n2"), ("n3", "n4", "n5")}, racks
+    assert sorted((nodes[0].folder / "passing_nodes.txt").read_text().split()) in map(list, racks)
+
+
+def a_node_with_another_build(cluster):
+    nodes, _ = start(cluster, 4)
+    for node in nodes:
+        before = [] if node is not nodes[3] else ["sh", "-c", 'mount --bind "$0" "$1" && shift && exec "$@"',
+                                                   WORKERS / "pairs_of_another_build", BIN / "muster-pairs"]
+        node.start(*before, *words(4), "--", "--store-port", STORE)
+    expect(cluster, answers(cluster, [node.running[0] for node in nodes]), 3, "node-build", "other (rank 3)", "install the same build of muster")
+
+
 def launched(cluster, nodes, *options, spares=0, deadline=90):
     """What each node of a job prints, which tests its links first."""
     jobs = [node.start(BIN / "muster", "--nnodes", len(nodes) - spares, "--spares", spares, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"10.1.0.1:{PORT}",
@@ -123,7 +143,8 @@ def a_job_on_good_links(cluster):
         assert "node-" not in said and " between nodes" in said, said
 
 
-CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_slow_node]
+CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_slow_node,
+         a_node_with_another_build, two_racks_that_do_not_reach_each_other]
 
 
 def main():

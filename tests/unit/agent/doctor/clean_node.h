@@ -68,6 +68,8 @@ inline DoctorFacts clean_node() {
         {"rdma-port device=mlx5_0 port=1 state=ACTIVE phys=LinkUp layer=InfiniBand downed=1 interface=ib0 mtu=2044",
          "rdma-port device=mlx5_1 port=1 state=ACTIVE phys=LinkUp layer=Ethernet downed=0 interface=eth0 mtu=9000",
          "rdma-port device=mlx5_2 port=1 state=DOWN phys=Disabled layer=InfiniBand downed=0 interface= mtu=",
+         "gid device=mlx5_1 port=1 index=0 type=IB/RoCE~v1 value=fe80::7",
+         "gid device=mlx5_1 port=1 index=3 type=RoCE~v2 value=::ffff:0a00:0007",
          "device address=0000:e0:00.0 kind=GPU nvidia=1 width=16 width-max=16 bridge-width-max=16 iommu=identity",
          "device address=0000:e1:00.0 kind=GPU nvidia=1 width=8 width-max=16 bridge-width-max=8 iommu=",
          "device address=0000:10:00.0 kind=NIC nvidia=0 width=16 width-max=16 bridge-width-max= iommu=DMA",
@@ -82,6 +84,7 @@ inline DoctorFacts clean_node() {
     facts.looks["gpu-reduce"] = look_of({"reduced gpus=2 mib=64 wrong=0 mbytes-per-s=360000"});
     facts.looks["dcgm"] =
         look_of({"+-----------+------+", "|~Diagnostic~|~Result~|", "|~Denylist~|~Pass~|", "|~Inforom~|~Skip~|"});
+    facts.looks["rdma-write"] = look_of({"written device=mlx5_0 port=1 rate=200~Gb/sec~(4X~HDR) gbits=196.55 text="});
     facts.looks["disks /tmp"] =
         look_of({"disk path=/tmp free=99999999999 free-inodes=5000 inodes=9000 ms=12 failure="});
     facts.environment = {{"NCCL_SOCKET_IFNAME", "eth"}, {"GLOO_SOCKET_IFNAME", "eth0"}, {"NCCL_IB_HCA", "=mlx5_0:1"},

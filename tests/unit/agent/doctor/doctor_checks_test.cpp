@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <set>
 
+#include "agent/doctor/doctor_report.h"
 #include "agent/doctor/links_svg.h"
 #include "tests/support/catch.h"
 #include "tests/unit/agent/doctor/clean_node.h"
@@ -67,6 +68,10 @@ constexpr Fault faults[] = {
     {"rdma-port", Level::critical, "pci", "rdma-port device=mlx5_0 state=DOWN phys=Polling",
      "DOWN, Polling; lost its link 1 times"},
     {"rdma-port", Level::warning, "pci", "rdma-port device=mlx5_0 state=INIT", "INIT, link up"},
+    {"rdma-write", Level::warning, "rdma-write", "written device=mlx5_0 gbits=98.02",
+     "98 Gbit/s in RDMA writes of the port to itself"},
+    {"rdma-write", Level::warning, "rdma-write", "written device=mlx5_0 gbits= text=Failed~to~create~CQ",
+     "ib_write_bw failed: Failed to create CQ"},
     {"pci-link", Level::warning, "pci", "device address=0000:e0:00.0 width=8", "x8"},
     {"pci-acs", Level::warning, "pci", "acs address=0000:d0:01.0", "ACS redirects requests"},
     {"iommu", Level::warning, "pci", "device address=0000:e0:00.0 iommu=DMA-FQ", "IOMMU translates (DMA-FQ)"},
@@ -183,10 +188,11 @@ TEST_CASE("each wrong setting is found by its own check and by no other") {
 }
 
 TEST_CASE("every check has a fault in this file") {
-    std::set<std::string_view> tested{"own-name",      "name-route",      "core-limit", "versions",       "gpudirect",
-                                      "gpu-count",     "unknown-setting", "node-links", "node-undecided", "node-path",
-                                      "nodes-missing", "links",           "roce-mtu",   "node-clock",     "gpu-copies",
-                                      "gpu-speed"};  // below, or without a level above info
+    std::set<std::string_view>
+        tested{"own-name",      "name-route",      "core-limit", "versions",       "gpudirect",
+               "gpu-count",     "unknown-setting", "node-links", "node-undecided", "node-path",
+               "nodes-missing", "links",           "roce-mtu",   "node-clock",     "gpu-copies",
+               "gpu-speed",     "nodes-apart",     "node-build", "rdma-gid"};  // below, or without a level above info
     for (const auto& fault : faults) tested.insert(fault.check);
     for (const auto& setting : wrong_settings) tested.insert(setting.check);
     for (const auto& check : check_table()) CHECK(tested.contains(check.name));
@@ -349,6 +355,24 @@ TEST_CASE("a list of interfaces for unlike nodes is right if one of its names is
     CHECK(grave(facts).empty());
 }
 
+TEST_CASE("a GID index is judged on the RoCE ports that NCCL uses") {
+    auto facts = clean_node();
+    facts.environment.erase("NCCL_IB_HCA");
+    const auto measured = [&](const char* index) {
+        facts.environment["NCCL_IB_GID_INDEX"] = index;
+        const auto findings = grave(facts);
+        return findings.empty() ? std::string() : cat(findings[0].check, ": ", findings[0].measured);
+    };
+    CHECK(measured("3").empty());
+    CHECK(measured("-1").empty());
+    CHECK(measured("1") == "rdma-gid: mlx5_1 port 1 has no GID 1");
+    CHECK(measured("0") == "rdma-gid: GID 0 of mlx5_1 port 1 is IB/RoCE v1");
+    facts.environment["NCCL_IB_HCA"] = "mlx5_0";  // InfiniBand alone
+    CHECK(measured("0").empty());
+    facts.environment["NCCL_IB_HCA"] = "^mlx5_0";
+    CHECK(!measured("0").empty());
+}
+
 TEST_CASE("one GPU without InfiniBand copies to nobody, and Ethernet cards with RDMA's drivers are none") {
     auto facts = clean_node();
     auto& records = facts.looks["pci"].records;
@@ -434,6 +458,34 @@ TEST_CASE("what the nodes found out about each other is judged") {
     CHECK(picture.starts_with("<svg "));
     CHECK(picture.find("&lt;n0&gt;") != std::string::npos);
     CHECK(picture.find("900 MB/s, 50 us") != std::string::npos);
+}
+
+TEST_CASE("a cut between groups of nodes is one finding, and names no single node") {
+    DoctorFacts facts;
+    facts.looks["nodes"] =
+        look_of({"nodes expected=4 came=4 rounds=3", "node rank=0 host=n0 verdict=passed group=0 why=",
+                 "node rank=1 host=n1 verdict=apart group=1 why=no~connection",
+                 "node rank=2 host=n2 verdict=passed group=0 why=",
+                 "node rank=3 host=n3 verdict=apart group=1 why=no~connection"});
+    const auto findings = examine(facts, {}, {});
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].check == "nodes-apart");
+    CHECK(findings[0].level == Level::critical);
+    CHECK(findings[0].what == "nodes n0, n2; nodes n1, n3");
+    CHECK(findings[0].measured == "do not reach each other: no connection");
+    CHECK(hosts_of(facts.look("nodes"), true) == "n0\nn2\n");
+    CHECK(hosts_of(facts.look("nodes"), false) == "n1\nn3\n");
+}
+
+TEST_CASE("a node with another build of muster is named as not looked at, and not as bad") {
+    DoctorFacts facts;
+    facts.looks["nodes"] =
+        look_of({"nodes expected=2 came=2 rounds=1", "node rank=0 host=n0 verdict=passed group=0 why=",
+                 "node rank=1 host=n1 verdict=unread group=0 why=another~form"});
+    const auto findings = examine(facts, {}, {});
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].level == Level::unknown);
+    CHECK(finding_line(findings[0]).starts_with("could not look: node-build: n1 (rank 1): another form"));
 }
 
 TEST_CASE("a node whose clock is wrong is named") {
