@@ -17,6 +17,7 @@ from job import Job
 
 HOUR = 3600
 GROWTH_MAX = 1.1
+NOISE = 100_000  # What the heap of one and the same page differs by from run to run.
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 
 
@@ -115,7 +116,7 @@ class Day(unittest.TestCase):
             page.wait_for("Round 0 runs on 1 node.")
             early, later = self.memory(page, daemon, 12), self.memory(page, daemon, 36)
             print(f"heap and nodes after 12 h: {early}, after 36 h: {later}")
-            self.assertLessEqual(later[0], early[0] * GROWTH_MAX)
+            self.assertLessEqual(later[0], early[0] * GROWTH_MAX + NOISE)
             self.assertLessEqual(later[1], early[1] * GROWTH_MAX)
             self.assertEqual(page.complaints(), [])
             job.finish()
