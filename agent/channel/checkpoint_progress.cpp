@@ -52,32 +52,48 @@ struct CheckpointProgress::Answer {
 CheckpointProgress::CheckpointProgress(Duration limit, FindNewest look)
     : limit_(limit), find_newest_(std::move(look)) {}
 
-std::optional<NewestCheckpoint> CheckpointProgress::newest(const std::string& directory) {
-    const bool late = under_way_ != nullptr;
-    if (!late) {
-        under_way_ = std::make_shared<Answer>();
-        auto thread = start_thread("muster-look", [answer = under_way_, look = find_newest_, directory] {
-            auto found = look(directory);
-            const std::lock_guard lock(answer->mutex);
-            answer->newest = std::move(found);
-            answer->there = true;
-            answer->changed.notify_all();
-        });
-        if (!thread) {
-            log(LogLevel::warning, thread.error().context);
-            under_way_.reset();
-            return last_;
-        }
+bool CheckpointProgress::start(const std::string& directory) {
+    under_way_ = std::make_shared<Answer>();
+    auto thread = start_thread("muster-look", [answer = under_way_, look = find_newest_, directory] {
+        auto found = look(directory);
+        const std::lock_guard lock(answer->mutex);
+        answer->newest = std::move(found);
+        answer->there = true;
+        answer->changed.notify_all();
+    });
+    if (thread) {
         thread->detach();
+        return true;
     }
+    log(LogLevel::warning, thread.error().context);
+    under_way_.reset();
+    return false;
+}
+
+bool CheckpointProgress::begin(const std::string& directory) {
+    return has_ended() && start(directory);
+}
+
+bool CheckpointProgress::has_ended() {
+    if (!under_way_) return true;
     const auto answer = under_way_;
-    std::unique_lock lock(answer->mutex);
-    if (!answer->changed.wait_for(lock, late ? Duration::zero() : limit_, [&] { return answer->there; })) {
-        log(LogLevel::warning, directory, ": its file system does not answer; the newest checkpoint there is unknown");
-        return last_;
-    }
+    const std::lock_guard lock(answer->mutex);
+    if (!answer->there) return false;
     last_ = answer->newest;
     under_way_.reset();
+    return true;
+}
+
+std::optional<NewestCheckpoint> CheckpointProgress::newest(const std::string& directory) {
+    const bool late = under_way_ != nullptr;
+    if (!late && !start(directory)) return last_;
+    {
+        const auto answer = under_way_;
+        std::unique_lock lock(answer->mutex);
+        answer->changed.wait_for(lock, late ? Duration::zero() : limit_, [&] { return answer->there; });
+    }
+    if (!has_ended())
+        log(LogLevel::warning, directory, ": its file system does not answer; the newest checkpoint there is unknown");
     return last_;
 }
 

@@ -36,8 +36,15 @@ class CheckpointProgress {
     /// earlier look hangs, at once.
     std::optional<NewestCheckpoint> newest(const std::string& directory);
 
+    /// Begins a look without waiting for it. False: an earlier one goes on, so this has to be asked again.
+    bool begin(const std::string& directory);
+    /// Whether the look has ended. Then known() is what it saw.
+    bool has_ended();
+    [[nodiscard]] const std::optional<NewestCheckpoint>& known() const { return last_; }
+
   private:
     struct Answer;
+    bool start(const std::string& directory);
     Duration limit_;
     FindNewest find_newest_;
     std::optional<NewestCheckpoint> last_;

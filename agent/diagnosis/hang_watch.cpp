@@ -52,6 +52,11 @@ std::string place(const WorkerSample& sample) {
     return out;
 }
 
+bool began_operation(const WorkerSample& before, const WorkerSample& sample) {
+    return sample.operation && (!before.operation || sample.operation->count != before.operation->count ||
+                                sample.operation->inside != before.operation->inside);
+}
+
 void request_stacks(bool& told, std::uint32_t local_rank, HangStep& step) {
     if (!std::exchange(told, true)) step.stacks.push_back(local_rank);
 }
@@ -255,15 +260,29 @@ HangStep HangWatch::judge(const std::vector<WorkerSample>& samples, Instant now)
     return step;
 }
 
-void HangWatch::note(Known& known, const WorkerSample& sample, Instant now) {
-    const auto elapsed = last_sample_ ? now - *last_sample_ : Duration::zero();
+bool HangWatch::used_cpu(Duration used, Instant now) const {
+    return used * active_cpu_share > (last_sample_ ? now - *last_sample_ : Duration::zero());
+}
+
+bool HangWatch::did_something(const Known& known, const WorkerSample& sample, Instant now) const {
     const auto& before = known.last;
-    const bool computed = (sample.cpu - before.cpu) * active_cpu_share > elapsed;
-    const bool moved = sample.io_bytes > before.io_bytes + active_io_bytes;
-    const bool began = sample.operation && (!before.operation || sample.operation->count != before.operation->count ||
-                                            sample.operation->inside != before.operation->inside);
-    const bool spoke = sample.section != before.section || sample.heartbeats != before.heartbeats;
-    if (computed || moved || began || spoke) {
+    return used_cpu(sample.cpu - before.cpu, now) || sample.io_bytes > before.io_bytes + active_io_bytes ||
+           began_operation(before, sample) || sample.section != before.section ||
+           sample.heartbeats != before.heartbeats;
+}
+
+bool HangWatch::seems_idle(const WorkerSample& sample, Instant now) const {
+    const auto known = workers_.find(sample.local_rank);
+    return known == workers_.end() || !did_something(known->second, sample, now);
+}
+
+void HangWatch::note(Known& known, const WorkerSample& sample, Instant now) {
+    const auto& before = known.last;
+    const bool began = began_operation(before, sample);
+    // Of a child that ended meanwhile, the worker's own time has what it used.
+    const bool child_computed =
+        sample.children_cpu && before.children_cpu && used_cpu(*sample.children_cpu - *before.children_cpu, now);
+    if (child_computed || did_something(known, sample, now)) {
         // Its place at the last sample, in which it was still inactive.
         if (last_sample_ && is_reportable(known, *last_sample_)) {
             known.last_rest = where_is(known, *last_sample_);

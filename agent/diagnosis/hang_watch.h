@@ -1,8 +1,8 @@
 // Detects workers that make no progress. Pure: the driver feeds it /proc samples and flight records once a second. It
 // returns notices for the user and orders to kill a worker. FAILURES.md lists what is detected and what is ignored. A
 // slow worker is not hung. A worker is active if it used 2 % of a CPU, did I/O or began an operation since the last
-// sample. There is no timeout for active workers. Inactive workers are reported, not killed: a GPU, a peer's stage or a
-// server may work for them. Only a worker stopped by a signal is killed.
+// sample, or a child of it used 2 % of a CPU. There is no timeout for active workers. Inactive workers are reported,
+// not killed: a GPU, a peer's stage or a server may work for them. Only a worker stopped by a signal is killed.
 #pragma once
 
 #include <cstdint>
@@ -53,10 +53,11 @@ struct WorkerSample {
     std::uint32_t local_rank = 0;
     std::int32_t rank = 0;
     std::int32_t pid = 0;
-    char state = '?';              ///< State of /proc/PID/stat.
-    Duration cpu{};                ///< CPU time of all threads so far.
-    std::uint64_t io_bytes = 0;    ///< Bytes read and written by system calls so far.
-    std::string where;             ///< Kernel function in which it sleeps. Empty: unknown.
+    char state = '?';                        ///< State of /proc/PID/stat.
+    Duration cpu{};                          ///< CPU time of all threads and of ended children so far.
+    std::optional<Duration> children_cpu{};  ///< That of running descendants. Asked for by HangWatch::seems_idle().
+    std::uint64_t io_bytes = 0;              ///< Bytes read and written by system calls so far.
+    std::string where;                       ///< Kernel function in which it sleeps. Empty: unknown.
     std::string section;           ///< Section that the worker has announced. Exempt from checks while not empty.
     Duration section_limit{};      ///< The section's own limit. Zero: none.
     std::uint64_t heartbeats = 0;  ///< Heartbeats sent so far.
@@ -83,6 +84,9 @@ class HangWatch {
 
     /// Forgets the workers of the previous round.
     void begin_round();
+    /// True if the worker itself has done nothing since the last sample. It may wait for a child that works, such as a
+    /// compiler, so judge() needs the sample's children_cpu. Reading it costs more than all the rest.
+    [[nodiscard]] bool seems_idle(const WorkerSample& sample, Instant now) const;
     /// Judges the samples of all running workers of this node. After a pause of the agent (no call for 5 s) all timers
     /// restart, because the machine may have been suspended.
     HangStep judge(const std::vector<WorkerSample>& samples, Instant now);
@@ -132,6 +136,8 @@ class HangWatch {
         std::uint64_t share_count = 0;
     };
 
+    [[nodiscard]] bool used_cpu(Duration used, Instant now) const;
+    [[nodiscard]] bool did_something(const Known& known, const WorkerSample& sample, Instant now) const;
     static Known first_seen(const WorkerSample& sample, Instant now);
     void note(Known& known, const WorkerSample& sample, Instant now);
     void note_section_and_heartbeats(Known& known, const WorkerSample& sample, Instant now) const;

@@ -50,6 +50,9 @@ void Agent::Driver::carry_out(const SendJoin& action) {
 void Agent::Driver::carry_out(const StartWorkers& action) {
     health_.drop();
     gpus_.drop();  // a second Join of a sick node may still wait for them
+    // Before a held worker hears of the round.
+    for (const auto local_rank : action.kept)
+        host_.change_owner(local_rank, commands_.log_owner(action.assignment, local_rank));
     auto made = store_trouble_.empty() ? commands_.make(action.assignment, action.kept)
                                        : Result<std::vector<WorkerCommand>>(Error{Errc::io, store_trouble_});
     if (made.has_value()) {

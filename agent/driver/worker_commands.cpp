@@ -45,6 +45,7 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
     if (run.has_error()) return run.error();
     attempt_ = attempt_directory(run.value(), assignment.restart_count);
     assignment_ = assignment;
+    wants_look_ = looks_ = false;
     saved_step_ = shared_step_ = -1;  // Another node may have had rank 0 since, and saved more.
     ranks_key_ = config_.ranks_key ? config_.ranks_key(assignment.secret) : std::string();
     if (config_.ranks_key && ranks_key_.empty())
@@ -99,12 +100,16 @@ Result<WorkerCommand> WorkerCommands::make_one(std::uint32_t local_rank, std::ui
     auto command = lasting_command(local_rank, std::move(environment.value()));
     command.heading = again_count == 0 ? cat("--- round ", assignment_.round, " ---")
                                        : cat("--- round ", assignment_.round, ", start ", again_count + 1, " ---");
-    command.owner = LogOwner{.round = static_cast<std::uint64_t>(assignment_.round),
-                             .rank = assignment_.rank_base + local_rank,
-                             .host = config_.supervisor.host};
+    command.owner = log_owner(assignment_, local_rank);
     command.stdout_plan = std::move(logs.stdout_plan);
     command.stderr_plan = std::move(logs.stderr_plan);
     return command;
+}
+
+LogOwner WorkerCommands::log_owner(const native::Assigned& assignment, std::uint32_t local_rank) const {
+    return {.round = static_cast<std::uint64_t>(assignment.round),
+            .rank = assignment.rank_base + local_rank,
+            .host = config_.supervisor.host};
 }
 
 /// What of a command is the same in every round.
@@ -227,8 +232,17 @@ native::TierSteps WorkerCommands::tiers() {
     const bool has_local = !config_.workers.checkpoint_local_dir.empty();
     if (has_local) tiers.local = saved;
     if (std::exchange(saved_step_, saved) != saved && saved >= 0) {
-        const auto newest = has_local && !directory.empty() ? progress_.newest(directory) : std::nullopt;
-        shared_step_ = !has_local ? saved : newest ? newest->step : -1;
+        if (!has_local) shared_step_ = saved;
+        wants_look_ = has_local && !directory.empty();
+    }
+    // The loop does not wait for a file system. A look that began before the newest save does not count for it.
+    if (looks_ && progress_.has_ended()) {
+        looks_ = false;
+        shared_step_ = progress_.known() ? progress_.known()->step : -1;
+    }
+    if (wants_look_ && !looks_ && progress_.begin(directory)) {
+        wants_look_ = false;
+        looks_ = true;
     }
     tiers.shared = shared_step_;
     return tiers;

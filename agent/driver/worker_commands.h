@@ -62,13 +62,15 @@ class WorkerCommands {
     /// Of the newest checkpoint in --checkpoint-dir, in this node's memory or on its --checkpoint-local-dir; -1: there
     /// is none.
     [[nodiscard]] std::int64_t checkpoint_step();
-    /// What is known of each tier now. After a new save it looks into the checkpoint directory, as checkpoint_step()
-    /// does.
+    /// What is known of each tier now. After a new save it has a thread look into the checkpoint directory, and a later
+    /// call has the answer.
     [[nodiscard]] native::TierSteps tiers();
     /// It is as new as what this node's memory has.
     [[nodiscard]] bool newest_is_on_local_disk();
     /// By local rank: what workers of rounds that ended have given.
     [[nodiscard]] const std::map<std::uint32_t, std::vector<MemoryHandover>>& snapshots() const { return snapshots_; }
+    /// Whose output the worker prints in that round.
+    [[nodiscard]] LogOwner log_owner(const native::Assigned& assignment, std::uint32_t local_rank) const;
     /// The last round that make() was for.
     [[nodiscard]] Round last_round() const { return last_round_; }
     /// Closes the round's channels. Snapshots of its workers are kept for those of the next round.
@@ -109,6 +111,8 @@ class WorkerCommands {
         snapshots_;                  // by local rank: given in a round before, for the next one's worker
     std::int64_t saved_step_ = -1;   // by rank 0 of this round, when its directory was last looked at
     std::int64_t shared_step_ = -1;  // and what was there
+    bool wants_look_ = false;        // It has saved since the last look began.
+    bool looks_ = false;             // The answer of that look is to come.
     std::map<std::uint32_t, std::vector<MemoryHandover>> copies_;  // the same of ranks on other nodes
 };
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "agent/process/process_tree.h"
 #include "agent/process/side_process.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/log.h"
@@ -26,20 +27,17 @@ FileDescriptor open_process(std::int32_t pid) {
     return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-/// The state, and the processor time of all threads: fields 3, 14 and 15 of /proc/PID/stat, the first of which follows
-/// the name in brackets, which may hold anything.
-void read_stat(std::int32_t pid, WorkerSample& sample) {
-    const auto stat = read_file(cat("/proc/", pid, "/stat"));
-    const auto name_end = stat.rfind(')');
-    if (name_end == std::string::npos) return;
-    const auto fields = split(std::string_view(stat).substr(name_end + 1), ' ');  // [0] is empty, [1] the state
-    constexpr std::size_t user = 12, system = 13;
-    if (fields.size() <= system || fields[1].empty()) return;
-    sample.state = fields[1].front();
-    std::int64_t user_ticks = 0, system_ticks = 0;
-    if (!parse_number(fields[user], user_ticks) || !parse_number(fields[system], system_ticks)) return;
+Duration cpu_of(const ProcessFacts& process) {
     static const std::int64_t ticks_per_second = ::sysconf(_SC_CLK_TCK);
-    sample.cpu = Duration(1s) * (user_ticks + system_ticks) / ticks_per_second;
+    return Duration(1s) * static_cast<std::int64_t>(process.cpu_ticks + process.ended_children_ticks) /
+           ticks_per_second;
+}
+
+void read_stat(std::int32_t pid, WorkerSample& sample) {
+    const auto process = parse_stat(read_file(cat("/proc/", pid, "/stat")));
+    if (!process) return;
+    sample.state = process->state;
+    sample.cpu = cpu_of(*process);
 }
 
 /// A script that waits for its one program is no more than that program. Nobody is asked for deeper chains than are
@@ -167,6 +165,13 @@ void HangWatcher::sample_workers() {
     std::vector<WorkerSample> samples;
     for (auto& [local_rank, worker] : workers_) samples.push_back(sample_of(local_rank, worker));
     const auto now = std::chrono::steady_clock::now();
+    std::optional<std::vector<ProcessFacts>> all;
+    for (auto& sample : samples) {
+        if (!watch_.seems_idle(sample, now)) continue;
+        if (!all) all = all_processes();
+        sample.children_cpu = Duration::zero();
+        for (const auto& child : descendants_of(sample.pid, *all)) *sample.children_cpu += cpu_of(child);
+    }
     carry_out(watch_.judge(samples, now), now);
     send_seen(now);
 }

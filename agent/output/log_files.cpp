@@ -82,6 +82,11 @@ void LogFile::begin_section(std::string_view heading, const std::optional<LogOwn
     if (indexed) mark(offset, owner);
 }
 
+void LogFile::change_owner(const LogOwner& owner) {
+    const std::lock_guard lock(mutex_);
+    mark(size_, owner);
+}
+
 /// One write, so that a disk that takes nothing leaves at most one line that is no mark.
 void LogFile::mark(std::uint64_t offset, const std::optional<LogOwner>& owner) {
     marked_size_ = size_;

@@ -30,6 +30,9 @@ class LogFile {
     /// that share a file share its heading. With an owner the file gets an index (log_index.h), which is missing where
     /// the disk takes none.
     void begin_section(std::string_view heading, const std::optional<LogOwner>& owner);
+    /// What comes from now on is of `owner`, without a heading: a worker that stays for another round may have begun a
+    /// line.
+    void change_owner(const LogOwner& owner);
     /// True while a write goes on; for another thread.
     [[nodiscard]] bool is_writing() const { return is_writing_; }
 

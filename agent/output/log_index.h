@@ -5,7 +5,8 @@
 //   round 7 rank 35 at 1764126000123456789 from 81920 to 81963 on gpu07
 //   at 1764126000124001122 from 81963
 //
-// The first kind begins a round: its heading lies between the two offsets. Times are nanoseconds of the host's clock,
+// The first kind begins a round: its heading lies between the two offsets, which are equal where a worker of the round
+// before goes on. Times are nanoseconds of the host's clock,
 // and the time of a byte is that of the last line before it.
 #pragma once
 

@@ -141,6 +141,8 @@ void LogReader::read_index() {
             index_rest_.erase(0, end + 1);
             if (mark && mark->offset >= position_ && (marks_.empty() || mark->offset >= marks_.back().begin))
                 marks_.push_back(std::move(*mark));
+            else if (mark && mark->owner && marks_.empty())  // It came between a look at the index and one at the file.
+                owner_ = std::make_shared<const LogOwner>(std::move(*mark->owner));
         }
         if (index_rest_.size() > index_line_max) index_rest_.clear();  // damaged
         if (marks_.size() > 1000) return;                              // the rest when these have been passed

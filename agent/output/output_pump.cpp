@@ -51,6 +51,7 @@ class OutputPump::Body : public std::enable_shared_from_this<OutputPump::Body> {
 
     boost::system::result<FileDescriptor, NotStarted> open_stream(std::uint64_t worker, const WorkerCommand& command,
                                                                   const StreamPlan& plan);
+    void change_owner(std::uint64_t worker, const LogOwner& owner);
     void settle(std::uint64_t worker, std::function<void()> settled);
     std::string take_tail(std::uint64_t worker);
     void forget(std::uint64_t worker);
@@ -202,6 +203,13 @@ std::optional<NotStarted> OutputPump::Body::adopt(std::uint64_t worker, bool is_
     (is_stdout ? known.out : known.err) = stream;
     wake();
     return std::nullopt;
+}
+
+void OutputPump::Body::change_owner(std::uint64_t worker, const LogOwner& owner) {
+    const auto known = by_worker_.find(worker);
+    if (known == by_worker_.end()) return;
+    for (const auto& stream : {known->second.out, known->second.err})
+        if (stream) stream->change_owner(owner);
 }
 
 void OutputPump::Body::settle(std::uint64_t worker, std::function<void()> settled) {
@@ -371,6 +379,9 @@ boost::system::result<WorkerStreams, NotStarted> OutputPump::open(std::uint64_t 
     return streams;
 }
 
+void OutputPump::change_owner(std::uint64_t worker, const LogOwner& owner) {
+    body_->change_owner(worker, owner);
+}
 void OutputPump::settle(std::uint64_t worker, std::function<void()> settled) {
     body_->settle(worker, std::move(settled));
 }

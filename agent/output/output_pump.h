@@ -41,6 +41,9 @@ class OutputPump {
     /// file, or the call for which the system had no descriptor, memory or thread left.
     boost::system::result<WorkerStreams, NotStarted> open(std::uint64_t worker, const WorkerCommand& command);
 
+    /// ProcessHost::change_owner().
+    void change_owner(std::uint64_t worker, const LogOwner& owner);
+
     /// The worker has ended: `settled` is called, from the pump's thread, as soon as all that it printed has been read,
     /// and 100 ms later at most (a grandchild may hold the pipe of a terminal). The streams are read on until their
     /// end.

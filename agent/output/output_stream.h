@@ -20,7 +20,7 @@ namespace muster::agent {
 /// Gives each chunk to the file first (complete, at the disk's pace), then to the tail, then to the console. Bytes go
 /// to the console as they come, unless there is a prefix or a filter: then whole lines do.
 ///
-/// Used by the pump's thread alone, except take_tail().
+/// Used by the pump's thread alone, except take_tail() and change_owner().
 class OutputStream {
   public:
     struct Parts {
@@ -48,6 +48,9 @@ class OutputStream {
     void show_partial();
 
     [[nodiscard]] std::string take_tail();
+    void change_owner(const LogOwner& owner) const {
+        if (parts_.file) parts_.file->change_owner(owner);
+    }
     [[nodiscard]] int source() const { return parts_.source.get(); }
 
   private:

@@ -60,6 +60,7 @@ class PosixProcessHost::Body : public std::enable_shared_from_this<PosixProcessH
         if (standbys_) standbys_->end();
     }
     void keep(const std::vector<std::uint32_t>& local_ranks);
+    void change_owner(std::uint32_t local_rank, const LogOwner& owner);
     void signal_group(std::uint32_t local_rank, int signal);
     void kill_tree();
     void kill_guardian();
@@ -186,6 +187,11 @@ void PosixProcessHost::Body::keep(const std::vector<std::uint32_t>& local_ranks)
         if (named && !worker.ended) keep.ids.push_back(id);
     }
     guardians_->send(keep);
+}
+
+void PosixProcessHost::Body::change_owner(std::uint32_t local_rank, const LogOwner& owner) {
+    for (const auto& [id, worker] : workers_)
+        if (worker.local_rank == local_rank && !worker.ended) pump_->change_owner(id, owner);
 }
 
 void PosixProcessHost::Body::signal_group(std::uint32_t local_rank, int signal) {
@@ -362,6 +368,10 @@ void PosixProcessHost::follow_up(int signal, AwaitedTimeouts patience) {
 
 void PosixProcessHost::keep(const std::vector<std::uint32_t>& local_ranks) {
     body_->keep(local_ranks);
+}
+
+void PosixProcessHost::change_owner(std::uint32_t local_rank, const LogOwner& owner) {
+    body_->change_owner(local_rank, owner);
 }
 
 void PosixProcessHost::signal_group(std::uint32_t local_rank, int signal) {

@@ -31,6 +31,7 @@ class PosixProcessHost final : public ProcessHost {
     void signal_leaders(int signal) override;
     void follow_up(int signal, AwaitedTimeouts patience) override;
     void keep(const std::vector<std::uint32_t>& local_ranks) override;
+    void change_owner(std::uint32_t local_rank, const LogOwner& owner) override;
     void signal_group(std::uint32_t local_rank, int signal) override;
     void kill_tree() override;
     void kill_guardian() override;

@@ -58,16 +58,18 @@ std::optional<ProcessFacts> parse_stat(std::string_view line) {
     const auto close = line.rfind(") ");
     if (open == std::string_view::npos || close == std::string_view::npos || close < open) return std::nullopt;
     ProcessFacts facts;
-    // After the name: state ppid pgrp session ..., CPU times are the 12th and the 13th, start time is the 20th.
+    // After the name: state ppid pgrp session ..., CPU times are the 12th to the 15th, start time is the 20th.
     const auto fields = split(line.substr(close + 2), ' ');
     if (fields.size() < 20 || fields[0].size() != 1) return std::nullopt;
     facts.state = fields[0][0];
-    std::uint64_t system_ticks = 0;
+    std::uint64_t system_ticks = 0, ended_system_ticks = 0;
     const bool read = parse_number(line.substr(0, open), facts.pid) && parse_number(fields[1], facts.parent) &&
                       parse_number(fields[3], facts.session) && parse_number(fields[11], facts.cpu_ticks) &&
-                      parse_number(fields[12], system_ticks) && parse_number(fields[19], facts.start_time);
+                      parse_number(fields[12], system_ticks) && parse_number(fields[13], facts.ended_children_ticks) &&
+                      parse_number(fields[14], ended_system_ticks) && parse_number(fields[19], facts.start_time);
     if (!read) return std::nullopt;
     facts.cpu_ticks += system_ticks;
+    facts.ended_children_ticks += ended_system_ticks;
     return facts;
 }
 

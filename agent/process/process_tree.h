@@ -15,9 +15,10 @@ struct ProcessFacts {
     pid_t pid = 0;
     pid_t parent = 0;
     pid_t session = 0;
-    char state = '?';              ///< State of /proc/PID/stat. 'Z' and 'X' are dead.
-    std::uint64_t start_time = 0;  ///< Clock ticks since boot. Distinguishes two processes with the same pid.
-    std::uint64_t cpu_ticks = 0;   ///< CPU time used so far.
+    char state = '?';                        ///< State of /proc/PID/stat. 'Z' and 'X' are dead.
+    std::uint64_t start_time = 0;            ///< Clock ticks since boot. Distinguishes two processes with the same pid.
+    std::uint64_t cpu_ticks = 0;             ///< CPU time used so far.
+    std::uint64_t ended_children_ticks = 0;  ///< CPU time of the children that have ended, and of theirs.
 
     [[nodiscard]] bool alive() const { return state != 'Z' && state != 'X'; }
 };

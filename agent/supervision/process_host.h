@@ -119,6 +119,9 @@ class ProcessHost {
     /// From now on signal_leaders(), follow_up() and kill_tree() leave alone the workers of these local ranks, and
     /// whatever has them for an ancestor. The death of the agent and a lack of feed() do not.
     virtual void keep(const std::vector<std::uint32_t>& /*local_ranks*/) {}
+    /// What the running worker of this local rank prints from now on is of another round. Its log files get no heading,
+    /// because a line of it may have begun before.
+    virtual void change_owner(std::uint32_t /*local_rank*/, const LogOwner& /*owner*/) {}
     /// Sends `signal` to the process group of a worker, or to what an ended one has left in it, if anything.
     virtual void signal_group(std::uint32_t local_rank, int signal) = 0;
     /// SIGKILL for everything that is left and not kept, descendants in other sessions included; answers TreeEmpty when

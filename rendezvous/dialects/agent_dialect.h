@@ -30,7 +30,7 @@ class AgentDialect final : public Dialect {
         std::function<void(const std::string& job)> job_forgotten;
         std::function<void()> leading;
         std::function<void(const std::string& leader)> standing_by;
-        std::function<void(const std::vector<Event>& events)> events;  ///< Log lines among them.
+        std::function<void(const std::vector<Event>& events, Instant at)> events;  ///< Log lines among them.
     };
 
     /// `kept` is the state that an earlier daemon kept in `state`.
@@ -88,6 +88,8 @@ class AgentDialect final : public Dialect {
     void lead(KeptState kept, Instant now);
     void stand_by(std::string leader);
     void note_leader(const std::string& leader);
+    /// A sentence that concerns no job and is in the log already.
+    void note(std::string text) const;
     void turn_away(Connection& connection);
     void introduce(Connection& connection, Instant now);
     void note_where(const Connection& connection);

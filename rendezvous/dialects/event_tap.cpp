@@ -53,9 +53,10 @@ std::optional<EventPosition> event_position(std::string_view encoded_id) {
 
 EventTap::EventTap(EventSink sink) : sink_(std::move(sink)), stream_(cat(std::random_device{}())) {}
 
-void EventTap::take(const std::vector<Event>& events) {
+void EventTap::take(const std::vector<Event>& events, Instant at) {
     if (events.empty()) return;
-    const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+    const auto ago = std::chrono::steady_clock::now() - at;
+    const auto since_1970 = std::chrono::system_clock::now().time_since_epoch() - ago;
     for (const auto& event : events) {
         {
             const JournalScope about(journal_fields_of(event));

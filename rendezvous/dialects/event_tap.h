@@ -28,7 +28,8 @@ class EventTap {
   public:
     explicit EventTap(EventSink sink);
 
-    void take(const std::vector<Event>& events);
+    /// `at`: when they happened. The lines have the wall clock of that instant.
+    void take(const std::vector<Event>& events, Instant at);
     /// The page at /api/v1/jobs/JOB/events?after=SEQUENCE; nothing for another target. JOB is percent-encoded.
     [[nodiscard]] std::optional<HttpPage> page(std::string_view target) const;
 

@@ -125,6 +125,16 @@ void add_time(MetricsPage& page, const Jobs& jobs) {
             if (!is_rare || job->time.buckets[i] > Duration::zero())
                 page.add(seconds(job->time.buckets[i]), {{"job", job->id}, {"bucket", name(bucket)}});
         }
+    page.family("muster_job_rank_seconds_total", MetricKind::counter,
+                "The same time, times ranks. scaled_down: the ranks that were missing against the most nodes.");
+    for (const auto* job : jobs) {
+        const auto add = [&](double value, std::string_view bucket) {
+            if (value > 0) page.add(value, {{"job", job->id}, {"bucket", bucket}});
+        };
+        for (std::size_t i = 0; i < time_bucket_count; ++i)
+            add(job->time.rank_seconds[i], name(static_cast<TimeBucket>(i)));
+        add(job->time.scaled_down, "scaled_down");
+    }
     add_gauge(page, jobs, "muster_job_time_pending_seconds", "Time of the running round that is in no bucket yet.",
               [](const auto& job) { return seconds(job.time.pending); });
     add_counter(page, jobs, "muster_job_lost_work_seconds_total",

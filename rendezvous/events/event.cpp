@@ -53,6 +53,8 @@ nlohmann::ordered_json data_of(const Event& event) {
     text("cause", facts.cause);
     text("outcome", facts.outcome);
     number("nodes", facts.node_count);
+    number("ranks", facts.rank_count);
+    number("ranks_max", facts.rank_count_max);
     number("restart_count", facts.restart_count);
     number("step", facts.step);
     number("first_step", facts.first_step);

@@ -73,6 +73,8 @@ struct EventFacts {
     std::string cause{};                ///< Of a failure: "out_of_memory" ...
     std::string outcome{};              ///< Of a job: "succeeded", "failed" ...
     std::int64_t node_count = -1;       ///< Nodes of a sealed round.
+    std::int64_t rank_count = -1;       ///< Ranks of a sealed round.
+    std::int64_t rank_count_max = -1;   ///< What they would be with the most nodes.
     std::int64_t restart_count = -1;    ///< Charged restarts so far.
     std::int64_t step = -1;             ///< Of the slowest rank.
     std::int64_t first_step = -1;       ///< The first one that a rank reported in the round.

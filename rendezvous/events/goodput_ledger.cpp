@@ -12,6 +12,7 @@ namespace muster {
 
 namespace {
 
+constexpr std::int64_t ranks_max = 1 << 30;
 constexpr auto day_ms = std::chrono::milliseconds(24h).count();
 
 std::string percent(double share) {
@@ -43,8 +44,20 @@ double GoodputLedger::Totals::goodput() const {
            static_cast<double>(wall_clock.count());
 }
 
+void GoodputLedger::count(Totals& totals, TimeBucket bucket, Duration time) const {
+    const auto seconds = std::chrono::duration<double>(time).count();
+    totals.buckets[static_cast<std::size_t>(bucket)] += time;
+    totals.rank_seconds[static_cast<std::size_t>(bucket)] += seconds * static_cast<double>(ranks_);
+    totals.scaled_down += seconds * static_cast<double>(ranks_missing_);
+}
+
+void GoodputLedger::note_ranks(const EventFacts& facts) {
+    ranks_ = std::clamp<std::int64_t>(facts.rank_count, 0, ranks_max);
+    ranks_missing_ = std::clamp<std::int64_t>(facts.rank_count_max, ranks_, ranks_max) - ranks_;
+}
+
 void GoodputLedger::add(TimeBucket bucket, Instant until) {
-    totals_.buckets[static_cast<std::size_t>(bucket)] += until - since_;
+    count(totals_, bucket, until - since_);
     if (bucket == TimeBucket::stepping && round_) round_->stepping += until - since_;
     since_ = until;
 }
@@ -145,12 +158,12 @@ void GoodputLedger::take(const Event& event, Instant now) {
     split_stepping(event.facts.data_wait_ms, now);
     switch (event.kind) {
         case EventKind::job_started: return begin(event.facts, now);
-        case EventKind::round_sealed: return begin_round(now);
+        case EventKind::round_sealed: begin_round(now); return note_ranks(event.facts);
         case EventKind::round_resumed:
             round_.reset();  // This round may be the one that an earlier daemon knew.
             begin_round(now);
             round_->resumed = true;
-            return;
+            return note_ranks(event.facts);
         case EventKind::round_stepping: return begin_steps(event.facts, now);
         case EventKind::hang_suspected:
             hangs_ = true;
@@ -181,7 +194,7 @@ GoodputLedger::Totals GoodputLedger::totals(Instant now) const {
     if (pending_ || (data_wait_ms_ >= 0 && current_ == TimeBucket::stepping))
         totals.pending = open;
     else
-        totals.buckets[static_cast<std::size_t>(current_)] += open;
+        count(totals, current_, open);
     totals.wall_clock = now - *began_;
     return totals;
 }
@@ -211,6 +224,8 @@ std::vector<std::int64_t> GoodputLedger::kept(Duration to_wall_clock) const {
                                       left.checkpoint_step,
                                       data_wait_ms_};
     for (const auto bucket : totals_.buckets) numbers.push_back(bucket.count());
+    numbers.push_back(ranks_);
+    numbers.push_back(ranks_missing_);
     return numbers;
 }
 
@@ -219,7 +234,9 @@ GoodputLedger GoodputLedger::from(const std::vector<std::int64_t>& kept, Duratio
     constexpr auto time_max = Duration(3 * 365 * 24h).count();
     GoodputLedger ledger;
     constexpr std::size_t before_buckets = 19;
-    if (kept.size() != before_buckets + time_bucket_count) return ledger;
+    constexpr std::size_t size = before_buckets + time_bucket_count;
+    // A daemon that counted no ranks has kept two numbers less.
+    if (kept.size() != size && kept.size() != size + 2) return ledger;
     const auto in = [](std::int64_t number, std::int64_t least, std::int64_t most) {
         return number >= least && number <= most;
     };
@@ -236,6 +253,10 @@ GoodputLedger GoodputLedger::from(const std::vector<std::int64_t>& kept, Duratio
     for (std::size_t i = 0; i < time_bucket_count; ++i) {
         if (!in(kept[before_buckets + i], 0, time_max)) return GoodputLedger{};
         ledger.totals_.buckets[i] = Duration(kept[before_buckets + i]);
+    }
+    if (kept.size() > size && in(kept[size], 0, ranks_max) && in(kept[size + 1], 0, ranks_max)) {
+        ledger.ranks_ = kept[size];
+        ledger.ranks_missing_ = kept[size + 1];
     }
     ledger.began_ = now + Duration(began);
     ledger.since_ = now + Duration(since);

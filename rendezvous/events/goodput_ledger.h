@@ -53,6 +53,9 @@ class GoodputLedger {
         /// Its bucket is not known yet: no step was reported, or it is not known how much of it was spent on data.
         Duration pending{};
         Duration wall_clock{};
+        /// Seconds times ranks, by TimeBucket. A Duration would overflow: 16,000 ranks fill it in a week.
+        std::array<double, time_bucket_count> rank_seconds{};
+        double scaled_down = 0;  ///< The same for the ranks that were missing against the most nodes.
         Duration lost_work{};
         std::int64_t lost_step_count = 0;
         std::uint32_t failed_round_count = 0;  ///< Rounds that a failure or a lost node ended.
@@ -73,6 +76,8 @@ class GoodputLedger {
     [[nodiscard]] std::string sentence(Instant now) const;
 
   private:
+    void count(Totals& totals, TimeBucket bucket, Duration time) const;
+    void note_ranks(const EventFacts& facts);
     void switch_to(TimeBucket bucket, Instant now);
     void add(TimeBucket bucket, Instant until);
     void begin(const EventFacts& facts, Instant now);
@@ -98,6 +103,8 @@ class GoodputLedger {
     bool hangs_ = false;    ///< By the last word of it, which may come before the first step.
     bool pending_ = false;  ///< The time since `since_` waits for a first step. `current_` then counts for nothing.
     TimeBucket current_ = TimeBucket::waiting_nodes;
+    std::int64_t ranks_ = 0;          ///< Of the running round, or the last one.
+    std::int64_t ranks_missing_ = 0;  ///< Against the most nodes.
     std::int64_t data_wait_ms_ = -1;  ///< Of the running round, up to `since_`. -1: its program does not measure it.
     std::optional<OpenRound> round_;  ///< The running round, or the ended one while its workers run.
     std::optional<OpenRound> left_;   ///< The last round with steps, until its lost work is counted.

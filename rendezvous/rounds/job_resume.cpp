@@ -114,9 +114,12 @@ void Job::learn_round(const Arrival& arrival, const native::Resume& resume, cons
     round_.node_count = round_.unfinished = resume.as_assigned.group_world_size;
     round_.taught = {.agreed = false, .restarts_used = resume.as_assigned.restart_count};
     no_seal_before_ = std::max(no_seal_before_, turn.now + lease());  // its other members have as long to come back
+    auto facts = facts_of(arrival.node);
+    facts.rank_count = resume.as_assigned.world_size;
+    facts.rank_count_max =
+        facts.rank_count * terms_.nodes_max / std::max<std::uint32_t>(resume.as_assigned.group_world_size, 1);
     turn.tell(EventKind::round_resumed,
-              cat("job '", id_, "': round ", resume.round, " continues, as reported by ", label(arrival.node)),
-              facts_of(arrival.node));
+              cat("job '", id_, "': round ", resume.round, " continues, as reported by ", label(arrival.node)), facts);
 }
 
 /// One more agent says the same of the round. With most of its members, and at least two, it is known.

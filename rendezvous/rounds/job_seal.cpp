@@ -13,6 +13,21 @@
 
 namespace muster::rendezvous {
 
+namespace {
+
+/// With the ranks of the most nodes, if those had as many as these have.
+EventFacts seal_facts(const std::vector<const Member*>& by_rank, std::uint32_t nodes_max, std::uint32_t restarts_used) {
+    const auto node_count = static_cast<std::int64_t>(by_rank.size());
+    std::int64_t rank_count = 0;
+    for (const auto* member : by_rank) rank_count += member->join.slots;
+    return {.node_count = node_count,
+            .rank_count = rank_count,
+            .rank_count_max = rank_count * nodes_max / node_count,
+            .restart_count = restarts_used};
+}
+
+}  // namespace
+
 bool Job::is_host(const Member& member) const {
     return config_.embedded_for == id_ && member.join.hosts_endpoint;
 }
@@ -113,7 +128,7 @@ void Job::seal(const Turn& turn) {
     turn.tell(EventKind::round_sealed,
               cat("job '", id_, "': round ", round_.number, " sealed with ", size, size == 1 ? " node" : " nodes", ", ",
                   restarts_text()),
-              {.node_count = size, .restart_count = restarts_used_});
+              seal_facts(by_rank, terms_.nodes_max, restarts_used_));
 }
 
 Duration Job::heartbeat() const {

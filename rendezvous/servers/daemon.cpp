@@ -107,7 +107,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
                        [this](const std::string& leader) {
                            if (on_standing_by_) on_standing_by_(leader);
                        },
-                   .events = [this](const std::vector<Event>& happened) { events_.take(happened); }},
+                   .events = [this](const std::vector<Event>& happened, Instant at) { events_.take(happened, at); }},
                   started_),
           viewers_({.daemon = [this](Instant now) { return daemon_facts(now); },
                     .jobs = [this](Instant now) { return agents_.summaries(now); },

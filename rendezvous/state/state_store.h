@@ -28,6 +28,9 @@ class StateStore {
     /// A write failed with `why` and is retried until it succeeds, which `persisted` reports. From the daemon's loop.
     std::function<void(std::string why)> failing;
 
+    /// Receives the log lines about the state's server.
+    std::function<void(const std::string& line)> remarks;
+
     // ---- state that several daemons share, one of them the leader ----
 
     /// True: this daemon starts as a follower and becomes the leader with `leads`.

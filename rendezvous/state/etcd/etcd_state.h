@@ -27,8 +27,6 @@ class EtcdState final : public StateStore {
 
     /// Deletes the keys when the leader resigns. For a prefix of one job that is over and acknowledged.
     void sweep_at_end();
-    /// Receives the log lines about etcd.
-    std::function<void(std::string line)> remarks;
 
   private:
     class Implementation;

@@ -38,17 +38,17 @@ class Access:
         path.chmod(0o600)
         return str(path)
 
-    def daemon(self, **options):
-        """musterd with the given --etcd-... options; `login`: what its login file holds."""
+    def daemon(self, *more, **options):
+        """musterd with the given --etcd-... options and `more`; `login`: what its login file holds."""
         chosen = {"protocol": "https", "cacert": self.ca, "cert": self.client[0], "key": self.client[1], **options}
         login = chosen.pop("login", None)
         environment = {"MUSTER_ETCD_LOGIN_FILE": self.login(login)} if login else {}
         port = free_port()
-        words = [word for name, value in chosen.items() if value for word in (f"--etcd-{name}", value)]
+        words = [*more, *(word for name, value in chosen.items() if value for word in (f"--etcd-{name}", value))]
         daemon = self.job.spawn("musterd", "--port", port, "--state", f"etcd://127.0.0.1:{self.etcd.port}/of/test", *words,
                                 **environment)
         daemon.port = port
-        daemon.again = lambda: self.daemon(**options)
+        daemon.again = lambda: self.daemon(*more, **options)
         return daemon
 
     def says(self, daemon, sentence, code=None):
@@ -105,11 +105,23 @@ class Tls(unittest.TestCase):
     def test_who_does_not_get_in_is_told_why(self):
         with Job() as job:
             access = Access(job)
-            good = access.daemon()
+            folder = job.directory / "events"
+            folder.mkdir()
+
+            def notes():
+                file = folder / "events.jsonl"
+                events = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+                return [event["data"]["text"] for event in events if event["type"] == "muster.daemon.note.v1"]
+            good = access.daemon("--events", folder)
             wait_for("leader", lambda: leads(good.port))
+            wait_for("event of the leader", lambda: "this daemon is the leader" in notes())
             good.terminate()
+            good.wait(60)
             others = access.certificates.authority("others")
-            access.says(access.daemon(cacert=others), f"the server's certificate is not signed by a CA in {others}")
+            stranger = access.daemon("--events", folder, cacert=others)
+            said = f"the server's certificate is not signed by a CA in {others}"
+            wait_for("event of what etcd does not answer", lambda: any(said in text for text in notes()))
+            access.says(stranger, said)
             access.says(access.daemon(cacert=None), "the server's certificate is not signed by a CA that this host trusts")
             stale = access.certificates.signed("stale", days=-1)
             access.says(access.daemon(cert=stale[0], key=stale[1]), f"the client certificate {stale[0]} has expired", code=2)

@@ -369,6 +369,12 @@ class KeptRounds(unittest.TestCase):
             # Those of rank 1 are of two workers, which both end in the line.
             self.assertEqual(shown, ["[0]: one line of two rounds", "[0]: rank 0 is here", "[1]: one line", "[1]: one line", "[1]: rank 1 is here",
                                      "[1]: rank 1 is here", "[2]: one line of two rounds", "[2]: rank 2 is here"])
+            for number, lines in ((0, ["[0]: rank 0 is here", "[1]: one line", "[1]: rank 1 is here", "[2]: rank 2 is here"]),
+                                  (1, ["[0]: one line of two rounds", "[1]: one line", "[1]: rank 1 is here", "[2]: one line of two rounds"])):
+                with self.subTest(round=number):
+                    answer = subprocess.run([BIN / "muster", "logs", job.directory / "logs", "--all", "--round", str(number)], env=job.environment(),
+                                            capture_output=True, text=True, timeout=120)
+                    self.assertEqual(sorted(answer.stdout.splitlines()), lines, answer.stderr)
 
     def test_another_exception_of_a_python_function_is_a_failure_as_ever(self):
         with Kept() as job:

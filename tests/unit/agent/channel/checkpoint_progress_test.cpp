@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <thread>
 
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
@@ -43,6 +44,26 @@ TEST_CASE("a file system that hangs costs the limit once, and what was seen befo
     disk->answers.set_value();
     while (progress.newest("d")->step == 10) continue;
     CHECK(disk->looks >= 2);
+}
+
+TEST_CASE("a look that nobody waits for tells what it saw when it has ended, and no other begins before") {
+    std::promise<void> answers;
+    CheckpointProgress progress(
+        5s, [answered = answers.get_future().share()](const std::string& directory) -> std::optional<NewestCheckpoint> {
+            answered.wait();
+            return NewestCheckpoint{.step = 10, .folder = directory};
+        });
+    CHECK(progress.has_ended());
+    while (!progress.begin("a")) continue;  // this machine may have no thread to give
+    CHECK_FALSE(progress.has_ended());
+    CHECK_FALSE(progress.begin("b"));
+    CHECK_FALSE(progress.known());
+    answers.set_value();
+    while (!progress.has_ended()) std::this_thread::yield();
+    CHECK(progress.known()->folder == "a");
+    while (!progress.begin("b")) continue;
+    while (!progress.has_ended()) std::this_thread::yield();
+    CHECK(progress.known()->folder == "b");
 }
 
 TEST_CASE("the newest step of a local disk is one of which it has the files of all workers of this node") {

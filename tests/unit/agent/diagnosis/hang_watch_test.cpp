@@ -37,6 +37,26 @@ TEST_CASE("uninterruptible sleep is told with where, and not where bytes still m
     CHECK(node.notices[0] == "rank 4 (pid 100) has been in uninterruptible sleep in nfs_wait_bit_killable for 10 s");
 }
 
+TEST_CASE("a worker that waits for a child is as active as the child is") {
+    Node node;
+    CHECK(node.watch.seems_idle(node.samples[0], node.now));
+    node.samples[0].children_cpu = 0s;
+    for (int i = 0; i < 200; ++i) {
+        *node.samples[0].children_cpu += 100ms;
+        CHECK(node.watch.seems_idle(node.samples[0], node.now + 1s));
+        node.second();
+    }
+    CHECK(node.notices.empty());
+    // The child has ended, and its time is the worker's.
+    node.samples[0].cpu += *node.samples[0].children_cpu;
+    CHECK_FALSE(node.watch.seems_idle(node.samples[0], node.now + 1s));
+    node.samples[0].children_cpu.reset();
+    node.seconds(120);
+    CHECK(node.notices.empty());
+    node.seconds(10);
+    CHECK(node.notices.size() == 6);
+}
+
 TEST_CASE("a node whose workers all do nothing for two minutes is told of, with each one's place") {
     Node node;
     node.seconds(100);

@@ -30,6 +30,22 @@ struct IdleProcess {
     pid_t pid;
 };
 
+/// It waits for a child that computes, as a worker waits for its compiler.
+struct WaitingProcess {
+    WaitingProcess() : pid(test::fork_with_test()) {
+        if (pid != 0) return;
+        if (test::fork_with_test() == 0)
+            for (volatile unsigned turns = 0;; turns = turns + 1) {
+            }
+        for (;;) ::pause();
+    }
+    ~WaitingProcess() {
+        ::kill(pid, SIGKILL);
+        ::waitpid(pid, nullptr, 0);
+    }
+    pid_t pid;
+};
+
 /// torch's server in a worker: the same dump for everybody who asks.
 class DumpServer {
   public:
@@ -89,4 +105,20 @@ TEST_CASE("what torch told of one idle time of a rank is not told of a later one
     told.operation = OperationSample{.count = 1, .name = "all_reduce 1 of world"};
     told.operation->newest_at = std::chrono::steady_clock::now();
     CHECK(comes_to(2, "all_reduce 1 of world"));
+}
+
+TEST_CASE("a worker whose child computes is not idle") {
+    const IdleProcess idle;
+    const WaitingProcess waiting;
+    boost::asio::io_context loop;
+    HangWatcher hangs(loop, {}, {});
+    hangs.ask = [](std::uint32_t) { return HangWatcher::WorkerInput{}; };
+    hangs.begin_round(0);
+    hangs.worker_started(0, idle.pid);
+    hangs.worker_started(1, waiting.pid);
+    const auto until = std::chrono::steady_clock::now() + 60s;
+    while (hangs.activities().empty() && std::chrono::steady_clock::now() < until) loop.run_for(20ms);
+    // The idle one is told of after five seconds, and the other one would be as well.
+    REQUIRE(hangs.activities().size() == 1);
+    CHECK(hangs.activities().front().rank == 0);
 }

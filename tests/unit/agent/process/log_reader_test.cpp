@@ -84,6 +84,45 @@ TEST_CASE("what is written under a heading is read with its owner and time") {
     CHECK(last_round((directory / "none")) == 0);
 }
 
+TEST_CASE("what a worker prints that stays for another round is of that one, with the line that it had begun") {
+    const test::ScratchFolder directory;
+    const auto path = (directory / "stdout.log");
+    LogFiles files;
+    int error_number = 0;
+    const auto file = files.open(path, "--- round 7 ---", rank_35, error_number);
+    REQUIRE(file);
+    file->append("one\nhalf");
+    file->change_owner({.round = 8, .rank = 2, .host = "h"});
+    file->append(" and half\n");
+    auto reader = LogReader::open(path, {});
+    REQUIRE(reader.has_value());
+    LogLine line;
+    REQUIRE(*reader->next(line));
+    CHECK(*line.owner == rank_35);
+    REQUIRE(*reader->next(line));
+    CHECK(line.text == "half and half");
+    CHECK(line.owner->round == 8);
+    CHECK(line.owner->rank == 2);
+    CHECK_FALSE(*reader->next(line));
+    CHECK(last_round(log_index_path(path)) == 8);
+}
+
+TEST_CASE("an owner whose mark comes behind what was read counts for what follows") {
+    const test::ScratchFolder directory;
+    const auto path = (directory / "stdout.log"), index = log_index_path(path);
+    write_file(path, "heading\na\nb\n");
+    write_file(index, "round 1 rank 4 at 100 from 0 to 8 on h\n");
+    auto reader = LogReader::open(path, {});
+    REQUIRE(reader.has_value());
+    CHECK(line_of(*reader) == "1/4 100 a");
+    CHECK(line_of(*reader) == "1/4 100 b");
+    CHECK(line_of(*reader) == "(end)");
+    write_file(index, "round 2 rank 4 at 200 from 10 to 10 on h\n");
+    CHECK(line_of(*reader) == "(end)");
+    write_file(path, "c\n");
+    CHECK(line_of(*reader) == "2/4 100 c");
+}
+
 TEST_CASE("a reader goes on with a file that grows, and passes over what is older") {
     const test::ScratchFolder directory;
     const auto path = (directory / "stderr.log"), index = log_index_path(path);

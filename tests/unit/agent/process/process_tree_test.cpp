@@ -25,6 +25,7 @@ TEST_CASE("a line of /proc/PID/stat is read whatever the program is called") {
         CHECK(facts->parent == 10);
         CHECK(facts->session == 30);
         CHECK(facts->cpu_ticks == 5 + 6);
+        CHECK(facts->ended_children_ticks == 7 + 8);
         CHECK(facts->start_time == 123456);
     }
     CHECK_FALSE(parse_stat(""));

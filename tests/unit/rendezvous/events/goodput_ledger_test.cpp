@@ -230,6 +230,34 @@ TEST_CASE("another run under the same name has its own time") {
     CHECK(story.ledger.totals(Story::at(35)).wall_clock == 5s);
 }
 
+TEST_CASE(
+    "the buckets weigh by ranks, of the last round between rounds, and what an elastic job lacks is scaled down") {
+    Story story;
+    story.tell(0, EventKind::job_started);
+    story.tell(10, EventKind::round_sealed, {.rank_count = 16, .rank_count_max = 16});
+    story.tell(30, EventKind::round_stepping, {.step = 1});
+    story.tell(130, EventKind::round_ended, {.reason = "node_lost", .step = 100});
+    story.tell(135, EventKind::round_drained);
+    story.tell(140, EventKind::round_sealed, {.rank_count = 12, .rank_count_max = 16});
+    story.tell(150, EventKind::round_stepping, {.step = 81});
+    const auto of = [](const GoodputLedger::Totals& totals, TimeBucket bucket) {
+        return totals.rank_seconds[static_cast<std::size_t>(bucket)];
+    };
+    const auto totals = story.ledger.totals(Story::at(160));
+    CHECK(of(totals, TimeBucket::waiting_nodes) == 5 * 16);  // nobody waits for the first round with ranks
+    CHECK(of(totals, TimeBucket::starting) == 20 * 16 + 10 * 12);
+    CHECK(of(totals, TimeBucket::stepping) == 100 * 16 + 10 * 12);
+    CHECK(of(totals, TimeBucket::stopping) == 5 * 16);
+    CHECK(totals.scaled_down == 20 * 4);
+    // A daemon that continues counts from zero, with the ranks of the round. One that counted none has kept less.
+    auto kept = story.ledger.kept(0s);
+    CHECK(of(GoodputLedger::from(kept, 0s, Story::at(160)).totals(Story::at(170)), TimeBucket::stepping) == 20 * 12);
+    kept.resize(kept.size() - 2);
+    const auto old = GoodputLedger::from(kept, 0s, Story::at(160)).totals(Story::at(170));
+    CHECK(old.of(TimeBucket::stepping) == 120s);
+    CHECK(of(old, TimeBucket::stepping) == 0);
+}
+
 TEST_CASE("numbers that no ledger has written give an empty one") {
     Story story;
     story.tell(0, EventKind::round_sealed);

@@ -19,6 +19,8 @@ JobSummary job(std::string id) {
     job.restarts_used = 1;
     job.time.buckets[static_cast<std::size_t>(TimeBucket::stepping)] = 90s;
     job.time.wall_clock = 100s;
+    job.time.rank_seconds[static_cast<std::size_t>(TimeBucket::stepping)] = 720;
+    job.time.scaled_down = 800;
     job.counters.rounds["start"] = 1;
     return job;
 }
@@ -45,6 +47,8 @@ TEST_CASE("a job has its series, and none for what is unknown") {
           "muster_job_rounds_total{job=\"train\",reason=\"start\"} 1", "muster_job_restarts_total{job=\"train\"} 1",
           "muster_job_restarts_left{job=\"train\"} 2",
           "muster_job_time_seconds_total{job=\"train\",bucket=\"stepping\"} 90",
+          "muster_job_rank_seconds_total{job=\"train\",bucket=\"stepping\"} 720",
+          "muster_job_rank_seconds_total{job=\"train\",bucket=\"scaled_down\"} 800",
           "muster_job_goodput_ratio{job=\"train\"} 0.9"}) {
         INFO(line << " in\n" << page);
         CHECK(has(page, line));
