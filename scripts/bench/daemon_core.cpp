@@ -158,8 +158,8 @@ class DaemonCore {
 
 int main(int argc, char** argv) {
     const auto count = static_cast<std::uint32_t>(argc >= 3 ? std::atoi(argv[1]) : 0);
-    const auto lease = std::chrono::duration_cast<Duration>(
-        std::chrono::duration<double>(argc >= 3 ? std::atof(argv[2]) : 0));
+    const auto lease =
+        std::chrono::duration_cast<Duration>(std::chrono::duration<double>(argc >= 3 ? std::atof(argv[2]) : 0));
     if (count < 2 || lease < 1s) {
         std::fprintf(stderr, "usage: daemon_core N LEASE [static]    2 agents and 1 s or more\n");
         return 2;
@@ -199,7 +199,8 @@ int main(int argc, char** argv) {
     daemon.arrive(count);  // a node in its place
     if (daemon.assigned != count) fail("not all agents are in the next round");
     std::printf(
-        "{\"agents\": %u, \"lease_s\": %.1f, \"join_us\": %.2f, \"seal_ms\": %.1f, \"seal_bytes\": %llu, \"lost_ms\": %.1f, "
+        "{\"agents\": %u, \"lease_s\": %.1f, \"join_us\": %.2f, \"seal_ms\": %.1f, \"seal_bytes\": %llu, \"lost_ms\": "
+        "%.1f, "
         "\"again_ms\": %.1f, \"ping_us\": %.2f, \"pace_s\": %.3f, \"memory_mib\": %.1f}\n",
         count, std::chrono::duration<double>(lease).count(), join_us, seal_ms,
         static_cast<unsigned long long>(seal_bytes), lost_ms, spent_ms(), ping_us,
