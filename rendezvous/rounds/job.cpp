@@ -38,6 +38,13 @@ void Job::count(const Member& member, int by) {
         else if (const auto found = there_.find(member.group_rank); found != there_.end() && found->second == &member)
             there_.erase(found);
     }
+    if (terms_.fixed_world && member.join.node_rank >= 0 && member.connected()) {
+        const std::pair holder(member.join.node_rank, member.node.incarnation);
+        if (by > 0)
+            rank_holders_.insert(holder);
+        else
+            rank_holders_.erase(holder);
+    }
     switch (member.place) {
         case Place::waiting:
             if (member.leaving) break;  // the job waits only for its Leave
@@ -284,10 +291,11 @@ std::optional<Refused> Job::objection(const Arrival& arrival, const native::Join
                        cat("job '", id_, "' is in use: ", label(other->node), " launches ", other->join.entry, " and ",
                            label(arrival.node), " launches ", join.entry, "; give this job its own --rdzv-id")};
     if (!terms_.fixed_world || join.node_rank < 0) return std::nullopt;
-    for (const auto& [incarnation, member] : members_) {
-        if (incarnation == arrival.node.incarnation || member.join.node_rank != join.node_rank) continue;
-        // A holder without a connection may be the same node's previous agent: its successor waits.
-        if (!member.connected()) continue;
+    // A holder without a connection may be the same node's previous agent: its successor waits.
+    for (auto at = rank_holders_.lower_bound({join.node_rank, 0});
+         at != rank_holders_.end() && at->first == join.node_rank; ++at) {
+        if (at->second == arrival.node.incarnation) continue;
+        const auto& member = members_.at(at->second);
         return Refused{RefusalReason::duplicate,
                        cat("--node-rank ", join.node_rank, " is held by ", label(member.node), " and requested by ",
                            label(arrival.node),

@@ -373,6 +373,8 @@ class Job {
     Tally tally_;
     /// By group rank, the members of the running round whose workers run or have succeeded; maintained as the tally is.
     std::map<std::uint32_t, const Member*> there_;
+    /// In a fixed world: the node ranks of the connected members, and who has them; maintained as the tally is.
+    std::set<std::pair<std::int32_t, Incarnation>> rank_holders_;
     std::vector<NodePast> pasts_;  ///< failures of hosts whose agents are gone, inherited by the next agent there
     std::uint64_t next_arrival_ = 1;
     struct LostMember {

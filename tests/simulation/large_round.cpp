@@ -12,7 +12,43 @@ namespace {
 constexpr Duration before = 2s;           ///< the daemon answers for so long
 constexpr Duration resent_after = 200ms;  ///< TCP's shortest retransmission timeout
 
+native::Join next_join() {
+    native::Join join;
+    join.last_round = 0;
+    return join;
+}
+
 }  // namespace
+
+LargeRoundSetting large_round_of(std::uint64_t seed) {
+    Random random(seed);
+    LargeRoundSetting setting{.seed = seed};
+    setting.size = static_cast<std::uint32_t>(random.between(1000, 1500));
+    setting.heartbeat = random.between(Duration{250ms}, Duration{450ms});
+    setting.cost = random.between(Duration{5us}, Duration{100us});
+    setting.away = random.between(Duration{6s}, Duration{12s});
+    if (random.chance(500)) {
+        setting.latency_min = 5ms;
+        setting.latency_max = 16ms;
+    }
+    if (random.chance(500)) setting.lost_permille = 1;
+    if (random.chance(300)) setting.resent_permille = static_cast<std::uint32_t>(random.between(1, 200));
+    if (random.chance(500)) setting.refusing_permille = static_cast<std::uint32_t>(random.between(1, 60));
+    if (random.chance(500)) {
+        setting.cut_permille = static_cast<std::uint32_t>(random.between(1, 970));
+        setting.suspended_permille = static_cast<std::uint32_t>(random.between(0, 500));
+    }
+    return setting;
+}
+
+std::string broken_by(const LargeRoundResult& result) {
+    if (result.alive_at_seal_count > 0)
+        return cat("S8: ", result.alive_at_seal_count, " members that are cut off have workers at the next seal");
+    if (result.ended_early_count > 0 && result.has_ways)
+        return cat("S9: ", result.ended_early_count, " members ended their workers because the daemon was away");
+    if (!result.sealed) return "L1: the next round was not sealed";
+    return {};
+}
 
 LargeRound::LargeRound(LargeRoundSetting setting) : setting_(setting), random_(setting.seed) {
     for (std::uint32_t i = 0; i < setting_.size; ++i) {
@@ -53,6 +89,7 @@ LargeRoundResult LargeRound::run() {
     for (auto until = events_.now(); !all_joined() && until < before + setting_.away + 5 * setting_.lease;)
         run_until(until += setting_.lease / 100);
     result_.sealed = all_joined();
+    result_.has_ways = has_ways();
     for (const auto& member : members_) {
         result_.alive_at_seal_count += member->is_cut && is_alive(*member);
         result_.busiest = std::max(result_.busiest, member->busy);
@@ -79,6 +116,15 @@ native::Peers LargeRound::place_of(std::uint32_t index) const {
         peers.above.push_back({at, "n", 1});
     }
     return peers;
+}
+
+bool LargeRound::has_ways() const {
+    for (std::uint32_t i = 1; i < setting_.size; ++i) {
+        const auto above = place_of(i).above;
+        if (std::ranges::all_of(above, [this](const auto& one) { return members_[one.group_rank]->refuses; }))
+            return false;
+    }
+    return true;
 }
 
 void LargeRound::settle_in(std::uint32_t index) {
@@ -121,7 +167,7 @@ void LargeRound::carry_out(std::uint32_t index, const std::vector<rendezvous::Cl
             events_.after(1ms, [this, index] {
                 auto& fenced = *members_[index];
                 carry_out(index, fenced.core->round_report({.round = 0, .failures = {}}, local(fenced)));
-                carry_out(index, fenced.core->join({.last_round = 0}, local(fenced)));
+                carry_out(index, fenced.core->join(next_join(), local(fenced)));
             });
         }
     }
@@ -136,6 +182,7 @@ void LargeRound::said(std::uint32_t index, const native::Message& message) {
     const auto* ping = std::get_if<native::Ping>(&message);
     if (ping == nullptr) return;
     member.pinged = *ping;
+    if (setting_.bug == TreeBug::skips_heartbeats && (index + ++member.ping_count) % 4 != 0) return;
     if (!hears_daemon(member)) return;
     const bool is_lost = setting_.resent_permille > 0 && random_.chance(setting_.resent_permille);
     const auto late = is_lost ? resent_after : Duration{0};
@@ -229,7 +276,7 @@ void LargeRound::daemon_returns() {
                         native::RoundEnded{0, native::RoundEndReason::node_lost, false, "a node is lost"}});
             heard.killed = true;
             carry_out(i, heard.core->round_report({.round = 0, .failures = {}}, local(heard)));
-            carry_out(i, heard.core->join({.last_round = 0}, local(heard)));
+            carry_out(i, heard.core->join(next_join(), local(heard)));
         });
     }
 }

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "rendezvous/client/core/client_core.h"
@@ -25,6 +26,7 @@ enum class TreeBug : std::uint8_t {
     vouches_for_silent,  ///< says "lost" for those below it who have not said so
     forgets_ages,        ///< does not add up how old promises are
     skips_parents,       ///< needs no word of a member whose children came around it
+    skips_heartbeats,    ///< sends one heartbeat of four, so clocks begin too far apart
 };
 
 struct LargeRoundSetting {
@@ -52,7 +54,15 @@ struct LargeRoundResult {
     std::uint64_t stepped_over_count = 0;  ///< questions to a grandparent
     Duration busiest{};                    ///< processor time of the member that had most to do
     bool sealed = false;
+    bool has_ways = true;  ///< no member has both a parent and a grandparent that nobody reaches
 };
+
+/// Rounds of 1,000 to 1,500 members for campaigns: heartbeats, links, losses, processor time, unreachable inner members
+/// and cuts follow from the seed. Each kind of trouble is absent from some seeds.
+LargeRoundSetting large_round_of(std::uint64_t seed);
+
+/// A sentence that names the broken invariant; empty: all hold.
+std::string broken_by(const LargeRoundResult& result);
 
 class LargeRound {
   public:
@@ -74,6 +84,7 @@ class LargeRound {
         bool suspended = false;
         bool joined = false;  ///< the next round
         native::Ping pinged;  ///< unanswered
+        std::uint32_t ping_count = 0;
     };
 
     [[nodiscard]] Instant local(const Member& member) const { return Instant(1h + member.offset + events_.now()); }
@@ -82,6 +93,7 @@ class LargeRound {
     [[nodiscard]] bool reaches(const Member& from, const Member& to) const;
     [[nodiscard]] Duration latency() { return random_.between(setting_.latency_min, setting_.latency_max); }
     [[nodiscard]] native::Peers place_of(std::uint32_t index) const;
+    [[nodiscard]] bool has_ways() const;
     void settle_in(std::uint32_t index);
     void feed(std::uint32_t index);
     void give(std::uint32_t index, const rendezvous::ClientInput& input);

@@ -112,4 +112,12 @@ TEST_CASE("planted bugs of the tree keep such workers alive") {
     CHECK(alive_at_seal(TreeBug::skips_parents) > 0);
 }
 
+TEST_CASE("a planted bug in the pace of the heartbeats ends workers while the daemon is away") {
+    LargeRoundSetting setting{
+        .size = 1000, .heartbeat = native::slowest_heartbeat(5s), .latency_min = 12ms, .latency_max = 16ms, .away = 6s};
+    CHECK(run(setting).ended_early_count == 0);
+    setting.bug = TreeBug::skips_heartbeats;
+    CHECK(run(setting).ended_early_count > 0);
+}
+
 }  // namespace muster::simulation

@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/text/text.h"
 #include "tests/simulation/campaign.h"
+#include "tests/simulation/large_round.h"
 
 namespace {
 
@@ -17,11 +18,13 @@ constexpr std::string_view usage =
     "simulation --seeds A..B [--jobs N] [--plant NAME]   run these worlds; exit 1 if one breaks an invariant\n"
     "simulation --seed N [--trace] [--plant NAME]        run one world, and tell its story\n"
     "simulation --catch N [--jobs N]                     each planted bug must be caught within N seeds\n"
+    "simulation --large A..B                             run these rounds of 1,000 and more members (large_round.h)\n"
     "simulation --list-faults | --list-plants\n";
 
 struct Options {
     CampaignConfig campaign;
     bool trace = false;
+    bool is_large = false;
     bool list_faults = false;
     bool list_plants = false;
     std::uint64_t catch_within = 0;
@@ -48,6 +51,9 @@ bool parse(int argc, char** argv, Options& options) {
         bool takes_value = true;
         bool good = true;
         if (option == "--seeds" || option == "--seed") {
+            good = parse_seeds(value, options.campaign);
+        } else if (option == "--large") {
+            options.is_large = true;
             good = parse_seeds(value, options.campaign);
         } else if (option == "--jobs") {
             good = parse_number(value, options.campaign.jobs) && options.campaign.jobs > 0;
@@ -122,6 +128,28 @@ int run_many(const Options& options) {
     return result.failures.empty() && complete ? 0 : 1;
 }
 
+/// Tells how far it is each thousand rounds, so that a run that is ended before its last seed counts too.
+int run_large(const CampaignConfig& campaign) {
+    std::uint64_t done = 0, failed = 0, without_ways = 0, questions = 0;
+    for (auto seed = campaign.first; seed <= campaign.last; ++seed) {
+        const auto result = LargeRound(large_round_of(seed)).run();
+        const auto broken = broken_by(result);
+        ++done;
+        failed += !broken.empty();
+        without_ways += !result.has_ways;
+        questions += result.question_count;
+        if (!broken.empty())
+            std::printf("FAILED seed %llu: %s\n  repeat: simulation --large %llu\n",
+                        static_cast<unsigned long long>(seed), broken.c_str(), static_cast<unsigned long long>(seed));
+        if (done % 1000 != 0 && seed != campaign.last) continue;
+        std::printf("%llu rounds, %llu failed, %llu without a way for some member, %llu questions\n",
+                    static_cast<unsigned long long>(done), static_cast<unsigned long long>(failed),
+                    static_cast<unsigned long long>(without_ways), static_cast<unsigned long long>(questions));
+        std::fflush(stdout);
+    }
+    return failed == 0 ? 0 : 1;
+}
+
 /// A plant counts as caught only by an invariant that it is meant for.
 bool catch_one(const Options& options, const PlantFacts& facts) {
     std::string others;
@@ -177,6 +205,7 @@ int main(int argc, char** argv) {
         }
         return 0;
     }
+    if (options.is_large) return run_large(options.campaign);
     if (options.catch_within > 0) return catch_all(options);
     if (options.trace) return run_one(options);
     return run_many(options);
