@@ -50,6 +50,7 @@ class CheckpointerBody {
     static void let_go(std::unique_ptr<CheckpointerBody> body);
 
   private:
+    void free_memories();
     [[nodiscard]] Result<void> still_needed() const;
     /// The agreed actions of all ranks for one save.
     struct Go {
