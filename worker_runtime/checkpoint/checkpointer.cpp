@@ -272,11 +272,22 @@ Checkpointer& Checkpointer::operator=(Checkpointer&& other) noexcept {
 }
 Result<std::optional<LoadReport>> Checkpointer::load(CheckpointState& state) {
     const Section section(runtime::section_name);
-    return body_->load(state, {});
+    CleanStep none;
+    return body_->load(state, {}, none);
+}
+Result<std::optional<LoadReport>> Checkpointer::load(CheckpointState& state, CleanStep& clean) {
+    const Section section(runtime::section_name);
+    return body_->load(state, {}, clean);
 }
 Result<std::optional<LoadReport>> Checkpointer::load_as_saved(CheckpointState& state, const PlaceTensors& place) {
     const Section section(runtime::section_name);
-    return body_->load(state, place);
+    CleanStep none;
+    return body_->load(state, place, none);
+}
+Result<std::optional<LoadReport>> Checkpointer::load_as_saved(CheckpointState& state, const PlaceTensors& place,
+                                                              CleanStep& clean) {
+    const Section section(runtime::section_name);
+    return body_->load(state, place, clean);
 }
 Result<void> Checkpointer::save(std::int64_t step, const CheckpointState& state) {
     const Section section(runtime::section_name);
