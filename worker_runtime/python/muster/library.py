@@ -272,6 +272,7 @@ _PROTOTYPES = {
     "checkpointer_copied_step": (_HANDLE, POINTER(c_int64)),
     "checkpointer_load": (_HANDLE, POINTER(CheckpointStateFields), POINTER(c_int64)),
     "checkpointer_load_as_saved": (_HANDLE, PLACE, c_void_p, POINTER(c_int64)),
+    "checkpointer_load_clean": (_HANDLE, POINTER(CheckpointStateFields), POINTER(c_int64), PLACE, c_void_p, POINTER(c_int64)),
     "checkpointer_loaded_value": (_HANDLE, c_char_p, *_TEXT),
     "checkpointer_loaded_key": (_HANDLE, c_size_t, *_TEXT),
     "checkpointer_loaded_rank_value": (_HANDLE, *_TEXT),
