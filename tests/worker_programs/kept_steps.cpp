@@ -9,7 +9,8 @@
 //                                             PAUSE: milliseconds before each step
 //
 // Lines in the file ELASTIC_LOG, from every rank:
-//   start rank=R round=N pid=P count=C step=S from=survivor|memory|disk|nothing descriptors=D mappings=M threads=T
+//   start rank=R round=N pid=P count=C step=S from=survivor|memory|disk|nothing load_ms=L descriptors=D mappings=M
+//     threads=T
 //   step rank=R round=N step=S at_ns=T       the monotonic clock
 //   sum rank=R value=HEX                     at the end
 // Files in the working directory steer it: "hold" makes all ranks wait between steps until it is gone; "stuck.R" makes
@@ -134,7 +135,7 @@ Result<void> train(Context& context, const Resume& resume, const Plan& plan, Mod
                    : (*loaded)->from_survivor ? "survivor"
                    : (*loaded)->from_memory ? "memory"
                                             : "disk",
-                   " descriptors=", entries("/proc/self/fd"), " mappings=", mappings(),
+                   " load_ms=", *loaded ? (*loaded)->load_ms : 0.0, " descriptors=", entries("/proc/self/fd"), " mappings=", mappings(),
                    " threads=", entries("/proc/self/task")));
     for (auto step = from + 1; step <= plan.steps; ++step) {
         wait_while_there(cat("stuck.", rank));

@@ -16,8 +16,6 @@ namespace muster::runtime {
 
 namespace {
 
-constexpr std::size_t passed_bytes_max = 16u << 20;
-
 bool has_shard(const std::vector<StateTensor>& tensors) {
     return std::ranges::any_of(tensors, [](const auto& tensor) { return tensor.placement == Placement::sharded; });
 }
@@ -59,22 +57,19 @@ Result<Holders> find_holders(Communicator& world, std::int64_t clean_step, bool 
     return holders;
 }
 
-/// Sends or receives the whole state, if this rank has a part in that.
+/// A collective: gives the whole state of one holder to the ranks that lack it. Over a part of the world, so that the
+/// other holders neither need memory for it nor time.
 Result<void> pass_on(Communicator& world, const Holders& holders, const std::vector<StateTensor>& tensors,
                      Duration timeout) {
-    const auto memories = memories_of(tensors);
-    for (std::size_t i = 0; i < holders.others.size(); ++i) {
-        const int from = holders.ranks[i % holders.ranks.size()], to = holders.others[i];
-        if (world.rank() != from && world.rank() != to) continue;
-        for (const auto& [name, memory] : memories) {
-            for (std::size_t at = 0; at < memory.size(); at += passed_bytes_max) {
-                const auto chunk = memory.subspan(at, std::min(passed_bytes_max, memory.size() - at));
-                const auto passed = world.run(world.rank() == from ? send({chunk.data(), chunk.size(), DataType::u8}, to)
-                                                                  : receive({chunk.data(), chunk.size(), DataType::u8}, from),
-                                              timeout);
-                if (!passed) return passed;
-            }
-        }
+    if (holders.others.empty()) return {};
+    const int from = holders.ranks.front();
+    const bool takes_part = world.rank() == from || std::ranges::count(holders.others, world.rank()) > 0;
+    auto part = world.split(takes_part ? 0 : -1, world.rank() == from ? -1 : world.rank());
+    if (!part) return part.error();
+    if (!takes_part) return {};
+    for (const auto& [name, memory] : memories_of(tensors)) {
+        auto passed = (*part)->run(broadcast({memory.data(), memory.size(), DataType::u8}, 0), timeout);
+        if (!passed) return passed;
     }
     return {};
 }
@@ -134,10 +129,12 @@ Result<bool> CheckpointerBody::try_forward(CheckpointState& state, const PlaceTe
     if (!agreed) return agreed.error();
     if (!agreed->all_well && agreed->failure.code == Errc::unsupported) return roll_back(agreed->failure.context);
     if (!agreed->all_well) return agreed->failure;
-    auto passed = pass_on(world_, *holders, state.tensors, options_.persist_timeout);
-    if (passed) passed = compare_replicas(world_, state.tensors, "", options_.persist_timeout);
+    agreed = agree(pass_on(world_, *holders, state.tensors, options_.persist_timeout));
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well) return roll_back(agreed->failure.context);
+    const auto same = compare_replicas(world_, state.tensors, "", options_.persist_timeout);
     if (auto alive = world_.status(); !alive) return alive.error();
-    if (!passed) return roll_back(passed.error().context);
+    if (!same) return roll_back(same.error().context);
     state.values = layout->values;
     report.step = holders->step;
     report.from_survivor = true;
