@@ -10,7 +10,7 @@
 //
 // Lines in the file ELASTIC_LOG, from every rank:
 //   start rank=R round=N pid=P count=C step=S from=survivor|memory|disk|nothing load_ms=L descriptors=D mappings=M
-//     threads=T
+//     threads=T resident_kib=K
 //   step rank=R round=N step=S at_ns=T       the monotonic clock
 //   sum rank=R value=HEX                     at the end
 // Files in the working directory steer it: "hold" makes all ranks wait between steps until it is gone; "stuck.R" makes
@@ -23,6 +23,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -65,6 +66,13 @@ std::size_t mappings() {
         std::fclose(file);
     }
     return count;
+}
+
+std::size_t resident_kib() {
+    std::ifstream file("/proc/self/statm");
+    std::size_t size_pages = 0, resident_pages = 0;
+    file >> size_pages >> resident_pages;
+    return resident_pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) / 1024;
 }
 
 void wait_while_there(const std::string& path) {
@@ -133,10 +141,11 @@ Result<void> train(Context& context, const Resume& resume, const Plan& plan, Mod
                    " step=", from, " from=",
                    !*loaded                   ? "nothing"
                    : (*loaded)->from_survivor ? "survivor"
-                   : (*loaded)->from_memory ? "memory"
-                                            : "disk",
-                   " load_ms=", *loaded ? (*loaded)->load_ms : 0.0, " descriptors=", entries("/proc/self/fd"), " mappings=", mappings(),
-                   " threads=", entries("/proc/self/task")));
+                   : (*loaded)->from_memory   ? "memory"
+                                              : "disk",
+                   " load_ms=", *loaded ? (*loaded)->load_ms : 0.0, " descriptors=", entries("/proc/self/fd"),
+                   " mappings=", mappings(), " threads=", entries("/proc/self/task"),
+                   " resident_kib=", resident_kib()));
     for (auto step = from + 1; step <= plan.steps; ++step) {
         wait_while_there(cat("stuck.", rank));
         wait_while_there("hold");

@@ -1,6 +1,6 @@
-// Loading without a checkpoint: a survivor of a failure has the whole state of a step in its memory, and gives it to the
-// ranks that lack it. Survivors may be one step apart, so the highest step wins: after its last collective a rank needs
-// nothing of the others to end it, and sums have the same bits on all ranks.
+// Loading without a checkpoint: a survivor of a failure has the whole state of a step in its memory, and gives it to
+// the ranks that lack it. Survivors may be one step apart, so the highest step wins: after its last collective a rank
+// needs nothing of the others to end it, and sums have the same bits on all ranks.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -110,8 +110,8 @@ Result<bool> CheckpointerBody::try_forward(CheckpointState& state, const PlaceTe
     if (holders->step < 0) return false;
     const auto roll_back = [&](std::string_view why) {
         if (world_.rank() == 0)
-            log(LogLevel::warning, "the survivors' state of step ", holders->step, " is not used, the newest copy is: ",
-                why);
+            log(LogLevel::warning, "the survivors' state of step ", holders->step,
+                " is not used, the newest copy is: ", why);
         return false;
     };
     if (holders->any_own_part)

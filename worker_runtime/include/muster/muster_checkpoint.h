@@ -118,11 +118,9 @@ muster_status muster_checkpointer_load_as_saved(muster_checkpointer* checkpointe
 // the step that it is of, whole; -1: none. `place`: NULL to load into the tensors of `own`. The ranks with the highest
 // clean step keep their memory, and give it to the others; if no rank has one, or the ranks' checksums differ, all load
 // as above. Afterwards `*clean_step` is the loaded step, or -1 if `place` was called.
-muster_status muster_checkpointer_load_clean(muster_checkpointer* checkpointer, const muster_checkpoint_state* own,
-                                             int64_t* clean_step,
-                                             muster_status (*place)(void* argument, muster_tensor* tensors,
-                                                                    size_t count),
-                                             void* argument, int64_t* step);
+muster_status muster_checkpointer_load_clean(
+    muster_checkpointer* checkpointer, const muster_checkpoint_state* own, int64_t* clean_step,
+    muster_status (*place)(void* argument, muster_tensor* tensors, size_t count), void* argument, int64_t* step);
 
 // The texts of the last successful load. A rank that was not in the saved world gets "".
 muster_status muster_checkpointer_loaded_value(muster_checkpointer* checkpointer, const char* key, char* text,
