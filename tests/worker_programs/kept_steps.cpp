@@ -1,18 +1,21 @@
 // A training in miniature that survives in its process (muster/recoverable.h). Every element is an integer, so that any
 // order of sums comes to the same bits. After each step it takes a snapshot. Each rank has an equal part of the state
-// of BYTES, as ZeRO-1 has it of an optimizer's.
+// of BYTES, as ZeRO-1 has it of an optimizer's; with KIND forward all ranks have all of it, and continue from the clean
+// state of a survivor.
 //
 //   kept_steps STEPS BYTES [KIND [PAUSE]]     KIND: recoverable (the default); plain: without run_recoverable;
 //                                             split: the sums are those of a split; keeper: the checkpointer is kept
-//                                             from one call to the next;
+//                                             from one call to the next; forward: see above
 //                                             PAUSE: milliseconds before each step
 //
 // Lines in the file ELASTIC_LOG, from every rank:
-//   start rank=R round=N pid=P count=C step=S from=memory|disk|nothing descriptors=D mappings=M threads=T
+//   start rank=R round=N pid=P count=C step=S from=survivor|memory|disk|nothing load_ms=L descriptors=D mappings=M
+//     threads=T resident_kib=K
 //   step rank=R round=N step=S at_ns=T       the monotonic clock
 //   sum rank=R value=HEX                     at the end
 // Files in the working directory steer it: "hold" makes all ranks wait between steps until it is gone; "stuck.R" makes
-// rank R wait outside of muster, as in a call that cannot be interrupted.
+// rank R wait outside of muster, as in a call that cannot be interrupted. "torn.R" makes rank R leave the
+// round in the middle of its optimizer's step; "other.R" changes one element of its state before it loads. Both once.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -20,6 +23,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -39,6 +43,7 @@ struct Plan {
     std::size_t element_count = 0;
     int pause_ms = 0;
     bool splits = false;
+    bool forward = false;
     std::vector<Checkpointer>* keeps = nullptr;
 };
 
@@ -63,6 +68,13 @@ std::size_t mappings() {
     return count;
 }
 
+std::size_t resident_kib() {
+    std::ifstream file("/proc/self/statm");
+    std::size_t size_pages = 0, resident_pages = 0;
+    file >> size_pages >> resident_pages;
+    return resident_pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) / 1024;
+}
+
 void wait_while_there(const std::string& path) {
     while (std::filesystem::exists(path)) ::poll(nullptr, 0, 2);
 }
@@ -71,14 +83,22 @@ void wait_while_there(const std::string& path) {
 struct Model {
     std::vector<std::int64_t> weight;
     std::vector<std::int64_t> change;
+    bool replicated = false;
+    CleanStep clean;
 
-    explicit Model(std::size_t count) : weight(count), change(std::min<std::size_t>(count, 4096)) {}
+    Model(std::size_t count, bool is_replicated)
+        : weight(count), change(std::min<std::size_t>(count, 4096)), replicated(is_replicated) {}
     CheckpointState state(const Context& context) {
+        if (replicated)
+            return {.tensors = {StateTensor::whole("weight", TensorType::i64,
+                                                   {static_cast<std::int64_t>(weight.size())}, weight.data())}};
         const auto all = weight.size() * static_cast<std::size_t>(context.world_size());
         const auto begin = weight.size() * static_cast<std::size_t>(context.rank());
         return {.tensors = {StateTensor::shard("weight", TensorType::i64, {static_cast<std::int64_t>(all)},
                                                weight.data(), begin, weight.size())}};
     }
+    /// Every rank's part is another one.
+    [[nodiscard]] int shift(const Communicator& world) const { return replicated ? 0 : world.rank() % 8; }
     Result<void> take_step(Communicator& world, std::int64_t step) {
         for (std::size_t i = 0; i < change.size(); ++i) {
             const auto mixed = static_cast<std::uint64_t>(weight[i]) * 6364136223846793005U +
@@ -87,8 +107,16 @@ struct Model {
         }
         auto shared = world.run(all_reduce(buffer(std::span(change)), ReduceOp::sum));
         if (!shared) return shared;
-        // Every rank's part is another one.
-        for (std::size_t i = 0; i < change.size(); ++i) weight[i] ^= change[i] >> (world.rank() % 8);
+        clean.begin();
+        const auto half = change.size() / 2;
+        for (std::size_t i = 0; i < half; ++i) weight[i] ^= change[i] >> shift(world);
+        const auto torn = cat("torn.", world.rank());
+        if (std::filesystem::remove(torn)) {
+            while (auto alive = world.status()) ::poll(nullptr, 0, 2);
+            return world.status();
+        }
+        for (std::size_t i = half; i < change.size(); ++i) weight[i] ^= change[i] >> shift(world);
+        clean.set(step);
         return {};
     }
 };
@@ -104,17 +132,20 @@ Result<void> train(Context& context, const Resume& resume, const Plan& plan, Mod
         part = std::move(*made);
     }
     auto state = model.state(context);
-    auto loaded = checkpointer->load(state);
+    if (std::filesystem::remove(cat("other.", rank))) ++model.weight.back();
+    auto loaded = plan.forward ? checkpointer->load(state, model.clean) : checkpointer->load(state);
     if (!loaded) return loaded.error();
     const auto from = *loaded ? (*loaded)->step : 0;
     if (from == 0) std::fill(model.weight.begin(), model.weight.end(), 0);
     write_line(cat("start rank=", rank, " round=", context.round(), " pid=", ::getpid(), " count=", resume.count,
                    " step=", from, " from=",
-                   !*loaded                 ? "nothing"
-                   : (*loaded)->from_memory ? "memory"
-                                            : "disk",
-                   " descriptors=", entries("/proc/self/fd"), " mappings=", mappings(),
-                   " threads=", entries("/proc/self/task")));
+                   !*loaded                   ? "nothing"
+                   : (*loaded)->from_survivor ? "survivor"
+                   : (*loaded)->from_memory   ? "memory"
+                                              : "disk",
+                   " load_ms=", *loaded ? (*loaded)->load_ms : 0.0, " descriptors=", entries("/proc/self/fd"),
+                   " mappings=", mappings(), " threads=", entries("/proc/self/task"),
+                   " resident_kib=", resident_kib()));
     for (auto step = from + 1; step <= plan.steps; ++step) {
         wait_while_there(cat("stuck.", rank));
         wait_while_there("hold");
@@ -152,10 +183,12 @@ int main(int argc, char** argv) {
                     .element_count = std::strtoull(argv[2], nullptr, 10) / sizeof(std::int64_t),
                     .pause_ms = argc > 4 ? std::atoi(argv[4]) : 0,
                     .splits = kind == "split",
+                    .forward = kind == "forward",
                     .keeps = kind == "keeper" ? &kept : nullptr};
     auto context = Context::from_environment();
     if (!context) return fail(context.error());
-    Model model(plan.element_count / static_cast<std::size_t>(context->world_size()));
+    const auto parts = plan.forward ? 1 : static_cast<std::size_t>(context->world_size());
+    Model model(plan.element_count / parts, plan.forward);
     const auto body = [&](Context& now, const Resume& resume) { return train(now, resume, plan, model); };
     const auto done = kind == "plain" ? body(*context, {}) : run_recoverable(*context, body);
     return done ? 0 : fail(done.error());

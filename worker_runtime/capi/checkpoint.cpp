@@ -215,6 +215,27 @@ muster_status muster_checkpointer_load_as_saved(muster_checkpointer* checkpointe
     });
 }
 
+muster_status muster_checkpointer_load_clean(muster_checkpointer* checkpointer, const muster_checkpoint_state* own,
+                                             int64_t* clean_step, PlaceFunction place, void* argument, int64_t* step) {
+    return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
+        if (auto good = give(step, "step", -1); !good) return good;
+        if (clean_step == nullptr) return invalid("`clean_step` is NULL");
+        auto all = own == nullptr && place != nullptr && *clean_step < 0 ? Result<CheckpointState>(CheckpointState())
+                                                                         : read_state(own);
+        if (!all) return all.error();
+        CleanStep clean;
+        if (*clean_step >= 0) clean.set(*clean_step);
+        const auto loaded =
+            place == nullptr
+                ? found.checkpointer->load(*all, clean)
+                : found.checkpointer->load_as_saved(
+                      *all, [&](std::vector<StateTensor>& tensors) { return place_by(place, argument, tensors); },
+                      clean);
+        *clean_step = clean.step();
+        return keep(found, *all, loaded, *step);
+    });
+}
+
 muster_status muster_checkpointer_loaded_value(muster_checkpointer* checkpointer, const char* key, char* text,
                                                size_t capacity, size_t* needed) {
     return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) -> Result<void> {
@@ -255,7 +276,8 @@ muster_status muster_checkpointer_loaded_from(muster_checkpointer* checkpointer,
     return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) {
         const auto& report = found.load_report;
         return give(from, "from",
-                    report.from_memory       ? MUSTER_FROM_MEMORY
+                    report.from_survivor     ? MUSTER_FROM_SURVIVOR
+                    : report.from_memory     ? MUSTER_FROM_MEMORY
                     : report.from_local_disk ? MUSTER_FROM_LOCAL_DISK
                                              : MUSTER_FROM_SHARED);
     });

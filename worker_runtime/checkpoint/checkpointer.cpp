@@ -211,10 +211,16 @@ Result<void> CheckpointerBody::still_needed() const {
     return world_.status();
 }
 
+/// After a failure the others wait for this rank to leave its round, or to end.
+void CheckpointerBody::free_memories() {
+    if (!snapshots_ || world_.status() || copies_) return;
+    snapshots_->free_later(std::make_shared<decltype(memories_)>(std::move(memories_)));
+}
+
 void CheckpointerBody::let_go(std::unique_ptr<CheckpointerBody> body) {
     if (!body || !body->worker_) return;
     const auto rest = body->worker_->finish();
-    if (rest) return;
+    if (rest) return body->free_memories();
     log(LogLevel::error, rest.error().context, "; its thread is abandoned");
     body->abandoned_ = true;
     // The save thread is in a system call and uses all of this when the call returns, if it ever does.
@@ -266,11 +272,22 @@ Checkpointer& Checkpointer::operator=(Checkpointer&& other) noexcept {
 }
 Result<std::optional<LoadReport>> Checkpointer::load(CheckpointState& state) {
     const Section section(runtime::section_name);
-    return body_->load(state, {});
+    CleanStep none;
+    return body_->load(state, {}, none);
+}
+Result<std::optional<LoadReport>> Checkpointer::load(CheckpointState& state, CleanStep& clean) {
+    const Section section(runtime::section_name);
+    return body_->load(state, {}, clean);
 }
 Result<std::optional<LoadReport>> Checkpointer::load_as_saved(CheckpointState& state, const PlaceTensors& place) {
     const Section section(runtime::section_name);
-    return body_->load(state, place);
+    CleanStep none;
+    return body_->load(state, place, none);
+}
+Result<std::optional<LoadReport>> Checkpointer::load_as_saved(CheckpointState& state, const PlaceTensors& place,
+                                                              CleanStep& clean) {
+    const Section section(runtime::section_name);
+    return body_->load(state, place, clean);
 }
 Result<void> Checkpointer::save(std::int64_t step, const CheckpointState& state) {
     const Section section(runtime::section_name);

@@ -1,4 +1,5 @@
-// The implementation of Checkpointer: checkpointer.cpp opens, checkpointer_load.cpp loads, checkpointer_save.cpp saves.
+// The implementation of Checkpointer: checkpointer.cpp opens, checkpointer_load.cpp and checkpointer_forward.cpp load,
+// checkpointer_save.cpp saves.
 #pragma once
 
 #include <array>
@@ -21,6 +22,9 @@
 
 namespace muster::runtime {
 
+/// Maximum wait for the agent's offers, which it sends as soon as the channel is open.
+inline constexpr Duration offer_wait = std::chrono::seconds(5);
+
 inline double milliseconds_since(Instant then) {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - then).count();
 }
@@ -37,7 +41,8 @@ class CheckpointerBody {
 
     Result<void> open(std::unique_ptr<Store> board, const CheckpointNeighbours& neighbours);
     /// Loads into the tensors that `place` creates; if `place` is empty, into those of `state`.
-    Result<std::optional<LoadReport>> load(CheckpointState& state, const PlaceTensors& place);
+    /// If `clean` has a step, `state` has its tensors already.
+    Result<std::optional<LoadReport>> load(CheckpointState& state, const PlaceTensors& place, CleanStep& clean);
     Result<void> save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy);
     Result<void> snapshot(std::int64_t step, const CheckpointState& state);
     Result<void> reserve(const CheckpointState& state);
@@ -50,6 +55,7 @@ class CheckpointerBody {
     static void let_go(std::unique_ptr<CheckpointerBody> body);
 
   private:
+    void free_memories();
     [[nodiscard]] Result<void> still_needed() const;
     /// The agreed actions of all ranks for one save.
     struct Go {
@@ -62,7 +68,9 @@ class CheckpointerBody {
     /// The nearest source of a save's parts, without the shared directory.
     enum class Nearness { memory, local_disk };
     [[nodiscard]] Result<std::pair<MemoryTier, Nearness>> gather_near();
-    Result<std::optional<LoadReport>> load_newest(CheckpointState& state, const PlaceTensors& place);
+    Result<std::optional<LoadReport>> load_newest(CheckpointState& state, const PlaceTensors& place, CleanStep& clean);
+    Result<Manifest> layout_of(int rank, std::int64_t step, const CheckpointState& state) const;
+    Result<bool> try_forward(CheckpointState& state, const PlaceTensors& place, CleanStep& clean, LoadReport& report);
     /// The directory as rank 0 found or created it.
     struct Directory {
         SaveWorker::Terms terms = {};

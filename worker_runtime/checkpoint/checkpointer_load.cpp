@@ -9,8 +9,6 @@ namespace muster::runtime {
 
 namespace {
 
-/// Maximum wait for the agent's offers, which it sends as soon as the channel is open.
-constexpr Duration offer_wait = 5s;
 /// The most files of its host's disk that one rank offers.
 constexpr std::size_t local_parts_max = 2;
 
@@ -126,20 +124,30 @@ Result<std::pair<MemoryTier, CheckpointerBody::Nearness>> CheckpointerBody::gath
     return std::pair(std::move(*disks), Nearness::local_disk);
 }
 
-Result<std::optional<LoadReport>> CheckpointerBody::load(CheckpointState& state, const PlaceTensors& place) {
-    auto loaded = load_newest(state, place);
+Result<std::optional<LoadReport>> CheckpointerBody::load(CheckpointState& state, const PlaceTensors& place,
+                                                         CleanStep& clean) {
+    auto loaded = load_newest(state, place, clean);
+    if (!place && loaded && *loaded) clean.set((*loaded)->step);
     worker_->release_local();
     return loaded;
 }
 
-Result<std::optional<LoadReport>> CheckpointerBody::load_newest(CheckpointState& state, const PlaceTensors& place) {
+Result<std::optional<LoadReport>> CheckpointerBody::load_newest(CheckpointState& state, const PlaceTensors& place,
+                                                                CleanStep& clean) {
     const auto began = std::chrono::steady_clock::now();
-    auto ready = place ? Result<void>() : check_state(state);
+    auto ready = place && clean.step() < 0 ? Result<void>() : check_state(state);
     if (ready) ready = worker_->finish();
     auto agreed = agree(ready);
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return agreed->failure;
     LoadReport report;
+    auto forward = try_forward(state, place, clean, report);
+    if (!forward) return forward.error();
+    if (*forward) {
+        report.load_ms = milliseconds_since(began);
+        return std::optional(std::move(report));
+    }
+    clean.begin();
     std::vector<CheckpointName> candidates;
     if (world_.rank() == 0) {
         if (auto listing = list_directory(options_.directory)) candidates = listing->checkpoints;

@@ -16,6 +16,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::string_view advice =
+    "; make it the same before the save (broadcast it from rank 0), give each rank's part as a shard, or leave "
+    "verify_replicas off to save rank 0's";
+
 /// Finds the elements of a piece in this rank's tensors.
 class Sources {
   public:
@@ -104,7 +108,7 @@ Result<CheckpointerBody::Go> CheckpointerBody::may_begin(std::int64_t step, cons
     if (votes[0] == refuse)
         return Error{Errc::invalid_argument, "another rank's state cannot be saved: see the error of that rank"};
     if (votes[0] == go_on && votes[3] != go_on) {
-        auto same = compare_replicas(world_, state.tensors, options_.persist_timeout);
+        auto same = compare_replicas(world_, state.tensors, advice, options_.persist_timeout);
         if (!same) return same.error();
     }
     return Go{.begin = votes[0] == go_on, .copy = votes[1] == go_on, .shared = votes[2] != go_on};

@@ -17,9 +17,6 @@ namespace muster::runtime {
 namespace {
 
 constexpr std::size_t named_ranks_max = 8;
-constexpr std::string_view advice =
-    "; make it the same before the save (broadcast it from rank 0), give each rank's part as a shard, or leave "
-    "verify_replicas off to save rank 0's";
 
 struct Replica {
     std::string name;
@@ -73,7 +70,8 @@ Result<std::vector<Value>> gather(Communicator& world, std::vector<Value> mine, 
 
 }  // namespace
 
-Result<void> compare_replicas(Communicator& world, const std::vector<StateTensor>& tensors, Duration timeout) {
+Result<void> compare_replicas(Communicator& world, const std::vector<StateTensor>& tensors, std::string_view advice,
+                              Duration timeout) {
     const auto replicas = replicas_of(tensors);
     std::vector<std::uint32_t> checksums;
     for (const auto& replica : replicas) checksums.push_back(replica.checksum);

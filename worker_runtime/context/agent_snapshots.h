@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -25,12 +26,16 @@ class AgentSnapshots final : public SnapshotLink {
               const std::string& directory) override;
     bool give_copy(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step, int rank) override;
     std::vector<OfferedSnapshot> take_offers(Duration limit) override;
+    void free_later(std::shared_ptr<void> memory) override;
+    /// That time has come.
+    void free_memory();
 
   private:
     std::mutex mutex_;
     std::condition_variable heard_;
     std::size_t expected_;
     std::vector<OfferedSnapshot> offers_;
+    std::vector<std::shared_ptr<void>> unused_;
     AgentLink* agent_ = nullptr;
 };
 

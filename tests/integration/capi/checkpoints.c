@@ -72,6 +72,7 @@ static void mistake_handles(void* wrong, const char* words) {
     INVALID(muster_checkpointer_copied_step(wrong, &step), words);
     INVALID(muster_checkpointer_load(wrong, &state, &step), words);
     INVALID(muster_checkpointer_load_as_saved(wrong, NULL, NULL, &step), words);
+    INVALID(muster_checkpointer_load_clean(wrong, &state, &step, NULL, NULL, &step), words);
     INVALID(muster_checkpointer_loaded_value(wrong, "key", NULL, 0, NULL), words);
     INVALID(muster_checkpointer_loaded_key(wrong, 0, NULL, 0, NULL), words);
     INVALID(muster_checkpointer_loaded_rank_value(wrong, NULL, 0, NULL), words);
@@ -101,6 +102,9 @@ static void mistake_states(muster_checkpointer* checkpointer, struct job job) {
     INVALID(muster_checkpointer_copied_step(checkpointer, NULL), "`step` is NULL");
     INVALID(muster_checkpointer_load(checkpointer, &state, NULL), "`step` is NULL");
     INVALID(muster_checkpointer_load_as_saved(checkpointer, NULL, NULL, &step), "`place` is NULL");
+    INVALID(muster_checkpointer_load_clean(checkpointer, &state, &step, NULL, NULL, NULL), "`step` is NULL");
+    INVALID(muster_checkpointer_load_clean(checkpointer, &state, NULL, NULL, NULL, &step), "`clean_step` is NULL");
+    INVALID(muster_checkpointer_load_clean(checkpointer, NULL, &step, NULL, NULL, &step), "`state` is NULL");
     state.rank_bytes_size = 1;
     INVALID(muster_checkpointer_save(checkpointer, 0, &state, 0), "`rank_bytes` is NULL");
     state.rank_bytes_size = 0;

@@ -131,9 +131,10 @@ class Kept(Job):
         return {line["rank"]: line["value"] for line in found}
 
 
-def undisturbed(steps=STEPS, size=BYTES):
+@functools.cache
+def undisturbed(steps=STEPS, size=BYTES, kind="recoverable"):
     with Kept() as job:
-        launcher = job.train(steps=steps, size=size, pause_ms=5)
+        launcher = job.train(steps=steps, size=size, kind=kind, pause_ms=5)
         job.expect_exit(launcher, 0, deadline=120)
         return job.sums(4)
 
@@ -147,7 +148,7 @@ def two_nodes(job):
 
 
 class KeptRounds(unittest.TestCase):
-    def expect_kept(self, before, after, victims):
+    def expect_kept(self, before, after, victims, source="memory"):
         for rank, line in after.items():
             if rank in victims:
                 self.assertNotEqual(line["pid"], before[rank]["pid"])
@@ -155,7 +156,7 @@ class KeptRounds(unittest.TestCase):
             else:
                 self.assertEqual(line["pid"], before[rank]["pid"])
                 self.assertEqual(line["count"], before[rank]["count"] + 1)
-            self.assertEqual(line["from"], "memory")
+            self.assertEqual(line["from"], source)
 
     @again_if_late
     def test_the_others_keep_their_processes_and_the_result_is_that_of_an_undisturbed_run(self):
@@ -171,6 +172,38 @@ class KeptRounds(unittest.TestCase):
             job.expect_exit(launcher, 0, deadline=120)
             self.assertEqual(job.sums(4), expected)
             job.expect_gone()
+
+    def expect_forward(self, file=None, source="survivor"):
+        """Rank 1 is killed where all ranks have the whole state."""
+        with Kept() as job:
+            launcher = job.train(kind="forward")
+            before = job.trained(0, 4)
+            if file:
+                job.touch(file)
+                wait_for(file, lambda: source == "memory" or not (job.directory / file).exists())
+            os.kill(before[1]["pid"], signal.SIGKILL)
+            after = job.trained(1, 4)
+            self.expect_kept(before, after, {1}, source)
+            last = max(line["step"] for line in job.lines("step") if line["round"] == 0 and line["rank"] != 1)
+            self.assertLessEqual(after[0]["step"], last)
+            if source == "survivor":
+                self.assertEqual({line["step"] for line in after.values()}, {last})
+            self.assertEqual(job.sums(4), undisturbed(kind="forward"))
+            job.expect_exit(launcher, 0)
+            return launcher.err.read_text()
+
+    @again_if_late
+    def test_the_new_worker_gets_the_clean_state_of_a_survivor_and_no_step_is_lost(self):
+        self.assertNotIn("is not used", self.expect_forward())
+
+    @again_if_late
+    def test_a_survivor_that_left_in_the_middle_of_its_optimizers_step_gets_the_state_of_a_clean_one(self):
+        self.assertNotIn("is not used", self.expect_forward("torn.2"))
+
+    @again_if_late
+    def test_survivors_whose_states_differ_return_to_the_newest_copy(self):
+        self.assertRegex(self.expect_forward("other.2", "memory"),
+                         "the survivors' state of step .* is not used, the newest copy is: .*tensor 'weight' is not the same on all ranks: rank 2")
 
     @again_if_late
     def test_survivors_of_both_nodes_are_kept(self):

@@ -1,4 +1,5 @@
-"""A DDP script whose survivors stay in their processes. Argument: "muster", "gloo", or "broken" (an error of its own).
+"""A DDP script whose survivors stay in their processes. Argument: "muster", "gloo", "broken" (an error of its own), or "early"
+(DDP before the load).
 
 Writes one line per event to ELASTIC_LOG. Rank 0 waits before step GATE for the file "go", so the others wait in a collective.
 """
@@ -36,6 +37,7 @@ log = open(os.environ["ELASTIC_LOG"], "a", buffering=1)
 torch.manual_seed(0)
 network = Network()
 optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
+clean = muster.CleanStep()
 wrappers = []  # the old ones live on, and do no harm
 pending = []
 
@@ -70,15 +72,18 @@ def main(context, resume):
     if dist.get_world_size() == 3 and rank > 0 and not resume:
         pending.append(threading.Thread(target=wait_for_nobody, args=(rank, survivors), daemon=True))
         pending[-1].start()
-    model = DistributedDataParallel(network)
-    wrappers.append(model)
+    model = DistributedDataParallel(network) if kind == "early" else None
     checkpointer = muster.Checkpointer(context)
-    loaded = checkpointer.load_state()
-    if loaded:
-        network.load_state_dict(loaded.state["model"])
-        optimizer.load_state_dict(loaded.state["optimizer"])
-    else:
+    loaded = checkpointer.load_state(own=state(), clean=clean)
+    print(f"loaded rank={rank} round={os.environ['MUSTER_ROUND']} source={loaded and loaded.source} kept={loaded and loaded.step == clean.step}", file=log)
+    if loaded and loaded.step != clean.step:
+        with clean.to(loaded.step):
+            network.load_state_dict(loaded.state["model"])
+            optimizer.load_state_dict(loaded.state["optimizer"])
+    elif not loaded:
         checkpointer.snapshot(0, state())
+    model = model or DistributedDataParallel(network)  # after the load: it copies rank 0's weights to all
+    wrappers.append(model)
     for step in range(loaded.step if loaded else 0, STEPS):
         while step == GATE and rank == 0 and not pathlib.Path("go").exists():
             time.sleep(0.005)
@@ -89,7 +94,8 @@ def main(context, resume):
         loss = model(inputs).square().mean()
         dist.all_reduce(loss.detach())  # here a failure finds DDP ready for its backward pass
         loss.backward()
-        optimizer.step()
+        with clean.to(step + 1):
+            optimizer.step()
         checkpointer.snapshot(step + 1, state())
         print(f"step rank={rank} round={os.environ['MUSTER_ROUND']} step={step + 1} at_ns={time.monotonic_ns()}", file=log)
     for thread in pending if resume else ():

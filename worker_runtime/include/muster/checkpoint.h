@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "muster/clean_step.h"
 #include "muster/communicator.h"
 #include "muster/context.h"
 #include "muster/store.h"
@@ -137,6 +138,7 @@ struct LoadReport {
     std::int64_t step = 0;
     bool from_memory = false;      ///< the agents' memory, which kept the copies of workers that ended
     bool from_local_disk = false;  ///< the hosts' local directories
+    bool from_survivor = false;    ///< the memory of a rank that survived a failure
     std::string path;  ///< the checkpoint's folder if it came from the shared directory; else empty, because parts in
                        ///< memory or on local disks have no common path
     std::vector<std::string> skipped;  ///< newer checkpoints that were not used, each with the reason
@@ -188,6 +190,16 @@ class Checkpointer {
     /// calls `place` once for each checkpoint that is tried. An error of `place` on any rank ends the load. Afterwards
     /// state.tensors are those that `place` left.
     Result<std::optional<LoadReport>> load_as_saved(CheckpointState& state, const PlaceTensors& place);
+
+    /// A collective: the same for a state that survives a failure in this process's memory (muster/recoverable.h). If
+    /// any rank's state is clean, the highest clean step wins: its ranks keep their memory, and give it to the others.
+    /// Then checksums of all tensors are compared. If a rank has shards, a rank_value or rank_bytes, or if the
+    /// checksums differ, it loads as above, and a log line has the reason. Afterwards `clean` has the loaded step.
+    Result<std::optional<LoadReport>> load(CheckpointState& state, CleanStep& clean);
+    /// `state` has this rank's tensors if it is clean. `clean` is unchanged if these are kept: then `place` was not
+    /// called. Else the caller sets it when it has taken the new ones over.
+    Result<std::optional<LoadReport>> load_as_saved(CheckpointState& state, const PlaceTensors& place,
+                                                    CleanStep& clean);
 
     /// Copies this rank's share and returns; a thread writes it. All ranks call it with the same step and the same
     /// tensors. It returns errors of the arguments and of the communicator. The result of writing is in reports() and

@@ -113,6 +113,15 @@ muster_status muster_checkpointer_load_as_saved(muster_checkpointer* checkpointe
                                                                        size_t count),
                                                 void* argument, int64_t* step);
 
+// A collective, since version 9: either of these for a state that survived a failure in this process's memory
+// (clean_step.h). `own`: that state with its texts, or NULL if `*clean_step` is -1 and there is `place`. `*clean_step`:
+// the step that it is of, whole; -1: none. `place`: NULL to load into the tensors of `own`. The ranks with the highest
+// clean step keep their memory, and give it to the others; if no rank has one, or the ranks' checksums differ, all load
+// as above. Afterwards `*clean_step` is the loaded step, or -1 if `place` was called.
+muster_status muster_checkpointer_load_clean(
+    muster_checkpointer* checkpointer, const muster_checkpoint_state* own, int64_t* clean_step,
+    muster_status (*place)(void* argument, muster_tensor* tensors, size_t count), void* argument, int64_t* step);
+
 // The texts of the last successful load. A rank that was not in the saved world gets "".
 muster_status muster_checkpointer_loaded_value(muster_checkpointer* checkpointer, const char* key, char* text,
                                                size_t capacity, size_t* needed);
@@ -130,6 +139,7 @@ enum {
     MUSTER_FROM_SHARED = 0,      // the directory that all hosts share
     MUSTER_FROM_MEMORY = 1,      // the agents' memory
     MUSTER_FROM_LOCAL_DISK = 2,  // the hosts' local disks
+    MUSTER_FROM_SURVIVOR = 3,    // the memory of a rank that survived a failure; since version 9
 };
 muster_status muster_checkpointer_loaded_from(muster_checkpointer* checkpointer, int* from);
 // Empty unless it came from the shared directory, because parts in memory or on local disks have no common path.

@@ -20,7 +20,9 @@
 // * Return soon after a call of muster's fails. The agent allows 5 s, then it kills the process and starts it again.
 // * Own everything that belongs to a round: communicators, reducers, checkpointers, notices. When it returns, they are
 //   destroyed. Memory, data sets and models may be the caller's, and may stay.
-// * Load its state with Checkpointer::load(), because the survivors may be one step apart.
+// * Load its state with Checkpointer::load(), because the survivors may be one step apart. With a CleanStep
+//   (clean_step.h) beside a replicated state, the ranks go on from the survivors' highest step; without, from the
+//   newest copy that is complete.
 //
 // The error is only ever returned by muster's own calls. Nothing is interrupted in an optimizer's step. A call that
 // waits for something else (a file system, a lock, a GPU) is not interrupted either: such a process is killed at the

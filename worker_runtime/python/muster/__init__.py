@@ -5,7 +5,7 @@ Arrays are objects with the buffer protocol (array.array, bytearray, ctypes, num
 numpy nor torch is imported. PYTHON.md has examples.
 """
 
-from muster.checkpoint import Checkpointer, Loaded, SaveReport
+from muster.checkpoint import Checkpointer, CleanStep, Loaded, SaveReport
 from muster.communicator import Communicator, Context, Place, Work
 from muster.exchange import Bucket, BucketSlice, Collective, Exchange
 from muster.library import MusterError, RoundEnded
@@ -22,7 +22,7 @@ from muster.tensors import Shard
 
 __version__ = "0.1.0"
 
-__all__ = ["Bucket", "BucketSlice", "Checkpointer", "Collective", "Communicator", "Context", "DistributedSampler",
+__all__ = ["Bucket", "BucketSlice", "Checkpointer", "CleanStep", "Collective", "Communicator", "Context", "DistributedSampler",
            "EXIT_SAVED_AND_LEFT", "ElasticSampler", "Exchange", "GradientReducer", "Loaded", "LossScaler", "MusterError", "OptimizerPiece", "Place", "PreemptionNotice", "ReducerState",
            "Resume", "RoundEnded", "SaveReport", "ScalingReport", "Shard", "ShardedOptimizer", "StepCost", "Store", "Work", "heartbeat",
            "progress", "random_state", "recoverable", "section", "set_random_state"]

@@ -1,9 +1,11 @@
 """Checkpointer: checkpoint.h has the rules, PYTHON.md has examples."""
 
+import contextlib
 import ctypes
 import json
 import os
 import sys
+import weakref
 from typing import NamedTuple, Optional
 
 from muster import nested, tensors
@@ -11,7 +13,7 @@ from muster.communicator import number_of
 from muster.library import (PLACE, CheckpointerOptions, CheckpointStateFields, Handle, MusterError, SaveReportFields,
                             TensorFields, ValueFields, ask, call, make, text_of)
 
-_SOURCES = ("shared", "memory", "local")
+_SOURCES = ("shared", "memory", "local", "survivor")
 _TREE = "muster.state"  # the value that holds everything except tensors (nested.py)
 
 
@@ -34,7 +36,8 @@ class Loaded(NamedTuple):
     rank_value: str  # "" on a rank that was not in the saved world
     path: str  # the checkpoint's folder; empty unless `source` is "shared"
     skipped: list  # newer checkpoints that were not used, each with the reason
-    source: str  # "shared": the shared directory; "memory": the agents' memory; "local": the hosts' local disks
+    source: str  # "shared": the shared directory; "memory": the agents' memory; "local": the hosts' local disks;
+    # "survivor": the memory of a rank that survived a failure
     rank_bytes: bytes  # b"" in a world of another size
 
 
@@ -52,6 +55,32 @@ def _bytes(text, what):
     if "\0" in text:
         raise ValueError(f"{what} contains a zero byte: {text!r}")
     return text.encode()
+
+
+_clean_steps = weakref.WeakSet()
+
+
+class CleanStep:
+    """Of which step the state in this process's memory is. Make one beside the model, outside of the function that is called
+    again after a failure (muster.recoverable), load before anything else changes the state (DistributedDataParallel copies rank
+    0's weights to all), change the state inside `with clean.to(step):` only, and give it to
+    Checkpointer.load() or load_state(). A process that leaves the block by an exception has a state of no step."""
+
+    def __init__(self):
+        self.step = -1  # none
+        _clean_steps.add(self)
+
+    @contextlib.contextmanager
+    def to(self, step):
+        self.step = -1
+        yield
+        self.step = step
+
+
+def none_is_clean():
+    """Something may have changed any state."""
+    for clean in list(_clean_steps):
+        clean.step = -1
 
 
 class _Fields:
@@ -150,13 +179,22 @@ class Checkpointer:
         """The newest step for which the next node has a copy of this rank's share; -1: none."""
         return ask("checkpointer_copied_step", ctypes.c_int64, self._handle.value)
 
-    def load(self, state):
+    def load(self, state, clean=None):
         """Fills `state` in place from the newest complete checkpoint: its tensors, and the other values of its dicts and
         lists. Returns None if there is no checkpoint. A checkpoint of other tensors is a MusterError
-        ("invalid_argument") that names the first one that differs."""
-        _, found = nested.pack(state)
-        fields = _Fields(found, True)
-        step = ask("checkpointer_load", ctypes.c_int64, self._handle.value, ctypes.byref(fields.state))
+        ("invalid_argument") that names the first one that differs.
+
+        `clean`: the CleanStep of `state`. If it is clean on any rank, the ranks of the highest step keep their memory, and give
+        it to the others; no step is lost. Then checksums of all tensors are compared. If they differ, or a rank has Shards, all
+        ranks load as without `clean`, and a line says why. `values`, rank_value and rank_bytes are not passed on: leave
+        `clean` out if they are needed. Afterwards `clean` has the loaded step."""
+        if clean is None:
+            _, found = nested.pack(state)
+            fields = _Fields(found, True)
+            step = ask("checkpointer_load", ctypes.c_int64, self._handle.value, ctypes.byref(fields.state))
+        else:
+            fields, found = self._own(state, True)
+            step = self._load_clean(fields, clean, PLACE())
         if step < 0:
             return None
         for memory in fields.memories:
@@ -164,10 +202,13 @@ class Checkpointer:
         tree, values = self._texts()
         return self._loaded(step, state if tree is None else nested.update(state, tree, found), values)
 
-    def load_state(self, like=None):
+    def load_state(self, like=None, own=None, clean=None):
         """Returns the newest complete checkpoint as a new state, for load_state_dict(): every rank gets all of every tensor,
         in host memory. None if there is no checkpoint. Tensors are of the saved kind, or of the kind `like`: "torch",
-        "numpy" or "array" (memoryviews)."""
+        "numpy" or "array" (memoryviews).
+
+        `own` and `clean`: this process's state and its CleanStep, as in load(). A rank whose state is kept gets `own` itself.
+        Take another one over inside `with clean.to(loaded.step):`."""
         kind = like and ("torch", "numpy", "array")[number_of(like, ("torch", "numpy", "array"), "like")]
         fresh, failures = {}, []
 
@@ -185,7 +226,10 @@ class Checkpointer:
                 return 1
 
         try:
-            step = ask("checkpointer_load_as_saved", ctypes.c_int64, self._handle.value, PLACE(place), None)
+            if clean is None:
+                step = ask("checkpointer_load_as_saved", ctypes.c_int64, self._handle.value, PLACE(place), None)
+            else:
+                step = self._load_clean(self._own(own, False)[0] if clean.step >= 0 else None, clean, PLACE(place))
         except MusterError:
             if failures:
                 raise failures[0] from None
@@ -193,11 +237,26 @@ class Checkpointer:
         if step < 0:
             return None
         tree, values = self._texts()
+        if clean is not None and clean.step >= 0:
+            return self._loaded(step, own, values)
         if tree is None:  # saved by a program in another language
             state = {name: tensors.as_tensor(memory, kind or "array") for name, memory in fresh.items()}
         else:
             state = nested.unpack(tree, lambda name, saved: tensors.as_tensor(fresh[name], kind or saved))
         return self._loaded(step, state, values)
+
+    def _own(self, state, filled):
+        """The fields of a whole state with its texts, and its tensors."""
+        tree, found = nested.pack(state)
+        return _Fields(found, filled, {_TREE: json.dumps(tree, separators=(",", ":"))}), found
+
+    def _load_clean(self, fields, clean, place):
+        clean_step = ctypes.c_int64(clean.step)
+        clean.step = -1  # also where an error follows
+        step = ask("checkpointer_load_clean", ctypes.c_int64, self._handle.value, fields and ctypes.byref(fields.state),
+                   ctypes.byref(clean_step), place, None)
+        clean.step = clean_step.value
+        return step
 
     def finish(self):
         """Waits until the save in progress has ended. MusterError: the newest save is not on disk; the text gives the reason."""

@@ -116,8 +116,8 @@ _FUNCTIONS = """
     optimizer_release p, loss_scaler_make pp, loss_scaler_state pp, loss_scaler_restore pp, loss_scaler_unscale ppI,
     loss_scaler_update p, loss_scaler_release p, batch_statistics pppnN, batch_gradients pppn, checkpointer_open ppp,
     checkpointer_save plpi, checkpointer_snapshot plp, checkpointer_reserve pp, checkpointer_copied_step pL,
-    checkpointer_load ppL, checkpointer_load_as_saved pppL, checkpointer_loaded_value pspnN,
-    checkpointer_loaded_key pnpnN, checkpointer_loaded_rank_value ppnN, checkpointer_loaded_rank_bytes ppN,
+    checkpointer_load ppL, checkpointer_load_as_saved pppL, checkpointer_load_clean ppLppL,
+    checkpointer_loaded_value pspnN, checkpointer_loaded_key pnpnN, checkpointer_loaded_rank_value ppnN, checkpointer_loaded_rank_bytes ppN,
     checkpointer_loaded_from pI, checkpointer_loaded_path ppnN, checkpointer_loaded_skipped ppnN, checkpointer_finish p,
     checkpointer_take_reports pN, checkpointer_report pnppnN, checkpointer_release p, preemption_watch pInp,
     preemption_count pI, preemption_agreed pI, preemption_release p

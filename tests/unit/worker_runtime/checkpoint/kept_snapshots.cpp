@@ -89,12 +89,15 @@ void flip_byte(const OfferedSnapshot& snapshot, std::int64_t at) {
 Result<std::unique_ptr<Communicator>> loopback_group(const std::shared_ptr<MeetingInMemory>& place,
                                                      const std::vector<int>& members, int rank) {
     const auto own = std::find(members.begin(), members.end(), rank) - members.begin();
+    const auto connect = [](const runtime::GroupTerms& group) {
+        return runtime::make_tcp_transport(group, {.addresses = {"127.0.0.1"}});
+    };
     runtime::CommunicatorBody::Terms terms{.group = {.rank = static_cast<int>(own),
                                                      .size = static_cast<int>(members.size()),
                                                      .id = cat("copies.", members.front()),
                                                      .place = place},
-                                           .make_transport = {}};
-    auto transport = runtime::make_tcp_transport(terms.group, {.addresses = {"127.0.0.1"}});
+                                           .make_transport = connect};
+    auto transport = connect(terms.group);
     if (!transport) return transport.error();
     return std::make_unique<Communicator>(
         std::make_shared<runtime::CommunicatorBody>(std::move(terms), std::move(*transport)));

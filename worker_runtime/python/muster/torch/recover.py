@@ -7,6 +7,7 @@ import weakref
 
 import torch
 import torch.distributed as dist
+from muster.checkpoint import none_is_clean
 from muster.library import MusterError
 from muster.recover import CannotBeKept, Recovery, decorated
 from torch.nn.parallel import DistributedDataParallel
@@ -167,6 +168,8 @@ def _remember_wrappers():
 
     @functools.wraps(original)
     def make(self, *arguments, **named):
+        if named.get("init_sync", True):
+            none_is_clean()  # a new rank 0 gives its weights to all
         _wrappers.add(self)
         original(self, *arguments, **named)
 

@@ -1,0 +1,146 @@
+// Loading without a checkpoint: a survivor of a failure has the whole state of a step in its memory, and gives it to
+// the ranks that lack it. Survivors may be one step apart, so the highest step wins: after its last collective a rank
+// needs nothing of the others to end it, and sums have the same bits on all ranks.
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/checkpoint/checkpointer_body.h"
+#include "worker_runtime/checkpoint/files/loader.h"
+#include "worker_runtime/checkpoint/format/safetensors.h"
+#include "worker_runtime/checkpoint/replicas.h"
+
+namespace muster::runtime {
+
+namespace {
+
+bool has_shard(const std::vector<StateTensor>& tensors) {
+    return std::ranges::any_of(tensors, [](const auto& tensor) { return tensor.placement == Placement::sharded; });
+}
+
+/// A part of the state that no other rank has.
+bool has_own_part(const CheckpointState& state) {
+    return !state.rank_value.empty() || !state.rank_bytes.empty() || has_shard(state.tensors);
+}
+
+/// The memory of the tensors, sorted by name: their order may differ between ranks.
+std::map<std::string_view, std::span<std::byte>> memories_of(const std::vector<StateTensor>& tensors) {
+    std::map<std::string_view, std::span<std::byte>> memories;
+    for (const auto& tensor : tensors)
+        memories[tensor.name] = {static_cast<std::byte*>(tensor.data),
+                                 *element_count(tensor.shape) * size_of(tensor.type)};
+    return memories;
+}
+
+/// Which ranks have the state of the highest clean step.
+struct Holders {
+    std::int64_t step = -1;
+    bool any_own_part = false;
+    std::vector<int> ranks, others;
+};
+
+Result<Holders> find_holders(Communicator& world, std::int64_t clean_step, bool own_part, Duration timeout) {
+    std::array<std::int64_t, 2> mine{clean_step, own_part ? 1 : 0};
+    std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
+    auto shared = world.run(all_gather(buffer(std::span<std::int64_t>(mine)), buffer(std::span(all))), timeout);
+    if (!shared) return shared.error();
+    Holders holders;
+    for (std::size_t i = 0; i < all.size(); i += mine.size()) {
+        holders.step = std::max(holders.step, all[i]);
+        holders.any_own_part = holders.any_own_part || all[i + 1] != 0;
+    }
+    for (int rank = 0; rank < world.size(); ++rank)
+        (all[mine.size() * static_cast<std::size_t>(rank)] == holders.step ? holders.ranks : holders.others)
+            .push_back(rank);
+    return holders;
+}
+
+/// A collective: gives the whole state of one holder to the ranks that lack it. Over a part of the world, so that the
+/// other holders neither need memory for it nor time.
+Result<void> pass_on(Communicator& world, const Holders& holders, const std::vector<StateTensor>& tensors,
+                     Duration timeout) {
+    if (holders.others.empty()) return {};
+    const int from = holders.ranks.front();
+    const bool takes_part = world.rank() == from || std::ranges::count(holders.others, world.rank()) > 0;
+    auto part = world.split(takes_part ? 0 : -1, world.rank() == from ? -1 : world.rank());
+    if (!part) return part.error();
+    if (!takes_part) return {};
+    for (const auto& [name, memory] : memories_of(tensors)) {
+        auto passed = (*part)->run(broadcast({memory.data(), memory.size(), DataType::u8}, 0), timeout);
+        if (!passed) return passed;
+    }
+    return {};
+}
+
+}  // namespace
+
+/// A collective: `rank` describes its state as it describes a file that has all of it.
+Result<Manifest> CheckpointerBody::layout_of(int rank, std::int64_t step, const CheckpointState& state) const {
+    RankFile file;
+    std::string head;
+    if (world_.rank() == rank) {
+        file.step = step;
+        file.round = identity_.round;
+        file.job = identity_.job;
+        file.opening = opening_;
+        file.directory_word = word_;
+        file.values = state.values;
+        lay_out(file, own_pieces(state.tensors, Replicas::rank_0, 0, 1));
+        head = encode_head(file);
+    }
+    std::array<std::uint64_t, 2> sizes{head.size(), file.size_bytes};
+    auto shared = world_.run(broadcast(buffer(std::span<std::uint64_t>(sizes)), rank), options_.persist_timeout);
+    if (!shared) return shared.error();
+    if (sizes[0] > safetensors_length_bytes + safetensors_header_bytes_max)
+        return Error{Errc::bad_frame, "a survivor describes its state with too many bytes"};
+    head.resize(sizes[0]);
+    shared = world_.run(broadcast({head.data(), head.size(), DataType::u8}, rank), options_.persist_timeout);
+    if (!shared) return shared.error();
+    const auto parsed = parse_rank_file(head, sizes[1]);
+    return parsed ? make_manifest({*parsed}, {0}) : parsed.error();
+}
+
+/// Returns false if no rank has a clean state, or if not all of them can continue from it; a line has the reason.
+Result<bool> CheckpointerBody::try_forward(CheckpointState& state, const PlaceTensors& place, CleanStep& clean,
+                                           LoadReport& report) {
+    const auto holders = find_holders(world_, clean.step(), has_own_part(state), options_.persist_timeout);
+    if (!holders) return holders.error();
+    if (holders->step < 0) return false;
+    const auto roll_back = [&](std::string_view why) {
+        if (world_.rank() == 0)
+            log(LogLevel::warning, "the survivors' state of step ", holders->step,
+                " is not used, the newest copy is: ", why);
+        return false;
+    };
+    if (holders->any_own_part)
+        return roll_back("a rank has shards, rank_value or rank_bytes, which no other rank can give it");
+    const bool holds = clean.step() == holders->step;
+    const auto layout = layout_of(holders->ranks.front(), holders->step, state);
+    Result<void> fits = layout ? Result<void>() : layout.error();
+    if (fits && !holds) {
+        clean.begin();
+        fits = place_tensors(*layout, state, place);
+    }
+    if (fits && has_shard(state.tensors)) fits = Error{Errc::unsupported, "a rank asks for shards"};
+    if (fits) fits = match_model(*layout, state.tensors);
+    auto agreed = agree(fits);
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well && agreed->failure.code == Errc::unsupported) return roll_back(agreed->failure.context);
+    if (!agreed->all_well) return agreed->failure;
+    agreed = agree(pass_on(world_, *holders, state.tensors, options_.persist_timeout));
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well) return roll_back(agreed->failure.context);
+    const auto same = compare_replicas(world_, state.tensors, "", options_.persist_timeout);
+    if (auto alive = world_.status(); !alive) return alive.error();
+    if (!same) return roll_back(same.error().context);
+    state.values = layout->values;
+    report.step = holders->step;
+    report.from_survivor = true;
+    // Nobody maps them: that would take longer than all of this.
+    if (snapshots_) (void)snapshots_->take_offers(offer_wait);
+    return true;
+}
+
+}  // namespace muster::runtime
