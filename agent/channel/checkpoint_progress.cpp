@@ -54,6 +54,7 @@ CheckpointProgress::CheckpointProgress(Duration limit, FindNewest look)
 
 bool CheckpointProgress::start(const std::string& directory) {
     under_way_ = std::make_shared<Answer>();
+    has_timed_out_ = false;
     auto thread = start_thread("muster-look", [answer = under_way_, look = find_newest_, directory] {
         auto found = look(directory);
         const std::lock_guard lock(answer->mutex);
@@ -85,14 +86,14 @@ bool CheckpointProgress::has_ended() {
 }
 
 std::optional<NewestCheckpoint> CheckpointProgress::newest(const std::string& directory) {
-    const bool late = under_way_ != nullptr;
-    if (!late && !start(directory)) return last_;
+    if (!under_way_ && !start(directory)) return last_;
     {
         const auto answer = under_way_;
         std::unique_lock lock(answer->mutex);
-        answer->changed.wait_for(lock, late ? Duration::zero() : limit_, [&] { return answer->there; });
+        answer->changed.wait_for(lock, has_timed_out_ ? Duration::zero() : limit_, [&] { return answer->there; });
     }
-    if (!has_ended())
+    has_timed_out_ = !has_ended();
+    if (has_timed_out_)
         log(LogLevel::warning, directory, ": its file system does not answer; the newest checkpoint there is unknown");
     return last_;
 }

@@ -49,6 +49,7 @@ class CheckpointProgress {
     FindNewest find_newest_;
     std::optional<NewestCheckpoint> last_;
     std::shared_ptr<Answer> under_way_;  // null: no thread looks
+    bool has_timed_out_ = false;         // nobody waits for that one any more
 };
 
 }  // namespace muster::agent

@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "agent/process/process_tree.h"
 #include "agent/process/side_process.h"
@@ -51,6 +54,30 @@ std::int32_t program_of(std::int32_t pid) {
         pid = child;
     }
     return pid;
+}
+
+/// What all processes below this one have used. Where the kernel does not list children: nothing. To read all of /proc
+/// each second would hold up the agent on a large host.
+Duration cpu_below(std::int32_t pid) {
+    constexpr std::size_t processes_max = 256;
+    std::vector<std::int32_t> family{pid};
+    Duration sum{};
+    for (std::size_t i = 0; i < family.size(); ++i) {
+        const auto folder = cat("/proc/", family[i]);
+        if (i > 0) {
+            if (const auto process = parse_stat(read_file(folder + "/stat"))) sum += cpu_of(*process);
+        }
+        std::error_code failure;
+        for (std::filesystem::directory_iterator task(folder + "/task", failure), end; !failure && task != end;
+             task.increment(failure)) {
+            const auto children = read_file(task->path().string() + "/children");
+            for (const auto word : split(children, ' ')) {
+                std::int32_t child = 0;
+                if (family.size() < processes_max && parse_number(word, child)) family.push_back(child);
+            }
+        }
+    }
+    return sum;
 }
 
 void read_io(std::int32_t pid, WorkerSample& sample) {
@@ -165,12 +192,8 @@ void HangWatcher::sample_workers() {
     std::vector<WorkerSample> samples;
     for (auto& [local_rank, worker] : workers_) samples.push_back(sample_of(local_rank, worker));
     const auto now = std::chrono::steady_clock::now();
-    std::optional<std::vector<ProcessFacts>> all;
     for (auto& sample : samples) {
-        if (!watch_.seems_idle(sample, now)) continue;
-        if (!all) all = all_processes();
-        sample.children_cpu = Duration::zero();
-        for (const auto& child : descendants_of(sample.pid, *all)) *sample.children_cpu += cpu_of(child);
+        if (watch_.seems_idle(sample, now)) sample.children_cpu = cpu_below(sample.pid);
     }
     carry_out(watch_.judge(samples, now), now);
     send_seen(now);

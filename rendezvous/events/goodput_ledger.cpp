@@ -44,9 +44,10 @@ double GoodputLedger::Totals::goodput() const {
            static_cast<double>(wall_clock.count());
 }
 
-void GoodputLedger::count(Totals& totals, TimeBucket bucket, Duration time) const {
-    const auto seconds = std::chrono::duration<double>(time).count();
-    totals.buckets[static_cast<std::size_t>(bucket)] += time;
+void GoodputLedger::count(Totals& totals, TimeBucket bucket, Instant until) const {
+    const auto weighed = std::max(until - std::max(since_, weighed_from_), Duration::zero());
+    const auto seconds = std::chrono::duration<double>(weighed).count();
+    totals.buckets[static_cast<std::size_t>(bucket)] += until - since_;
     totals.rank_seconds[static_cast<std::size_t>(bucket)] += seconds * static_cast<double>(ranks_);
     totals.scaled_down += seconds * static_cast<double>(ranks_missing_);
 }
@@ -57,7 +58,7 @@ void GoodputLedger::note_ranks(const EventFacts& facts) {
 }
 
 void GoodputLedger::add(TimeBucket bucket, Instant until) {
-    count(totals_, bucket, until - since_);
+    count(totals_, bucket, until);
     if (bucket == TimeBucket::stepping && round_) round_->stepping += until - since_;
     since_ = until;
 }
@@ -194,7 +195,7 @@ GoodputLedger::Totals GoodputLedger::totals(Instant now) const {
     if (pending_ || (data_wait_ms_ >= 0 && current_ == TimeBucket::stepping))
         totals.pending = open;
     else
-        count(totals, current_, open);
+        count(totals, current_, now);
     totals.wall_clock = now - *began_;
     return totals;
 }
@@ -260,6 +261,7 @@ GoodputLedger GoodputLedger::from(const std::vector<std::int64_t>& kept, Duratio
     }
     ledger.began_ = now + Duration(began);
     ledger.since_ = now + Duration(since);
+    ledger.weighed_from_ = now;
     ledger.over_ = kept[2] != 0;
     ledger.pending_ = kept[3] != 0;
     ledger.current_ = static_cast<TimeBucket>(kept[4]);

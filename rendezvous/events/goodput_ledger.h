@@ -76,7 +76,7 @@ class GoodputLedger {
     [[nodiscard]] std::string sentence(Instant now) const;
 
   private:
-    void count(Totals& totals, TimeBucket bucket, Duration time) const;
+    void count(Totals& totals, TimeBucket bucket, Instant until) const;
     void note_ranks(const EventFacts& facts);
     void switch_to(TimeBucket bucket, Instant now);
     void add(TimeBucket bucket, Instant until);
@@ -98,7 +98,8 @@ class GoodputLedger {
     };
     Totals totals_;
     std::optional<Instant> began_;
-    Instant since_{};  ///< All time before it is in a bucket.
+    Instant since_{};         ///< All time before it is in a bucket.
+    Instant weighed_from_{};  ///< This daemon counts ranks from then on: a metric that began anew counts nothing twice.
     bool over_ = false;
     bool hangs_ = false;    ///< By the last word of it, which may come before the first step.
     bool pending_ = false;  ///< The time since `since_` waits for a first step. `current_` then counts for nothing.

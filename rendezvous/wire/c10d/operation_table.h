@@ -51,8 +51,15 @@ constexpr const OperationRow& row_of(Operation operation) {
     constexpr auto count = operation_rows.size();
     return operation_rows[number < count - 2 ? number : operation == Operation::wait_get ? count - 2 : count - 1];
 }
-static_assert(std::all_of(operation_rows.begin(), operation_rows.end(),
-                          [](const OperationRow& row) { return row_of(row.operation).operation == row.operation; }));
+static_assert([] {
+    for (const auto family : {Family::newer, Family::older}) {
+        for (int byte = 0; byte < 256; ++byte) {
+            const auto operation = operation_from_byte(family, static_cast<std::uint8_t>(byte));
+            if (operation && row_of(*operation).operation != *operation) return false;
+        }
+    }
+    return true;
+}());
 
 /// True for the operations that a server never answers.
 constexpr bool has_no_reply(Operation operation) {

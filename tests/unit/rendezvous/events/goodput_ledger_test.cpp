@@ -251,7 +251,7 @@ TEST_CASE(
     CHECK(totals.scaled_down == 20 * 4);
     // A daemon that continues counts from zero, with the ranks of the round. One that counted none has kept less.
     auto kept = story.ledger.kept(0s);
-    CHECK(of(GoodputLedger::from(kept, 0s, Story::at(160)).totals(Story::at(170)), TimeBucket::stepping) == 20 * 12);
+    CHECK(of(GoodputLedger::from(kept, 0s, Story::at(160)).totals(Story::at(170)), TimeBucket::stepping) == 10 * 12);
     kept.resize(kept.size() - 2);
     const auto old = GoodputLedger::from(kept, 0s, Story::at(160)).totals(Story::at(170));
     CHECK(old.of(TimeBucket::stepping) == 120s);
