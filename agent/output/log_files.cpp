@@ -40,9 +40,10 @@ std::int64_t log_time_ns() {
 void LogFile::append(std::string_view bytes) {
     const std::lock_guard lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
-    if (index_.valid() && (now >= marked_at_ + mark_interval || size_ >= marked_size_ + mark_bytes)) {
+    const auto next_owner = take_next_owner();
+    if (index_.valid() && (next_owner || now >= marked_at_ + mark_interval || size_ >= marked_size_ + mark_bytes)) {
         marked_at_ = now;
-        mark(size_, std::nullopt);
+        mark(size_, next_owner);
     }
     write(bytes);
 }
@@ -69,6 +70,7 @@ void LogFile::begin_section(std::string_view heading, const std::optional<LogOwn
     const std::lock_guard lock(mutex_);
     if (heading.empty() || heading == heading_) return;
     heading_ = heading;
+    take_next_owner();  // of a round in which nothing was printed
     const bool continues_line = ends_inside_line(fd_.get());
     struct stat facts {};
     const bool indexed = owner && ::fstat(fd_.get(), &facts) == 0 && S_ISREG(facts.st_mode);
@@ -83,8 +85,13 @@ void LogFile::begin_section(std::string_view heading, const std::optional<LogOwn
 }
 
 void LogFile::change_owner(const LogOwner& owner) {
-    const std::lock_guard lock(mutex_);
-    mark(size_, owner);
+    const std::lock_guard lock(next_owner_mutex_);
+    next_owner_ = owner;
+}
+
+std::optional<LogOwner> LogFile::take_next_owner() {
+    const std::lock_guard lock(next_owner_mutex_);
+    return std::exchange(next_owner_, std::nullopt);
 }
 
 /// One write, so that a disk that takes nothing leaves at most one line that is no mark.

@@ -31,13 +31,14 @@ class LogFile {
     /// the disk takes none.
     void begin_section(std::string_view heading, const std::optional<LogOwner>& owner);
     /// What comes from now on is of `owner`, without a heading: a worker that stays for another round may have begun a
-    /// line.
+    /// line. Never waits for the disk: the mark comes with the next bytes.
     void change_owner(const LogOwner& owner);
     /// True while a write goes on; for another thread.
     [[nodiscard]] bool is_writing() const { return is_writing_; }
 
   private:
     void write(std::string_view bytes);
+    std::optional<LogOwner> take_next_owner();
     void mark(std::uint64_t offset, const std::optional<LogOwner>& owner);
 
     std::string path_;
@@ -48,6 +49,8 @@ class LogFile {
     std::uint64_t marked_size_ = 0;  ///< When the last mark was made.
     Instant marked_at_{};
     std::mutex mutex_;  ///< Headings come from another thread than bytes.
+    std::mutex next_owner_mutex_;
+    std::optional<LogOwner> next_owner_;  ///< Not marked yet.
     std::atomic<bool> told_ = false;
     std::atomic<bool> is_writing_ = false;
 };
