@@ -178,6 +178,8 @@ int fail(const Error& error) {
 int main(int argc, char** argv) {
     if (argc < 3) return 2;
     const std::string_view kind = argc > 3 ? argv[3] : "recoverable";
+    auto context = Context::from_environment();
+    if (!context) return fail(context.error());
     std::vector<Checkpointer> kept;
     const Plan plan{.steps = std::atoll(argv[1]),
                     .element_count = std::strtoull(argv[2], nullptr, 10) / sizeof(std::int64_t),
@@ -185,8 +187,6 @@ int main(int argc, char** argv) {
                     .splits = kind == "split",
                     .forward = kind == "forward",
                     .keeps = kind == "keeper" ? &kept : nullptr};
-    auto context = Context::from_environment();
-    if (!context) return fail(context.error());
     const auto parts = plan.forward ? 1 : static_cast<std::size_t>(context->world_size());
     Model model(plan.element_count / parts, plan.forward);
     const auto body = [&](Context& now, const Resume& resume) { return train(now, resume, plan, model); };

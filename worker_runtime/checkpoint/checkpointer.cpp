@@ -211,9 +211,10 @@ Result<void> CheckpointerBody::still_needed() const {
     return world_.status();
 }
 
-/// After a failure the others wait for this rank to leave its round, or to end.
+/// After a failure the others wait for this rank to leave its round, or to end. The world may be gone by now: a
+/// Checkpointer may outlive its Context if it has nothing more to save.
 void CheckpointerBody::free_memories() {
-    if (!snapshots_ || world_.status() || copies_) return;
+    if (!snapshots_ || copies_ || !snapshots_->has_failed()) return;
     snapshots_->free_later(std::make_shared<decltype(memories_)>(std::move(memories_)));
 }
 

@@ -9,6 +9,7 @@
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/checkpoint/checkpointer_body.h"
 #include "worker_runtime/checkpoint/files/loader.h"
+#include "worker_runtime/checkpoint/format/crc32c.h"
 #include "worker_runtime/checkpoint/format/safetensors.h"
 #include "worker_runtime/checkpoint/replicas.h"
 
@@ -34,15 +35,27 @@ std::map<std::string_view, std::span<std::byte>> memories_of(const std::vector<S
     return memories;
 }
 
+/// The part of the state that is not in tensors, such as a learning rate. `values` are sorted by their keys.
+std::uint32_t checksum_of(const std::map<std::string, std::string>& values) {
+    std::uint32_t sum = 0;
+    for (const auto& [key, value] : values) {
+        const auto text = cat(key.size(), ' ', value.size(), ' ', key, value);
+        sum = crc32c(std::as_bytes(std::span(text)), sum);
+    }
+    return sum;
+}
+
 /// Which ranks have the state of the highest clean step.
 struct Holders {
     std::int64_t step = -1;
     bool any_own_part = false;
+    bool values_differ = false;
     std::vector<int> ranks, others;
 };
 
-Result<Holders> find_holders(Communicator& world, std::int64_t clean_step, bool own_part, Duration timeout) {
-    std::array<std::int64_t, 2> mine{clean_step, own_part ? 1 : 0};
+Result<Holders> find_holders(Communicator& world, std::int64_t clean_step, const CheckpointState& state,
+                             Duration timeout) {
+    std::array<std::int64_t, 3> mine{clean_step, has_own_part(state) ? 1 : 0, checksum_of(state.values)};
     std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
     auto shared = world.run(all_gather(buffer(std::span<std::int64_t>(mine)), buffer(std::span(all))), timeout);
     if (!shared) return shared.error();
@@ -51,9 +64,12 @@ Result<Holders> find_holders(Communicator& world, std::int64_t clean_step, bool 
         holders.step = std::max(holders.step, all[i]);
         holders.any_own_part = holders.any_own_part || all[i + 1] != 0;
     }
+    const auto values_of = [&](int rank) { return all[mine.size() * static_cast<std::size_t>(rank) + 2]; };
     for (int rank = 0; rank < world.size(); ++rank)
         (all[mine.size() * static_cast<std::size_t>(rank)] == holders.step ? holders.ranks : holders.others)
             .push_back(rank);
+    holders.values_differ = std::ranges::any_of(
+        holders.ranks, [&](int rank) { return values_of(rank) != values_of(holders.ranks.front()); });
     return holders;
 }
 
@@ -105,10 +121,11 @@ Result<Manifest> CheckpointerBody::layout_of(int rank, std::int64_t step, const 
 /// Returns false if no rank has a clean state, or if not all of them can continue from it; a line has the reason.
 Result<bool> CheckpointerBody::try_forward(CheckpointState& state, const PlaceTensors& place, CleanStep& clean,
                                            LoadReport& report) {
-    const auto holders = find_holders(world_, clean.step(), has_own_part(state), options_.persist_timeout);
+    const auto holders = find_holders(world_, clean.step(), state, options_.persist_timeout);
     if (!holders) return holders.error();
     if (holders->step < 0) return false;
     const auto roll_back = [&](std::string_view why) {
+        report.skipped.push_back(cat("the survivors' state of step ", holders->step, ": ", why));
         if (world_.rank() == 0)
             log(LogLevel::warning, "the survivors' state of step ", holders->step,
                 " is not used, the newest copy is: ", why);
@@ -116,6 +133,8 @@ Result<bool> CheckpointerBody::try_forward(CheckpointState& state, const PlaceTe
     };
     if (holders->any_own_part)
         return roll_back("a rank has shards, rank_value or rank_bytes, which no other rank can give it");
+    if (holders->values_differ)
+        return roll_back("what it holds besides tensors, such as the learning rate, differs between these ranks");
     const bool holds = clean.step() == holders->step;
     const auto layout = layout_of(holders->ranks.front(), holders->step, state);
     Result<void> fits = layout ? Result<void>() : layout.error();
@@ -133,6 +152,8 @@ Result<bool> CheckpointerBody::try_forward(CheckpointState& state, const PlaceTe
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return roll_back(agreed->failure.context);
     const auto same = compare_replicas(world_, state.tensors, "", options_.persist_timeout);
+    // Also after a failure: other ranks may have seen a difference, and then no rank may continue from this state.
+    if (!same) clean.begin();
     if (auto alive = world_.status(); !alive) return alive.error();
     if (!same) return roll_back(same.error().context);
     state.values = layout->values;

@@ -148,6 +148,7 @@ Result<std::optional<LoadReport>> CheckpointerBody::load_newest(CheckpointState&
         return std::optional(std::move(report));
     }
     clean.begin();
+    const bool had_state = !report.skipped.empty();
     std::vector<CheckpointName> candidates;
     if (world_.rank() == 0) {
         if (auto listing = list_directory(options_.directory)) candidates = listing->checkpoints;
@@ -176,6 +177,11 @@ Result<std::optional<LoadReport>> CheckpointerBody::load_newest(CheckpointState&
         report.load_ms = milliseconds_since(began);
         return std::optional(std::move(report));
     }
+    // The caller would take "no checkpoint" for a first start, with a memory that has been trained.
+    if (!any_on_disk && had_state)
+        return Error{Errc::not_found,
+                     cat("there is no copy and no checkpoint to return to: ", join(report.skipped, "; "),
+                         "; take snapshot(0) before the first step, and start all workers again")};
     if (!any_on_disk) return std::optional<LoadReport>();
     return Error{Errc::bad_frame, cat(options_.directory, ": no checkpoint is complete; ", join(report.skipped, "; "),
                                       "; move them away to start from the beginning")};

@@ -36,6 +36,9 @@ class SnapshotLink {
     /// copies it had. Fewer if there were fewer, or if they do not arrive within `limit`.
     virtual std::vector<OfferedSnapshot> take_offers(Duration limit) = 0;
 
+    /// True if an operation of the round has failed, so that the others wait for this process to leave it.
+    [[nodiscard]] virtual bool has_failed() const { return false; }
+
     /// Frees this memory, of which nothing is used any more, at a time when nobody waits for it. To unmap it takes 0.2
     /// ms for each MiB.
     virtual void free_later(std::shared_ptr<void> /*memory*/) {}

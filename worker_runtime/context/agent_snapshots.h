@@ -4,9 +4,11 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "worker_runtime/checkpoint/snapshot_link.h"
+#include "worker_runtime/communicator/communicator_body.h"
 #include "worker_runtime/context/agent_link.h"
 
 namespace muster::runtime {
@@ -14,7 +16,8 @@ namespace muster::runtime {
 class AgentSnapshots final : public SnapshotLink {
   public:
     /// `expected`: the number of offers that the agent has announced.
-    explicit AgentSnapshots(std::size_t expected) : expected_(expected) {}
+    AgentSnapshots(std::size_t expected, std::shared_ptr<const RoundGroups> groups)
+        : groups_(std::move(groups)), expected_(expected) {}
 
     /// Destroy the link before its owner. Before connect(), nothing is given.
     void connect(AgentLink& agent);
@@ -26,11 +29,13 @@ class AgentSnapshots final : public SnapshotLink {
               const std::string& directory) override;
     bool give_copy(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step, int rank) override;
     std::vector<OfferedSnapshot> take_offers(Duration limit) override;
+    [[nodiscard]] bool has_failed() const override { return groups_->has_failed(); }
     void free_later(std::shared_ptr<void> memory) override;
     /// That time has come.
     void free_memory();
 
   private:
+    std::shared_ptr<const RoundGroups> groups_;
     std::mutex mutex_;
     std::condition_variable heard_;
     std::size_t expected_;

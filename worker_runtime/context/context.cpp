@@ -150,7 +150,7 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
     if (environment.agent_socket.empty()) return;
     std::size_t offers = 0;
     (void)parse_number(variable("MUSTER_SNAPSHOTS").value_or(std::string()), offers);
-    snapshots = std::make_shared<AgentSnapshots>(offers);
+    snapshots = std::make_shared<AgentSnapshots>(offers, groups);
     auto link = AgentLink::connect(
         environment.agent_socket, environment.agent_token, std::move(watch),
         [this](const local::Message& message, FileDescriptor beside) { heard(message, std::move(beside)); },
@@ -176,6 +176,7 @@ void ContextBody::heard(const local::Message& message, FileDescriptor beside) {
     }
     if (const auto* hold = std::get_if<local::Hold>(&message)) {
         const auto why = cat("the round ended: ", hold->why);
+        groups->note_failure();
         groups->end(why, Errc::round_ended);
         MetGroups::of_process().end(why, Errc::round_ended);
         connections.interrupt();

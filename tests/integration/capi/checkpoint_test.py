@@ -80,6 +80,9 @@ class Module(OnRanks):
         self.check(3, "save")
         self.check(2, "no_memory")
 
+    def test_a_clean_step_outlives_an_error_of_another_rank_and_ends_where_texts_are_saved(self):
+        self.check(2, "clean_steps")
+
     def test_random_generators_go_on(self):
         self.check(1, "generators")
 

@@ -254,6 +254,27 @@ def mistakes(context):
     raises(muster.MusterError, "not a valid checkpointer, or already released", checkpointer.finish)
 
 
+def clean_steps(context):
+    """Rank 0 is clean. What ends a load on rank 1 leaves it so; what the program saves beside its state does not."""
+    checkpointer = muster.Checkpointer(context, FOLDER)
+    clean = muster.CleanStep()
+    weight = array.array("f", [context.rank])
+    if context.rank == 0:
+        with clean.to(4):
+            pass
+    raises(muster.MusterError, "'other'", checkpointer.load, {"weight" if context.rank == 0 else "other": weight}, clean)
+    assert clean.step == (4 if context.rank == 0 else -1), clean.step
+    loaded = checkpointer.load({"weight": weight}, clean)
+    assert (loaded.step, loaded.source, weight[0], clean.step) == (4, "survivor", 0, 4), (loaded, weight, clean.step)
+    checkpointer.save(3, {"weight": weight}, {"cursor": "7"})
+    checkpointer.finish()
+    assert clean.step == -1, clean.step
+    with clean.to(5):
+        pass
+    loaded = checkpointer.load({"weight": weight}, clean)
+    assert (loaded.step, loaded.source, loaded.values, clean.step) == (3, "shared", {"cursor": "7"}, -1), (loaded, clean.step)
+
+
 def no_memory(context):
     """What goes wrong where Python makes the memory comes out as itself, on that rank; the others are told who it was."""
     checkpointer = muster.Checkpointer(context, FOLDER)

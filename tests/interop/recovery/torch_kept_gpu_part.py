@@ -102,7 +102,13 @@ with mock.patch.object(dist, "is_initialized", return_value=True), mock.patch.di
     assert recover._leave_groups("why") is None
     assert ended == [True] * len(groups), "PyTorch was to end the groups one after the other"
 
-assert why_not() == ""
+clean = muster.CleanStep()
+with clean.to(7):
+    pass
+assert why_not() == "" and clean.step == 7, "a CPU has ended its step when the block ends"
+with mock.patch.object(torch.cuda, "is_initialized", return_value=True):
+    why_not(_leave_groups=lambda why: "one reason")
+assert clean.step == -1, "on a GPU the step was only queued, maybe behind a sum that was aborted"
 never = threading.Event()
 assert "did not end their work" in why_not(_LEAVE_SECONDS=0.1, _leave_groups=lambda why: never.wait())
 assert why_not(_leave_groups=lambda why: "one reason") == "one reason"

@@ -20,7 +20,8 @@ class CleanStep {
   public:
     /// The state is about to change.
     void begin() { step_ = -1; }
-    /// The state is that of `step`, whole, as every rank has it after that step.
+    /// The state is that of `step`, whole, as every rank has it after that step. Work that a GPU has only queued may
+    /// still fail: wait for it, and for Communicator::status(), first.
     void set(std::int64_t step) { step_ = step; }
     /// -1: the state is of no step.
     [[nodiscard]] std::int64_t step() const { return step_; }

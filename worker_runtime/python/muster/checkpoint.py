@@ -58,6 +58,7 @@ def _bytes(text, what):
 
 
 _clean_steps = weakref.WeakSet()
+_can_be_clean = True
 
 
 class CleanStep:
@@ -74,13 +75,21 @@ class CleanStep:
     def to(self, step):
         self.step = -1
         yield
-        self.step = step
+        self.step = step if _can_be_clean else -1
 
 
 def none_is_clean():
     """Something may have changed any state."""
     for clean in list(_clean_steps):
         clean.step = -1
+
+
+def _give_up_clean_if(values, rank_value, rank_bytes):
+    """A program that saves texts or bytes beside the state needs them back, and no survivor could give them to the others."""
+    global _can_be_clean
+    if values or rank_value or rank_bytes:
+        _can_be_clean = False
+        none_is_clean()
 
 
 class _Fields:
@@ -159,6 +168,7 @@ class Checkpointer:
         more short texts, by name, equal on all ranks. `rank_value`: a text of this rank (random_state()). `rank_bytes`:
         bytes of this rank (GradientReducer.keep())."""
         fields = self._fields(state, values, rank_value, rank_bytes)
+        _give_up_clean_if(values, rank_value, rank_bytes)
         call("checkpointer_save", self._handle.value, step, ctypes.byref(fields.state),
              _busy(when_busy))
 
@@ -166,6 +176,7 @@ class Checkpointer:
         """The same without a disk: this node's agent and the next node keep the copy, and the next round loads it after a
         failure. It is cheap enough for every step. Skipped, on all ranks alike, while another one is in progress."""
         fields = self._fields(state, values, rank_value, rank_bytes)
+        _give_up_clean_if(values, rank_value, rank_bytes)
         call("checkpointer_snapshot", self._handle.value, step, ctypes.byref(fields.state))
 
     def reserve(self, state, values=None, rank_value=None, rank_bytes=None):
@@ -186,8 +197,8 @@ class Checkpointer:
 
         `clean`: the CleanStep of `state`. If it is clean on any rank, the ranks of the highest step keep their memory, and give
         it to the others; no step is lost. Then checksums of all tensors are compared. If they differ, or a rank has Shards, all
-        ranks load as without `clean`, and a line says why. `values`, rank_value and rank_bytes are not passed on: leave
-        `clean` out if they are needed. Afterwards `clean` has the loaded step."""
+        ranks load as without `clean`, and `skipped` says why. A survivor cannot pass on `values`, rank_value and rank_bytes: a
+        process that has saved or loaded one of them is not clean any more. Afterwards `clean` has the loaded step."""
         if clean is None:
             _, found = nested.pack(state)
             fields = _Fields(found, True)
@@ -200,7 +211,7 @@ class Checkpointer:
         for memory in fields.memories:
             memory.put_back()
         tree, values = self._texts()
-        return self._loaded(step, state if tree is None else nested.update(state, tree, found), values)
+        return self._loaded(step, state if tree is None else nested.update(state, tree, found), values, clean)
 
     def load_state(self, like=None, own=None, clean=None):
         """Returns the newest complete checkpoint as a new state, for load_state_dict(): every rank gets all of every tensor,
@@ -238,12 +249,12 @@ class Checkpointer:
             return None
         tree, values = self._texts()
         if clean is not None and clean.step >= 0:
-            return self._loaded(step, own, values)
+            return self._loaded(step, own, values, clean)
         if tree is None:  # saved by a program in another language
             state = {name: tensors.as_tensor(memory, kind or "array") for name, memory in fresh.items()}
         else:
             state = nested.unpack(tree, lambda name, saved: tensors.as_tensor(fresh[name], kind or saved))
-        return self._loaded(step, state, values)
+        return self._loaded(step, state, values, clean)
 
     def _own(self, state, filled):
         """The fields of a whole state with its texts, and its tensors."""
@@ -252,11 +263,12 @@ class Checkpointer:
 
     def _load_clean(self, fields, clean, place):
         clean_step = ctypes.c_int64(clean.step)
-        clean.step = -1  # also where an error follows
-        step = ask("checkpointer_load_clean", ctypes.c_int64, self._handle.value, fields and ctypes.byref(fields.state),
-                   ctypes.byref(clean_step), place, None)
-        clean.step = clean_step.value
-        return step
+        try:
+            return ask("checkpointer_load_clean", ctypes.c_int64, self._handle.value, fields and ctypes.byref(fields.state),
+                       ctypes.byref(clean_step), place, None)
+        finally:
+            # After an error, too: a state that was not touched when another rank failed is still clean.
+            clean.step = clean_step.value if _can_be_clean else -1
 
     def finish(self):
         """Waits until the save in progress has ended. MusterError: the newest save is not on disk; the text gives the reason."""
@@ -302,12 +314,15 @@ class Checkpointer:
         tree = values.pop(_TREE, None)
         return None if tree is None else json.loads(tree), values
 
-    def _loaded(self, step, state, values):
+    def _loaded(self, step, state, values, clean):
         skipped = text_of("checkpointer_loaded_skipped", self._handle.value)
-        return Loaded(step, state, values, text_of("checkpointer_loaded_rank_value", self._handle.value),
-                      text_of("checkpointer_loaded_path", self._handle.value), skipped.splitlines(),
-                      _SOURCES[ask("checkpointer_loaded_from", ctypes.c_int, self._handle.value)],
-                      self._rank_bytes())
+        loaded = Loaded(step, state, values, text_of("checkpointer_loaded_rank_value", self._handle.value),
+                        text_of("checkpointer_loaded_path", self._handle.value), skipped.splitlines(),
+                        _SOURCES[ask("checkpointer_loaded_from", ctypes.c_int, self._handle.value)],
+                        self._rank_bytes())
+        if clean is not None:
+            _give_up_clean_if(loaded.values, loaded.rank_value, loaded.rank_bytes)
+        return loaded
 
     def _rank_bytes(self):
         address = ctypes.c_void_p()

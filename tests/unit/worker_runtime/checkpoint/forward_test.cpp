@@ -69,13 +69,13 @@ std::vector<std::string> go_on(const std::vector<std::int64_t>& steps,
         part.state.values["cursor"] = cat(steps[rank]);
         if (change) change(thread.rank(), part);
         int placed = 0;
-        const auto place = [&](std::vector<StateTensor>& tensors) -> Result<void> {
+        const auto put = [&](std::vector<StateTensor>& tensors) -> Result<void> {
             tensors.front().data = part.weight.data();
             ++placed;
             return {};
         };
         const auto loaded =
-            as_saved ? saver.load_as_saved(part.state, place, part.clean) : saver.load(part.state, part.clean);
+            as_saved ? saver.load_as_saved(part.state, put, part.clean) : saver.load(part.state, part.clean);
         auto& mine = told[rank];
         if (!loaded) {
             mine = loaded.error().context;
@@ -84,6 +84,7 @@ std::vector<std::string> go_on(const std::vector<std::int64_t>& steps,
         } else {
             mine = cat((*loaded)->from_survivor ? "survivor " : "saved ", (*loaded)->step, ": ", part.text(),
                        (*loaded)->from_survivor ? cat(", cursor ", part.state.values["cursor"]) : "",
+                       (*loaded)->skipped.empty() ? "" : cat(", skipped ", (*loaded)->skipped.front()),
                        placed > 0 ? ", placed" : "");
         }
         return {};
@@ -116,15 +117,34 @@ TEST_CASE("without a clean state, and without a checkpoint, there is nothing to 
 
 TEST_CASE("a checkpoint is loaded where the survivors' states are not one") {
     const auto differs = [](int rank, Survivor& part) { part.weight.back() += rank == 2 ? 1 : 0; };
-    CHECK(go_on({-1, 5, 5}, differs, false, 3) == Answers(3, "saved 3: 3 3"));
-    CHECK(go_on({-1, 5, 5}, differs) == Answers(3, "none, -1"));
+    for (const auto& answer : go_on({-1, 5, 5}, differs, false, 3))
+        CHECK_THAT(answer, Catch::StartsWith("saved 3: 3 3, skipped the survivors' state of step 5: ") &&
+                               Catch::Contains("'weight' is not the same on all ranks: rank 2"));
+}
+
+TEST_CASE("a checkpoint is loaded where what survivors hold besides tensors differs") {
+    const auto differs = [](int rank, Survivor& part) { part.state.values["learning rate"] = rank == 2 ? "1" : "2"; };
+    for (const auto& answer : go_on({-1, 5, 5}, differs, false, 3))
+        CHECK_THAT(answer, Catch::StartsWith("saved 3: 3 3, skipped the survivors' state of step 5: ") &&
+                               Catch::Contains("differs between these ranks"));
+    // Ranks that get the state of another one may hold anything.
+    CHECK(go_on({-1, 4, 5}, differs) == Answers(3, "survivor 5: 5 5, cursor 5"));
+}
+
+TEST_CASE("survivors whose states are not one, and who find nothing to return to, do not begin as if they were new") {
+    const auto differs = [](int rank, Survivor& part) { part.weight.back() += rank == 2 ? 1 : 0; };
+    for (const auto& answer : go_on({-1, 5, 5}, differs))
+        CHECK_THAT(answer, Catch::Contains("there is no copy and no checkpoint to return to"));
 }
 
 TEST_CASE("a checkpoint is loaded where a rank has a part of its own") {
     const auto text = [](int rank, Survivor& part) { part.state.rank_value = rank == 1 ? "generator" : ""; };
-    CHECK(go_on({-1, 5}, text, false, 3) == Answers(2, "saved 3: 3 3"));
+    const std::string saved =
+        "saved 3: 3 3, skipped the survivors' state of step 5: a rank has shards, rank_value or rank_bytes, which no "
+        "other rank can give it";
+    CHECK(go_on({-1, 5}, text, false, 3) == Answers(2, saved));
     const auto bytes = [](int rank, Survivor& part) { part.state.rank_bytes.resize(rank == 1 ? 8 : 0); };
-    CHECK(go_on({-1, 5}, bytes, false, 3) == Answers(2, "saved 3: 3 3"));
+    CHECK(go_on({-1, 5}, bytes, false, 3) == Answers(2, saved));
 }
 
 TEST_CASE("a survivor of another model is an error that names the tensor") {

@@ -81,6 +81,9 @@ class _TorchRecovery(Recovery):
 
     def leave(self, failure):
         """In a thread: NCCL or the GPU may never answer."""
+        if torch.cuda.is_initialized():
+            # backward() and step() have only queued their work. Behind an aborted sum of NCCL it used the rank's own gradients.
+            none_is_clean()
         found = ["its process groups or its GPU did not end their work within 3 s"]
 
         def end():
