@@ -16,14 +16,22 @@ using rendezvous::PskContext;
 Result<DaemonTalk> DaemonTalk::begin(const SocketAddress& daemon, const native::Hello& hello,
                                      const std::vector<rendezvous::JobKey>& keys, Instant deadline,
                                      std::optional<std::string>* leader) {
-    for (std::size_t at = 0;; ++at) {
-        auto talk = begin_with(keys.empty() ? rendezvous::JobKey() : keys[at], daemon, hello, deadline, leader);
-        if (talk || talk.error().code != Errc::permission_denied || at + 1 >= keys.size()) return talk;
+    bool wrong_key = false;
+    const auto with = [&](const rendezvous::JobKey& key) {
+        wrong_key = false;
+        return begin_with(key, daemon, hello, deadline, leader, wrong_key);
+    };
+    auto talk = with(keys.empty() ? rendezvous::JobKey() : keys.front());
+    for (std::size_t at = 1; wrong_key && at < keys.size(); ++at) {
+        auto other = with(keys[at]);
+        if (!wrong_key) return other;
     }
+    return talk;
 }
 
 Result<DaemonTalk> DaemonTalk::begin_with(const rendezvous::JobKey& key, const SocketAddress& daemon,
-                                          native::Hello hello, Instant deadline, std::optional<std::string>* leader) {
+                                          native::Hello hello, Instant deadline, std::optional<std::string>* leader,
+                                          bool& wrong_key) {
     auto socket = rendezvous::BlockingSocket::connect(daemon, deadline);
     if (!socket) return socket.error();
     DaemonTalk talk(*std::move(socket), deadline);
@@ -32,6 +40,7 @@ Result<DaemonTalk> DaemonTalk::begin_with(const rendezvous::JobKey& key, const S
     if (speaks_tls) known = talk.begin_tls(hello.job, key);
     if (known) known = speaks_tls || key.empty() ? talk.say(hello) : talk.prove(std::move(hello), key);
     if (leader != nullptr) *leader = talk.leader_;
+    wrong_key = talk.wrong_key_;
     if (!known) return known.error();
     return talk;
 }
@@ -55,9 +64,8 @@ Result<void> DaemonTalk::prove(native::Hello hello, const rendezvous::JobKey& ke
     if (auto said = say(native::Proof{proof}); !said) return said;
     const auto proven = hear<native::Challenge>();
     if (!proven) return proven.error();
-    if (!same_digest(native::proof_of(secret, native::Prover::daemon, hello, asked->nonce), proven->proof))
-        return Error{Errc::permission_denied, "it does not know the job's secret"};
-    return {};
+    wrong_key_ = !same_digest(native::proof_of(secret, native::Prover::daemon, hello, asked->nonce), proven->proof);
+    return wrong_key_ ? Error{Errc::permission_denied, "it does not know the job's secret"} : Result<void>();
 }
 
 Result<void> DaemonTalk::say(const native::Message& message) {
@@ -87,7 +95,7 @@ Result<void> DaemonTalk::receive() {
     while (const auto size = tls_->read(*bytes, plain)) reader_.append({plain.data(), size});
     if (tls_->state() == PskChannel::State::ended) return Error{Errc::peer_closed, "the server closed it"};
     if (tls_->state() != PskChannel::State::failed) return {};
-    const bool other_key = tls_->failure() == PskChannel::Failure::wrong_key;
+    const bool other_key = wrong_key_ = tls_->failure() == PskChannel::Failure::wrong_key;
     const bool no_key = tls_->failure() == PskChannel::Failure::no_key;
     return Error{other_key || no_key ? Errc::permission_denied : Errc::bad_frame,
                  other_key ? "it has another secret than this node, or none for this job"
@@ -100,8 +108,10 @@ Result<native::Message> DaemonTalk::next() {
         auto message = reader_.next();
         if (!message) return message.error();
         if (auto& whole = message.value()) {
-            if (const auto* refused = std::get_if<native::Refused>(&*whole))
+            if (const auto* refused = std::get_if<native::Refused>(&*whole)) {
+                wrong_key_ = refused->reason == native::RefusalReason::secret;
                 return Error{Errc::permission_denied, refused->why};
+            }
             if (const auto* other = std::get_if<native::NotLeader>(&*whole)) {
                 leader_ = other->leader;
                 return Error{Errc::unreachable, leader_->empty()

@@ -23,7 +23,7 @@ class DaemonTalk {
     /// Connects, says `hello` and authenticates in both directions with the first of `keys` that the daemon accepts;
     /// without keys there is nothing to prove. All waits of the conversation share `deadline`. Errors: of the
     /// connection; unreachable from a daemon that stands by, with `leader` set; permission_denied: it refuses each key,
-    /// or has proved none. Each is a sentence.
+    /// or has proved none, and says why to the first. Each is a sentence.
     static Result<DaemonTalk> begin(const SocketAddress& daemon, const native::Hello& hello,
                                     const std::vector<rendezvous::JobKey>& keys, Instant deadline,
                                     std::optional<std::string>* leader = nullptr);
@@ -47,7 +47,8 @@ class DaemonTalk {
     DaemonTalk(rendezvous::BlockingSocket socket, Instant deadline) : socket_(std::move(socket)), deadline_(deadline) {}
 
     static Result<DaemonTalk> begin_with(const rendezvous::JobKey& key, const SocketAddress& daemon,
-                                         native::Hello hello, Instant deadline, std::optional<std::string>* leader);
+                                         native::Hello hello, Instant deadline, std::optional<std::string>* leader,
+                                         bool& wrong_key);
     Result<void> begin_tls(const std::string& job, const rendezvous::JobKey& key);
     Result<void> prove(native::Hello hello, const rendezvous::JobKey& key);
     Result<native::Message> next();
@@ -58,6 +59,7 @@ class DaemonTalk {
     Instant deadline_;
     std::unique_ptr<rendezvous::PskChannel> tls_;
     std::optional<std::string> leader_;
+    bool wrong_key_ = false;  ///< The daemon refuses this key, and may accept another one.
     native::FrameReader reader_{native::Sender::daemon};
 };
 

@@ -3,9 +3,11 @@
 #include <string.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/job_secret.h"
 
@@ -81,8 +83,14 @@ JobKeys job_keys(std::shared_ptr<const std::vector<Secret>> accepted) {
 }
 
 Result<std::vector<JobKey>> find_job_keys(const ValueOf& value_of, std::string_view job) {
-    const auto secrets = find_accepted_secrets(value_of);
-    if (!secrets) return secrets.error();
+    const auto in_use = find_secret(value_of);
+    if (!in_use) return in_use.error();
+    auto secrets = accepted_with(*in_use, value_of);
+    if (!secrets) {
+        static std::atomic<bool> told = false;  // a program may ask for the keys of several jobs
+        if (!told.exchange(true)) log(LogLevel::warning, secrets.error().context, "; only the secret in use is tried");
+        secrets = std::vector<Secret>{*in_use};
+    }
     std::vector<JobKey> keys;
     for (const auto& secret : *secrets) keys.push_back(job_key(secret, job));
     return keys;

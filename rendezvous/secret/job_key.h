@@ -48,7 +48,8 @@ JobKeys job_keys(Secret secret);
 JobKeys job_keys(std::shared_ptr<const std::vector<Secret>> accepted);
 
 /// The keys of a job for a program that talks to a daemon or an agent, in the order of find_accepted_secrets: during a
-/// change of the secret the peer may have either. Empty: no source of a secret is set. Errors as find_secret.
+/// change of the secret the peer may have either. An old secret that is unusable is left out, with one warning. Empty:
+/// no source of a secret is set. Errors as find_secret.
 Result<std::vector<JobKey>> find_job_keys(const ValueOf& value_of, std::string_view job);
 
 /// The "state" key of each key of `job`, as they are at each call. The empty name: of the daemon itself.

@@ -276,6 +276,24 @@ TEST_CASE("a daemon whose secret comes from the environment accepts MUSTER_KEY_O
     CHECK(accepted().error().context.starts_with("MUSTER_KEY_OLD holds 5 bytes"));
 }
 
+TEST_CASE("viewers and commands leave out an old secret that is unusable") {
+    const test::ScratchFolder folder;
+    const auto path = folder / "secret";
+    const auto keys = [&] { return find_job_keys(variables({{"MUSTER_SECRET_FILE", path}}), "j"); };
+    write(path, "the new secret of it");
+    const auto key = keys().value();
+    REQUIRE(key.size() == 1);
+    write(path + ".old", "the old secret of it");
+    REQUIRE(keys()->size() == 2);
+    CHECK(keys()->front() == key.front());
+    write(path + ".old", "the old secret of it", 0644);
+    CHECK(keys().value() == key);
+    write(path + ".old", "short");
+    CHECK(keys().value() == key);
+    write(path, "short");
+    CHECK(keys().error().context.find("holds 5 bytes") != std::string::npos);
+}
+
 TEST_CASE("the token of the status pages is derived from the key") {
     CHECK(status_token(std::string(32, 'k')) == hex(derived_key(std::string(32, 'k'), "status")));
     CHECK(status_token("").empty());

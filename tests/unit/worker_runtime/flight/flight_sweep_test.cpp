@@ -67,7 +67,7 @@ TEST_CASE("a rank that starts removes what a larger world of its job left behind
                                                        "flight_other_5.ring"});
 }
 
-TEST_CASE("other users cannot read a record, also where the umask would let them") {
+TEST_CASE("users outside of its group cannot read a record, also where the umask would let them") {
     const test::ScratchFolder folder;
     const auto before = ::umask(0);
     const auto recorder = FlightRecorder::open({.rank = 0, .world = 1, .job = "j"}, folder.string());
