@@ -29,10 +29,20 @@ namespace {
 /// With more workers on a terminal, lines that many of them print hide the rest: --console=auto folds them.
 constexpr std::uint32_t console_lines_max_workers = 8;
 
-/// Of the CPUs that a worker may count as its own, a quarter: the trainer computes on the others. Four fill the memory
-/// of most hosts.
-std::uint32_t collective_threads(std::uint32_t cpu_count, std::uint32_t worker_count) {
-    return std::clamp(cpu_count / worker_count / 4, 1U, 4U);
+bool share_cpus(const agent::Placement& a, const agent::Placement& b) {
+    return std::ranges::find_first_of(a.cpus, b.cpus) != a.cpus.end();
+}
+
+/// Of the CPUs that a worker may count as its own, a quarter: the trainer computes on the others. That four threads
+/// fill the memory of most hosts is an assumption, not measured on a host with many cores.
+std::uint32_t collective_threads(std::uint32_t cpu_count, const LaunchConfig& config) {
+    std::size_t own = cpu_count / config.workers_per_node;
+    for (const auto& worker : config.placements) {
+        const auto sharers = std::ranges::count_if(
+            config.placements, [&](const agent::Placement& other) { return share_cpus(worker, other); });
+        if (sharers > 0) own = std::min(own, worker.cpus.size() / static_cast<std::size_t>(sharers));
+    }
+    return static_cast<std::uint32_t>(std::clamp<std::size_t>(own / 4, 1, 4));
 }
 
 std::uint32_t milliseconds(Duration duration) {
@@ -194,7 +204,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.workers.checkpoint_local_dir = config.checkpoint_local_dir;
     agent.workers.placements = config.placements;
     agent.workers.threads = config.threads;
-    agent.workers.collective_threads = collective_threads(node.cpu_count, config.workers_per_node);
+    agent.workers.collective_threads = collective_threads(node.cpu_count, config);
     agent.workers.virtual_local_rank = config.virtual_local_rank;
     agent.workers.agent_store = config.backend == Backend::fixed || config.share_store;
     agent.workers.preemption_signal = config.preemption_signal;

@@ -21,10 +21,8 @@ std::string obstacle(const std::vector<LocalIdentity>& identities) {
     for (const auto& other : identities) {
         if (other.kernel != first.kernel) return cat(first.host, " and ", other.host, " are different hosts");
     }
+    if (auto differing = differing_formats(identities); !differing.empty()) return differing;
     for (const auto& other : identities) {
-        if (other.format != first.format)
-            return cat("ranks ", first.rank, " and ", other.rank,
-                       " run versions of muster that use shared memory in different ways; install one version");
         if (other.user != first.user) return cat("ranks ", first.rank, " and ", other.rank, " run as different users");
         if (!can_meet(first, other)) return "ranks of one host have different network namespaces (containers?)";
     }
@@ -60,16 +58,20 @@ Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const
     if (terms.choice == TransportChoice::shared_memory) {
         return Error{Errc::unsupported, cat("communicator ", group.id, " cannot use shared memory: ", why)};
     }
+    const std::string differing = differing_formats(identities);
+    if (group.rank == 0 && !differing.empty())
+        log(LogLevel::warning, "communicator ", group.id,
+            " does not use shared memory between all ranks of a host: ", differing);
     auto layout = lay_out_nodes(identities, by_number ? NodesBy::number : NodesBy::memory);
     if (layout) {
         return make_hierarchical_transport(group, tcp, std::move(door), std::move(identities), std::move(*layout),
                                            terms.watch);
     }
     if (by_number) {
-        return Error{Errc::unsupported,
-                     cat("communicator ", group.id, " cannot be hierarchical: ", layout.error().context)};
+        return Error{Errc::unsupported, cat("communicator ", group.id, " cannot be hierarchical: ",
+                                            layout.error().context, differing.empty() ? "" : "; ", differing)};
     }
-    if (group.rank == 0 && identities.front().kernel == identities.back().kernel) {
+    if (group.rank == 0 && differing.empty() && identities.front().kernel == identities.back().kernel) {
         log(LogLevel::warning, "communicator ", group.id, " uses TCP: ", why);
     }
     return make_tcp_transport(group, tcp);

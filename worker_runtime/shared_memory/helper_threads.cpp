@@ -26,14 +26,18 @@ int chosen_threads() {
     int threads = 1;
     if (wish == nullptr || *wish == '\0') return threads;
     if (parse_number(std::string_view(wish), threads) && threads >= 1 && threads <= threads_max) return threads;
-    log(LogLevel::warning, "MUSTER_COLLECTIVE_THREADS=", wish, " is no number from 1 to ", threads_max, "; using 1");
+    static std::atomic<bool> told = false;
+    if (!told.exchange(true))
+        log(LogLevel::warning, "MUSTER_COLLECTIVE_THREADS=", wish, " is no number from 1 to ", threads_max,
+            "; using 1");
     return 1;
 }
 
-/// Helpers run where the thread that starts them may run, so they are of no use to one that is bound to one CPU.
-bool is_bound_to_one_cpu() {
+/// Helpers run where the thread that starts them may run. More threads than CPUs there would wait for each other. A
+/// host with more CPUs than the set can hold has enough.
+int threads_with_a_cpu(int threads) {
     cpu_set_t set;
-    return ::sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1;
+    return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::min(threads, CPU_COUNT(&set)) : threads;
 }
 
 struct Current {
@@ -72,6 +76,7 @@ void HelperThreads::run_large(std::size_t count, std::size_t element_bytes, std:
     Job job{.work = &work,
             .count = count,
             .piece = std::max<std::size_t>(piece_bytes / arrays / element_bytes / line, 1) * line};
+    std::fegetenv(&job.state);
     {
         const std::lock_guard lock(mutex_);
         job_ = &job;
@@ -84,7 +89,7 @@ void HelperThreads::run_large(std::size_t count, std::size_t element_bytes, std:
     done_.wait(lock, [&] { return busy_ == 0; });
 }
 
-void HelperThreads::Job::take_pieces() {
+void HelperThreads::Job::take_pieces() noexcept {
     for (;;) {
         const std::size_t begin = next.fetch_add(piece, std::memory_order_relaxed);
         if (begin >= count) return;
@@ -95,7 +100,7 @@ void HelperThreads::Job::take_pieces() {
 /// Not before there is work: most groups never have any.
 void HelperThreads::start() {
     started_ = true;
-    for (int i = is_bound_to_one_cpu() ? 0 : threads_max_ - 1; i > 0; --i) {
+    for (int i = threads_with_a_cpu(threads_max_) - 1; i > 0; --i) {
         auto thread = start_thread("muster-helper", [this] { help(); });
         if (!thread) {
             log(LogLevel::warning, thread.error().context, "; collectives use ", threads_.size() + 1, " threads");
@@ -115,6 +120,7 @@ void HelperThreads::help() {
         seen = jobs_;
         ++busy_;
         lock.unlock();
+        std::fesetenv(&job.state);  // of another thread at each job
         job.take_pieces();
         lock.lock();
         if (--busy_ == 0) done_.notify_one();

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <string_view>
 
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/kernel/boot_id.h"
@@ -90,6 +92,17 @@ bool can_meet(const LocalIdentity& a, const LocalIdentity& b) {
     return a.format == b.format && a.kernel == b.kernel && a.kernel != "unknown" &&
            a.network_space == b.network_space && a.network_space != "unknown" && a.user == b.user &&
            a.user != "unknown";
+}
+
+std::string differing_formats(const std::vector<LocalIdentity>& identities) {
+    std::map<std::string_view, const LocalIdentity*> first_of_host;
+    for (const auto& other : identities) {
+        const LocalIdentity& first = *first_of_host.try_emplace(other.kernel, &other).first->second;
+        if (other.format != first.format)
+            return cat("ranks ", first.rank, " and ", other.rank,
+                       " run versions of muster that use shared memory in different ways; install one version");
+    }
+    return "";
 }
 
 }  // namespace muster::runtime

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/error.h"
 #include "worker_runtime/shared_memory/shared_layout.h"
@@ -36,5 +37,8 @@ std::string describe(const LocalIdentity& identity);
 
 /// True if these two ranks can pass descriptors to each other.
 bool can_meet(const LocalIdentity& a, const LocalIdentity& b);
+
+/// Two ranks of one host whose formats differ, and what to do; empty: there are none.
+std::string differing_formats(const std::vector<LocalIdentity>& identities);
 
 }  // namespace muster::runtime

@@ -1,11 +1,16 @@
 // The threads that help a rank, alone and under collectives of ranks that are killed.
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cfenv>
 #include <condition_variable>
+#include <filesystem>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -39,18 +44,46 @@ bool all_once(const std::vector<int>& made) {
     return std::all_of(made.begin(), made.end(), [](int times) { return times == 1; });
 }
 
-/// Waits inside the work until another thread is at it, too. So the test needs no luck with the cores.
-std::set<std::thread::id> threads_of_one_run(HelperThreads& helpers) {
+/// Waits inside the work until another thread is at it, too. So the test needs no luck with the cores. Returns each
+/// thread's rounding mode.
+std::map<std::thread::id, int> threads_of_one_run(HelperThreads& helpers) {
     std::mutex mutex;
     std::condition_variable changed;
-    std::set<std::thread::id> seen;
+    std::map<std::thread::id, int> seen;
     helpers.run(2 * enough, 1, 1, [&](std::size_t, std::size_t) {
         std::unique_lock lock(mutex);
-        seen.insert(std::this_thread::get_id());
+        seen[std::this_thread::get_id()] = std::fegetround();
         changed.notify_all();
         changed.wait_for(lock, 60s, [&] { return seen.size() > 1; });
     });
     return seen;
+}
+
+/// The CPUs that this thread may use.
+cpu_set_t own_cpus() {
+    cpu_set_t set;
+    REQUIRE(::sched_getaffinity(0, sizeof set, &set) == 0);
+    return set;
+}
+
+/// In a child of one thread, bound to `count` of `cpus`: how many it has with helpers that wished for 4.
+int threads_when_bound(const cpu_set_t& cpus, int count) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        cpu_set_t some;
+        CPU_ZERO(&some);
+        for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&some) < count; ++cpu)
+            if (CPU_ISSET(cpu, &cpus)) CPU_SET(cpu, &some);
+        if (::sched_setaffinity(0, sizeof some, &some) != 0) ::_exit(100);
+        HelperThreads helpers(4);
+        if (!all_once(tallies(helpers, enough))) ::_exit(101);
+        const std::filesystem::directory_iterator threads("/proc/self/task");
+        ::_exit(static_cast<int>(std::distance(begin(threads), end(threads))));
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    return WEXITSTATUS(status);
 }
 
 }  // namespace
@@ -64,7 +97,8 @@ TEST_CASE("each element is made once, whatever the number of threads and element
 }
 
 TEST_CASE("a helper takes part, under a mask of all signals, and ends with its owner") {
-    if (std::thread::hardware_concurrency() < 2) return;
+    const auto cpus = own_cpus();
+    if (CPU_COUNT(&cpus) < 2) return;
     HelperThreads helpers(2);
     CHECK(threads_of_one_run(helpers).size() == 2);
     std::atomic<int> unblocked = 0;
@@ -75,6 +109,26 @@ TEST_CASE("a helper takes part, under a mask of all signals, and ends with its o
         if (std::this_thread::get_id() != own && sigismember(&mask, SIGTERM) == 0) ++unblocked;
     });
     CHECK(unblocked == 0);
+}
+
+TEST_CASE("a helper computes as the thread that it helps does") {
+    const auto cpus = own_cpus();
+    if (CPU_COUNT(&cpus) < 2) return;
+    HelperThreads helpers(2);
+    for (const int mode : {FE_TONEAREST, FE_UPWARD, FE_TOWARDZERO, FE_TONEAREST}) {
+        std::fesetround(mode);
+        const auto seen = threads_of_one_run(helpers);
+        std::fesetround(FE_TONEAREST);
+        CHECK(seen.size() == 2);
+        for (const auto& [thread, rounding] : seen) CHECK(rounding == mode);
+    }
+}
+
+TEST_CASE("no more helpers start than there are CPUs for them") {
+    if (test::under_thread_sanitizer) return;  // which allows no threads in such a child
+    const auto cpus = own_cpus();
+    for (const int count : {1, 2, 3})
+        if (CPU_COUNT(&cpus) >= count) CHECK(threads_when_bound(cpus, count) == count);
 }
 
 TEST_CASE("threads that run work at once all get theirs done") {
@@ -129,11 +183,18 @@ TEST_CASE("a rank that is killed while helpers are at work is named, and the nex
             const std::size_t bytes = 4 * enough;
             auto memory = world.allocate(bytes).value();
             const std::span values(reinterpret_cast<float*>(memory.data()), bytes / sizeof(float));
+            std::atomic<int> finished = 0;
             std::thread killer;
-            if (terms.rank == 1) killer = std::thread([] { ::kill(::getpid(), SIGKILL); });
-            for (;;) {
+            if (terms.rank == 1)
+                killer = std::thread([&] {
+                    // Then every rank has finished two and has its helpers.
+                    for (int now = finished; now < 3; now = finished) finished.wait(now);
+                    ::kill(::getpid(), SIGKILL);
+                });
+            for (;; ++finished, finished.notify_one()) {
                 const auto done = world.run(all_reduce(buffer(values), ReduceOp::max));
                 if (done) continue;
+                if (finished == 0) return 2;  // no helper was ever needed
                 return done.error().context.find("rank 1 (pid ") != std::string::npos ? 0 : 1;
             }
         });

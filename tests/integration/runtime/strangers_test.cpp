@@ -285,6 +285,17 @@ TEST_CASE("ranks whose versions use shared memory in different ways do not meet 
     const auto decoded = LocalIdentity::decode(cat(identities[1].encode(), " more")).value();
     CHECK(decoded.format == identities[0].format + 1);
     CHECK_FALSE(can_meet(identities[0], decoded));
+    CHECK(differing_formats(two_identities()).empty());
+    CHECK(differing_formats(identities) ==
+          "ranks 0 and 1 run versions of muster that use shared memory in different ways; install one version");
+    identities[1].kernel += "2";  // another host's version does not matter
+    CHECK(differing_formats(identities).empty());
+    identities.push_back(identities[0]);
+    identities.push_back(identities[1]);
+    identities[3].rank = 3;
+    ++identities[3].format;
+    CHECK(differing_formats(identities).starts_with("ranks 1 and 3 run versions"));
+    identities[1].kernel = identities[0].kernel;
     const auto words = identities[1].encode();
     const auto older = LocalIdentity::decode(words.substr(0, words.rfind(' ')));
     REQUIRE(older.has_error());

@@ -111,6 +111,7 @@ DIFFERENCES = {
     "TORCHELASTIC_ERROR_FILE": ("same_layout", "random parts of the directory's name"),
     "MUSTER_ROUND": ("only_ours", "the round's number, equal on all nodes"),
     "MUSTER_AGENT_SOCKET": ("only_ours", "the agent-worker channel"),
+    "MUSTER_COLLECTIVE_THREADS": ("only_ours", "threads for large collectives"),
     "MUSTER_WARM_WORKERS": ("only_ours", "golden_test.py --warm"),
     "MUSTER_WARM_JOIN": ("only_ours", "golden_test.py --warm"),
     "MUSTER_WARM_IMPORTS": ("only_ours", "golden_test.py --warm"),

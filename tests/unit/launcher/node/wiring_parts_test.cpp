@@ -214,6 +214,31 @@ TEST_CASE("the agent and its client are told what the options said") {
     CHECK(agent_config(config, {}, {}, node).workers.master_port == 0);
 }
 
+TEST_CASE("threads for large collectives are a quarter of the CPUs that a worker counts as its own") {
+    LaunchConfig config;
+    config.workers_per_node = 2;
+    const auto threads = [&](std::uint32_t cpu_count) {
+        NodeFacts node;
+        node.cpu_count = cpu_count;
+        return agent_config(config, {}, {}, node).workers.collective_threads;
+    };
+    const auto bound = [](std::uint32_t first, std::uint32_t count) {
+        agent::Placement placement;
+        for (std::uint32_t cpu = first; cpu < first + count; ++cpu) placement.cpus.push_back(cpu);
+        return placement;
+    };
+    CHECK(threads(2) == 1);
+    CHECK(threads(16) == 2);
+    CHECK(threads(128) == 4);
+    config.placements = {bound(0, 16), bound(0, 16)};  // both on one NUMA node of many
+    CHECK(threads(128) == 2);
+    CHECK(threads(8) == 1);  // a control group gives less
+    config.placements = {bound(0, 16), bound(16, 8)};
+    CHECK(threads(128) == 2);
+    config.placements = {bound(0, 64), bound(64, 64)};
+    CHECK(threads(128) == 4);
+}
+
 TEST_CASE("the time in the queue is that since the submission, if it is one") {
     const Duration now = 1'000'000s + 250ms;
     CHECK(queued_ms("999990", now) == 10'250);
