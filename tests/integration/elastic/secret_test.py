@@ -276,15 +276,12 @@ class Secret(unittest.TestCase):
             self.assertIn(f"has no secret, and this rendezvous has one; copy it from the host of the rendezvous (muster key show | ssh {os.uname().nodename} muster key set)", without.err.read_text())
             wrong = job.node(*FAST, "--report", job.directory / "report1", nproc=1, **secret_file(job, "other", "a wrong secret of it\n"))
             job.expect_exit(wrong, 78)
-            seen = pathlib.Path(f"/proc/{daemon.pid}/cmdline").read_bytes()
-            self.assertIn(b"musterd", seen)
+            self.assertIn(b"musterd", seen := pathlib.Path(f"/proc/{daemon.pid}/cmdline").read_bytes())
             self.assertIn("has another secret than this rendezvous", wrong.err.read_text())
             wait_for("a line for each", lambda: len(re.findall(r"refused from \S*127\.0\.0\.1", daemon.err.read_text())) == 2)
             self.assertNotIn(job.id, job_status(job))
             told = seen.decode() + "".join(process.out.read_text() + process.err.read_text() for process in (daemon, without, wrong))
-            reports = list(job.directory.glob("report*"))
-            self.assertEqual(len(reports), 2)
-            told += "".join(path.read_text() for path in reports)
+            told += "".join((job.directory / f"report{i}").read_text() for i in range(2))
             for secret in ("the right secret of it", "a wrong secret of it"):
                 for form in forms_of(secret, job):
                     self.assertNotIn(form, told)
