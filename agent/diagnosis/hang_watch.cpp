@@ -280,8 +280,8 @@ void HangWatch::note(Known& known, const WorkerSample& sample, Instant now) {
     const auto& before = known.last;
     const bool began = began_operation(before, sample);
     // Of a child that ended meanwhile, the worker's own time has what it used. What is stopped waits for no child.
-    const bool child_computed =
-        !is_stuck(sample.state) && sample.children_cpu && before.children_cpu && used_cpu(*sample.children_cpu - *before.children_cpu, now);
+    const bool child_computed = !is_stuck(sample.state) && sample.children_cpu && before.children_cpu &&
+                                used_cpu(*sample.children_cpu - *before.children_cpu, now);
     if (child_computed || did_something(known, sample, now)) {
         // Its place at the last sample, in which it was still inactive.
         if (last_sample_ && is_reportable(known, *last_sample_)) {
