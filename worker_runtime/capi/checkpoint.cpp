@@ -224,7 +224,7 @@ muster_status muster_checkpointer_load_clean(muster_checkpointer* checkpointer, 
                                                                          : read_state(own);
         if (!all) return all.error();
         CleanStep clean;
-        if (*clean_step >= 0) clean.set(*clean_step);
+        if (*clean_step >= CleanStep::torn) clean.set(*clean_step);
         const auto loaded =
             place == nullptr
                 ? found.checkpointer->load(*all, clean)

@@ -70,7 +70,10 @@ class CheckpointerBody {
     [[nodiscard]] Result<std::pair<MemoryTier, Nearness>> gather_near();
     Result<std::optional<LoadReport>> load_newest(CheckpointState& state, const PlaceTensors& place, CleanStep& clean);
     Result<Manifest> layout_of(int rank, std::int64_t step, const CheckpointState& state) const;
-    Result<bool> try_forward(CheckpointState& state, const PlaceTensors& place, CleanStep& clean, LoadReport& report);
+    /// `refused`: a state of this job has been trained, but not all ranks can continue from it.
+    enum class Forward { taken, refused, all_are_new };
+    Result<Forward> try_forward(CheckpointState& state, const PlaceTensors& place, CleanStep& clean,
+                                LoadReport& report);
     /// The directory as rank 0 found or created it.
     struct Directory {
         SaveWorker::Terms terms = {};

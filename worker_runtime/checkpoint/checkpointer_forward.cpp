@@ -48,6 +48,7 @@ std::uint32_t checksum_of(const std::map<std::string, std::string>& values) {
 /// Which ranks have the state of the highest clean step.
 struct Holders {
     std::int64_t step = -1;
+    bool any_torn = false;
     bool any_own_part = false;
     bool values_differ = false;
     std::vector<int> ranks, others;
@@ -62,6 +63,7 @@ Result<Holders> find_holders(Communicator& world, std::int64_t clean_step, const
     Holders holders;
     for (std::size_t i = 0; i < all.size(); i += mine.size()) {
         holders.step = std::max(holders.step, all[i]);
+        holders.any_torn = holders.any_torn || all[i] == CleanStep::torn;
         holders.any_own_part = holders.any_own_part || all[i + 1] != 0;
     }
     const auto values_of = [&](int rank) { return all[mine.size() * static_cast<std::size_t>(rank) + 2]; };
@@ -118,18 +120,18 @@ Result<Manifest> CheckpointerBody::layout_of(int rank, std::int64_t step, const 
     return parsed ? make_manifest({*parsed}, {0}) : parsed.error();
 }
 
-/// Returns false if no rank has a clean state, or if not all of them can continue from it; a line has the reason.
-Result<bool> CheckpointerBody::try_forward(CheckpointState& state, const PlaceTensors& place, CleanStep& clean,
-                                           LoadReport& report) {
+/// If the ranks of a clean state refuse it, a line has the reason.
+Result<CheckpointerBody::Forward> CheckpointerBody::try_forward(CheckpointState& state, const PlaceTensors& place,
+                                                                CleanStep& clean, LoadReport& report) {
     const auto holders = find_holders(world_, clean.step(), state, options_.persist_timeout);
     if (!holders) return holders.error();
-    if (holders->step < 0) return false;
+    if (holders->step < 0) return holders->any_torn ? Forward::refused : Forward::all_are_new;
     const auto roll_back = [&](std::string_view why) {
         report.skipped.push_back(cat("the survivors' state of step ", holders->step, ": ", why));
         if (world_.rank() == 0)
             log(LogLevel::warning, "the survivors' state of step ", holders->step,
                 " is not used, the newest copy is: ", why);
-        return false;
+        return Forward::refused;
     };
     if (holders->any_own_part)
         return roll_back("a rank has shards, rank_value or rank_bytes, which no other rank can give it");
@@ -148,6 +150,8 @@ Result<bool> CheckpointerBody::try_forward(CheckpointState& state, const PlaceTe
     if (!agreed) return agreed.error();
     if (!agreed->all_well && agreed->failure.code == Errc::unsupported) return roll_back(agreed->failure.context);
     if (!agreed->all_well) return agreed->failure;
+    // A new rank's state, too, is torn if this ends early.
+    if (!holds) clean.set(CleanStep::torn);
     agreed = agree(pass_on(world_, *holders, state.tensors, options_.persist_timeout));
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return roll_back(agreed->failure.context);
@@ -161,7 +165,7 @@ Result<bool> CheckpointerBody::try_forward(CheckpointState& state, const PlaceTe
     report.from_survivor = true;
     // Nobody maps them: that would take longer than all of this.
     if (snapshots_) (void)snapshots_->take_offers(offer_wait);
-    return true;
+    return Forward::taken;
 }
 
 }  // namespace muster::runtime

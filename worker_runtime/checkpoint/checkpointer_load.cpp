@@ -143,12 +143,12 @@ Result<std::optional<LoadReport>> CheckpointerBody::load_newest(CheckpointState&
     LoadReport report;
     auto forward = try_forward(state, place, clean, report);
     if (!forward) return forward.error();
-    if (*forward) {
+    if (*forward == Forward::taken) {
         report.load_ms = milliseconds_since(began);
         return std::optional(std::move(report));
     }
     clean.begin();
-    const bool had_state = !report.skipped.empty();
+    const bool had_state = *forward == Forward::refused;
     std::vector<CheckpointName> candidates;
     if (world_.rank() == 0) {
         if (auto listing = list_directory(options_.directory)) candidates = listing->checkpoints;
@@ -179,9 +179,10 @@ Result<std::optional<LoadReport>> CheckpointerBody::load_newest(CheckpointState&
     }
     // The caller would take "no checkpoint" for a first start, with a memory that has been trained.
     if (!any_on_disk && had_state)
-        return Error{Errc::not_found,
-                     cat("there is no copy and no checkpoint to return to: ", join(report.skipped, "; "),
-                         "; take snapshot(0) before the first step, and start all workers again")};
+        return Error{Errc::not_found, cat("there is no copy and no checkpoint to return to: ",
+                                          report.skipped.empty() ? "no survivor has the whole state of a step"
+                                                                 : join(report.skipped, "; "),
+                                          "; take snapshot(0) before the first step, and start all workers again")};
     if (!any_on_disk) return std::optional<LoadReport>();
     return Error{Errc::bad_frame, cat(options_.directory, ": no checkpoint is complete; ", join(report.skipped, "; "),
                                       "; move them away to start from the beginning")};

@@ -1,6 +1,7 @@
 """What tests/integration/capi/checkpoint_test.py runs on each rank. First argument: which of the functions below; the
 second: a folder for checkpoints."""
 import array
+import contextlib
 import ctypes
 import os
 import random
@@ -255,10 +256,21 @@ def mistakes(context):
 
 
 def clean_steps(context):
-    """Rank 0 is clean. What ends a load on rank 1 leaves it so; what the program saves beside its state does not."""
+    """Rank 0 is clean. What ends a load on rank 1 leaves it so; what the program saves beside its state does not. A state that
+    was torn is not a new one."""
     checkpointer = muster.Checkpointer(context, FOLDER)
     clean = muster.CleanStep()
     weight = array.array("f", [context.rank])
+    assert checkpointer.load({"weight": weight}, clean) is None and clean.step == -1, clean.step
+    if context.rank == 0:
+        with clean.to(4):
+            pass
+        with contextlib.suppress(KeyError), clean.to(5):
+            raise KeyError
+        assert clean.step == -2, clean.step
+    for load in (lambda: checkpointer.load({"weight": weight}, clean), lambda: checkpointer.load_state(clean=clean)):
+        raises(muster.MusterError, "no copy and no checkpoint to return to", load)
+    assert clean.step == (-2 if context.rank == 0 else -1), clean.step
     if context.rank == 0:
         with clean.to(4):
             pass
@@ -266,13 +278,23 @@ def clean_steps(context):
     assert clean.step == (4 if context.rank == 0 else -1), clean.step
     loaded = checkpointer.load({"weight": weight}, clean)
     assert (loaded.step, loaded.source, weight[0], clean.step) == (4, "survivor", 0, 4), (loaded, weight, clean.step)
+    checkpointer.save(2, {"weight": weight})
+    checkpointer.finish()
+    if context.rank == 1:
+        checkpointer.reserve({"weight": weight}, rank_value="random")
+    for load in (lambda: checkpointer.load({"weight": weight}, clean), lambda: checkpointer.load_state(own={"weight": weight}, clean=clean)):
+        with clean.to(4):
+            pass
+        loaded = load()
+        assert loaded.source == "shared" and "rank_value" in loaded.skipped[0], loaded
+        assert context.rank == 0 or clean.step == -2, clean.step
     checkpointer.save(3, {"weight": weight}, {"cursor": "7"})
     checkpointer.finish()
-    assert clean.step == -1, clean.step
+    assert clean.step == -2, clean.step
     with clean.to(5):
         pass
     loaded = checkpointer.load({"weight": weight}, clean)
-    assert (loaded.step, loaded.source, loaded.values, clean.step) == (3, "shared", {"cursor": "7"}, -1), (loaded, clean.step)
+    assert (loaded.step, loaded.source, loaded.values, clean.step) == (3, "shared", {"cursor": "7"}, -2), (loaded, clean.step)
 
 
 def no_memory(context):

@@ -108,7 +108,7 @@ with clean.to(7):
 assert why_not() == "" and clean.step == 7, "a CPU has ended its step when the block ends"
 with mock.patch.object(torch.cuda, "is_initialized", return_value=True):
     why_not(_leave_groups=lambda why: "one reason")
-assert clean.step == -1, "on a GPU the step was only queued, maybe behind a sum that was aborted"
+assert clean.step == -2, "on a GPU the step was only queued, maybe behind a sum that was aborted"
 never = threading.Event()
 assert "did not end their work" in why_not(_LEAVE_SECONDS=0.1, _leave_groups=lambda why: never.wait())
 assert why_not(_leave_groups=lambda why: "one reason") == "one reason"

@@ -194,9 +194,10 @@ class Checkpointer {
     /// A collective: the same for a state that survives a failure in this process's memory (muster/recoverable.h). If
     /// any rank's state is clean, the highest clean step wins: its ranks keep their memory, and give it to the others.
     /// Then checksums of all tensors are compared. If a rank has shards, a rank_value or rank_bytes, or if the
-    /// checksums or the `values` of these ranks differ, it loads as above, and LoadReport::skipped has the reason;
-    /// not_found if nothing is there to load. Here `state` is an argument too: it must be whole, as for save(), with
-    /// the texts and bytes of the clean step. Afterwards `clean` has the loaded step.
+    /// checksums or the `values` of these ranks differ, it loads as above, and LoadReport::skipped has the reason.
+    /// not_found: a rank was clean or torn (clean_step.h), and nothing is there to load. Here `state` is an argument
+    /// too: it must be whole, as for save(), with the texts and bytes of the clean step. Afterwards `clean` has the
+    /// loaded step.
     Result<std::optional<LoadReport>> load(CheckpointState& state, CleanStep& clean);
     /// `state` has this rank's tensors if it is clean. `clean` is unchanged if these are kept: then `place` was not
     /// called. Else the caller sets it when it has taken the new ones over.

@@ -114,10 +114,13 @@ muster_status muster_checkpointer_load_as_saved(muster_checkpointer* checkpointe
                                                 void* argument, int64_t* step);
 
 // A collective, since version 9: either of these for a state that survived a failure in this process's memory
-// (clean_step.h). `own`: that state with its texts, or NULL if `*clean_step` is -1 and there is `place`. `*clean_step`:
-// the step that it is of, whole; -1: none. `place`: NULL to load into the tensors of `own`. The ranks with the highest
-// clean step keep their memory, and give it to the others; if no rank has one, or the ranks' checksums differ, all load
-// as above. Afterwards `*clean_step` is the loaded step, or -1 if `place` was called.
+// (clean_step.h). `own`: that state with its texts, or NULL if `*clean_step` is below 0 and there is `place`.
+// `*clean_step`: the step that it is of, whole; -1: it never had one; -2: it had one, and has none now. `place`: NULL
+// to load into the tensors of `own`. The ranks with the highest clean step keep their memory, and give it to the
+// others. If no rank has one, if a rank has a part of its own (a shard, a rank_value, rank_bytes), or if the checksums
+// or the `values` of these ranks differ, all load as above. MUSTER_NOT_FOUND: nothing is there to load, and a rank
+// passed another `*clean_step` than -1. Afterwards `*clean_step` is the loaded step, or below 0 if `place` was called.
+// After an error, too, pass the value that it has then to the next call.
 muster_status muster_checkpointer_load_clean(
     muster_checkpointer* checkpointer, const muster_checkpoint_state* own, int64_t* clean_step,
     muster_status (*place)(void* argument, muster_tensor* tensors, size_t count), void* argument, int64_t* step);

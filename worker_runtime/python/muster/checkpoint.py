@@ -59,6 +59,7 @@ def _bytes(text, what):
 
 _clean_steps = weakref.WeakSet()
 _can_be_clean = True
+_TORN = -2  # CleanStep::torn
 
 
 class CleanStep:
@@ -68,20 +69,24 @@ class CleanStep:
     Checkpointer.load() or load_state(). A process that leaves the block by an exception has a state of no step."""
 
     def __init__(self):
-        self.step = -1  # none
+        self.step = -1  # it never had one; -2: it had one, and has none now
         _clean_steps.add(self)
 
     @contextlib.contextmanager
     def to(self, step):
-        self.step = -1
+        self._begin()
         yield
-        self.step = step if _can_be_clean else -1
+        self.step = step if _can_be_clean else _TORN
+
+    def _begin(self):
+        if self.step >= 0:
+            self.step = _TORN
 
 
 def none_is_clean():
     """Something may have changed any state."""
     for clean in list(_clean_steps):
-        clean.step = -1
+        clean._begin()
 
 
 def _give_up_clean_if(values, rank_value, rank_bytes):
@@ -90,6 +95,11 @@ def _give_up_clean_if(values, rank_value, rank_bytes):
     if values or rank_value or rank_bytes:
         _can_be_clean = False
         none_is_clean()
+
+
+def _own_part():
+    """Keeps the other ranks, too, from a survivor's state: a rank may be clean still that has not saved its first text."""
+    return None if _can_be_clean else "-"
 
 
 class _Fields:
@@ -183,6 +193,7 @@ class Checkpointer:
         """Allocates the memory for copies of such a state before the first save() or snapshot(). MusterError
         ("limit_exceeded"): too little memory."""
         fields = self._fields(state, values, rank_value, rank_bytes)
+        _give_up_clean_if(values, rank_value, rank_bytes)
         call("checkpointer_reserve", self._handle.value, ctypes.byref(fields.state))
 
     @property
@@ -197,8 +208,10 @@ class Checkpointer:
 
         `clean`: the CleanStep of `state`. If it is clean on any rank, the ranks of the highest step keep their memory, and give
         it to the others; no step is lost. Then checksums of all tensors are compared. If they differ, or a rank has Shards, all
-        ranks load as without `clean`, and `skipped` says why. A survivor cannot pass on `values`, rank_value and rank_bytes: a
-        process that has saved or loaded one of them is not clean any more. Afterwards `clean` has the loaded step."""
+        ranks load as without `clean`, and `skipped` says why. A survivor cannot pass on `values`, rank_value and rank_bytes: leave
+        `clean` out if they are needed. Once a process has reserved, saved or loaded one of them, all ranks load as without
+        `clean`. MusterError ("not_found"): survivors have a state, or had one, and there is nothing to load. Afterwards
+        `clean` has the loaded step."""
         if clean is None:
             _, found = nested.pack(state)
             fields = _Fields(found, True)
@@ -240,7 +253,8 @@ class Checkpointer:
             if clean is None:
                 step = ask("checkpointer_load_as_saved", ctypes.c_int64, self._handle.value, PLACE(place), None)
             else:
-                step = self._load_clean(self._own(own, False)[0] if clean.step >= 0 else None, clean, PLACE(place))
+                fields = self._own(own, False)[0] if clean.step >= 0 else _Fields({}, False, rank_value=_own_part())
+                step = self._load_clean(fields, clean, PLACE(place))
         except MusterError:
             if failures:
                 raise failures[0] from None
@@ -259,16 +273,16 @@ class Checkpointer:
     def _own(self, state, filled):
         """The fields of a whole state with its texts, and its tensors."""
         tree, found = nested.pack(state)
-        return _Fields(found, filled, {_TREE: json.dumps(tree, separators=(",", ":"))}), found
+        return _Fields(found, filled, {_TREE: json.dumps(tree, separators=(",", ":"))}, _own_part()), found
 
     def _load_clean(self, fields, clean, place):
         clean_step = ctypes.c_int64(clean.step)
         try:
-            return ask("checkpointer_load_clean", ctypes.c_int64, self._handle.value, fields and ctypes.byref(fields.state),
+            return ask("checkpointer_load_clean", ctypes.c_int64, self._handle.value, ctypes.byref(fields.state),
                        ctypes.byref(clean_step), place, None)
         finally:
             # After an error, too: a state that was not touched when another rank failed is still clean.
-            clean.step = clean_step.value if _can_be_clean else -1
+            clean.step = clean_step.value if _can_be_clean or clean_step.value < 0 else _TORN
 
     def finish(self):
         """Waits until the save in progress has ended. MusterError: the newest save is not on disk; the text gives the reason."""

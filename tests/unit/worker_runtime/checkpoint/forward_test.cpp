@@ -36,7 +36,8 @@ struct Survivor {
     }
 };
 
-/// `steps`: of which step each rank's state is; -1: a new process. Every rank's answer.
+/// `steps`: of which step each rank's state is; -1: a new process; -2: one that was interrupted in its step 6.
+/// Every rank's answer. A load that finds nothing to return to is called again, as in the next round.
 std::vector<std::string> go_on(const std::vector<std::int64_t>& steps,
                                const std::function<void(int rank, Survivor&)>& change = {}, bool as_saved = false,
                                std::int64_t saved_step = -1) {
@@ -65,6 +66,10 @@ std::vector<std::string> go_on(const std::vector<std::int64_t>& steps,
         }
         if (steps[rank] >= 0) part.train_to(steps[rank]);
         if (steps[rank] < 0) part.weight.assign(part.weight.size(), 7);
+        if (steps[rank] == CleanStep::torn) {
+            part.clean.set(5);
+            part.clean.begin();
+        }
         if (as_saved && steps[rank] < 0) part.state.tensors.clear();
         part.state.values["cursor"] = cat(steps[rank]);
         if (change) change(thread.rank(), part);
@@ -74,11 +79,16 @@ std::vector<std::string> go_on(const std::vector<std::int64_t>& steps,
             ++placed;
             return {};
         };
-        const auto loaded =
-            as_saved ? saver.load_as_saved(part.state, put, part.clean) : saver.load(part.state, part.clean);
+        const auto load = [&] {
+            return as_saved ? saver.load_as_saved(part.state, put, part.clean) : saver.load(part.state, part.clean);
+        };
+        const auto loaded = load();
         auto& mine = told[rank];
         if (!loaded) {
             mine = loaded.error().context;
+            if (loaded.error().code != Errc::not_found) return {};
+            const auto again = load();
+            mine = cat(mine, ", then ", again ? "as if new" : again.error().context);
         } else if (!*loaded) {
             mine = cat("none, ", part.clean.step());
         } else {
@@ -107,8 +117,8 @@ TEST_CASE("the ranks of the highest clean step give their state to all others") 
 }
 
 TEST_CASE("a rank without tensors gets those of a survivor, which keeps its own") {
-    CHECK(go_on({-1, 5, 4}, {}, true) == Answers{"survivor 5: 5 -1, cursor 5, placed", "survivor 5: 5 5, cursor 5",
-                                                 "survivor 5: 5 -1, cursor 5, placed"});
+    CHECK(go_on({-1, 5, 4}, {}, true) == Answers{"survivor 5: 5 -2, cursor 5, placed", "survivor 5: 5 5, cursor 5",
+                                                 "survivor 5: 5 -2, cursor 5, placed"});
 }
 
 TEST_CASE("without a clean state, and without a checkpoint, there is nothing to load") {
@@ -133,8 +143,20 @@ TEST_CASE("a checkpoint is loaded where what survivors hold besides tensors diff
 
 TEST_CASE("survivors whose states are not one, and who find nothing to return to, do not begin as if they were new") {
     const auto differs = [](int rank, Survivor& part) { part.weight.back() += rank == 2 ? 1 : 0; };
+    const std::string nothing = "there is no copy and no checkpoint to return to: ";
+    const std::string none_whole = nothing + "no survivor has the whole state of a step; take snapshot(0)";
     for (const auto& answer : go_on({-1, 5, 5}, differs))
-        CHECK_THAT(answer, Catch::Contains("there is no copy and no checkpoint to return to"));
+        CHECK_THAT(answer, Catch::StartsWith(nothing + "the survivors' state of step 5: ") &&
+                               Catch::Contains(", then " + none_whole));
+    // Also where no rank is clean.
+    for (const auto& steps : {std::vector<std::int64_t>{-2, -2}, {-1, -2}, {-2, -1}})
+        for (const auto& answer : go_on(steps))
+            CHECK_THAT(answer, Catch::StartsWith(none_whole) && Catch::Contains(", then " + none_whole));
+}
+
+TEST_CASE("a rank that was interrupted inside a step gets the state of a survivor, or all load a checkpoint") {
+    CHECK(go_on({-2, 5, -1}) == Answers(3, "survivor 5: 5 5, cursor 5"));
+    CHECK(go_on({-2, -1}, {}, false, 3) == Answers(2, "saved 3: 3 3"));
 }
 
 TEST_CASE("a checkpoint is loaded where a rank has a part of its own") {
