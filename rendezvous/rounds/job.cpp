@@ -86,6 +86,14 @@ void Job::set_place(Member& member, Place place) {
     count(member, +1);
 }
 
+bool Job::indexes_agree() const {
+    std::set<std::pair<std::int32_t, Incarnation>> holders;
+    for (const auto& [incarnation, member] : members_)
+        if (terms_.fixed_world && member.join.node_rank >= 0 && member.connected())
+            holders.emplace(member.join.node_rank, incarnation);
+    return holders == rank_holders_;
+}
+
 void Job::set_connection(Member& member, ConnectionId connection, std::uint32_t number) {
     count(member, -1);
     if (connection != member.connection) member.assignment_sent = false;

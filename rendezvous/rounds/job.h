@@ -134,6 +134,8 @@ class Job {
     [[nodiscard]] const std::string& id() const { return id_; }
     [[nodiscard]] const native::JobTerms& terms() const { return terms_; }
     [[nodiscard]] const std::map<Incarnation, Member>& members() const { return members_; }
+    /// For tests: whether what is maintained beside the members says the same as they do.
+    [[nodiscard]] bool indexes_agree() const;
     [[nodiscard]] const SealedRound& round() const { return round_; }
     [[nodiscard]] std::uint32_t restarts_used() const { return restarts_used_; }
     [[nodiscard]] const std::optional<native::JobEnded>& ending() const { return ending_; }

@@ -161,6 +161,8 @@ class Server {
     [[nodiscard]] std::optional<std::string> agents_json(const std::string& job, Instant now) const;
     /// All jobs in numbers, with those that were forgotten in the last hour.
     [[nodiscard]] std::vector<JobSummary> summaries(Instant now) const;
+    /// For tests, of all jobs (job.h).
+    [[nodiscard]] bool indexes_agree() const;
     /// How much later than their pace heartbeats came, or 0, once each.
     [[nodiscard]] const TimeHistogram& heartbeat_lateness() const;
 

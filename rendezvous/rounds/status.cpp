@@ -209,4 +209,8 @@ std::vector<JobSummary> Server::summaries(Instant now) const {
     return all;
 }
 
+bool Server::indexes_agree() const {
+    return std::ranges::all_of(jobs(), [](const Job* job) { return job->indexes_agree(); });
+}
+
 }  // namespace muster::rendezvous

@@ -401,6 +401,7 @@ std::string Story::name_of(ConnectionId connection) const {
 
 void Story::step(const ServerEvent& event) {
     print(server_->step(event, now_));
+    MUSTER_CHECK(server_->indexes_agree());
 }
 
 void Story::print(const ServerStep& step) {

@@ -257,6 +257,8 @@ void KeptWorld::step(const ServerEvent& event) {
                 kept_[i][record.key] = value;
         }
     }
+    for (const auto& server : servers_)
+        if (!server->indexes_agree()) difference_ = "an index differs from the members\n";
     if (said[0] != said[1]) difference_ = cat("said:\n", said[0], "and, restarted:\n", said[1]);
     if (damage_ == nullptr && kept_[0] != kept_[1]) {
         difference_ += "kept:\n";

@@ -120,6 +120,22 @@ TEST_CASE("a stray agent that a new daemon hears first gives way to two of the j
     CHECK_FALSE(says(story.answers("resume n0\nadvance 60s"), "ended"));
 }
 
+// Each line of a story also checks that the index of ranks says the same as the members.
+TEST_CASE("the holder of a static rank is known after a replaced job, a return, a departure and a death") {
+    Story story("min=2 max=2 quiet_always fixed");
+    story.answers(
+        "join n0 rank=0\njoin n1 rank=1\nadvance 6s\nrestart\njoin n9 rank=0 restarts=5\nresume n0\nresume n1");
+    // With its terms n9 is gone, too.
+    CHECK_FALSE(says(story.answers("resume n0"), "Refused"));
+    CHECK(says(story.answers("join n2 rank=0"), "n2 <- Refused duplicate: --node-rank 0 is held by n0"));
+    CHECK(says(story.answers("reconnect n1\njoin n3 rank=1"), "n3 <- Refused duplicate: --node-rank 1 is held by n1"));
+    CHECK_FALSE(says(story.answers("close n0\njoin n4 rank=0"), "Refused"));
+    CHECK(says(story.answers("join n5 rank=0"), "n5 <- Refused duplicate: --node-rank 0 is held by n4"));
+    CHECK(says(story.answers("leave n4\nresume n0\njoin n6 rank=0"),
+               "n6 <- Refused duplicate: --node-rank 0 is held by n0"));
+    CHECK_FALSE(says(story.answers("kill n0\njoin n7 rank=0"), "Refused"));
+}
+
 TEST_CASE("one agent that says that it has been in a round does not replace the terms of those who wait") {
     for (const auto* claim : {"join s restarts=5 last_round=0", "join s restarts=5\nresume s round=0 of=2 group=0"}) {
         INFO(claim);
