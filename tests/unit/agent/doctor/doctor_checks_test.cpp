@@ -371,6 +371,22 @@ TEST_CASE("a GID index is judged on the RoCE ports that NCCL uses") {
     CHECK(measured("0").empty());
     facts.environment["NCCL_IB_HCA"] = "^mlx5_0";
     CHECK(!measured("0").empty());
+    // A port behind ':' is meant alone.
+    for (const auto& [hca, is_judged] : {std::pair{"mlx5_1:1", true}, {"mlx5_1:2", false}, {"=mlx5_1:2,mlx5_0", false},
+                                         {"mlx5_1:2,mlx5_1:1", true}, {"^mlx5_1:1", false}, {"^mlx5_1:2", true}}) {
+        INFO(hca);
+        facts.environment["NCCL_IB_HCA"] = hca;
+        CHECK(measured("0").empty() != is_judged);
+    }
+    facts.environment["NCCL_IB_HCA"] = "mlx5_1";
+    facts.environment["NCCL_IB_DISABLE"] = "1";
+    CHECK(!measured("0").starts_with("rdma-gid"));
+    facts.environment.erase("NCCL_IB_DISABLE");
+    plant(facts, "pci", "gids device=mlx5_1 list=");
+    CHECK(measured("3") == "rdma-gid: mlx5_1 port 1 has no GID 3");
+    // iWARP, or a kernel that tells no types.
+    std::erase_if(facts.looks["pci"].records, [](const auto& one) { return one.name == "gids"; });
+    CHECK(measured("0").empty());
 }
 
 TEST_CASE("one GPU without InfiniBand copies to nobody, and Ethernet cards with RDMA's drivers are none") {
@@ -464,9 +480,11 @@ TEST_CASE("a cut between groups of nodes is one finding, and names no single nod
     DoctorFacts facts;
     facts.looks["nodes"] =
         look_of({"nodes expected=4 came=4 rounds=3", "node rank=0 host=n0 verdict=passed group=0 why=",
-                 "node rank=1 host=n1 verdict=apart group=1 why=no~connection",
+                 "node rank=1 host=n1 verdict=apart group=1 why=other~trouble",
                  "node rank=2 host=n2 verdict=passed group=0 why=",
-                 "node rank=3 host=n3 verdict=apart group=1 why=no~connection"});
+                 "node rank=3 host=n3 verdict=apart group=1 why=other~trouble", "pair a=0 b=2 round=1 passed=0 why=one~path",
+                 "pair a=0 b=3 round=1 passed=0 why=slow:~9~MB/s~where~900~MB/s~are~usual",
+                 "pair a=1 b=2 round=2 passed=0 why=no~connection"});
     const auto findings = examine(facts, {}, {});
     REQUIRE(findings.size() == 1);
     CHECK(findings[0].check == "nodes-apart");
@@ -475,6 +493,12 @@ TEST_CASE("a cut between groups of nodes is one finding, and names no single nod
     CHECK(findings[0].measured == "do not reach each other: no connection");
     CHECK(hosts_of(facts.look("nodes"), true) == "n0\nn2\n");
     CHECK(hosts_of(facts.look("nodes"), false) == "n1\nn3\n");
+    // A narrow link between racks is not called a cut, and the many groups of a broken network are not all listed.
+    auto& records = facts.looks["nodes"].records;
+    std::erase_if(records, [](const auto& one) { return one.text("a") == "1"; });
+    CHECK(examine(facts, {}, {})[0].measured == "reach each other only slowly: slow: 9 MB/s where 900 MB/s are usual");
+    for (int i = 4; i < 14; ++i) records.push_back(fact(cat("node rank=", i, " host=n", i, " verdict=apart group=", i)));
+    CHECK(examine(facts, {}, {})[0].what.ends_with("; nodes n9; and 4 more groups"));
 }
 
 TEST_CASE("a node with another build of muster is named as not looked at, and not as bad") {
