@@ -186,8 +186,8 @@ std::vector<NodePair> Pairing::plan() {
     std::vector<int> lacking, accused;
     for (const int suspect : suspects) {
         const auto lacks_in = [&](const auto& one) { return lacks_accusers(suspect, one.first); };
-        const bool lacks = meets_all_groups ? std::ranges::any_of(cleared_groups_, lacks_in)
-                                            : accuser_count(suspect) < accusers;
+        const bool lacks =
+            meets_all_groups ? std::ranges::any_of(cleared_groups_, lacks_in) : accuser_count(suspect) < accusers;
         (lacks ? lacking : accused).push_back(suspect);
     }
     auto pairs = meet_cleared(lacking, cleared);

@@ -7,8 +7,8 @@
 //
 // Cleared nodes that no suspect needs join the groups meanwhile, so that all cleared nodes end in one group. Groups
 // between which four tests failed (of small groups all) and none passed stay apart: the network is cut between them. A
-// suspect then has to fail with two nodes of each group before it is bad. If several nodes are suspects with two accusers, they also test
-// each other: nodes on the far side of a cut pass, bad nodes do not.
+// suspect then has to fail with two nodes of each group before it is bad. If several nodes are suspects with two
+// accusers, they also test each other: nodes on the far side of a cut pass, bad nodes do not.
 //
 // Two rounds therefore decide on one bad node, three while at most a quarter of the nodes is bad, and four with an odd
 // number of nodes: the one without a partner in round 1 is a suspect more. Otherwise there are more rounds. Without any
