@@ -53,26 +53,47 @@ Found paths(const DoctorFacts& facts, const DoctorLimits&) {
     return found;
 }
 
+/// Why pairs of two groups failed, by `groups` of their ranks: best a pair that was not only slow.
+std::string why_apart(const Look& look, const std::map<std::string, std::int64_t>& groups) {
+    std::string why;
+    for (const auto* pair : look.all("pair")) {
+        const auto one = groups.find(pair->text("a")), two = groups.find(pair->text("b"));
+        const bool is_between = one != groups.end() && two != groups.end() && one->second != two->second;
+        if (!is_between || pair->text("passed") == "1") continue;
+        if (why.empty() || why.starts_with("slow: ")) why = pair->text("why");
+    }
+    return why;
+}
+
 /// One finding for all groups: no single node is bad.
 Found groups_apart(const DoctorFacts& facts, const DoctorLimits&) {
-    constexpr std::size_t names_max = 8;
-    std::map<std::string, std::vector<std::string>> groups;
-    std::string why;
-    for (const auto* node : facts.look("nodes").all("node")) {
+    constexpr std::size_t names_max = 8, groups_max = 8;
+    const auto& look = facts.look("nodes");
+    std::map<std::int64_t, std::vector<std::string>> groups;
+    std::map<std::string, std::int64_t> group_of;  // by rank
+    for (const auto* node : look.all("node")) {
         const auto& verdict = node->text("verdict");
-        if (verdict == "passed" || verdict == "apart") groups[node->text("group")].push_back(node->text("host"));
-        if (verdict == "apart" && why.empty()) why = node->text("why");
+        if (verdict != "passed" && verdict != "apart") continue;
+        const auto group = node->number("group").value_or(0);
+        groups[group].push_back(node->text("host"));
+        group_of[node->text("rank")] = group;
     }
     if (groups.size() < 2) return {};
     std::vector<std::string> parts;
     for (auto& [number, hosts] : groups) {
+        if (parts.size() == groups_max) {
+            parts.push_back(cat("and ", groups.size() - groups_max, " more groups"));
+            break;
+        }
         const auto count = hosts.size();
         if (count > names_max) hosts.resize(names_max);
         parts.push_back(
             cat("nodes ", join(hosts, ", "), count > names_max ? cat(" and ", count - names_max, " more") : ""));
     }
-    return {
-        {Level::critical, join(parts, "; "), cat("do not reach each other: ", why), "connections between all nodes"}};
+    const auto why = why_apart(look, group_of);
+    return {{Level::critical, join(parts, "; "),
+             cat(why.starts_with("slow: ") ? "reach each other only slowly: " : "do not reach each other: ", why),
+             "connections between all nodes"}};
 }
 
 Found missing_nodes(const DoctorFacts& facts, const DoctorLimits&) {
@@ -129,7 +150,8 @@ std::vector<Check> pair_checks() {
         {"node-path", "nodes", "Jobs in which these two nodes are neighbours hang or are slow.",
          "check the switches, routes and firewalls between the two", paths},
         {"nodes-apart", "nodes",
-         "The network is cut between these groups. A job with nodes of several groups does not start or hangs.",
+         "The network is cut or slow between these groups. A job with nodes of several groups does not start, hangs or "
+         "is slow.",
          "check the switches, routes and firewalls between the groups; a job within one group works", groups_apart},
         {"node-clock", "nodes",
          "Log lines of several nodes stand in a wrong order, and certificates may count as not valid.",

@@ -76,27 +76,44 @@ Found rdma_device(const DoctorFacts& facts, const DoctorLimits&) {
              cat("no RDMA device matches '", word, "'"), cat("one of ", join(names, ", "))}};
 }
 
+/// Whether NCCL_IB_HCA (a list of prefixes of devices, each perhaps with a port behind ':') has NCCL use the port.
+bool is_used(std::string_view hca, const FactRecord& port) {
+    const auto list = parse_list(hca);
+    if (list.words.empty()) return true;
+    if (const auto start = hca.find_first_not_of("^="); start != std::string_view::npos) hca.remove_prefix(start);
+    for (const auto part : split(hca, ',')) {
+        const auto colon = part.find(':');
+        const std::string word(trim(part.substr(0, colon)));
+        const bool is_port = colon == std::string_view::npos || trim(part.substr(colon + 1)) == port.text("port");
+        if (!word.empty() && is_port && matches(list, word, {port.text("device")})) return !list.excludes;
+    }
+    return list.excludes;
+}
+
+const FactRecord* gids_of(const DoctorFacts& facts, const FactRecord& port) {
+    for (const auto* gids : facts.look("pci").all("gids"))
+        if (gids->text("device") == port.text("device") && gids->text("port") == port.text("port")) return gids;
+    return nullptr;
+}
+
 /// NCCL_IB_GID_INDEX on each RoCE port that NCCL would use.
 Found rdma_gid(const DoctorFacts& facts, const DoctorLimits&) {
     const auto wanted = value_of(facts, "NCCL_IB_GID_INDEX");
     std::int64_t index = -1;
-    if (!parse_number(wanted, index) || index < 0) return {};
-    const auto list = parse_list(value_of(facts, "NCCL_IB_HCA"));
-    const auto& look = facts.look("pci");
+    if (!parse_number(wanted, index) || index < 0 || value_of(facts, "NCCL_IB_DISABLE") == "1") return {};
     Found found;
-    for (const auto* port : look.all("rdma-port")) {
+    for (const auto* port : facts.look("pci").all("rdma-port")) {
         const auto& device = port->text("device");
-        const bool is_listed =
-            std::ranges::any_of(list.words, [&](const auto& word) { return matches(list, word, {device}); });
-        if (port->text("layer") != "Ethernet" || port->text("state") != "ACTIVE" ||
-            (!list.words.empty() && is_listed == list.excludes))
+        const auto* gids = gids_of(facts, *port);
+        if (gids == nullptr || port->text("state") != "ACTIVE" || !is_used(value_of(facts, "NCCL_IB_HCA"), *port))
             continue;
         std::string type;
         std::vector<std::string> routable;
-        for (const auto* gid : look.all("gid")) {
-            if (gid->text("device") != device || gid->text("port") != port->text("port")) continue;
-            if (gid->number("index") == index) type = gid->text("type");
-            if (gid->text("type") == "RoCE v2") routable.push_back(gid->text("index"));
+        for (const auto gid : split(gids->text("list"), ',')) {
+            const auto colon = std::min(gid.find(':'), gid.size());
+            const auto number = gid.substr(0, colon), is = gid.substr(std::min(colon + 1, gid.size()));
+            if (number == cat(index)) type = is;
+            if (is == "RoCE v2") routable.emplace_back(number);
         }
         if (type == "RoCE v2") continue;
         found.push_back({Level::warning, cat("NCCL_IB_GID_INDEX=", wanted),

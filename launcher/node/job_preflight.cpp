@@ -11,9 +11,9 @@ namespace muster::launcher {
 
 namespace {
 
-/// Looks that --preflight=local takes beside the join.
-const std::set<std::string> taken_later{"names", "network",    "firewall", "system",
-                                        "pci",   "kernel-log", "disks",    "settings"};
+/// Looks that --preflight=local takes beside the join; and ib_write_bw, because another job may use the ports.
+const std::set<std::string> taken_later{"names",      "network", "firewall", "system",    "pci",
+                                        "kernel-log", "disks",   "settings", "rdma-write"};
 
 agent::Look look_at_links(const Launch& launch, const Environment& environment) {
     const auto& config = launch.config;

@@ -10,9 +10,11 @@ namespace {
 
 /// Matchings without any pair that passes, after which all nodes stay undecided.
 constexpr int shuffles_max = 6;
-/// Cleared nodes with which a bad node failed. With one alone the path may be bad. As many pairs that fail, and none
-/// that passes, are a cut between two groups.
+/// Cleared nodes with which a bad node failed. With one alone the path may be bad.
 constexpr std::size_t accusers = 2;
+/// Pairs of two groups that fail, while none passes, before the network is cut between the two. Three bad paths are
+/// no cut.
+constexpr std::size_t cut_failures = 4;
 /// Failures after which a path between cleared nodes is bad.
 constexpr int path_failures = 3;
 /// Rounds in which groups of cleared nodes try to join. Where half of the tests pass, each round halves their number.
@@ -76,15 +78,17 @@ bool Pairing::lacks_accusers(int suspect, int of_group) const {
 /// Between which groups of cleared nodes pairs failed, and whether groups are left that may join.
 void Pairing::find_cuts() {
     cleared_groups_.clear();
-    cut_pairs_.clear();
-    for (const int node : in(State::cleared)) cleared_groups_.insert(group(node));
+    cuts_.clear();
+    for (const int node : in(State::cleared)) ++cleared_groups_[group(node)];
+    std::map<NodePair, std::size_t> failed;
     for (const auto& [pair, count] : failures_)
         if (state(pair.first) == State::cleared && state(pair.second) == State::cleared && !is_path(pair))
-            ++cut_pairs_[pair_of(group(pair.first), group(pair.second))];
-    const auto cut_count = static_cast<std::size_t>(
-        std::ranges::count_if(cut_pairs_, [](const auto& cut) { return cut.second >= accusers; }));
+            ++failed[pair_of(group(pair.first), group(pair.second))];
+    for (const auto& [groups, count] : failed)
+        if (count >= std::min(cut_failures, cleared_groups_[groups.first] * cleared_groups_[groups.second]))
+            cuts_.insert(groups);
     const auto group_count = cleared_groups_.size();
-    is_settled_ = join_count_ == joins_max || 2 * cut_count == group_count * (group_count - 1);
+    is_settled_ = join_count_ == joins_max || 2 * cuts_.size() == group_count * (group_count - 1);
 }
 
 /// All nodes, best each with one with which it has not failed yet.
@@ -127,8 +131,7 @@ std::vector<NodePair> Pairing::join_groups(const std::vector<int>& cleared) {
         for (std::size_t j = i + 1; j < cleared.size() && !is_taken[i]; ++j) {
             const int one = cleared[i], two = cleared[j];
             if (is_taken[j] || goal(one) == goal(two) || have_failed(one, two)) continue;
-            const auto cut = cut_pairs_.find(pair_of(group(one), group(two)));
-            if (cut != cut_pairs_.end() && cut->second >= accusers) continue;
+            if (cuts_.contains(pair_of(group(one), group(two)))) continue;
             is_taken[i] = is_taken[j] = true;
             pairs.push_back(pair_of(one, two));
             const int from = goal(two);
@@ -182,9 +185,9 @@ std::vector<NodePair> Pairing::plan() {
     const bool meets_all_groups = is_settled_ && cleared_groups_.size() > 1 && far_count_ < far_max;
     std::vector<int> lacking, accused;
     for (const int suspect : suspects) {
-        const bool lacks = meets_all_groups ? std::ranges::any_of(cleared_groups_,
-                                                                  [&](int one) { return lacks_accusers(suspect, one); })
-                                            : accuser_count(suspect) < accusers;
+        const auto lacks_in = [&](const auto& one) { return lacks_accusers(suspect, one.first); };
+        const bool lacks =
+            meets_all_groups ? std::ranges::any_of(cleared_groups_, lacks_in) : accuser_count(suspect) < accusers;
         (lacks ? lacking : accused).push_back(suspect);
     }
     auto pairs = meet_cleared(lacking, cleared);

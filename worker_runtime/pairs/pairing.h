@@ -6,9 +6,9 @@
 // probably bad. With one alone the path between the two may be bad.
 //
 // Cleared nodes that no suspect needs join the groups meanwhile, so that all cleared nodes end in one group. Groups
-// between which two tests failed and none passed stay apart: the network is cut between them. A suspect then has to
-// fail with two nodes of each group before it is bad. If several nodes are suspects with two accusers, they also test
-// each other: nodes on the far side of a cut pass, bad nodes do not.
+// between which four tests failed (of small groups all) and none passed stay apart: the network is cut between them. A
+// suspect then has to fail with two nodes of each group before it is bad. If several nodes are suspects with two
+// accusers, they also test each other: nodes on the far side of a cut pass, bad nodes do not.
 //
 // Two rounds therefore decide on one bad node, three while at most a quarter of the nodes is bad, and four with an odd
 // number of nodes: the one without a partner in round 1 is a suspect more. Otherwise there are more rounds. Without any
@@ -80,8 +80,8 @@ class Pairing {
     int mutual_count_ = 0;                       // rounds in which accused nodes met one another
     std::map<NodePair, int> failures_;           // of pairs that did not pass since
     std::map<int, std::set<int>> failed_with_;   // the same by node
-    std::set<int> cleared_groups_;               // as of this round, as is what follows
-    std::map<NodePair, std::size_t> cut_pairs_;  // by two groups: pairs of theirs that failed
+    std::map<int, std::size_t> cleared_groups_;  // their sizes, as of this round, as is what follows
+    std::set<NodePair> cuts_;                    // two groups each
     bool is_settled_ = false;                    // no two groups of cleared nodes can join any more
 };
 

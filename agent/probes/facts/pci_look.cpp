@@ -112,23 +112,38 @@ void print_devices() {
     if (has_gpu) print_bridges(devices);  // without a GPU nothing copies between devices
 }
 
-/// The addresses of a RoCE port that are set. A connection uses one of them, by its index.
-void print_gids(const std::string& device, const std::string& port, const std::string& at) {
+const std::string rdma_devices = "/sys/class/infiniband";
+
+/// The addresses of a RoCE port that are set. A connection uses one of them, by its index. Nothing where the kernel
+/// does not tell their types.
+void print_gids(const std::string& device, const std::string& port) {
     constexpr int gids_max = 256;
+    const auto at = cat(rdma_devices, '/', device, "/ports/", port);
+    std::string list;
     for (int index = 0; index < gids_max; ++index) {
         const auto gid = first_line(cat(at, "/gids/", index));
-        if (gid.empty()) return;
+        if (gid.empty()) break;
         if (gid.find_first_not_of("0:") == std::string::npos) continue;
-        print_fact("gid", {{"device", device},
-                           {"port", port},
-                           {"index", cat(index)},
-                           {"type", first_line(cat(at, "/gid_attrs/types/", index))},
-                           {"value", gid}});
+        const auto type = first_line(cat(at, "/gid_attrs/types/", index));
+        if (type.empty()) return;
+        list += cat(list.empty() ? "" : ",", index, ':', type);
+    }
+    print_fact("gids", {{"device", device}, {"port", port}, {"list", list}});
+}
+
+/// Of all RoCE ports. They come last, because they are many where a card has virtual functions.
+void print_all_gids() {
+    for (const auto& device : names_in(rdma_devices)) {
+        // Not of iWARP, which has Ethernet, too.
+        if (!first_line(cat(rdma_devices, '/', device, "/node_type")).starts_with("1:")) continue;
+        for (const auto& port : names_in(cat(rdma_devices, '/', device, "/ports")))
+            if (first_line(cat(rdma_devices, '/', device, "/ports/", port, "/link_layer")) == "Ethernet")
+                print_gids(device, port);
     }
 }
 
 void print_rdma_ports() {
-    const std::string all = "/sys/class/infiniband";
+    const auto& all = rdma_devices;
     for (const auto& device : names_in(all)) {
         const auto interfaces = names_in(cat(all, '/', device, "/device/net"));
         const auto interface = interfaces.empty() ? std::string() : interfaces.front();
@@ -148,7 +163,6 @@ void print_rdma_ports() {
                  {"interface", interface},
                  {"mtu",
                   interface.empty() ? "" : first_line(cat(all, '/', device, "/device/net/", interface, "/mtu"))}});
-            if (first_line(at + "/link_layer") == "Ethernet") print_gids(device, port, at);
         }
     }
 }
@@ -160,10 +174,12 @@ void look_at_pci() {
     print_devices();
     if (read_file("/proc/cpuinfo").find(" hypervisor") != std::string::npos) print_fact("virtual", {{"value", "1"}});
     std::error_code ignored;
-    if (!fs::exists("/sys/module/nvidia", ignored)) return;
-    const bool is_open = read_file("/proc/driver/nvidia/version").find("Open Kernel Module") != std::string::npos;
-    print_fact("gpu-module", {{"peermem", fs::exists("/sys/module/nvidia_peermem", ignored) ? "1" : "0"},
-                              {"open", is_open ? "1" : "0"}});
+    if (fs::exists("/sys/module/nvidia", ignored)) {
+        const bool is_open = read_file("/proc/driver/nvidia/version").find("Open Kernel Module") != std::string::npos;
+        print_fact("gpu-module", {{"peermem", fs::exists("/sys/module/nvidia_peermem", ignored) ? "1" : "0"},
+                                  {"open", is_open ? "1" : "0"}});
+    }
+    print_all_gids();
 }
 
 }  // namespace muster::agent

@@ -120,29 +120,52 @@ class GpuTest(unittest.TestCase):
         answer = self.doctor("--skip", "gpu-reduce", PATH=f"{programs}:{os.defpath}")
         self.expect(answer, "critical", "gpu-dcgm", "Fail", "Inforom")
 
+    def write_bandwidth(self, text, plant=""):
+        """What level 3 finds with `text` as ib_write_bw, beside an active port of 100 Gbit/s."""
+        programs = self.node.folder / "bin"
+        programs.mkdir(exist_ok=True)
+        (programs / "ib_write_bw").write_text(text)
+        (programs / "ib_write_bw").chmod(0o755)
+        port = PORT.replace("DOWN", "ACTIVE").replace("Polling", "LinkUp") + '\necho "100 Gb/sec (4X EDR)" > /sys/class/infiniband/mlx5_0/ports/1/rate'
+        answer = self.doctor("--skip", "gpu-reduce,gpu-test,locked-memory", plant=f"{port}\n{plant}", PATH=f"{programs}:{os.environ['PATH']}")
+        return answer, [(one["what"], one["measured"]) for one in answer.json["findings"] if one["check"] == "rdma-write"]
+
     def test_what_ib_write_bw_measures(self):
         programs = self.node.folder / "bin"
-        programs.mkdir()
-        program = programs / "ib_write_bw"
         # A client that comes before the server is refused, as a real one is.
-        program.write_text(f"""#!/bin/sh
+        text = f"""#!/bin/sh
 case " $* " in
     *" 127.0.0.1 "*) test -e {programs}/ready || {{ echo "Couldn't connect to 127.0.0.1:18515"; exit 1; }}
         printf ' #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\\n'
         printf ' 65536      5000             98.20              '$(cat {programs}/speed)'\\t\\t0.18\\n' ;;
     *) sleep 0.3; touch {programs}/ready; exec sleep 600 ;;
 esac
-""".replace(str(programs), f"'{programs}'"))
-        program.chmod(0o755)
-        plant = PORT.replace("DOWN", "ACTIVE").replace("Polling", "LinkUp") + '\necho "100 Gb/sec (4X EDR)" > /sys/class/infiniband/mlx5_0/ports/1/rate'
+""".replace(str(programs), f"'{programs}'")
+        programs.mkdir()
         for speed, named in (("97.61", []), ("40.50", [("warning", "rdma-write")])):
             (programs / "speed").write_text(speed)
             (programs / "ready").unlink(missing_ok=True)
             with self.subTest(speed):
-                answer = self.doctor("--skip", "gpu-reduce,gpu-test,locked-memory", plant=plant, PATH=f"{programs}:{os.environ['PATH']}")
+                answer, measured = self.write_bandwidth(text)
                 self.assertEqual(answer.named(), named, answer.text + answer.error)
-                measured = [(one["what"], one["measured"]) for one in answer.json["findings"] if one["check"] == "rdma-write"]
                 self.assertEqual(measured, [("mlx5_0 port 1", f"{speed[:2]} Gbit/s in RDMA writes of the port to itself")])
+
+    def test_why_ib_write_bw_fails_is_told_and_not_that_nobody_listens_any_more(self):
+        # Where an end fails it has ended, and the other one with it.
+        refused = "echo \"Couldn't connect to 127.0.0.1:18515\"; exit 1"
+        once = f"test -e '{self.node.folder}/once' && {{ {refused}; }}; : > '{self.node.folder}/once'"
+        for server, client in (("echo 'Failed to create QP.'; exit 1", refused), ("exit 0", f"{once}; echo 'Failed to create QP.'; exit 1")):
+            with self.subTest(server):
+                text = f'#!/bin/sh\ncase " $* " in *" 127.0.0.1 "*) {client} ;; *) {server} ;; esac\n'
+                answer, measured = self.write_bandwidth(text)
+                self.assertEqual(answer.named(), [("warning", "rdma-write")], answer.text + answer.error)
+                self.assertEqual(measured, [("mlx5_0 port 1", "ib_write_bw failed: Failed to create QP.")])
+
+    def test_a_device_without_the_verbs_of_infiniband_is_not_written_to(self):
+        for kind in ("4: RNIC", "7: unspecified"):
+            with self.subTest(kind):
+                answer, measured = self.write_bandwidth("#!/bin/sh\nexit 1\n", f'echo "{kind}" > /sys/class/infiniband/mlx5_0/node_type')
+                self.assertEqual((answer.named(), measured), ([], []), answer.text + answer.error)
 
     def test_the_test_can_be_left_out(self):
         answer = self.doctor("--skip", "gpu-test")

@@ -9,6 +9,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "elastic"))
 from job import Job, wait_for  # noqa: E402
+from node_test import LOST_PORT  # noqa: E402
 from nodes_test import job_status  # noqa: E402
 from sick_node import silent_disk  # noqa: E402
 
@@ -77,6 +78,19 @@ class Preflight(unittest.TestCase):
             said = launcher.err.read_text()
             self.assertRegex(said, r"preflight: critical: gpu-checksum: GPU 0 \(0000:e0:00.0, GPU-b\): .* f16 are wrong")
             self.assertLess(said.index("gpu-checksum"), said.index("worker"))
+
+    @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "mounting needs root")
+    def test_full_writes_to_no_rdma_port_that_another_job_may_use(self):
+        with Job() as job:
+            written, program = job.directory / "written", job.directory / "bin/ib_write_bw"
+            program.parent.mkdir()
+            program.write_text(f'#!/bin/sh\n: > "{written}"\n')
+            program.chmod(0o755)
+            active = LOST_PORT.replace("DOWN", "ACTIVE").replace("Polling", "LinkUp")
+            launcher = job.spawn("muster", "--preflight=full", "--no-python", "/bin/true", FOLDER=str(job.directory / "sys"),
+                                 PATH=f"{program.parent}:{os.environ['PATH']}", before=[*UNSHARE_MOUNTS, "sh", "-c", active + '\nexec "$@"', "sh"])
+            self.assertEqual(launcher.wait(150), 0, launcher.err.read_text())
+            self.assertFalse(written.exists())
 
     def test_nodes_test_their_links_and_then_start(self):
         # Where a busy host lets one of them stand still, the other's kernel sends again, and the link counts as lossy.

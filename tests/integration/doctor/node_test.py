@@ -36,6 +36,7 @@ echo "1: DOWN" > state
 echo "2: Polling" > phys_state
 echo 3 > counters/link_downed
 echo 28.39.1002 > ../../fw_ver
+echo "1: CA" > ../../node_type
 cd /
 mount --bind /sys/class/net "$FOLDER/class/net"
 mount --rbind "$FOLDER/class" /sys/class"""

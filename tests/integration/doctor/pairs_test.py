@@ -110,7 +110,7 @@ def a_node_with_another_build(cluster):
         before = [] if node is not nodes[3] else ["sh", "-c", 'mount --bind "$0" "$1" && shift && exec "$@"',
                                                    WORKERS / "pairs_of_another_build", BIN / "muster-pairs"]
         node.start(*before, *words(4), "--", "--store-port", STORE)
-    expect(cluster, answers(cluster, [node.running[0] for node in nodes]), 3, "node-build", "other (rank 3)", "install the same build of muster")
+    expect(cluster, answers(cluster, [node.running[0] for node in nodes]), 3, "node-build", "other (rank ", "install the same build of muster")
 
 
 def launched(cluster, nodes, *options, spares=0, deadline=90):

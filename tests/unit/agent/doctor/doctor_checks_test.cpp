@@ -2,7 +2,6 @@
 #include <set>
 
 #include "agent/doctor/doctor_report.h"
-#include "agent/doctor/links_svg.h"
 #include "tests/support/catch.h"
 #include "tests/unit/agent/doctor/clean_node.h"
 
@@ -371,6 +370,26 @@ TEST_CASE("a GID index is judged on the RoCE ports that NCCL uses") {
     CHECK(measured("0").empty());
     facts.environment["NCCL_IB_HCA"] = "^mlx5_0";
     CHECK(!measured("0").empty());
+    // A port behind ':' is meant alone.
+    for (const auto& [hca, is_judged] : {std::pair{"mlx5_1:1", true},
+                                         {"mlx5_1:2", false},
+                                         {"=mlx5_1:2,mlx5_0", false},
+                                         {"mlx5_1:2,mlx5_1:1", true},
+                                         {"^mlx5_1:1", false},
+                                         {"^mlx5_1:2", true}}) {
+        INFO(hca);
+        facts.environment["NCCL_IB_HCA"] = hca;
+        CHECK(measured("0").empty() != is_judged);
+    }
+    facts.environment["NCCL_IB_HCA"] = "mlx5_1";
+    facts.environment["NCCL_IB_DISABLE"] = "1";
+    CHECK(!measured("0").starts_with("rdma-gid"));
+    facts.environment.erase("NCCL_IB_DISABLE");
+    plant(facts, "pci", "gids device=mlx5_1 list=");
+    CHECK(measured("3") == "rdma-gid: mlx5_1 port 1 has no GID 3");
+    // iWARP, or a kernel that tells no types.
+    std::erase_if(facts.looks["pci"].records, [](const auto& one) { return one.name == "gids"; });
+    CHECK(measured("0").empty());
 }
 
 TEST_CASE("one GPU without InfiniBand copies to nobody, and Ethernet cards with RDMA's drivers are none") {
@@ -428,73 +447,4 @@ TEST_CASE("nothing that was looked at is no finding but of the settings") {
     CHECK(grave(facts).empty());
     facts.environment = clean_node().environment;
     CHECK(grave(facts).empty());
-}
-
-TEST_CASE("what the nodes found out about each other is judged") {
-    DoctorFacts facts;
-    facts.looks["nodes"] =
-        look_of({"nodes expected=5 came=4 rounds=3", "node rank=0 host=n0 verdict=passed why=",
-                 "node rank=1 host=n1 verdict=bad why=no~connection", "node rank=2 host=n2 verdict=undecided why=slow",
-                 "node rank=3 host=n3 verdict=passed why=", "path a=0 b=3 why=small~messages~pass",
-                 "pair a=0 b=3 passed=0 why=x", "pair a=0 b=2 passed=1 latency-us=50 mbytes-per-s=900",
-                 "pair a=2 b=3 passed=1 latency-us=70 mbytes-per-s=800"});
-    const auto findings = examine(facts, {}, {});
-    REQUIRE(findings.size() == 5);
-    CHECK(findings[0].check == "node-links");
-    CHECK(findings[0].what == "n1 (rank 1)");
-    CHECK(findings[0].measured == "no connection");
-    CHECK(findings[1].check == "node-undecided");
-    CHECK(findings[2].check == "nodes-missing");
-    CHECK(findings[2].measured == "4");
-    CHECK(findings[3].what == "the path between n0 (rank 0) and n3 (rank 3)");
-    CHECK(findings[4].measured == "800 to 900 MB/s, 50 to 70 us");
-    facts.looks["nodes"].records.back().fields["sees-losses"] = "0";
-    CHECK(examine(facts, {}, {})[4].measured ==
-          "800 to 900 MB/s, 50 to 70 us; lost packets: could not look, the kernel does not tell them");
-    CHECK(hosts_of(facts.look("nodes"), true) == "n0\nn3\n");
-    CHECK(hosts_of(facts.look("nodes"), false) == "n1\nn2\n");
-    facts.looks["nodes"].records[1].fields["host"] = "<n0>";
-    const auto picture = links_svg(facts.look("nodes"));
-    CHECK(picture.starts_with("<svg "));
-    CHECK(picture.find("&lt;n0&gt;") != std::string::npos);
-    CHECK(picture.find("900 MB/s, 50 us") != std::string::npos);
-}
-
-TEST_CASE("a cut between groups of nodes is one finding, and names no single node") {
-    DoctorFacts facts;
-    facts.looks["nodes"] =
-        look_of({"nodes expected=4 came=4 rounds=3", "node rank=0 host=n0 verdict=passed group=0 why=",
-                 "node rank=1 host=n1 verdict=apart group=1 why=no~connection",
-                 "node rank=2 host=n2 verdict=passed group=0 why=",
-                 "node rank=3 host=n3 verdict=apart group=1 why=no~connection"});
-    const auto findings = examine(facts, {}, {});
-    REQUIRE(findings.size() == 1);
-    CHECK(findings[0].check == "nodes-apart");
-    CHECK(findings[0].level == Level::critical);
-    CHECK(findings[0].what == "nodes n0, n2; nodes n1, n3");
-    CHECK(findings[0].measured == "do not reach each other: no connection");
-    CHECK(hosts_of(facts.look("nodes"), true) == "n0\nn2\n");
-    CHECK(hosts_of(facts.look("nodes"), false) == "n1\nn3\n");
-}
-
-TEST_CASE("a node with another build of muster is named as not looked at, and not as bad") {
-    DoctorFacts facts;
-    facts.looks["nodes"] =
-        look_of({"nodes expected=2 came=2 rounds=1", "node rank=0 host=n0 verdict=passed group=0 why=",
-                 "node rank=1 host=n1 verdict=unread group=0 why=another~form"});
-    const auto findings = examine(facts, {}, {});
-    REQUIRE(findings.size() == 1);
-    CHECK(findings[0].level == Level::unknown);
-    CHECK(finding_line(findings[0]).starts_with("could not look: node-build: n1 (rank 1): another form"));
-}
-
-TEST_CASE("a node whose clock is wrong is named") {
-    auto facts = clean_node();
-    facts.looks["nodes"] = look_of({"nodes expected=2 came=2 rounds=1", "node rank=0 host=n0 verdict=passed why=",
-                                    "node rank=1 host=n1 verdict=passed why=", "clock rank=1 ahead-ms=-3600000"});
-    const auto findings = grave(facts);
-    REQUIRE(findings.size() == 1);
-    CHECK(findings[0].check == "node-clock");
-    CHECK(findings[0].what == "n1 (rank 1)");
-    CHECK(findings[0].measured == "60 min behind");
 }

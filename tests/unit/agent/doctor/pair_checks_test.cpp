@@ -1,0 +1,86 @@
+#include "agent/doctor/doctor_report.h"
+#include "agent/doctor/links_svg.h"
+#include "tests/support/catch.h"
+#include "tests/unit/agent/doctor/clean_node.h"
+
+using namespace muster;
+using namespace muster::agent;
+using namespace muster::agent::test;
+
+TEST_CASE("what the nodes found out about each other is judged") {
+    DoctorFacts facts;
+    facts.looks["nodes"] =
+        look_of({"nodes expected=5 came=4 rounds=3", "node rank=0 host=n0 verdict=passed why=",
+                 "node rank=1 host=n1 verdict=bad why=no~connection", "node rank=2 host=n2 verdict=undecided why=slow",
+                 "node rank=3 host=n3 verdict=passed why=", "path a=0 b=3 why=small~messages~pass",
+                 "pair a=0 b=3 passed=0 why=x", "pair a=0 b=2 passed=1 latency-us=50 mbytes-per-s=900",
+                 "pair a=2 b=3 passed=1 latency-us=70 mbytes-per-s=800"});
+    const auto findings = examine(facts, {}, {});
+    REQUIRE(findings.size() == 5);
+    CHECK(findings[0].check == "node-links");
+    CHECK(findings[0].what == "n1 (rank 1)");
+    CHECK(findings[0].measured == "no connection");
+    CHECK(findings[1].check == "node-undecided");
+    CHECK(findings[2].check == "nodes-missing");
+    CHECK(findings[2].measured == "4");
+    CHECK(findings[3].what == "the path between n0 (rank 0) and n3 (rank 3)");
+    CHECK(findings[4].measured == "800 to 900 MB/s, 50 to 70 us");
+    facts.looks["nodes"].records.back().fields["sees-losses"] = "0";
+    CHECK(examine(facts, {}, {})[4].measured ==
+          "800 to 900 MB/s, 50 to 70 us; lost packets: could not look, the kernel does not tell them");
+    CHECK(hosts_of(facts.look("nodes"), true) == "n0\nn3\n");
+    CHECK(hosts_of(facts.look("nodes"), false) == "n1\nn2\n");
+    facts.looks["nodes"].records[1].fields["host"] = "<n0>";
+    const auto picture = links_svg(facts.look("nodes"));
+    CHECK(picture.starts_with("<svg "));
+    CHECK(picture.find("&lt;n0&gt;") != std::string::npos);
+    CHECK(picture.find("900 MB/s, 50 us") != std::string::npos);
+}
+
+TEST_CASE("a cut between groups of nodes is one finding, and names no single node") {
+    DoctorFacts facts;
+    facts.looks["nodes"] = look_of(
+        {"nodes expected=4 came=4 rounds=3", "node rank=0 host=n0 verdict=passed group=0 why=",
+         "node rank=1 host=n1 verdict=apart group=1 why=other~trouble",
+         "node rank=2 host=n2 verdict=passed group=0 why=",
+         "node rank=3 host=n3 verdict=apart group=1 why=other~trouble", "pair a=0 b=2 round=1 passed=0 why=one~path",
+         "pair a=0 b=3 round=1 passed=0 why=slow:~9~MB/s~where~900~MB/s~are~usual",
+         "pair a=1 b=2 round=2 passed=0 why=no~connection"});
+    const auto findings = examine(facts, {}, {});
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].check == "nodes-apart");
+    CHECK(findings[0].level == Level::critical);
+    CHECK(findings[0].what == "nodes n0, n2; nodes n1, n3");
+    CHECK(findings[0].measured == "do not reach each other: no connection");
+    CHECK(hosts_of(facts.look("nodes"), true) == "n0\nn2\n");
+    CHECK(hosts_of(facts.look("nodes"), false) == "n1\nn3\n");
+    // A narrow link between racks is not called a cut, and the many groups of a broken network are not all listed.
+    auto& records = facts.looks["nodes"].records;
+    std::erase_if(records, [](const auto& one) { return one.text("a") == "1"; });
+    CHECK(examine(facts, {}, {})[0].measured == "reach each other only slowly: slow: 9 MB/s where 900 MB/s are usual");
+    for (int i = 4; i < 14; ++i)
+        records.push_back(fact(cat("node rank=", i, " host=n", i, " verdict=apart group=", i)));
+    CHECK(examine(facts, {}, {})[0].what.ends_with("; nodes n9; and 4 more groups"));
+}
+
+TEST_CASE("a node with another build of muster is named as not looked at, and not as bad") {
+    DoctorFacts facts;
+    facts.looks["nodes"] =
+        look_of({"nodes expected=2 came=2 rounds=1", "node rank=0 host=n0 verdict=passed group=0 why=",
+                 "node rank=1 host=n1 verdict=unread group=0 why=another~form"});
+    const auto findings = examine(facts, {}, {});
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].level == Level::unknown);
+    CHECK(finding_line(findings[0]).starts_with("could not look: node-build: n1 (rank 1): another form"));
+}
+
+TEST_CASE("a node whose clock is wrong is named") {
+    DoctorFacts facts;
+    facts.looks["nodes"] = look_of({"nodes expected=2 came=2 rounds=1", "node rank=0 host=n0 verdict=passed why=",
+                                    "node rank=1 host=n1 verdict=passed why=", "clock rank=1 ahead-ms=-3600000"});
+    const auto findings = examine(facts, {}, {});
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].check == "node-clock");
+    CHECK(findings[0].what == "n1 (rank 1)");
+    CHECK(findings[0].measured == "60 min behind");
+}
