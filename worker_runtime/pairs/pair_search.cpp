@@ -158,7 +158,9 @@ class LeadingSearch : public Search {
                 "\tsees-losses=", result.sees_losses ? 1 : 0, "\twhy=", printable_line(result.why), '\n');
         if (std::abs(result.clock_ms) > std::abs(clocks_[pair])) clocks_[pair] = result.clock_ms;
         if (result.passed) return;
-        why_[pair.first] = why_[pair.second] = result.why;  // the last round's counts
+        // The last round's counts; but on a path that loses packets even a connection may fail, and says less.
+        for (const int rank : {pair.first, pair.second})
+            if (auto& why = why_[rank]; why.empty() || !result.why.starts_with(no_connection)) why = result.why;
     }
 
     /// Two nodes know exactly how far their clocks differ. Which of the two is wrong shows who is farther from the

@@ -88,7 +88,7 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant dead
                                               .meeting_timeout = std::max<Duration>(deadline - Clock::now(), 1ms),
                                               .operation_timeout = 2 * pair_limit,
                                               .transport = TransportChoice::tcp});
-    if (!pair) return failed("no connection", pair.error());
+    if (!pair) return failed(no_connection, pair.error());
     const EndAt end(**pair, deadline);
     constexpr std::string_view no_small = "connected, but small messages do not pass";
     PairResult result;

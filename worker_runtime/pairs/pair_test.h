@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "rendezvous/base/time.h"
 #include "worker_runtime/pairs/pairing.h"
@@ -38,6 +39,9 @@ inline constexpr Duration pair_limit = 2500ms;
 inline constexpr int pair_tries = 3;
 /// The time after pair_limit in which the other rank's result counts: it began later, or it is busy.
 inline constexpr Duration partner_slack = 1s;
+
+/// How `why` of a pair begins that did not even connect.
+inline constexpr std::string_view no_connection = "no connection";
 
 std::int64_t wall_clock_ms();
 
