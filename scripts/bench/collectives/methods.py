@@ -4,12 +4,11 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
-from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+from measuring import REPOSITORY, free_port, torch_version
+
 SOURCES = REPOSITORY / "scripts/bench/collectives"
 METHOD_GIVES_UP_S = 120
 
@@ -134,9 +133,7 @@ class MusterNodes(Muster):
         return ranks >= 4 and ranks % 2 == 0
 
     def run(self, ranks, arguments):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         build = self.machine.build / "bin"
         command = [build / "muster", "--nnodes=2", f"--nproc-per-node={ranks // 2}", "--rdzv-backend=c10d", "--rdzv-id=bench",
                    f"--rdzv-endpoint=127.0.0.1:{port}", "--no-python", build / "bench_muster_rank", *arguments]
@@ -178,13 +175,10 @@ class Gloo(Method):
 
 class Torch(Method):
     def prepare(self):
-        if not self.machine.python:
-            raise NotThere("no Python with PyTorch (MUSTER_TEST_PYTHON, or scripts/setup --tests)")
-        got = subprocess.run([self.machine.python, "-c", "import torch; print(torch.__version__)"], capture_output=True,
-                             text=True)
-        if got.returncode != 0:
-            raise NotThere("that Python has no torch")
-        return f"torch {got.stdout.strip()}, back end gloo, {self.transport()}"
+        version = torch_version(self.machine.python)
+        if not version:
+            raise NotThere(f"no PyTorch in {self.machine.python} (MUSTER_TEST_PYTHON, or scripts/setup --tests)")
+        return f"torch {version}, back end gloo, {self.transport()}"
 
     def transport(self):
         """What two ranks really use: the bytes that their TCP connections have carried, as ss counts them."""
@@ -192,9 +186,7 @@ class Torch(Method):
             return "transport not looked at (no ss)"
         size = 1 << 20
         ranks, carried = [], 0
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         for rank in range(2):
             environment = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                            "GLOO_SOCKET_IFNAME": "lo"}
@@ -213,9 +205,7 @@ class Torch(Method):
         return f"transport TCP by ss: {carried >> 20} MiB acknowledged for {moved >> 20} MiB of all-reduce ({share:.0%})"
 
     def run(self, ranks, arguments):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         return self.machine.ranks([self.machine.python, SOURCES / "torch_rank.py", *arguments], ranks,
                                   {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"})
 

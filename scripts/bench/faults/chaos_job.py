@@ -3,50 +3,20 @@
 Each node has a host name of its own where we may give it one (root: a UTS namespace). What everybody says is kept with its
 time in file order; times are CLOCK_MONOTONIC."""
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
-import time
 import uuid
 from pathlib import Path
+
+from cluster import Speaker
+from measuring import carrying, clean_environment, free_port, wait_for
 
 NODES, WORKERS = 4, 2
 OWN_HOSTS = os.geteuid() == 0 and subprocess.run(["unshare", "--uts", "true"], stderr=subprocess.DEVNULL).returncode == 0
 GOING_ON = re.compile(r"world (\d+): (?:training from the start|continuing from .* of step (\d+))")
-
-
-class Failed(Exception):
-    """The job did not do what it must; the text says what."""
-
-
-def free_port():
-    while True:
-        port = random.randint(15000, 30000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("0.0.0.0", port))
-                return port
-            except OSError:
-                continue
-
-
-class Speaker:
-    """A process and the lines that it and its workers print, each with its time."""
-
-    def __init__(self, name, process, told):
-        self.name, self.process, self.lines, self.told = name, process, [], told
-        self.thread = threading.Thread(target=self.listen, daemon=True)
-        self.thread.start()
-
-    def listen(self):
-        for line in iter(self.process.stdout.readline, b""):
-            entry = (time.monotonic(), line.decode(errors="replace").rstrip())
-            self.lines.append(entry)
-            self.told(self.name, *entry)
 
 
 class ChaosJob:
@@ -88,13 +58,12 @@ class ChaosJob:
 
     # ---- starting ----
     def spawn(self, name, program, *arguments):
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MUSTER_", "PET_", "TORCHELASTIC_"))}
         command = [str(self.build / "bin" / program), *map(str, arguments)]
         if OWN_HOSTS and name.startswith("node"):
             command = ["unshare", "--uts", "sh", "-c", f"hostname {name} && exec \"$@\"", "sh", *command]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   cwd=self.folder, start_new_session=True, env={
-                                       **kept, "CHAOS_TAG": self.tag, "TMPDIR": str(self.folder), "OMP_NUM_THREADS": "1"})
+                                   cwd=self.folder, start_new_session=True,
+                                   env=clean_environment(CHAOS_TAG=self.tag, TMPDIR=str(self.folder)))
         speaker = Speaker(name, process, self.hear)
         self.everybody.append(speaker)
         return speaker
@@ -120,23 +89,11 @@ class ChaosJob:
 
     # ---- looking ----
     def until(self, what, condition, deadline):
-        end = time.monotonic() + deadline
-        while not condition():
-            if time.monotonic() > end:
-                raise Failed(f"no {what} within {deadline:g} s")
-            time.sleep(0.02)  # between two looks
+        return wait_for(what, condition, deadline, pause=0.02)
 
     def processes(self):
         """Pids of everything that carries the job's tag, zombies left out."""
-        needle = f"CHAOS_TAG={self.tag}".encode()
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and int(entry.name) != os.getpid() and needle in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-        return found
+        return carrying(f"CHAOS_TAG={self.tag}")
 
     def children(self, pid):
         try:

@@ -16,25 +16,26 @@ import urllib.request
 import uuid
 from pathlib import Path
 
+from measuring import Failed, carrying, clean_environment
+
 DEADLINE = 60.0
 PORT = 29400
 KEY = "the key of this bench"
 
 
-class Failed(Exception):
-    """The job did not do what the measurement needs; the text says what, and what everybody had said."""
-
-
 class Speaker:
-    """A process and the lines that it and its workers print, each with its time."""
+    """A process and the lines that it and its workers print, each with its time; `told` hears each one with the name."""
 
-    def __init__(self, name, process):
-        self.name, self.process, self.lines = name, process, []
-        threading.Thread(target=self.listen, daemon=True).start()
+    def __init__(self, name, process, told=lambda *_: None):
+        self.name, self.process, self.lines, self.told = name, process, [], told
+        self.thread = threading.Thread(target=self.listen, daemon=True)
+        self.thread.start()
 
     def listen(self):
         for line in iter(self.process.stdout.readline, b""):
-            self.lines.append((time.monotonic(), line.decode(errors="replace").rstrip()))
+            entry = (time.monotonic(), line.decode(errors="replace").rstrip())
+            self.lines.append(entry)
+            self.told(self.name, *entry)
 
     def heard(self, pattern, since=0.0):
         """When it first said a line that matches; None if it has not."""
@@ -69,12 +70,11 @@ class Cluster:
 
     # ---- starting ----
     def spawn(self, host, program, *arguments, **environment):
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MUSTER_", "PET_", "TORCHELASTIC_"))}
         process = subprocess.Popen(
             self.hosts.command(host, [self.build / "bin" / program, *arguments]), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.scratch.name,
-            env={**kept, "FAULTS_TAG": f"{self.tag} {host}", "ELASTIC_LOG": str(self.log), "TMPDIR": self.scratch.name,
-                 "OMP_NUM_THREADS": "1", "HOME": self.scratch.name, "MUSTER_KEY": KEY, **self.environment, **environment})
+            env=clean_environment(FAULTS_TAG=f"{self.tag} {host}.", ELASTIC_LOG=str(self.log), TMPDIR=self.scratch.name,
+                                  HOME=self.scratch.name, MUSTER_KEY=KEY) | self.environment | environment)
         speaker = Speaker(host, process)
         self.everybody.append(speaker)
         return speaker
@@ -109,14 +109,12 @@ class Cluster:
     def until(self, what, condition, deadline=DEADLINE):
         """What the condition gives. The looks become rarer: each time is known to half a percent, or to 2 ms."""
         began = time.monotonic()
-        while True:
-            value = condition()
-            if value:
-                return value
+        while not (value := condition()):
             waited = time.monotonic() - began
             if waited > deadline:
                 raise Failed(f"no {what} within {deadline:g} s\n{self.story()}")
             time.sleep(max(0.002, waited / 200))
+        return value
 
     def starts(self, number):
         """The workers' start lines of a round: dictionaries, with `at` in seconds."""
@@ -145,18 +143,7 @@ class Cluster:
 
     def processes(self, host=None):
         """Pids of everything that carries the job's tag (on that host), zombies left out."""
-        needle = f"FAULTS_TAG={self.tag} {host or ''}".encode()
-        found = []
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
-                continue
-            try:
-                tags = [part for part in (entry / "environ").read_bytes().split(b"\0") if part.startswith(needle)]
-            except OSError:
-                continue
-            if tags and (host is None or tags[0] == needle):
-                found.append(int(entry.name))
-        return found
+        return carrying(f"FAULTS_TAG={self.tag} {f'{host}.' if host else ''}")
 
     def status(self, host=None):
         """What a daemon (default: the only one) tells at /status; None where it does not answer."""

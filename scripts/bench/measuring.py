@@ -1,0 +1,157 @@
+"""What the benchmarks share: their common options, where programs are, jobs that are gone at the end, and the file of results."""
+import argparse
+import contextlib
+import json
+import math
+import os
+import platform
+import re
+import resource
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("MUSTER_BUILD") or REPOSITORY / "build/release")
+PYTHON = Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
+sys.path.insert(0, str(REPOSITORY / "tests/support"))
+from ports import free_port  # noqa: E402, F401
+
+
+class Failed(SystemExit):
+    """It could not be measured; the text says why, and ends a program that does not catch it."""
+
+
+def parser(doc, results=None, build=True, python=False):
+    """With --build; with --python where PyTorch is measured too; with --output where results are kept in a file of that name."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if build:
+        made.add_argument("--build", type=Path, default=BUILD, help="build folder (%(default)s)")
+    if python:
+        made.add_argument("--python", type=Path, default=PYTHON, help="with PyTorch (default: $MUSTER_TEST_PYTHON, else .venv/bin/python)")
+    if results:
+        made.add_argument("--output", type=Path, default=REPOSITORY / "build/bench" / results)
+    return made
+
+
+def facts():
+    """The machine beside which figures are to be read."""
+    return {"cpus": os.cpu_count(), "machine": platform.machine(), "kernel": platform.release(), "load": round(os.getloadavg()[0], 2)}
+
+
+def write(output, **results):
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps({**facts(), **results}, indent=1) + "\n")
+    print(f"written to {output}")
+
+
+def torch_version(python):
+    """Empty where that Python has no PyTorch."""
+    with contextlib.suppress(OSError):
+        return subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True).stdout.strip()
+    return ""
+
+
+def clean_environment(**more):
+    """Ours, without what a surrounding job or a user's defaults would change."""
+    outer = re.compile(r"PET_|MUSTER_|TORCHELASTIC_|MASTER_|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|OMP_NUM")
+    return {name: value for name, value in os.environ.items() if not outer.match(name)} | {"OMP_NUM_THREADS": "1"} | more
+
+
+def raise_open_files():
+    """A descriptor for each of many connections, in this process and in those that it starts."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def shown(values, digits=1):
+    """The median (least..most)."""
+    return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f}..{max(values):,.{digits}f})"
+
+
+def percentile(values, share):
+    """The smallest value that is not below `share` of all."""
+    return sorted(values)[max(0, math.ceil(share * len(values) - 1e-9) - 1)]
+
+
+def wait_for(what, condition, seconds, pause=0.01, story=lambda: ""):
+    """The first true value of condition()."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        if time.monotonic() > end:
+            raise Failed(f"no {what} within {seconds:g} s {story()[-2000:]}".strip())
+        time.sleep(pause)
+    return found
+
+
+def carrying(variable):
+    """Pids of all processes in whose environment a variable begins with this text, zombies left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and int(entry.name) != os.getpid() and b"\0" + variable.encode() in b"\0" + (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def listens(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def musterd(build, **options):
+    """A daemon at a port of its own choice: that port, and its process id."""
+    command = [build / "bin/musterd", "--bind", "127.0.0.1", "--port", "0", "--first-start", "--log-level", "info"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options) as daemon:
+        try:
+            port = re.findall(r"\d+", line := daemon.stdout.readline())[-1:]
+            if not port:
+                raise Failed(f"musterd printed no port: {line!r}")
+            yield int(port[0]), daemon.pid
+        finally:
+            daemon.terminate()
+
+
+def lines_of(command, seconds=300, **options):
+    """What a program printed as JSON, one object a line."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=seconds, **options)
+    if done.returncode != 0:
+        raise Failed(f"{Path(command[0]).name}: {done.stderr.strip()[-500:]}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+class Launched:
+    """A launcher in a folder of its own below `scratch`, for which FOLDER stands in the command. Its output is in the file `log` there,
+    and what worker programs of the elastic tests write in `lines`."""
+
+    def __init__(self, command, scratch, **environment):
+        self.folder = Path(tempfile.mkdtemp(dir=scratch))
+        self.log = self.folder / "log"
+        (self.folder / "lines").touch()
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen([self.placed(word) for word in command], stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
+                                            env={**os.environ, "TMPDIR": str(scratch), "ELASTIC_LOG": str(self.folder / "lines"), **environment})
+
+    def placed(self, word):
+        return str(word).replace("FOLDER", str(self.folder))
+
+    def wait(self, what, condition, seconds=180, pause=0.01):
+        def found():
+            if self.process.poll() not in (None, 0):
+                raise Failed(f"no {what} (exit {self.process.poll()})\n{self.log.read_text()[-2000:]}")
+            return condition()
+        return wait_for(what, found, seconds, pause, self.log.read_text)
+
+    def end(self):
+        self.process.terminate()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
