@@ -4,9 +4,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -48,10 +45,9 @@ void read_stat(std::int32_t pid, WorkerSample& sample) {
 std::int32_t program_of(std::int32_t pid) {
     constexpr int deep_max = 4;
     for (int i = 0; i < deep_max && read_file(cat("/proc/", pid, "/wchan")) == "do_wait"; ++i) {
-        const auto children = read_file(cat("/proc/", pid, "/task/", pid, "/children"));
-        std::int32_t child = 0;
-        if (!parse_number(trim(children), child)) break;  // none, or several
-        pid = child;
+        const auto children = listed_children(pid);
+        if (!children || children->size() != 1) break;
+        pid = children->front();
     }
     return pid;
 }
@@ -60,22 +56,13 @@ std::int32_t program_of(std::int32_t pid) {
 /// each second would hold up the agent on a large host.
 Duration cpu_below(std::int32_t pid) {
     constexpr std::size_t processes_max = 256;
-    std::vector<std::int32_t> family{pid};
+    std::vector<pid_t> family{pid};
     Duration sum{};
     for (std::size_t i = 0; i < family.size(); ++i) {
-        const auto folder = cat("/proc/", family[i]);
-        if (i > 0) {
-            if (const auto process = parse_stat(read_file(folder + "/stat"))) sum += cpu_of(*process);
-        }
-        std::error_code failure;
-        for (std::filesystem::directory_iterator task(folder + "/task", failure), end; !failure && task != end;
-             task.increment(failure)) {
-            const auto children = read_file(task->path().string() + "/children");
-            for (const auto word : split(children, ' ')) {
-                std::int32_t child = 0;
-                if (family.size() < processes_max && parse_number(word, child)) family.push_back(child);
-            }
-        }
+        const auto process = i > 0 ? parse_stat(read_file(cat("/proc/", family[i], "/stat"))) : std::nullopt;
+        if (process) sum += cpu_of(*process);
+        for (const auto child : listed_children(family[i]).value_or(std::vector<pid_t>()))
+            if (family.size() < processes_max) family.push_back(child);
     }
     return sum;
 }

@@ -15,7 +15,6 @@
 
 #include "agent/process/guardian_loop.h"
 #include "agent/process/process_tree.h"
-#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/base/text/text.h"
 
@@ -146,17 +145,11 @@ void GuardianLoop::start_normally(Worker& worker) {
 }
 
 bool GuardianLoop::has_other_children() const {
-    const auto listed = read_file("/proc/thread-self/children");
-    if (!listed.empty()) {
-        const auto pids = split(trim(listed), ' ');
-        return std::any_of(pids.begin(), pids.end(), [&](std::string_view text) {
-            pid_t pid = 0;
-            return !text.empty() && !(parse_number(text, pid) && is_spared(pid));
-        });
-    }
-    const auto all = all_processes();  // not every kernel has that file
-    return std::any_of(all.begin(), all.end(),
-                       [&](const ProcessFacts& facts) { return facts.parent == ::getpid() && !is_spared(facts.pid); });
+    if (const auto listed = listed_children(::getpid()))
+        return std::ranges::any_of(*listed, [&](pid_t pid) { return !is_spared(pid); });
+    return std::ranges::any_of(all_processes(), [&](const ProcessFacts& facts) {
+        return facts.parent == ::getpid() && !is_spared(facts.pid);
+    });
 }
 
 }  // namespace muster::agent

@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"
@@ -102,6 +104,18 @@ std::vector<ProcessFacts> all_processes() {
         if (const auto facts = read_facts(::dirfd(proc.get()), entry->d_name)) all.push_back(*facts);
     }
     return all;
+}
+
+std::optional<std::vector<pid_t>> listed_children(pid_t pid) {
+    std::optional<std::vector<pid_t>> children;
+    std::error_code failure;
+    for (std::filesystem::directory_iterator task(cat("/proc/", pid, "/task"), failure), end; !failure && task != end;
+         task.increment(failure)) {
+        std::ifstream list(task->path() / "children");
+        if (list && !children) children.emplace();
+        for (pid_t child = 0; list >> child;) children->push_back(child);
+    }
+    return children;
 }
 
 std::vector<pid_t> programs_of_waiting_shell(pid_t leader) {

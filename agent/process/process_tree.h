@@ -1,5 +1,5 @@
-// Finds the descendants of a process in /proc. (/proc/PID/task/*/children would be shorter, but not every kernel has
-// it.) The result is a snapshot: processes start and end meanwhile, so a caller that kills repeats until none is left.
+// Finds the descendants of a process in /proc. The result is a snapshot: processes start and end meanwhile, so a caller
+// that kills repeats until none is left.
 #pragma once
 
 #include <sys/types.h>
@@ -31,6 +31,10 @@ std::vector<ProcessFacts> descendants_of(pid_t root, std::vector<ProcessFacts> a
 
 /// The facts of every process that can be seen, in no order.
 std::vector<ProcessFacts> all_processes();
+
+/// The children of all threads of `pid`, zombies too, as the kernel lists them. That is cheaper than all_processes(),
+/// but not every kernel has these lists. Empty: this one has not, or the process is gone.
+std::optional<std::vector<pid_t>> listed_children(pid_t pid);
 
 /// What a terminal's SIGINT would reach beside `leader` and is meant for: the programs that it runs, when it is a shell
 /// that catches SIGINT (sh, bash and others do while they wait for a program, and end only after it), and what shells

@@ -1,7 +1,17 @@
 #include "agent/process/process_tree.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <latch>
+#include <thread>
+
 #include "rendezvous/base/kernel/cgroup_mounts.h"
 #include "tests/support/catch.h"
+#include "tests/support/end_with_test.h"
 
 using namespace muster::agent;
 
@@ -42,6 +52,39 @@ TEST_CASE("descendants are found through any depth, parents first, and nobody el
     CHECK(found[2] == 9);
     CHECK(found[3] == 10);
     CHECK(descendants_of(99, {process(1, 0)}).empty());
+}
+
+TEST_CASE("children of every thread are listed, and none of a process that is gone") {
+    if (!listed_children(::getpid())) {
+        WARN("this kernel lists no children");
+        return;
+    }
+    const auto sleeper = [] {
+        const auto pid = muster::test::fork_with_test();
+        while (pid == 0) ::pause();
+        return pid;
+    };
+    pid_t of_thread = 0;
+    std::atomic<bool> is_over = false;
+    std::latch forked{1};
+    std::thread thread([&] {
+        of_thread = sleeper();
+        forked.count_down();
+        is_over.wait(false);
+    });
+    forked.wait();
+    const auto own = sleeper();
+    const auto listed = *listed_children(::getpid());
+    CHECK(std::ranges::count(listed, own) == 1);
+    CHECK(std::ranges::count(listed, of_thread) == 1);
+    for (const auto pid : {own, of_thread}) {
+        ::kill(pid, SIGKILL);
+        ::waitpid(pid, nullptr, 0);
+    }
+    is_over = true;
+    is_over.notify_one();
+    thread.join();
+    CHECK_FALSE(listed_children(own));
 }
 
 TEST_CASE("our own cgroup is found in pure and hybrid layouts, and not where it is hidden") {
