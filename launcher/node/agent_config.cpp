@@ -29,20 +29,16 @@ namespace {
 /// With more workers on a terminal, lines that many of them print hide the rest: --console=auto folds them.
 constexpr std::uint32_t console_lines_max_workers = 8;
 
-bool share_cpus(const agent::Placement& a, const agent::Placement& b) {
-    return std::ranges::find_first_of(a.cpus, b.cpus) != a.cpus.end();
-}
-
 /// Of the CPUs that a worker may count as its own, a quarter: the trainer computes on the others. That four threads
 /// fill the memory of most hosts is an assumption, not measured on a host with many cores.
 std::uint32_t collective_threads(std::uint32_t cpu_count, const LaunchConfig& config) {
-    std::size_t own = cpu_count / config.workers_per_node;
-    for (const auto& worker : config.placements) {
-        const auto sharers = std::ranges::count_if(
-            config.placements, [&](const agent::Placement& other) { return share_cpus(worker, other); });
-        if (sharers > 0) own = std::min(own, worker.cpus.size() / static_cast<std::size_t>(sharers));
-    }
-    return static_cast<std::uint32_t>(std::clamp<std::size_t>(own / 4, 1, 4));
+    auto own = cpu_count / config.workers_per_node;
+    agent::Topology each_a_core;
+    for (const auto& worker : config.placements)
+        for (const auto cpu : worker.cpus) each_a_core.cpus.push_back({.cpu = cpu, .core = cpu, .is_allowed = true});
+    if (!config.placements.empty())
+        own = std::ranges::min(agent::worker_threads(each_a_core, config.placements, cpu_count));
+    return std::clamp(own / 4, 1U, 4U);
 }
 
 std::uint32_t milliseconds(Duration duration) {
