@@ -1,4 +1,4 @@
-#include "launcher/commands/checkpoint_command.h"
+#include "launcher/commands/commands.h"
 
 #include <cmath>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "launcher/commands/config_command.h"
+#include "launcher/commands/commands.h"
 
 #include "launcher/host/environment_probe.h"
 #include "launcher/options/entry.h"

@@ -1,4 +1,4 @@
-#include "launcher/commands/drain_command.h"
+#include "launcher/commands/commands.h"
 
 #include <string_view>
 

@@ -1,4 +1,4 @@
-#include "launcher/commands/fault_command.h"
+#include "launcher/commands/commands.h"
 
 #include <limits>
 #include <map>

@@ -1,4 +1,4 @@
-#include "launcher/commands/flight_command.h"
+#include "launcher/commands/commands.h"
 
 #include <filesystem>
 

@@ -1,4 +1,4 @@
-#include "launcher/commands/logs_command.h"
+#include "launcher/commands/commands.h"
 
 #include <poll.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "launcher/commands/top_command.h"
+#include "launcher/commands/commands.h"
 
 #include <unistd.h>
 
