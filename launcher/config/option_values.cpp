@@ -1,7 +1,5 @@
 #include "launcher/config/option_values.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -10,8 +8,8 @@
 #include <csignal>
 #include <cstring>
 #include <limits>
-#include <random>
 
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/nearest.h"
 #include "rendezvous/base/text/text.h"
 
@@ -183,20 +181,11 @@ std::string nearest_in_brackets(std::string_view value, const std::vector<std::s
 }
 
 std::string random_uuid() {
-    std::array<unsigned char, 16> bytes{};
-    if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-        std::random_device device;  // Fallback for kernels without getrandom.
-        for (auto& byte : bytes) byte = static_cast<unsigned char>(device());
-    }
-    bytes[6] = static_cast<unsigned char>((bytes[6] & 0x0f) | 0x40);
-    bytes[8] = static_cast<unsigned char>((bytes[8] & 0x3f) | 0x80);
-    constexpr std::string_view digits = "0123456789abcdef";
-    std::string text;
-    for (std::size_t at = 0; at < bytes.size(); ++at) {
-        if (at == 4 || at == 6 || at == 8 || at == 10) text.push_back('-');
-        text.push_back(digits[bytes[at] >> 4]);
-        text.push_back(digits[bytes[at] & 15]);
-    }
+    auto bytes = random_bytes(16);
+    bytes[6] = static_cast<char>((bytes[6] & 0x0f) | 0x40);
+    bytes[8] = static_cast<char>((bytes[8] & 0x3f) | 0x80);
+    auto text = hexadecimal(bytes);
+    for (const std::size_t dash : {8, 13, 18, 23}) text.insert(dash, 1, '-');
     return text;
 }
 

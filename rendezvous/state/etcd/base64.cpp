@@ -1,4 +1,4 @@
-#include <array>
+#include <openssl/evp.h>
 
 #include "rendezvous/state/etcd/etcd_protocol.h"
 
@@ -8,50 +8,27 @@ namespace {
 
 constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-constexpr std::array<std::int8_t, 256> make_values() {
-    std::array<std::int8_t, 256> values{};
-    for (auto& value : values) value = -1;
-    for (std::size_t i = 0; i < digits.size(); ++i)
-        values[static_cast<unsigned char>(digits[i])] = static_cast<std::int8_t>(i);
-    return values;
+const unsigned char* data_of(std::string_view text) {
+    return reinterpret_cast<const unsigned char*>(text.data());
 }
-
-constexpr auto values = make_values();
 
 }  // namespace
 
 std::string to_base64(std::string_view bytes) {
-    std::string out;
-    out.reserve((bytes.size() + 2) / 3 * 4);
-    for (std::size_t at = 0; at < bytes.size(); at += 3) {
-        const auto byte = [&](std::size_t i) {
-            return at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0u;
-        };
-        const unsigned group = byte(0) << 16 | byte(1) << 8 | byte(2);
-        out += digits[group >> 18];
-        out += digits[group >> 12 & 63];
-        out += at + 1 < bytes.size() ? digits[group >> 6 & 63] : '=';
-        out += at + 2 < bytes.size() ? digits[group & 63] : '=';
-    }
+    std::string out((bytes.size() + 2) / 3 * 4 + 1, '\0');  // with the zero that OpenSSL appends
+    EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()), data_of(bytes), static_cast<int>(bytes.size()));
+    out.pop_back();
     return out;
 }
 
 std::optional<std::string> from_base64(std::string_view text) {
-    if (text.size() % 4 != 0) return std::nullopt;
-    std::size_t padding = 0;
-    while (padding < 2 && padding < text.size() && text[text.size() - 1 - padding] == '=') ++padding;
-    std::string out;
-    out.reserve(text.size() / 4 * 3);
-    for (std::size_t at = 0; at < text.size(); at += 4) {
-        unsigned group = 0;
-        for (std::size_t i = 0; i < 4; ++i) {
-            const bool pad = at + i >= text.size() - padding;
-            const int value = pad ? 0 : values[static_cast<unsigned char>(text[at + i])];
-            if (value < 0) return std::nullopt;
-            group = group << 6 | static_cast<unsigned>(value);
-        }
-        for (const int shift : {16, 8, 0}) out += static_cast<char>(group >> shift & 255);
-    }
+    // OpenSSL skips blanks at both ends and takes a padding character anywhere for a zero.
+    const auto padding = text.size() - (text.find_last_not_of('=') + 1);
+    const bool is_whole = text.size() % 4 == 0 && padding <= 2;
+    if (!is_whole || text.substr(0, text.size() - padding).find_first_not_of(digits) != std::string_view::npos)
+        return std::nullopt;
+    std::string out(text.size() / 4 * 3, '\0');
+    EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()), data_of(text), static_cast<int>(text.size()));
     out.resize(out.size() - padding);
     return out;
 }
