@@ -113,18 +113,6 @@ class Tidy(unittest.TestCase):
             "agent/c.h": f"#define M(x) do {{ \\\n    (x); \\\n}} while (0)\nstruct S {{\n{'    int a();' * 1}\n" + "\n" * 90 + "};\n",
         })
 
-    def test_co_await_is_a_statement(self):
-        self.expect("co_await", {
-            "agent/driver/a.cpp": ("void f() {\n    if (co_await g()) h();\n}\n", [2]),
-            "agent/b.cpp": ("void f() {\n    h(1, co_await g());\n}\n", [2]),
-            "agent/c.cpp": ("void f() {\n    const S s{.a = co_await g()};\n}\n", [2]),
-            "agent/d.cpp": ("void f() {\n    while (!(co_await g()).ok()) {\n    }\n}\n", [2]),
-        }, {
-            "agent/driver/a.cpp": "void f() {\n    const auto a = co_await g();\n    if (a) {\n        co_await h(a, {1, 2});\n    }\n"
-                           "    spawn(loop, [=]() -> Task {\n        co_await g();\n    });\n    co_return co_await g();\n}\n"
-                           "// if (co_await x) is what the rule is about\n",
-        })
-
     def test_a_type_that_two_files_define_is_found(self):
         def space(name, text):
             return f"namespace {name} {{\n{text}\n}}  // namespace {name}\n"
