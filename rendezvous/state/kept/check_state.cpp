@@ -17,6 +17,7 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "rendezvous/connect/resolver.h"
 #include "rendezvous/state/etcd/etcd_protocol.h"
 #include "rendezvous/state/etcd/http_caller.h"
@@ -105,9 +106,7 @@ class EtcdQuestion {
     explicit EtcdQuestion(const EtcdPlace& place) : place_(place), failures_(place.members.size()) {}
 
     Result<Notes> ask() {
-        auto caller = HttpCaller::open(io_, place_.members, place_.tls);
-        if (!caller) return caller.error();
-        caller_ = *std::move(caller);
+        caller_ = MUSTER_TRY(HttpCaller::open(io_, place_.members, place_.tls));
         for (std::size_t i = 0; i < place_.members.size(); ++i) {
             failures_[i] = Error{Errc::timed_out, cat(describe(place_.members[i]), ": no answer")};
             if (place_.login.user.empty())
@@ -198,26 +197,24 @@ Result<Endpoint> parse_advertised(std::string_view text) {
 }
 
 Result<Notes> check_state(const std::string& where, const std::optional<TlsFiles>& tls, const EtcdLogin& login) {
-    const auto place = parse_state(where, tls, login);
-    if (!place) return place.error();
-    if (const auto* path = std::get_if<std::filesystem::path>(&*place)) {
-        if (auto checked = check_file(path->string()); !checked) return checked.error();
-    } else if (const auto* etcd = std::get_if<EtcdPlace>(&*place)) {
+    const auto place = MUSTER_TRY(parse_state(where, tls, login));
+    if (const auto* path = std::get_if<std::filesystem::path>(&place)) {
+        MUSTER_TRY(check_file(path->string()));
+    } else if (const auto* etcd = std::get_if<EtcdPlace>(&place)) {
         return EtcdQuestion(*etcd).ask();
     }
     return Notes{};
 }
 
 Result<Notes> check_advertised(std::string_view text, const std::string& state) {
-    const auto endpoint = parse_advertised(text);
-    if (!endpoint) return endpoint.error();
+    const auto endpoint = MUSTER_TRY(parse_advertised(text));
     if (!state.starts_with("etcd://"))
         return Notes{cat("--advertise has no effect with --state ", state,
                          ": it applies to daemons that share their state in etcd")};
     boost::asio::io_context io{1};
     Resolver resolver(io);
     std::optional<Result<Resolver::Addresses>> found;
-    resolver.resolve(*endpoint, [&](Result<Resolver::Addresses> answer) {
+    resolver.resolve(endpoint, [&](Result<Resolver::Addresses> answer) {
         found = std::move(answer);
         io.stop();
     });
@@ -227,7 +224,7 @@ Result<Notes> check_advertised(std::string_view text, const std::string& state) 
     io.run();
     if (!found || !*found)
         return Error{Errc::unreachable,
-                     cat("cannot resolve the name ", endpoint->host, " on this host",
+                     cat("cannot resolve the name ", endpoint.host, " on this host",
                          found ? cat(" (", found->error().context, ")") : cat(" within ", describe(answer_max)),
                          "; agents receive the name unchanged: use an address, or add the name to DNS or /etc/hosts")};
     for (const auto& one : **found)

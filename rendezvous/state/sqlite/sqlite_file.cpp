@@ -15,6 +15,7 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::rendezvous {
 
@@ -67,14 +68,13 @@ Result<bool> make_file(const std::string& path) {
 }  // namespace
 
 Result<std::unique_ptr<SqliteFile>> SqliteFile::open(const std::string& path) {
-    const auto was_empty = make_file(path);
-    if (!was_empty) return was_empty.error();
+    const auto was_empty = MUSTER_TRY(make_file(path));
     sqlite3* database = nullptr;
     const int opened = sqlite3_open_v2(path.c_str(), &database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
     auto file = std::unique_ptr<SqliteFile>(new SqliteFile(path, database));
     if (opened != SQLITE_OK) return file->failure(opening, opened);
-    if (auto prepared = file->prepare(); !prepared) return prepared.error();
-    file->was_empty_ = *was_empty;
+    MUSTER_TRY(file->prepare());
+    file->was_empty_ = was_empty;
     return file;
 }
 
@@ -141,12 +141,10 @@ Result<void> SqliteFile::prepare() {
 
 /// Refuses another program's database without renaming it. A database without tables counts as new.
 Result<void> SqliteFile::check_version() {
-    const auto id = number("PRAGMA application_id");
-    if (!id) return id.error();
-    const auto table_count = number("SELECT count(*) FROM sqlite_schema");
-    if (!table_count) return table_count.error();
-    if (*id == 0 && *table_count == 0) return {};
-    if (*id != application_id)
+    const auto id = MUSTER_TRY(number("PRAGMA application_id"));
+    const auto table_count = MUSTER_TRY(number("SELECT count(*) FROM sqlite_schema"));
+    if (id == 0 && table_count == 0) return {};
+    if (id != application_id)
         return Error{Errc::invalid_argument, cat("the state file ", path_, " is the database of another program")};
     const auto version = number("PRAGMA user_version");
     if (!version) return version.error();
