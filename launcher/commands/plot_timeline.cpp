@@ -10,6 +10,7 @@
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::launcher {
 
@@ -26,12 +27,11 @@ Result<std::string> all_events(const std::string& job, const GetPage& get) {
     constexpr int pages_max = 32;
     std::string lines, after;
     for (int i = 0; i < pages_max; ++i) {
-        const auto page = get(cat("/api/v1/jobs/", percent_encoded(job), "/events",
-                                  after.empty() ? std::string() : cat("?after=", percent_encoded(after))));
-        if (!page) return page.error();
-        const auto last = id_of_last(*page);
+        const auto page = MUSTER_TRY(get(cat("/api/v1/jobs/", percent_encoded(job), "/events",
+                                             after.empty() ? std::string() : cat("?after=", percent_encoded(after)))));
+        const auto last = id_of_last(page);
         if (last.empty() || last == after) break;
-        lines += *page;
+        lines += page;
         after = last;
     }
     return lines;
@@ -41,11 +41,9 @@ Result<std::string> all_events(const std::string& job, const GetPage& get) {
 
 Result<void> plot_timeline(const std::string& job, const std::string& goodput, const std::string& file,
                            const GetPage& get) {
-    const auto lines = all_events(job, get);
-    if (!lines) return lines.error();
-    const auto timeline = read_timeline(*lines, std::chrono::system_clock::now().time_since_epoch());
-    if (!timeline) return timeline.error();
-    return replace_file(file, timeline_svg(*timeline, printable_line(job), goodput), FileMode::as_umask_says);
+    const auto lines = MUSTER_TRY(all_events(job, get));
+    const auto timeline = MUSTER_TRY(read_timeline(lines, std::chrono::system_clock::now().time_since_epoch()));
+    return replace_file(file, timeline_svg(timeline, printable_line(job), goodput), FileMode::as_umask_says);
 }
 
 }  // namespace muster::launcher

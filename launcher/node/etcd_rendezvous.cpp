@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "launcher/node/job_access.h"
+#include "rendezvous/base/try.h"
 #include "rendezvous/secret/job_secret.h"
 #include "rendezvous/state/etcd/etcd_state.h"
 
@@ -21,21 +22,18 @@ class EtcdRendezvous::Body {
         if (!listener) return with_context(listener.error(), "this node's daemon (daemon_port of --rdzv-conf)");
         const Endpoint self{host, (*listener)->port()};
         daemon.on_leading = [this, self] { callbacks_.leader(self, {}); };
-        auto state = open_state(config, describe(self));
-        if (!state) return state.error();
-        state_ = state->get();
-        auto opened = rendezvous::Daemon::open(loop_, std::move(daemon), *std::move(state), *std::move(listener));
-        if (!opened) return opened.error();
-        daemon_ = *std::move(opened);
+        auto state = MUSTER_TRY(open_state(config, describe(self)));
+        state_ = state.get();
+        daemon_ =
+            MUSTER_TRY(rendezvous::Daemon::open(loop_, std::move(daemon), std::move(state), *std::move(listener)));
         return {};
     }
 
     Result<void> look(const LaunchConfig& config) {
-        auto state = open_state(config, {});
-        if (!state) return state.error();
+        auto state = MUSTER_TRY(open_state(config, {}));
         // The callbacks run on the loop, which may be running already: set them where they are read.
         loop_.invoke([&] {
-            watched_ = *std::move(state);
+            watched_ = std::move(state);
             watched_->stands_by = [this](const std::string& leader) { told(leader); };
         });
         return {};
@@ -104,8 +102,7 @@ EtcdRendezvous::~EtcdRendezvous() = default;
 Result<std::unique_ptr<EtcdRendezvous>> EtcdRendezvous::open(const LaunchConfig& config, const std::string& host,
                                                              rendezvous::EventLoop& loop, EtcdCallbacks callbacks) {
     auto body = std::make_unique<Body>(loop, std::move(callbacks));
-    const auto opened = config.is_host.value_or(true) ? body->host(config, host) : body->look(config);
-    if (!opened) return opened.error();
+    MUSTER_TRY(config.is_host.value_or(true) ? body->host(config, host) : body->look(config));
     return std::unique_ptr<EtcdRendezvous>(new EtcdRendezvous(std::move(body)));
 }
 

@@ -7,6 +7,7 @@
 
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "rendezvous/secret/find_secret.h"
 #include "rendezvous/secret/job_key.h"
 
@@ -55,20 +56,15 @@ Result<std::vector<std::string>> make_key(LaunchConfig& config, const Environmen
         news.push_back(cat("made the key of your jobs, ", made->origin,
                            ". Nodes with the same home directory use it. For others, once each: muster key show | "
                            "ssh NODE muster key set"));
-    auto secrets = rendezvous::accepted_with(*std::move(made), value);
-    if (!secrets) return secrets.error();
-    use_secrets(config, *std::move(secrets));
+    use_secrets(config, MUSTER_TRY(rendezvous::accepted_with(*std::move(made), value)));
     return news;
 }
 
 Result<bool> use_own_key(LaunchConfig& config, const Environment& environment) {
     const auto value = value_of(environment);
-    auto found = rendezvous::find_own_key(value);
-    if (!found) return found.error();
-    if (found->text.empty()) return false;
-    auto secrets = rendezvous::accepted_with(*std::move(found), value);
-    if (!secrets) return secrets.error();
-    use_secrets(config, *std::move(secrets));
+    auto found = MUSTER_TRY(rendezvous::find_own_key(value));
+    if (found.text.empty()) return false;
+    use_secrets(config, MUSTER_TRY(rendezvous::accepted_with(std::move(found), value)));
     return true;
 }
 

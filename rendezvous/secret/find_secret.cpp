@@ -12,6 +12,7 @@
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/system/private_file.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "rendezvous/secret/job_key.h"
 #include "rendezvous/secret/job_secret.h"
 
@@ -82,7 +83,7 @@ Result<std::string> write_draft(const std::string& path, std::string_view text) 
     const auto folder = path.substr(0, path.rfind('/'));
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return error_from_errno(errno, cat("create ", folder));
     auto draft = cat(path, '.', hexadecimal(random_nonce()).substr(0, 16));
-    if (const auto written = write_private_file(draft, cat(text, '\n')); !written) return written.error();
+    MUSTER_TRY(write_private_file(draft, cat(text, '\n')));
     return draft;
 }
 
@@ -100,9 +101,7 @@ Result<Secret> find_secret(const ValueOf& value_of) {
 }
 
 Result<std::vector<Secret>> find_accepted_secrets(const ValueOf& value_of) {
-    auto in_use = find_secret(value_of);
-    if (!in_use) return in_use.error();
-    return accepted_with(*std::move(in_use), value_of);
+    return accepted_with(MUSTER_TRY(find_secret(value_of)), value_of);
 }
 
 Result<std::vector<Secret>> accepted_with(Secret in_use, const ValueOf& value_of) {
@@ -121,12 +120,11 @@ Result<Secret> make_own_key(const ValueOf& value_of) {
     const auto path = own_key_path(value_of);
     if (path.empty()) return Error{Errc::invalid_argument, no_home};
     if (exists(path)) return from_file(path, path);
-    const auto draft = write_draft(path, hexadecimal(random_nonce()));
-    if (!draft) return draft.error();
+    const auto draft = MUSTER_TRY(write_draft(path, hexadecimal(random_nonce())));
     // link() refuses an existing name, also over NFS: of several makers one wins.
-    const bool is_new = ::link(draft->c_str(), path.c_str()) == 0;
+    const bool is_new = ::link(draft.c_str(), path.c_str()) == 0;
     const int number = errno;
-    ::unlink(draft->c_str());
+    ::unlink(draft.c_str());
     if (!is_new && number != EEXIST) return error_from_errno(number, cat("create ", path));
     auto made = from_file(path, path);
     if (made) made->is_new = is_new;
@@ -159,14 +157,13 @@ Result<OwnKeySet> set_own_key(const ValueOf& value_of, std::string text) {
         return there && there->text == secret->text;
     }();
     if (is_same) return OwnKeySet{.secret = {.text = {}, .origin = path}, .kept_as = {}};
-    const auto draft = write_draft(path, secret->text);
-    if (!draft) return draft.error();
+    const auto draft = MUSTER_TRY(write_draft(path, secret->text));
     const auto old = exists(path) ? cat(path, ".old") : std::string();
     // At no moment is there none: a launch would make another one.
     if (!old.empty()) ::unlink(old.c_str());
-    if ((!old.empty() && ::link(path.c_str(), old.c_str()) != 0) || ::rename(draft->c_str(), path.c_str()) != 0) {
+    if ((!old.empty() && ::link(path.c_str(), old.c_str()) != 0) || ::rename(draft.c_str(), path.c_str()) != 0) {
         const int number = errno;
-        ::unlink(draft->c_str());
+        ::unlink(draft.c_str());
         return error_from_errno(number, cat("replace ", path));
     }
     return OwnKeySet{.secret = {.text = {}, .origin = path}, .kept_as = old};
