@@ -7,7 +7,7 @@
 // After a round's end every agent reports and joins again as soon as it hears of it: stopping workers takes no time
 // here. See tests/integration/net/CMakeLists.txt.
 //
-//   swarm PORT N [N ...]      one job for each N, against 127.0.0.1:PORT; prints a table and one line of JSON for each
+//   swarm PORT N [N ...]      one job for each N, against 127.0.0.1:PORT; prints one line of JSON for each
 //
 // With MUSTER_KEY they speak TLS, and a join begins with its first word.
 #include <cstdint>
@@ -56,8 +56,6 @@ int main(int argc, char** argv) {
         return 2;
     }
     raise_open_files();
-    std::printf("%8s %12s %22s %12s %16s %18s %22s\n", "agents", "connect ms", "last join->assigned ms", "us/agent",
-                "peers known ms", "lost->assigned ms", "failed->assigned ms");
     for (int i = 2; i < argc; ++i) {
         const auto count = static_cast<std::uint32_t>(std::atoi(argv[i]));
         if (count < 2) {
@@ -65,8 +63,6 @@ int main(int argc, char** argv) {
             return 2;
         }
         const Timing timing = run(static_cast<std::uint16_t>(std::atoi(argv[1])), count);
-        std::printf("%8u %12.1f %22.1f %12.1f %16.1f %18.1f %22.1f\n", count, timing.connect_ms, timing.assigned_ms,
-                    timing.assigned_ms * 1000 / count, timing.peers_ms, timing.lost_ms, timing.failed_ms);
         std::printf(
             "{\"agents\": %u, \"connect_ms\": %.1f, \"assigned_ms\": %.1f, \"peers_ms\": %.1f, \"lost_ms\": %.1f, "
             "\"failed_ms\": %.1f}\n",
