@@ -137,13 +137,15 @@ void NodeLooks::write_by_rdma() {
     if (plan_.skip.contains("rdma-write")) return look_at("kernel-log");
     // Devices that are not InfiniBand's or RoCE's (AWS EFA, iWARP) do not speak what ib_write_bw does. The server is
     // ready when a client reaches it; where it ends before, its words are the cause. What is left of both ends with
-    // the look.
+    // the look. A bad cable may lose its link only under load.
     static constexpr std::string_view script = R"sh(command -v ib_write_bw > /dev/null || { echo end; exit; }
+downs() { cat "$at/counters/link_downed" 2> /dev/null || echo 0; }
 for at in /sys/class/infiniband/*/ports/*; do
     case $(cat "$at/state" 2> /dev/null) in *ACTIVE*) ;; *) continue ;; esac
     case $(cat "${at%/ports/*}/node_type" 2> /dev/null) in 1:*) ;; *) continue ;; esac
     device=${at%/ports/*} device=${device##*/} port=${at##*/}
     printf 'step\tname=%s port %s\n' "$device" "$port"
+    before=$(downs)
     set -- -d "$device" -i "$port" -D 2 --report_gbits
     said=$(ib_write_bw "$@" 2>&1 &
         tries=25
@@ -155,7 +157,7 @@ for at in /sys/class/infiniband/*/ports/*; do
         done
         kill $! 2> /dev/null
         printf '%s\n' "$text")
-    printf 'written\tdevice=%s\tport=%s\trate=%s\tgbits=%s\ttext=%s\n' "$device" "$port" "$(cat "$at/rate")" \
+    printf 'written\tdevice=%s\tport=%s\trate=%s\tdowns=%s\tgbits=%s\ttext=%s\n' "$device" "$port" "$(cat "$at/rate")" $(($(downs) - before)) \
         "$(printf '%s\n' "$said" | awk '$1 ~ /^[0-9]+$/ && NF >= 4 { print $4; exit }')" \
         "$(printf '%s\n' "$said" | tr '\t' ' ' | grep '[^ -]' | tail -n 1)"
 done

@@ -171,6 +171,17 @@ esac
                 self.assertEqual(answer.named(), [("warning", "rdma-write")], answer.text + answer.error)
                 self.assertEqual(measured, [("mlx5_0 port 1", "ib_write_bw failed: Failed to create QP.")])
 
+    def test_a_port_that_loses_its_link_under_load_is_named(self):
+        text = """#!/bin/sh
+case " $* " in
+    *" 127.0.0.1 "*) echo 5 > /sys/class/infiniband/mlx5_0/ports/1/counters/link_downed; echo ' 65536  5000  98.20  97.61  0.18' ;;
+    *) exec sleep 600 ;;
+esac
+"""
+        answer, measured = self.write_bandwidth(text)
+        self.assertEqual(answer.named(), [("warning", "rdma-write")], answer.text + answer.error)
+        self.assertIn(("mlx5_0 port 1", "lost its link 2 times during the writes"), measured)
+
     def test_a_device_without_the_verbs_of_infiniband_is_not_written_to(self):
         for kind in ("4: RNIC", "7: unspecified"):
             with self.subTest(kind):

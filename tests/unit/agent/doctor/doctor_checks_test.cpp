@@ -71,6 +71,8 @@ constexpr Fault faults[] = {
      "98 Gbit/s in RDMA writes of the port to itself"},
     {"rdma-write", Level::warning, "rdma-write", "written device=mlx5_0 gbits= text=Failed~to~create~CQ",
      "ib_write_bw failed: Failed to create CQ"},
+    {"rdma-write", Level::warning, "rdma-write", "written device=mlx5_0 downs=2",
+     "lost its link 2 times during the writes"},
     {"pci-link", Level::warning, "pci", "device address=0000:e0:00.0 width=8", "x8"},
     {"pci-acs", Level::warning, "pci", "acs address=0000:d0:01.0", "ACS redirects requests"},
     {"iommu", Level::warning, "pci", "device address=0000:e0:00.0 iommu=DMA-FQ", "IOMMU translates (DMA-FQ)"},
