@@ -325,7 +325,7 @@ TEST_CASE("up to three bad paths are no cut between groups") {
 }
 
 // A limit of the search, which names one bad node after two rounds: two bad paths of one good node look the same.
-// DOCTOR.md has its figures, from PAIRING_SEEDS=10000.
+// DOCTOR.md has its figures, from PAIRING_SEEDS=100000.
 TEST_CASE("two bad paths at one node may get that good node named") {
     std::mt19937_64 draws(9);
     for (const auto& [size, count] : std::vector<std::pair<int, std::size_t>>{{4, 2}, {8, 2}, {8, 3}, {16, 3}}) {
@@ -343,7 +343,7 @@ TEST_CASE("two bad paths at one node may get that good node named") {
     }
 }
 
-// A limit of the search. DOCTOR.md has its figures, from PAIRING_SEEDS=10000.
+// A limit of the search. DOCTOR.md has its figures, from PAIRING_SEEDS=100000.
 TEST_CASE("a cut between two of three racks may get good nodes named") {
     std::mt19937_64 draws(7);
     int wrong_count = 0;
