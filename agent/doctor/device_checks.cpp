@@ -64,6 +64,9 @@ Found rdma_write(const DoctorFacts& facts, const DoctorLimits& limits) {
     };
     Found found;
     for (const auto* port : facts.look("rdma-write").all("written")) {
+        if (const auto downs = port->number("downs").value_or(0); downs > 0)
+            found.push_back({Level::warning, port_of(*port), cat("lost its link ", downs, " times during the writes"),
+                             "none", "check the cable and its plugs; ibdiagnet"});
         const auto rate = whole(port->text("rate"));
         const auto least = rate * limits.of("rdma-write-percent") / 100;
         if (port->text("gbits").empty()) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <utility>
 
 #include "agent/doctor/check_table.h"
 #include "rendezvous/base/text/text.h"
@@ -18,6 +19,14 @@ std::string node_of(const Look& look, const std::string& rank) {
     for (const auto* node : look.all("node"))
         if (node->text("rank") == rank) return cat(node->text("host"), " (rank ", rank, ")");
     return cat("rank ", rank);
+}
+
+/// "n0, n1, n2 and 5 more".
+std::string list_of(std::vector<std::string> names) {
+    constexpr std::size_t names_max = 8;
+    const auto count = names.size();
+    if (count > names_max) names.resize(names_max);
+    return cat(join(names, ", "), count > names_max ? cat(" and ", count - names_max, " more") : "");
 }
 
 Found with_verdict(const DoctorFacts& facts, std::string_view verdict, Level level) {
@@ -67,7 +76,7 @@ std::string why_apart(const Look& look, const std::map<std::string, std::int64_t
 
 /// One finding for all groups: no single node is bad.
 Found groups_apart(const DoctorFacts& facts, const DoctorLimits&) {
-    constexpr std::size_t names_max = 8, groups_max = 8;
+    constexpr std::size_t groups_max = 8;
     const auto& look = facts.look("nodes");
     std::map<std::int64_t, std::vector<std::string>> groups;
     std::map<std::string, std::int64_t> group_of;  // by rank
@@ -85,15 +94,27 @@ Found groups_apart(const DoctorFacts& facts, const DoctorLimits&) {
             parts.push_back(cat("and ", groups.size() - groups_max, " more groups"));
             break;
         }
-        const auto count = hosts.size();
-        if (count > names_max) hosts.resize(names_max);
-        parts.push_back(
-            cat("nodes ", join(hosts, ", "), count > names_max ? cat(" and ", count - names_max, " more") : ""));
+        parts.push_back(cat("nodes ", list_of(std::move(hosts))));
     }
     const auto why = why_apart(look, group_of);
     return {{Level::critical, join(parts, "; "),
              cat(why.starts_with("slow: ") ? "reach each other only slowly: " : "do not reach each other: ", why),
              "connections between all nodes"}};
+}
+
+/// Faults that no pair shows. That many nodes together are slower than pairs may be all that the network is made for.
+Found failed_groups(const DoctorFacts& facts, const DoctorLimits&) {
+    const auto& look = facts.look("nodes");
+    Found found;
+    for (const auto* group : look.all("together")) {
+        std::vector<std::string> nodes;
+        for (const auto rank : split(group->text("ranks"), '-')) nodes.push_back(node_of(look, std::string(rank)));
+        const auto& why = group->text("why");
+        const bool is_capacity = nodes.size() > 1 && why.starts_with("slow: ");
+        found.push_back({is_capacity ? Level::info : Level::warning, list_of(std::move(nodes)),
+                         cat("in a group of ", group->text("of"), " nodes: ", why), "as in pairs, which all pass"});
+    }
+    return found;
 }
 
 Found missing_nodes(const DoctorFacts& facts, const DoctorLimits&) {
@@ -153,6 +174,10 @@ std::vector<Check> pair_checks() {
          "The network is cut or slow between these groups. A job with nodes of several groups does not start, hangs or "
          "is slow.",
          "check the switches, routes and firewalls between the groups; a job within one group works", groups_apart},
+        {"nodes-together", "nodes",
+         "A job with these nodes and several others hangs or is slow, although each pair of them works.",
+         "check limits of connections (nft list ruleset, dmesg | grep conntrack) and the switch between them",
+         failed_groups},
         {"node-clock", "nodes",
          "Log lines of several nodes stand in a wrong order, and certificates may count as not valid.",
          "start the host's time service (chronyc tracking, timedatectl)", clocks},

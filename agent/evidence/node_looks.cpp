@@ -9,6 +9,7 @@
 
 #include "agent/evidence/gpu_check.h"
 #include "agent/process/side_process.h"
+#include "agent/process/temporary_folder.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 
@@ -92,6 +93,10 @@ void NodeLooks::copy_between_gpus() {
 void NodeLooks::reduce_between_gpus() {
     const auto uuids = good_gpus();
     if (uuids.size() < 2 || plan_.skip.contains("gpu-reduce")) return ask_dcgm();
+    const auto temporary = plan_.environment.find("TMPDIR");
+    // A job that fails keeps its logs and flight records. Here nobody reads them.
+    auto folder = std::make_shared<TemporaryFolder>(
+        temporary != plan_.environment.end() && !temporary->second.empty() ? temporary->second : "/tmp");
     // The job's muster does not print the end of a look, and options of this one are not for it.
     std::vector<std::string> words{"/bin/sh", "-c", "\"$@\"; echo end", "sh", "/usr/bin/env"};
     for (const auto& [name, value] : plan_.environment)
@@ -99,11 +104,11 @@ void NodeLooks::reduce_between_gpus() {
             !name.ends_with("_PLUGIN"))
             words.insert(words.end(), {"-u", name});
     // NCCL 2.31 and newer also tests its own paths.
-    words.insert(words.end(),
-                 {cat("CUDA_VISIBLE_DEVICES=", join(uuids, ",")), "NCCL_RUN_DIAGNOSTICS=1", "NCCL_DEBUG=WARN",
-                  side_program("muster"), "--standalone", "--nproc-per-node", cat(uuids.size()), "--max-restarts", "0",
-                  "--preflight", "off", "--no-python", side_program("muster-gpu-test"), "--all-reduce"});
-    take("gpu-reduce", std::move(words), limit_of("gpu-reduce"), [this] { ask_dcgm(); });
+    words.insert(words.end(), {cat("TMPDIR=", folder->path()), cat("CUDA_VISIBLE_DEVICES=", join(uuids, ",")),
+                               "NCCL_RUN_DIAGNOSTICS=1", "NCCL_DEBUG=WARN", side_program("muster"), "--standalone",
+                               "--nproc-per-node", cat(uuids.size()), "--max-restarts", "0", "--preflight", "off",
+                               "--no-python", side_program("muster-gpu-test"), "--all-reduce"});
+    take("gpu-reduce", std::move(words), limit_of("gpu-reduce"), [this, folder = std::move(folder)] { ask_dcgm(); });
 }
 
 void NodeLooks::list_firewall() {
@@ -132,13 +137,15 @@ void NodeLooks::write_by_rdma() {
     if (plan_.skip.contains("rdma-write")) return look_at("kernel-log");
     // Devices that are not InfiniBand's or RoCE's (AWS EFA, iWARP) do not speak what ib_write_bw does. The server is
     // ready when a client reaches it; where it ends before, its words are the cause. What is left of both ends with
-    // the look.
+    // the look. A bad cable may lose its link only under load.
     static constexpr std::string_view script = R"sh(command -v ib_write_bw > /dev/null || { echo end; exit; }
+downs() { cat "$at/counters/link_downed" 2> /dev/null || echo 0; }
 for at in /sys/class/infiniband/*/ports/*; do
     case $(cat "$at/state" 2> /dev/null) in *ACTIVE*) ;; *) continue ;; esac
     case $(cat "${at%/ports/*}/node_type" 2> /dev/null) in 1:*) ;; *) continue ;; esac
     device=${at%/ports/*} device=${device##*/} port=${at##*/}
     printf 'step\tname=%s port %s\n' "$device" "$port"
+    before=$(downs)
     set -- -d "$device" -i "$port" -D 2 --report_gbits
     said=$(ib_write_bw "$@" 2>&1 &
         tries=25
@@ -150,7 +157,7 @@ for at in /sys/class/infiniband/*/ports/*; do
         done
         kill $! 2> /dev/null
         printf '%s\n' "$text")
-    printf 'written\tdevice=%s\tport=%s\trate=%s\tgbits=%s\ttext=%s\n' "$device" "$port" "$(cat "$at/rate")" \
+    printf 'written\tdevice=%s\tport=%s\trate=%s\tdowns=%s\tgbits=%s\ttext=%s\n' "$device" "$port" "$(cat "$at/rate")" $(($(downs) - before)) \
         "$(printf '%s\n' "$said" | awk '$1 ~ /^[0-9]+$/ && NF >= 4 { print $4; exit }')" \
         "$(printf '%s\n' "$said" | tr '\t' ' ' | grep '[^ -]' | tail -n 1)"
 done

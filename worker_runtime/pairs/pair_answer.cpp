@@ -6,8 +6,9 @@ namespace muster::runtime {
 
 namespace {
 
-/// Before the first word; raise the number when the words change. The form before it had no number.
-constexpr std::string_view version = "2:";
+/// Before the first word; raise the number when the words change, or what rank 0 asks for. Before 2 there was no
+/// number, and 2 tested no groups.
+constexpr std::string_view version = "3:";
 
 }  // namespace
 

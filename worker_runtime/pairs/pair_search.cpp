@@ -13,6 +13,7 @@
 
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
+#include "worker_runtime/pairs/group_search.h"
 #include "worker_runtime/pairs/pair_answer.h"
 #include "worker_runtime/pairs/pair_test.h"
 #include "worker_runtime/pairs/pairing.h"
@@ -34,38 +35,44 @@ std::string own_host() {
     return ::gethostname(name.data(), name.size() - 1) == 0 ? printable_line(name.data()) : "?";
 }
 
-/// "0-3 1-2".
-std::string write_pairs(const std::vector<NodePair>& pairs) {
+/// "0-3 1-2-5".
+std::string write_groups(const std::vector<NodeGroup>& groups) {
     std::string out;
-    for (const auto& [a, b] : pairs) out += cat(out.empty() ? "" : " ", a, '-', b);
+    for (const auto& group : groups)
+        for (std::size_t i = 0; i < group.size(); ++i) out += cat(i > 0 ? "-" : out.empty() ? "" : " ", group[i]);
     return out;
 }
 
-/// The pair of `rank`; nothing if it rests in this round.
-std::optional<NodePair> own_pair(std::string_view text, int rank) {
+/// The group of `rank`; empty if it rests in this round.
+NodeGroup own_group(std::string_view text, int rank) {
     for (const auto word : split(text, ' ')) {
-        NodePair pair;
-        const auto dash = word.find('-');
-        if (dash == std::string_view::npos || !parse_number(word.substr(0, dash), pair.first) ||
-            !parse_number(word.substr(dash + 1), pair.second))
-            continue;
-        if (pair.first == rank || pair.second == rank) return pair;
+        NodeGroup group;
+        for (const auto member : split(word, '-'))
+            if (int number = 0; parse_number(member, number)) group.push_back(number);
+        if (std::ranges::find(group, rank) != group.end()) return group;
     }
-    return std::nullopt;
+    return {};
+}
+
+std::vector<NodeGroup> as_groups(const std::vector<NodePair>& pairs) {
+    std::vector<NodeGroup> groups;
+    for (const auto& [a, b] : pairs) groups.push_back({a, b});
+    return groups;
 }
 
 class Search {
   public:
     explicit Search(const SearchTerms& terms) : terms_(terms) {}
 
-    Result<void> test_own(int round, std::string_view pairs) {
-        const auto pair = own_pair(pairs, terms_.rank);
-        if (!pair) return {};
-        const auto name = cat("pair/", round, '/', pair->first, '-', pair->second);
-        const auto result = test_pair({.name = name,
-                                       .ranks = *pair,
-                                       .is_first = pair->first == terms_.rank,
-                                       .place = std::shared_ptr<MeetingPlace>(terms_.store->below(name + '/'))});
+    Result<void> test_own(int round, std::string_view groups) {
+        const auto group = own_group(groups, terms_.rank);
+        if (group.empty()) return {};
+        const auto name = cat("pair/", round, '/', group.front(), '-', group.back());
+        const PairTerms test{.name = name,
+                             .ranks = group,
+                             .number = static_cast<int>(std::ranges::find(group, terms_.rank) - group.begin()),
+                             .place = std::shared_ptr<MeetingPlace>(terms_.store->below(name + '/'))};
+        const auto result = group.size() == 2 ? test_pair(test) : test_group(test);
         return terms_.store->set(cat("result/", round, '/', terms_.rank), write_answer({result, wall_clock_ms()}));
     }
 
@@ -81,69 +88,94 @@ class LeadingSearch : public Search {
     Result<std::string> run() {
         Pairing pairing(terms_.world_size, std::random_device()());
         for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
-            const auto results = test(pairs);
+            const auto results = test(as_groups(pairs));
             if (!results) return results.error();
-            for (const auto& [pair, result] : *results) {
-                pairing.told(pair, result.passed);
-                note(pair, pairing.round_count(), result);
+            for (std::size_t i = 0; i < pairs.size(); ++i) {
+                pairing.told(pairs[i], (*results)[i].passed);
+                note(pairs[i], pairing.round_count(), (*results)[i]);
             }
         }
+        if (const auto searched = search_groups(pairing.groups()); !searched) return searched.error();
         auto report = write_report(pairing);
         if (const auto told = publish(report); !told) return told.error();
         return report;
     }
 
   private:
-    using Results = std::map<NodePair, PairResult>;
+    using Results = std::vector<PairResult>;
+
+    /// Nodes of other groups do not reach the largest one, so what they do together says nothing.
+    Result<void> search_groups(const std::vector<std::vector<int>>& groups) {
+        if (groups.empty()) return {};
+        GroupSearch search(groups.front());
+        for (auto tested = search.next_round(); !tested.empty(); tested = search.next_round()) {
+            const auto results = test(tested);
+            if (!results) return results.error();
+            std::vector<bool> passed;
+            for (std::size_t i = 0; i < tested.size(); ++i) {
+                passed.push_back((*results)[i].passed);
+                if (passed.back()) continue;
+                for (const int rank : tested[i]) why_together_[rank] = {tested[i].size(), (*results)[i].why};
+            }
+            search.told(passed);
+        }
+        for (const auto& ranks : search.found()) {
+            const auto& [size, why] = why_together_[ranks.front()];
+            records_ +=
+                cat("together\tranks=", write_groups({ranks}), "\tof=", size, "\twhy=", printable_line(why), '\n');
+        }
+        return {};
+    }
 
     Result<void> publish(const std::string& text) { return terms_.store->set(cat("round/", ++step_), text); }
 
-    Result<Results> test(const std::vector<NodePair>& pairs) {
-        const auto text = write_pairs(pairs);
+    /// One result for each group.
+    Result<Results> test(const std::vector<NodeGroup>& groups) {
+        const auto text = write_groups(groups);
         if (auto told = publish(text); !told) return told.error();
         const auto deadline = std::chrono::steady_clock::now() + pair_limit + partner_slack + slack;
         if (auto tested = test_own(step_, text); !tested) return tested.error();
-        auto results = collect(pairs, step_, deadline);
+        Results results;
+        for (const auto& group : groups) results.push_back(collect(group, deadline));
         judge_speeds(results);
         return results;
     }
 
-    /// One answer of both ranks: the worse one.
-    Results collect(const std::vector<NodePair>& pairs, int round, Instant deadline) {
-        Results results;
-        for (const auto& pair : pairs)
-            for (const int rank : {pair.first, pair.second}) {
-                const auto left = std::max<Duration>(deadline - std::chrono::steady_clock::now(), 1ms);
-                const auto text = terms_.store->get(cat("result/", round, '/', rank), left);
-                auto answer = text ? read_answer(*text) : PairAnswer{{.why = cat("rank ", rank, " did not answer")}};
-                if (!answer) {
-                    // Another build: the others are tested without it.
-                    unread_[rank] = answer.error().context;
-                    answer = PairAnswer{{.why = cat("rank ", rank, ": ", answer.error().context)}};
-                }
-                const auto& one = answer->result;
-                if (answer->wall_ms > 0) ahead_ms_[rank] = answer->wall_ms - wall_clock_ms();
-                auto& kept = results.try_emplace(pair, one).first->second;
-                const int rate = std::min(kept.link_mbytes_per_s, one.link_mbytes_per_s);
-                const bool sees_losses = kept.sees_losses && one.sees_losses;
-                if (!one.passed && kept.passed) kept = one;
-                kept.link_mbytes_per_s = rate;
-                kept.sees_losses = sees_losses;
+    /// One answer of all ranks: the worst one.
+    PairResult collect(const NodeGroup& group, Instant deadline) {
+        std::optional<PairResult> kept;
+        for (const int rank : group) {
+            const auto left = std::max<Duration>(deadline - std::chrono::steady_clock::now(), 1ms);
+            const auto text = terms_.store->get(cat("result/", step_, '/', rank), left);
+            auto answer = text ? read_answer(*text) : PairAnswer{{.why = cat("rank ", rank, " did not answer")}};
+            if (!answer) {
+                // Another build: the others are tested without it.
+                unread_[rank] = answer.error().context;
+                answer = PairAnswer{{.why = cat("rank ", rank, ": ", answer.error().context)}};
             }
-        return results;
+            const auto& one = answer->result;
+            if (answer->wall_ms > 0) ahead_ms_[rank] = answer->wall_ms - wall_clock_ms();
+            if (!kept) kept = one;
+            const int rate = std::min(kept->link_mbytes_per_s, one.link_mbytes_per_s);
+            const bool sees_losses = kept->sees_losses && one.sees_losses;
+            if (!one.passed && kept->passed) kept = one;
+            kept->link_mbytes_per_s = rate;
+            kept->sees_losses = sees_losses;
+        }
+        return *kept;
     }
 
-    /// A pair that is slow has failed. The first round decides what is usual: its median, or of fewer than three pairs
-    /// the best.
+    /// A pair or group that is slow has failed. The first round decides what is usual: its median, or of fewer than
+    /// three pairs the best.
     void judge_speeds(Results& results) {
         if (usual_ == 0) {
             std::vector<int> speeds;
-            for (const auto& [pair, result] : results)
+            for (const auto& result : results)
                 if (result.passed) speeds.push_back(result.mbytes_per_s);
             std::ranges::sort(speeds);
             if (!speeds.empty()) usual_ = speeds.size() < 3 ? speeds.back() : speeds[speeds.size() / 2];
         }
-        for (auto& [pair, result] : results) {
+        for (auto& result : results) {
             const bool is_slow = std::max(result.mbytes_per_s, result.link_mbytes_per_s) * slow_part < usual_;
             if (!result.passed || !is_slow) continue;
             result.passed = false;
@@ -216,6 +248,8 @@ class LeadingSearch : public Search {
     int usual_ = 0;  // MB/s
     std::string records_;
     std::map<int, std::string> why_;
+    /// By rank: the size of the last group with it that failed, and why.
+    std::map<int, std::pair<std::size_t, std::string>> why_together_;
     std::map<int, std::string> unread_;        // ranks whose answers have another form
     std::map<NodePair, std::int64_t> clocks_;  // how far the second node's is ahead of the first's
     std::map<int, std::int64_t> ahead_ms_;     // of this node's clock, and what the answer took

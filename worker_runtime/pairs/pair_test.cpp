@@ -80,10 +80,11 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant dead
     const auto failed = [](std::string_view stage, const Error& error) {
         return PairResult{.passed = false, .why = cat(stage, ": ", error.context)};
     };
+    const auto size = terms.ranks.size();
     auto pair = MetGroups::of_process().open({.name = name,
-                                              .rank = terms.is_first ? 0 : 1,
-                                              .size = 2,
-                                              .world_ranks = {terms.ranks.first, terms.ranks.second},
+                                              .rank = terms.number,
+                                              .size = static_cast<int>(size),
+                                              .world_ranks = terms.ranks,
                                               .place = terms.place,
                                               .meeting_timeout = std::max<Duration>(deadline - Clock::now(), 1ms),
                                               .operation_timeout = 2 * pair_limit,
@@ -98,7 +99,7 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant dead
     const auto middle = times->begin() + static_cast<std::ptrdiff_t>(times->size() / 2);
     std::ranges::nth_element(*times, middle);
     result.latency_us = static_cast<int>(*middle);
-    const auto clocks = compare_clocks(**pair, terms.is_first);
+    const auto clocks = compare_clocks(**pair, terms.number == 0);
     if (!clocks) return failed(no_small, clocks.error());
     result.clock_ms = *clocks;
 
@@ -115,7 +116,9 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant dead
         return failed("small messages pass, but 4 MiB do not: full packets are lost (MTU), or the path is very slow",
                       large.error());
     const auto best = std::max(std::ranges::min(*large), 1L);
-    result.mbytes_per_s = static_cast<int>(static_cast<long>(large_count * sizeof(float)) / best);
+    // Each node sends a part to each other one, and then the sum of its own part.
+    const auto moved = 2 * (size - 1) * large_count * sizeof(float) / size;
+    result.mbytes_per_s = static_cast<int>(static_cast<long>(moved) / best);
     const auto median = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
     std::ranges::nth_element(rates, median);
     result.link_mbytes_per_s = static_cast<int>(*median / 1'000'000);
@@ -124,7 +127,7 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant dead
     if (!settled) return failed(no_small, settled.error());
     const auto sent = sent_since(before, sent_segments());
     result.sees_losses = sent.data > 0 && sent.sees_losses;
-    result.why = too_many_lost(sent);
+    if (size == 2) result.why = too_many_lost(sent);
     result.passed = result.why.empty();
     return result;
 }
@@ -138,8 +141,9 @@ struct Word {
 /// The partner's word. A rank may have got the last message that its partner waits for in vain.
 Word exchange(const PairTerms& terms, const std::string& name, const Word& own, Instant deadline) {
     const auto key = [&](bool first) { return cat(name, first ? "/first" : "/second"); };
-    if (!terms.place->publish(key(terms.is_first), cat(own.verdict, ' ', own.why), deadline)) return {};
-    const auto told = terms.place->collect({key(!terms.is_first)}, {deadline, nullptr});
+    const bool is_first = terms.number == 0;
+    if (!terms.place->publish(key(is_first), cat(own.verdict, ' ', own.why), deadline)) return {};
+    const auto told = terms.place->collect({key(!is_first)}, {deadline, nullptr});
     if (!told) return {};
     const std::string_view text = told->front();
     const auto blank = text.find(' ');
@@ -170,6 +174,10 @@ PairResult test_pair(const PairTerms& terms) {
         if (late || partner.verdict == "late") break;
     }
     return result;
+}
+
+PairResult test_group(const PairTerms& terms) {
+    return measure(terms, terms.name, Clock::now() + pair_limit);
 }
 
 }  // namespace muster::runtime

@@ -1,5 +1,5 @@
-// The test of one pair of nodes: they connect as ranks of a job do, with the job's key, and move small and large
-// messages both ways.
+// The test of a pair or of a larger group of nodes: they connect as ranks of a job do, with the job's key, and move
+// small and large messages both ways.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "rendezvous/base/time.h"
-#include "worker_runtime/pairs/pairing.h"
+#include "worker_runtime/pairs/group_search.h"
 #include "worker_runtime/transport/meeting_place.h"
 
 namespace muster::runtime {
@@ -17,7 +17,7 @@ struct PairResult {
     bool passed = false;
     std::string why{};     ///< What failed, one sentence.
     int latency_us = 0;    ///< Median of an all-reduce of 64 bytes.
-    int mbytes_per_s = 0;  ///< Best of an all-reduce of 4 MiB; each node sends and receives as much.
+    int mbytes_per_s = 0;  ///< What a node sends, and receives, in the best all-reduce of 4 MiB.
     /// At which the other node's kernel acknowledged, the median over these messages. Unlike their time it hardly
     /// depends on what else the CPUs of the two nodes do.
     int link_mbytes_per_s = 0;
@@ -27,8 +27,8 @@ struct PairResult {
 
 struct PairTerms {
     std::string name;  ///< Unique in the job.
-    NodePair ranks;
-    bool is_first = true;  ///< True for the rank that stands first in `ranks`.
+    NodeGroup ranks;
+    int number = 0;  ///< Of this rank in `ranks`.
     std::shared_ptr<MeetingPlace> place;
 };
 
@@ -47,5 +47,8 @@ std::int64_t wall_clock_ms();
 
 /// Both ranks call it at about the same time, and both get the same `passed`. Takes at most pair_limit + partner_slack.
 PairResult test_pair(const PairTerms& terms);
+/// The same for a larger group, which passed if all of its ranks did. It is not repeated here (group_search.h), and
+/// lost packets are no failure: senders that share a receiver's link make some. Takes at most pair_limit.
+PairResult test_group(const PairTerms& terms);
 
 }  // namespace muster::runtime

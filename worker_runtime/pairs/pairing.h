@@ -12,7 +12,8 @@
 //
 // Two rounds therefore decide on one bad node, three while at most a quarter of the nodes is bad, and four with an odd
 // number of nodes: the one without a partner in round 1 is a suspect more. Otherwise there are more rounds. Without any
-// cleared node the suspects are shuffled again.
+// cleared node the suspects are shuffled again. Two rounds show all bad nodes, but do not tell several of them from
+// good ones behind a cut, which fail with all others until they meet (DOCTOR.md has the argument).
 //
 // A pair of one group that failed although both of its nodes are cleared is tested again in the end, and named as a
 // path once it has failed three times. So that chance does not decide, the caller repeats a test that fails

@@ -14,7 +14,7 @@ ONE = {"MUSTER_NVML_LIBRARY": os.environ["FAKE_NVML_LIBRARY"], "FAKE_NVML": "GPU
        "MUSTER_STANDIN_KERNEL_MS": "50"}
 TWO = {"FAKE_NVML": "GPU-a;GPU-b"}
 # A slow host computes what the GPU would, and other processes disturb it: only the test itself is judged.
-LIMITS = "gpu-sisters-percent = 0\ngpu-between-timeout-ms = 600000\ngpu-reduce-timeout-ms = 600000\ngpus-timeout-ms = 600000\n"
+LIMITS = {"gpu-sisters-percent": 0, **{f"{look}-timeout-ms": 600000 for look in ("gpus", "gpu-test", "gpu-between", "gpu-reduce")}}
 OTHER_LOOKS = "names,network,firewall,system,pci,kernel-log,disks,settings"
 
 
@@ -23,11 +23,15 @@ class GpuTest(unittest.TestCase):
     def setUp(self):
         self.node = self.enterContext(Node())
 
-    def doctor(self, *words, limits="", plant="", **environment):
-        generous = "" if "gpu-test-timeout-ms" in limits else "gpu-test-timeout-ms = 600000\n"
-        (self.node.folder / "limits").write_text(LIMITS + roomy("gpus") + generous + limits)
-        return self.node.doctor("--level", "3", "--skip", OTHER_LOOKS, "--limits", self.node.folder / "limits", *words,
-                                plant=plant, **{**ONE, **environment})
+    def doctor(self, *words, limits={}, plant="", **environment):
+        temporary = self.node.folder / "tmp"
+        temporary.mkdir(exist_ok=True)
+        lines = "".join(f"{name} = {value}\n" for name, value in {**LIMITS, **limits}.items())
+        (self.node.folder / "limits").write_text(roomy("gpus") + lines)
+        answer = self.node.doctor("--level", "3", "--skip", OTHER_LOOKS, "--limits", self.node.folder / "limits", *words,
+                                  plant=plant, **{**ONE, "TMPDIR": str(temporary), **environment})
+        self.assertEqual(list(temporary.rglob("*")), [], answer.text)  # a failed job keeps its logs, but not this one
+        return answer
 
     def expect(self, answer, level, check, measured, gpu="GPU 0 (0000:e0:00.0, GPU-b)"):
         self.assertEqual(answer.named(), [(level, check)], answer.text + answer.error)
@@ -85,7 +89,7 @@ class GpuTest(unittest.TestCase):
         self.assertEqual({one["what"] for one in answer.json["findings"] if one["check"] == "gpu-copies"}, {"GPU 0 (0000:e0:00.0, GPU-b)"})
 
     def test_a_driver_that_hangs_costs_its_limit_and_blocks_nothing(self):
-        answer = self.doctor(limits="gpu-test-timeout-ms = 30000\n", MUSTER_STANDIN_GPU_FAULT="hang@GPU-a", **TWO)
+        answer = self.doctor(limits={"gpu-test-timeout-ms": 30000}, MUSTER_STANDIN_GPU_FAULT="hang@GPU-a", **TWO)
         self.expect(answer, "unknown", "gpu-test", "no answer within 30 s, in the start of CUDA", "GPU 0 (0000:e0:00.0, GPU-a)")
         self.assertIn("GPU 1 (0000:e1:00.0, GPU-b)", [one["what"] for one in answer.json["findings"] if one["check"] == "gpu-speed"])
 
@@ -106,6 +110,12 @@ class GpuTest(unittest.TestCase):
     def test_without_nccl_the_gpus_are_tested_alone(self):
         answer = self.doctor(MUSTER_NCCL_LIBRARY="/none/libnccl.so", **TWO)
         self.expect(answer, "unknown", "gpu-all-reduce", "no NCCL library", "all_reduce between the GPUs of this node")
+
+    def test_an_all_reduce_that_hangs_costs_its_limit(self):
+        library = self.node.folder / "libnccl.so"
+        os.mkfifo(library)  # nobody writes to it, so it never opens
+        answer = self.doctor(limits={"gpu-reduce-timeout-ms": 3000}, MUSTER_NCCL_LIBRARY=str(library), **TWO)
+        self.expect(answer, "unknown", "gpu-reduce", "no answer within 3 s", "the look at gpu-reduce")
 
     def test_heat_under_load(self):
         answer = self.doctor("--skip", "gpu-throttle", FAKE_NVML_HEALTH="0 clocks 64")
@@ -160,6 +170,17 @@ esac
                 answer, measured = self.write_bandwidth(text)
                 self.assertEqual(answer.named(), [("warning", "rdma-write")], answer.text + answer.error)
                 self.assertEqual(measured, [("mlx5_0 port 1", "ib_write_bw failed: Failed to create QP.")])
+
+    def test_a_port_that_loses_its_link_under_load_is_named(self):
+        text = """#!/bin/sh
+case " $* " in
+    *" 127.0.0.1 "*) echo 5 > /sys/class/infiniband/mlx5_0/ports/1/counters/link_downed; echo ' 65536  5000  98.20  97.61  0.18' ;;
+    *) exec sleep 600 ;;
+esac
+"""
+        answer, measured = self.write_bandwidth(text)
+        self.assertEqual(answer.named(), [("warning", "rdma-write")], answer.text + answer.error)
+        self.assertIn(("mlx5_0 port 1", "lost its link 2 times during the writes"), measured)
 
     def test_a_device_without_the_verbs_of_infiniband_is_not_written_to(self):
         for kind in ("4: RNIC", "7: unspecified"):

@@ -63,6 +63,23 @@ TEST_CASE("a cut between groups of nodes is one finding, and names no single nod
     CHECK(examine(facts, {}, {})[0].what.ends_with("; nodes n9; and 4 more groups"));
 }
 
+TEST_CASE("a fault that only a group of nodes shows is a warning; that many are slower than pairs is information") {
+    DoctorFacts facts;
+    facts.looks["nodes"] =
+        look_of({"nodes expected=4 came=4 rounds=2", "node rank=0 host=n0 verdict=passed group=0 why=",
+                 "node rank=1 host=n1 verdict=passed group=0 why=", "together ranks=1 of=4 why=no~connection",
+                 "together ranks=0-1-2 of=4 why=slow:~9~MB/s~where~90~MB/s~are~usual"});
+    const auto findings = examine(facts, {}, {});
+    REQUIRE(findings.size() == 2);
+    CHECK(findings[0].check == "nodes-together");
+    CHECK(findings[0].level == Level::warning);
+    CHECK(findings[0].what == "n1 (rank 1)");
+    CHECK(findings[0].measured == "in a group of 4 nodes: no connection");
+    CHECK(findings[1].level == Level::info);
+    CHECK(findings[1].what == "n0 (rank 0), n1 (rank 1), rank 2");
+    CHECK(hosts_of(facts.look("nodes"), false).empty());
+}
+
 TEST_CASE("a node with another build of muster is named as not looked at, and not as bad") {
     DoctorFacts facts;
     facts.looks["nodes"] =

@@ -32,7 +32,7 @@ TEST_CASE("an answer comes back as it was given") {
 
 TEST_CASE("the answer of another build is an error, and no failed test") {
     for (const auto* other : {"", "1 50 900 1100 -7 1700000000000 ", "1 50 900 1100 1 -7 1700000000000 ",
-                              "3:1 50 900 1100 1 -7 1700000000000 ", "2:1 50 900 1100 1 -7"}) {
+                              "2:1 50 900 1100 1 -7 1700000000000 ", "3:1 50 900 1100 1 -7"}) {
         INFO(other);
         const auto read = read_answer(other);
         REQUIRE(read.has_error());
