@@ -146,10 +146,11 @@ std::string Top::foot(const Rows& rows, const Layout& layout) const {
     const auto last = std::min(rows.size(), first + layout.table_rows);
     return cat(rows.size() == 0 ? std::size_t{0} : first + 1, "-", last, " of ", rows.size(),
                filter_.empty() ? std::string() : cat(" with '", filter_, "' (esc: all ", rows.all_count, ")"),
-               "  q quit  ? help  enter open  / filter  l logs",
-               shown_job() == nullptr ? std::string()
-                                      : cat("  s sort: ", order_names[static_cast<std::size_t>(order_)],
-                                            is_reversed_ ? ", reversed" : ""));
+               "  q quit  ? help  enter open  / filter",
+               shown_job() == nullptr
+                   ? std::string()
+                   : cat("  s sort: ", order_names[static_cast<std::size_t>(order_)], is_reversed_ ? ", reversed" : ""),
+               "  l logs");
 }
 
 void Top::draw_table(Screen& screen, const Layout& layout, const Rows& rows) const {

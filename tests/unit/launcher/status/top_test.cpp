@@ -81,7 +81,7 @@ TEST_CASE("one job is shown with what is wrong first, and its nodes in that orde
           ">!gpu2                             4711     lost       16-23        no link\n"
           " !gpu1                             4711     running    8-15         0 s ago\n"
           "  gpu0                             4711     running    0-7          0 s ago" +
-              std::string(16, '\n') + "1-3 of 3  q quit  ? help  enter open  / filter  l logs  s sort: trouble");
+              std::string(16, '\n') + "1-3 of 3  q quit  ? help  enter open  / filter  s sort: trouble  l logs");
 }
 
 TEST_CASE("the speed is in the second line, and a job that stands is told") {
