@@ -5,7 +5,7 @@
 #include "agent/doctor/doctor_report.h"
 #include "agent/driver/agent_driver.h"
 #include "agent/driver/worker_metrics.h"
-#include "rendezvous/base/log.h"
+#include "rendezvous/base/log_listener.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/client/core/clock_offset.h"
@@ -302,7 +302,7 @@ void Agent::Driver::happen(SupervisorEvent event) {
         keep_standbys(next);
         const SupervisorStep step = supervisor_.step(next, now());
         for (const auto& news : step.why) {
-            log(news.place == EventPlace::log_and_stream ? LogLevel::info : LogLevel::debug, news.text);
+            log_event(news.place == EventPlace::log_and_stream ? LogLevel::info : LogLevel::debug, news.text);
             if (agent_.on_event) agent_.on_event(news);
         }
         for (const auto& line : step.notices)

@@ -21,6 +21,8 @@ namespace {
 // or 5 KB a second.
 constexpr Duration mark_interval = 10ms;
 constexpr std::uint64_t mark_bytes = 64 << 10;
+/// Some 40 KB of an index, within which a reader that begins in its middle finds the owner.
+constexpr int unnamed_marks_max = 1000;
 
 /// A worker that was killed has left half a line, perhaps; the heading must not continue it.
 bool ends_inside_line(int fd) {
@@ -95,9 +97,12 @@ std::optional<LogOwner> LogFile::take_next_owner() {
 }
 
 /// One write, so that a disk that takes nothing leaves at most one line that is no mark.
-void LogFile::mark(std::uint64_t offset, const std::optional<LogOwner>& owner) {
+void LogFile::mark(std::uint64_t offset, std::optional<LogOwner> owner) {
     marked_size_ = size_;
     if (!index_.valid()) return;
+    if (owner) owner_ = owner;
+    if (unnamed_marks_ == unnamed_marks_max) owner = owner_;
+    unnamed_marks_ = owner ? 0 : unnamed_marks_ + 1;
     const auto line = to_line({.offset = offset, .begin = size_, .time_ns = log_time_ns(), .owner = owner});
     [[maybe_unused]] const auto written = ::write(index_.get(), line.data(), line.size());
 }

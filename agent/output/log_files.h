@@ -39,7 +39,7 @@ class LogFile {
   private:
     void write(std::string_view bytes);
     std::optional<LogOwner> take_next_owner();
-    void mark(std::uint64_t offset, const std::optional<LogOwner>& owner);
+    void mark(std::uint64_t offset, std::optional<LogOwner> owner);
 
     std::string path_;
     FileDescriptor fd_;
@@ -47,6 +47,8 @@ class LogFile {
     FileDescriptor index_;
     std::uint64_t size_ = 0;         ///< Of the file; kept where there is an index.
     std::uint64_t marked_size_ = 0;  ///< When the last mark was made.
+    std::optional<LogOwner> owner_;  ///< As the index names it.
+    int unnamed_marks_ = 0;          ///< Since it was named.
     Instant marked_at_{};
     std::mutex mutex_;  ///< Headings come from another thread than bytes.
     std::mutex next_owner_mutex_;

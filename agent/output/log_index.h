@@ -6,8 +6,8 @@
 //   at 1764126000124001122 from 81963
 //
 // The first kind begins a round: its heading lies between the two offsets, which are equal where a worker of the round
-// before goes on. Times are nanoseconds of the host's clock,
-// and the time of a byte is that of the last line before it.
+// before goes on, and where the owner is named again, as it is after a thousand lines of the second kind. Times are
+// nanoseconds of the host's clock, and the time of a byte is that of the last line before it.
 #pragma once
 
 #include <cstdint>

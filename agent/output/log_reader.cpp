@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
+#include "agent/output/log_index_search.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -41,6 +41,11 @@ LogReader::LogReader(FileDescriptor file, FileDescriptor index, LogOwner owner)
     : file_(std::move(file)), index_(std::move(index)), owner_(std::make_shared<const LogOwner>(std::move(owner))) {}
 
 void LogReader::skip_to(std::int64_t time_ns) {
+    if (index_.valid()) {
+        auto place = find_mark_before(index_.get(), time_ns);
+        index_position_ = place.position;
+        if (place.owner) owner_ = std::make_shared<const LogOwner>(*std::move(place.owner));
+    }
     for (bool passed = true; passed;) {
         passed = false;
         read_index();
@@ -157,18 +162,17 @@ void LogReader::pass_mark() {
     auto& mark = marks_.front();
     position_ = std::max(position_, mark.begin);
     time_ns_ = mark.time_ns;
-    if (mark.owner) owner_ = std::make_shared<const LogOwner>(std::move(*mark.owner));
+    // The same owner is named again and again.
+    if (mark.owner && *mark.owner != *owner_) owner_ = std::make_shared<const LogOwner>(std::move(*mark.owner));
     marks_.pop_front();
 }
 
 std::uint64_t last_round(const std::string& path) {
-    std::uint64_t round = 0;
-    std::ifstream index(path);
-    for (std::string line; std::getline(index, line);) {
-        if (!line.starts_with("round")) continue;
-        if (const auto mark = to_mark(line); mark && mark->owner) round = std::max(round, mark->owner->round);
-    }
-    return round;
+    const auto index = open_regular(path);
+    const auto mark = index.valid() ? last_owner_mark(index.get(), static_cast<std::uint64_t>(std::max<off_t>(
+                                                                       ::lseek(index.get(), 0, SEEK_END), 0)))
+                                    : std::nullopt;
+    return mark ? mark->owner->round : 0;
 }
 
 }  // namespace muster::agent

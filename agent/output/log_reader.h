@@ -67,7 +67,7 @@ class LogReader {
     LineSplitter splitter_;
 };
 
-/// The highest round that the index at `path` names; 0 if there is none.
+/// The last round that the index at `path` names; 0 if there is none.
 std::uint64_t last_round(const std::string& path);
 
 }  // namespace muster::agent

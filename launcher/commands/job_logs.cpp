@@ -185,6 +185,10 @@ bool JobLogs::may_go_on() const {
            std::ranges::any_of(nodes_, [](const auto& one) { return !one.second.has_ended; });
 }
 
+bool JobLogs::awaits_round() const {
+    return open_count_ == 0 && std::ranges::any_of(nodes_, [](const auto& one) { return one.second.round_is_over; });
+}
+
 std::size_t JobLogs::cut_off_count() const {
     return static_cast<std::size_t>(
         std::ranges::count_if(nodes_, [](const auto& one) { return one.second.is_cut_off; }));

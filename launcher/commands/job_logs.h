@@ -63,6 +63,8 @@ class JobLogs {
     /// Some node has more, or may have it later (--follow), also one that is still to be met. One that has no files
     /// never has.
     [[nodiscard]] bool may_go_on() const;
+    /// The round is over for all nodes, and the next one was not met yet.
+    [[nodiscard]] bool awaits_round() const;
     /// Some node did not send all of its lines.
     [[nodiscard]] bool has_failed() const { return has_failed_; }
     /// So many nodes were cut off, and have not been met again.

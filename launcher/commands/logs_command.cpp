@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <utility>
 
 #include "agent/output/log_files.h"
 #include "launcher/commands/job_logs.h"
@@ -55,6 +56,8 @@ constexpr std::size_t end_max_bytes = 16 << 20;
 constexpr Duration daemon_limit = 5s;
 constexpr Duration wait_for_lines = 50ms;
 constexpr Duration meet_interval = 2s;
+/// Between two rounds: the next one may be short, and the job's last.
+constexpr Duration hasty_interval = 200ms;
 constexpr Duration silence_max = 15s;
 constexpr std::size_t names_shown_max = 20;
 constexpr int polls_between_searches = 5;  ///< For files of workers that have just been started.
@@ -190,11 +193,16 @@ void tell(const std::string& sentence) {
 class FollowedJob {
   public:
     FollowedJob(const StatusSource& source, const std::string& job, std::size_t node_count)
-        : source_(source), poll_(source, std::max<Duration>(meet_interval, node_count * 4ms), agents_page(job)) {}
+        : source_(source),
+          usual_(std::max<Duration>(meet_interval, node_count * 4ms)),
+          hasty_(std::max<Duration>(hasty_interval, node_count * 1ms)),
+          poll_(source, usual_, agents_page(job)) {}
 
     /// False: the job is over, or nobody is left to hear of it.
     bool goes_on(JobLogs& logs) {
         if (const auto answer = poll_.take()) hear(*answer, logs);
+        if (const bool awaits = logs.awaits_round(); std::exchange(awaits_round_, awaits) != awaits)
+            poll_.set_interval(awaits ? hasty_ : usual_);
         const auto now = std::chrono::steady_clock::now();
         if (logs.open_count() > 0 || !trouble_) heard_at_ = now;
         if (logs.open_count() > 0) return true;
@@ -223,7 +231,10 @@ class FollowedJob {
     }
 
     const StatusSource& source_;
+    const Duration usual_;
+    const Duration hasty_;
     bool is_over_ = false;
+    bool awaits_round_ = false;
     bool trouble_ = false;                                 ///< The daemon does not say where the nodes are.
     Instant heard_at_ = std::chrono::steady_clock::now();  ///< Of the daemon or of a node.
     StatusPoll poll_;

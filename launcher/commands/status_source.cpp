@@ -72,6 +72,12 @@ StatusPoll::~StatusPoll() {
     thread_.join();
 }
 
+void StatusPoll::set_interval(Duration interval) {
+    const std::lock_guard lock(mutex_);
+    interval_ = interval;
+    ended_.notify_one();
+}
+
 std::optional<Result<std::string>> StatusPoll::take() {
     const std::lock_guard lock(mutex_);
     std::uint64_t count = 0;
@@ -88,7 +94,9 @@ void StatusPoll::run() {
         constexpr std::uint64_t one = 1;
         const auto written = ::write(news_.get(), &one, sizeof one);
         MUSTER_CHECK(written == sizeof one, "an event counter of news does not overflow");
-        if (ended_.wait_until(lock, asked_at + interval_, [this] { return is_ending_; })) return;
+        while (!is_ending_ && std::chrono::steady_clock::now() < asked_at + interval_)
+            ended_.wait_until(lock, asked_at + interval_);
+        if (is_ending_) return;
     }
 }
 

@@ -44,6 +44,8 @@ class StatusPoll {
     StatusPoll(const StatusPoll&) = delete;
     StatusPoll& operator=(const StatusPoll&) = delete;
 
+    /// From now on, also for the question that is next.
+    void set_interval(Duration interval);
     /// Can be read while there is an answer.
     [[nodiscard]] int descriptor() const { return news_.get(); }
     /// The newest answer that was not taken yet.
@@ -53,7 +55,7 @@ class StatusPoll {
     void run();
 
     const StatusSource& source_;
-    const Duration interval_;
+    Duration interval_;
     const std::string target_;
     Interruption interruption_;
     FileDescriptor news_;

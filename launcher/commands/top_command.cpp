@@ -21,7 +21,8 @@ constexpr std::string_view top_usage =
     "usage: muster top [JOB] [--once] [--rdzv-endpoint HOST[:PORT]]\n"
     "A screen with the jobs of a daemon, their nodes, and what is wrong: who waits for whom, who is lost, how fast "
     "the\n"
-    "job steps. JOB is the job's --rdzv-id. Keys: arrows or j and k, enter, esc, / (filter), s (sort), ? (help), q.\n"
+    "job steps. JOB is the job's --rdzv-id. Keys: arrows or j and k, enter, esc, / (filter), s (sort), l (logs),\n"
+    "? (help), q.\n"
     "It changes nothing. --once, or without a terminal that has a cursor: the text of muster status, once.\n"
     "The daemon is at --rdzv-endpoint, default 127.0.0.1:29400. Of another host's daemon with a secret it needs the\n"
     "secret: set MUSTER_SECRET_FILE.\n";
@@ -50,6 +51,10 @@ int show_top(const StatusOptions& options, const StatusSource& source, std::stri
         if (next == Terminal::Wait::key) {
             if (terminal.key().kind == KeyKind::redraw) terminal.forget();
             if (!top.press(terminal.key(), Terminal::size(), now)) return exit_codes::success;
+            if (auto words = top.take_logs(); !words.empty()) {
+                words.insert(words.begin(), {"/proc/self/exe", "logs", "--rdzv-endpoint", options.endpoint});
+                terminal.run(words);
+            }
         }
         if (auto answer = poll->take()) top.take(*std::move(answer), now);
         if (std::exchange(had_facts, top.status().has_facts) || !top.status().has_facts) continue;

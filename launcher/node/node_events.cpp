@@ -5,6 +5,7 @@
 #include <chrono>
 #include <random>
 
+#include "rendezvous/base/log_listener.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -46,9 +47,20 @@ NodeEvents::NodeEvents(const LaunchConfig& config, std::unique_ptr<EventFile> fi
                                      .backend = std::string(backend_name(config)),
                                      .entry = std::string(base_name(config.script))},
             std::chrono::steady_clock::now());
+    if (file_)
+        set_log_listener([this](std::string_view line) {
+            constexpr std::string_view name = "muster: ";
+            if (line.starts_with(name)) line.remove_prefix(name.size());
+            take({.kind = EventKind::node_progress, .text = std::string(line)});
+        });
+}
+
+NodeEvents::~NodeEvents() {
+    set_log_listener({});
 }
 
 void NodeEvents::take(Event event) {
+    const std::lock_guard lock(mutex_);
     event.job = job_;
     if (event.round == no_round) event.round = round_;
     round_ = event.round;
@@ -57,13 +69,10 @@ void NodeEvents::take(Event event) {
     if (file_) file_->add(stream_.add(event, std::chrono::system_clock::now().time_since_epoch()));
 }
 
-void NodeEvents::progress(const std::string& line) {
-    take({.kind = EventKind::node_progress, .text = line});
-}
-
 void NodeEvents::ended(bool succeeded, const std::string& outcome, const std::string& text) {
     Event event{.kind = EventKind::job_ended, .text = text.empty() ? cat("job '", job_, "' ", outcome) : text};
     event.facts.outcome = outcome;
+    set_log_listener({});
     take(std::move(event));
     if (!torch_) return;
     for (const auto& line : torch_->end(succeeded, text, std::chrono::steady_clock::now())) torch_out_.add(line);

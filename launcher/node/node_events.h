@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -14,16 +15,19 @@
 
 namespace muster::launcher {
 
-/// All functions but daemon_sink's result are called from the agent's loop.
+/// While it lives, each line that the launcher logs or prints and of which no event was made is an event.
 class NodeEvents {
   public:
     /// `file` is the path of --events with its names inserted. Empty: no file. The error names the obstacle.
     static Result<std::unique_ptr<NodeEvents>> open(const LaunchConfig& config, const std::string& file,
                                                     const std::string& host);
 
+    ~NodeEvents();
+    NodeEvents(const NodeEvents&) = delete;
+    NodeEvents& operator=(const NodeEvents&) = delete;
+
+    /// Thread-safe, because any thread logs.
     void take(Event event);
-    /// A line that the launcher prints.
-    void progress(const std::string& line);
     /// The last event of this node. `outcome` and `text` are the report's.
     void ended(bool succeeded, const std::string& outcome, const std::string& text);
     /// Takes the events of the daemon in this process: they come to the same file. Empty without a file.
@@ -32,6 +36,7 @@ class NodeEvents {
   private:
     NodeEvents(const LaunchConfig& config, std::unique_ptr<EventFile> file, const std::string& host);
 
+    std::mutex mutex_;
     const std::string job_;
     const std::unique_ptr<EventFile> file_;
     EventStream stream_;

@@ -118,7 +118,6 @@ class NodeRun::Body {
         };
         agent.on_event = [this](const Event& event) { events_.take(event); };
         agent.on_progress = [this](const std::string& line) {
-            events_.progress(line);
             print_notice(cat("muster: ", line, "\n"));
             unit_.status(line);
         };

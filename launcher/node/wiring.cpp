@@ -253,10 +253,10 @@ int launch(Launch launch, Environment environment) {
         return refuse(exit_codes::internal, enough.error().context, style);
     if (const auto trouble = checkpoint_trouble(config); !trouble.empty())
         return refuse(exit_codes::configuration, trouble, style);
-    log_known_facts(launch, environment);
-    config.preflight_fault = log_preflight(test_before_job(launch, environment));
     auto events = NodeEvents::open(config, named_file_path(config, config.events), host_name());
     if (!events) return refuse(exit_codes::usage, cat("--events: ", events.error().context), style);
+    log_known_facts(launch, environment);
+    config.preflight_fault = log_preflight(test_before_job(launch, environment));
     // For the user, and for a program that has started this launcher.
     const auto leave_reports = [&](const std::string& report) {
         leave_report(report_file, report);

@@ -112,13 +112,34 @@ std::optional<std::size_t> end_of_object(std::string_view text, std::size_t at) 
     return std::nullopt;
 }
 
+std::size_t end_of_digits(std::string_view text, std::size_t at) {
+    while (at < text.size() && text[at] >= '0' && text[at] <= '9') ++at;
+    return at;
+}
+
 StatusReader::NodeText node_text(std::string_view page, std::size_t begin, std::size_t end) {
     const auto found = page.substr(begin, end - begin).find(silent_begin);
     if (found == std::string_view::npos) return {begin, end, end, end};
     const auto silent = begin + found + silent_begin.size();
-    auto silent_end = silent;
-    while (silent_end < end && page[silent_end] >= '0' && page[silent_end] <= '9') ++silent_end;
-    return {begin, end, silent, silent_end};
+    return {begin, end, silent, end_of_digits(page, silent)};
+}
+
+/// What a reader keeps of the page before.
+struct PageBefore {
+    std::string_view text;
+    const std::vector<std::vector<StatusReader::NodeText>>& nodes;
+};
+
+/// The node that begins at `at`, if only the time since it was heard differs from `old`.
+std::optional<StatusReader::NodeText> same_node(std::string_view page, std::size_t at, std::string_view before,
+                                                const StatusReader::NodeText& old) {
+    const auto head = before.substr(old.begin, old.silent - old.begin);
+    const auto tail = before.substr(old.silent_end, old.end - old.silent_end);
+    if (!page.substr(at).starts_with(head)) return std::nullopt;
+    const auto silent = at + head.size();
+    const auto silent_end = end_of_digits(page, silent);
+    if (!page.substr(silent_end).starts_with(tail)) return std::nullopt;
+    return StatusReader::NodeText{at, silent_end + tail.size(), silent, silent_end, true};
 }
 
 /// The page with the number of each list of nodes in its place, and where their nodes are. The text `"nodes":[` is
@@ -129,7 +150,7 @@ struct Parts {
 };
 
 /// Nothing: the page is damaged, or laid out in another way than the daemon's.
-std::optional<Parts> parts_of(std::string_view page) {
+std::optional<Parts> parts_of(std::string_view page, const PageBefore& before) {
     Parts parts;
     for (std::size_t at = 0;;) {
         const auto found = page.find(nodes_begin, at);
@@ -137,13 +158,20 @@ std::optional<Parts> parts_of(std::string_view page) {
         parts.frame += page.substr(at, found - at);
         if (found == std::string_view::npos) return parts;
         parts.frame += cat(R"("nodes":)", parts.nodes.size());
+        static const std::vector<StatusReader::NodeText> none;
+        const auto& old = parts.nodes.size() < before.nodes.size() ? before.nodes[parts.nodes.size()] : none;
         auto& nodes = parts.nodes.emplace_back();
+        nodes.reserve(old.size());
         at = found + nodes_begin.size();
         while (at < page.size() && page[at] == '{') {
-            const auto end = end_of_object(page, at);
-            if (!end) return std::nullopt;
-            nodes.push_back(node_text(page, at, *end));
-            at = *end;
+            auto node = nodes.size() < old.size() ? same_node(page, at, before.text, old[nodes.size()]) : std::nullopt;
+            if (!node) {
+                const auto end = end_of_object(page, at);
+                if (!end) return std::nullopt;
+                node = node_text(page, at, *end);
+            }
+            nodes.push_back(*node);
+            at = node->end;
             if (at < page.size() && page[at] == ',') ++at;
         }
         if (at >= page.size() || page[at] != ']') return std::nullopt;
@@ -151,24 +179,15 @@ std::optional<Parts> parts_of(std::string_view page) {
     }
 }
 
-/// Whether only the time since it was heard differs.
-bool is_same(std::string_view page, const StatusReader::NodeText& node, std::string_view before,
-             const StatusReader::NodeText& old) {
-    return page.substr(node.begin, node.silent - node.begin) == before.substr(old.begin, old.silent - old.begin) &&
-           page.substr(node.silent_end, node.end - node.silent_end) ==
-               before.substr(old.silent_end, old.end - old.silent_end);
-}
-
-/// Those of the page before are moved from.
+/// `old`: those of the page before, which are moved from.
 std::vector<StatusNode> nodes_in(std::string_view page, const std::vector<StatusReader::NodeText>& texts,
-                                 std::string_view before, const std::vector<StatusReader::NodeText>& old_texts,
                                  std::vector<StatusNode>& old) {
     std::vector<StatusNode> nodes;
     nodes.reserve(texts.size());
     for (std::size_t i = 0; i < texts.size(); ++i) {
         const auto& text = texts[i];
         std::int64_t silent_ms = 0;
-        if (i < old_texts.size() && is_same(page, text, before, old_texts[i]) &&
+        if (text.is_same && i < old.size() &&
             parse_number(page.substr(text.silent, text.silent_end - text.silent), silent_ms)) {
             nodes.push_back(std::move(old[i]));
             nodes.back().silent_ms = silent_ms;
@@ -183,7 +202,7 @@ std::vector<StatusNode> nodes_in(std::string_view page, const std::vector<Status
 }  // namespace
 
 Result<void> StatusReader::read(std::string text) {
-    const auto parts = parts_of(text);
+    auto parts = parts_of(text, {page_, lists_});
     const auto page = json::parse(parts ? std::string_view(parts->frame) : text, nullptr, false);
     if (!page.is_object() || !page.contains("jobs") || !page["jobs"].is_array())
         return Error{Errc::bad_frame, "the answer is not a status page of muster; does another server own the port?"};
@@ -192,25 +211,23 @@ Result<void> StatusReader::read(std::string text) {
     facts.leader = text_in(page, "leader");
     if (const auto stall = page.find("state_stalled"); stall != page.end() && stall->is_object())
         facts.trouble = text_in(*stall, "why");
-    std::vector<std::vector<NodeText>> texts;
+    bool in_order = parts.has_value();
     for (const auto& object : page["jobs"]) {
         if (!object.is_object()) continue;
         auto& job = facts.jobs.emplace_back(job_in(object));
-        auto& nodes = texts.emplace_back();
+        const auto at = facts.jobs.size() - 1;
         const auto list = static_cast<std::size_t>(number_in(object, "nodes", -1));
+        in_order = in_order && list == at;
         if (parts && list < parts->nodes.size()) {
-            nodes = parts->nodes[list];
-            const auto at = facts.jobs.size() - 1;
             std::vector<StatusNode> none;
-            const bool is_known = at < facts_.jobs.size();
-            job.nodes = nodes_in(text, nodes, page_, is_known ? texts_[at] : std::vector<NodeText>(),
-                                 is_known ? facts_.jobs[at].nodes : none);
+            const bool is_known = in_order && at < facts_.jobs.size();
+            job.nodes = nodes_in(text, parts->nodes[list], is_known ? facts_.jobs[at].nodes : none);
         }
         for (const auto& node : list_in(object, "nodes"))
             if (node.is_object()) job.nodes.push_back(node_in(node));
     }
     page_ = std::move(text);
-    texts_ = std::move(texts);
+    lists_ = in_order ? std::move(parts->nodes) : std::vector<std::vector<NodeText>>();
     facts_ = std::move(facts);
     return {};
 }

@@ -27,11 +27,12 @@ class StatusReader {
         std::size_t end = 0;
         std::size_t silent = 0;  ///< Of the digits of silent_ms. `end`: there are none.
         std::size_t silent_end = 0;
+        bool is_same = false;  ///< Its other bytes are those of this node on the page before.
     };
 
   private:
     std::string page_;
-    std::vector<std::vector<NodeText>> texts_;  ///< Of the nodes of each job.
+    std::vector<std::vector<NodeText>> lists_;  ///< Of the nodes of each job. Empty: the page has another layout.
     StatusFacts facts_;
 };
 

@@ -1,7 +1,9 @@
 #include "launcher/status/terminal.h"
 
 #include <poll.h>
+#include <spawn.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,12 +58,8 @@ Terminal::Terminal() {
     draw_asked = 0;
     sigset_t ours;
     ::sigemptyset(&ours);
-    struct sigaction action {};
-    action.sa_handler = note_signal;
-    for (const int signal : handled) {
-        ::sigaddset(&ours, signal);
-        ::sigaction(signal, &action, nullptr);
-    }
+    for (const int signal : handled) ::sigaddset(&ours, signal);
+    handle_signals(note_signal);
     ::pthread_sigmask(SIG_BLOCK, &ours, &before_);
     has_modes_ = ::isatty(STDIN_FILENO) == 1 && ::tcgetattr(STDIN_FILENO, &modes_) == 0;
     enter();
@@ -69,8 +67,14 @@ Terminal::Terminal() {
 
 Terminal::~Terminal() {
     leave();
-    for (const int signal : handled) std::signal(signal, SIG_DFL);
+    handle_signals(SIG_DFL);
     ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+void Terminal::handle_signals(void (*action)(int)) {
+    struct sigaction with {};
+    with.sa_handler = action;
+    for (const int signal : handled) ::sigaction(signal, &with, nullptr);
 }
 
 void Terminal::enter() {
@@ -104,6 +108,44 @@ void Terminal::suspend() {
     ::kill(::getpid(), SIGSTOP);
     enter();
     draw_asked = 1;
+}
+
+bool Terminal::run(const std::vector<std::string>& words) {
+    std::vector<char*> arguments;
+    for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    sigset_t defaults;
+    ::sigemptyset(&defaults);
+    for (const int signal : {SIGINT, SIGQUIT}) ::sigaddset(&defaults, signal);
+    posix_spawnattr_t attributes;
+    ::posix_spawnattr_init(&attributes);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    ::posix_spawnattr_setsigmask(&attributes, &before_);
+    ::posix_spawnattr_setsigdefault(&attributes, &defaults);
+    const auto ignore_keys = [] {
+        for (const int signal : {SIGINT, SIGQUIT, SIGTSTP}) std::signal(signal, SIG_IGN);
+    };
+    leave();
+    ignore_keys();
+    pid_t program = 0;
+    int status = 0;
+    const bool runs =
+        ::posix_spawnp(&program, words.front().c_str(), nullptr, &attributes, arguments.data(), environ) == 0;
+    ::posix_spawnattr_destroy(&attributes);
+    while (runs && ::waitpid(program, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (runs && !WIFSIGNALED(status)) wait_for_enter();
+    ignore_keys();  // Signals that are blocked stay pending, until they are ignored once more.
+    handle_signals(note_signal);
+    enter();
+    return runs;
+}
+
+void Terminal::wait_for_enter() {
+    write_all("-- Enter: back --\n");
+    char byte = 0;
+    while (::read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n') {
+    }
 }
 
 bool Terminal::take_key() {

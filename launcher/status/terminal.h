@@ -4,6 +4,8 @@
 #include <termios.h>
 
 #include <csignal>
+#include <string>
+#include <vector>
 
 #include "launcher/status/key_reader.h"
 #include "launcher/status/screen.h"
@@ -34,14 +36,20 @@ class Terminal {
     /// Until `deadline`, a signal, a key, or until `news` (a descriptor) can be read. redraw: the size changed, or the
     /// process continues; all is drawn again.
     Wait wait(Instant deadline, int news);
+    /// Runs a program on this terminal until it ends, with a line that says how one comes back; the next draw() writes
+    /// all cells. Its Ctrl-C ends it and not this process, and Ctrl-Z does nothing. If it ends by itself, its last
+    /// lines stay until Enter is pressed. False: it cannot be started.
+    bool run(const std::vector<std::string>& words);
     /// The key that ended wait().
     [[nodiscard]] const Key& key() const { return key_; }
     /// The signal that ended wait().
     [[nodiscard]] int signal() const { return ended_by_; }
 
   private:
+    void handle_signals(void (*action)(int));
     void enter();
     void leave();
+    void wait_for_enter();
     void suspend();
     bool take_key();
     void read_keys();

@@ -125,6 +125,16 @@ void Top::back() {
     }
 }
 
+/// Of the selected job; of the node that is selected or shown.
+void Top::ask_for_logs() {
+    const auto rows = this->rows();
+    const auto* const job = shown_job();
+    if (job == nullptr && rows.size() == 0) return;
+    const auto node = node_ || job == nullptr || rows.size() == 0 ? node_ : rows.name(selected(rows));
+    logs_ = {job == nullptr ? rows.name(selected(rows)).text : job->id, "--follow", "--last", "200"};
+    if (node) logs_.insert(logs_.end(), {"--node", node->text});
+}
+
 bool Top::press_in_filter(const Key& key) {
     switch (key.kind) {
         case KeyKind::character:
@@ -139,7 +149,8 @@ bool Top::press_in_filter(const Key& key) {
 
 bool Top::press_character(const std::string& text) {
     if (text == "q") return false;
-    if (text == "?") shows_help_ = true;
+    if (text == "?" || text == "h") shows_help_ = true;
+    if (text == "l") ask_for_logs();
     if (text == "/") types_filter_ = !node_;
     if (text == "s" && shown_job() != nullptr) order_ = static_cast<Order>((static_cast<int>(order_) + 1) % 4);
     if (text == "r") is_reversed_ = !is_reversed_;

@@ -31,6 +31,7 @@ std::vector<StatusLine> help_lines() {
             {"  /                     show only rows whose host, place or job contains a text"},
             {"  s                     sort nodes by trouble, rank, host, or the time since they were heard"},
             {"  r                     reverse the order"},
+            {"  l                     follow the log files of the selected job or node; Ctrl-C comes back"},
             {"  Ctrl-L                draw the screen anew"},
             {"  q, Ctrl-C             leave"},
             {""},
@@ -140,15 +141,16 @@ std::string Top::foot(const Rows& rows, const Layout& layout) const {
     static constexpr std::string_view order_names[] = {"trouble", "rank", "host", "heard"};
     if (shows_help_) return "any key: back";
     if (types_filter_) return cat("/", filter_, "_");
-    if (node_) return "esc back  q quit  ? help";
+    if (node_) return "esc back  q quit  ? help  l logs";
     const auto first = layout.table_rows == 0 ? 0 : selected(rows) / layout.table_rows * layout.table_rows;
     const auto last = std::min(rows.size(), first + layout.table_rows);
     return cat(rows.size() == 0 ? std::size_t{0} : first + 1, "-", last, " of ", rows.size(),
                filter_.empty() ? std::string() : cat(" with '", filter_, "' (esc: all ", rows.all_count, ")"),
                "  q quit  ? help  enter open  / filter",
-               shown_job() == nullptr ? std::string()
-                                      : cat("  s sort: ", order_names[static_cast<std::size_t>(order_)],
-                                            is_reversed_ ? ", reversed" : ""));
+               shown_job() == nullptr
+                   ? std::string()
+                   : cat("  s sort: ", order_names[static_cast<std::size_t>(order_)], is_reversed_ ? ", reversed" : ""),
+               "  l logs");
 }
 
 void Top::draw_table(Screen& screen, const Layout& layout, const Rows& rows) const {

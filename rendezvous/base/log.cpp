@@ -13,9 +13,11 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "rendezvous/base/console_writer.h"
 #include "rendezvous/base/journal.h"
+#include "rendezvous/base/log_listener.h"
 #include "rendezvous/base/text/printable.h"
 
 namespace muster {
@@ -91,6 +93,20 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
     spdlog::memory_buf_t line_;
 };
 
+std::mutex listener_mutex;
+std::function<void(std::string_view)> listener;
+std::atomic<bool> has_listener = false;
+thread_local bool is_listening = false;
+
+void tell_listener(std::string_view text) {
+    if (!has_listener || std::exchange(is_listening, true)) return;
+    {
+        const std::lock_guard lock(listener_mutex);
+        if (listener) listener(text);
+    }
+    is_listening = false;
+}
+
 spdlog::logger& logger() {
     // Made on first use and never destroyed, so that a line may be logged from any destructor.
     static spdlog::logger* const instance = [] {
@@ -128,8 +144,19 @@ void set_log_name(std::string_view name) {
     logger().set_pattern(cat(time_pattern, name, " %^%l%$ %v"));
 }
 
+void log_event(LogLevel level, std::string_view text) {
+    logger().log(native(level), spdlog::string_view_t(text.data(), text.size()));
+}
+
 void log_line(LogLevel level, std::string_view line) {
-    logger().log(native(level), spdlog::string_view_t(line.data(), line.size()));
+    log_event(level, line);
+    if (level >= LogLevel::info) tell_listener(line);
+}
+
+void set_log_listener(std::function<void(std::string_view)> wanted) {
+    const std::lock_guard lock(listener_mutex);
+    listener = std::move(wanted);
+    has_listener = listener != nullptr;
 }
 
 std::string line_time(int fd) {
@@ -143,6 +170,7 @@ std::string line_time(int fd) {
 
 void print_notice(std::string_view text) {
     if (text.empty()) return;
+    tell_listener(text.substr(0, text.size() - (text.ends_with('\n') ? 1 : 0)));
     const auto clean = printable(text);
     const bool to_journal = journal_is_open();
     const auto time = to_journal ? std::string() : line_time(STDERR_FILENO);
@@ -168,7 +196,7 @@ bool flush_log(Duration limit) {
 }
 
 bool log_enabled(LogLevel level) {
-    return logger().should_log(native(level));
+    return logger().should_log(native(level)) || (level >= LogLevel::info && has_listener);
 }
 
 }  // namespace muster

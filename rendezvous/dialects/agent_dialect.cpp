@@ -87,10 +87,6 @@ AgentDialect::AgentDialect(ServerConfig config, std::unique_ptr<StateStore> stat
     state_->persisted = [this](std::uint64_t sequence) { persisted(sequence); };
     state_->failing = [this](std::string why) { watch_.failed(std::move(why), std::chrono::steady_clock::now()); };
     state_->leads = [this](KeptState found) { lead(std::move(found), std::chrono::steady_clock::now()); };
-    state_->remarks = [this, others = std::move(state_->remarks)](const std::string& line) {
-        note(line);
-        if (others) others(line);
-    };
     state_->stands_by = [this](std::string leader) { stand_by(std::move(leader)); };
     if (!state_->is_shared()) lead(std::move(kept), now);
 }
@@ -108,7 +104,6 @@ void AgentDialect::lead(KeptState kept, Instant now) {
     leader_.clear();
     if (!state_->is_shared()) return;
     note_leader({});
-    note("this daemon is the leader");
     hooks_.leading();
 }
 
@@ -118,17 +113,9 @@ void AgentDialect::note_leader(const std::string& leader) {
     last_leader_ = leader;
 }
 
-void AgentDialect::note(std::string text) const {
-    hooks_.events({Event{.kind = EventKind::daemon_note, .text = std::move(text), .place = EventPlace::stream_only}},
-                  std::chrono::steady_clock::now());
-}
-
 /// What was decided and not kept is decided by another one, and nobody has heard of it.
 void AgentDialect::stand_by(std::string leader) {
-    if (!leader.empty()) {
-        note_leader(leader);
-        note(cat("this daemon is a follower; the leader is ", leader));
-    }
+    if (!leader.empty()) note_leader(leader);
     leader_ = std::move(leader);
     hooks_.standing_by(leader_);
     if (!server_) return;

@@ -89,7 +89,6 @@ class AgentDialect final : public Dialect {
     void stand_by(std::string leader);
     void note_leader(const std::string& leader);
     /// A sentence that concerns no job and is in the log already.
-    void note(std::string text) const;
     void turn_away(Connection& connection);
     void introduce(Connection& connection, Instant now);
     void note_where(const Connection& connection);

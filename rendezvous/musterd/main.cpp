@@ -28,7 +28,7 @@
 #include "rendezvous/base/system/start_up_signals.h"
 #include "rendezvous/base/text/nearest.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/events/files/event_file.h"
+#include "rendezvous/musterd/daemon_events.h"
 #include "rendezvous/musterd/options.h"
 #include "rendezvous/secret/find_secret.h"
 #include "rendezvous/secret/job_key.h"
@@ -199,14 +199,6 @@ struct Serving {
     std::string events;                ///< --events
 };
 
-/// Opens the directory of --events. An error is for the user.
-Result<std::unique_ptr<EventFile>> open_events(const std::string& directory, rendezvous::DaemonConfig& config) {
-    if (directory.empty()) return std::unique_ptr<EventFile>();
-    auto opened = EventFile::open_in(directory, EventFile::daemon_rotation);
-    if (opened) config.on_event = [file = opened->get()](std::string_view line) { file->add(line); };
-    return opened;
-}
-
 /// Who sees the port open may tell that the secret has changed. It waits until the state is open, and ends nothing.
 void hold_hang_up() {
     sigset_t signals;
@@ -223,6 +215,12 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
     raise_open_files_limit();
     config.limits.connections_max = connections_allowed();
     if (options.secrets) hold_hang_up();
+    const auto events = rendezvous::DaemonEvents::open(options.events);
+    if (!events) {
+        print_error(cat("--events: ", events.error().context));
+        return exit_unavailable;
+    }
+    config.on_event = (*events)->sink();
     rendezvous::EventLoop loop;
     auto listeners = open_listeners(config.listen, service);
     if (!listeners) {
@@ -239,11 +237,6 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
             "secret (muster key) keeps strangers out");
     }
     config.server.authentication = authentication(config, *listeners);
-    const auto events = open_events(options.events, config);
-    if (!events) {
-        print_error(cat("--events: ", events.error().context));
-        return exit_unavailable;
-    }
     auto first = std::move(listeners->front());
     listeners->erase(listeners->begin());
     if (where.self.empty()) where.self = describe(own_place(first->address(), first->port()));
@@ -263,7 +256,9 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
         return exit_unavailable;
     }
     ConsoleWriter out(STDOUT_FILENO, "stdout");  // whose reader may be slow, too
-    out.add(cat("musterd listening on ", (*daemon)->address(), "\n"));
+    const auto listening = cat("musterd listening on ", (*daemon)->address());
+    out.add(cat(listening, "\n"));
+    (*events)->tell(listening);
     const rendezvous::ServiceReport report(loop, service, [&daemon] { return status_of(**daemon); });
     loop.run();
     log(LogLevel::info, "stopped by ", signals.signal() == SIGINT ? "SIGINT" : "SIGTERM");

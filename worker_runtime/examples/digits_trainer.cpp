@@ -14,6 +14,7 @@
 
 #include "muster/context.h"
 #include "muster/recoverable.h"
+#include "muster/section.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/examples/trainer_options.h"
 #include "worker_runtime/examples/training.h"
@@ -81,6 +82,7 @@ TrainingEvents events_for(const TrainerOptions& options, const Context& context,
     events.step_done = [&losses](std::uint64_t step, const BatchSums& sums) {
         // At once: what a killed worker has computed is to be seen.
         if (losses.is_open()) losses << step << ' ' << digits_of("%.9g", sums.loss / sums.sample_count) << std::endl;
+        progress(static_cast<std::int64_t>(step));
     };
     events.epoch_done = [&context](std::uint64_t epoch, const BatchSums& sums) {
         say(context, cat("epoch ", epoch, ": loss ", digits_of("%.4f", sums.loss / sums.sample_count), ", accuracy ",

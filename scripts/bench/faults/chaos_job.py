@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import urllib.request
 import uuid
 from pathlib import Path
 
@@ -120,6 +121,12 @@ class ChaosJob:
                 if found := re.search(r"weights (\S+)", line):
                     return found[1]
         return None
+
+    def lost_steps(self):
+        """By the daemon's metrics, which a job that is over keeps. None: it has none."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=20) as answer:
+            found = re.search(rf'muster_job_lost_steps_total{{job="{self.tag}"}} (\d+)', answer.read().decode())
+        return int(found[1]) if found else None
 
     def story(self, lines=60):
         with self.lock:

@@ -115,7 +115,7 @@ class Tls(unittest.TestCase):
                 return [event["data"]["text"] for event in events if event["type"] == "muster.daemon.note.v1"]
             good = access.daemon("--events", folder)
             wait_for("leader", lambda: leads(good.port))
-            wait_for("event of the leader", lambda: "this daemon is the leader" in notes())
+            wait_for("event of the leader", lambda: any(text.startswith("this daemon is the leader") for text in notes()))
             good.terminate()
             good.wait(60)
             others = access.certificates.authority("others")

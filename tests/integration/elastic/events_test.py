@@ -1,6 +1,7 @@
 """What happens to a job is told as events: by the daemon's port, and in the files of musterd --events."""
 import json
 import os
+import re
 import signal
 import socket
 import unittest
@@ -72,6 +73,13 @@ class Events(unittest.TestCase):
             job.expect_exit(daemon, 0)
             written = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
             self.assertEqual([event for event in written if event["data"].get("job") == job.id], events)
+            # So is every other line that the daemon says.
+            notes = [event for event in written if event["type"] == "muster.daemon.note.v1"]
+            self.assertEqual([int(event["sequence"]) for event in notes], list(range(1, len(notes) + 1)))
+            told = {event["data"]["text"] for event in written}
+            said = daemon.out.read_text().splitlines() + [line.split(" info ", 1)[-1] for line in daemon.err.read_text().splitlines()]
+            self.assertIn("stopped by SIGTERM", said)
+            self.assertLessEqual(set(said), told)
 
     def test_an_unknown_job_and_a_wrong_question_are_answered_with_what_to_write(self):
         with Job() as job:
@@ -130,10 +138,13 @@ class NodeEvents(unittest.TestCase):
             self.assertEqual(sorted(started), sorted(line["pid"] for line in [*first.values(), *second.values()]))
             self.assertEqual(own[-1]["data"]["outcome"], "succeeded")
             self.assertIn("round.sealed", types([event for event in events if event["source"] == f"muster:/job/{job.id}"]))
-            said = {event["data"]["text"] for event in own if event["type"] == "muster.node.progress.v1"}
-            printed = [line.split("muster: ", 1)[1] for line in node.err.read_text().splitlines() if "muster: round 0 ended" in line]
-            self.assertTrue(printed)
-            self.assertLessEqual(set(printed), said)
+            said = [event["data"]["text"] for event in own if event["type"] == "muster.node.progress.v1"]
+            printed = [re.sub(r"^.*?muster(: |\[[^]]*\] \w+ )", "", line) for line in node.err.read_text().splitlines() if " muster" in line]
+            self.assertTrue([line for line in printed if line.startswith("round 0 ended")])
+            self.assertEqual([line for line in printed if line not in said], [])
+            self.assertEqual([line for line in printed if said.count(line) > 1], [])
+            # Also what the log's level drops.
+            self.assertTrue([line for line in said if line.startswith("OMP_NUM_THREADS is not set")])
 
     def test_a_launcher_that_cannot_launch_writes_the_end(self):
         with Job() as job, socket.create_server(("127.0.0.1", job.port)):

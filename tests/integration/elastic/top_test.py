@@ -168,6 +168,31 @@ class Top(unittest.TestCase):
             seen.press(b"q")
             seen.expect_whole(0)
 
+    def test_l_follows_the_logs_of_a_node_and_ctrl_c_comes_back(self):
+        with Job() as job:
+            job.daemon()
+            node = job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                             f"127.0.0.1:{job.port}", "--rdzv-id", job.id, *FAST, "--log-dir", job.directory / "logs", "-r", 3, "--no-python",
+                             "sh", "-c", 'echo "rank $RANK is here"; while ! test -e "$READY.go"; do sleep 0.05; done',
+                             READY=str(job.directory / "worker"))
+            with top(job) as seen:
+                seen.expect("> " + os.uname().nodename)
+                seen.press(b"l")
+                wait_for("the worker's line", lambda: b"[0]: rank 0 is here" in seen.read())
+                self.assertEqual(termios.tcgetattr(seen.slave), seen.before)
+                seen.draw_again_after(lambda: seen.press(b"\x03"))  # It ends muster logs alone.
+                seen.expect("> " + os.uname().nodename)
+                seen.press(b"l")
+                wait_for("the worker's line again", lambda: seen.read().count(b"rank 0 is here"))
+                (job.directory / "worker.go").touch()
+                job.expect_exit(node, 0)
+                wait_for("the end of muster logs", lambda: b"-- Enter: back --" in seen.read())
+                self.assertIn(b"the job is over", seen.bytes)
+                seen.draw_again_after(lambda: seen.press(b"\n"))
+                seen.expect("no jobs at")
+                seen.press(b"q")
+                seen.expect_whole(0)
+
     def test_a_job_that_does_not_exist_is_an_error_that_names_those_that_do(self):
         with Job() as job:
             job.daemon()

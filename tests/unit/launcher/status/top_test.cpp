@@ -81,7 +81,7 @@ TEST_CASE("one job is shown with what is wrong first, and its nodes in that orde
           ">!gpu2                             4711     lost       16-23        no link\n"
           " !gpu1                             4711     running    8-15         0 s ago\n"
           "  gpu0                             4711     running    0-7          0 s ago" +
-              std::string(16, '\n') + "1-3 of 3  q quit  ? help  enter open  / filter  s sort: trouble");
+              std::string(16, '\n') + "1-3 of 3  q quit  ? help  enter open  / filter  s sort: trouble  l logs");
 }
 
 TEST_CASE("the speed is in the second line, and a job that stands is told") {
@@ -177,10 +177,30 @@ TEST_CASE("the selection stays on its node, whatever the order") {
     CHECK_THAT(person.screen(), Catch::Contains("HEARD\n> gpu99"));
 }
 
+TEST_CASE("l asks for the logs of what is selected or shown, once") {
+    Person person;
+    const auto wants = [&person](std::vector<std::string> words) { return person.top.take_logs() == words; };
+    person.type("l");
+    CHECK(wants({}));  // Nothing is known yet.
+    person.see(page({job("eval", json::array()), job("train", trouble())}));
+    person.type("jl");
+    CHECK(wants({"train", "--follow", "--last", "200"}));
+    CHECK(wants({}));
+    person.press({KeyKind::enter});
+    person.type("jl");
+    CHECK(wants({"train", "--follow", "--last", "200", "--node", "gpu1"}));
+    person.press({KeyKind::enter});
+    person.type("l");
+    CHECK(wants({"train", "--follow", "--last", "200", "--node", "gpu1"}));
+    person.see(page({}));
+    person.type("l");
+    CHECK(wants({}));
+}
+
 TEST_CASE("help is closed by any key, and every key of it does something") {
     Person person;
     person.see(page({job("train", trouble())}));
-    person.type("?");
+    person.type("h");
     CHECK(person.screen().starts_with("muster top: "));
     CHECK(person.type("q"));
     CHECK(person.screen().starts_with("job train"));

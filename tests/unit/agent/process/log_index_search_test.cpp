@@ -1,0 +1,100 @@
+// A place in the index of a long log file.
+#include "agent/output/log_index_search.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "agent/output/log_files.h"
+#include "agent/output/log_reader.h"
+#include "rendezvous/base/text/text.h"
+#include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
+
+using namespace muster;
+using namespace muster::agent;
+
+namespace {
+
+/// Of this process, by read and pread.
+std::uint64_t bytes_read() {
+    std::ifstream counters("/proc/self/io");
+    std::string name;
+    std::uint64_t count = 0;
+    counters >> name >> count;
+    REQUIRE(name == "rchar:");
+    return count;
+}
+
+/// A mark each 10 ns, for a line of ten bytes; a round begins with mark 0, 70'000 and 140'000, and each thousandth mark
+/// names the owner.
+std::string long_index(int marks) {
+    std::string text;
+    for (int i = 0; i < marks; ++i) {
+        if (i == 150'000) text += "at 12 fro\n" + std::string(9000, 'x') + "\n";
+        const auto at = cat("at ", 1'000'000 + 10 * i, " from ", 10 * i);
+        text += i % 1000 == 0 ? cat("round ", i / 70'000, " rank 5 ", at, " to ", 10 * i, " on h\n") : at + "\n";
+    }
+    return text;
+}
+
+struct LongLog {
+    explicit LongLog(int marks) {
+        std::ofstream(path) << std::string(10 * static_cast<std::size_t>(marks), '\n');
+        std::ofstream(log_index_path(path)) << long_index(marks);
+    }
+    test::ScratchFolder folder{};
+    std::string path = folder / "stdout.log";
+};
+
+}  // namespace
+
+TEST_CASE("a reader that skips to a time has the same line and owner as one that reads all, and reads little") {
+    constexpr int marks = 200'000;
+    const LongLog log(marks);
+    for (const std::int64_t mark :
+         {0, 1, 3, 69'999, 70'000, 70'001, 139'999, 140'000, 149'998, 150'000, 150'001, 199'999}) {
+        for (const std::int64_t shift : {-1, 0, 1}) {
+            const auto time_ns = 1'000'000 + 10 * mark + shift;
+            auto reader = LogReader::open(log.path, {});
+            REQUIRE(reader.has_value());
+            const auto before = bytes_read();
+            reader->skip_to(time_ns);
+            LogLine line;
+            // Behind the last mark nothing tells a time.
+            const auto wanted = shift > 0 ? std::min<std::int64_t>(mark + 1, marks - 1) : mark;
+            CAPTURE(mark, shift);
+            REQUIRE(*reader->next(line));
+            CHECK(line.time_ns == 1'000'000 + 10 * wanted);
+            CHECK(line.owner->round == static_cast<std::uint64_t>(wanted / 70'000));
+            CHECK(line.owner->rank == 5);
+            CHECK(bytes_read() - before < 400'000);  // of 5 MB
+        }
+    }
+    CHECK(last_round(log_index_path(log.path)) == 2);
+}
+
+TEST_CASE("a long index names its owner again, and lines keep one owner") {
+    const test::ScratchFolder folder;
+    const std::string path = folder / "stdout.log";
+    LogFiles files;
+    int error_number = 0;
+    const LogOwner owner{.round = 3, .rank = 9, .host = "h"};
+    const auto file = files.open(path, "--- round 3 ---", owner, error_number);
+    REQUIRE(file);
+    const auto chunk = std::string((64 << 10) - 1, 'x') + "\n";
+    for (int i = 0; i < 1100; ++i) file->append(chunk);
+    std::ifstream index(log_index_path(path));
+    int named = 0;
+    for (std::string line; std::getline(index, line);) named += line.starts_with("round 3 rank 9 at ");
+    CHECK(named == 2);
+    auto reader = LogReader::open(path, {});
+    REQUIRE(reader.has_value());
+    LogLine line;
+    REQUIRE(*reader->next(line));
+    const auto first = line.owner;
+    while (*reader->next(line)) {
+    }
+    CHECK(line.owner == first);
+    CHECK(*first == owner);
+}
