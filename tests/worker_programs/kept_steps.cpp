@@ -25,6 +25,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,15 +80,19 @@ void wait_while_there(const std::string& path) {
     while (std::filesystem::exists(path)) ::poll(nullptr, 0, 2);
 }
 
-/// The model is the process's: it outlives the rounds.
+/// The model is the process's: it outlives the rounds. train() fills it, so nothing is written here.
 struct Model {
-    std::vector<std::int64_t> weight;
+    std::unique_ptr<std::int64_t[]> memory;
+    std::span<std::int64_t> weight;
     std::vector<std::int64_t> change;
     bool replicated = false;
     CleanStep clean;
 
     Model(std::size_t count, bool is_replicated)
-        : weight(count), change(std::min<std::size_t>(count, 4096)), replicated(is_replicated) {}
+        : memory(new std::int64_t[count]),
+          weight(memory.get(), count),
+          change(std::min<std::size_t>(count, 4096)),
+          replicated(is_replicated) {}
     CheckpointState state(const Context& context) {
         if (replicated)
             return {.tensors = {StateTensor::whole("weight", TensorType::i64,

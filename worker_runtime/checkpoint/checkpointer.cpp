@@ -211,17 +211,16 @@ Result<void> CheckpointerBody::still_needed() const {
     return world_.status();
 }
 
-/// After a failure the others wait for this rank to leave its round, or to end. The world may be gone by now: a
-/// Checkpointer may outlive its Context if it has nothing more to save.
-void CheckpointerBody::free_memories() {
-    if (!snapshots_ || copies_ || !snapshots_->has_failed()) return;
-    snapshots_->free_later(std::make_shared<decltype(memories_)>(std::move(memories_)));
+/// After a failure the others wait for this rank to leave its round, and then to train again. The world may be gone by
+/// now: a Checkpointer may outlive its Context if it has nothing more to save.
+void CheckpointerBody::leave_memories() {
+    if (snapshots_ && !copies_ && snapshots_->has_failed()) SnapshotMemory::leave(std::move(memories_));
 }
 
 void CheckpointerBody::let_go(std::unique_ptr<CheckpointerBody> body) {
     if (!body || !body->worker_) return;
     const auto rest = body->worker_->finish();
-    if (rest) return body->free_memories();
+    if (rest) return body->leave_memories();
     log(LogLevel::error, rest.error().context, "; its thread is abandoned");
     body->abandoned_ = true;
     // The save thread is in a system call and uses all of this when the call returns, if it ever does.

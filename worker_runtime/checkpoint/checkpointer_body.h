@@ -55,7 +55,7 @@ class CheckpointerBody {
     static void let_go(std::unique_ptr<CheckpointerBody> body);
 
   private:
-    void free_memories();
+    void leave_memories();
     [[nodiscard]] Result<void> still_needed() const;
     /// The agreed actions of all ranks for one save.
     struct Go {
@@ -109,8 +109,7 @@ class CheckpointerBody {
     Checkpointer::Identity identity_;
     CheckpointOptions options_;
     std::shared_ptr<SnapshotLink> snapshots_;
-    /// Three, because an agent keeps the last two copies, which must stay intact while the next one is made.
-    std::array<SnapshotMemory, 3> memories_;
+    SnapshotMemories memories_;
     std::size_t turn_ = 0;
     std::size_t sent_ = memories_.size();  // index of the memory last sent to the next node; initially none
     std::string opening_;                  // token of this opening of the directory, the same on all ranks

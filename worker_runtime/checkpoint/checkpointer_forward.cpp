@@ -152,10 +152,13 @@ Result<CheckpointerBody::Forward> CheckpointerBody::try_forward(CheckpointState&
     if (!agreed->all_well) return agreed->failure;
     // A new rank's state, too, is torn if this ends early.
     if (!holds) clean.set(CleanStep::torn);
-    agreed = agree(pass_on(world_, *holders, state.tensors, options_.persist_timeout));
+    const auto passed = pass_on(world_, *holders, state.tensors, options_.persist_timeout);
+    // Before the agreement: the ranks that neither give nor receive read their state meanwhile.
+    const auto replicas = replicas_of(state.tensors);
+    agreed = agree(passed);
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return roll_back(agreed->failure.context);
-    const auto same = compare_replicas(world_, state.tensors, "", options_.persist_timeout);
+    const auto same = compare_replicas(world_, replicas, "", options_.persist_timeout);
     // Also after a failure: other ranks may have seen a difference, and then no rank may continue from this state.
     if (!same) clean.begin();
     if (auto alive = world_.status(); !alive) return alive.error();

@@ -18,26 +18,11 @@ namespace {
 
 constexpr std::size_t named_ranks_max = 8;
 
-struct Replica {
-    std::string name;
-    std::uint32_t checksum = 0;  ///< CRC-32C of name, type, shape and elements
-};
-
 std::uint32_t checksum_of(const StateTensor& tensor) {
     std::string head = cat(tensor.name, '\n', name(tensor.type));
     for (const auto size : tensor.shape) head += cat(' ', size);
     const auto bytes = *element_count(tensor.shape) * size_of(tensor.type);
     return crc32c({static_cast<const std::byte*>(tensor.data), bytes}, crc32c(std::as_bytes(std::span(head))));
-}
-
-/// Sorted by name: the order of the tensors may differ between ranks.
-std::vector<Replica> replicas_of(const std::vector<StateTensor>& tensors) {
-    std::vector<Replica> replicas;
-    for (const auto& tensor : tensors) {
-        if (tensor.placement == Placement::replicated) replicas.push_back({tensor.name, checksum_of(tensor)});
-    }
-    std::ranges::sort(replicas, {}, &Replica::name);
-    return replicas;
 }
 
 std::string description_of(const std::vector<std::size_t>& ranks) {
@@ -70,9 +55,17 @@ Result<std::vector<Value>> gather(Communicator& world, std::vector<Value> mine, 
 
 }  // namespace
 
-Result<void> compare_replicas(Communicator& world, const std::vector<StateTensor>& tensors, std::string_view advice,
+std::vector<Replica> replicas_of(const std::vector<StateTensor>& tensors) {
+    std::vector<Replica> replicas;
+    for (const auto& tensor : tensors) {
+        if (tensor.placement == Placement::replicated) replicas.push_back({tensor.name, checksum_of(tensor)});
+    }
+    std::ranges::sort(replicas, {}, &Replica::name);
+    return replicas;
+}
+
+Result<void> compare_replicas(Communicator& world, const std::vector<Replica>& replicas, std::string_view advice,
                               Duration timeout) {
-    const auto replicas = replicas_of(tensors);
     std::vector<std::uint32_t> checksums;
     for (const auto& replica : replicas) checksums.push_back(replica.checksum);
     const auto sum = crc32c(std::as_bytes(std::span(checksums)));

@@ -1,6 +1,8 @@
 // Compares the replicated tensors of all ranks.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,10 +13,19 @@
 
 namespace muster::runtime {
 
+struct Replica {
+    std::string name;
+    std::uint32_t checksum = 0;  ///< CRC-32C of name, type, shape and elements
+};
+
+/// Of this rank's replicated tensors, sorted by name: the order of the tensors may differ between ranks. Reads them
+/// all.
+std::vector<Replica> replicas_of(const std::vector<StateTensor>& tensors);
+
 /// A collective. invalid_argument, on all ranks alike, if the replicated tensors differ between ranks: the text names
 /// the first tensor that differs and the ranks that differ from rank 0, and ends with `advice`. Tensors are compared by
 /// CRC-32C, so one difference in four billion is missed.
-Result<void> compare_replicas(Communicator& world, const std::vector<StateTensor>& tensors, std::string_view advice,
+Result<void> compare_replicas(Communicator& world, const std::vector<Replica>& replicas, std::string_view advice,
                               Duration timeout);
 
 }  // namespace muster::runtime

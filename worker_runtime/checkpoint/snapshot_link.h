@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,10 +37,6 @@ class SnapshotLink {
 
     /// True if an operation of the round has failed, so that the others wait for this process to leave it.
     [[nodiscard]] virtual bool has_failed() const { return false; }
-
-    /// Frees this memory, of which nothing is used any more, at a time when nobody waits for it. To unmap it takes 0.2
-    /// ms for each MiB.
-    virtual void free_later(std::shared_ptr<void> /*memory*/) {}
 };
 
 }  // namespace muster::runtime

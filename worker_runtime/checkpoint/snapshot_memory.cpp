@@ -1,5 +1,6 @@
 #include "worker_runtime/checkpoint/snapshot_memory.h"
 
+#include <mutex>
 #include <utility>
 
 #include "rendezvous/base/log.h"
@@ -7,10 +8,32 @@
 
 namespace muster::runtime {
 
+namespace {
+
+/// The memory of the last failed round.
+struct Left {
+    std::mutex mutex;
+    SnapshotMemories memories;
+
+    static Left& of_process() {
+        static auto* const left = new Left;  // never destroyed: a checkpointer may end after all static objects
+        return *left;
+    }
+};
+
+}  // namespace
+
+void SnapshotMemory::leave(SnapshotMemories memories) {
+    auto& left = Left::of_process();
+    const std::lock_guard lock(left.mutex);
+    left.memories = std::move(memories);
+}
+
 Result<void> SnapshotMemory::grow(std::uint64_t bytes) {
     if (size_bytes() >= bytes) return {};
     pin_.reset();
     segment_ = {};
+    leave({});
     // A little more than needed, so that a longer text beside the tensors causes no new allocation.
     auto memory = SharedSegment::create(in_whole_blocks(bytes) + 16 * file_alignment,
                                         "the copy that a checkpoint is written from");

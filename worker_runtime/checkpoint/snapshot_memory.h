@@ -2,6 +2,7 @@
 // this process uses a GPU, so that the GPU copies to it at full rate.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,11 +13,20 @@
 
 namespace muster::runtime {
 
+class SnapshotMemory;
+
+/// Three, because an agent keeps the last two copies, which must stay intact while the next one is made.
+using SnapshotMemories = std::array<SnapshotMemory, 3>;
+
 class SnapshotMemory {
   public:
     /// If the memory is smaller than `bytes`, replaces it by one that is slightly larger than `bytes`; the content is
     /// lost. limit_exceeded: too little memory; then it is empty. Memory that cannot be pinned gives a log line.
     Result<void> grow(std::uint64_t bytes);
+
+    /// Keeps the memory of a round that has failed until the process makes other memory. To unmap it takes 0.1 ms and
+    /// more for each MiB, which would delay the next round. Thread-safe.
+    static void leave(SnapshotMemories memories);
 
     [[nodiscard]] std::byte* data() const { return segment_.data(); }
     [[nodiscard]] std::size_t size_bytes() const { return segment_.size_bytes(); }

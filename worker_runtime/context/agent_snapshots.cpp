@@ -42,15 +42,4 @@ std::vector<OfferedSnapshot> AgentSnapshots::take_offers(Duration limit) {
     return std::exchange(offers_, {});
 }
 
-void AgentSnapshots::free_later(std::shared_ptr<void> memory) {
-    const std::lock_guard lock(mutex_);
-    unused_.push_back(std::move(memory));
-}
-
-void AgentSnapshots::free_memory() {
-    std::vector<std::shared_ptr<void>> unused;
-    const std::lock_guard lock(mutex_);
-    unused.swap(unused_);
-}
-
 }  // namespace muster::runtime

@@ -30,9 +30,6 @@ class AgentSnapshots final : public SnapshotLink {
     bool give_copy(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step, int rank) override;
     std::vector<OfferedSnapshot> take_offers(Duration limit) override;
     [[nodiscard]] bool has_failed() const override { return groups_->has_failed(); }
-    void free_later(std::shared_ptr<void> memory) override;
-    /// That time has come.
-    void free_memory();
 
   private:
     std::shared_ptr<const RoundGroups> groups_;
@@ -40,7 +37,6 @@ class AgentSnapshots final : public SnapshotLink {
     std::condition_variable heard_;
     std::size_t expected_;
     std::vector<OfferedSnapshot> offers_;
-    std::vector<std::shared_ptr<void>> unused_;
     AgentLink* agent_ = nullptr;
 };
 

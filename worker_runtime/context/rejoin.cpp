@@ -91,7 +91,6 @@ Result<void> Context::rejoin() {
         body_->leave_round();
         runtime::MetGroups::of_process().begin_again();
         body_->agent->send(local::Held{});
-        if (body_->snapshots) body_->snapshots->free_memory();
         // The agent ends this wait: with the next round, with a signal, or with its own end.
         if (body_->word.wait_for_other(State::hold, no_deadline) != State::resumed)
             return Error{Errc::cancelled, cat(body_->word.why(), "; no round follows for this process")};

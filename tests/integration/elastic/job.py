@@ -96,6 +96,10 @@ class Job:
         files in the job's directory, or to the given descriptors."""
         if program == "musterd" and "--port" in arguments and "--bind" not in arguments:
             arguments = ("--bind", "127.0.0.1", *arguments)  # beyond loopback it would ask for a key
+        at = arguments.index("--no-python") if "ELASTIC_WARM" in os.environ and "--no-python" in arguments else None
+        if at is not None and arguments[at + 1] == sys.executable:  # the same Python, which can be warm when muster starts it by itself
+            arguments = (*arguments[:at], *arguments[at + 2:])
+            extra.setdefault("PYTHON_EXEC", sys.executable)
         number = len(self.launchers)
         with open(self.directory / f"{number}.out", "wb") as out, open(self.directory / f"{number}.err", "wb") as err:
             process = subprocess.Popen([*self.as_user(), *before, str(BIN / program), *map(str, arguments)], stdin=subprocess.DEVNULL,

@@ -15,6 +15,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 #include "worker_runtime/core/parts_table.h"
+#include "worker_runtime/shared_memory/host_memory.h"
 #include "worker_runtime/shared_memory/local_meeting.h"
 #include "worker_runtime/shared_memory/shared_group.h"
 #include "worker_runtime/transport/fd_watch.h"
@@ -153,6 +154,30 @@ TEST_CASE("a rank that dies where all take memory is named by all others, before
                 const auto& end = ends[static_cast<std::size_t>(rank)];
                 if (rank != dying) CHECK((end.exited && end.code == (stage == taken ? 1 : 0)));
             }
+        }
+    }
+}
+
+TEST_CASE("a rank that dies before it has lent its memory to the others is named by all of them") {
+    for (const int dying : {0, 1}) {  // who collects all ranks' memory, and one of the others
+        INFO("rank " << dying);
+        test::RankProcesses ranks(size, [&](const GroupTerms& terms) {
+            auto* const data =
+                reinterpret_cast<float*>(HostMemory::of_process().allocate(count * sizeof(float)).value());
+            const auto operation = all_reduce(buffer(std::span(data, count)), ReduceOp::sum);
+            if (terms.rank == dying) {
+                const auto group = test::form_shared_group(terms);
+                if (!group->announce(operation)) return 3;  // they wait for its descriptor now
+                ::raise(SIGKILL);
+            }
+            auto world = test::join_shared_group(terms);
+            const auto done = world.run(operation);
+            return !done && done.error().context.find(cat("rank ", dying, " (pid ")) != std::string::npos ? 0 : 2;
+        });
+        const auto ends = ranks.join();
+        for (int rank = 0; rank < size; ++rank) {
+            const auto& end = ends[static_cast<std::size_t>(rank)];
+            if (rank != dying) CHECK((end.exited && end.code == 0));
         }
     }
 }

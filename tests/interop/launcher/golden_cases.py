@@ -102,6 +102,9 @@ CASES = [
          nodes=[["--nnodes=2:2", *C10D, "--rdzv-id=pair", "--nproc-per-node=2"]] * 2),
 ]
 
+# --warm-workers has no effect on these: a program other than Python, and a script that torchrun reads in another way.
+NEVER_WARM = {"a program", "a program in PATH", "run path", "a directory"}
+
 # Variables of the workers that differ on purpose. The rule is a function's name in golden_test.py.
 DIFFERENCES = {
     "MASTER_ADDR": ("same_host", "c10d: torchrun writes the host's full name, which may not resolve elsewhere; muster "

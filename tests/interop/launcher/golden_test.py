@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-from golden_cases import CASES, DIFFERENCES, REFUSED, REFUSED_ENVIRONMENT
+from golden_cases import CASES, DIFFERENCES, NEVER_WARM, REFUSED, REFUSED_ENVIRONMENT
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "support"))
 import own_processes  # noqa: E402, F401
@@ -236,9 +236,10 @@ def differences(one, theirs, ours):
         keys = ["seen_argv", "directory"] if spawned_by_torch(a) else ["argv", "seen_argv", "directory", "unbuffered", "module"]
         yield from (f"{name}: {key}: torchrun {a[key]!r}, muster {b[key]!r}" for key in keys if a[key] != b[key])
     # A restart follows too soon for the next standby process.
-    cold = [name for name, facts in ours["seen"].items() if facts["is_warm"] != bool(warm) and name.endswith(".0.json")]
-    if cold:
-        yield f"{'started normally' if warm else 'warm'}: {cold}: {ours['text'][-1][-1500:]}"
+    expects_warm = bool(warm) and one["name"] not in NEVER_WARM
+    others = [name for name, facts in ours["seen"].items() if facts["is_warm"] != expects_warm and name.endswith(".0.json")]
+    if others:
+        yield f"{'started normally' if expects_warm else 'warm'}: {others}: {ours['text'][-1][-1500:]}"
     if one["layout"] and layout_of(theirs) != layout_of(ours):
         yield f"log files: torchrun {layout_of(theirs)}\n      muster {layout_of(ours)}"
     if one["console"] and console_of(theirs) != console_of(ours):
