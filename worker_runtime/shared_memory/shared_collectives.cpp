@@ -3,11 +3,13 @@
 #include <string.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "worker_runtime/arithmetic/reduce_kernels.h"
 #include "worker_runtime/core/parts_table.h"
+#include "worker_runtime/shared_memory/own_cpu.h"
 
 namespace muster::runtime {
 
@@ -19,6 +21,9 @@ constexpr std::size_t small_in_place_bytes = 1u << 10;
 /// The same for memory that has to be copied anyway: one step in which each rank sums everything, against two in which
 /// each sums its share.
 constexpr std::size_t small_bytes = 16u << 10;
+
+/// Less is over before a thread has moved to another CPU.
+constexpr std::size_t own_cpu_bytes_min = 1u << 20;
 
 /// memcpy, but for nothing at all from nowhere: an empty buffer has no address.
 void copy_with(HelperThreads& helpers, void* to, const void* from, std::size_t size_bytes) {
@@ -380,6 +385,10 @@ Result<void> Collective::all_to_all_uneven() {
 
 Result<void> run_collective(SharedGroup& group, const Operation& given, const RunTerms& terms) {
     Operation operation = given;
+    std::optional<OwnCpu> cpu;
+    // Helpers are for hosts with idle CPUs.
+    if (operation.count * size_of(operation.type) >= own_cpu_bytes_min && !group.helpers().has_any())
+        cpu.emplace(group.rank(), group.size());
     if (operation.kind == OperationKind::reduce && operation.peer == group.rank() &&
         operation.input != operation.output) {
         // The result replaces the root's elements, so they are where it goes.
