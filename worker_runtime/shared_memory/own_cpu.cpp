@@ -2,12 +2,12 @@
 
 namespace muster::runtime {
 
-OwnCpu::OwnCpu(int rank, int ranks) {
-    if (::sched_getaffinity(0, sizeof before_, &before_) != 0) return;
+void OwnCpu::bind() {
+    if (is_bound_ || ::sched_getaffinity(0, sizeof before_, &before_) != 0) return;
     const int cpus = CPU_COUNT(&before_);
-    if (cpus < 2 || cpus > ranks) return;
+    if (cpus < 2 || cpus > ranks_) return;
     int cpu = -1;
-    for (int passed = -1; passed < rank % cpus; ++passed) {
+    for (int passed = -1; passed < rank_ % cpus; ++passed) {
         do ++cpu;
         while (!CPU_ISSET(cpu, &before_));
     }

@@ -3,13 +3,11 @@
 #include <string.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "worker_runtime/arithmetic/reduce_kernels.h"
 #include "worker_runtime/core/parts_table.h"
-#include "worker_runtime/shared_memory/own_cpu.h"
 
 namespace muster::runtime {
 
@@ -22,7 +20,7 @@ constexpr std::size_t small_in_place_bytes = 1u << 10;
 /// each sums its share.
 constexpr std::size_t small_bytes = 16u << 10;
 
-/// Less is over before a thread has moved to another CPU.
+/// Less is usually over before a thread has moved to another CPU.
 constexpr std::size_t own_cpu_bytes_min = 1u << 20;
 
 /// memcpy, but for nothing at all from nowhere: an empty buffer has no address.
@@ -385,10 +383,7 @@ Result<void> Collective::all_to_all_uneven() {
 
 Result<void> run_collective(SharedGroup& group, const Operation& given, const RunTerms& terms) {
     Operation operation = given;
-    std::optional<OwnCpu> cpu;
-    // Helpers are for hosts with idle CPUs.
-    if (operation.count * size_of(operation.type) >= own_cpu_bytes_min && !group.helpers().has_any())
-        cpu.emplace(group.rank(), group.size());
+    const auto cpu = group.use_own_cpu(operation.count * size_of(operation.type) >= own_cpu_bytes_min);
     if (operation.kind == OperationKind::reduce && operation.peer == group.rank() &&
         operation.input != operation.output) {
         // The result replaces the root's elements, so they are where it goes.
