@@ -50,8 +50,10 @@ std::optional<Source> from_environment(const OptionRow& row, const Environment& 
     if (!row.from_environment) return std::nullopt;
     // Inside a worker of another muster, these variables name the checkpoint directories of that worker.
     if (environment.contains("MUSTER_AGENT_SOCKET") && row.name.starts_with("checkpoint-")) return std::nullopt;
+    // PyTorch's Python API, the caller of this process, has read PET_* where torchrun does, and ignored it elsewhere.
+    const bool has_caller = environment.contains("MUSTER_CALLER_REPORT");
     for (const std::string_view prefix : {"MUSTER_", "PET_"}) {
-        if (prefix == "PET_" && row.origin == Origin::muster) continue;
+        if (prefix == "PET_" && (row.origin == Origin::muster || has_caller)) continue;
         auto name = variable_name(prefix, row);
         if (const auto value = lookup(environment, name)) return Source{std::move(name), std::string(*value)};
     }

@@ -294,6 +294,7 @@ class Api(unittest.TestCase):
         with unittest.mock.patch.dict(os.environ, {"PET_NODE_RANK": "3", "PET_NO_PYTHON": "1", "PET_RDZV_CONF": "no_such_key=1"}):
             self.assertEqual(api.elastic_launch(self.config(), doubled)(1, os.environ["PET_NODE_RANK"]), {0: (1, "3", True), 1: (2, "3", True)})
             self.assertEqual(api.elastic_launch(self.config(), inherited)("PET_NODE_RANK"), {0: "3", 1: "3"})
+            self.assertEqual(api.elastic_launch(self.config(), "sh")("-c", 'test "$PET_NODE_RANK" = 3'), {0: None, 1: None})
         with unittest.mock.patch.dict(os.environ, {"PET_NODE_RANK": "3"}):
             torchrun.main(["--standalone", "--nproc-per-node=2", self.script()])
             static = self.config(rdzv_backend="static", rdzv_endpoint=f"localhost:{free_port()}")
@@ -363,6 +364,16 @@ class Programs(unittest.TestCase):
         code, text, told = self.run_words("sh", "-c", 'PYTHONPATH=$1 exec "$2" -m muster.compat tool --nproc_per_node=2 "$3" "a b"', "sh", PACKAGE,
                                     env / "bin/python", script, PATH=path, PYTHONPATH="")
         self.assertEqual((code, text), (0, f"True {env} ['a b']\n" * 2), told)
+
+    def test_a_program_of_an_environment_without_muster_is_told(self):
+        tool = self.folder / "tool"
+        # -I: it sees no PYTHONPATH, which is where muster is.
+        for flag, lines in (("-I", 1), ("-s", 0)):
+            tool.write_text(f"#!{sys.executable} {flag}\nprint('ran')\n")
+            tool.chmod(0o755)
+            code, text, told = self.run_words(sys.executable, "-m", "muster.compat", tool)
+            self.assertEqual((code, text, told.count("\n")), (0, "ran\n", lines), told)
+            self.assertEqual(f"runs with {sys.executable} -I, which does not have the package muster" in told, lines == 1, told)
 
     def test_a_script_without_a_guard_starts_one_job(self):
         script = self.folder / "train.py"

@@ -216,9 +216,10 @@ def keyless(folder, rank, ranks):
 
 def other_torch(folder, rank, ranks):
     """There is no library for this version of torch."""
+    minor = ".".join(torch.__version__.split(".")[:2])
     torch.__version__ = "9.8.0"
     text = failure_of(lambda: meet(folder, rank, ranks))
-    assert "no back end for torch 9.8.0" in text and "2.13" in text, text
+    assert "no back end for torch 9.8.0" in text and minor in text, text
 
 
 def reopened(folder, rank, ranks):

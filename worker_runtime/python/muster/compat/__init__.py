@@ -56,12 +56,9 @@ def _with_muster(original: Callable[..., Any]) -> Callable[..., Any]:
             except Refused as why:
                 _tell(str(why))
                 return original(config, entrypoint, args, *more, **named)
-            is_function = Path(folder, function.CALL).exists()
-            # A function's worker gets PET_* back; muster would take from it what LaunchConfig leaves open.
-            inherited = {key: value for key, value in os.environ.items() if not is_function or not key.startswith("PET_")}
-            launcher.run(command, {**inherited, **environment, **options.environment(config)}, options.signals(config),
+            launcher.run(command, {**os.environ, **environment, **options.environment(config)}, options.signals(config),
                          options.name(entrypoint, list(args)), folder)
-            if is_function:
+            if Path(folder, function.CALL).exists():
                 return function.results(folder)
             # A command has no values. The ranks of one node are known.
             return dict.fromkeys(range(config.nproc_per_node)) if config.max_nodes == 1 else {}

@@ -6,6 +6,7 @@ It puts muster's torchrun, python and python3 in front in PATH. PyTorch's Python
 import os
 import shutil
 import site
+import subprocess
 import sys
 from pathlib import Path
 from typing import NoReturn, Optional
@@ -17,6 +18,9 @@ USAGE = """usage: python -m muster.compat PROGRAM [ARGUMENT ...]
 
 Runs the program, a Python script or a Python module, with muster in torchrun's place. `torchrun`, `python -m torch.distributed.run` and
 PyTorch's Python API start muster. For example: python -m muster.compat accelerate launch --multi_gpu train.py"""
+
+
+_ASK_LIMIT_SECONDS = 20
 
 
 def _folder() -> Optional[Path]:
@@ -55,6 +59,27 @@ def _command(words: list[str], folder: Path) -> list[str]:
     return [found, *words[1:]]
 
 
+def _tell_if_unreached(program: str) -> None:
+    """A script of another environment may run with a Python that does not have this package, and then PyTorch starts torchrun."""
+    try:
+        with open(program, "rb") as file:
+            line = file.readline(4096)
+    except OSError:
+        return
+    interpreter = line[2:].decode(errors="replace").split() if line.startswith(b"#!") else []
+    if interpreter and Path(interpreter[0]).name == "env":
+        interpreter = interpreter[2 if interpreter[1:2] == ["-S"] else 1:]
+    if not interpreter or not Path(interpreter[0]).name.startswith("python") or interpreter == [sys.executable]:
+        return
+    try:
+        reached = subprocess.run([*interpreter, "-c", "import muster_torch"], stderr=subprocess.DEVNULL, timeout=_ASK_LIMIT_SECONDS).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return  # it will say so itself
+    if not reached:
+        print(f"python -m muster.compat: {program} runs with {' '.join(interpreter)}, which does not have the package muster: what it starts with "
+              "PyTorch's Python API, torch's own launcher starts; install muster there", file=sys.stderr, flush=True)
+
+
 def main() -> NoReturn:
     words = sys.argv[1:]
     if words[:1] in (["-h"], ["--help"]):
@@ -71,6 +96,7 @@ def main() -> NoReturn:
         sys.exit("python -m muster.compat: torchrun-compat is not there; install muster again")
     _prepare(folder)
     command = _command(words, folder)
+    _tell_if_unreached(command[0])
     os.execv(command[0], command)
 
 

@@ -37,7 +37,6 @@ def pack(entrypoint: Any, arguments: list[Any], config: Any, folder: str) -> tup
         preparation.pop(key, None)
     try:
         with open(Path(folder, CALL), "wb") as file:
-            pickle.dump({name: value for name, value in os.environ.items() if name.startswith("PET_")}, file)
             pickle.dump(preparation, file)
             _Pickler(file).dump((entrypoint, arguments))
     except Exception as error:  # pickle raises whatever an object's own functions do
@@ -62,7 +61,6 @@ def results(folder: str) -> dict[int, Any]:
 def main() -> None:
     folder = Path(sys.argv[1])
     with open(folder / CALL, "rb") as file:
-        os.environ.update(pickle.load(file))
         # multiprocessing's mark: a main module that starts a job as it is imported is refused, instead of starting jobs for ever.
         process.current_process()._inheriting = True  # type: ignore[attr-defined]
         try:
