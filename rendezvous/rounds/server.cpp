@@ -302,6 +302,8 @@ void Server::Implementation::command(Connections::iterator from, const native::C
 void Server::Implementation::join(Connections::iterator from, const native::Join& join, const Turn& turn) {
     if (auto why = wrong_with(join, config_.nodes_max); !why.empty())
         return refuse(from, RefusalReason::malformed, std::move(why), turn);
+    if (auto why = too_few_connections(join.terms, config_.connections_max); !why.empty())
+        return refuse(from, RefusalReason::limit, std::move(why), turn);
     auto* entry = find_or_create(from, join.terms, turn);
     if (entry == nullptr) return;
     from->second.may_act_for_agent = entry->job.on_join(arrival(from), join, turn);

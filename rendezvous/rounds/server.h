@@ -4,7 +4,9 @@
 // first. The phase of a job changes only in Job::settle (job.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,6 +52,7 @@ struct ServerConfig {
     /// without agents for longest.
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
+    std::size_t connections_max = std::numeric_limits<std::size_t>::max();
     /// The children of a node in the tree of a round's members, and the heartbeats of a job. Only simulations have
     /// others.
     std::uint32_t fan_out = native::tree_fan_out;

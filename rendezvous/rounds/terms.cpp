@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "rendezvous/base/kernel/open_files.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/native/limits.h"
 
@@ -100,6 +101,14 @@ std::string wrong_with(const native::Join& join, std::uint32_t nodes_max) {
     if (terms.fixed_world && join.node_rank >= static_cast<std::int64_t>(terms.nodes_max))
         return cat("--node-rank ", join.node_rank, " must be below --nnodes ", terms.nodes_max);
     return {};
+}
+
+std::string too_few_connections(const native::JobTerms& terms, std::size_t connections_max) {
+    if (terms.nodes_min <= connections_max) return {};
+    return cat("a job of ", terms.nodes_min, " nodes needs as many connections, and the limits of open files (",
+               "RLIMIT_NOFILE, hard) and memory allow this daemon ", connections_max, "; on its host run `ulimit -n ",
+               terms.nodes_min + descriptors_kept,
+               "` or more as root in the shell that starts it, or write LimitNOFILE= into its unit");
 }
 
 std::string wrong_with(const native::Resume& resume) {

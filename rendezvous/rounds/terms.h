@@ -25,6 +25,9 @@ inline constexpr Round round_lead_max = Round{1} << 20;
 /// empty. `nodes_max` is the daemon's own limit.
 std::string wrong_with(const native::Join& join, std::uint32_t nodes_max);
 
+/// The same where the job has more nodes than the daemon may have connections, so that it would wait for ever.
+std::string too_few_connections(const native::JobTerms& terms, std::size_t connections_max);
+
 /// The same for what a resuming agent says about its round.
 std::string wrong_with(const native::Resume& resume);
 

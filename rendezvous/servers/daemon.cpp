@@ -28,8 +28,10 @@ namespace {
 /// Jobs of torchrun agents noted within one turn. Agents beyond the maximum connect again.
 constexpr std::size_t torchrun_max = 64;
 
-ServerConfig with_secret(ServerConfig server, const JobKeys& keys) {
-    server.secret = control_hashes(keys);
+ServerConfig server_of(const DaemonConfig& config) {
+    auto server = config.server;
+    server.secret = control_hashes(config.keys);
+    server.connections_max = config.limits.connections_max;
     return server;
 }
 
@@ -96,7 +98,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
           memory_(std::make_shared<MemoryBudget>(config.limits.memory_bytes_max)),
           store_(store_config_of(config.limits)),
           events_(std::move(config.on_event)),
-          agents_(with_secret(config.server, config.keys), std::move(state), std::move(config.kept),
+          agents_(server_of(config), std::move(state), std::move(config.kept),
                   {.fresh_store = [this](const FreshStore& fresh) { refresh(fresh); },
                    .job_forgotten = [this](const std::string& job) { forgotten(job); },
                    .leading =

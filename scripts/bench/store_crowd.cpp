@@ -61,7 +61,7 @@ class Crowd {
         std::fill(missing_.begin(), missing_.end(), reply_bytes);
         while (descriptors_.size() < missing_.size()) {
             begin_one();
-            turn();
+            turn(0);
         }
         await_all();
     }
@@ -77,7 +77,7 @@ class Crowd {
     void await_all() {
         const auto start = steady_clock::now();
         while (done_ < missing_.size()) {
-            turn();
+            turn(patience_ms());
             if (seconds_since(start) > timeout_s) fail(cat(missing_.size() - done_, " clients got no answer"));
         }
     }
@@ -108,9 +108,9 @@ class Crowd {
         if (::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size()))
             fail("the server closed a connection");
     }
-    void turn() {
+    void turn(int timeout_ms) {
         std::array<epoll_event, 512> events;
-        const int count = ::epoll_wait(poller_, events.data(), static_cast<int>(events.size()), 0);
+        const int count = ::epoll_wait(poller_, events.data(), static_cast<int>(events.size()), timeout_ms);
         for (int i = 0; i < count; ++i) {
             const auto& event = events[static_cast<std::size_t>(i)];
             const auto index = event.data.u64;

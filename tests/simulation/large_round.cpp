@@ -46,6 +46,8 @@ std::string broken_by(const LargeRoundResult& result) {
         return cat("S8: ", result.alive_at_seal_count, " members that are cut off have workers at the next seal");
     if (result.ended_early_count > 0 && result.has_ways)
         return cat("S9: ", result.ended_early_count, " members ended their workers because the daemon was away");
+    if (result.ended_early_count < result.size && !result.has_ways)
+        return cat("S8: ", result.size - result.ended_early_count, " members kept their workers without a word of all");
     if (!result.sealed) return "L1: the next round was not sealed";
     return {};
 }
@@ -90,6 +92,7 @@ LargeRoundResult LargeRound::run() {
         run_until(until += setting_.lease / 100);
     result_.sealed = all_joined();
     result_.has_ways = has_ways();
+    result_.size = setting_.size;
     for (const auto& member : members_) {
         result_.alive_at_seal_count += member->is_cut && is_alive(*member);
         result_.busiest = std::max(result_.busiest, member->busy);

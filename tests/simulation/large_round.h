@@ -48,13 +48,16 @@ struct LargeRoundSetting {
 };
 
 struct LargeRoundResult {
+    std::uint32_t size = 0;
     std::uint32_t ended_early_count = 0;    ///< members whose workers ended while the daemon was away
     std::uint32_t alive_at_seal_count = 0;  ///< members that are cut off and have workers when the next round is sealed
     std::uint64_t question_count = 0;
     std::uint64_t stepped_over_count = 0;  ///< questions to a grandparent
     Duration busiest{};                    ///< processor time of the member that had most to do
     bool sealed = false;
-    bool has_ways = true;  ///< no member has both a parent and a grandparent that nobody reaches
+    /// No member has both a parent and a grandparent that nobody reaches. The word of such a member comes to nobody, so
+    /// the others cannot know that it has lost the daemon, and all end their workers.
+    bool has_ways = true;
 };
 
 /// Rounds of 1,000 to 1,500 members for campaigns: heartbeats, links, losses, processor time, unreachable inner members

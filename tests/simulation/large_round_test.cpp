@@ -98,6 +98,15 @@ TEST_CASE("members that no other one reaches are stepped over") {
     CHECK(result.stepped_over_count > 0);
 }
 
+TEST_CASE("no member keeps its workers where the word of one comes to nobody") {
+    LargeRoundSetting setting{.size = 600, .refusing_permille = 250, .away = 6s};
+    const auto result = run(setting);
+    CHECK_FALSE(result.has_ways);
+    CHECK(broken_by(result).empty());
+    setting.bug = TreeBug::vouches_for_silent;
+    CHECK_FALSE(broken_by(run(setting)).empty());
+}
+
 TEST_CASE("no worker of a member that is cut off lives when the next round is sealed") {
     CHECK(alive_at_seal(TreeBug::none) == 0);
     const auto large = run({.size = 1000, .away = 6s, .cut_permille = 300, .suspended_permille = 300});

@@ -5,18 +5,15 @@ Out-of-memory kills in control groups of version 2 (build machines often have th
 import json
 import os
 import pathlib
-import shutil
-import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 import own_processes  # noqa: E402, F401
+import guest  # noqa: E402
 
-HERE = pathlib.Path(__file__).resolve().parent
 BIN = os.environ["MUSTER_BIN"]
-KERNEL = shutil.which("linux.uml")
 # Rank 1 writes into more memory than its group may have.
 WORKER = """import os, time
 if os.environ["RANK"] == "1":
@@ -62,24 +59,15 @@ dump named $TMPDIR/named/core.%e.%s.%p 0
 """
 
 
-@unittest.skipUnless(KERNEL or os.environ.get("CI"), "user-mode-linux is not installed")
+@unittest.skipUnless(guest.KERNEL or os.environ.get("CI"), "user-mode-linux is not installed")
 class MemoryOfVersion2(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        assert KERNEL, "user-mode-linux is not installed: scripts/setup --tests"
         folder = tempfile.TemporaryDirectory(prefix="muster-guest-")
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
         (cls.folder / "worker.py").write_text(WORKER)
-        (cls.folder / "job.sh").write_text(JOB.replace("BIN/", f"{BIN}/"))
-        # In a namespace of processes, so that all of the guest ends with this test.
-        unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
-        console = subprocess.run([*unshare, KERNEL, "mem=400M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet",
-                                  f"init={HERE / 'init.sh'}", f"FOLDER={cls.folder}", "con=null", "con0=fd:0,fd:1"], stdin=subprocess.DEVNULL,
-                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=550,
-                                 env={**os.environ, "LD_PRELOAD": os.environ["MUSTER_GUEST_REGISTERS"], "TMPDIR": "/dev/shm"})
-        log = cls.folder / "guest.log"
-        cls.said = console.stdout.decode(errors="replace") + (log.read_text() if log.exists() else "")
+        cls.said = guest.run(cls.folder, JOB.replace("BIN/", f"{BIN}/"), os.environ["MUSTER_GUEST_REGISTERS"], memory="400M", timeout=550)
 
     def first(self, name):
         """The first failure of that job's report, and its group's counter."""

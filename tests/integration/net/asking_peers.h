@@ -20,7 +20,7 @@ inline bool serves_again(const RunningDaemon& running) {
 }
 
 // An agent that joins a job of so many nodes.
-inline std::string agent_bytes(std::uint64_t incarnation, std::uint32_t nodes = 100, std::string job = "quota") {
+inline std::string agent_bytes(std::uint64_t incarnation, std::uint32_t nodes = 4, std::string job = "quota") {
     native::Hello hello;
     hello.job = std::move(job);
     hello.node = {.host = "here", .pid = 1, .incarnation = incarnation};

@@ -1,6 +1,7 @@
 // What is said to agents that do not want the same job.
 #include "rendezvous/rounds/terms.h"
 
+#include "rendezvous/rounds/server.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -41,6 +42,33 @@ TEST_CASE("terms that differ are shown as a person writes them, with both hosts 
           "on every node");
     CHECK(difference_of([](auto& terms) { terms.store_door = true; }) ==
           "the door of the workers' store is off at gpu01 and on at gpu02; give the same --store-door on every node");
+}
+
+TEST_CASE("a job of more nodes than the daemon may have connections is refused at its first join") {
+    const Instant now(1000s);
+    ServerConfig config;
+    config.connections_max = 3;
+    const auto joined = [&](std::uint32_t nodes) {
+        Server server(config, now);
+        server.step(ConnectionAccepted{1, "10.0.0.1"}, now);
+        native::Hello hello;
+        hello.job = "job";
+        hello.node = {"gpu01", 1, 1};
+        server.step(Received{1, hello}, now);
+        native::Join join;
+        join.terms.nodes_min = nodes;
+        join.terms.nodes_max = 100;
+        std::string refusal;
+        for (const auto& action : server.step(Received{1, join}, now).actions)
+            if (const auto* sent = std::get_if<SendTo>(&action))
+                if (const auto* refused = std::get_if<native::Refused>(&sent->message)) refusal = refused->why;
+        return refusal;
+    };
+    CHECK(joined(3).empty());
+    CHECK(joined(4) ==
+          "a job of 4 nodes needs as many connections, and the limits of open files (RLIMIT_NOFILE, hard) and memory "
+          "allow this daemon 3; on its host run `ulimit -n 68` or more as root in the shell that starts it, or write "
+          "LimitNOFILE= into its unit");
 }
 
 TEST_CASE("budgets that make no sense are refused, whoever sends them") {
