@@ -260,6 +260,14 @@ void choose_node_failures(Settings& settings) {
     config.node_failures_of = chosen.of;
 }
 
+/// --wire-security encrypt hides the workers' store from the network, too, where an agent serves it. The workers have
+/// no TLS of their own for it: their agents do it, once for each node.
+bool encrypts_store(const LaunchConfig& config) {
+    const bool has_other_nodes = config.nodes_max > 1 || config.spares > 0;
+    return config.wire_security == "encrypt" && has_other_nodes && config.backend != Backend::fixed &&
+           config.share_store && !config.insecure;
+}
+
 }  // namespace
 
 OptionError apply_launch_rules(Settings& settings, const Environment& environment) {
@@ -280,6 +288,7 @@ OptionError apply_launch_rules(Settings& settings, const Environment& environmen
     if (config.handled_signals.empty() && config.handled_signal_names == LaunchConfig{}.handled_signal_names)
         config.handled_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     config.share_store = value_or_empty(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1";
+    config.store_door = config.store_door || encrypts_store(config);
     config.store_relay = config.store_relay || config.store_door;
     if (config.store_relay && !config.standalone && (config.backend == Backend::fixed || !config.share_store))
         return cat(config.store_door ? "--store-door" : "--store-relay", " needs a store that the agents serve, but ",
