@@ -14,12 +14,14 @@
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/secret/control_key.h"
 
 namespace muster::launcher {
 
 class StatusSource {
   public:
-    /// `where` is a value of --rdzv-endpoint. Errors: invalid_argument for it; others: of the secret.
+    /// `where` is a value of --rdzv-endpoint. With a secret, a daemon on another host is asked in TLS alone, unless
+    /// MUSTER_INSECURE=1. Errors: invalid_argument for it; others: of the secret.
     static Result<StatusSource> find(std::string_view where, const Environment& environment);
 
     /// The /status page, or another one. Errors are sentences without the endpoint.
@@ -28,11 +30,10 @@ class StatusSource {
     [[nodiscard]] std::string name() const { return describe(endpoint_); }
 
   private:
-    StatusSource(Endpoint endpoint, std::vector<std::string> tokens)
-        : endpoint_(std::move(endpoint)), tokens_(std::move(tokens)) {}
+    explicit StatusSource(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
 
     Endpoint endpoint_;
-    std::vector<std::string> tokens_;  ///< At least one: that of no key is empty.
+    std::vector<std::optional<rendezvous::ControlKey>> keys_;  ///< Tried in this order. At least one; none: clear text.
 };
 
 /// Asks for the page again and again on a thread of its own, so that a daemon that does not answer stops no screen.

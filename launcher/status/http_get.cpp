@@ -1,7 +1,7 @@
 #include "launcher/status/http_get.h"
 
+#include "launcher/status/daemon_socket.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/store_client/blocking_socket.h"
 
 namespace muster::launcher {
 
@@ -33,18 +33,22 @@ struct Use {
     bool is_wanted;
 };
 
-Result<HttpAnswer> get_at(const SocketAddress& address, const std::string& question, Instant deadline,
+Result<HttpAnswer> get_at(const SocketAddress& address, const std::string& question,
+                          const std::optional<rendezvous::ControlKey>& key, Instant deadline,
                           Interruption* interruption) {
-    auto socket = rendezvous::BlockingSocket::begin_to_connect(address);
-    if (!socket) return socket.error();
-    const Use use(interruption, *socket);
+    auto begun = rendezvous::BlockingSocket::begin_to_connect(address);
+    if (!begun) return begun.error();
+    DaemonSocket socket(*std::move(begun));
+    const Use use(interruption, socket.wire());
     if (!use.is_wanted) return Error{Errc::timed_out, "the question was ended"};
-    if (const auto connected = socket->wait_until_connected(deadline); !connected)
+    if (const auto connected = socket.wire().wait_until_connected(deadline); !connected)
         return Error{connected.error().code, cat(address.numeric(), ": ", connected.error().context)};
-    if (auto sent = socket->send(question, deadline); !sent) return sent.error();
+    if (key)
+        if (auto proven = socket.begin_tls(*key, deadline); !proven) return proven.error();
+    if (auto sent = socket.send(question, deadline); !sent) return sent.error();
     std::string answer;
     for (;;) {
-        const auto piece = socket->receive(deadline);
+        const auto piece = socket.receive(deadline);
         if (!piece && piece.error().code == Errc::peer_closed) return parse(answer);
         if (!piece) return piece.error();
         answer.append(*piece);
@@ -67,15 +71,15 @@ bool Interruption::use(const rendezvous::BlockingSocket* socket) {
 }
 
 Result<HttpAnswer> http_get(const std::vector<SocketAddress>& addresses, const std::string& target,
-                            const std::string& token, Instant deadline, Interruption* interruption) {
+                            const std::optional<rendezvous::ControlKey>& key, Instant deadline,
+                            Interruption* interruption) {
     Error last{Errc::not_found, "it has no address"};
     for (const auto& address : addresses) {
         const auto question =
             cat("GET ", target, " HTTP/1.1\r\nHost: ",
                 address.numeric().find(':') == std::string::npos ? address.numeric() : cat("[", address.numeric(), "]"),
-                "\r\nConnection: close\r\n",
-                token.empty() ? std::string() : cat("Authorization: Bearer ", token, "\r\n"), "\r\n");
-        auto got = get_at(address, question, deadline, interruption);
+                "\r\nConnection: close\r\n\r\n");
+        auto got = get_at(address, question, key, deadline, interruption);
         if (got) return got;
         last = got.error();
     }

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/secret/control_key.h"
 #include "rendezvous/store_client/blocking_socket.h"
 
 namespace muster::launcher {
@@ -32,9 +33,10 @@ class Interruption {
     bool stopped_ = false;
 };
 
-/// Asks each address in turn until one answers. `token` is sent as a bearer token; empty: none. Errors: of the
-/// connection; bad_frame: no HTTP answer of muster; limit_exceeded: a page of more than 64 MiB.
+/// Asks each address in turn until one answers: in TLS with `key`, if there is one. Errors: of the connection and of
+/// DaemonSocket::begin_tls; bad_frame: no HTTP answer of muster; limit_exceeded: a page of more than 64 MiB.
 Result<HttpAnswer> http_get(const std::vector<SocketAddress>& addresses, const std::string& target,
-                            const std::string& token, Instant deadline, Interruption* interruption = nullptr);
+                            const std::optional<rendezvous::ControlKey>& key, Instant deadline,
+                            Interruption* interruption = nullptr);
 
 }  // namespace muster::launcher

@@ -49,7 +49,7 @@ class HttpDialect final : public Dialect {
         : pages_(std::move(pages)), access_(std::move(access)), late_(std::move(late)), streams_(std::move(streams)) {}
 
     void attach(Station& station) { station_ = &station; }
-    /// It needs no token for that target, or has one of the present.
+    /// It needs no token for that target, or has one of the present, or has proved a status_key.
     [[nodiscard]] bool may_see(const HttpRequest& request, const Connection& connection) const;
     [[nodiscard]] std::string_view name() const override { return "http"; }
     [[nodiscard]] std::string refusal(std::string_view why) const override;

@@ -19,6 +19,7 @@
 #include "rendezvous/page/page_files.h"
 #include "rendezvous/page/viewers.h"
 #include "rendezvous/secret/control_key.h"
+#include "rendezvous/secret/status_key.h"
 #include "rendezvous/servers/process_metrics.h"
 
 namespace muster::rendezvous {
@@ -35,7 +36,9 @@ ServerConfig with_secret(ServerConfig server, const JobKeys& keys) {
 
 std::shared_ptr<const PskContext> tls_with(const JobKeys& keys) {
     if (!keys) return nullptr;
-    return PskContext::server([keys](std::string_view identity) { return find_control_key(keys, identity); });
+    return PskContext::server([keys](std::string_view identity) {
+        return is_status_identity(identity) ? find_status_key(keys, identity) : find_control_key(keys, identity);
+    });
 }
 
 std::vector<std::string> status_tokens(const JobKeys& keys) {
