@@ -8,7 +8,6 @@
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/secret/status_key.h"
 
 namespace muster::rendezvous {
 
@@ -71,7 +70,7 @@ bool HttpDialect::answers_late(const HttpRequest& request, const Connection& con
 bool HttpDialect::may_see(const HttpRequest& request, const Connection& connection) const {
     const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
     return !access_.tokens || (access_.is_public && access_.is_public(path)) || is_loopback(connection.peer()) ||
-           is_status_identity(connection.key_identity()) ||
+           (access_.has_key && access_.has_key(connection.key_identity())) ||
            std::ranges::any_of(access_.tokens(), [&](const auto& token) {
                return same_digest(request.authorization, cat("Bearer ", token));
            });

@@ -8,8 +8,8 @@
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/sockets/own_addresses.h"
+#include "rendezvous/secret/control_key.h"
 #include "rendezvous/secret/job_key.h"
-#include "rendezvous/secret/status_key.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/running_daemon.h"
 #include "tests/integration/net/tls_socket.h"
@@ -233,6 +233,31 @@ TEST_CASE("with a secret, other hosts see the status by TLS with its key, and wi
     CHECK(get(control_key(job, "dialects"), "/status").starts_with("HTTP/1.1 401 "));
     CHECK_FALSE(TlsSocket(running.connect(far), status_key(job)).is_open());
     CHECK_FALSE(TlsSocket(running.connect(far), ControlKey{own.identity, job}).is_open());
+}
+
+TEST_CASE("a viewer by TLS with a secret that was replaced views no more") {
+    const Secret old_one = test_secret;
+    const Secret new_one{.text = "another secret of 16 B", .origin = {}};
+    std::atomic<const Secret*> present = &old_one;
+    auto config = with_secret();
+    config.keys = [&present](std::string_view job) { return std::vector{job_key(*present.load(), job)}; };
+    const RunningDaemon running(std::move(config));
+    const auto far = far_address();
+    if (far.empty()) return;
+    TlsSocket viewer(running.connect(far), status_key(job_key(old_one, {})));
+    REQUIRE(viewer.is_open());
+    viewer.send("GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    std::string seen;
+    while (seen.find("event: jobs") == std::string::npos && seen.size() < 100'000) {
+        const auto more = viewer.receive(1);
+        REQUIRE_FALSE(more.empty());
+        seen += more;
+    }
+    present = &new_one;
+    const auto until = std::chrono::steady_clock::now() + 20s;
+    bool ended = false;
+    while (!ended && std::chrono::steady_clock::now() < until) ended = viewer.receive(1).empty();
+    CHECK(ended);
 }
 
 TEST_CASE("the key of the status pages joins no job") {

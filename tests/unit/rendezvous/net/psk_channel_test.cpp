@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "rendezvous/secret/control_key.h"
-#include "rendezvous/secret/status_key.h"
 #include "tests/support/catch.h"
 
 using namespace muster::rendezvous;
@@ -296,9 +295,9 @@ TEST_CASE("the identity of a viewer of the status pages names no job") {
     CHECK(find_status_key(accepted, viewer.identity) == viewer.key);
     CHECK(find_status_key(accepted, status_key(std::string(32, 'c')).identity).empty());
     CHECK(find_control_key(accepted, viewer.identity).empty());
-    CHECK(is_status_identity(viewer.identity));
-    CHECK_FALSE(is_status_identity(control_key(key_a, "train").identity));
-    CHECK_FALSE(is_status_identity(logs_key(key_a).identity));
+    CHECK(find_status_key(accepted, control_key(key_a, "train").identity).empty());
+    CHECK(find_status_key(accepted, logs_key(key_a).identity).empty());
+    CHECK(find_status_key(accepted, "").empty());
     CHECK(job_of_identity(viewer.identity).empty());
     CHECK(viewer.key != control_key(key_a, "train").key);
 }
