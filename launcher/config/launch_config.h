@@ -191,6 +191,11 @@ struct LaunchConfig {
     bool torch_events = false;  ///< --event-log-handler console: torchrun's lines on stderr.
 };
 
+/// The job may have more nodes than this one.
+inline bool has_other_nodes(const LaunchConfig& config) {
+    return config.nodes_max > 1 || config.spares > 0;
+}
+
 /// The job as people know it: the name that they gave, also of a node alone.
 inline const std::string& shown_job(const LaunchConfig& config) {
     return config.named_job == "none" ? config.job : config.named_job;

@@ -33,10 +33,28 @@ TEST_CASE("encryption between ranks closes the door of the store, too, where age
     CHECK(with({"--rdzv-backend=etcd"}).store_door);
     CHECK_FALSE(with({"--rdzv-backend=c10d", "--wire-security=auth"}).store_door);
     CHECK_FALSE(with({"--rdzv-backend=c10d", "--nnodes=1"}).store_door);
-    CHECK_FALSE(with({"--rdzv-backend=c10d", "--insecure"}).store_door);
     CHECK_FALSE(with({"--rdzv-backend=c10d"}, {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}}).store_door);
     CHECK_FALSE(config_of({"--nnodes=2", "--rdzv-backend=static", "--master-addr=node0", "--wire-security=encrypt"})
                     .store_door);
+}
+
+TEST_CASE("encryption between ranks says where the store stays in clear text, and refuses --insecure") {
+    const auto warned = [](const std::vector<std::string>& words, const Environment& environment = {}) {
+        const auto parsed = parse_options(words, environment);
+        return join(std::get<Launch>(parsed).warnings, "\n").find("the workers' store is in clear text") !=
+               std::string::npos;
+    };
+    const std::string_view variable = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
+    CHECK(warned({"--nnodes=2", "--master-addr=node0", "--wire-security=encrypt", "train.py"}));
+    CHECK(warned({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0", "--wire-security=encrypt", "train.py"},
+                 {{std::string(variable), "1"}}));
+    CHECK_FALSE(
+        warned({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0", "--wire-security=encrypt", "train.py"}));
+    CHECK_FALSE(warned({"--nnodes=2", "--master-addr=node0", "train.py"}));
+    CHECK_FALSE(warned({"--wire-security=encrypt", "train.py"}));
+    const auto refused = contradiction(
+        {"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0", "--wire-security=encrypt", "--insecure"});
+    CHECK(refused.find("--wire-security encrypt contradicts --insecure") != std::string::npos);
 }
 
 TEST_CASE("one node without an endpoint and without a master port is standalone") {
