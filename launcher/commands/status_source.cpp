@@ -3,14 +3,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/job_key.h"
-#include "rendezvous/secret/status_key.h"
 
 namespace muster::launcher {
 
@@ -22,16 +19,23 @@ constexpr Duration polled_limit = 2s;
 
 }  // namespace
 
-Result<StatusSource> StatusSource::find(std::string_view where, const Environment& environment) {
+Result<std::vector<Way>> find_ways(const Environment& environment, std::string_view job,
+                                   rendezvous::ControlKey (*key_of)(const rendezvous::JobKey&), bool insecure) {
+    const auto keys = rendezvous::find_job_keys(value_of(environment), job);
+    if (!keys) return Error{Errc::permission_denied, keys.error().context};
+    std::vector<Way> ways;
+    for (const auto& key : *keys) ways.emplace_back(key_of(key));
+    if (ways.empty() || insecure) ways.emplace_back();
+    return ways;
+}
+
+Result<StatusSource> StatusSource::find(std::string_view where, const Environment& environment, bool insecure) {
     const auto endpoint = parse_endpoint(where, usual_port);
     if (!endpoint) return Error{Errc::invalid_argument, cat("--rdzv-endpoint: ", endpoint.error().context)};
+    auto ways = find_ways(environment, {}, rendezvous::status_key, insecure);
+    if (!ways) return ways.error();
     StatusSource source(*endpoint);
-    if (value_or_empty(environment, "MUSTER_INSECURE") != "1") {
-        const auto keys = rendezvous::find_job_keys(value_of(environment), {});
-        if (!keys) return Error{Errc::permission_denied, keys.error().context};
-        for (const auto& key : *keys) source.keys_.emplace_back(rendezvous::status_key(key));
-    }
-    if (source.keys_.empty()) source.keys_.emplace_back();
+    source.ways_ = *std::move(ways);
     return source;
 }
 
@@ -39,22 +43,14 @@ Result<std::string> StatusSource::ask(Duration limit, const std::string& target,
     const auto deadline = std::chrono::steady_clock::now() + limit;
     const auto addresses = look_up(endpoint_, deadline);
     if (!addresses) return addresses.error();
-    const bool is_near = std::ranges::all_of(*addresses, [](const auto& one) { return is_loopback(one.numeric()); });
-    Result<HttpAnswer> got = HttpAnswer{};
-    for (const auto& key : keys_) {
-        got = http_get(*addresses, target, is_near ? std::nullopt : key, deadline, interruption);
-        if (got || got.error().code != Errc::permission_denied) break;
-    }
-    if (!got && got.error().code == Errc::permission_denied)
-        return Error{Errc::permission_denied,
-                     cat(got.error().context,
-                         "; set MUSTER_SECRET_FILE to its secret (the key of one job is not enough), or "
-                         "MUSTER_INSECURE=1 if it has none, or run the command on its host")};
+    auto got = http_get(*addresses, target, ways_, *accepted_, deadline, interruption);
     if (!got) return got.error();
-    if (got->status == 200) return std::move(got->body);
     if (got->status == 401)
         return Error{Errc::permission_denied,
-                     "it has a secret; set MUSTER_SECRET_FILE to it, or run the command on the daemon's host"};
+                     cat(ways_.front() ? "it has another secret than this node" : "it has a secret",
+                         "; set MUSTER_SECRET_FILE to it, or run the command on the daemon's host")};
+    *accepted_ = got->way;
+    if (got->status == 200) return std::move(got->body);
     return Error{got->status == 404 ? Errc::not_found : Errc::refused,
                  cat("it answers ", got->status, ": ", printable_line(trim(got->body)))};
 }

@@ -59,6 +59,7 @@ Result<void> DaemonSocket::take(Instant deadline) {
     std::array<char, 16 << 10> place;
     while (const auto size = tls_->read(*wire, place)) plain_.append(place.data(), size);
     if (tls_->state() != PskChannel::State::failed) return {};
+    (void)flush(deadline);  // The alert tells the daemon why.
     if (has_other_key())
         return Error{Errc::permission_denied, "it has another secret than this node, or none for this job"};
     if (tls_->failure() == PskChannel::Failure::no_key)

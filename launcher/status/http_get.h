@@ -14,9 +14,13 @@
 
 namespace muster::launcher {
 
+/// How a viewer asks another host: by TLS with this key, or in clear text.
+using Way = std::optional<rendezvous::ControlKey>;
+
 struct HttpAnswer {
     unsigned status = 0;
     std::string body;
+    std::size_t way = 0;  ///< the one of the ways that was accepted
 };
 
 /// Ends a GET before its deadline.
@@ -33,10 +37,12 @@ class Interruption {
     bool stopped_ = false;
 };
 
-/// Asks each address in turn until one answers: in TLS with `key`, if there is one. Errors: of the connection and of
-/// DaemonSocket::begin_tls; bad_frame: no HTTP answer of muster; limit_exceeded: a page of more than 64 MiB.
+/// Asks each address in turn, the reachable first, until one answers or refuses: by `ways[first]`, then by the others
+/// in their order. Addresses of loopback are asked in clear text, because there the kernel tells who asks. Errors: of
+/// the connection; permission_denied, for the user: each way was refused; bad_frame: no HTTP answer of muster;
+/// limit_exceeded: a page of more than 64 MiB.
 Result<HttpAnswer> http_get(const std::vector<SocketAddress>& addresses, const std::string& target,
-                            const std::optional<rendezvous::ControlKey>& key, Instant deadline,
+                            const std::vector<Way>& ways, std::size_t first, Instant deadline,
                             Interruption* interruption = nullptr);
 
 }  // namespace muster::launcher

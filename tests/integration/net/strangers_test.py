@@ -224,12 +224,12 @@ def status_is_asked_for_by_tls(cluster):
     """muster status of another host's daemon: an attacker on the path reads neither the token nor the page. Another key, and that of one
     job, get no page; where the daemon has no key, the command that has one asks in clear text only if it is told to."""
     nodes, began = plain(cluster, 2), time.monotonic()
-    nodes[0].start(BIN / "musterd", "--port", PORT, "--first-start")
+    daemon = nodes[0].start(BIN / "musterd", "--port", PORT, "--first-start")
     nodes[0].start(BIN / "musterd", "--port", PORT + 1, "--insecure", "--first-start", MUSTER_KEY="")
     wait_for(cluster, "daemons", lambda: {PORT, PORT + 1} <= set(listeners(nodes[0])))
 
-    def status(port=PORT, **environment):
-        shown = nodes[1].start(BIN / "muster", "status", "--json", "--rdzv-endpoint", f"10.1.0.1:{port}", **environment)
+    def status(port=PORT, *options, **environment):
+        shown = nodes[1].start(BIN / "muster", "status", "--json", *options, "--rdzv-endpoint", f"10.1.0.1:{port}", **environment)
         return shown.wait(120), shown.out.read_text(), shown.err.read_text()
 
     heard = ear(cluster, nodes[1], "Bearer", '"jobs"')
@@ -243,13 +243,24 @@ def status_is_asked_for_by_tls(cluster):
         code, out, err = status(MUSTER_KEY=wrong)
         if code == 0 or out or "it has another secret than this node" not in err or "one job is not enough" not in err:
             raise AssertionError(f"{cluster.tag}: another key: {code} {out} {err}\n{cluster.story()}")
+    # Who looks again and again does not begin with the key that was refused: the daemon logs each of those.
+    line, pages = "it proves no key that is accepted here", 12
+    before = daemon.err.read_text().count(line)
+    screen = nodes[1].start(BIN / "muster", "status", "--json", "--watch=0.1", "--rdzv-endpoint", f"10.1.0.1:{PORT}",
+                            MUSTER_KEY="another key of sixteen bytes and more", MUSTER_KEY_OLD="the key of the test")
+    wait_for(cluster, "pages", lambda: screen.out.read_text().count('"jobs"') >= pages)
+    if not before or daemon.err.read_text().count(line) - before > pages // 2:
+        raise AssertionError(f"{cluster.tag}: a refusal for each look\n{cluster.story()}")
     code, out, err = status(MUSTER_KEY="")
     if code == 0 or out or "it has a secret; set MUSTER_SECRET_FILE" not in err:
         raise AssertionError(f"{cluster.tag}: no key: {code} {out} {err}\n{cluster.story()}")
     code, out, err = status(PORT + 1)
-    if code == 0 or out or "it has no secret, and this node has one" not in err or "MUSTER_INSECURE=1" not in err:
+    if code == 0 or out or "it has no secret, and this node has one" not in err or "--insecure" not in err:
         raise AssertionError(f"{cluster.tag}: daemon without a key: {code} {out} {err}\n{cluster.story()}")
     code, out, err = status(PORT + 1, MUSTER_INSECURE="1")
+    if code == 0 or out:
+        raise AssertionError(f"{cluster.tag}: the launcher's variable: {code} {out} {err}\n{cluster.story()}")
+    code, out, err = status(PORT + 1, "--insecure")
     if code != 0 or '"auth":"none"' not in out.replace(" ", ""):
         raise AssertionError(f"{cluster.tag}: insecure: {code} {out} {err}\n{cluster.story()}")
     return time.monotonic() - began
