@@ -220,6 +220,22 @@ def viewers_of_logs_need_the_key(cluster):
     return time.monotonic() - began
 
 
+def logs_of_a_job_without_a_key(cluster):
+    """muster logs with a key, of a job without one: it asks daemon and agents in clear text, but only with --insecure."""
+    nodes, began = plain(cluster, 3), time.monotonic()
+    launchers = [node.muster(f"10.1.0.1:{PORT}", "--insecure", "--log-dir", node.folder / "logs", "-t", 3, worker=WORKER, MUSTER_KEY="")
+                 for node in nodes[:2]]
+    wait_for(cluster, "answer of the store", lambda: all(map(served, launchers)))
+    for options, lines in ((), []), (("--insecure",), ["[0]: store", "[1]: store"]):
+        shown = nodes[2].start(BIN / "muster", "logs", "net", "--rdzv-endpoint", f"10.1.0.1:{PORT}", "--all", *options)
+        code, out = shown.wait(120), shown.out.read_text()
+        if (code == 0) != bool(lines) or sorted(line[:10] for line in out.splitlines()) != lines:
+            raise AssertionError(f"{cluster.tag}: {options} {code} {out} {shown.err.read_text()}\n{cluster.story()}")
+    release(*nodes)
+    cluster.finish(launchers)
+    return time.monotonic() - began
+
+
 def status_is_asked_for_by_tls(cluster):
     """muster status of another host's daemon: an attacker on the path reads neither the token nor the page. Another key, and that of one
     job, get no page; where the daemon has no key, the command that has one asks in clear text only if it is told to."""
@@ -271,4 +287,4 @@ if __name__ == "__main__":
     prepare()
     sys.exit(main((store_is_for_its_nodes, static_store_is_for_its_nodes, spare_is_served_in_its_round, behind_nat,
                    allow_from_closes_every_port, no_listener_answers_a_stranger, viewers_of_logs_need_the_key,
-                   status_is_asked_for_by_tls)))
+                   logs_of_a_job_without_a_key, status_is_asked_for_by_tls)))
