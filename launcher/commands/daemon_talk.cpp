@@ -1,6 +1,5 @@
 #include "launcher/commands/daemon_talk.h"
 
-#include <array>
 #include <utility>
 
 #include "rendezvous/base/endpoint.h"
@@ -9,9 +8,6 @@
 #include "rendezvous/secret/job_secret.h"
 
 namespace muster::launcher {
-
-using rendezvous::PskChannel;
-using rendezvous::PskContext;
 
 Result<DaemonTalk> DaemonTalk::begin(const SocketAddress& daemon, const native::Hello& hello,
                                      const std::vector<rendezvous::JobKey>& keys, Instant deadline,
@@ -34,23 +30,16 @@ Result<DaemonTalk> DaemonTalk::begin_with(const rendezvous::JobKey& key, const S
                                           bool& wrong_key) {
     auto socket = rendezvous::BlockingSocket::connect(daemon, deadline);
     if (!socket) return socket.error();
-    DaemonTalk talk(*std::move(socket), deadline);
+    DaemonTalk talk(DaemonSocket(*std::move(socket)), deadline);
     const bool speaks_tls = !key.empty() && !is_loopback(daemon.numeric());
     Result<void> known;
-    if (speaks_tls) known = talk.begin_tls(hello.job, key);
+    if (speaks_tls) known = talk.socket_.begin_tls(rendezvous::control_key(key, hello.job), deadline);
+    talk.wrong_key_ = talk.socket_.has_other_key();
     if (known) known = speaks_tls || key.empty() ? talk.say(hello) : talk.prove(std::move(hello), key);
     if (leader != nullptr) *leader = talk.leader_;
     wrong_key = talk.wrong_key_;
     if (!known) return known.error();
     return talk;
-}
-
-Result<void> DaemonTalk::begin_tls(const std::string& job, const rendezvous::JobKey& key) {
-    auto control = rendezvous::control_key(key, job);
-    tls_ = std::make_unique<PskChannel>(PskContext::client(std::move(control.identity), std::move(control.key)));
-    while (tls_->state() == PskChannel::State::shaking)
-        if (auto done = receive(); !done) return done;
-    return flush();
 }
 
 /// In clear text the daemon asks for a proof, and gives its own.
@@ -71,36 +60,7 @@ Result<void> DaemonTalk::prove(native::Hello hello, const rendezvous::JobKey& ke
 Result<void> DaemonTalk::say(const native::Message& message) {
     std::string bytes;
     native::append_frame(bytes, message);
-    if (!tls_) return socket_.send(bytes, deadline_);
-    tls_->write(bytes);
-    return flush();
-}
-
-Result<void> DaemonTalk::flush() {
-    const auto sent = socket_.send(tls_->output(), deadline_);
-    tls_->drop_output(tls_->output().size());
-    return sent;
-}
-
-Result<void> DaemonTalk::receive() {
-    if (tls_)
-        if (auto sent = flush(); !sent) return sent;
-    auto bytes = socket_.receive(deadline_);
-    if (!bytes) return bytes.error();
-    if (!tls_) {
-        reader_.append(*bytes);
-        return {};
-    }
-    std::array<char, 4'096> plain;
-    while (const auto size = tls_->read(*bytes, plain)) reader_.append({plain.data(), size});
-    if (tls_->state() == PskChannel::State::ended) return Error{Errc::peer_closed, "the server closed it"};
-    if (tls_->state() != PskChannel::State::failed) return {};
-    const bool other_key = wrong_key_ = tls_->failure() == PskChannel::Failure::wrong_key;
-    const bool no_key = tls_->failure() == PskChannel::Failure::no_key;
-    return Error{other_key || no_key ? Errc::permission_denied : Errc::bad_frame,
-                 other_key ? "it has another secret than this node, or none for this job"
-                 : no_key  ? "it has no secret, and this node has one"
-                           : cat("no TLS is spoken there: ", tls_->why(), "; is it a different version of muster?")};
+    return socket_.send(bytes, deadline_);
 }
 
 Result<native::Message> DaemonTalk::next() {
@@ -120,16 +80,14 @@ Result<native::Message> DaemonTalk::next() {
             }
             return *std::move(whole);
         }
-        if (auto received = receive(); !received) return received.error();
+        auto bytes = socket_.receive(deadline_);
+        if (!bytes) return bytes.error();
+        reader_.append(*bytes);
     }
 }
 
 Result<void> DaemonTalk::end() {
-    if (tls_) {
-        tls_->close();
-        if (auto sent = flush(); !sent) return sent;
-    }
-    socket_.end_sending();
+    if (auto sent = socket_.end_sending(deadline_); !sent) return sent;
     for (;;)
         if (const auto message = next(); !message)
             return message.error().code == Errc::peer_closed ? Result<void>() : Result<void>(message.error());

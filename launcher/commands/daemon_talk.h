@@ -2,18 +2,16 @@
 // loopback clear text with the proofs of the job's key.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/status/daemon_socket.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/secret/job_key.h"
-#include "rendezvous/store_client/blocking_socket.h"
-#include "rendezvous/tls/psk_channel.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::launcher {
@@ -44,20 +42,16 @@ class DaemonTalk {
     [[nodiscard]] const std::optional<std::string>& leader() const { return leader_; }
 
   private:
-    DaemonTalk(rendezvous::BlockingSocket socket, Instant deadline) : socket_(std::move(socket)), deadline_(deadline) {}
+    DaemonTalk(DaemonSocket socket, Instant deadline) : socket_(std::move(socket)), deadline_(deadline) {}
 
     static Result<DaemonTalk> begin_with(const rendezvous::JobKey& key, const SocketAddress& daemon,
                                          native::Hello hello, Instant deadline, std::optional<std::string>* leader,
                                          bool& wrong_key);
-    Result<void> begin_tls(const std::string& job, const rendezvous::JobKey& key);
     Result<void> prove(native::Hello hello, const rendezvous::JobKey& key);
     Result<native::Message> next();
-    Result<void> receive();
-    Result<void> flush();
 
-    rendezvous::BlockingSocket socket_;
+    DaemonSocket socket_;
     Instant deadline_;
-    std::unique_ptr<rendezvous::PskChannel> tls_;
     std::optional<std::string> leader_;
     bool wrong_key_ = false;  ///< The daemon refuses this key, and may accept another one.
     native::FrameReader reader_{native::Sender::daemon};

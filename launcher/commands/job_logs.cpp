@@ -56,10 +56,10 @@ Result<JobAgents> read_job_agents(const std::string& json) {
     }
 }
 
-JobLogs::JobLogs(LogRequest request, std::vector<rendezvous::ControlKey> keys, Trouble trouble)
+JobLogs::JobLogs(LogRequest request, std::vector<Way> ways, Trouble trouble)
     : request_(std::move(request)),
       wanted_(line_filter(of_all_nodes(request_))),
-      keys_(std::move(keys)),
+      ways_(std::move(ways)),
       trouble_(std::move(trouble)),
       order_(request_.follow ? patience_of_follower : patience),
       show_(form_of(request_)) {}
@@ -122,7 +122,7 @@ void JobLogs::connect(Node& node, const JobAgents::Agent& agent) {
     if (node.reached_ns)
         asked.unread =
             std::max<Duration>(0s, std::chrono::nanoseconds(agent::log_time_ns() - *node.reached_ns)) + clock_error_max;
-    NodeLogs::Request question{.agent = agent.place, .target = log_target(asked), .keys = keys_};
+    NodeLogs::Request question{.agent = agent.place, .target = log_target(asked), .ways = ways_};
     if (!has_positions(question.target)) question.known = node.positions;
     in_history_.insert(&node);
     ++open_count_;

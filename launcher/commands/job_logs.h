@@ -44,8 +44,8 @@ class JobLogs {
     /// More are not read at once.
     static constexpr std::size_t nodes_max = 2'000;
 
-    /// `keys` as in NodeLogs::Request.
-    JobLogs(LogRequest request, std::vector<rendezvous::ControlKey> keys, Trouble trouble);
+    /// `ways` as in NodeLogs::Request.
+    JobLogs(LogRequest request, std::vector<Way> ways, Trouble trouble);
     ~JobLogs();
 
     /// Connects to the agents that are not connected, and goes on where their lines were left. A port of an agent
@@ -99,7 +99,7 @@ class JobLogs {
     LogRequest request_;
     const Instant began_ = std::chrono::steady_clock::now();
     const std::function<bool(const agent::LogLine& line)> wanted_;
-    const std::vector<rendezvous::ControlKey> keys_;
+    const std::vector<Way> ways_;
     const Trouble trouble_;
     boost::asio::io_context io_{1};
     rendezvous::Resolver resolver_{io_};

@@ -120,6 +120,8 @@ Result<LogWish> read_log_wish(const std::vector<std::string>& words) {
                 return taken.error();
         } else if (!value && (word == "-f" || word == "--follow")) {
             request.follow = true;
+        } else if (!value && word == "--insecure") {
+            wish.insecure = true;
         } else if (!value && (word == "--all" || word == "--times")) {
             request.fold = false;
             request.times = request.times || word == "--times";

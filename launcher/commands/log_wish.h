@@ -13,6 +13,7 @@ struct LogWish {
     LogRequest request;
     std::string job;  ///< Of a daemon. Empty: the request has folders.
     std::string endpoint = "127.0.0.1";
+    bool insecure = false;  ///< In clear text where no key is accepted.
 };
 
 /// Errors are sentences for the user.

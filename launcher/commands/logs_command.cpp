@@ -49,6 +49,7 @@ constexpr std::string_view logs_usage =
     "  -f, --follow       go on with what is written from now on, until Ctrl-C\n"
     "  --all              every line of every rank\n"
     "  --times            with the time of each line; implies --all\n"
+    "  --insecure         ask other hosts in clear text where no key of this node is accepted\n"
     "A line that comes after later ones, because its node was slow, begins with '~'.\n";
 
 constexpr auto poll_interval = 100ms;
@@ -240,11 +241,10 @@ class FollowedJob {
     StatusPoll poll_;
 };
 
-int show_lines(const LogWish& wish, const StatusSource& source, const JobAgents& agents,
-               std::vector<rendezvous::ControlKey> keys) {
+int show_lines(const LogWish& wish, const StatusSource& source, const JobAgents& agents, std::vector<Way> ways) {
     LinePrinter printer(wish.request.last);
     const auto sink = [&](std::string_view lines) { return printer.take(lines); };
-    JobLogs logs(wish.request, std::move(keys), tell);
+    JobLogs logs(wish.request, std::move(ways), tell);
     logs.meet(agents);
     std::optional<FollowedJob> followed;
     if (wish.request.follow) followed.emplace(source, wish.job, agents.agents.size());
@@ -262,13 +262,13 @@ int show_lines(const LogWish& wish, const StatusSource& source, const JobAgents&
 }
 
 int show_job(const LogWish& wish, const Environment& environment) {
-    const auto source = StatusSource::find(wish.endpoint, environment);
+    const auto source = StatusSource::find(wish.endpoint, environment, wish.insecure);
     if (!source)
         return print_error(
             "logs", source.error().code == Errc::invalid_argument ? exit_codes::usage : exit_codes::configuration,
             source.error().context);
-    const auto job_keys = rendezvous::find_job_keys(value_of(environment), wish.job);
-    if (!job_keys) return print_error("logs", exit_codes::configuration, job_keys.error().context);
+    auto ways = find_ways(environment, wish.job, rendezvous::logs_key, wish.insecure);
+    if (!ways) return print_error("logs", exit_codes::configuration, ways.error().context);
     const auto agents = ask_for_agents(wish.job, *source);
     if (!agents)
         return print_error("logs", 1,
@@ -287,9 +287,7 @@ int show_job(const LogWish& wish, const Environment& environment) {
         tell(cat(unknown, "; its lines come when it joins"));
     }
     std::signal(SIGPIPE, SIG_IGN);
-    std::vector<rendezvous::ControlKey> keys;
-    for (const auto& key : *job_keys) keys.push_back(rendezvous::logs_key(key));
-    return show_lines(wish, *source, *agents, std::move(keys));
+    return show_lines(wish, *source, *agents, *std::move(ways));
 }
 
 }  // namespace

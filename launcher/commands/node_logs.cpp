@@ -75,27 +75,28 @@ void NodeLogs::finish(std::string why) {
 void NodeLogs::connected(Result<tcp::socket> socket) {
     if (!handlers_.end) return;
     if (!socket) return finish(cat("it cannot be reached: ", socket.error().context));
-    if (request_.keys.empty()) {
+    const auto& key = request_.ways[way_at_];
+    if (!key) {
         socket_ = *std::move(socket);
         return ask();
     }
-    const auto& key = request_.keys[key_at_];
     handshake_ = rendezvous::TlsHandshake::start(
-        io_, *std::move(socket), rendezvous::PskContext::client(key.identity, key.key),
+        io_, *std::move(socket), rendezvous::PskContext::client(key->identity, key->key),
         [self = shared_from_this()](rendezvous::TlsHandshake::Outcome outcome) {
             if (!self->handlers_.end) return;
             self->socket_ = std::move(outcome.socket);
             self->channel_ = std::move(outcome.channel);
             if (self->channel_->state() == PskChannel::State::open) return self->ask();
-            switch (self->channel_->failure()) {
-                case PskChannel::Failure::wrong_key:
-                    // It may have been started before the secret was changed, or after.
-                    if (++self->key_at_ < self->request_.keys.size()) return self->connect();
-                    return self->finish("it has another key of the job; give the same secret to this command");
-                case PskChannel::Failure::no_key:
-                    return self->finish("it has no key; run the command without a secret on that node");
-                default: return self->finish(cat("TLS failed: ", outcome.why, refused_by_address));
-            }
+            const auto failure = self->channel_->failure();
+            const bool is_refused = failure == PskChannel::Failure::wrong_key || failure == PskChannel::Failure::no_key;
+            if (!is_refused) return self->finish(cat("TLS failed: ", outcome.why, refused_by_address));
+            self->channel_.reset();
+            // It may have been started before the secret was changed, or after.
+            if (++self->way_at_ < self->request_.ways.size()) return self->connect();
+            self->finish(failure == PskChannel::Failure::wrong_key
+                             ? "it has another key of the job; give the same secret to this command"
+                             : "it has no key; run the command without a secret on that node, or in clear text with "
+                               "--insecure");
         });
 }
 

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "agent/output/log_wire.h"
+#include "launcher/status/http_get.h"
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/client/connector.h"
 #include "rendezvous/client/tls_handshake.h"
-#include "rendezvous/secret/control_key.h"
 #include "rendezvous/tls/psk_channel.h"
 
 namespace muster::launcher {
@@ -24,9 +24,8 @@ class NodeLogs : public std::enable_shared_from_this<NodeLogs> {
   public:
     struct Request {
         Endpoint agent;
-        std::string target;  ///< log_query.h
-        /// The agent has one of them. Empty: in clear text.
-        std::vector<rendezvous::ControlKey> keys{};
+        std::string target;       ///< log_query.h
+        std::vector<Way> ways{};  ///< Tried in this order. At least one.
         /// Of the agent's files, lines that are not given out: `target` does not tell of them.
         std::map<std::string, std::uint64_t> known{};
     };
@@ -72,7 +71,7 @@ class NodeLogs : public std::enable_shared_from_this<NodeLogs> {
     rendezvous::Resolver& resolver_;
     const Request request_;
     Handlers handlers_;
-    std::size_t key_at_ = 0;
+    std::size_t way_at_ = 0;
     boost::asio::ip::tcp::socket socket_;
     boost::asio::steady_timer timer_;
     std::unique_ptr<rendezvous::PskChannel> channel_;

@@ -26,13 +26,14 @@ namespace {
 
 constexpr std::string_view status_usage =
     "usage: muster status [JOB] [--watch[=SECONDS]] [--once] [--json] [--plot FILE.svg] [--rdzv-endpoint HOST[:PORT]]\n"
+    "                     [--insecure]\n"
     "Shows the jobs of a daemon, or one job with its nodes, those in trouble first. JOB is the job's --rdzv-id.\n"
     "--watch redraws the screen every 2 s, or every SECONDS, until q or Ctrl-C; without a terminal it prints the\n"
     "text again. --once prints the text once (the default). --json prints the daemon's /status page, of JOB only if "
     "it\n"
     "is given. --plot draws the rounds, failures, checkpoints and steps of JOB over time. The daemon is at "
     "--rdzv-endpoint, default 127.0.0.1:29400. Of another host's daemon with a secret it\n"
-    "needs the secret: set MUSTER_SECRET_FILE.\n";
+    "needs the secret: set MUSTER_SECRET_FILE. --insecure asks in clear text where no key of this node is accepted.\n";
 
 constexpr Duration page_limit = 5s;
 
@@ -145,6 +146,8 @@ Result<StatusOptions> read_status_options(std::string_view verb, const std::vect
         const std::string_view word = words[at];
         if (word == "--once") {
             options.once = true;
+        } else if (word == "--insecure") {
+            options.insecure = true;
         } else if (is_status && word == "--json") {
             options.json = true;
         } else if (is_status && word == "--watch") {
@@ -167,9 +170,9 @@ Result<StatusOptions> read_status_options(std::string_view verb, const std::vect
     return options;
 }
 
-std::optional<StatusSource> find_status_source(std::string_view verb, std::string_view endpoint,
+std::optional<StatusSource> find_status_source(std::string_view verb, const StatusOptions& options,
                                                const Environment& environment, int& code) {
-    auto source = StatusSource::find(endpoint, environment);
+    auto source = StatusSource::find(options.endpoint, environment, options.insecure);
     if (source) return *std::move(source);
     const bool is_usage = source.error().code == Errc::invalid_argument;
     code = print_error(verb, is_usage ? exit_codes::usage : exit_codes::configuration, source.error().context);
@@ -181,7 +184,7 @@ int run_status(const std::vector<std::string>& arguments, const Environment& env
     const auto options = read_status_options("status", arguments);
     if (!options) return print_error("status", exit_codes::usage, options.error().context);
     int code = 0;
-    const auto source = find_status_source("status", options->endpoint, environment, code);
+    const auto source = find_status_source("status", *options, environment, code);
     if (!source) return code;
     std::signal(SIGPIPE, SIG_IGN);
     if (!options->plot.empty()) return plot(*options, *source);

@@ -20,6 +20,7 @@ struct StatusOptions {
     std::string plot;               ///< The file of --plot. Empty: none.
     bool once = false;
     bool json = false;
+    bool insecure = false;  ///< In clear text where no key is accepted.
 };
 
 /// Reads the arguments of status, or of `muster top`, which has neither --watch nor --json nor --plot. The error is for
@@ -27,7 +28,7 @@ struct StatusOptions {
 Result<StatusOptions> read_status_options(std::string_view verb, const std::vector<std::string>& words);
 
 /// The daemon to ask. Nothing: an error was printed, and `code` is the exit code.
-std::optional<StatusSource> find_status_source(std::string_view verb, std::string_view endpoint,
+std::optional<StatusSource> find_status_source(std::string_view verb, const StatusOptions& options,
                                                const Environment& environment, int& code);
 
 /// Exit codes: 0; 1 the daemon does not answer, or has no such job; 2 usage.

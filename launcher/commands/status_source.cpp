@@ -3,8 +3,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/text/printable.h"
@@ -21,36 +19,38 @@ constexpr Duration polled_limit = 2s;
 
 }  // namespace
 
-Result<StatusSource> StatusSource::find(std::string_view where, const Environment& environment) {
+Result<std::vector<Way>> find_ways(const Environment& environment, std::string_view job,
+                                   rendezvous::ControlKey (*key_of)(const rendezvous::JobKey&), bool insecure) {
+    const auto keys = rendezvous::find_job_keys(value_of(environment), job);
+    if (!keys) return Error{Errc::permission_denied, keys.error().context};
+    std::vector<Way> ways;
+    for (const auto& key : *keys) ways.emplace_back(key_of(key));
+    if (ways.empty() || insecure) ways.emplace_back();
+    return ways;
+}
+
+Result<StatusSource> StatusSource::find(std::string_view where, const Environment& environment, bool insecure) {
     const auto endpoint = parse_endpoint(where, usual_port);
     if (!endpoint) return Error{Errc::invalid_argument, cat("--rdzv-endpoint: ", endpoint.error().context)};
-    const auto keys = rendezvous::find_job_keys(value_of(environment), {});
-    if (!keys) return Error{Errc::permission_denied, keys.error().context};
-    std::vector<std::string> tokens;
-    for (const auto& key : *keys) tokens.push_back(rendezvous::status_token(key));
-    if (tokens.empty()) tokens.emplace_back();
-    return StatusSource(*endpoint, std::move(tokens));
+    auto ways = find_ways(environment, {}, rendezvous::status_key, insecure);
+    if (!ways) return ways.error();
+    StatusSource source(*endpoint);
+    source.ways_ = *std::move(ways);
+    return source;
 }
 
 Result<std::string> StatusSource::ask(Duration limit, const std::string& target, Interruption* interruption) const {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     const auto addresses = look_up(endpoint_, deadline);
     if (!addresses) return addresses.error();
-    const bool is_near = std::ranges::all_of(*addresses, [](const auto& one) { return is_loopback(one.numeric()); });
-    Result<HttpAnswer> got = HttpAnswer{};
-    for (const auto& token : tokens_) {
-        got = http_get(*addresses, target, is_near ? std::string() : token, deadline, interruption);
-        if (!got) return got.error();
-        if (got->status != 401) break;
-    }
-    if (got->status == 200) return std::move(got->body);
+    auto got = http_get(*addresses, target, ways_, *accepted_, deadline, interruption);
+    if (!got) return got.error();
     if (got->status == 401)
-        return Error{
-            Errc::permission_denied,
-            tokens_.front().empty()
-                ? "it has a secret; set MUSTER_SECRET_FILE to it, or run the command on the daemon's host"
-                : "it has another secret than this command, or this one has the key of one job; set MUSTER_SECRET_FILE "
-                  "to the daemon's, or run the command on its host"};
+        return Error{Errc::permission_denied,
+                     cat(ways_.front() ? "it has another secret than this node" : "it has a secret",
+                         "; set MUSTER_SECRET_FILE to it, or run the command on the daemon's host")};
+    *accepted_ = got->way;
+    if (got->status == 200) return std::move(got->body);
     return Error{got->status == 404 ? Errc::not_found : Errc::refused,
                  cat("it answers ", got->status, ": ", printable_line(trim(got->body)))};
 }

@@ -1,7 +1,9 @@
 // The daemon whose status page a command shows.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -14,13 +16,19 @@
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/secret/control_key.h"
 
 namespace muster::launcher {
+
+/// How a command asks other hosts: by TLS with each key of the job (the empty name: of the daemon itself), then in
+/// clear text if there is no key, or with --insecure. At least one way. Errors: of the secret.
+Result<std::vector<Way>> find_ways(const Environment& environment, std::string_view job,
+                                   rendezvous::ControlKey (*key_of)(const rendezvous::JobKey&), bool insecure);
 
 class StatusSource {
   public:
     /// `where` is a value of --rdzv-endpoint. Errors: invalid_argument for it; others: of the secret.
-    static Result<StatusSource> find(std::string_view where, const Environment& environment);
+    static Result<StatusSource> find(std::string_view where, const Environment& environment, bool insecure);
 
     /// The /status page, or another one. Errors are sentences without the endpoint.
     Result<std::string> ask(Duration limit, const std::string& target = "/status",
@@ -28,18 +36,20 @@ class StatusSource {
     [[nodiscard]] std::string name() const { return describe(endpoint_); }
 
   private:
-    StatusSource(Endpoint endpoint, std::vector<std::string> tokens)
-        : endpoint_(std::move(endpoint)), tokens_(std::move(tokens)) {}
+    explicit StatusSource(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
 
     Endpoint endpoint_;
-    std::vector<std::string> tokens_;  ///< At least one: that of no key is empty.
+    std::vector<Way> ways_;
+    /// The way that was accepted last: a daemon logs each key that it does not accept. Polls have threads of their own.
+    std::shared_ptr<std::atomic<std::size_t>> accepted_ = std::make_shared<std::atomic<std::size_t>>(0);
 };
 
 /// Asks for the page again and again on a thread of its own, so that a daemon that does not answer stops no screen.
 class StatusPoll {
   public:
     StatusPoll(const StatusSource& source, Duration interval, std::string target = "/status");
-    /// Ends a question that waits for its answer. A look-up of the daemon's name may delay it by 2 s.
+    /// Ends a question that waits for its answer. A look-up of the daemon's name, or of its reachable address, may
+    /// delay it by 2 s.
     ~StatusPoll();
     StatusPoll(const StatusPoll&) = delete;
     StatusPoll& operator=(const StatusPoll&) = delete;

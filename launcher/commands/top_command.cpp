@@ -18,14 +18,14 @@ namespace muster::launcher {
 namespace {
 
 constexpr std::string_view top_usage =
-    "usage: muster top [JOB] [--once] [--rdzv-endpoint HOST[:PORT]]\n"
+    "usage: muster top [JOB] [--once] [--rdzv-endpoint HOST[:PORT]] [--insecure]\n"
     "A screen with the jobs of a daemon, their nodes, and what is wrong: who waits for whom, who is lost, how fast "
     "the\n"
     "job steps. JOB is the job's --rdzv-id. Keys: arrows or j and k, enter, esc, / (filter), s (sort), l (logs),\n"
     "? (help), q.\n"
     "It changes nothing. --once, or without a terminal that has a cursor: the text of muster status, once.\n"
     "The daemon is at --rdzv-endpoint, default 127.0.0.1:29400. Of another host's daemon with a secret it needs the\n"
-    "secret: set MUSTER_SECRET_FILE.\n";
+    "secret: set MUSTER_SECRET_FILE. --insecure asks in clear text where no key of this node is accepted.\n";
 
 constexpr Duration top_interval = 1s;
 
@@ -73,7 +73,7 @@ int run_top(const std::vector<std::string>& arguments, const Environment& enviro
     if (!options) return print_error("top", exit_codes::usage, options.error().context);
     if (options->once || !can_draw()) return run_status(arguments, environment);
     int code = 0;
-    const auto source = find_status_source("top", options->endpoint, environment, code);
+    const auto source = find_status_source("top", *options, environment, code);
     if (!source) return code;
     std::signal(SIGPIPE, SIG_IGN);
     std::string unknown;

@@ -104,7 +104,7 @@ struct LaunchConfig {
     PortRange store_ports;  ///< --store-port. {0, 0}: any free port.
     /// --store-relay: the workers of each node but rank 0's reach the store through their agent, at 127.0.0.1.
     bool store_relay = false;
-    bool store_door = false;  ///< --store-door: as store_relay, and other hosts reach the store only with the key.
+    bool store_door = false;  ///< --store-door, or encrypt: as store_relay, and other hosts need the key.
     bool share_store = true;  ///< False: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, worker rank 0 binds a probed port.
 
     bool allow_root = false;                   ///< --allow-root: workers may run as root under a systemd unit.
@@ -190,6 +190,11 @@ struct LaunchConfig {
     std::string metrics_dir;    ///< --metrics-file. Empty: no file.
     bool torch_events = false;  ///< --event-log-handler console: torchrun's lines on stderr.
 };
+
+/// The job may have more nodes than this one.
+inline bool has_other_nodes(const LaunchConfig& config) {
+    return config.nodes_max > 1 || config.spares > 0;
+}
 
 /// The job as people know it: the name that they gave, also of a node alone.
 inline const std::string& shown_job(const LaunchConfig& config) {

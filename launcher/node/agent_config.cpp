@@ -82,7 +82,7 @@ void add_health_check(agent::AgentConfig& agent, const LaunchConfig& config, con
                     .limit = config.health_limit,
                     .job = shown_job(config)};
     // The rendezvous ends with the node that hosts it, and the others' job with it.
-    const bool has_others = config.nodes_max > 1 || config.spares > 0;
+    const bool has_others = has_other_nodes(config);
     // Where no other node can take its place, what was found is logged, and the job starts.
     if (config.nodes_max > config.nodes_min || config.spares > 0) agent.health.known_fault = config.preflight_fault;
     agent.supervisor.checks_health = agent.health.is_wanted();
@@ -214,11 +214,11 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
 
     agent.workers.wire_security = config.wire_security;
     // The workers of one node prove themselves to each other by their user and the round's store.
-    const bool has_other_nodes = config.nodes_max > 1 || config.spares > 0;
-    if (has_other_nodes ? !config.key.empty() : config.wire_security == "encrypt") {
-        agent.ranks_key = [has_other_nodes](const std::string& round_secret) {
+    const bool has_others = has_other_nodes(config);
+    if (has_others ? !config.key.empty() : config.wire_security == "encrypt") {
+        agent.ranks_key = [has_others](const std::string& round_secret) {
             // No other node needs the same one.
-            const bool draws = round_secret.empty() && !has_other_nodes;
+            const bool draws = round_secret.empty() && !has_others;
             return rendezvous::derived_key(draws ? random_bytes(32) : round_secret, "ranks");
         };
     }

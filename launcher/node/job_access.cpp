@@ -27,7 +27,7 @@ rendezvous::ValueOf without_home(const Environment& environment) {
 }  // namespace
 
 bool serves_other_hosts(const LaunchConfig& config) {
-    if (config.standalone || (config.nodes_max == 1 && config.spares == 0)) return false;
+    if (config.standalone || !has_other_nodes(config)) return false;
     if (!config.local_address.empty() && !is_loopback(config.local_address)) return true;
     const auto is_outer = [](const Endpoint& place) { return !is_loopback(place.host); };
     if (config.etcd) return std::ranges::any_of(config.etcd->members, is_outer);

@@ -77,7 +77,7 @@ Result<std::optional<Endpoint>> RoundStores::relay(const Endpoint& store) {
     config.key = key_;
     config.local_users = listen_.local_users;
     auto opened = rendezvous::StoreRelay::open(plumbing_.loop, config);
-    if (!opened && has_door_) return with_context(opened.error(), "--store-door");
+    if (!opened && has_door_) return with_context(opened.error(), "the closed workers' store");
     if (!opened) {
         log(LogLevel::warning, "--store-relay: ", opened.error().context, "; the workers connect to the store itself");
         return itself;

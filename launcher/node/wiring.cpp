@@ -149,9 +149,8 @@ void open_log(const LaunchConfig& config, const Environment& environment) {
 
 /// What a change of the configuration or of the unit alone can help; takes the unit's place.
 Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config, Environment& environment) {
-    const bool has_other_nodes = config.nodes_max > 1 || config.spares > 0;
     const bool encrypts = config.wire_security == "encrypt";
-    if (config.key.empty() && !config.awaits_key && has_other_nodes && (encrypts || config.store_door)) {
+    if (config.key.empty() && !config.awaits_key && has_other_nodes(config) && (encrypts || config.store_door)) {
         return Error{Errc::invalid_argument,
                      cat(encrypts ? "--wire-security encrypt" : "--store-door",
                          " needs a key that all nodes of the job have: run `muster key` on a shared "

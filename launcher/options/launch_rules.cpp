@@ -260,6 +260,30 @@ void choose_node_failures(Settings& settings) {
     config.node_failures_of = chosen.of;
 }
 
+/// --wire-security encrypt hides the workers' store from the network, too, where an agent serves it. The workers have
+/// no TLS of their own for it: their agents do it, once for each node.
+OptionError choose_store_door(Settings& settings) {
+    auto& config = settings.config;
+    const bool is_served = config.backend != Backend::fixed && config.share_store;
+    const bool encrypts = config.wire_security == "encrypt" && has_other_nodes(config);
+    const char* const why = config.share_store ? "--rdzv-backend is static" : "TORCH_DISABLE_SHARE_RDZV_TCP_STORE is 1";
+    const char* const unset = config.share_store ? "" : ", and unset the variable";
+    const std::string_view asked = config.store_door ? "--store-door" : "--wire-security encrypt";
+    if (encrypts && !is_served)
+        settings.warnings.push_back(cat("--wire-security encrypt: the workers' store is in clear text, because ", why,
+                                        "; write --rdzv-backend c10d or etcd", unset));
+    config.store_door = config.store_door || (encrypts && is_served);
+    config.store_relay = config.store_relay || config.store_door;
+    if (config.store_relay && !config.standalone && !is_served)
+        return cat(config.store_door ? "--store-door" : "--store-relay", " needs a store that the agents serve, but ",
+                   why, "; write --rdzv-backend c10d or etcd", unset);
+    if (config.store_door && config.insecure)
+        return cat(asked,
+                   " contradicts --insecure: it asks other hosts for the job's key, which --insecure does "
+                   "without; leave one of them out");
+    return std::nullopt;
+}
+
 }  // namespace
 
 OptionError apply_launch_rules(Settings& settings, const Environment& environment) {
@@ -280,14 +304,7 @@ OptionError apply_launch_rules(Settings& settings, const Environment& environmen
     if (config.handled_signals.empty() && config.handled_signal_names == LaunchConfig{}.handled_signal_names)
         config.handled_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     config.share_store = value_or_empty(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1";
-    config.store_relay = config.store_relay || config.store_door;
-    if (config.store_relay && !config.standalone && (config.backend == Backend::fixed || !config.share_store))
-        return cat(config.store_door ? "--store-door" : "--store-relay", " needs a store that the agents serve, but ",
-                   config.share_store ? "--rdzv-backend is static" : "TORCH_DISABLE_SHARE_RDZV_TCP_STORE is 1",
-                   "; write --rdzv-backend c10d or etcd", config.share_store ? "" : ", and unset the variable");
-    if (config.store_door && config.insecure)
-        return "--store-door contradicts --insecure: it asks other hosts for the job's key, which --insecure does "
-               "without; leave one of them out";
+    if (auto wrong = choose_store_door(settings)) return wrong;
     config.etcd_login_file = value_or_empty(environment, "MUSTER_ETCD_LOGIN_FILE");
     config.prefix_template = value_or_empty(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
     return contradiction(settings);

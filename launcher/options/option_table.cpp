@@ -307,7 +307,7 @@ constexpr std::array rows{
               "The daemon in this launcher answers no browser: neither the page at / nor its stream.", "",
               [](auto value, auto& to) { return flag(value, to.config.no_web); }},
     OptionRow{"wire-security", 0, Kind::value, Group::rendezvous, From::muster, true, "auth|encrypt",
-              "How the runtime's TCP connections between ranks are protected in a job with a key. auth: each begins with proofs of both ends. encrypt: their data is encrypted, too.", "auth",
+              "How the runtime's TCP connections between ranks are protected in a job with a key. auth: each begins with proofs of both ends. encrypt: their data is encrypted, too, and so is the workers' store of several nodes, as with --store-door, but not with --rdzv-backend static.", "auth",
               accept_wire_security},
     OptionRow{"allow-from", 0, Kind::value, Group::rendezvous, From::muster, true, "ADDRESS[/BITS],...",
               "Other hosts whom this node's ports serve. The workers' store serves the nodes of its round in any case, and these as well, e.g. nodes behind NAT.", "all; the workers' store: the round's nodes",

@@ -1,7 +1,9 @@
 #include "launcher/status/http_get.h"
 
+#include "launcher/status/daemon_socket.h"
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/sockets/reachable.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/store_client/blocking_socket.h"
 
 namespace muster::launcher {
 
@@ -33,23 +35,45 @@ struct Use {
     bool is_wanted;
 };
 
-Result<HttpAnswer> get_at(const SocketAddress& address, const std::string& question, Instant deadline,
+/// The refusal of a key, for the user.
+Error refused(const DaemonSocket& socket) {
+    if (socket.has_other_key())
+        return {Errc::permission_denied,
+                "it has another secret than this node, or is an older version of muster; set MUSTER_SECRET_FILE to its "
+                "secret (the key of one job is not enough), or run the command on its host"};
+    return {Errc::permission_denied,
+            "it has no secret, and this node has one; run the command on its host, or let this one command ask in "
+            "clear text: --insecure (an attacker on the path can answer so, too)"};
+}
+
+Result<HttpAnswer> get_at(const SocketAddress& address, const std::string& question, const Way& way, Instant deadline,
                           Interruption* interruption) {
-    auto socket = rendezvous::BlockingSocket::begin_to_connect(address);
-    if (!socket) return socket.error();
-    const Use use(interruption, *socket);
+    const auto named = [&](const Error& error) {
+        return Error{error.code, cat(address.numeric(), ": ", error.context)};
+    };
+    auto begun = rendezvous::BlockingSocket::begin_to_connect(address);
+    if (!begun) return begun.error();
+    DaemonSocket socket(*std::move(begun));
+    const Use use(interruption, socket.wire());
     if (!use.is_wanted) return Error{Errc::timed_out, "the question was ended"};
-    if (const auto connected = socket->wait_until_connected(deadline); !connected)
-        return Error{connected.error().code, cat(address.numeric(), ": ", connected.error().context)};
-    if (auto sent = socket->send(question, deadline); !sent) return sent.error();
+    if (const auto connected = socket.wire().wait_until_connected(deadline); !connected)
+        return named(connected.error());
+    if (way)
+        if (const auto proven = socket.begin_tls(*way, deadline); !proven)
+            return proven.error().code == Errc::permission_denied ? refused(socket) : named(proven.error());
+    if (const auto sent = socket.send(question, deadline); !sent) return named(sent.error());
     std::string answer;
     for (;;) {
-        const auto piece = socket->receive(deadline);
+        const auto piece = socket.receive(deadline);
         if (!piece && piece.error().code == Errc::peer_closed) return parse(answer);
-        if (!piece) return piece.error();
+        if (!piece) return named(piece.error());
         answer.append(*piece);
         if (answer.size() > page_bytes_max) return Error{Errc::limit_exceeded, "its page is longer than 64 MiB"};
     }
+}
+
+bool is_refused(const Result<HttpAnswer>& got) {
+    return got ? got->status == 401 : got.error().code == Errc::permission_denied;
 }
 
 }  // namespace
@@ -67,19 +91,25 @@ bool Interruption::use(const rendezvous::BlockingSocket* socket) {
 }
 
 Result<HttpAnswer> http_get(const std::vector<SocketAddress>& addresses, const std::string& target,
-                            const std::string& token, Instant deadline, Interruption* interruption) {
-    Error last{Errc::not_found, "it has no address"};
-    for (const auto& address : addresses) {
+                            const std::vector<Way>& ways, std::size_t first, Instant deadline,
+                            Interruption* interruption) {
+    Result<HttpAnswer> got = Error{Errc::not_found, "it has no address"};
+    for (const auto& address : rendezvous::reachable_first(addresses, deadline)) {
         const auto question =
             cat("GET ", target, " HTTP/1.1\r\nHost: ",
                 address.numeric().find(':') == std::string::npos ? address.numeric() : cat("[", address.numeric(), "]"),
-                "\r\nConnection: close\r\n",
-                token.empty() ? std::string() : cat("Authorization: Bearer ", token, "\r\n"), "\r\n");
-        auto got = get_at(address, question, deadline, interruption);
-        if (got) return got;
-        last = got.error();
+                "\r\nConnection: close\r\n\r\n");
+        const auto ask = [&](std::size_t at, const Way& way) {
+            got = get_at(address, question, way, deadline, interruption);
+            if (got) got->way = at;
+        };
+        const bool is_near = is_loopback(address.numeric());
+        ask(first, is_near ? Way() : ways[first]);
+        for (std::size_t at = 0; !is_near && is_refused(got) && at < ways.size(); ++at)
+            if (at != first) ask(at, ways[at]);
+        if (got || is_refused(got)) break;
     }
-    return last;
+    return got;
 }
 
 }  // namespace muster::launcher

@@ -70,6 +70,7 @@ bool HttpDialect::answers_late(const HttpRequest& request, const Connection& con
 bool HttpDialect::may_see(const HttpRequest& request, const Connection& connection) const {
     const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
     return !access_.tokens || (access_.is_public && access_.is_public(path)) || is_loopback(connection.peer()) ||
+           (access_.has_key && access_.has_key(connection.key_identity())) ||
            std::ranges::any_of(access_.tokens(), [&](const auto& token) {
                return same_digest(request.authorization, cat("Bearer ", token));
            });

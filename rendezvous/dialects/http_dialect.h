@@ -38,6 +38,9 @@ class HttpDialect final : public Dialect {
         std::vector<std::string> names;  ///< of this daemon, beside its addresses and localhost
         using Tokens = std::function<std::vector<std::string>()>;
         Tokens tokens;  ///< one is asked of requests from other hosts for what is not public; empty: none is asked
+        /// Who has proved the key of this identity needs no token, as long as the daemon accepts the key. Without
+        /// `tokens` it is not called.
+        std::function<bool(std::string_view identity)> has_key;
         /// True for paths that have nothing of a job.
         std::function<bool(std::string_view path)> is_public;
     };
@@ -49,7 +52,7 @@ class HttpDialect final : public Dialect {
         : pages_(std::move(pages)), access_(std::move(access)), late_(std::move(late)), streams_(std::move(streams)) {}
 
     void attach(Station& station) { station_ = &station; }
-    /// It needs no token for that target, or has one of the present.
+    /// It needs no token for that target, or has one of the present, or has proved such a key.
     [[nodiscard]] bool may_see(const HttpRequest& request, const Connection& connection) const;
     [[nodiscard]] std::string_view name() const override { return "http"; }
     [[nodiscard]] std::string refusal(std::string_view why) const override;

@@ -154,7 +154,8 @@ void Connection::take(std::size_t landed, std::string_view bytes, Instant now) {
 void Connection::take_encrypted(std::string_view wire, Instant now) {
     const auto plain = tls_->decrypt(wire, station_.decrypted_);
     station_.mark_dirty(*this);  // the handshake's answers
-    // It has a key of some job. Which one it is good for shows with its Hello, which the handshake's deadline awaits.
+    // It has a key of some job, or the daemon's own. What it is good for shows with its Hello or request, which the
+    // handshake's deadline awaits.
     if (!key_identity().empty()) rise(Standing::joined);
     if (!plain.empty() && dialect_ == nullptr)
         station_.choose_dialect(*this, static_cast<unsigned char>(plain[0]), now);

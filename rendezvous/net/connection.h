@@ -22,7 +22,7 @@ class Station;
 /// What a connection has shown. The limits per source and of the whole table go by it.
 enum class Standing {
     stranger,  ///< Gives way first when the table is full; counts for its source.
-    joined,    ///< An agent of a job without a sealed round, or TLS with a job's key and no Hello yet: gives way after
+    joined,    ///< An agent of a job without a sealed round, or TLS with a key and no Hello yet: gives way after
                ///< these; counts.
     seated,    ///< An agent of a sealed round: keeps its place; counts.
     proven,    ///< One that cannot be made up by one host alone (KnownAgent): does not count, and raises its source's

@@ -247,7 +247,7 @@ void Station::tls_failed(Connection& connection, Instant now) {
     ++counts_.refused;
     const auto& channel = connection.tls_->channel();
     const auto why = channel.failure() == PskChannel::Failure::wrong_key
-                         ? std::string("it has not the key of its job; all nodes of a job need the same one")
+                         ? std::string("it proves no key that is accepted here; all nodes of a job need the same one")
                          : cat("TLS failed: ", channel.why());
     log_limited(cat("connection from ", connection.describe_peer(), " closed: ", why), now);
     connection.finish(why);

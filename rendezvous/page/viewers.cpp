@@ -147,7 +147,7 @@ void Viewers::look(Instant now) {
 void Viewers::send_news(Viewer& viewer, Instant now) {
     if (viewer.connection.closing()) return;
     if (!may_see_(viewer.request, viewer.connection))
-        return station_->refuse(viewer.connection, "it viewed the page with a token that is no longer the daemon's",
+        return station_->refuse(viewer.connection, "it viewed the page with a secret that is no longer the daemon's",
                                 now);
     const auto unread = viewer.connection.unsent_bytes();
     if (unread == 0 || viewer.unread_bytes == 0 || unread < viewer.unread_bytes) viewer.unread_since = now;

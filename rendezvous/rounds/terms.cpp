@@ -64,7 +64,7 @@ constexpr Term all_terms[] = {
     {"limit of one node's failures", "--node-failures", node_failures},
     {"restart after an early failure", "--restart-early-failures",
      [](const JobTerms& t) { return std::string(t.restart_early_failures ? "on" : "off"); }},
-    {"door of the workers' store", "--store-door",
+    {"door of the workers' store", "--store-door and --wire-security",
      [](const JobTerms& t) { return std::string(t.store_door ? "on" : "off"); }},
 };
 

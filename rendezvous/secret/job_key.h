@@ -31,10 +31,10 @@ bool is_job_key(std::string_view text);
 std::string wrong_with_job_key(std::string_view text);
 
 /// 32 bytes for one purpose: the first block of HKDF-Expand (RFC 5869, 2.3) with `label` as info. Nobody can tell the
-/// key, nor the bytes of another label, from them. Labels in use: "control" (the proofs of a connection), "control tls"
-/// and "control tls identity" (control_key.h), "status" (the status pages), "snapshots", "state" (the records in
-/// etcd), "logs" and "logs identity" (viewers of the workers' log files); of a round's secret
-/// (Assigned::secret): "ranks" (its workers) and "peers" (questions between its agents). Empty for an empty key.
+/// key, nor the bytes of another label, from them. Labels in use: "control" (the proofs of a connection), "status"
+/// (token of the status pages), "snapshots", "state" (records in etcd); "control tls", "status tls", "logs", and each
+/// with " identity" (control_key.h); of a round's secret (Assigned::secret): "ranks" (its workers) and "peers"
+/// (questions between its agents). Empty for an empty key.
 std::string derived_key(const JobKey& key, std::string_view label);
 
 /// The keys that a daemon accepts for a job, at least one; the first is the one in use, others are being replaced. An

@@ -37,7 +37,9 @@ ServerConfig server_of(const DaemonConfig& config) {
 
 std::shared_ptr<const PskContext> tls_with(const JobKeys& keys) {
     if (!keys) return nullptr;
-    return PskContext::server([keys](std::string_view identity) { return find_control_key(keys, identity); });
+    return PskContext::server([keys](std::string_view identity) {
+        return job_of_identity(identity).empty() ? find_status_key(keys, identity) : find_control_key(keys, identity);
+    });
 }
 
 std::vector<std::string> status_tokens(const JobKeys& keys) {
@@ -121,15 +123,18 @@ class Daemon::Implementation final : EventLoop::Ticker {
                    [this](const HttpRequest& request, const Connection& connection) {
                        return pages_.may_see(request, connection);
                    }),
-          pages_([this](const HttpRequest& request, Instant now) { return page(request, now); },
-                 {.names = own_names(std::move(config.status_hosts)),
-                  .tokens = config.keys ? [keys = config.keys] { return status_tokens(keys); }
-                                        : HttpDialect::Access::Tokens{},
-                  .is_public = is_public},
-                 key_pages(std::move(config.on_key_question)),
-                 [this](const HttpRequest& request, Connection& connection) {
-                     return has_page_ ? viewers_.begin(request, connection) : nullptr;
-                 }),
+          pages_(
+              [this](const HttpRequest& request, Instant now) { return page(request, now); },
+              {.names = own_names(std::move(config.status_hosts)),
+               .tokens =
+                   config.keys ? [keys = config.keys] { return status_tokens(keys); } : HttpDialect::Access::Tokens{},
+               .has_key = [keys = config.keys](
+                              std::string_view identity) { return keys && !find_status_key(keys, identity).empty(); },
+               .is_public = is_public},
+              key_pages(std::move(config.on_key_question)),
+              [this](const HttpRequest& request, Connection& connection) {
+                  return has_page_ ? viewers_.begin(request, connection) : nullptr;
+              }),
           sources_(config.listen.sources),
           endpoint_{.host = listener->address(), .port = listener->port()},
           station_(loop, std::move(listener),

@@ -113,7 +113,7 @@ void RelayUpstream::answer_tls() {
     if (channel.state() == PskChannel::State::ended) return end("the store closed it");
     const bool other_key = channel.failure() == PskChannel::Failure::wrong_key;
     const bool no_door = channel.failure() == PskChannel::Failure::no_key;
-    end(no_door     ? std::string("it speaks no TLS: start all nodes of the job with --store-door, or none")
+    end(no_door ? std::string("it speaks no TLS: give all nodes of the job the same --store-door and --wire-security")
         : other_key ? std::string("it has another key of the round")
                     : cat("TLS failed: ", channel.why()));
 }

@@ -91,8 +91,8 @@ class RoundStore::Implementation final : EventLoop::Ticker {
             [this](const Connection& from) {
                 return from.is_own() || from.key_identity() == store_identity || own_addresses_.contains(from.peer());
             },
-            "it does not prove the key of the round, which --store-door asks of other hosts; start all nodes of the "
-            "job with --store-door");
+            "it does not prove the key of the round, which --store-door and --wire-security encrypt ask of other "
+            "hosts; give all nodes of the job the same options");
     }
 
     Result<void> start(StoreDialect* store) {

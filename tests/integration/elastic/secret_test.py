@@ -370,7 +370,7 @@ class Secret(unittest.TestCase):
             nodes = [start(MUSTER_KEY=old)]
             job.round(0, 1)
             check({"MUSTER_KEY": old}, both, logs=({"MUSTER_KEY": old}, both))  # the viewer is changed first
-            self.assertIn("it has another secret than this command", view("status", job.id, MUSTER_KEY=new).stderr)
+            self.assertIn("it has another secret than this node", view("status", job.id, MUSTER_KEY=new).stderr)
             path.rename(f"{path}.old")
             secret_file(job, "secret", new + "\n")
             daemon.send_signal(signal.SIGHUP)

@@ -8,6 +8,7 @@
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/sockets/own_addresses.h"
+#include "rendezvous/secret/control_key.h"
 #include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/running_daemon.h"
@@ -212,6 +213,61 @@ TEST_CASE("with a secret, other hosts see the status with its token alone") {
         CHECK(answer.starts_with(path[1] == 'a' ? "HTTP/1.1 404 " : "HTTP/1.1 200 "));  // there is no job x
     }
     CHECK(get(far, "/healthz", "").starts_with("HTTP/1.1 200 "));
+}
+
+TEST_CASE("with a secret, other hosts see the status by TLS with its key, and with no job's") {
+    const RunningDaemon running(with_secret());
+    const auto far = far_address();
+    if (far.empty()) return;  // a host without a network
+    const auto get = [&](const ControlKey& key, const std::string& path) {
+        TlsSocket viewer(running.connect(far), key);
+        REQUIRE(viewer.is_open());
+        viewer.send("GET " + path + " HTTP/1.0\r\n\r\n");
+        return viewer.receive_all();
+    };
+    const auto own = status_key(job_key(test_secret, {}));
+    CHECK(get(own, "/status").starts_with("HTTP/1.1 200 "));
+    CHECK(get(own, "/metrics").starts_with("HTTP/1.1 200 "));
+    CHECK(get(own, "/api/v1/jobs/x/events").starts_with("HTTP/1.1 404 "));  // there is no job x
+    const auto job = job_key(test_secret, "dialects");
+    CHECK(get(control_key(job, "dialects"), "/status").starts_with("HTTP/1.1 401 "));
+    CHECK_FALSE(TlsSocket(running.connect(far), status_key(job)).is_open());
+    CHECK_FALSE(TlsSocket(running.connect(far), ControlKey{own.identity, job}).is_open());
+}
+
+TEST_CASE("a viewer by TLS with a secret that was replaced views no more") {
+    const Secret old_one = test_secret;
+    const Secret new_one{.text = "another secret of 16 B", .origin = {}};
+    std::atomic<const Secret*> present = &old_one;
+    auto config = with_secret();
+    config.keys = [&present](std::string_view job) { return std::vector{job_key(*present.load(), job)}; };
+    const RunningDaemon running(std::move(config));
+    const auto far = far_address();
+    if (far.empty()) return;
+    TlsSocket viewer(running.connect(far), status_key(job_key(old_one, {})));
+    REQUIRE(viewer.is_open());
+    viewer.send("GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    std::string seen;
+    while (seen.find("event: jobs") == std::string::npos && seen.size() < 100'000) {
+        const auto more = viewer.receive(1);
+        REQUIRE_FALSE(more.empty());
+        seen += more;
+    }
+    present = &new_one;
+    const auto until = std::chrono::steady_clock::now() + 20s;
+    bool ended = false;
+    while (!ended && std::chrono::steady_clock::now() < until) ended = viewer.receive(1).empty();
+    CHECK(ended);
+}
+
+TEST_CASE("the key of the status pages joins no job") {
+    const RunningDaemon running(with_secret());
+    const auto far = far_address();
+    if (far.empty()) return;
+    TlsSocket viewer(running.connect(far), status_key(job_key(test_secret, {})));
+    REQUIRE(viewer.is_open());
+    viewer.send(hello_and_ping());
+    CHECK(refusal_in(viewer.receive_all()).reason == native::RefusalReason::secret);
 }
 
 TEST_CASE("each dialect is served inside TLS, however large what it says") {

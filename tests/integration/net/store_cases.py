@@ -17,9 +17,9 @@ except ConnectionError:
 print(f"rank {os.environ['RANK']}:", "answered" if answer else "closed", flush=True)
 """
 
-# Counts the frames of this host's wire that have the name of a key of the runtime in clear text, until there is a file "stop".
+# Counts the frames of this host's wire that have one of these texts in clear text, until there is a file "stop".
 LISTEN = """
-import pathlib, socket
+import pathlib, socket, sys
 wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 wire.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
 wire.bind(("eth0", 3))
@@ -32,7 +32,7 @@ while True:
         while True:
             frame = wire.recv(1 << 17)
             seen += 1
-            named += b"muster/net/" in frame
+            named += any(text.encode() in frame for text in sys.argv[1:])
     except TimeoutError:
         if last:
             break
@@ -46,6 +46,20 @@ echo "round $MUSTER_ROUND master=$MASTER_ADDR"
 [ "$MUSTER_ROUND$RANK" != 01 ] || { until [ -e go ]; do sleep 0.01; done; exec "$0" -c "import os; os.kill(os.getpid(), 9)"; }
 exec "$3"
 """
+
+
+def ear(cluster, node, *texts):
+    """Listens on the node's wire. What it returns ends it, and returns how many frames came and how many have a text."""
+    stop = node.folder / "stop"
+    stop.unlink(missing_ok=True)
+    listener = node.start(sys.executable, "-c", LISTEN, *texts)
+    wait_for(cluster, "ear", lambda: "listens" in listener.out.read_text())
+
+    def heard():
+        stop.touch()
+        cluster.finish([listener])
+        return map(int, listener.out.read_text().split()[1:])
+    return heard
 
 
 def store_relay_gloo(cluster):
@@ -72,28 +86,24 @@ def store_door_gloo(cluster):
         lines = sorted(line for launcher in shown for line in launcher.out.read_text().splitlines() if line.startswith("rank "))
         if lines != ["rank 0: answered", f"rank 1: {told}"]:
             raise AssertionError(f"{cluster.tag}: {option}: {lines}\n{cluster.story()}")
-    if "does not prove the key of the round, which --store-door asks of other hosts" not in shown[0].err.read_text():
+    if "does not prove the key of the round, which --store-door and --wire-security encrypt ask of other hosts" not in shown[0].err.read_text():
         raise AssertionError(f"{cluster.tag}: the knock was not told\n{cluster.story()}")
-    both = [nodes[0].muster(f"10.1.0.1:{PORT}", "--store-door"), nodes[1].muster(f"10.1.0.1:{PORT}")]
+    both = [nodes[0].muster(f"10.1.0.1:{PORT}", "--wire-security", "encrypt"), nodes[1].muster(f"10.1.0.1:{PORT}")]
     wait_for(cluster, "refusal of the node that came second", lambda: any(launcher.poll() is not None for launcher in both))
     refused = next(launcher for launcher in both if launcher.poll() is not None)
-    if refused.poll() != 78 or "give the same --store-door on every node" not in refused.err.read_text():
+    if refused.poll() != 78 or "give the same --store-door and --wire-security on every node" not in refused.err.read_text():
         raise AssertionError(f"{cluster.tag}: no advice\n{cluster.story()}")
     return took
 
 
 def store_door_on_the_wire(cluster):
-    """The runtime's own client speaks through the door, too: without it an attacker on the path reads the names of its keys."""
+    """The runtime's own client speaks through the door, too: without it an attacker on the path reads the names of its keys.
+    --wire-security encrypt closes the door by itself."""
     began, nodes = time.monotonic(), plain(cluster, 2)
-    stop = nodes[1].folder / "stop"
-    for options, is_clear in ((), True), (["--store-relay"], True), (["--store-door"], False):
-        stop.unlink(missing_ok=True)
-        ear = nodes[1].start(sys.executable, "-c", LISTEN)
-        wait_for(cluster, "ear", lambda: "listens" in ear.out.read_text())
+    for options, is_clear in ((), True), (["--store-relay"], True), (["--store-door"], False), (["--wire-security", "encrypt"], False):
+        heard = ear(cluster, nodes[1], "muster/net/")
         run(cluster, nodes, f"10.1.0.1:{PORT}", *options, limit=120)
-        stop.touch()
-        cluster.finish([ear])
-        seen, named = map(int, ear.out.read_text().split()[1:])
+        seen, named = heard()
         if seen < 20 or (named > 0) != is_clear:
             raise AssertionError(f"{cluster.tag}: {options}: {named} of {seen} frames\n{cluster.story()}")
     return time.monotonic() - began

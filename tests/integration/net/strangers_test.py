@@ -12,6 +12,7 @@ import probes  # noqa: E402
 from cluster_networks import BIN, PORT, WORKERS  # noqa: E402
 from hosts import ip, prepare, private  # noqa: E402
 from networks_test import main, plain, wait_for  # noqa: E402
+from store_cases import ear  # noqa: E402
 
 KEY = "a key that no stranger has"
 # Talks to the store as PyTorch's client does, and ends when its host has a file "go": 0 if the store has answered.
@@ -219,8 +220,71 @@ def viewers_of_logs_need_the_key(cluster):
     return time.monotonic() - began
 
 
+def logs_of_a_job_without_a_key(cluster):
+    """muster logs with a key, of a job without one: it asks daemon and agents in clear text, but only with --insecure."""
+    nodes, began = plain(cluster, 3), time.monotonic()
+    launchers = [node.muster(f"10.1.0.1:{PORT}", "--insecure", "--log-dir", node.folder / "logs", "-t", 3, worker=WORKER, MUSTER_KEY="")
+                 for node in nodes[:2]]
+    wait_for(cluster, "answer of the store", lambda: all(map(served, launchers)))
+    for options, lines in ((), []), (("--insecure",), ["[0]: store", "[1]: store"]):
+        shown = nodes[2].start(BIN / "muster", "logs", "net", "--rdzv-endpoint", f"10.1.0.1:{PORT}", "--all", *options)
+        code, out = shown.wait(120), shown.out.read_text()
+        if (code == 0) != bool(lines) or sorted(line[:10] for line in out.splitlines()) != lines:
+            raise AssertionError(f"{cluster.tag}: {options} {code} {out} {shown.err.read_text()}\n{cluster.story()}")
+    release(*nodes)
+    cluster.finish(launchers)
+    return time.monotonic() - began
+
+
+def status_is_asked_for_by_tls(cluster):
+    """muster status of another host's daemon: an attacker on the path reads neither the token nor the page. Another key, and that of one
+    job, get no page; where the daemon has no key, the command that has one asks in clear text only if it is told to."""
+    nodes, began = plain(cluster, 2), time.monotonic()
+    daemon = nodes[0].start(BIN / "musterd", "--port", PORT, "--first-start")
+    nodes[0].start(BIN / "musterd", "--port", PORT + 1, "--insecure", "--first-start", MUSTER_KEY="")
+    wait_for(cluster, "daemons", lambda: {PORT, PORT + 1} <= set(listeners(nodes[0])))
+
+    def status(port=PORT, *options, **environment):
+        shown = nodes[1].start(BIN / "muster", "status", "--json", *options, "--rdzv-endpoint", f"10.1.0.1:{port}", **environment)
+        return shown.wait(120), shown.out.read_text(), shown.err.read_text()
+
+    heard = ear(cluster, nodes[1], "Bearer", '"jobs"')
+    code, out, err = status()
+    seen, named = heard()
+    if code != 0 or '"jobs"' not in out or seen < 6 or named:
+        raise AssertionError(f"{cluster.tag}: {named} of {seen} frames, {code} {out} {err}\n{cluster.story()}")
+    key = nodes[1].start(BIN / "muster", "key", "--job", "net")
+    key.wait(120)
+    for wrong in "another key of sixteen bytes and more", key.out.read_text().strip():
+        code, out, err = status(MUSTER_KEY=wrong)
+        if code == 0 or out or "it has another secret than this node" not in err or "one job is not enough" not in err:
+            raise AssertionError(f"{cluster.tag}: another key: {code} {out} {err}\n{cluster.story()}")
+    # Who looks again and again does not begin with the key that was refused: the daemon logs each of those.
+    line, pages = "it proves no key that is accepted here", 12
+    before = daemon.err.read_text().count(line)
+    screen = nodes[1].start(BIN / "muster", "status", "--json", "--watch=0.1", "--rdzv-endpoint", f"10.1.0.1:{PORT}",
+                            MUSTER_KEY="another key of sixteen bytes and more", MUSTER_KEY_OLD="the key of the test")
+    wait_for(cluster, "pages", lambda: screen.out.read_text().count('"jobs"') >= pages)
+    if not before or daemon.err.read_text().count(line) - before > pages // 2:
+        raise AssertionError(f"{cluster.tag}: a refusal for each look\n{cluster.story()}")
+    code, out, err = status(MUSTER_KEY="")
+    if code == 0 or out or "it has a secret; set MUSTER_SECRET_FILE" not in err:
+        raise AssertionError(f"{cluster.tag}: no key: {code} {out} {err}\n{cluster.story()}")
+    code, out, err = status(PORT + 1)
+    if code == 0 or out or "it has no secret, and this node has one" not in err or "--insecure" not in err:
+        raise AssertionError(f"{cluster.tag}: daemon without a key: {code} {out} {err}\n{cluster.story()}")
+    code, out, err = status(PORT + 1, MUSTER_INSECURE="1")
+    if code == 0 or out:
+        raise AssertionError(f"{cluster.tag}: the launcher's variable: {code} {out} {err}\n{cluster.story()}")
+    code, out, err = status(PORT + 1, "--insecure")
+    if code != 0 or '"auth":"none"' not in out.replace(" ", ""):
+        raise AssertionError(f"{cluster.tag}: insecure: {code} {out} {err}\n{cluster.story()}")
+    return time.monotonic() - began
+
+
 if __name__ == "__main__":
     private()
     prepare()
     sys.exit(main((store_is_for_its_nodes, static_store_is_for_its_nodes, spare_is_served_in_its_round, behind_nat,
-                   allow_from_closes_every_port, no_listener_answers_a_stranger, viewers_of_logs_need_the_key)))
+                   allow_from_closes_every_port, no_listener_answers_a_stranger, viewers_of_logs_need_the_key,
+                   logs_of_a_job_without_a_key, status_is_asked_for_by_tls)))

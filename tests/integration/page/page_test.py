@@ -173,7 +173,7 @@ class Served(unittest.TestCase):
                 secret_file(job, "key", "the new secret of it\n")
                 daemon.send_signal(signal.SIGHUP)
                 wait_for("end of the stream", lambda: not link.recv(1 << 16))
-            wait_for("line about the viewer", lambda: "with a token that is no longer the daemon's" in daemon.err.read_text())
+            wait_for("line about the viewer", lambda: "with a secret that is no longer the daemon's" in daemon.err.read_text())
             self.assertEqual(get(job, "/api/v1/stream", host=OUTER, Authorization=headers.split(": ")[1].strip())[0], 401)
 
     def test_a_viewer_gets_what_changed_and_can_go_on_after_an_event(self):

@@ -24,7 +24,7 @@ TEST_CASE("the nodes of a job are read with those that wait, also where an earli
 TEST_CASE("nodes that are gone are forgotten, and those that wait for a round are not") {
     LogRequest request;
     request.follow = true;
-    JobLogs logs(request, {}, [](const std::string&) {});
+    JobLogs logs(request, {std::nullopt}, [](const std::string&) {});
     JobAgents job;
     // Nobody listens at this port.
     for (std::size_t number = 0; number <= 2 * JobLogs::nodes_max; ++number)

@@ -22,6 +22,41 @@ std::string contradiction(std::vector<std::string> words, const Environment& env
 
 }  // namespace
 
+TEST_CASE("encryption between ranks closes the door of the store, too, where agents of several nodes serve it") {
+    const std::vector<std::string> encrypts{"--nnodes=2", "--rdzv-endpoint=node0", "--wire-security=encrypt"};
+    const auto with = [&](std::vector<std::string> more, const Environment& environment = {}) {
+        more.insert(more.begin(), encrypts.begin(), encrypts.end());
+        return config_of(more, environment);
+    };
+    CHECK(with({"--rdzv-backend=c10d"}).store_door);
+    CHECK(with({"--rdzv-backend=c10d"}).store_relay);
+    CHECK(with({"--rdzv-backend=etcd"}).store_door);
+    CHECK_FALSE(with({"--rdzv-backend=c10d", "--wire-security=auth"}).store_door);
+    CHECK_FALSE(with({"--rdzv-backend=c10d", "--nnodes=1"}).store_door);
+    CHECK_FALSE(with({"--rdzv-backend=c10d"}, {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}}).store_door);
+    CHECK_FALSE(config_of({"--nnodes=2", "--rdzv-backend=static", "--master-addr=node0", "--wire-security=encrypt"})
+                    .store_door);
+}
+
+TEST_CASE("encryption between ranks says where the store stays in clear text, and refuses --insecure") {
+    const auto warned = [](const std::vector<std::string>& words, const Environment& environment = {}) {
+        const auto parsed = parse_options(words, environment);
+        return join(std::get<Launch>(parsed).warnings, "\n").find("the workers' store is in clear text") !=
+               std::string::npos;
+    };
+    const std::string_view variable = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
+    CHECK(warned({"--nnodes=2", "--master-addr=node0", "--wire-security=encrypt", "train.py"}));
+    CHECK(warned({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0", "--wire-security=encrypt", "train.py"},
+                 {{std::string(variable), "1"}}));
+    CHECK_FALSE(
+        warned({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0", "--wire-security=encrypt", "train.py"}));
+    CHECK_FALSE(warned({"--nnodes=2", "--master-addr=node0", "train.py"}));
+    CHECK_FALSE(warned({"--wire-security=encrypt", "train.py"}));
+    const auto refused = contradiction(
+        {"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0", "--wire-security=encrypt", "--insecure"});
+    CHECK(refused.find("--wire-security encrypt contradicts --insecure") != std::string::npos);
+}
+
 TEST_CASE("one node without an endpoint and without a master port is standalone") {
     const auto config = config_of({});
     CHECK(config.standalone);

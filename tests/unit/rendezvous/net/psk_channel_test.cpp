@@ -288,3 +288,16 @@ TEST_CASE("identities name a job and a key, and only whole ones are found") {
     CHECK(find_control_key(accepted, control_key(std::string(32, 'c'), "train").identity).empty());
     CHECK(find_control_key([](std::string_view) { return std::vector<JobKey>(); }, own.identity).empty());
 }
+
+TEST_CASE("the identity of a viewer of the status pages names no job") {
+    const JobKeys accepted = [](std::string_view) { return std::vector{key_b, key_a}; };
+    const auto viewer = status_key(key_a);
+    CHECK(find_status_key(accepted, viewer.identity) == viewer.key);
+    CHECK(find_status_key(accepted, status_key(std::string(32, 'c')).identity).empty());
+    CHECK(find_control_key(accepted, viewer.identity).empty());
+    CHECK(find_status_key(accepted, control_key(key_a, "train").identity).empty());
+    CHECK(find_status_key(accepted, logs_key(key_a).identity).empty());
+    CHECK(find_status_key(accepted, "").empty());
+    CHECK(job_of_identity(viewer.identity).empty());
+    CHECK(viewer.key != control_key(key_a, "train").key);
+}

@@ -41,7 +41,8 @@ TEST_CASE("terms that differ are shown as a person writes them, with both hosts 
           "the restart after an early failure is off at gpu01 and on at gpu02; give the same --restart-early-failures "
           "on every node");
     CHECK(difference_of([](auto& terms) { terms.store_door = true; }) ==
-          "the door of the workers' store is off at gpu01 and on at gpu02; give the same --store-door on every node");
+          "the door of the workers' store is off at gpu01 and on at gpu02; give the same --store-door and "
+          "--wire-security on every node");
 }
 
 TEST_CASE("a job of more nodes than the daemon may have connections is refused at its first join") {
