@@ -33,7 +33,7 @@ std::vector<ProcessFacts> descendants_of(pid_t root, std::vector<ProcessFacts> a
 std::vector<ProcessFacts> all_processes();
 
 /// The children of all threads of `pid`, zombies too, as the kernel lists them. That is cheaper than all_processes(),
-/// but not every kernel has these lists. Empty: this one has not, or the process is gone.
+/// but not every kernel has these lists. nullopt: this one has not, the process is gone, or /proc cannot be read.
 std::optional<std::vector<pid_t>> listed_children(pid_t pid);
 
 /// What a terminal's SIGINT would reach beside `leader` and is meant for: the programs that it runs, when it is a shell

@@ -44,7 +44,7 @@ int run_key(const std::vector<std::string>& arguments, const Environment& enviro
 
 /// muster logs: the log files of all workers as one stream, of a folder or from the agents of a running job. Prints
 /// lines until the files end, or with --follow until a signal comes. Exit code 0, also when the reader of stdout
-/// has gone; 1 if the lines of a node are missing; 2 wrong words or a wrong folder.
+/// has gone; 1 if the lines of a node are missing; 2 wrong words or a wrong folder; 78 no usable secret.
 int run_logs(const std::vector<std::string>& arguments, const Environment& environment);
 
 /// muster top [JOB]: a screen with the jobs of a daemon and what is wrong, for a person who looks around. Exit

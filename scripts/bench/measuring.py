@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import resource
+import signal
 import socket
 import statistics
 import subprocess
@@ -16,8 +17,7 @@ import time
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("MUSTER_BUILD") or REPOSITORY / "build/release")
-PYTHON = Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
+BUILD = Path(os.environ.get("MUSTER_BUILD") or REPOSITORY / "build/release").absolute()  # jobs run in folders of their own
 sys.path.insert(0, str(REPOSITORY / "tests/support"))
 from ports import free_port  # noqa: E402, F401
 
@@ -26,13 +26,32 @@ class Failed(SystemExit):
     """It could not be measured; the text says why, and ends a program that does not catch it."""
 
 
+def program(text):
+    """A name alone is searched in PATH. Links stay: the python of a virtual environment is one."""
+    return Path(text).absolute() if os.sep in text else Path(text)
+
+
+PYTHON = program(os.environ.get("MUSTER_TEST_PYTHON") or f"{REPOSITORY}/.venv/bin/python")
+
+
+def leave(number, _):
+    """Through every `finally`, which ends the jobs. A second signal, as timeout(1) sends one, must not cut that short."""
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, lambda *_: None)
+    sys.exit(128 + number)
+
+
 def parser(doc, results=None, build=True, python=False):
-    """With --build; with --python where PyTorch is measured too; with --output where results are kept in a file of that name."""
+    """With --build; with --python where PyTorch is measured too; with --output where results are kept in a file of that name. From here on
+    SIGTERM and SIGHUP leave no job behind."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup(1) ignores one
+            signal.signal(number, leave)
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     if build:
-        made.add_argument("--build", type=Path, default=BUILD, help="build folder (%(default)s)")
+        made.add_argument("--build", type=lambda text: Path(text).absolute(), default=BUILD, help="build folder (%(default)s)")
     if python:
-        made.add_argument("--python", type=Path, default=PYTHON, help="with PyTorch (default: $MUSTER_TEST_PYTHON, else .venv/bin/python)")
+        made.add_argument("--python", type=program, default=PYTHON, help="with PyTorch (default: $MUSTER_TEST_PYTHON, else .venv/bin/python)")
     if results:
         made.add_argument("--output", type=Path, default=REPOSITORY / "build/bench" / results)
     return made
@@ -136,16 +155,17 @@ class Launched:
         (self.folder / "lines").touch()
         with open(self.log, "w") as log:
             self.process = subprocess.Popen([self.placed(word) for word in command], stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
-                                            env={**os.environ, "TMPDIR": str(scratch), "ELASTIC_LOG": str(self.folder / "lines"), **environment})
+                                            env=clean_environment(TMPDIR=str(scratch), ELASTIC_LOG=str(self.folder / "lines"), **environment))
 
     def placed(self, word):
         return str(word).replace("FOLDER", str(self.folder))
 
     def wait(self, what, condition, seconds=180, pause=0.01):
         def found():
-            if self.process.poll() not in (None, 0):
-                raise Failed(f"no {what} (exit {self.process.poll()})\n{self.log.read_text()[-2000:]}")
-            return condition()
+            code = self.process.poll()
+            if not (value := condition()) and code is not None:
+                raise Failed(f"no {what} (exit {code})\n{self.log.read_text()[-2000:]}")
+            return value
         return wait_for(what, found, seconds, pause, self.log.read_text)
 
     def end(self):

@@ -5,6 +5,8 @@ import socket
 # Who has taken which port, until this process ends: names of the network's own, which no process can leave behind.
 taken = []
 
+ANYWHERE = (socket.AF_INET6, "::") if socket.has_dualstack_ipv6() else (socket.AF_INET, "0.0.0.0")
+
 
 def free_port():
     """A port that nobody listens on, that no other test is given, and that is below the range from which the kernel takes
@@ -14,11 +16,11 @@ def free_port():
         claim = socket.socket(socket.AF_UNIX)
         try:
             claim.bind(f"\0muster-test-port-{port}")
-            with socket.socket(socket.AF_INET6) as probe:
-                probe.bind(("::", port))
+            with socket.socket(ANYWHERE[0]) as probe:
+                probe.bind((ANYWHERE[1], port))
         except OSError:
             claim.close()
             continue
         taken.append(claim)
         return port
-    raise AssertionError("no free port from 15000 to 30000")
+    raise OSError("no free port from 15000 to 30000")
