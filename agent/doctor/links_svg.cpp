@@ -1,5 +1,7 @@
 #include "agent/doctor/links_svg.h"
 
+#include <algorithm>
+
 #include "rendezvous/base/text/svg.h"
 #include "rendezvous/base/text/text.h"
 
@@ -15,6 +17,14 @@ double place_of(std::int64_t index) {
     return margin + side * static_cast<double>(index);
 }
 
+/// A job of several nodes with one that fails in groups hangs, although its pairs pass.
+bool has_passed(const Look& nodes, const FactRecord& node) {
+    const bool fails_in_groups = std::ranges::any_of(nodes.all("together"), [&](const FactRecord* group) {
+        return group->text("ranks") == node.text("rank") && !group->text("why").starts_with("slow: ");
+    });
+    return node.text("verdict") == "passed" && !fails_in_groups;
+}
+
 }  // namespace
 
 std::string links_svg(const Look& nodes) {
@@ -23,7 +33,7 @@ std::string links_svg(const Look& nodes) {
     Svg picture(size, size);
     std::int64_t row = 0;
     for (const auto* node : all) {
-        const auto fill = node->text("verdict") == "passed" ? Svg::Lettering{}.fill : failed_colour;
+        const auto fill = has_passed(nodes, *node) ? Svg::Lettering{}.fill : failed_colour;
         const auto middle = place_of(row++) + 10;
         picture.text({4, middle}, node->text("host"), {.fill = fill});
         picture.text({middle, margin - 4}, node->text("host"), {.fill = fill, .upwards = true});
@@ -42,7 +52,7 @@ std::string links_svg(const Look& nodes) {
 std::string hosts_of(const Look& nodes, bool passed) {
     std::string out;
     for (const auto* node : nodes.all("node"))
-        if ((node->text("verdict") == "passed") == passed) out += node->text("host") + '\n';
+        if (has_passed(nodes, *node) == passed) out += node->text("host") + '\n';
     return out;
 }
 

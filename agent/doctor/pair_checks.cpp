@@ -106,13 +106,16 @@ Found groups_apart(const DoctorFacts& facts, const DoctorLimits&) {
 Found failed_groups(const DoctorFacts& facts, const DoctorLimits&) {
     const auto& look = facts.look("nodes");
     Found found;
+    for (const auto* untested : look.all("untested"))
+        found.push_back({Level::unknown, "all nodes together", untested->text("why"), "as in pairs"});
     for (const auto* group : look.all("together")) {
         std::vector<std::string> nodes;
         for (const auto rank : split(group->text("ranks"), '-')) nodes.push_back(node_of(look, std::string(rank)));
         const auto& why = group->text("why");
         const bool is_capacity = nodes.size() > 1 && why.starts_with("slow: ");
         found.push_back({is_capacity ? Level::info : Level::warning, list_of(std::move(nodes)),
-                         cat("in a group of ", group->text("of"), " nodes: ", why), "as in pairs, which all pass"});
+                         cat("in a group of ", group->text("of"), " nodes: ", why),
+                         "as in the pairs that were tested"});
     }
     return found;
 }
@@ -164,18 +167,19 @@ std::vector<Check> pair_checks() {
     return {
         {"node-links", "nodes", "A job with this node does not start, hangs, or is as slow as this node.",
          "run muster doctor there; check its cable, MTU (ip link) and firewall (nft list ruleset)", bad_nodes},
-        {"node-undecided", "nodes", "No node that works was left to test it.",
-         "add a node that is known to be good, and test again", undecided_nodes},
+        {"node-undecided", "nodes", "It stopped answering, or no node that works was left to test it.",
+         "see whether it still answers; add a node that is known to be good, and test again", undecided_nodes},
         {"node-build", "nodes", "Its answers cannot be read, so nothing is known about its links.",
          "install the same build of muster on all nodes", other_builds},
         {"node-path", "nodes", "Jobs in which these two nodes are neighbours hang or are slow.",
-         "check the switches, routes and firewalls between the two", paths},
+         "check the switches, routes and firewalls between the two; test again then: nothing is known of larger groups",
+         paths},
         {"nodes-apart", "nodes",
          "The network is cut or slow between these groups. A job with nodes of several groups does not start, hangs or "
          "is slow.",
          "check the switches, routes and firewalls between the groups; a job within one group works", groups_apart},
         {"nodes-together", "nodes",
-         "A job with these nodes and several others hangs or is slow, although each pair of them works.",
+         "A job with these nodes and several others hangs or is slow, although their pairs that were tested work.",
          "check limits of connections (nft list ruleset, dmesg | grep conntrack) and the switch between them",
          failed_groups},
         {"node-clock", "nodes",

@@ -9,7 +9,6 @@
 
 #include "agent/evidence/gpu_check.h"
 #include "agent/process/side_process.h"
-#include "agent/process/temporary_folder.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 
@@ -93,22 +92,26 @@ void NodeLooks::copy_between_gpus() {
 void NodeLooks::reduce_between_gpus() {
     const auto uuids = good_gpus();
     if (uuids.size() < 2 || plan_.skip.contains("gpu-reduce")) return ask_dcgm();
-    const auto temporary = plan_.environment.find("TMPDIR");
-    // A job that fails keeps its logs and flight records. Here nobody reads them.
-    auto folder = std::make_shared<TemporaryFolder>(
-        temporary != plan_.environment.end() && !temporary->second.empty() ? temporary->second : "/tmp");
-    // The job's muster does not print the end of a look, and options of this one are not for it.
-    std::vector<std::string> words{"/bin/sh", "-c", "\"$@\"; echo end", "sh", "/usr/bin/env"};
+    // A job that fails keeps its logs and flight records. Here nobody reads them: they lie in a folder that goes with
+    // the look, also where that is killed. The folder's disk may hang, so that this process does not touch it. What
+    // removes it waits for the end of all that have descriptor 4, and is not in the look's process group. The job's
+    // muster does not print the end of a look.
+    static constexpr std::string_view script = R"sh(export TMPDIR="${TMPDIR:-/tmp}/muster-doctor-$$"
+mkdir -m 700 "$TMPDIR" || { printf 'failure\ttext=cannot make a folder %s; set TMPDIR to a place with room\n' "$TMPDIR"; echo end; exit; }
+exec 3>&1
+{ "$@" 4>&1 >&3; echo end >&3; } | setsid sh -c 'cat > /dev/null; rm -rf -- "$TMPDIR"')sh";
+    // Options of this muster are not for that one.
+    std::vector<std::string> words{"/bin/sh", "-c", std::string(script), "sh", "/usr/bin/env"};
     for (const auto& [name, value] : plan_.environment)
         if ((name.starts_with("MUSTER_") || name.starts_with("PET_")) && !name.ends_with("_LIBRARY") &&
             !name.ends_with("_PLUGIN"))
             words.insert(words.end(), {"-u", name});
     // NCCL 2.31 and newer also tests its own paths.
-    words.insert(words.end(), {cat("TMPDIR=", folder->path()), cat("CUDA_VISIBLE_DEVICES=", join(uuids, ",")),
-                               "NCCL_RUN_DIAGNOSTICS=1", "NCCL_DEBUG=WARN", side_program("muster"), "--standalone",
-                               "--nproc-per-node", cat(uuids.size()), "--max-restarts", "0", "--preflight", "off",
-                               "--no-python", side_program("muster-gpu-test"), "--all-reduce"});
-    take("gpu-reduce", std::move(words), limit_of("gpu-reduce"), [this, folder = std::move(folder)] { ask_dcgm(); });
+    words.insert(words.end(),
+                 {cat("CUDA_VISIBLE_DEVICES=", join(uuids, ",")), "NCCL_RUN_DIAGNOSTICS=1", "NCCL_DEBUG=WARN",
+                  side_program("muster"), "--standalone", "--nproc-per-node", cat(uuids.size()), "--max-restarts", "0",
+                  "--preflight", "off", "--no-python", side_program("muster-gpu-test"), "--all-reduce"});
+    take("gpu-reduce", std::move(words), limit_of("gpu-reduce"), [this] { ask_dcgm(); });
 }
 
 void NodeLooks::list_firewall() {
@@ -139,7 +142,10 @@ void NodeLooks::write_by_rdma() {
     // ready when a client reaches it; where it ends before, its words are the cause. What is left of both ends with
     // the look. A bad cable may lose its link only under load.
     static constexpr std::string_view script = R"sh(command -v ib_write_bw > /dev/null || { echo end; exit; }
-downs() { cat "$at/counters/link_downed" 2> /dev/null || echo 0; }
+downs() { # older kernels print "N/A (no PMA)"
+    n=$(cat "$at/counters/link_downed" 2> /dev/null)
+    case $n in '' | *[!0-9]*) echo 0 ;; *) echo "$n" ;; esac
+}
 for at in /sys/class/infiniband/*/ports/*; do
     case $(cat "$at/state" 2> /dev/null) in *ACTIVE*) ;; *) continue ;; esac
     case $(cat "${at%/ports/*}/node_type" 2> /dev/null) in 1:*) ;; *) continue ;; esac

@@ -46,7 +46,7 @@ class SideRuns::Run : public std::enable_shared_from_this<Run> {
         wait_for_end();
     }
     void drop() {
-        const auto unused = std::exchange(done_, nullptr);  // what it holds goes once the process has its signal
+        done_ = nullptr;
         finish();
     }
 

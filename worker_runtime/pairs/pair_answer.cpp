@@ -1,5 +1,6 @@
 #include "worker_runtime/pairs/pair_answer.h"
 
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::runtime {
@@ -9,6 +10,8 @@ namespace {
 /// Before the first word; raise the number when the words change, or what rank 0 asks for. Before 2 there was no
 /// number, and 2 tested no groups.
 constexpr std::string_view version = "3:";
+/// In a group, `why` may have a clause for each of 31 other ranks, and rank 0 collects it of all nodes.
+constexpr std::size_t why_bytes_max = 300;
 
 }  // namespace
 
@@ -16,7 +19,7 @@ std::string write_answer(const PairAnswer& answer) {
     const auto& result = answer.result;
     return cat(version, result.passed ? 1 : 0, ' ', result.latency_us, ' ', result.mbytes_per_s, ' ',
                result.link_mbytes_per_s, ' ', result.sees_losses ? 1 : 0, ' ', result.clock_ms, ' ', answer.wall_ms,
-               ' ', result.why);
+               ' ', front_of(result.why, why_bytes_max));
 }
 
 Result<PairAnswer> read_answer(std::string_view text) {

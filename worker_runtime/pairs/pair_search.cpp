@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/base/text/printable.h"
@@ -95,7 +96,9 @@ class LeadingSearch : public Search {
                 note(pairs[i], pairing.round_count(), (*results)[i]);
             }
         }
-        if (const auto searched = search_groups(pairing.groups()); !searched) return searched.error();
+        // What the pairs showed is told in any case.
+        if (const auto searched = search_groups(pairing.nodes_to_group()); !searched)
+            records_ += cat("untested\twhy=", printable_line(searched.error().context), '\n');
         auto report = write_report(pairing);
         if (const auto told = publish(report); !told) return told.error();
         return report;
@@ -104,13 +107,16 @@ class LeadingSearch : public Search {
   private:
     using Results = std::vector<PairResult>;
 
-    /// Nodes of other groups do not reach the largest one, so what they do together says nothing.
-    Result<void> search_groups(const std::vector<std::vector<int>>& groups) {
-        if (groups.empty()) return {};
-        GroupSearch search(groups.front());
+    Result<void> search_groups(const NodeGroup& nodes) {
+        GroupSearch search(nodes);
         for (auto tested = search.next_round(); !tested.empty(); tested = search.next_round()) {
             const auto results = test(tested);
             if (!results) return results.error();
+            // A node that says nothing at all is no fault of groups, and each further round would wait for it. It is
+            // asked once more, so that chance does not decide.
+            if (!silent_.empty() && std::exchange(silent_in_group_, silent_).empty()) continue;
+            if (!silent_.empty()) return {};
+            silent_in_group_.clear();
             std::vector<bool> passed;
             for (std::size_t i = 0; i < tested.size(); ++i) {
                 passed.push_back((*results)[i].passed);
@@ -127,7 +133,11 @@ class LeadingSearch : public Search {
         return {};
     }
 
-    Result<void> publish(const std::string& text) { return terms_.store->set(cat("round/", ++step_), text); }
+    Result<void> publish(const std::string& text) {
+        auto told = terms_.store->set(cat("round/", step_ + 1), text);
+        if (told) ++step_;
+        return told;
+    }
 
     /// One result for each group.
     Result<Results> test(const std::vector<NodeGroup>& groups) {
@@ -135,18 +145,26 @@ class LeadingSearch : public Search {
         if (auto told = publish(text); !told) return told.error();
         const auto deadline = std::chrono::steady_clock::now() + pair_limit + partner_slack + slack;
         if (auto tested = test_own(step_, text); !tested) return tested.error();
+        silent_.clear();
         Results results;
         for (const auto& group : groups) results.push_back(collect(group, deadline));
         judge_speeds(results);
         return results;
     }
 
+    /// After the deadline an answer that is there still needs time to come from the store. Many that are not there must
+    /// not add up.
+    static Duration time_until(Instant deadline) {
+        const auto left = deadline - std::chrono::steady_clock::now();
+        return std::max<Duration>(left, left > -slack ? 100ms : 1ms);
+    }
+
     /// One answer of all ranks: the worst one.
     PairResult collect(const NodeGroup& group, Instant deadline) {
         std::optional<PairResult> kept;
         for (const int rank : group) {
-            const auto left = std::max<Duration>(deadline - std::chrono::steady_clock::now(), 1ms);
-            const auto text = terms_.store->get(cat("result/", step_, '/', rank), left);
+            const auto text = terms_.store->get(cat("result/", step_, '/', rank), time_until(deadline));
+            if (!text) silent_.insert(rank);
             auto answer = text ? read_answer(*text) : PairAnswer{{.why = cat("rank ", rank, " did not answer")}};
             if (!answer) {
                 // Another build: the others are tested without it.
@@ -154,7 +172,8 @@ class LeadingSearch : public Search {
                 answer = PairAnswer{{.why = cat("rank ", rank, ": ", answer.error().context)}};
             }
             const auto& one = answer->result;
-            if (answer->wall_ms > 0) ahead_ms_[rank] = answer->wall_ms - wall_clock_ms();
+            // Answers of a large group may be read long after they were given.
+            if (answer->wall_ms > 0 && group.size() == 2) ahead_ms_[rank] = answer->wall_ms - wall_clock_ms();
             if (!kept) kept = one;
             const int rate = std::min(kept->link_mbytes_per_s, one.link_mbytes_per_s);
             const bool sees_losses = kept->sees_losses && one.sees_losses;
@@ -230,6 +249,10 @@ class LeadingSearch : public Search {
             verdicts[static_cast<std::size_t>(rank)] = "unread";
             why_[rank] = why;
         }
+        for (const int rank : silent_in_group_) {
+            verdicts[static_cast<std::size_t>(rank)] = "undecided";
+            why_[rank] = "it did not answer when the nodes were tested all together";
+        }
         auto out = cat("nodes\texpected=", terms_.expected_count, "\tcame=", terms_.world_size,
                        "\trounds=", pairing.round_count(), '\n');
         for (int rank = 0; rank < terms_.world_size; ++rank) {
@@ -244,12 +267,14 @@ class LeadingSearch : public Search {
         return out + write_clocks() + records_ + "end\n";
     }
 
-    int step_ = 0;   // of the lists of pairs that rank 0 has published
+    int step_ = 0;   // of the lists of pairs or groups that rank 0 has published
     int usual_ = 0;  // MB/s
     std::string records_;
     std::map<int, std::string> why_;
     /// By rank: the size of the last group with it that failed, and why.
     std::map<int, std::pair<std::size_t, std::string>> why_together_;
+    std::set<int> silent_;  // in the last round
+    std::set<int> silent_in_group_;
     std::map<int, std::string> unread_;        // ranks whose answers have another form
     std::map<NodePair, std::int64_t> clocks_;  // how far the second node's is ahead of the first's
     std::map<int, std::int64_t> ahead_ms_;     // of this node's clock, and what the answer took

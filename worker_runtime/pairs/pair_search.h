@@ -17,8 +17,8 @@ struct SearchTerms {
     std::shared_ptr<RoundStore> store;
 };
 
-/// The result as records that agent/doctor/look.h parses: node, pair, path, and "end". An error: the store is lost, or
-/// rank 0 is.
+/// The result as records that agent/doctor/look.h parses: node, pair, path, together, and "end". An error: the store is
+/// lost, or rank 0 is.
 Result<std::string> search_bad_nodes(const SearchTerms& terms);
 
 }  // namespace muster::runtime

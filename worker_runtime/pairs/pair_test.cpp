@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t small_count = 16, large_count = std::size_t{1} << 20;  // of 4 bytes
 constexpr int small_repeats = 20, large_repeats_max = 32;
-/// Large messages go on so long, to count packets that are lost; and longer where one was lost.
+/// Large messages go on so long, to count packets that are lost; and longer where a pair lost one.
 constexpr Duration large_enough = 600ms, large_if_lossy = 1800ms;
 /// Small ones end earlier where the path is long.
 constexpr Duration small_enough = 300ms;
@@ -109,7 +109,7 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant dead
     const auto large = repeat(**pair, large_count, large_repeats_max, [&] {
         const auto sent = sent_since(before, sent_segments());
         rates.push_back(sent.bytes_per_s);
-        const auto enough = sent.lost() > 0 ? large_if_lossy : large_enough;
+        const auto enough = size == 2 && sent.lost() > 0 ? large_if_lossy : large_enough;
         return Clock::now() < std::min(large_begin + enough, deadline - last_message);
     });
     if (!large)

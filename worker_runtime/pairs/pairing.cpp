@@ -253,4 +253,9 @@ std::vector<NodePair> Pairing::bad_paths() const {
     return paths;
 }
 
+std::vector<int> Pairing::nodes_to_group() const {
+    const auto all = groups();
+    return all.empty() || !bad_paths().empty() ? std::vector<int>() : all.front();
+}
+
 }  // namespace muster::runtime

@@ -51,6 +51,9 @@ class Pairing {
     [[nodiscard]] std::vector<std::vector<int>> groups() const;
     /// Pairs of one group that failed three times although both nodes are cleared.
     [[nodiscard]] std::vector<NodePair> bad_paths() const;
+    /// The nodes of the largest group, to search among for what no pair shows. None beside a bad path: larger groups
+    /// with both of its nodes fail, too, and behind it there may be others that no pair has tested.
+    [[nodiscard]] std::vector<int> nodes_to_group() const;
 
   private:
     enum class State { suspect, cleared, bad };

@@ -1,11 +1,12 @@
 """muster doctor --level 3 over the stand-ins for NVML and CUDA: a fault that is planted in one of two GPUs is named there, and nothing
 else is named."""
 import os
+import time
 import unittest
 
 import sick_node
 from node_test import LOST_PORT as PORT
-from sick_node import Node, roomy
+from sick_node import Node, roomy, silent_disk
 
 # Under load.
 ONE = {"MUSTER_NVML_LIBRARY": os.environ["FAKE_NVML_LIBRARY"], "FAKE_NVML": "GPU-b", "FAKE_NVML_HEALTH": "0 clocks 0 1 clocks 0",
@@ -23,14 +24,18 @@ class GpuTest(unittest.TestCase):
     def setUp(self):
         self.node = self.enterContext(Node())
 
-    def doctor(self, *words, limits={}, plant="", **environment):
+    def doctor(self, *words, limits={}, plant="", before=(), **environment):
         temporary = self.node.folder / "tmp"
         temporary.mkdir(exist_ok=True)
         lines = "".join(f"{name} = {value}\n" for name, value in {**LIMITS, **limits}.items())
         (self.node.folder / "limits").write_text(roomy("gpus") + lines)
         answer = self.node.doctor("--level", "3", "--skip", OTHER_LOOKS, "--limits", self.node.folder / "limits", *words,
-                                  plant=plant, **{**ONE, "TMPDIR": str(temporary), **environment})
-        self.assertEqual(list(temporary.rglob("*")), [], answer.text)  # a failed job keeps its logs, but not this one
+                                  plant=plant, before=before, **{**ONE, "TMPDIR": str(temporary), **environment})
+        # A failed job keeps its logs, but not this one. Where it was killed, what removes them may end after the doctor.
+        end = time.monotonic() + 30
+        while list(temporary.rglob("*")) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertEqual(list(temporary.rglob("*")), [], answer.text)
         return answer
 
     def expect(self, answer, level, check, measured, gpu="GPU 0 (0000:e0:00.0, GPU-b)"):
@@ -117,6 +122,15 @@ class GpuTest(unittest.TestCase):
         answer = self.doctor(limits={"gpu-reduce-timeout-ms": 3000}, MUSTER_NCCL_LIBRARY=str(library), **TWO)
         self.expect(answer, "unknown", "gpu-reduce", "no answer within 3 s", "the look at gpu-reduce")
 
+    def test_an_all_reduce_without_a_folder_costs_no_more(self):
+        answer = self.doctor(TMPDIR="/none/here", **TWO)
+        self.expect(answer, "unknown", "gpu-all-reduce", "cannot make a folder /none/here/muster-doctor-", "all_reduce between the GPUs of this node")
+
+    @unittest.skipUnless(os.path.exists("/dev/fuse"), "no FUSE")
+    def test_a_temporary_folder_on_a_disk_that_hangs_costs_the_limit(self):
+        answer = self.doctor(limits={"gpu-reduce-timeout-ms": 3000}, before=silent_disk("/mnt"), TMPDIR="/mnt", **TWO)
+        self.expect(answer, "unknown", "gpu-reduce", "no answer within 3 s", "the look at gpu-reduce")
+
     def test_heat_under_load(self):
         answer = self.doctor("--skip", "gpu-throttle", FAKE_NVML_HEALTH="0 clocks 64")
         self.expect(answer, "warning", "gpu-under-load", "too hot (hardware)")
@@ -181,6 +195,12 @@ esac
         answer, measured = self.write_bandwidth(text)
         self.assertEqual(answer.named(), [("warning", "rdma-write")], answer.text + answer.error)
         self.assertIn(("mlx5_0 port 1", "lost its link 2 times during the writes"), measured)
+
+    def test_a_port_that_does_not_tell_its_lost_links_is_still_written_to(self):
+        text = "#!/bin/sh\ncase \" $* \" in *\" 127.0.0.1 \"*) echo ' 65536  5000  98.20  97.61  0.18' ;; *) exec sleep 600 ;; esac\n"
+        answer, measured = self.write_bandwidth(text, 'echo "N/A (no PMA)" > /sys/class/infiniband/mlx5_0/ports/1/counters/link_downed')
+        self.assertEqual(answer.named(), [], answer.text + answer.error)
+        self.assertEqual(measured, [("mlx5_0 port 1", "97 Gbit/s in RDMA writes of the port to itself")])
 
     def test_a_device_without_the_verbs_of_infiniband_is_not_written_to(self):
         for kind in ("4: RNIC", "7: unspecified"):

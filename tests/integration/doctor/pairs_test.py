@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import time
 import traceback
@@ -93,6 +94,32 @@ def a_slow_node(cluster):
         assert "n3 (rank" in findings[0]["what"], findings
 
 
+def a_path_between_two_nodes(cluster):
+    """Where no pair was these two, a group shows it."""
+    nodes, go = start(cluster, 5)
+    nodes[1].drop(f"{BETWEEN_RANKS} ip saddr 10.1.0.4")
+    for got, findings, _ in answers(cluster, go()):
+        assert got == 1 and len(findings) == 1 and findings[0]["check"] in ("node-path", "nodes-together"), cluster.story()
+        assert "n1 (rank" in findings[0]["what"] and "n3 (rank" in findings[0]["what"], findings
+
+
+def limit_connections(node):
+    """At most 8 connections between ranks at a time, of both directions. Ranks have 5 to each other one: with 3 nodes they are too many."""
+    rules = f"table inet cut {{\nchain limited {{\n{BETWEEN_RANKS} ct state new ct count over 8 reject with tcp reset\n}}\n"
+    for hook in ("input", "output"):
+        rules += f"chain {hook} {{\ntype filter hook {hook} priority 0; jump limited;\n}}\n"
+    subprocess.run(["ip", "netns", "exec", node.space, "nft", "-f", "-"], input=rules + "}\n", text=True, check=True)
+
+
+def a_limit_of_connections(cluster):
+    nodes, go = start(cluster, 8)
+    limit_connections(nodes[3])
+    answered = answers(cluster, go())
+    expect(cluster, answered, 1, "nodes-together", "n3 (rank", "in a group of ")
+    assert ", " not in answered[0][1][0]["what"], answered[0]
+    assert (nodes[0].folder / "failing_nodes.txt").read_text() == "n3\n"
+
+
 def two_racks_that_do_not_reach_each_other(cluster):
     nodes, go = start(cluster, 6)
     for node in nodes[3:]:
@@ -144,7 +171,7 @@ def a_job_on_good_links(cluster):
 
 
 CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_slow_node,
-         a_node_with_another_build, two_racks_that_do_not_reach_each_other]
+         a_path_between_two_nodes, a_limit_of_connections, a_node_with_another_build, two_racks_that_do_not_reach_each_other]
 
 
 def main():

@@ -77,7 +77,12 @@ TEST_CASE("a fault that only a group of nodes shows is a warning; that many are 
     CHECK(findings[0].measured == "in a group of 4 nodes: no connection");
     CHECK(findings[1].level == Level::info);
     CHECK(findings[1].what == "n0 (rank 0), n1 (rank 1), rank 2");
-    CHECK(hosts_of(facts.look("nodes"), false).empty());
+    CHECK(hosts_of(facts.look("nodes"), true) == "n0\n");  // a job with n1 would hang
+    CHECK(hosts_of(facts.look("nodes"), false) == "n1\n");
+    // A search that ended early says nothing.
+    facts.looks["nodes"].records.back() = fact("untested why=the~store~is~lost");
+    CHECK(examine(facts, {}, {})[0].level == Level::unknown);
+    CHECK(examine(facts, {}, {})[0].measured == "the store is lost");
 }
 
 TEST_CASE("a node with another build of muster is named as not looked at, and not as bad") {

@@ -30,6 +30,13 @@ TEST_CASE("an answer comes back as it was given") {
     CHECK_FALSE(passed->result.sees_losses);
 }
 
+TEST_CASE("the reason of a large group is cut to its front") {
+    const auto read = read_answer(write_answer({{.why = "no connection: " + std::string(10'000, 'x')}, 1}));
+    REQUIRE(read.has_value());
+    CHECK(read->result.why.size() <= 300);
+    CHECK(read->result.why.starts_with("no connection: "));
+}
+
 TEST_CASE("the answer of another build is an error, and no failed test") {
     for (const auto* other : {"", "1 50 900 1100 -7 1700000000000 ", "1 50 900 1100 1 -7 1700000000000 ",
                               "2:1 50 900 1100 1 -7 1700000000000 ", "3:1 50 900 1100 1 -7"}) {

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tests/support/catch.h"
+#include "worker_runtime/pairs/group_search.h"
 
 using namespace muster::runtime;
 
@@ -42,6 +43,13 @@ struct Cluster {
         for (std::size_t i = 0; i < flags.size(); ++i)
             if (flags[i]) found.push_back(static_cast<int>(i));
         return found;
+    }
+
+    /// Each node of a group connects to each other one.
+    [[nodiscard]] bool all_pass(const NodeGroup& group) const {
+        return std::ranges::none_of(bad_paths, [&](NodePair path) {
+            return std::ranges::count(group, path.first) + std::ranges::count(group, path.second) == 2;
+        });
     }
 
     bool works(NodePair pair) {
@@ -126,6 +134,7 @@ TEST_CASE("without chance exactly the bad nodes are named, one in two rounds, up
         REQUIRE(cluster.accused_in_two == bad);
         REQUIRE(found.undecided_nodes().empty());
         REQUIRE(found.bad_paths().empty());
+        REQUIRE(found.nodes_to_group() == found.groups().front());
         REQUIRE(found.groups().size() == 1);
         // The odd one of an odd number is one suspect more.
         const auto size = cluster.is_bad.size();
@@ -212,6 +221,14 @@ TEST_CASE("a bad path between two good nodes is named as a path") {
         const auto found = search(cluster, static_cast<std::uint64_t>(seed));
         CHECK(found.bad_nodes().empty());
         CHECK(found.bad_paths() == std::vector<NodePair>(cluster.bad_paths.begin(), cluster.bad_paths.end()));
+        // Groups with both of its nodes fail, which would get all nodes listed.
+        GroupSearch groups(found.nodes_to_group());
+        for (auto tested = groups.next_round(); !tested.empty(); tested = groups.next_round()) {
+            std::vector<bool> passed;
+            for (const auto& group : tested) passed.push_back(cluster.all_pass(group));
+            groups.told(passed);
+        }
+        REQUIRE(groups.found().empty());
         CHECK(found.round_count() <= 5);
     }
 }
