@@ -29,7 +29,7 @@ struct OptionRow {
     ValueKind kind = ValueKind::value;
     OptionGroup group = OptionGroup::nodes;
     Origin origin = Origin::torchrun;
-    bool from_environment = true;  ///< PET_NAME and MUSTER_NAME set a default. Options of muster have only MUSTER_NAME.
+    bool from_environment = true;  ///< MUSTER_NAME sets a default, and PET_NAME where options.cpp reads it.
     std::string_view metavar;      ///< "N", "HOST[:PORT]". Empty for flags.
     std::string_view help;         ///< One or two sentences. --help appends the default.
     std::string_view fallback;     ///< The default as --help shows it. Empty: not shown.

@@ -45,12 +45,13 @@ std::vector<std::string> variable_names(std::string_view prefix) {
 /// A value and its origin, as messages name it.
 using Source = FileValue;
 
-/// The environment's default of one option. MUSTER_ overrides PET_. Options of muster have no PET_ name.
+/// The environment's default of one option. MUSTER_ overrides PET_. Options of muster have no PET_ name. No option
+/// has one if PyTorch's Python API starts muster.
 std::optional<Source> from_environment(const OptionRow& row, const Environment& environment) {
     if (!row.from_environment) return std::nullopt;
     // Inside a worker of another muster, these variables name the checkpoint directories of that worker.
     if (environment.contains("MUSTER_AGENT_SOCKET") && row.name.starts_with("checkpoint-")) return std::nullopt;
-    // PyTorch's Python API, the caller of this process, has read PET_* where torchrun does, and ignored it elsewhere.
+    // PyTorch's Python API, the caller of this process, reads PET_* where torchrun does, and ignores it elsewhere.
     const bool has_caller = environment.contains("MUSTER_CALLER_REPORT");
     for (const std::string_view prefix : {"MUSTER_", "PET_"}) {
         if (prefix == "PET_" && (row.origin == Origin::muster || has_caller)) continue;

@@ -1,7 +1,7 @@
 // argv + MUSTER_* + PET_* -> LaunchConfig, or a message that names the option.
-// Precedence, highest first: the command line, the file of --config, MUSTER_NAME, PET_NAME (torchrun's variables), the
-// default. Only the effective value is checked. option_table.h lists the options, command_line.h describes the grammar,
-// launch_rules.h the rules that span several options.
+// Precedence, highest first: the command line, the file of --config, MUSTER_NAME, PET_NAME (torchrun's variables,
+// ignored if PyTorch's Python API starts muster), the default. Only the effective value is checked. option_table.h
+// lists the options, command_line.h describes the grammar, launch_rules.h the rules that span several options.
 #pragma once
 
 #include <string>

@@ -41,9 +41,6 @@ class HelperThreads {
     HelperThreads(const HelperThreads&) = delete;
     HelperThreads& operator=(const HelperThreads&) = delete;
 
-    /// False: run() never uses another thread.
-    [[nodiscard]] bool has_any() const { return threads_max_ > 1; }
-
     /// Calls `work(begin, end)` for ranges that are all of [0, count) together, on several threads if there is enough.
     /// `element_bytes` are those of an array, `arrays` the number of arrays that the work touches. Ranges begin at
     /// cache lines. `work` must not throw. Several threads may call this at once: one of them is helped.

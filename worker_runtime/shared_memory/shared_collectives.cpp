@@ -20,9 +20,6 @@ constexpr std::size_t small_in_place_bytes = 1u << 10;
 /// each sums its share.
 constexpr std::size_t small_bytes = 16u << 10;
 
-/// Less is usually over before a thread has moved to another CPU.
-constexpr std::size_t own_cpu_bytes_min = 1u << 20;
-
 /// memcpy, but for nothing at all from nowhere: an empty buffer has no address.
 void copy_with(HelperThreads& helpers, void* to, const void* from, std::size_t size_bytes) {
     if (size_bytes == 0) return;
@@ -383,7 +380,6 @@ Result<void> Collective::all_to_all_uneven() {
 
 Result<void> run_collective(SharedGroup& group, const Operation& given, const RunTerms& terms) {
     Operation operation = given;
-    const auto cpu = group.use_own_cpu(operation.count * size_of(operation.type) >= own_cpu_bytes_min);
     if (operation.kind == OperationKind::reduce && operation.peer == group.rank() &&
         operation.input != operation.output) {
         // The result replaces the root's elements, so they are where it goes.

@@ -44,8 +44,7 @@ SharedGroup::SharedGroup(const GroupTerms& terms, LocalMeeting meeting, std::sha
       lent_(static_cast<std::size_t>(terms.size)),
       met_(static_cast<std::size_t>(terms.size)),
       message_waits_(new std::atomic<int>[static_cast<std::size_t>(terms.size)]()),
-      crowded_(terms.size > cores_of_this_process()),
-      fills_cpus_(terms.size >= cores_of_this_process()) {}
+      crowded_(terms.size > cores_of_this_process()) {}
 
 Result<std::unique_ptr<SharedGroup>> SharedGroup::form(const GroupTerms& terms, LocalDoor door,
                                                        std::vector<LocalIdentity> identities,
@@ -201,8 +200,6 @@ Result<void> SharedGroup::await_all(const RunTerms& terms) {
     const Spin budget = spin(terms.patience);
     for (int other = 0; other < size_; ++other) {
         if (other == rank_) continue;
-        // A rank that does not come meanwhile may have no CPU, because this one has it.
-        if (cpu_ && !crowded_ && !spin_for_step(line(other).step, steps_, budget.pauses)) cpu_->bind();
         const auto end = await_step(line(other).step, steps_, budget, terms.deadline);
         if (end == WaitEnd::reached) continue;
         const auto doing = cat("operation ", operations_, " (", describe(operation_), ")");

@@ -16,7 +16,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +23,6 @@
 #include "muster/operation.h"
 #include "worker_runtime/shared_memory/helper_threads.h"
 #include "worker_runtime/shared_memory/local_meeting.h"
-#include "worker_runtime/shared_memory/own_cpu.h"
 #include "worker_runtime/shared_memory/shared_layout.h"
 #include "worker_runtime/shared_memory/shared_segment.h"
 #include "worker_runtime/transport/fd_watch.h"
@@ -46,15 +44,6 @@ class SharedGroup {
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] HelperThreads& helpers() const { return *helpers_; }
-
-    /// Until the result ends, the calling thread may be bound to this rank's CPU: at once, or as soon as it waits in
-    /// vain for a rank. Helpers are for hosts with idle CPUs, so a group that has some does not bind.
-    [[nodiscard]] auto use_own_cpu(bool at_once) {
-        constexpr auto end = [](std::optional<OwnCpu>* cpu) { cpu->reset(); };
-        if (fills_cpus_ && !helpers_->has_any()) cpu_.emplace(rank_, size_);
-        if (cpu_ && at_once) cpu_->bind();
-        return std::unique_ptr<std::optional<OwnCpu>, decltype(end)>(&cpu_, end);
-    }
 
     /// Begins `operation`: after this step all ranks run the same operation. invalid_argument, on every rank, names the
     /// first two ranks that differ; bad_frame the rank whose entry in the shared memory makes no sense. `copied`: this
@@ -159,8 +148,6 @@ class SharedGroup {
     std::atomic<bool> shares_ = false;                   ///< an allocate() is in progress
     std::unique_ptr<std::atomic<int>[]> message_waits_;  ///< by rank: threads that wait for a message from it
     bool crowded_ = false;                               ///< more ranks than cores
-    bool fills_cpus_ = false;                            ///< at least as many
-    std::optional<OwnCpu> cpu_;                          ///< of the thread that runs a collective
     const std::shared_ptr<HelperThreads> helpers_ = HelperThreads::of_process();
     Blame blame_;
 };

@@ -84,21 +84,15 @@ bool has_failed(const StepWord& word) {
     return (word.value.load(std::memory_order_acquire) & failed_bit) != 0;
 }
 
-bool spin_for_step(const StepWord& word, std::uint64_t step, int pauses) {
-    WaitEnd end{};
-    for (int i = 0; i < pauses; ++i) {
-        if (has_end(word.value.load(std::memory_order_acquire), step, end)) return true;
-        pause();
-    }
-    return false;
-}
-
 WaitEnd await_step(StepWord& word, std::uint64_t step, Spin spin, Instant deadline) {
     WaitEnd end{};
-    (void)spin_for_step(word, step, spin.pauses);
-    for (int i = 0; i <= spin.yields; ++i) {
-        if (i > 0) ::sched_yield();
+    for (int i = 0; i < spin.pauses; ++i) {
         if (has_end(word.value.load(std::memory_order_acquire), step, end)) return end;
+        pause();
+    }
+    for (int i = 0; i < spin.yields; ++i) {
+        if (has_end(word.value.load(std::memory_order_acquire), step, end)) return end;
+        ::sched_yield();
     }
     word.sleepers.fetch_add(1, std::memory_order_seq_cst);
     for (;;) {

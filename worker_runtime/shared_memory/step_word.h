@@ -41,9 +41,6 @@ struct Spin {
 
 enum class WaitEnd { reached, failed, left, timed_out };
 
-/// Returns true as soon as await_step() would return, false after `pauses`.
-bool spin_for_step(const StepWord& word, std::uint64_t step, int pauses);
-
 /// Waits until the owner has made `step` steps, and returns that or the reason why not. A word that has reached the
 /// step and failed counts as reached. After timed_out the word has failed: the owner can no longer make this step.
 WaitEnd await_step(StepWord& word, std::uint64_t step, Spin spin, Instant deadline);

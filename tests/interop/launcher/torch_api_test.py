@@ -367,13 +367,14 @@ class Programs(unittest.TestCase):
 
     def test_a_program_of_an_environment_without_muster_is_told(self):
         tool = self.folder / "tool"
-        # -I: it sees no PYTHONPATH, which is where muster is.
-        for flag, lines in (("-I", 1), ("-s", 0)):
+        (self.folder / "muster_torch.py").write_text("print('imported')")
+        # -E, -I: it sees no PYTHONPATH, which is where muster is. Modules of the current directory are not its own.
+        for flag, lines in (("-I", 1), ("-E", 1), ("-s", 0)):
             tool.write_text(f"#!{sys.executable} {flag}\nprint('ran')\n")
             tool.chmod(0o755)
             code, text, told = self.run_words(sys.executable, "-m", "muster.compat", tool)
             self.assertEqual((code, text, told.count("\n")), (0, "ran\n", lines), told)
-            self.assertEqual(f"runs with {sys.executable} -I, which does not have the package muster" in told, lines == 1, told)
+            self.assertEqual(f"runs with {sys.executable} {flag}, which does not have the package muster" in told, lines == 1, told)
 
     def test_a_script_without_a_guard_starts_one_job(self):
         script = self.folder / "train.py"

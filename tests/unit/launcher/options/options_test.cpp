@@ -181,6 +181,14 @@ TEST_CASE("a bad value in the environment is an error that names the variable, f
     }
 }
 
+TEST_CASE("a start by PyTorch's Python API takes nothing from PET_*") {
+    Environment environment{{"PET_NNODES", "2"}, {"PET_NPROC_PER_NODE", "\x01"}, {"MUSTER_ROLE", "r"}};
+    CHECK(holds(error_of({"train.py"}, environment), "PET_NPROC_PER_NODE: got '\x01'"));
+    environment["MUSTER_CALLER_REPORT"] = "/folder/report.json";
+    CHECK(config_of({}, environment).nodes_min == 1);
+    CHECK(config_of({}, environment).role == "r");
+}
+
 TEST_CASE("a muster inside a worker of another one takes no checkpoint directory from it") {
     const Environment outer{{"MUSTER_CHECKPOINT_DIR", "/c"}, {"MUSTER_CHECKPOINT_LOCAL_DIR", "/l"}};
     CHECK(config_of({}, outer).checkpoint_dir == "/c");

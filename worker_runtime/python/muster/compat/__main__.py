@@ -5,6 +5,7 @@ It puts muster's torchrun, python and python3 in front in PATH. PyTorch's Python
 
 import os
 import shutil
+import signal
 import site
 import subprocess
 import sys
@@ -19,8 +20,12 @@ USAGE = """usage: python -m muster.compat PROGRAM [ARGUMENT ...]
 Runs the program, a Python script or a Python module, with muster in torchrun's place. `torchrun`, `python -m torch.distributed.run` and
 PyTorch's Python API start muster. For example: python -m muster.compat accelerate launch --multi_gpu train.py"""
 
-
 _ASK_LIMIT_SECONDS = 20
+# Exits with 0 if PyTorch would load this package. "": the current directory, where a script does not look for modules.
+_ASK = """import sys
+sys.path[:] = filter(None, sys.path)
+from importlib.metadata import distributions
+sys.exit(not any(point.group == "torch.backends" and point.name == "muster_backend" for found in distributions() for point in found.entry_points))"""
 
 
 def _folder() -> Optional[Path]:
@@ -71,13 +76,22 @@ def _tell_if_unreached(program: str) -> None:
         interpreter = interpreter[2 if interpreter[1:2] == ["-S"] else 1:]
     if not interpreter or not Path(interpreter[0]).name.startswith("python") or interpreter == [sys.executable]:
         return
+    problem = _problem(interpreter)
+    if problem:
+        print(f"python -m muster.compat: {program} runs with {' '.join(interpreter)}, which {problem}: PyTorch's Python API may start "
+              "torch's own launcher there; install muster for that Python", file=sys.stderr, flush=True)
+
+
+def _problem(interpreter: list[str]) -> str:
+    """Empty if PyTorch of this Python loads muster."""
+    nothing = subprocess.DEVNULL
     try:
-        reached = subprocess.run([*interpreter, "-c", "import muster_torch"], stderr=subprocess.DEVNULL, timeout=_ASK_LIMIT_SECONDS).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return  # it will say so itself
-    if not reached:
-        print(f"python -m muster.compat: {program} runs with {' '.join(interpreter)}, which does not have the package muster: what it starts with "
-              "PyTorch's Python API, torch's own launcher starts; install muster there", file=sys.stderr, flush=True)
+        done = subprocess.run([*interpreter, "-c", _ASK], stdin=nothing, stdout=nothing, stderr=nothing, timeout=_ASK_LIMIT_SECONDS)
+    except OSError:
+        return ""  # The program fails with the same error.
+    except subprocess.TimeoutExpired:
+        return f"did not answer within {_ASK_LIMIT_SECONDS} s whether it has the package muster"
+    return "does not have the package muster" if done.returncode != 0 else ""
 
 
 def main() -> NoReturn:
@@ -96,6 +110,8 @@ def main() -> NoReturn:
         sys.exit("python -m muster.compat: torchrun-compat is not there; install muster again")
     _prepare(folder)
     command = _command(words, folder)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C needs no traceback of this program.
     _tell_if_unreached(command[0])
     os.execv(command[0], command)
 
