@@ -154,7 +154,7 @@ Result<CheckpointerBody::Forward> CheckpointerBody::try_forward(CheckpointState&
     if (!holds) clean.set(CleanStep::torn);
     const auto passed = pass_on(world_, *holders, state.tensors, options_.persist_timeout);
     // Before the agreement: the ranks that neither give nor receive read their state meanwhile.
-    const auto replicas = replicas_of(state.tensors);
+    const auto replicas = passed ? replicas_of(state.tensors) : std::vector<Replica>();
     agreed = agree(passed);
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return roll_back(agreed->failure.context);

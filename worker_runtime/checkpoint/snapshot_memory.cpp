@@ -2,6 +2,7 @@
 
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/base/log.h"
 #include "worker_runtime/checkpoint/format/rank_file.h"
@@ -10,10 +11,10 @@ namespace muster::runtime {
 
 namespace {
 
-/// The memory of the last failed round.
+/// The memories of failed rounds.
 struct Left {
     std::mutex mutex;
-    SnapshotMemories memories;
+    std::vector<SnapshotMemory> memories;
 
     static Left& of_process() {
         static auto* const left = new Left;  // never destroyed: a checkpointer may end after all static objects
@@ -21,19 +22,32 @@ struct Left {
     }
 };
 
+void unmap_left() {
+    std::vector<SnapshotMemory> unused;  // outlives the lock: others need not wait for the unmapping
+    auto& left = Left::of_process();
+    const std::lock_guard lock(left.mutex);
+    unused.swap(left.memories);
+}
+
 }  // namespace
 
 void SnapshotMemory::leave(SnapshotMemories memories) {
     auto& left = Left::of_process();
     const std::lock_guard lock(left.mutex);
-    left.memories = std::move(memories);
+    for (auto& memory : memories) {
+        if (memory.size_bytes() == 0) continue;
+        // A data loader that the next round forks would keep the pages by it, long after this process has unmapped
+        // them.
+        memory.segment_.close_descriptor();
+        left.memories.push_back(std::move(memory));
+    }
 }
 
 Result<void> SnapshotMemory::grow(std::uint64_t bytes) {
     if (size_bytes() >= bytes) return {};
     pin_.reset();
     segment_ = {};
-    leave({});
+    unmap_left();
     // A little more than needed, so that a longer text beside the tensors causes no new allocation.
     auto memory = SharedSegment::create(in_whole_blocks(bytes) + 16 * file_alignment,
                                         "the copy that a checkpoint is written from");

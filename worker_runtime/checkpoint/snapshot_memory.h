@@ -20,12 +20,16 @@ using SnapshotMemories = std::array<SnapshotMemory, 3>;
 
 class SnapshotMemory {
   public:
+    SnapshotMemory() = default;
+    SnapshotMemory(SnapshotMemory&&) noexcept = default;
+    SnapshotMemory& operator=(SnapshotMemory&&) = delete;  // would unmap the old segment before its pin is destroyed
+
     /// If the memory is smaller than `bytes`, replaces it by one that is slightly larger than `bytes`; the content is
     /// lost. limit_exceeded: too little memory; then it is empty. Memory that cannot be pinned gives a log line.
     Result<void> grow(std::uint64_t bytes);
 
-    /// Keeps the memory of a round that has failed until the process makes other memory. To unmap it takes 0.1 ms and
-    /// more for each MiB, which would delay the next round. Thread-safe.
+    /// Keeps the memory of a round that has failed until the process makes other memory; nobody can get it any more. To
+    /// unmap it takes 0.07 ms and more for each MiB, which would delay the next round. Thread-safe.
     static void leave(SnapshotMemories memories);
 
     [[nodiscard]] std::byte* data() const { return segment_.data(); }

@@ -21,6 +21,8 @@ from own_processes import as_user  # noqa: E402
 from ports import free_port  # noqa: E402
 
 BIN = pathlib.Path(os.environ["MUSTER_BIN"])
+# Every first worker takes the place of a standby process. A number, and not `auto`: that starts none where memory is short.
+WARM = {"MUSTER_WARM_WORKERS": "8", "MUSTER_WARM_JOIN": "1", "MUSTER_WARM_IMPORTS": "json"} if "ELASTIC_WARM" in os.environ else {}
 WORKERS = pathlib.Path(os.environ.get("MUSTER_WORKERS", BIN.parent / "worker_programs"))
 DEADLINE = 60.0
 NOBODY = 65534
@@ -67,7 +69,7 @@ class Job:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, failure=None, *_):
         for process in self.launchers:
             if process.poll() is None:
                 process.kill()
@@ -77,14 +79,24 @@ class Job:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+        cold = self.not_warm() if WARM and failure is None else None
         shutil.rmtree(self.directory, ignore_errors=True)
+        assert not cold, cold
+
+    def not_warm(self):
+        """Why the job says nothing of warm workers, else None. A standby process that was late has been replaced, as it should be."""
+        texts = [process.err.read_text() for process in self.launchers if process.can_be_warm]
+        for text in texts:
+            first_starts = re.split("round 0 ended|starting it again", text)[0]
+            if "--warm-workers has no effect" in text or ("starts normally:" in first_starts and "did not take over" not in text):
+                return f"its first workers were not warm:\n{text}"
+        return None if texts else "no launcher of the job can have warm workers"
 
     # ---- starting ----
     def environment(self, **extra):
         kept = {k: v for k, v in os.environ.items()
                 if not k.startswith(("PET_", "MUSTER_", "SLURM_", "TORCHELASTIC_")) and k != "LOGLEVEL"}
-        warm = {"MUSTER_WARM_WORKERS": "auto", "MUSTER_WARM_JOIN": "1", "MUSTER_WARM_IMPORTS": "json"} if "ELASTIC_WARM" in kept else {}
-        return {**kept, **warm, "ELASTIC_TAG": self.tag, "ELASTIC_LOG": str(self.log),
+        return {**kept, **WARM, "ELASTIC_TAG": self.tag, "ELASTIC_LOG": str(self.log),
                 "TMPDIR": str(self.directory), "HOME": str(self.directory), **extra}
 
     def as_user(self):
@@ -96,8 +108,11 @@ class Job:
         files in the job's directory, or to the given descriptors."""
         if program == "musterd" and "--port" in arguments and "--bind" not in arguments:
             arguments = ("--bind", "127.0.0.1", *arguments)  # beyond loopback it would ask for a key
-        at = arguments.index("--no-python") if "ELASTIC_WARM" in os.environ and "--no-python" in arguments else None
-        if at is not None and arguments[at + 1] == sys.executable:  # the same Python, which can be warm when muster starts it by itself
+        at = arguments.index("--no-python") if WARM and "--no-python" in arguments else None
+        # Of the same Python and a script muster makes a worker that can be warm.
+        is_script = at is not None and arguments[at + 1] == sys.executable and not str(arguments[at + 2]).startswith("-")
+        can_be_warm = bool(WARM) and program == "muster" and (at is None or is_script)
+        if is_script:
             arguments = (*arguments[:at], *arguments[at + 2:])
             extra.setdefault("PYTHON_EXEC", sys.executable)
         number = len(self.launchers)
@@ -108,6 +123,7 @@ class Job:
                                        start_new_session=True)
         process.err = self.directory / f"{number}.err"
         process.out = self.directory / f"{number}.out"
+        process.can_be_warm = can_be_warm
         self.launchers.append(process)
         return process
 

@@ -158,27 +158,45 @@ TEST_CASE("a rank that dies where all take memory is named by all others, before
     }
 }
 
-TEST_CASE("a rank that dies before it has lent its memory to the others is named by all of them") {
+TEST_CASE("a rank that dies while the others take the memory that they lend is named by all of them") {
     for (const int dying : {0, 1}) {  // who collects all ranks' memory, and one of the others
         INFO("rank " << dying);
+        int signed_up[2], shared[2];
+        REQUIRE(::pipe(signed_up) == 0);
+        REQUIRE(::pipe(shared) == 0);
+        const int watching = dying == 0 ? 2 : 0;
+        const std::vector<int> awaited = dying == 0 ? std::vector{0} : std::vector{1, 2};
         test::RankProcesses ranks(size, [&](const GroupTerms& terms) {
             auto* const data =
                 reinterpret_cast<float*>(HostMemory::of_process().allocate(count * sizeof(float)).value());
             const auto operation = all_reduce(buffer(std::span(data, count)), ReduceOp::sum);
-            if (terms.rank == dying) {
-                const auto group = test::form_shared_group(terms);
-                if (!group->announce(operation)) return 3;  // they wait for its descriptor now
+            const auto group = test::form_shared_group(terms);
+            char byte = 0;
+            if (terms.rank == dying) {  // it signs, and passes no descriptor of its own
+                if (!group->announce(operation) || ::write(signed_up[1], "", 1) != 1) return 3;
+                if (::read(shared[0], &byte, 1) != 1) return 3;
                 ::raise(SIGKILL);
             }
-            auto world = test::join_shared_group(terms);
-            const auto done = world.run(operation);
-            return !done && done.error().context.find(cat("rank ", dying, " (pid ")) != std::string::npos ? 0 : 2;
+            std::thread watcher;
+            if (terms.rank == watching)
+                watcher = std::thread([&] {
+                    (void)!::read(signed_up[0], &byte, 1);
+                    // The dying rank has signed, so it is awaited only by who shares.
+                    while (group->awaited() != awaited) std::this_thread::sleep_for(1ms);
+                    (void)!::write(shared[1], "", 1);
+                });
+            const auto met = group->meet(operation, false, test::within(60s));
+            if (watcher.joinable()) watcher.join();
+            const auto named = cat("rank ", dying, " (pid ");
+            return !met && met.error().context.find(named) != std::string::npos ? 0 : 2;
         });
         const auto ends = ranks.join();
         for (int rank = 0; rank < size; ++rank) {
             const auto& end = ends[static_cast<std::size_t>(rank)];
-            if (rank != dying) CHECK((end.exited && end.code == 0));
+            CHECK(end.exited == (rank != dying));
+            CHECK(end.code == (rank == dying ? SIGKILL : 0));
         }
+        for (const int end : {signed_up[0], signed_up[1], shared[0], shared[1]}) ::close(end);
     }
 }
 

@@ -2,7 +2,8 @@
 
 torch.distributed.run is imported once; every run of it is a fork, so that a case costs a second and not three.
 usage: golden_test.py [--warm] MUSTER [NAME...]
---warm: muster's first workers are standby processes (--warm-workers), and must not differ either.
+--warm: muster's first workers are standby processes (--warm-workers), and must not differ either. CTest runs the lines
+that differ most; all of them: golden_test.py --warm build/release/bin/muster
 MUSTER_TEST_PYTHON names the Python that has PyTorch, else this one. Without PyTorch: exit 77, in CI 1.
 """
 import concurrent.futures
@@ -29,7 +30,8 @@ from ports import free_port  # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN_SECONDS_MAX = 300
 kept = []
-WARM = {"MUSTER_WARM_WORKERS": "auto", "MUSTER_WARM_JOIN": "1", "MUSTER_WARM_IMPORTS": "json"}
+# A number, and not `auto`: that starts none where memory is short.
+WARM = {"MUSTER_WARM_WORKERS": "8", "MUSTER_WARM_JOIN": "1", "MUSTER_WARM_IMPORTS": "json"}
 warm = {}
 UUID = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
 
@@ -218,6 +220,11 @@ def spawned_by_torch(facts):
     return "--multiprocessing-fork" in facts["argv"]
 
 
+def was_late(ours):
+    """Whether a busy machine kept a standby process from taking over within half a second: a normal start replaces it."""
+    return any("its standby process did not take over" in text for text in ours["text"])
+
+
 def differences(one, theirs, ours):
     expected = [0] * len(one["nodes"])
     if one["fails"]:
@@ -238,7 +245,7 @@ def differences(one, theirs, ours):
     # A restart follows too soon for the next standby process.
     expects_warm = bool(warm) and one["name"] not in NEVER_WARM
     others = [name for name, facts in ours["seen"].items() if facts["is_warm"] != expects_warm and name.endswith(".0.json")]
-    if others:
+    if others and not (expects_warm and was_late(ours)):
         yield f"{'started normally' if expects_warm else 'warm'}: {others}: {ours['text'][-1][-1500:]}"
     if one["layout"] and layout_of(theirs) != layout_of(ours):
         yield f"log files: torchrun {layout_of(theirs)}\n      muster {layout_of(ours)}"
@@ -266,6 +273,9 @@ def run_both(root, muster, one):
     home = os.path.join(root, re.sub(r"\W", "_", one["name"]))
     theirs = run_case("torchr", fork_torchrun, home, one)
     ours = run_case("muster", lambda *rest: start_muster(muster, *rest), home, one)
+    if was_late(ours):
+        shutil.rmtree(ours["folder"])
+        ours = run_case("muster", lambda *rest: start_muster(muster, *rest), home, one)
     return list(differences(one, theirs, ours))
 
 
