@@ -104,6 +104,20 @@ class Events(unittest.TestCase):
             job.expect_exit(daemon, 78)
             self.assertIn("--events: create the directory of events", daemon.err.read_text())
 
+    def test_a_directory_that_another_daemon_writes_to_is_refused(self):
+        with Job() as job:
+            folder = job.directory / "events"
+            first = job.daemon("--events", folder)
+            second = job.spawn("musterd", "--port", job.port, "--events", folder)
+            job.expect_exit(second, 78)
+            self.assertIn(f"--events: another musterd writes its events to {folder}", second.err.read_text())
+            wait_for("note of the first daemon", lambda: "listening on" in (folder / "events.jsonl").read_text())
+            first.kill()
+            first.wait()
+            first_note, = (folder / "events.jsonl").read_text().splitlines()
+            job.daemon("--events", folder)
+            wait_for("note of the next daemon", lambda: (folder / "events.jsonl").read_text().startswith(first_note + "\n{"))
+
     def test_a_full_disk_does_not_delay_the_job(self):
         with Job() as job:
             folder = job.directory / "events"
