@@ -170,9 +170,10 @@ class NodeEvents(unittest.TestCase):
             file = job.directory / "events.jsonl"
             node = job.node("--rdzv-conf", "is_host=1", "--events", file, nnodes="1")
             job.expect_exit(node, 78)
-            last = json.loads(file.read_text().splitlines()[-1])
+            *others, last = [json.loads(line) for line in file.read_text().splitlines()]
             self.assertEqual((last["type"], last["data"]["outcome"]), ("muster.job.ended.v1", "not_launched"), last)
             self.assertIn("cannot serve the rendezvous", last["data"]["text"])
+            self.assertNotIn(last["data"]["text"], [event["data"]["text"] for event in others])
 
     def test_a_pattern_or_a_file_that_cannot_be_is_refused(self):
         with Job() as job:
