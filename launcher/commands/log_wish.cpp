@@ -79,8 +79,10 @@ Result<void> read_value(std::string_view option, const std::string& value, LogRe
     return {};
 }
 
-/// Folders, or one job.
+/// Folders, or one job, if --job has not named it.
 Result<void> read_places(const std::vector<std::string>& places, LogWish& wish) {
+    if (!wish.job.empty() && !places.empty())
+        return wrong(cat("--job names what is shown; leave '", places.front(), "' out"));
     for (const auto& place : places) {
         std::error_code trouble;
         if (std::filesystem::is_directory(place, trouble))
@@ -91,16 +93,17 @@ Result<void> read_places(const std::vector<std::string>& places, LogWish& wish) 
         else
             wish.job = place;
     }
-    if (places.empty()) return wrong("the job or the folder is missing; write muster logs JOB, or muster logs DIR");
+    if (places.empty() && wish.job.empty())
+        return wrong("the job or the folder is missing; write muster logs JOB, or muster logs DIR");
     return {};
 }
 
 }  // namespace
 
 Result<LogWish> read_log_wish(const std::vector<std::string>& words) {
-    static constexpr std::string_view with_value[] = {"--rank",  "--node",    "--failed",       "--stream", "--round",
-                                                      "--since", "-n",        "--last",         "-i",       "--include",
-                                                      "-e",      "--exclude", "--rdzv-endpoint"};
+    static constexpr std::string_view with_value[] = {
+        "--rank", "--node", "--failed",  "--stream", "--round",   "--since",         "-n",
+        "--last", "-i",     "--include", "-e",       "--exclude", "--rdzv-endpoint", "--job"};
     LogWish wish;
     auto& request = wish.request;
     std::vector<std::string> places;
@@ -116,6 +119,8 @@ Result<LogWish> read_log_wish(const std::vector<std::string>& words) {
             if (!value) value = words[++at];
             if (word == "--rdzv-endpoint")
                 wish.endpoint = *value;
+            else if (word == "--job")
+                wish.job = *value;
             else if (auto taken = read_value(word, *value, request); !taken)
                 return taken.error();
         } else if (!value && (word == "-f" || word == "--follow")) {

@@ -37,6 +37,7 @@ constexpr std::string_view logs_usage =
     "--log-dir. JOB is the job's --rdzv-id. The daemon at --rdzv-endpoint, default 127.0.0.1:29400, says where the\n"
     "agents are; on other hosts than theirs it takes the job's secret: set MUSTER_SECRET_FILE.\n"
     "A line that many ranks print is shown once, then the ranks that printed it.\n"
+    "  --job JOB          the job, also where there is a folder of its name here\n"
     "  --rank RANKS       only these ranks, such as 0-7,31\n"
     "  --node NAMES       only these nodes, such as gpu01,gpu02\n"
     "  --failed FILE      only workers that ended badly: FILE is the job's report (--report), or has its events\n"
@@ -59,6 +60,7 @@ constexpr Duration wait_for_lines = 50ms;
 constexpr Duration meet_interval = 2s;
 /// Between two rounds: the next one may be short, and the job's last.
 constexpr Duration hasty_interval = 200ms;
+constexpr Duration haste_max = 10s;  ///< A job that waits for nodes may wait all night.
 constexpr Duration silence_max = 15s;
 constexpr std::size_t names_shown_max = 20;
 constexpr int polls_between_searches = 5;  ///< For files of workers that have just been started.
@@ -202,9 +204,10 @@ class FollowedJob {
     /// False: the job is over, or nobody is left to hear of it.
     bool goes_on(JobLogs& logs) {
         if (const auto answer = poll_.take()) hear(*answer, logs);
-        if (const bool awaits = logs.awaits_round(); std::exchange(awaits_round_, awaits) != awaits)
-            poll_.set_interval(awaits ? hasty_ : usual_);
         const auto now = std::chrono::steady_clock::now();
+        if (!logs.awaits_round()) round_seen_at_ = now;
+        const bool hastens = logs.awaits_round() && !trouble_ && now - round_seen_at_ < haste_max;
+        if (std::exchange(hastens_, hastens) != hastens) poll_.set_interval(hastens ? hasty_ : usual_);
         if (logs.open_count() > 0 || !trouble_) heard_at_ = now;
         if (logs.open_count() > 0) return true;
         if (!logs.may_go_on()) return false;
@@ -235,7 +238,8 @@ class FollowedJob {
     const Duration usual_;
     const Duration hasty_;
     bool is_over_ = false;
-    bool awaits_round_ = false;
+    bool hastens_ = false;
+    Instant round_seen_at_{};
     bool trouble_ = false;                                 ///< The daemon does not say where the nodes are.
     Instant heard_at_ = std::chrono::steady_clock::now();  ///< Of the daemon or of a node.
     StatusPoll poll_;

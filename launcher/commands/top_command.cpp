@@ -12,6 +12,7 @@
 #include "launcher/status/terminal.h"
 #include "launcher/status/top.h"
 #include "rendezvous/base/text/printable.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
 
@@ -47,16 +48,16 @@ int show_top(const StatusOptions& options, const StatusSource& source, std::stri
         const auto deadline = is_away ? std::chrono::steady_clock::now() + top_interval : no_deadline;
         const auto next = terminal.wait(deadline, poll->descriptor());
         if (next == Terminal::Wait::quit) return 128 + terminal.signal();
-        const auto now = std::chrono::steady_clock::now();
         if (next == Terminal::Wait::key) {
             if (terminal.key().kind == KeyKind::redraw) terminal.forget();
-            if (!top.press(terminal.key(), Terminal::size(), now)) return exit_codes::success;
+            if (!top.press(terminal.key(), Terminal::size(), std::chrono::steady_clock::now()))
+                return exit_codes::success;
             if (auto words = top.take_logs(); !words.empty()) {
-                words.insert(words.begin(), {"/proc/self/exe", "logs", "--rdzv-endpoint", options.endpoint});
-                terminal.run(words);
+                words.insert(words.begin(), {"muster", "logs", cat("--rdzv-endpoint=", options.endpoint)});
+                terminal.run("/proc/self/exe", words);
             }
         }
-        if (auto answer = poll->take()) top.take(*std::move(answer), now);
+        if (auto answer = poll->take()) top.take(*std::move(answer), std::chrono::steady_clock::now());
         if (std::exchange(had_facts, top.status().has_facts) || !top.status().has_facts) continue;
         const auto& facts = top.status().reader.facts();
         if (options.job.empty() || has_job(facts, printable_line(options.job))) continue;

@@ -274,8 +274,8 @@ int launch(Launch launch, Environment environment) {
                      error_file_of(ending, run.host(), text));
     });
     if (not_launched) {
-        code = refuse(not_launched->exit_code, not_launched->why, style);
         (*events)->ended(false, "not_launched", not_launched->why);
+        code = refuse(not_launched->exit_code, not_launched->why, style);
         leave_reports(agent::report_file(report_context(config, run), code, not_launched->why));
     }
     say_last(text);

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <spawn.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,10 @@
 #include <cstdlib>
 #include <string_view>
 #include <utility>
+
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/kernel/file_size_limit.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
 
@@ -110,7 +115,7 @@ void Terminal::suspend() {
     draw_asked = 1;
 }
 
-bool Terminal::run(const std::vector<std::string>& words) {
+void Terminal::run(const char* program, const std::vector<std::string>& words) {
     std::vector<char*> arguments;
     for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
@@ -127,24 +132,39 @@ bool Terminal::run(const std::vector<std::string>& words) {
     };
     leave();
     ignore_keys();
-    pid_t program = 0;
-    int status = 0;
-    const bool runs =
-        ::posix_spawnp(&program, words.front().c_str(), nullptr, &attributes, arguments.data(), environ) == 0;
+    pid_t process = 0;
+    const int trouble = ::posix_spawn(&process, program, nullptr, &attributes, arguments.data(), environ);
     ::posix_spawnattr_destroy(&attributes);
-    while (runs && ::waitpid(program, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (runs && !WIFSIGNALED(status)) wait_for_enter();
+    if (trouble != 0) write_all(cat(words.front(), " cannot be started: ", errno_text(trouble), "\n"));
+    if (trouble != 0 || has_ended_by_itself(process)) wait_for_enter();
     ignore_keys();  // Signals that are blocked stay pending, until they are ignored once more.
     handle_signals(note_signal);
     enter();
-    return runs;
+}
+
+bool Terminal::has_ended_by_itself(pid_t program) {
+    const FileDescriptor end(static_cast<int>(::syscall(SYS_pidfd_open, program, 0)));
+    // Without pidfds, on an old kernel, it is not known when it ends. It has nothing to lose, so it waits for nothing.
+    if (!end.valid() || !wait_for(end.get())) ::kill(program, SIGKILL);
+    int status = 0;
+    while (::waitpid(program, &status, 0) < 0 && errno == EINTR) {
+    }
+    return !WIFSIGNALED(status);
+}
+
+/// False: a signal has come that ends this process.
+bool Terminal::wait_for(int source) {
+    pollfd readable{source, POLLIN, 0};
+    while (end_signal == 0)
+        if (::ppoll(&readable, 1, nullptr, &before_) > 0) return true;
+    return false;
 }
 
 void Terminal::wait_for_enter() {
+    if (has_modes_) ::tcflush(STDIN_FILENO, TCIFLUSH);  // An Enter before this is no answer.
     write_all("-- Enter: back --\n");
     char byte = 0;
-    while (::read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n') {
+    while (wait_for(STDIN_FILENO) && ::read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n') {
     }
 }
 

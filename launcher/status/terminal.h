@@ -36,10 +36,11 @@ class Terminal {
     /// Until `deadline`, a signal, a key, or until `news` (a descriptor) can be read. redraw: the size changed, or the
     /// process continues; all is drawn again.
     Wait wait(Instant deadline, int news);
-    /// Runs a program on this terminal until it ends, with a line that says how one comes back; the next draw() writes
-    /// all cells. Its Ctrl-C ends it and not this process, and Ctrl-Z does nothing. If it ends by itself, its last
-    /// lines stay until Enter is pressed. False: it cannot be started.
-    bool run(const std::vector<std::string>& words);
+    /// Runs a program (a path; `words` begin with its name) on this terminal until it ends, with a line that says how
+    /// one comes back; the next draw() writes all cells. Its Ctrl-C ends it and not this process, and Ctrl-Z does
+    /// nothing. If it ends by itself, its last lines stay until Enter is pressed. A signal that ends this process ends
+    /// it, too. Not for programs that change the terminal's modes.
+    void run(const char* program, const std::vector<std::string>& words);
     /// The key that ended wait().
     [[nodiscard]] const Key& key() const { return key_; }
     /// The signal that ended wait().
@@ -49,6 +50,8 @@ class Terminal {
     void handle_signals(void (*action)(int));
     void enter();
     void leave();
+    bool has_ended_by_itself(pid_t program);
+    bool wait_for(int source);
     void wait_for_enter();
     void suspend();
     bool take_key();

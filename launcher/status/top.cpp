@@ -131,8 +131,9 @@ void Top::ask_for_logs() {
     const auto* const job = shown_job();
     if (job == nullptr && rows.size() == 0) return;
     const auto node = node_ || job == nullptr || rows.size() == 0 ? node_ : rows.name(selected(rows));
-    logs_ = {job == nullptr ? rows.name(selected(rows)).text : job->id, "--follow", "--last", "200"};
-    if (node) logs_.insert(logs_.end(), {"--node", node->text});
+    // A name may begin with '-', and be that of a folder here.
+    logs_ = {cat("--job=", job == nullptr ? rows.name(selected(rows)).text : job->id), "--follow", "--last=200"};
+    if (node) logs_.push_back(cat("--node=", node->text));
 }
 
 bool Top::press_in_filter(const Key& key) {

@@ -88,7 +88,6 @@ class AgentDialect final : public Dialect {
     void lead(KeptState kept, Instant now);
     void stand_by(std::string leader);
     void note_leader(const std::string& leader);
-    /// A sentence that concerns no job and is in the log already.
     void turn_away(Connection& connection);
     void introduce(Connection& connection, Instant now);
     void note_where(const Connection& connection);

@@ -192,8 +192,9 @@ void Listener::turn_away(int fd, const SocketAddress& peer, Instant now) {
     if (now - told_at_ < 1s) return;
     told_at_ = now;
     const auto others = std::exchange(turned_away_count_, 0) - 1;
-    log(LogLevel::warning, "port ", port_, ": connection from ", peer.numeric(), " refused: ", sources_->advice,
-        others > 0 ? cat(" (and ", others, " more)") : std::string());
+    peer_log_.warn(cat("port ", port_, ": connection from ", peer.numeric(), " refused: ", sources_->advice,
+                       others > 0 ? cat(" (and ", others, " more)") : std::string()),
+                   now);
 }
 
 // True when a connection was turned away and there may be more.

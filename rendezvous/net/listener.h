@@ -15,6 +15,7 @@
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/net/event_loop.h"
+#include "rendezvous/net/peer_log.h"
 
 namespace muster::rendezvous {
 
@@ -92,6 +93,7 @@ class Listener final : public EventLoop::Handler {
     OwnAddresses own_addresses_;
     std::uint64_t turned_away_count_ = 0;  // since the last line about it
     Instant told_at_{};
+    PeerLog peer_log_;
 };
 
 /// The process that listens on TCP `port` of this host: "process 4242 (python3)"; empty if unknown (another user's

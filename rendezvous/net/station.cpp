@@ -271,7 +271,7 @@ void Station::refuse(Connection& connection, std::string_view why, Instant now) 
 void Station::log_limited(std::string_view line, Instant now) {
     if (now - log_lines_since_ >= 1s) {
         if (swallowed_count_ > 0) {
-            log(LogLevel::warning, "port ", port(), ": ", swallowed_count_, " more lines like these were left out");
+            peer_log_.warn(cat("port ", port(), ": ", swallowed_count_, " more lines like these were left out"), now);
         }
         log_lines_since_ = now;
         log_line_count_ = swallowed_count_ = 0;
@@ -280,7 +280,7 @@ void Station::log_limited(std::string_view line, Instant now) {
         ++swallowed_count_;
         return;
     }
-    log(LogLevel::warning, "port ", port(), ": ", line);
+    peer_log_.warn(cat("port ", port(), ": ", line), now);
 }
 
 void Station::linger(Connection& connection, Instant now) {

@@ -13,6 +13,7 @@
 
 #include "rendezvous/net/connection.h"
 #include "rendezvous/net/limits.h"
+#include "rendezvous/net/peer_log.h"
 #include "rendezvous/net/session.h"
 
 namespace muster::rendezvous {
@@ -127,6 +128,7 @@ class Station final : public EventLoop::Ticker {
     Instant log_lines_since_{};
     std::uint32_t log_line_count_ = 0;
     std::uint32_t swallowed_count_ = 0;
+    PeerLog peer_log_;
     bool started_ = false;
     bool flushing_ = false;
 };

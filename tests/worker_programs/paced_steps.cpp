@@ -5,6 +5,7 @@
 //
 // Each step does WORK multiplications; `report` calls muster::progress() after each, `both` in every other hundred.
 // Prints the processor time of the whole process and the elapsed time for a step, in ns, without and with a report.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

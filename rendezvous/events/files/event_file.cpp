@@ -1,6 +1,7 @@
 #include "rendezvous/events/files/event_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -184,7 +185,14 @@ Result<std::unique_ptr<EventFile>> EventFile::open(const std::string& path, Rota
 Result<std::unique_ptr<EventFile>> EventFile::open_in(const std::string& directory, Rotation rotation) {
     if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
         return error_from_errno(errno, cat("create the directory of events ", directory));
-    return open(cat(directory, "/events.jsonl"), rotation);
+    // Not each file system has locks of directories. Where there are none, nothing is lost without them.
+    FileDescriptor lock(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return Error{Errc::invalid_argument,
+                     cat("another musterd writes its events to ", directory, "; name a directory of its own")};
+    auto file = open(cat(directory, "/events.jsonl"), rotation);
+    if (file) (*file)->directory_ = std::move(lock);
+    return file;
 }
 
 }  // namespace muster

@@ -26,6 +26,11 @@ def types(events):
     return [event["type"].removeprefix("muster.").removesuffix(".v1") for event in events]
 
 
+def without_prefix(line):
+    """Of a log line of any level, or a notice: what it says."""
+    return re.sub(r"^.*?muster(: |d? \w+ |\[[^]]*\] \w+ )", "", line)
+
+
 class Events(unittest.TestCase):
     def test_the_port_and_the_files_tell_the_same_story(self):
         with Job() as job:
@@ -77,7 +82,7 @@ class Events(unittest.TestCase):
             notes = [event for event in written if event["type"] == "muster.daemon.note.v1"]
             self.assertEqual([int(event["sequence"]) for event in notes], list(range(1, len(notes) + 1)))
             told = {event["data"]["text"] for event in written}
-            said = daemon.out.read_text().splitlines() + [line.split(" info ", 1)[-1] for line in daemon.err.read_text().splitlines()]
+            said = daemon.out.read_text().splitlines() + [without_prefix(line) for line in daemon.err.read_text().splitlines()]
             self.assertIn("stopped by SIGTERM", said)
             self.assertLessEqual(set(said), told)
 
@@ -98,6 +103,20 @@ class Events(unittest.TestCase):
             daemon = job.spawn("musterd", "--port", 0, "--events", job.directory / "missing" / "events")
             job.expect_exit(daemon, 78)
             self.assertIn("--events: create the directory of events", daemon.err.read_text())
+
+    def test_a_directory_that_another_daemon_writes_to_is_refused(self):
+        with Job() as job:
+            folder = job.directory / "events"
+            first = job.daemon("--events", folder)
+            second = job.spawn("musterd", "--port", job.port, "--events", folder)
+            job.expect_exit(second, 78)
+            self.assertIn(f"--events: another musterd writes its events to {folder}", second.err.read_text())
+            wait_for("note of the first daemon", lambda: "listening on" in (folder / "events.jsonl").read_text())
+            first.kill()
+            first.wait()
+            first_note, = (folder / "events.jsonl").read_text().splitlines()
+            job.daemon("--events", folder)
+            wait_for("note of the next daemon", lambda: (folder / "events.jsonl").read_text().startswith(first_note + "\n{"))
 
     def test_a_full_disk_does_not_delay_the_job(self):
         with Job() as job:
@@ -139,7 +158,7 @@ class NodeEvents(unittest.TestCase):
             self.assertEqual(own[-1]["data"]["outcome"], "succeeded")
             self.assertIn("round.sealed", types([event for event in events if event["source"] == f"muster:/job/{job.id}"]))
             said = [event["data"]["text"] for event in own if event["type"] == "muster.node.progress.v1"]
-            printed = [re.sub(r"^.*?muster(: |\[[^]]*\] \w+ )", "", line) for line in node.err.read_text().splitlines() if " muster" in line]
+            printed = [without_prefix(line) for line in node.err.read_text().splitlines() if " muster" in line]
             self.assertTrue([line for line in printed if line.startswith("round 0 ended")])
             self.assertEqual([line for line in printed if line not in said], [])
             self.assertEqual([line for line in printed if said.count(line) > 1], [])
@@ -151,9 +170,10 @@ class NodeEvents(unittest.TestCase):
             file = job.directory / "events.jsonl"
             node = job.node("--rdzv-conf", "is_host=1", "--events", file, nnodes="1")
             job.expect_exit(node, 78)
-            last = json.loads(file.read_text().splitlines()[-1])
+            *others, last = [json.loads(line) for line in file.read_text().splitlines()]
             self.assertEqual((last["type"], last["data"]["outcome"]), ("muster.job.ended.v1", "not_launched"), last)
             self.assertIn("cannot serve the rendezvous", last["data"]["text"])
+            self.assertNotIn(last["data"]["text"], [event["data"]["text"] for event in others])
 
     def test_a_pattern_or_a_file_that_cannot_be_is_refused(self):
         with Job() as job:

@@ -77,7 +77,7 @@ class Screen:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         self.process = subprocess.Popen([BIN / "muster", *words, "--rdzv-endpoint", f"127.0.0.1:{job.port}"],
                                         stdin=self.slave, stdout=self.slave, stderr=self.slave, preexec_fn=own_terminal,
-                                        env=job.environment(**{"TERM": "xterm", **extra}))
+                                        cwd=job.directory, env=job.environment(**{"TERM": "xterm", **extra}))
 
     def __enter__(self):
         return self

@@ -35,6 +35,14 @@ def stepping_job(job):
     return node
 
 
+def job_with_logs(job):
+    """One worker, which goes when there is a file "worker.go"."""
+    return job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                     f"127.0.0.1:{job.port}", "--rdzv-id", job.id, *FAST, "--log-dir", job.directory / "logs", "-r", 3, "--no-python",
+                     "sh", "-c", 'echo "rank $RANK is here"; while ! test -e "$READY.go"; do sleep 0.05; done',
+                     READY=str(job.directory / "worker"))
+
+
 class ManyNodes(threading.Thread):
     """Answers GET /status as a daemon with one job of 10,000 healthy nodes does."""
 
@@ -171,10 +179,8 @@ class Top(unittest.TestCase):
     def test_l_follows_the_logs_of_a_node_and_ctrl_c_comes_back(self):
         with Job() as job:
             job.daemon()
-            node = job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                             f"127.0.0.1:{job.port}", "--rdzv-id", job.id, *FAST, "--log-dir", job.directory / "logs", "-r", 3, "--no-python",
-                             "sh", "-c", 'echo "rank $RANK is here"; while ! test -e "$READY.go"; do sleep 0.05; done',
-                             READY=str(job.directory / "worker"))
+            node = job_with_logs(job)
+            (job.directory / job.id).mkdir()  # It is the job that is followed, and not this folder.
             with top(job) as seen:
                 seen.expect("> " + os.uname().nodename)
                 seen.press(b"l")
@@ -192,6 +198,30 @@ class Top(unittest.TestCase):
                 seen.expect("no jobs at")
                 seen.press(b"q")
                 seen.expect_whole(0)
+
+    def test_a_signal_ends_it_while_the_logs_are_shown_and_the_viewer_with_it(self):
+        with Job() as job:
+            job.daemon()
+            node = job_with_logs(job)
+            for end, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+                with self.subTest(end), top(job) as seen:
+                    seen.expect("> " + os.uname().nodename)
+                    seen.press(b"l")
+                    wait_for("the worker's line", lambda: b"rank 0 is here" in seen.read())
+                    viewer, = pathlib.Path(f"/proc/{seen.process.pid}/task/{seen.process.pid}/children").read_text().split()
+                    seen.process.send_signal(end)
+                    seen.expect_whole(code)
+                    self.assertFalse(pathlib.Path("/proc", viewer).exists())
+            with top(job) as seen:  # Also where it waits for Enter, which a person pressed too early.
+                seen.expect("> " + os.uname().nodename)
+                seen.press(b"l")
+                wait_for("the worker's line", lambda: b"rank 0 is here" in seen.read())
+                seen.press(b"\n")
+                (job.directory / "worker.go").touch()
+                job.expect_exit(node, 0)
+                wait_for("the end of muster logs", lambda: b"-- Enter: back --" in seen.read())
+                seen.process.send_signal(signal.SIGTERM)
+                seen.expect_whole(143)
 
     def test_a_job_that_does_not_exist_is_an_error_that_names_those_that_do(self):
         with Job() as job:

@@ -184,14 +184,14 @@ TEST_CASE("l asks for the logs of what is selected or shown, once") {
     CHECK(wants({}));  // Nothing is known yet.
     person.see(page({job("eval", json::array()), job("train", trouble())}));
     person.type("jl");
-    CHECK(wants({"train", "--follow", "--last", "200"}));
+    CHECK(wants({"--job=train", "--follow", "--last=200"}));
     CHECK(wants({}));
     person.press({KeyKind::enter});
     person.type("jl");
-    CHECK(wants({"train", "--follow", "--last", "200", "--node", "gpu1"}));
+    CHECK(wants({"--job=train", "--follow", "--last=200", "--node=gpu1"}));
     person.press({KeyKind::enter});
     person.type("l");
-    CHECK(wants({"train", "--follow", "--last", "200", "--node", "gpu1"}));
+    CHECK(wants({"--job=train", "--follow", "--last=200", "--node=gpu1"}));
     person.see(page({}));
     person.type("l");
     CHECK(wants({}));
