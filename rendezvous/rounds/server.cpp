@@ -283,8 +283,7 @@ void Server::Implementation::command(Connections::iterator from, const native::C
     if (!is_agent && !from->second.proven)
         return refuse(from, RefusalReason::secret,
                       "commands are accepted only from the job's own agents, or with its secret (MUSTER_SECRET_FILE); "
-                      "send this one "
-                      "from a node of the job",
+                      "send this one from a node of the job",
                       turn);
     if (entry == nullptr) {
         // Names no other job: the key of one job is proved here, and those of the others are not.
@@ -302,7 +301,8 @@ void Server::Implementation::command(Connections::iterator from, const native::C
 void Server::Implementation::join(Connections::iterator from, const native::Join& join, const Turn& turn) {
     if (auto why = wrong_with(join, config_.nodes_max); !why.empty())
         return refuse(from, RefusalReason::malformed, std::move(why), turn);
-    if (auto why = too_few_connections(join.terms, config_.connections_max); !why.empty())
+    const bool opens_job = find(from->second) == nullptr && join.last_round == no_round;
+    if (auto why = too_few_connections(from->second.hello->job, join, config_); opens_job && !why.empty())
         return refuse(from, RefusalReason::limit, std::move(why), turn);
     auto* entry = find_or_create(from, join.terms, turn);
     if (entry == nullptr) return;

@@ -52,7 +52,9 @@ struct ServerConfig {
     /// without agents for longest.
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
+    /// Of its port. No node opens a job that needs more; a job that runs elsewhere with more keeps its nodes.
     std::size_t connections_max = std::numeric_limits<std::size_t>::max();
+    std::size_t other_descriptors = 0;  ///< that the daemon needs beside connections, for messages
     /// The children of a node in the tree of a round's members, and the heartbeats of a job. Only simulations have
     /// others.
     std::uint32_t fan_out = native::tree_fan_out;

@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-#include "rendezvous/base/kernel/open_files.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/server.h"
 #include "rendezvous/wire/native/limits.h"
 
 namespace muster::rendezvous {
@@ -103,12 +103,19 @@ std::string wrong_with(const native::Join& join, std::uint32_t nodes_max) {
     return {};
 }
 
-std::string too_few_connections(const native::JobTerms& terms, std::size_t connections_max) {
-    if (terms.nodes_min <= connections_max) return {};
-    return cat("a job of ", terms.nodes_min, " nodes needs as many connections, and the limits of open files (",
-               "RLIMIT_NOFILE, hard) and memory allow this daemon ", connections_max, "; on its host run `ulimit -n ",
-               terms.nodes_min + descriptors_kept,
-               "` or more as root in the shell that starts it, or write LimitNOFILE= into its unit");
+std::string too_few_connections(const std::string& job, const native::Join& join, const ServerConfig& config) {
+    const auto& terms = join.terms;
+    // At the port of a static job's daemon is also the store of its workers.
+    const auto nodes = std::size_t{terms.fixed_world ? terms.nodes_max : terms.nodes_min};
+    const auto needed = terms.fixed_world ? nodes * (1 + join.slots) : nodes;
+    if (needed <= config.connections_max) return {};
+    const auto files = needed + config.other_descriptors;
+    return cat("job '", job, "' needs ", needed, " connections (", nodes, " nodes",
+               terms.fixed_world ? cat(" with ", join.slots, " workers each, whose store is at its port") : "",
+               "), but the daemon there may have ", config.connections_max,
+               " by its limits of open files (RLIMIT_NOFILE, hard) and memory; on its host run `ulimit -n ", files,
+               "` as root in the shell that starts it, or write LimitNOFILE=", files,
+               " into its unit; where memory is the smaller limit, give it more");
 }
 
 std::string wrong_with(const native::Resume& resume) {

@@ -7,6 +7,8 @@
 
 namespace muster::rendezvous {
 
+struct ServerConfig;
+
 /// Each node's rounds are looked through at every round's end.
 inline constexpr std::uint32_t node_failures_of_max = 100;
 
@@ -25,8 +27,9 @@ inline constexpr Round round_lead_max = Round{1} << 20;
 /// empty. `nodes_max` is the daemon's own limit.
 std::string wrong_with(const native::Join& join, std::uint32_t nodes_max);
 
-/// The same where the job has more nodes than the daemon may have connections, so that it would wait for ever.
-std::string too_few_connections(const native::JobTerms& terms, std::size_t connections_max);
+/// The same where the daemon may have fewer connections than the job of this node needs, so that its nodes would wait
+/// for one another until their join times out.
+std::string too_few_connections(const std::string& job, const native::Join& join, const ServerConfig& config);
 
 /// The same for what a resuming agent says about its round.
 std::string wrong_with(const native::Resume& resume);

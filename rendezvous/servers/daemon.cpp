@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/kernel/open_files.h"
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/dialects/agent_dialect.h"
@@ -32,6 +33,7 @@ ServerConfig server_of(const DaemonConfig& config) {
     auto server = config.server;
     server.secret = control_hashes(config.keys);
     server.connections_max = config.limits.connections_max;
+    server.other_descriptors = descriptors_kept;
     return server;
 }
 

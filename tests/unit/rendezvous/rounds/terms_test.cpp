@@ -17,6 +17,41 @@ std::string difference_of(void (*change)(native::JobTerms&)) {
     return difference(set, "gpu01", given, "gpu02");
 }
 
+native::Join job_of(std::uint32_t nodes) {
+    native::Join join;
+    join.terms.nodes_min = nodes;
+    join.terms.nodes_max = 10'000;
+    return join;
+}
+
+/// A daemon that may have only so many connections. Each node that joins is a new one.
+struct NarrowDaemon {
+    explicit NarrowDaemon(std::size_t connections) : server(config_of(connections), now) {}
+    std::string refusal_of(std::string job, const native::Join& join) {
+        server.step(ConnectionAccepted{++nodes, "10.0.0.1"}, now);
+        native::Hello hello;
+        hello.job = std::move(job);
+        hello.node = {cat("gpu0", nodes), 1, nodes};
+        server.step(Received{nodes, hello}, now);
+        const auto step = server.step(Received{nodes, join}, now);
+        std::string refusal;
+        for (const auto& action : step.actions)
+            if (const auto* sent = std::get_if<SendTo>(&action))
+                if (const auto* refused = std::get_if<native::Refused>(&sent->message)) refusal = refused->why;
+        return refusal;
+    }
+    static ServerConfig config_of(std::size_t connections) {
+        ServerConfig config;
+        config.connections_max = connections;
+        config.other_descriptors = 64;
+        return config;
+    }
+
+    const Instant now{1000s};
+    Server server;
+    std::uint64_t nodes = 0;
+};
+
 }  // namespace
 
 TEST_CASE("terms that differ are shown as a person writes them, with both hosts and the option") {
@@ -45,31 +80,35 @@ TEST_CASE("terms that differ are shown as a person writes them, with both hosts 
           "--wire-security on every node");
 }
 
-TEST_CASE("a job of more nodes than the daemon may have connections is refused at its first join") {
-    const Instant now(1000s);
-    ServerConfig config;
-    config.connections_max = 3;
-    const auto joined = [&](std::uint32_t nodes) {
-        Server server(config, now);
-        server.step(ConnectionAccepted{1, "10.0.0.1"}, now);
-        native::Hello hello;
-        hello.job = "job";
-        hello.node = {"gpu01", 1, 1};
-        server.step(Received{1, hello}, now);
-        native::Join join;
-        join.terms.nodes_min = nodes;
-        join.terms.nodes_max = 100;
-        std::string refusal;
-        for (const auto& action : server.step(Received{1, join}, now).actions)
-            if (const auto* sent = std::get_if<SendTo>(&action))
-                if (const auto* refused = std::get_if<native::Refused>(&sent->message)) refusal = refused->why;
-        return refusal;
-    };
-    CHECK(joined(3).empty());
-    CHECK(joined(4) ==
-          "a job of 4 nodes needs as many connections, and the limits of open files (RLIMIT_NOFILE, hard) and memory "
-          "allow this daemon 3; on its host run `ulimit -n 68` or more as root in the shell that starts it, or write "
-          "LimitNOFILE= into its unit");
+TEST_CASE("a node opens no job that needs more connections than the daemon may have") {
+    NarrowDaemon daemon(3);
+    CHECK(daemon.refusal_of("fits", job_of(3)).empty());
+    CHECK(daemon.refusal_of("large", job_of(4)) ==
+          "job 'large' needs 4 connections (4 nodes), but the daemon there may have 3 by its limits of open files "
+          "(RLIMIT_NOFILE, hard) and memory; on its host run `ulimit -n 68` as root in the shell that starts it, or "
+          "write LimitNOFILE=68 into its unit; where memory is the smaller limit, give it more");
+    // The store of a static job's workers is at the daemon's port too.
+    auto fixed = job_of(2);
+    fixed.terms.nodes_max = 2;
+    fixed.terms.fixed_world = true;
+    fixed.slots = 2;
+    CHECK(NarrowDaemon(6).refusal_of("static", fixed).empty());
+    CHECK_THAT(NarrowDaemon(5).refusal_of("static", fixed),
+               Catch::Contains("needs 6 connections (2 nodes with 2 workers each, whose store is at its port), but"));
+}
+
+TEST_CASE("nodes of a job that runs are not refused by a daemon that may have fewer connections than before") {
+    NarrowDaemon daemon(3);
+    auto back = job_of(4);
+    back.last_round = 0;
+    CHECK(daemon.refusal_of("runs", back).empty());
+    CHECK(daemon.refusal_of("runs", job_of(4)).empty());  // in the place of another one
+}
+
+TEST_CASE("a node whose terms are another job's hears of these, and not of the daemon's connections") {
+    NarrowDaemon daemon(3);
+    CHECK(daemon.refusal_of("job", job_of(3)).empty());
+    CHECK_THAT(daemon.refusal_of("job", job_of(6000)), Catch::Contains("--nnodes on every node"));
 }
 
 TEST_CASE("budgets that make no sense are refused, whoever sends them") {
