@@ -239,7 +239,7 @@ class FollowedJob {
     const Duration hasty_;
     bool is_over_ = false;
     bool hastens_ = false;
-    Instant round_seen_at_{};
+    Instant round_seen_at_ = std::chrono::steady_clock::now();
     bool trouble_ = false;                                 ///< The daemon does not say where the nodes are.
     Instant heard_at_ = std::chrono::steady_clock::now();  ///< Of the daemon or of a node.
     StatusPoll poll_;

@@ -54,6 +54,7 @@ int show_top(const StatusOptions& options, const StatusSource& source, std::stri
                 return exit_codes::success;
             if (auto words = top.take_logs(); !words.empty()) {
                 words.insert(words.begin(), {"muster", "logs", cat("--rdzv-endpoint=", options.endpoint)});
+                if (options.insecure) words.emplace_back("--insecure");
                 terminal.run("/proc/self/exe", words);
             }
         }

@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <spawn.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,7 +13,6 @@
 #include <string_view>
 #include <utility>
 
-#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/text/text.h"
 
@@ -143,29 +141,21 @@ void Terminal::run(const char* program, const std::vector<std::string>& words) {
 }
 
 bool Terminal::has_ended_by_itself(pid_t program) {
-    const FileDescriptor end(static_cast<int>(::syscall(SYS_pidfd_open, program, 0)));
-    // Without pidfds, on an old kernel, it is not known when it ends. It has nothing to lose, so it waits for nothing.
-    if (!end.valid() || !wait_for(end.get())) ::kill(program, SIGKILL);
+    constexpr timespec pause{0, 50'000'000};
     int status = 0;
-    while (::waitpid(program, &status, 0) < 0 && errno == EINTR) {
+    while (::waitpid(program, &status, WNOHANG) == 0) {
+        if (end_signal != 0) ::kill(program, SIGKILL);  // It has nothing to lose.
+        ::ppoll(nullptr, 0, &pause, &before_);
     }
     return !WIFSIGNALED(status);
-}
-
-/// False: a signal has come that ends this process.
-bool Terminal::wait_for(int source) {
-    pollfd readable{source, POLLIN, 0};
-    while (end_signal == 0)
-        if (::ppoll(&readable, 1, nullptr, &before_) > 0) return true;
-    return false;
 }
 
 void Terminal::wait_for_enter() {
     if (has_modes_) ::tcflush(STDIN_FILENO, TCIFLUSH);  // An Enter before this is no answer.
     write_all("-- Enter: back --\n");
-    char byte = 0;
-    while (wait_for(STDIN_FILENO) && ::read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n') {
-    }
+    pollfd key{STDIN_FILENO, POLLIN, 0};
+    for (char byte = 0; end_signal == 0 && byte != '\n';)
+        if (::ppoll(&key, 1, nullptr, &before_) > 0 && ::read(STDIN_FILENO, &byte, 1) != 1) return;
 }
 
 bool Terminal::take_key() {

@@ -51,7 +51,6 @@ class Terminal {
     void enter();
     void leave();
     bool has_ended_by_itself(pid_t program);
-    bool wait_for(int source);
     void wait_for_enter();
     void suspend();
     bool take_key();
