@@ -96,8 +96,9 @@ void NodeLooks::reduce_between_gpus() {
     // the look, also where that is killed. The folder's disk may hang, so that this process does not touch it. What
     // removes it waits for the end of all that have descriptor 4, and is not in the look's process group. The job's
     // muster does not print the end of a look.
-    static constexpr std::string_view script = R"sh(export TMPDIR="${TMPDIR:-/tmp}/muster-doctor-$$"
-mkdir -m 700 "$TMPDIR" || { printf 'failure\ttext=cannot make a folder %s; set TMPDIR to a place with room\n' "$TMPDIR"; echo end; exit; }
+    static constexpr std::string_view script = R"sh(place=${TMPDIR:-/tmp}
+TMPDIR=$(mktemp -d "$place/muster-doctor-XXXXXX") || { printf 'failure\ttext=cannot make a folder in %s; set TMPDIR to a place with room\n' "$place"; echo end; exit; }
+export TMPDIR
 exec 3>&1
 { "$@" 4>&1 >&3; echo end >&3; } | setsid sh -c 'cat > /dev/null; rm -rf -- "$TMPDIR"')sh";
     // Options of this muster are not for that one.

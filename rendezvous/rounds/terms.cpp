@@ -105,13 +105,14 @@ std::string wrong_with(const native::Join& join, std::uint32_t nodes_max) {
 
 std::string too_few_connections(const std::string& job, const native::Join& join, const ServerConfig& config) {
     const auto& terms = join.terms;
-    // At the port of a static job's daemon is also the store of its workers.
+    // At the port of a static job's daemon is also the store of its workers: at least one on each node that comes
+    // later.
     const auto nodes = std::size_t{terms.fixed_world ? terms.nodes_max : terms.nodes_min};
-    const auto needed = terms.fixed_world ? nodes * (1 + join.slots) : nodes;
+    const auto needed = terms.fixed_world ? 2 * nodes - 1 + join.slots : nodes;
     if (needed <= config.connections_max) return {};
     const auto files = needed + config.other_descriptors;
-    return cat("job '", job, "' needs ", needed, " connections (", nodes, " nodes",
-               terms.fixed_world ? cat(" with ", join.slots, " workers each, whose store is at its port") : "",
+    return cat("job '", job, "' needs ", terms.fixed_world ? "at least " : "", needed, " connections (", nodes,
+               " nodes", terms.fixed_world ? " and their workers, whose store is at its port" : "",
                "), but the daemon there may have ", config.connections_max,
                " by its limits of open files (RLIMIT_NOFILE, hard) and memory; on its host run `ulimit -n ", files,
                "` as root in the shell that starts it, or write LimitNOFILE=", files,

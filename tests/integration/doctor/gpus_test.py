@@ -124,7 +124,7 @@ class GpuTest(unittest.TestCase):
 
     def test_an_all_reduce_without_a_folder_costs_no_more(self):
         answer = self.doctor(TMPDIR="/none/here", **TWO)
-        self.expect(answer, "unknown", "gpu-all-reduce", "cannot make a folder /none/here/muster-doctor-", "all_reduce between the GPUs of this node")
+        self.expect(answer, "unknown", "gpu-all-reduce", "cannot make a folder in /none/here;", "all_reduce between the GPUs of this node")
 
     @unittest.skipUnless(os.path.exists("/dev/fuse"), "no FUSE")
     def test_a_temporary_folder_on_a_disk_that_hangs_costs_the_limit(self):
