@@ -24,7 +24,10 @@ namespace {
 constexpr std::size_t result_bytes_max = std::size_t{4} << 20;
 
 std::vector<std::string> job_words(const PairsJob& job) {
-    std::vector<std::string> words{"muster", "--nproc-per-node", "1", "--max-restarts", "0", "--preflight", "off"};
+    // A worker that hangs is a finding of the search, which ends the job then; the job's own limit would drop the
+    // result.
+    std::vector<std::string> words{"muster", "--nproc-per-node", "1", "--max-restarts",     "0", "--preflight",
+                                   "off",    "--hang-timeout",   "0", "--shutdown-timeout", "3"};
     words.insert(words.end(), job.options.begin(), job.options.end());
     words.insert(words.end(), {"--no-python", agent::side_program("muster-pairs"), cat(job.expected_count)});
     return words;
@@ -95,7 +98,9 @@ agent::Look run_pairs_job(const PairsJob& job) {
                                   ? cat("the job of the test ended with exit code ", WEXITSTATUS(*status))
                                   : cat("the job of the test was ended by signal ", WTERMSIG(*status)));
     auto look = agent::parse_look(text, "the job's end");
-    if (look.state == agent::Look::State::cut) look.why = "the result is not whole";
+    if (look.state == agent::Look::State::cut)
+        look.why = text == "begun\n" ? "muster-pairs on this node did not answer before the job of the test ended"
+                                     : "the result is not whole";
     return look;
 }
 

@@ -177,7 +177,8 @@ class LeadingSearch : public Search {
             if (!kept) kept = one;
             const int rate = std::min(kept->link_mbytes_per_s, one.link_mbytes_per_s);
             const bool sees_losses = kept->sees_losses && one.sees_losses;
-            if (!one.passed && kept->passed) kept = one;
+            // Of a rank that hangs its partners report only what they see of it.
+            if (!one.passed && (kept->passed || !text)) kept = one;
             kept->link_mbytes_per_s = rate;
             kept->sees_losses = sees_losses;
         }
@@ -256,7 +257,8 @@ class LeadingSearch : public Search {
         auto out = cat("nodes\texpected=", terms_.expected_count, "\tcame=", terms_.world_size,
                        "\trounds=", pairing.round_count(), '\n');
         for (int rank = 0; rank < terms_.world_size; ++rank) {
-            const auto host = terms_.store->get(cat("host/", rank), start_limit);
+            // Each told it before its first answer.
+            const auto host = terms_.store->get(cat("host/", rank), 100ms);
             const auto& verdict = verdicts[static_cast<std::size_t>(rank)];
             out +=
                 cat("node\trank=", rank, "\thost=", host ? *host : "?", "\tverdict=", verdict,
@@ -280,11 +282,20 @@ class LeadingSearch : public Search {
     std::map<int, std::int64_t> ahead_ms_;     // of this node's clock, and what the answer took
 };
 
+/// The result where rank 0 hangs.
+std::string report_without_lead(const SearchTerms& terms) {
+    const auto host = terms.store->get("host/0", 100ms);
+    return cat("nodes\texpected=", terms.expected_count, "\tcame=", terms.world_size,
+               "\trounds=0\nnode\trank=0\thost=", host ? *host : "?",
+               "\tverdict=undecided\twhy=it leads the search, and did not answer\nend\n");
+}
+
 /// The other ranks: do what rank 0 says until it has the result.
 Result<std::string> follow(const SearchTerms& terms) {
     Search search(terms);
     for (int round = 1;; ++round) {
         auto text = terms.store->get(cat("round/", round), pair_limit + 2 * slack + start_limit);
+        if (!text && text.error().code == Errc::timed_out) return report_without_lead(terms);
         if (!text) return with_context(text.error(), "rank 0 says nothing");
         if (text->ends_with("end\n")) return text;
         if (auto tested = search.test_own(round, *text); !tested) return tested.error();

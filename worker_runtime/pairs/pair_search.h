@@ -18,7 +18,7 @@ struct SearchTerms {
 };
 
 /// The result as records that agent/doctor/look.h parses: node, pair, path, together, and "end". An error: the store is
-/// lost, or rank 0 is.
+/// lost, or rank 0 is. A rank that hangs is in the result.
 Result<std::string> search_bad_nodes(const SearchTerms& terms);
 
 }  // namespace muster::runtime

@@ -3,7 +3,8 @@
 // should have come.
 //
 // It listens as ranks of a job do (worker_runtime/tcp): only ranks with the job's key are accepted, where it has one.
-// Exit codes: 0 the result is in the file; 1 there is none, with the reason on stderr; 2 wrong arguments.
+// Exit codes: 0 the result is in the file; 1 there is none, or a rank hangs, with the reason on stderr; 2 wrong
+// arguments.
 #include <stdlib.h>
 
 #include <cstdio>
@@ -25,6 +26,19 @@ int fail(const std::string& why) {
     return 1;
 }
 
+/// Once this rank has its result. An error: a rank hangs. The job would wait for it without end, so this rank should
+/// fail, which ends the job.
+Result<void> wait_for_others(const SearchTerms& terms) {
+    constexpr Duration limit = 6s;  // a rank may still have to end a test (pair_test.h)
+    const auto count = terms.store->add("ended", 1);
+    if (!count) return count.error();
+    if (*count == terms.world_size) return terms.store->set("all-ended", "");
+    // One rank that fails is enough. The others are for the case that rank 0 hangs.
+    const auto all = terms.store->get("all-ended", terms.rank == 0 ? limit : 2 * limit);
+    if (!all) return Error{all.error().code, "a rank did not answer, so the job ends without it"};
+    return {};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -34,6 +48,8 @@ int main(int argc, char** argv) {
         std::fputs("usage: muster-pairs NODES, as a worker of a job, with MUSTER_PAIRS_FILE\n", stderr);
         return 2;
     }
+    // What stays there if this process hangs.
+    std::ofstream(path, std::ios::binary) << "begun\n";
     ::unsetenv("MUSTER_TRANSPORT");  // between nodes it is TCP, whatever a trainer uses
     const auto environment = read_environment(variable);
     if (!environment) return fail(environment.error().context);
@@ -47,5 +63,7 @@ int main(int argc, char** argv) {
     if (!found) return fail(found.error().context);
     std::ofstream file(path, std::ios::binary);
     file << *found;
-    return file.flush() ? 0 : fail(cat("write ", path));
+    if (!file.flush()) return fail(cat("write ", path));
+    const auto ended = wait_for_others(terms);
+    return ended ? 0 : fail(ended.error().context);
 }

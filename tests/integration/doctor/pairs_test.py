@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ import traceback
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "net"), str(TESTS.parent / "support")]
-from cluster_networks import BIN, PORT, WORKERS, Cluster  # noqa: E402
+from cluster_networks import BIN, PORT, WORKERS, Cluster, wait_for  # noqa: E402
 from hosts import prepare, private  # noqa: E402
 
 STORE = 29600
@@ -140,6 +141,30 @@ def a_node_with_another_build(cluster):
     expect(cluster, answers(cluster, [node.running[0] for node in nodes]), 3, "node-build", "other (rank ", "install the same build of muster")
 
 
+def tests_a_pair(node):
+    """The pid of the host's muster-pairs once it tests a pair, which is the first that it has a thread for; else None."""
+    for pid in subprocess.run(["ip", "netns", "pids", node.space], capture_output=True, text=True).stdout.split():
+        process = pathlib.Path("/proc", pid)
+        try:
+            if (process / "comm").read_text() == "muster-pairs\n" and len(os.listdir(process / "task")) > 1:
+                return int(pid)
+        except FileNotFoundError:
+            continue  # it has ended meanwhile
+    return None
+
+
+def a_worker_that_hangs(cluster):
+    """The others report it; on its own node no result is there. Nobody waits for it until it goes on."""
+    nodes, go = start(cluster, 4)
+    processes = go()
+    wait_for(cluster, "test of a pair", lambda: tests_a_pair(nodes[3]))
+    os.kill(tests_a_pair(nodes[3]), signal.SIGSTOP)
+    answered = answers(cluster, processes)
+    expect(cluster, answered[:3], 2, "node-links", "n3 (rank", "did not answer")
+    expect(cluster, answered[3:], 3, "nodes", "nodes", "muster-pairs on this node did not answer")
+    assert (nodes[0].folder / "failing_nodes.txt").read_text() == "n3\n"
+
+
 def launched(cluster, nodes, *options, spares=0, deadline=90):
     """What each node of a job prints, which tests its links first."""
     jobs = [node.start(BIN / "muster", "--nnodes", len(nodes) - spares, "--spares", spares, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"10.1.0.1:{PORT}",
@@ -171,7 +196,7 @@ def a_job_on_good_links(cluster):
 
 
 CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_slow_node,
-         a_path_between_two_nodes, a_limit_of_connections, a_node_with_another_build, two_racks_that_do_not_reach_each_other]
+         a_path_between_two_nodes, a_limit_of_connections, a_node_with_another_build, a_worker_that_hangs, two_racks_that_do_not_reach_each_other]
 
 
 def main():
