@@ -57,10 +57,13 @@ class Context(unittest.TestCase):
             self.check_lines(done, ranks, name)
         # One node makes a key for its ranks where the job has none; two cannot.
         self.check_lines(under_muster(2, MUSTER_TRANSPORT="tcp", MUSTER_WIRE_SECURITY="encrypt"), 2, "tcp")
-        unkeyed = run(BIN / "muster", "--nnodes=2", "--insecure", "--rdzv-backend=c10d", "--rdzv-id=x", "--rdzv-endpoint=127.0.0.1:1",
-                      "--no-python", WORKER, MUSTER_WIRE_SECURITY="encrypt")
-        self.assertEqual(unkeyed.returncode, 78)
-        self.assertIn("--wire-security encrypt needs a key", unkeyed.stderr)
+        for place, code, told in ((("c10d", "--rdzv-endpoint=127.0.0.1:1"), 2, "contradicts --insecure"),
+                                  (("static", "--master-addr=127.0.0.1", "--master-port=1"), 78, "--wire-security encrypt needs a key")):
+            with self.subTest(place[0]):
+                unkeyed = run(BIN / "muster", "--nnodes=2", "--insecure", "--rdzv-id=x", "--rdzv-backend", *place, "--no-python", WORKER,
+                              MUSTER_WIRE_SECURITY="encrypt")
+                self.assertEqual(unkeyed.returncode, code)
+                self.assertIn(told, unkeyed.stderr)
 
     def test_a_worker_that_gets_no_key_says_why_instead_of_joining_without(self):
         cases = [("unset MUSTER_AGENT_SOCKET", "MUSTER_AGENT_SOCKET is not set. Either the agent could not open its channel"),
