@@ -101,6 +101,7 @@ class World {
     void request_stop();
     void drain_node();
     void start_twin();
+    static native::Message boast_of(native::Join join, std::size_t number, Round known);
     Node* pick_alive();
     void mark_host(HostIndex host);
     void set_trouble(HostIndex host, bool in_trouble);

@@ -1,7 +1,6 @@
 // The faults that befall a world while there is no peace.
 #include <algorithm>
 #include <csignal>
-#include <limits>
 #include <utility>
 
 #include "rendezvous/rounds/terms.h"
@@ -253,10 +252,26 @@ void World::start_twin() {
     if (surroundings_.plant == Plant::welcomes_twin) hello.connection = 1000;
     auto join = supervisor_config(*node).join;
     twins_.push_back(std::make_unique<Twin>(surroundings_, node->host, daemon_address, hello, join));
-    hello.node.incarnation = std::numeric_limits<Incarnation>::max() - twins_.size();
-    ++join.terms.restarts_max;
-    join.last_round = rendezvous::round_max;
-    twins_.push_back(std::make_unique<Twin>(surroundings_, node->host, daemon_address, hello, join));
+    hello.node.incarnation = Twin::boaster(twins_.size());
+    const auto boast = boast_of(join, twins_.size(), invariants_.agent(node->agent()->incarnation()).knows);
+    twins_.push_back(std::make_unique<Twin>(surroundings_, node->host, daemon_address, hello, boast));
+}
+
+/// Each kind in turn. A join comes from a sick node, which is taken in and takes no place in a round; a resume from one
+/// with other terms, which is held or refused.
+native::Message World::boast_of(native::Join join, std::size_t number, Round known) {
+    const auto kind = number / 2 % 4;
+    const Round absurd = rendezvous::round_max, high = std::max(known, Round{0}) + rendezvous::round_lead_max / 2;
+    join.last_round = kind % 2 == 0 ? absurd : high;
+    if (kind < 2) {
+        join.unhealthy = cat("boast: ", std::string(number, 'x'));
+        return join;
+    }
+    join.terms.restarts_max += 1 + static_cast<std::uint32_t>(number);
+    native::Resume resume;
+    resume.round = resume.as_assigned.round = std::exchange(join.last_round, no_round);
+    resume.as_joined = std::move(join);
+    return resume;
 }
 
 }  // namespace muster::simulation

@@ -1,6 +1,6 @@
-"""Several hosts on this one: network, host name, /etc/hosts and /run of their own, on one switch. Root only.
+"""Several hosts on this one: network, host name, /etc/hosts, /run and home directory of their own, on one switch. Root only.
 
-They share the process numbers and the files of this host. All of it goes with the object, and with the test.
+They share the process numbers and the other files of this host. All of it goes with the object, and with the test.
 """
 import os
 import pathlib
@@ -45,6 +45,7 @@ class Hosts:
         hosts, resolver = self.folder / f"{name}.hosts", self.folder / "resolv.conf"
         hosts.write_text("127.0.0.1 localhost\n")
         resolver.write_text("")
+        self.home(name).mkdir()
         set_up = ('hostname "$0" && mount --bind "$1" /etc/hosts && mount --bind "$2" /etc/resolv.conf && '
                   "mount -t tmpfs tmpfs /run && ip link set lo up && echo up && exec sleep 3600")
         self.holders[name] = subprocess.Popen(
@@ -53,6 +54,9 @@ class Hosts:
         assert self.holders[name].stdout.readline() == b"up\n", f"host {name} cannot be made"
         self.holders[name].stdout.close()
         (self.folder / f"{name}.pid").write_text(str(self.holders[name].pid))
+
+    def home(self, name):
+        return self.folder / f"{name}.home"
 
     def plug(self, name):
         host, switch = self.holders[name].pid, self.holders["switch"].pid
@@ -76,8 +80,8 @@ class Hosts:
         """In the background; what it says can be read from its stdout."""
         kept = {key: value for key, value in os.environ.items()
                 if not key.startswith(("MUSTER_", "PET_", "SLURM_", "OMPI_", "PMI"))}
-        return subprocess.Popen(self.command(name, *words), env={**kept, "HOME": str(self.folder), **variables}, stdin=subprocess.DEVNULL, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return subprocess.Popen(self.command(name, *words), env={**kept, "HOME": str(self.home(name)), **variables}, text=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def rewrite(path, lines):

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import hosts  # noqa: E402
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 import own_tmpdir  # noqa: E402, F401
+from command_lines import CommandLines  # noqa: E402
 from line_times import without_times  # noqa: E402
 
 MUSTER = pathlib.Path(os.environ["MUSTER_BIN"]) / "muster"
@@ -33,6 +35,7 @@ class Places(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="muster-places-")
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
+        self.key = secrets.token_hex(32)  # no host finds one at home that the others have
         self.hosts = self.enterContext(hosts.Hosts(folder.name, self.names))
         for name in self.names:
             self.hosts.know(name)
@@ -61,39 +64,52 @@ class Places(unittest.TestCase):
             count -= bool(re.search(pattern, lines[-1]))
         return "".join(lines)
 
+    @contextlib.contextmanager
+    def no_key_in_command_lines(self, *programs):
+        """Meanwhile these programs ran, and no process had the key among its words."""
+        with CommandLines(self.key) as lines:
+            yield
+        self.assertEqual(lines.found, set())
+        self.assertLessEqual(set(programs), lines.seen)
+
     def assert_ranks(self, text, expected):
         self.assertEqual(sorted(re.findall(r"rank \d of \d on [\w-]+", text)), expected, text)
 
 
 class Mpi(Places):
     def mpirun(self, *words, where="n1", **variables):
-        """The real mpirun; what takes ssh's place enters the other host's namespaces."""
-        agent = self.folder / "agent"
-        agent.write_text(f'#!/bin/sh\nhost=$1\nshift\nexec nsenter -t "$(cat {self.folder}/"$host".pid)" --net --uts --mount '
-                         'sh -c "$*"\n')
-        agent.chmod(0o755)
-        mpirun = f"mpirun --allow-run-as-root --mca plm_rsh_agent {agent}"
+        """The real mpirun; what takes ssh's place enters the other host's namespaces, with no variable of this one's."""
+        mpirun = f"mpirun --allow-run-as-root --mca plm_rsh_agent {self.agent('agent')}"
         return self.begin(where, *words, MPIRUN=mpirun, MUSTER=str(MUSTER), WORKERS="1", **variables)
 
-    def hydra(self, *words):
-        """MPICH's mpiexec, whose ssh is the one above with options before the host."""
-        agent = self.folder / "ssh"
-        agent.write_text('#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\n'
-                         f'host=$1\nshift\nexec nsenter -t "$(cat {self.folder}/"$host".pid)" --net --uts --mount sh -c "$*"\n')
+    def agent(self, name):
+        """In ssh's place: `agent [-OPTION...] HOST WORD...`"""
+        agent = self.folder / name
+        agent.write_text('#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nhost=$1\nshift\n'
+                         f'exec nsenter -t "$(cat {self.folder}/"$host".pid)" --net --uts --mount '
+                         f'env -i PATH="$PATH" HOME="{self.folder}/$host.home" sh -c "$*"\n')
         agent.chmod(0o755)
-        return self.begin("n1", "mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", agent, "-hosts", "n1,n2,n3", "-ppn", "1",
-                          "-n", "3", MUSTER, "--nproc-per-node=1", *words, "--no-python", "sh", "-c", SAY)
+        return agent
+
+    def hydra(self, *words):
+        """MPICH's mpiexec, which passes on all variables."""
+        return self.begin("n1", "mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", self.agent("ssh"), "-hosts", "n1,n2,n3",
+                          "-ppn", "1", "-n", "3", MUSTER, "--nproc-per-node=1", *words, "--no-python", "sh", "-c", SAY,
+                          MUSTER_KEY=self.key)
 
     def test_mpich_tells_the_places_and_no_more(self):
-        text = self.ended(self.hydra("--rdzv-endpoint=n1:29400", "--rdzv-id=mine"))
+        with self.no_key_in_command_lines("mpiexec.hydra", "hydra_pmi_proxy", "muster"):
+            text = self.ended(self.hydra("--rdzv-endpoint=n1:29400", "--rdzv-id=mine"))
         self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
         text = self.ended(self.hydra("--rdzv-endpoint=n1:29400"), code=2)
         self.assertIn("muster: --rdzv-id is missing: this mpirun reports no job id", text)
 
     def test_one_process_on_each_host(self):
-        text = self.ended(self.mpirun(SCRIPTS / "mpi/run.sh", "n1,n2,n3", "--no-python", "sh", "-c", SAY))
-        self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
-        self.assertNotIn("bound muster", text)
+        for variables in ({}, {"MUSTER_KEY": self.key}):  # the script's key, and the user's
+            with self.subTest(**variables), self.no_key_in_command_lines("mpirun", "orted", "muster"):
+                text = self.ended(self.mpirun(SCRIPTS / "mpi/run.sh", "n1,n2,n3", "--no-python", "sh", "-c", SAY, **variables))
+            self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
+            self.assertNotIn("bound muster", text)
 
     def test_mpirun_elsewhere_is_one_line_and_an_endpoint_helps(self):
         text = self.ended(self.mpirun(SCRIPTS / "mpi/run.sh", "n2,n3", "--no-python", "sh", "-c", SAY), code=2)
@@ -103,9 +119,9 @@ class Mpi(Places):
         self.assert_ranks(text, ["rank 0 of 2 on n2", "rank 1 of 2 on n3"])
 
     def test_several_processes_on_a_host_and_cpus_that_are_taken_away(self):
-        command = (f'exec $MPIRUN --host n1:2,n2:2 --oversubscribe -np 4 {MUSTER} --no-python sh -c "{SAY}"')
+        command = (f'exec $MPIRUN --host n1:2,n2:2 --oversubscribe -np 4 -x MUSTER_KEY {MUSTER} --no-python sh -c "{SAY}"')
         text = self.ended(self.mpirun("sh", "-c", command.replace("$RANK", r"\$RANK").replace("$WORLD", r"\$WORLD")
-                                      .replace("$(", r"\$(")))
+                                      .replace("$(", r"\$("), MUSTER_KEY=self.key))
         self.assert_ranks(text, ["rank 0 of 2 on n1", "rank 1 of 2 on n2"])
         self.assertEqual(text.count("mpirun started another muster on this host"), 2, text)
 
@@ -134,7 +150,8 @@ class Kubernetes(Places):
         name = name or f"train-{index}"
         return self.begin(at or f"train-{index}", "unshare", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL",
                           *self.command, "--nproc-per-node=1", *words, HOSTNAME=name, JOB_COMPLETION_INDEX=str(index),
-                          MUSTER_NNODES=self.nodes, KUBERNETES_SERVICE_HOST="10.96.0.1", MARK=str(self.folder))
+                          MUSTER_NNODES=self.nodes, KUBERNETES_SERVICE_HOST="10.96.0.1", MARK=str(self.folder),
+                          MUSTER_KEY=self.key)
 
     def test_pods_meet_when_their_names_can_be_looked_up(self):
         pods_names = self.names[:3]
@@ -210,11 +227,14 @@ class Ssh(Places):
         (self.folder / "sshd.conf").write_text(
             f"HostKey {key}\nAuthorizedKeysFile {key}.pub\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nPidFile none\n"
             "AcceptEnv MARK\n")
+        self.keys = self.folder / "keys"  # where a host's mktemp makes the file of the key
+        self.keys.mkdir()
         self.mark = f"MARK={self.folder}"
         self.variables = {"SSH": f"ssh -i {key} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "
                                  "-o SendEnv=MARK -F none", "MUSTER": str(MUSTER), "WORKERS": "1", "MARK": str(self.folder)}
         for name in self.names:
-            self.begin(name, "sh", "-c", f"mkdir -p /run/sshd && exec /usr/sbin/sshd -D -e -f {self.folder}/sshd.conf")
+            self.begin(name, "sh", "-c", f"mkdir -p /run/sshd && exec /usr/sbin/sshd -D -e -f {self.folder}/sshd.conf "
+                       f"-o 'SetEnv=HOME={self.hosts.home(name)} TMPDIR={self.keys}'")
             hosts.wait_for("sshd", lambda: subprocess.run(
                 self.hosts.command(name, "sh", "-c", "ss -Htln sport = :22 | grep -q ."), check=False).returncode == 0)
 
@@ -230,9 +250,12 @@ class Ssh(Places):
                     os.kill(pid, signal.SIGKILL)
 
     def test_a_loop_over_hosts_is_one_job(self):
-        text = self.ended(self.run_script("--no-python", "sh", "-c", SAY + " and \"a  b\""))
-        self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
-        self.assertIn("on n1 and a  b", text)
+        for variables in ({}, {"MUSTER_KEY": self.key}):  # the script's key, and the user's
+            with self.subTest(**variables), self.no_key_in_command_lines("ssh", "muster"):
+                text = self.ended(self.run_script("--no-python", "sh", "-c", SAY + " and \"a  b\"", **variables))
+            self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
+            self.assertIn("on n1 and a  b", text)
+            self.assertEqual(list(self.keys.iterdir()), [])
         text = self.ended(self.run_script("--no-python", "sh", "-c", "exit $((RANK == 1 ? 7 : 0))"), code=7)
         self.assertNotIn("still run", text)
 

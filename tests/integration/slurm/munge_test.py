@@ -10,6 +10,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import cluster  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from command_lines import CommandLines  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER = BUILD / "bin/muster"
@@ -71,13 +73,18 @@ class Munge(unittest.TestCase):
         return [str(path.relative_to(self.place)) for path in sorted(self.place.rglob(".muster/key"))]
 
     def test_nodes_without_a_shared_home_get_a_key(self):
-        done = self.step(f"--report={self.place}/report-%h.json", "--log-level=debug", "--no-python", "sh", "-c", f"{SAY}; env; sleep 1")
+        secrets = ("muster-job-key", "MUNGE:")
+        with CommandLines(*secrets) as lines:
+            done = self.step(f"--report={self.place}/report-%h.json", "--log-level=debug", "--no-python", "sh", "-c",
+                             f"{SAY}; env; sleep 1")
         self.check_formed(done)
+        self.assertEqual(lines.found, set())
+        self.assertLessEqual({"srun", "muster"}, lines.seen)
         reports = list(self.place.glob("report-*.json"))
         self.assertEqual([json.loads(path.read_text())["auth"] for path in reports], ["key", "key"])
         self.assertEqual(self.keys(), [])
         everything = done.stdout + done.stderr + "".join(path.read_text() for path in reports)
-        for secret in ("muster-job-key", "MUNGE:"):
+        for secret in secrets:
             self.assertNotIn(secret, everything)
 
     def test_the_first_nodes_own_key_comes_by_munge_too(self):

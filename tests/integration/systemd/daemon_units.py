@@ -54,12 +54,26 @@ while os.WIFSTOPPED(os.waitpid(pid, 0)[1]): pass
 """
 # The daemon says every 4 s that it runs: it may stand still for a moment.
 WATCHED = "[Service]\nWatchdogSec=8\n"
+# What it answers beyond loopback.
+OUTSIDE = """
+import http.client
+for path in "/healthz", "/status":
+    peer = http.client.HTTPConnection("10.5.0.1", 29400, timeout=60)
+    peer.request("GET", path)
+    print(path, peer.getresponse().status)
+"""
 # As OPERATING.md has it.
 OPEN = "[Socket]\nListenStream=\nListenStream=29400\n"
 
 
 class DaemonUnits:
     """For a class of units_case.Booted."""
+
+    def outer_network(self):
+        """An address beyond loopback, 10.5.0.1."""
+        self.systemd.run("sh", "-ec", "ip link add outer0 type veth peer name outer1; ip addr add 10.5.0.1/24 dev outer0; "
+                         "ip link set outer0 up; ip link set outer1 up")
+        self.addCleanup(self.systemd.run, "ip", "link", "del", "outer0")
 
     def test_socket_daemon_and_agent_start_in_this_order(self):
         agent = self.job("order", STAYING, start=False)
@@ -146,9 +160,7 @@ class DaemonUnits:
         self.assertLessEqual(int(unanswered), 3)
 
     def test_the_port_is_on_loopback_until_a_drop_in_opens_it(self):
-        self.systemd.run("sh", "-ec", "ip link add outer0 type veth peer name outer1; ip addr add 10.5.0.1/24 dev outer0; "
-                         "ip link set outer0 up; ip link set outer1 up")
-        self.addCleanup(self.systemd.run, "ip", "link", "del", "outer0")
+        self.outer_network()
         client = self.systemd.folder / "reach.py"
         client.write_text("import socket, sys\nfor host in sys.argv[1:]:\n    with socket.socket(socket.AF_INET6 if ':' in host "
                           "else socket.AF_INET) as one: print(host, one.connect_ex((host, 29400)) == 0)\n")
@@ -203,12 +215,17 @@ class DaemonUnits:
         kernels = self.systemd.run("sh", "-c", f"cat {self.groups}/muster.slice/pids.max", check=False).stdout.strip()
         self.assertIn(kernels, ("", "4242"))
 
-    def test_a_secret_is_handed_over_by_systemd_and_keeps_others_out(self):
+    def test_a_port_that_a_drop_in_opens_needs_a_secret_which_systemd_hands_over(self):
+        self.outer_network()
+        self.drop_in("musterd.socket", OPEN)
+        self.systemd.systemctl("start", "musterd.service", check=False)
+        self.systemd.until("a refusal", lambda: self.systemd.show("musterd.service", "ActiveState", "ExecMainStatus") == ["failed", "78"])
+        self.until_said("LoadCredential", _SYSTEMD_UNIT="musterd.service")
         secret = f"{booted.ETC}/muster/secret"
         self.systemd.run("sh", "-c", f"umask 077; head -c 24 /dev/urandom | base64 > {secret}")
-        self.drop_in("musterd.service", f"[Service]\nLoadCredential=secret:{secret}\n"
-                     "Environment=MUSTER_SECRET_FILE=%d/secret\n")
+        self.drop_in("musterd.service", f"[Service]\nLoadCredential=muster.key:{secret}\n")
         self.systemd.systemctl("start", "musterd.service")
+        self.assertEqual(self.systemd.run("python3", "-c", OUTSIDE).stdout.split(), ["/healthz", "200", "/status", "401"])
         stranger = self.job("stranger", STAYING, start=False)
         self.systemd.systemctl("start", stranger, check=False)
         self.systemd.until("a refusal", lambda: self.systemd.show(stranger, "ExecMainStatus") == "78")
@@ -217,9 +234,7 @@ class DaemonUnits:
 
     @unittest.skipUnless(shutil.which("etcd") or os.environ.get("CI") == "true", "etcd is missing (scripts/setup --tests)")
     def test_a_daemon_in_its_sandbox_keeps_its_state_in_etcd_and_tells_where_it_is(self):
-        self.systemd.run("sh", "-ec", "ip link add outer0 type veth peer name outer1; ip addr add 10.5.0.1/24 dev outer0; "
-                         "ip link set outer0 up; ip link set outer1 up")
-        self.addCleanup(self.systemd.run, "ip", "link", "del", "outer0")
+        self.outer_network()
         self.systemd.write(f"{booted.UNITS}/etcd.service", "[Unit]\nDefaultDependencies=no\n[Service]\nType=notify\n"
                            f"ExecStart={shutil.which('etcd')} --data-dir /run/test/etcd\n")
         self.units.append("etcd.service")

@@ -81,6 +81,8 @@ void Invariants::check_stranger(const Talk& talk, const native::Message& said) {
     }
     if (refused != nullptr && refused->reason == native::RefusalReason::malformed)
         violated("numbers", cat(agent.name, " is refused as malformed: ", refused->why));
+    if (refused != nullptr && refused->why.find(" as its last round, ") != std::string::npos)
+        violated("numbers", cat(agent.name, " is not believed: ", refused->why));
     if (!agent.stranger || std::holds_alternative<native::Challenge>(said)) return;
     if (std::holds_alternative<native::Refused>(said)) return chronicle_.count(Happening::stranger_refused);
     violated("secret", cat(agent.name, " does not know the secret, and is told ", native::name(said)));
@@ -91,9 +93,13 @@ void Invariants::check_stranger(const Talk& talk, const native::Message& said) {
 /// before the daemon ended, is known from the state to the next one, and here only by the end of the round before it.)
 void Invariants::check_left_out(const JobTruth& job, Incarnation incarnation) {
     std::uint32_t ends = 0;
+    std::set<Round> last;  // the numbers have gaps, where somebody has named a high one
+    for (const auto& [key, round] : job.rounds)
+        if (key.second <= *job.last_sealed) last.insert(key.second);
+    while (last.size() > job.terms.node_failures_of + 1) last.erase(last.begin());
     for (const auto& [key, round] : job.rounds) {
         const bool over = key.second < *job.last_sealed || (key.second == *job.last_sealed && round.ended);
-        const bool counts = over && key.second >= *job.last_sealed - job.terms.node_failures_of;
+        const bool counts = over && last.contains(key.second);
         // A member that went before it was told of the round is not known here.
         const bool all_known =
             !round.told.empty() && round.members.size() == round.told.begin()->second.group_world_size;

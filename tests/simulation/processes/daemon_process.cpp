@@ -4,6 +4,7 @@
 
 #include "rendezvous/rounds/terms.h"
 #include "tests/simulation/job_secret.h"
+#include "tests/simulation/processes/twin.h"
 
 namespace muster::simulation {
 
@@ -249,8 +250,10 @@ void DaemonProcess::send(rendezvous::SendTo said) {
     }
     for (std::size_t i = 0; i < said.connections.size(); ++i) {
         rendezvous::SendTo one{{said.connections[i]}, said.message};
-        if (std::holds_alternative<native::Refused>(one.message) && boasters_.contains(said.connections[i]))
-            believes_ = world_.plant == Plant::believes_boasters;
+        if (boasters_.contains(said.connections[i]) && !std::holds_alternative<native::Challenge>(one.message))
+            believes_ |=
+                world_.plant == (std::holds_alternative<native::Refused>(one.message) ? Plant::believes_boasters
+                                                                                      : Plant::believes_too_much);
         corrupt(one.message);
         if (auto* asked = std::get_if<native::Challenge>(&one.message); asked && asked->proof.empty())
             nonces_[said.connections[i]] = asked->nonce;
@@ -299,6 +302,7 @@ void DaemonProcess::corrupt(native::Message& message) const {
             if (world_.invariants.any_parked()) ++assigned->restart_count;
             break;
         case Plant::believes_boasters:
+        case Plant::believes_too_much:
             if (believes_) assigned->round += rendezvous::round_max;
             break;
         case Plant::repeats_secret:
@@ -390,12 +394,11 @@ void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {
         if (auto* join = std::get_if<native::Join>(&message); join && world_.plant == Plant::seals_beyond_max) {
             ++join->terms.nodes_max;
         }
-        if (auto* join = std::get_if<native::Join>(&message); join && join->last_round > rendezvous::round_claimed_max)
-            boasters_.insert(stream);
         if (world_.plant == Plant::takes_any_proof) mend_proof(stream, message);
         if (auto* join = std::get_if<native::Join>(&message)) misread_budgets(join->terms);
         if (auto* resume = std::get_if<native::Resume>(&message)) misread_budgets(resume->as_joined.terms);
         if (const auto* hello = std::get_if<native::Hello>(&message)) {
+            if (Twin::is_boaster(hello->node.incarnation)) boasters_.insert(stream);
             const auto older = newest_.find(hello->node.incarnation);
             if (older != newest_.end()) replaced_[stream] = older->second;
             newest_[hello->node.incarnation] = stream;

@@ -1,13 +1,12 @@
 #include "tests/simulation/processes/twin.h"
 
-#include "rendezvous/rounds/terms.h"
-
 namespace muster::simulation {
 
-Twin::Twin(Surroundings& world, HostIndex host, Address daemon, const native::Hello& hello, const native::Join& join)
-    : world_(world), incarnation_(hello.node.incarnation), boasts_(join.last_round > rendezvous::round_claimed_max) {
+Twin::Twin(Surroundings& world, HostIndex host, Address daemon, const native::Hello& hello,
+           const native::Message& first)
+    : world_(world), incarnation_(hello.node.incarnation) {
     native::append_frame(words_, hello);
-    native::append_frame(words_, join);
+    native::append_frame(words_, first);
     world_.network.connect(host, daemon, 1s, this);
 }
 
@@ -27,7 +26,7 @@ void Twin::stream_received(StreamId stream, std::string bytes) {
 }
 
 void Twin::judge(const native::Message& answer) {
-    if (boasts_) {
+    if (is_boaster(incarnation_)) {
         if (std::holds_alternative<native::Refused>(answer)) world_.chronicle.count(Happening::boaster_refused);
         return;
     }

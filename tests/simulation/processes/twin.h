@@ -1,8 +1,9 @@
 // Somebody who says that it is an agent that is there already: a copy of its machine, or a start script that hands out
 // one incarnation twice. The daemon must turn it away, and the agent must not notice. A boaster has its own
-// incarnation, other terms and a round of an absurd number.
+// incarnation, and names a high round in a join or a resume: one that no daemon believes, or one that is believed.
 #pragma once
 
+#include <limits>
 #include <string>
 
 #include "tests/simulation/processes/agent_process.h"
@@ -11,8 +12,11 @@ namespace muster::simulation {
 
 class Twin final : public StreamHandler {
   public:
-    /// Connects from `host` at once and says `hello` and `join`; leaves after the first answer.
-    Twin(Surroundings& world, HostIndex host, Address daemon, const native::Hello& hello, const native::Join& join);
+    /// Connects from `host` at once and says `hello` and `first`; leaves after the first answer.
+    Twin(Surroundings& world, HostIndex host, Address daemon, const native::Hello& hello, const native::Message& first);
+
+    static Incarnation boaster(std::size_t number) { return std::numeric_limits<Incarnation>::max() - number; }
+    static bool is_boaster(Incarnation incarnation) { return incarnation > boaster(1'000'000); }
 
     void stream_opened(StreamId stream) override;
     void stream_failed(StreamId, std::string) override {}
@@ -25,7 +29,6 @@ class Twin final : public StreamHandler {
 
     Surroundings& world_;
     Incarnation incarnation_;
-    bool boasts_;
     std::string words_;
     native::FrameReader reader_{native::Sender::daemon};
     bool answered_ = false;
