@@ -9,6 +9,7 @@ import re
 import socket
 import ssl
 import sys
+import time
 
 PROTOCOL = pathlib.Path(__file__).resolve().parents[3] / "rendezvous/PROTOCOL.md"
 # PyTorch's client: VALIDATE with its magic number, then PING or SET of a key.
@@ -33,10 +34,10 @@ def framed(kind, payload):
 
 
 def hello(job):
-    """The example, of this job and a node of this process's own."""
+    """The example, of this job, of a node of this process's own and without a key."""
     payload = frame("Hello")[6:]
-    assert payload[4:9] == text("j"), "the example in PROTOCOL.md is of another job"
-    rest = payload[9:].replace((0x1122334455667788).to_bytes(8, "little"), os.urandom(8), 1)
+    assert payload[4:9] == text("j") and payload.endswith(text("c")), "another example in PROTOCOL.md"
+    rest = (payload[9:-5] + text("")).replace((0x1122334455667788).to_bytes(8, "little"), os.urandom(8), 1)
     return framed(1, payload[:4] + text(job) + rest)
 
 
@@ -50,20 +51,19 @@ def commands():
     return drain + notify + framed(5, bytes(8) + failed[8:]) + drain
 
 
-def resume(job):
-    """Claims to run round 0, the first one, and then commands."""
-    payload = frame("Resume")[6:]
+def resume(job, join=None):
+    """Claims to run round 0, the first one, and then commands. `join` is the payload of an honest node's Join."""
+    payload, example = frame("Resume")[6:], frame("Join")[6:]
     round_7 = (7).to_bytes(8, "little")
-    assert payload.count(round_7) == 2, "the example in PROTOCOL.md is of another round"
-    return hello(job) + framed(3, payload.replace(round_7, bytes(8))) + commands()
+    assert payload.count(round_7) == 2 and payload.count(example) == 1, "other examples in PROTOCOL.md"
+    return hello(job) + framed(3, payload.replace(round_7, bytes(8)).replace(example, join or example)) + commands()
 
 
-def boast(job):
-    """A Join that knows of round 2**62."""
-    payload = frame("Join")[6:]
-    last_round = (6).to_bytes(8, "little")
-    assert payload.count(last_round) == 1, "the example in PROTOCOL.md knows of another round"
-    return hello(job) + framed(2, payload.replace(last_round, (1 << 62).to_bytes(8, "little"))) + commands()
+def boast(job, join=None):
+    """A Join that knows of round 2**62. The honest one knows of none, that of the example of round 6."""
+    join, known = (join, b"\xff" * 8) if join else (frame("Join")[6:], (6).to_bytes(8, "little"))
+    assert join.count(known) == 1, "the last round of a Join is not found"
+    return hello(job) + framed(2, join.replace(known, (1 << 62).to_bytes(8, "little"))) + commands()
 
 
 def greed():
@@ -108,12 +108,12 @@ PROBES = {
 
 def ask(address, port, words):
     """The answer until the other end closes, or says nothing for a while: a silent port has answered nothing."""
-    answer = b""
+    answer, until = b"", time.monotonic() + 10  # a stream goes on for ever
     try:
         with socket.create_connection((address, port), 5) as talk:
             talk.settimeout(1.5)
             talk.sendall(words)
-            while len(answer) < ANSWER_MAX and (piece := talk.recv(4096)):
+            while len(answer) < ANSWER_MAX and time.monotonic() < until and (piece := talk.recv(4096)):
                 answer += piece
     except OSError:
         pass
