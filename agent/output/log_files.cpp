@@ -124,8 +124,9 @@ std::shared_ptr<LogFile> LogFiles::open(const std::string& path, std::string_vie
     }
     std::error_code ignored;  // open() below gives the reason that counts
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-    FileDescriptor fd(::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0640));
-    if (!fd.valid() && errno == EACCES) fd = FileDescriptor(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+    FileDescriptor fd(::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
+    if (!fd.valid() && errno == EACCES)
+        fd = FileDescriptor(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW));
     if (!fd.valid()) {
         error_number = errno;
         return nullptr;

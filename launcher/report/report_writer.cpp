@@ -71,11 +71,29 @@ bool write_all(int file, std::string_view text) {
     return true;
 }
 
-/// The target of a symbolic link; the link itself stays. A link that the kernel refuses to follow
-/// (fs.protected_symlinks) is not followed here either.
+bool is_stranger(const struct stat& facts) {
+    return facts.st_uid != ::geteuid() && facts.st_uid != 0 && !S_ISCHR(facts.st_mode);
+}
+
+/// The user, neither this one nor root, of a file, pipe or link at `path`. He could read or redirect what is written
+/// into it.
+std::optional<uid_t> stranger_at(const std::string& path) {
+    struct stat facts {};
+    if (::lstat(path.c_str(), &facts) == 0 && is_stranger(facts)) return facts.st_uid;
+    if (::stat(path.c_str(), &facts) == 0 && is_stranger(facts)) return facts.st_uid;
+    return std::nullopt;
+}
+
+Error refuse_stranger(const std::string& path, uid_t user) {
+    return {Errc::permission_denied,
+            cat("write the report ", path, ": it belongs to user ", user, ", who could read it; name another file")};
+}
+
+/// The target of a symbolic link; the link itself stays. A stranger's link, and one that the kernel refuses to follow
+/// (fs.protected_symlinks), are not followed.
 std::string behind_links(const std::string& path) {
     struct stat facts {};
-    if (::stat(path.c_str(), &facts) != 0) return path;
+    if (::lstat(path.c_str(), &facts) != 0 || is_stranger(facts) || ::stat(path.c_str(), &facts) != 0) return path;
     std::error_code failure;
     const auto target = std::filesystem::canonical(path, failure);
     return failure ? path : target.string();
@@ -97,17 +115,35 @@ bool is_written_into(const std::string& path) {
     return ::stat(path.c_str(), &facts) == 0 && (!S_ISREG(facts.st_mode) || own_stream(path) >= 0);
 }
 
+/// True for a file that rename() does not replace, although new ones can be made beside it: a stranger's in a sticky
+/// directory such as /tmp.
+bool is_kept_by_directory(const std::string& path) {
+    auto parent = std::filesystem::path(path).parent_path();
+    struct stat facts {};
+    const bool is_sticky = ::stat(parent.empty() ? "." : parent.c_str(), &facts) == 0 && (facts.st_mode & S_ISVTX) != 0;
+    return is_sticky && facts.st_uid != ::geteuid() && ::geteuid() != 0 && stranger_at(path).has_value();
+}
+
 /// True if rename() fails for a reason that still permits writing in place: a mount point, or a file in a folder of
 /// another user, such as Kubernetes' /dev/termination-log.
 bool is_irreplaceable(int error) {
     return error == EBUSY || error == EPERM || error == EACCES || error == EROFS || error == ENAMETOOLONG;
 }
 
-bool write_into(const std::string& path, std::string_view text) {
-    if (const int stream = own_stream(path); stream >= 0) return write_all(stream, text);
-    // A pipe without a reader fails with ENXIO instead of blocking.
-    const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-    return file.valid() && write_all(file.get(), text);
+Result<void> write_into(const std::string& path, std::string_view text) {
+    const auto failed = [&] { return error_from_errno(errno, cat("write the report ", path)); };
+    if (const int stream = own_stream(path); stream >= 0) return write_all(stream, text) ? Result<void>() : failed();
+    if (const auto user = stranger_at(path)) return refuse_stranger(path, *user);
+    // Links are resolved by now, but for those of /proc/self/fd to pipes. A pipe without a reader fails with ENXIO
+    // instead of blocking.
+    struct stat facts {};
+    const bool is_link = ::lstat(path.c_str(), &facts) == 0 && S_ISLNK(facts.st_mode);
+    const FileDescriptor file(
+        ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (is_link ? 0 : O_NOFOLLOW)));
+    if (!file.valid() || ::fstat(file.get(), &facts) != 0) return failed();
+    if (is_stranger(facts)) return refuse_stranger(path, facts.st_uid);  // it has come since
+    if (S_ISREG(facts.st_mode) && ::ftruncate(file.get(), 0) != 0) return failed();
+    return write_all(file.get(), text) ? Result<void>() : failed();
 }
 
 }  // namespace
@@ -141,14 +177,15 @@ Result<void> check_report_path(const std::string& path) {
     if (::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode))
         return Error{Errc::invalid_argument, cat("write the report ", path, ": it is a directory; name a file in it")};
     const auto target = behind_links(path);
+    const auto user = stranger_at(target);
     // An open stream may be written to, whoever owns its pipe or terminal.
-    bool possible = own_stream(target) >= 0 || ::access(target.c_str(), W_OK) == 0;
+    bool possible = own_stream(target) >= 0 || (!user && ::access(target.c_str(), W_OK) == 0);
     if (!is_written_into(target)) {
         const auto made = make_temporary(target);
-        possible = possible || made.file.valid();
+        possible = possible || (made.file.valid() && !is_kept_by_directory(target));
     }
-    if (!possible) return error_from_errno(errno, cat("write the report ", path));
-    return {};
+    if (possible) return {};
+    return user ? refuse_stranger(path, *user) : error_from_errno(errno, cat("write the report ", path));
 }
 
 Result<void> write_report(const std::string& path, std::string_view text) {
@@ -164,8 +201,7 @@ Result<void> write_report(const std::string& path, std::string_view text) {
         if (!is_irreplaceable(error) || ::access(target.c_str(), W_OK) != 0)
             return error_from_errno(error, cat("write the report ", path));
     }
-    if (write_into(target, text)) return {};
-    return error_from_errno(errno, cat("write the report ", path));
+    return write_into(target, text);
 }
 
 }  // namespace muster::launcher

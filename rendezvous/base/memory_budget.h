@@ -1,4 +1,4 @@
-// One limit for all the memory that peers can make a process hold. Pure; one thread.
+// One limit for all the memory that peers can make a port hold. Pure; one thread.
 #pragma once
 
 #include <cstddef>

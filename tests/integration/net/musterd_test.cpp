@@ -14,6 +14,7 @@
 #include "tests/integration/net/plain_socket.h"
 #include "tests/support/catch.h"
 #include "tests/support/end_with_test.h"
+#include "tests/support/other_user.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster;
@@ -117,10 +118,7 @@ TEST_CASE("musterd is quiet after its start, unless it is told that no job of it
 }
 
 TEST_CASE("musterd serves no other user of its host, in any dialect, unless it is told to or has a secret") {
-    if (::geteuid() != 0) {
-        WARN("needs root");
-        return;
-    }
+    if (!test::may_be_another_user()) return;
     const auto of_another_user = [](std::uint16_t port) {
         ::setfsuid(65'534);  // the user of the sockets that this thread creates
         PlainSocket socket("127.0.0.1", port);

@@ -43,7 +43,7 @@ def store_of(launcher):
 
 def probed(stranger, address, *ports):
     """What the stranger's probes heard: a list of (port, probe, answer)."""
-    asked = stranger.start(sys.executable, probes.__file__, address, *ports)
+    asked = stranger.start(sys.executable, probes.__file__, "net", address, *ports)
     asked.wait(300)
     lines = [re.fullmatch(r"(\d+) (.*): ([0-9a-f]*)", line).groups() for line in asked.out.read_text().splitlines()]
     if asked.returncode != 0 or len(lines) != len(ports) * len(probes.PROBES):
@@ -180,20 +180,37 @@ def listeners(node):
     return found
 
 
-def no_listener_answers_a_stranger(cluster):
-    """Two nodes with a key and nothing else set, whose ranks talk over TCP. Each port is probed from a third host."""
-    nodes = plain(cluster, 3)
-    began = time.monotonic()
-    launchers = [node.muster(f"10.1.0.1:{PORT}", worker=[WORKERS / "context", "reduce"], MUSTER_KEY=KEY, HOME=str(node.folder))
-                 for node in nodes[:2]]
-    wait_for(cluster, "all_reduce", lambda: all("pid=" in one.out.read_text() for one in launchers))
-    for number, node in enumerate(nodes[:2], 1):
+def expect_no_answer(cluster, stranger, *nodes):
+    """Each port of these nodes is probed from the stranger's host."""
+    for number, node in enumerate(nodes, 1):
         ports = listeners(node)
         if not ports:
             raise AssertionError(f"{cluster.tag}: no listeners on {node.name}\n{cluster.story()}")
-        expect_refusals(cluster, probed(nodes[2], f"10.1.0.{number}", *sorted(ports)))
+        expect_refusals(cluster, probed(stranger, f"10.1.0.{number}", *sorted(ports)))
+
+
+def no_listener_answers_a_stranger(cluster):
+    """Two nodes with a key and nothing else set: first ranks that talk over TCP, then a job that is to end well."""
+    nodes = plain(cluster, 3)
+    began = time.monotonic()
+
+    def start(*worker):
+        return [node.muster(f"10.1.0.1:{PORT}", worker=worker, MUSTER_KEY=KEY, HOME=str(node.folder)) for node in nodes[:2]]
+
+    launchers = start(WORKERS / "context", "reduce")
+    wait_for(cluster, "all_reduce", lambda: all("pid=" in one.out.read_text() for one in launchers))
+    expect_no_answer(cluster, nodes[2], *nodes[:2])
     if any(one.poll() is not None for one in launchers):
         raise AssertionError(f"{cluster.tag}: the probes ended the job\n{cluster.story()}")
+    for one in launchers:
+        one.terminate()
+    for one in launchers:
+        one.wait(120)
+    launchers = start(*WORKER)
+    wait_for(cluster, "answer of the store", lambda: all(map(served, launchers)))
+    expect_no_answer(cluster, nodes[2], *nodes[:2])
+    release(*nodes[:2])
+    cluster.finish(launchers)
     return time.monotonic() - began
 
 

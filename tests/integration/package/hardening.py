@@ -1,4 +1,5 @@
 """What an installed program or library lacks of what makes a memory error harder to exploit."""
+import json
 import platform
 import re
 import subprocess
@@ -38,8 +39,20 @@ def start_files_have_cet():
     return has_cet(found)
 
 
+PRODUCT = ("rendezvous", "agent", "launcher", "worker_runtime")
+
+
 def objects_without_cet(build):
     """The product's object files that would take it from every program that they are part of."""
-    return [str(one.relative_to(build)) for part in ("rendezvous", "agent", "launcher", "worker_runtime")
-            for one in sorted(Path(build, part).rglob("*.o"))
+    return [str(one.relative_to(build)) for part in PRODUCT for one in sorted(Path(build, part).rglob("*.o"))
             if "/examples/" not in str(one) and not has_cet(one)]
+
+
+def objects_without_assertions(build):
+    """The product's object files in which containers do not check their bounds. A binary does not show it."""
+    commands = [entry["command"] for entry in json.loads(Path(build, "compile_commands.json").read_text())]
+    objects = {re.search(r" -o (\S+)", command)[1]: command for command in commands}
+    product = {name: command for name, command in objects.items()
+               if name.startswith(tuple(f"{part}/" for part in PRODUCT)) and "/examples/" not in name}
+    assert product, "no object file of the product is in compile_commands.json"
+    return sorted(name for name, command in product.items() if "-D_GLIBCXX_ASSERTIONS" not in command.split())

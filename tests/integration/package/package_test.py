@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fresh_root import FreshRoot
-from hardening import hardening_faults, objects_without_cet
+from hardening import hardening_faults, objects_without_assertions, objects_without_cet
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 import own_tmpdir  # noqa: E402, F401
 
@@ -130,6 +130,9 @@ class Packages(unittest.TestCase):
 
     def test_1_no_object_takes_control_flow_protection_from_the_programs(self):
         self.assertEqual(objects_without_cet(BUILD), [])
+
+    def test_1_every_object_checks_the_bounds_of_containers(self):
+        self.assertEqual(objects_without_assertions(BUILD), [])
 
     def test_2_muster_runs_where_there_is_no_compiler_and_no_build_tree(self):
         # Where musterd.service keeps the jobs' state; the package's end takes that, and leaves systemd's folder.

@@ -25,6 +25,7 @@
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/end_with_test.h"
+#include "tests/support/other_user.h"
 #include "tests/support/ranks.h"
 #include "worker_runtime/shared_memory/local_meeting.h"
 
@@ -162,15 +163,6 @@ std::string visible_address(const std::string& identity) {
     return "";
 }
 
-/// True where this test may become another user. Continuous integration runs as root.
-bool may_be_another_user() {
-    if (::geteuid() == 0) return true;
-    const char* const ci = std::getenv("CI");
-    if (ci != nullptr && std::string_view(ci) == "true") FAIL("the two-user test needs root");
-    WARN("skipped: becoming another user needs root");
-    return false;
-}
-
 /// What only those can say who can read the store.
 std::string hello_of_rank_1(const std::vector<std::string>& identities) {
     const auto leader = LocalIdentity::decode(identities[0]).value();
@@ -222,7 +214,7 @@ std::string meeting_error(const Stranger& squatter) {
 }  // namespace
 
 TEST_CASE("another user becomes no rank of a group, whatever it says, and holds up nobody") {
-    if (!may_be_another_user()) return;
+    if (!test::may_be_another_user()) return;
     test::Findings findings;
     std::vector<Stranger> strangers;
     strangers.emplace_back(nobody, [](int orders, int reports) { return intrude("", orders, reports); });
@@ -253,7 +245,7 @@ TEST_CASE("a process of the same user that has read the store becomes no rank wh
 }
 
 TEST_CASE("a rank tells nothing to another user who listens at rank 0's address") {
-    if (!may_be_another_user()) return;
+    if (!test::may_be_another_user()) return;
     Stranger squatter(nobody, squat);
     const auto error = meeting_error(squatter);
     CHECK(error.find("another user (uid 65534) listens") != std::string::npos);

@@ -171,6 +171,16 @@ class LaunchKey(unittest.TestCase):
         self.check_ends(self.start(1, conf=",join_timeout=12"), 75, r"munge does not work on the first node.*no munged")
         self.assertEqual(self.keys(), ["n0/.muster/key"])
 
+    def test_a_clock_that_is_off_is_told_and_the_node_may_be_started_again(self):
+        for status, end in ((15, "has expired"), (16, "is of a later time")):
+            with self.subTest(status):
+                unmunge = f"printf 'STATUS:          {status}\\n\\n'; exit 1"
+                self.start(0, home=f"h{status}0")
+                self.check_ends(self.start(1, home=f"h{status}1", unmunge=unmunge, conf=",join_timeout=12"), 75,
+                                rf"munge says that it {end}: the clocks of this node and of the first one differ; synchronize them")
+                self.assertEqual(self.keys(), [])
+                self.port = ports.free_port()
+
     def test_lines_of_a_preloaded_library_are_no_answer(self):
         noise = "echo \"ERROR: ld.so: object x from LD_PRELOAD\" >&2"
         said = self.check_formed(*(self.start(node, munge=noise, unmunge=f"{noise}; echo >&2") for node in (0, 1)))

@@ -1,12 +1,17 @@
 // A place in the index of a long log file.
 #include "agent/output/log_index_search.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "agent/output/log_files.h"
 #include "agent/output/log_reader.h"
+#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
@@ -97,4 +102,37 @@ TEST_CASE("a long index names its owner again, and lines keep one owner") {
     }
     CHECK(line.owner == first);
     CHECK(*first == owner);
+}
+
+TEST_CASE("others read neither a worker's log nor its index, and a link in their places is not followed") {
+    const test::ScratchFolder folder;
+    const auto path = folder / "attempt_0/0/stdout.log";
+    const auto victim = folder / "victim";
+    std::ofstream(victim) << "old\n";
+    std::filesystem::create_directories(folder / "attempt_0/0");
+    const auto open_log = [&] {
+        LogFiles files;
+        int error_number = 0;
+        const LogOwner owner{.round = 0, .rank = 0, .host = "h"};
+        if (const auto file = files.open(path, "--- round 0 ---", owner, error_number)) file->append("a line\n");
+        return error_number;
+    };
+    SECTION("new files") {
+        const auto umask_before = ::umask(0);
+        CHECK(open_log() == 0);
+        ::umask(umask_before);
+        using enum std::filesystem::perms;
+        CHECK(std::filesystem::status(path).permissions() == (owner_read | owner_write | group_read));
+        CHECK(std::filesystem::status(log_index_path(path)).permissions() == (owner_read | owner_write | group_read));
+    }
+    SECTION("a link in the log's place") {
+        std::filesystem::create_symlink(victim, path);
+        CHECK(open_log() == ELOOP);
+    }
+    SECTION("a link in the index's place") {
+        std::filesystem::create_symlink(victim, log_index_path(path));
+        CHECK(open_log() == 0);
+        CHECK(read_file(path).ends_with("a line\n"));
+    }
+    CHECK(read_file(victim) == "old\n");
 }

@@ -23,6 +23,7 @@
 #include "rendezvous/wire/native/codec.h"
 #include "tests/support/catch.h"
 #include "tests/support/end_with_test.h"
+#include "tests/support/other_user.h"
 
 using namespace muster;
 
@@ -145,10 +146,7 @@ TEST_CASE("an agent's answer reaches the terminal without control characters") {
 }
 
 TEST_CASE("a socket of another user that bears an agent's name is not asked and answers nothing") {
-    if (::geteuid() != 0) {
-        WARN("skipped: becoming another user needs root");
-        return;
-    }
+    if (!test::may_be_another_user()) return;
     const auto job = cat("job-command-squatter-", ::getpid());
     const Squatter squatter(::geteuid(), job);
     const auto alone = give(job);
@@ -161,10 +159,7 @@ TEST_CASE("a socket of another user that bears an agent's name is not asked and 
 }
 
 TEST_CASE("root's command reaches the own agent also where another user has a job of that name, which answers first") {
-    if (::geteuid() != 0) {
-        WARN("skipped: becoming another user needs root");
-        return;
-    }
+    if (!test::may_be_another_user()) return;
     const auto job = cat("job-command-namesake-", ::getpid());
     const Squatter namesake(nobody, job);
     FakeAgent agent(job, "drained");
@@ -214,10 +209,7 @@ TEST_CASE("many sockets that accept nothing cost a command as little time as one
 }
 
 TEST_CASE("a command reaches the agent of a user namespace of the own user, which calls itself by another number") {
-    if (::geteuid() != 0) {
-        WARN("skipped: becoming another user needs root");
-        return;
-    }
+    if (!test::may_be_another_user()) return;
     const auto job = cat("job-command-space-", ::getpid());
     int ready[2];
     REQUIRE(::pipe(ready) == 0);

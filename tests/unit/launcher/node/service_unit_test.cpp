@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/file_descriptor.h"
 #include "tests/support/catch.h"
+#include "tests/support/other_user.h"
 
 using namespace muster;
 using namespace muster::launcher;
@@ -49,10 +50,7 @@ TEST_CASE("a name that another user holds, or nobody listens at, keeps no unit f
         REQUIRE(silent.valid());
         CHECK(unit().claim(job).has_value());
     }
-    if (::geteuid() != 0) {
-        WARN("skipped: becoming another user needs root");
-        return;
-    }
+    if (!test::may_be_another_user()) return;
     const auto held = hold(job, -1);
     REQUIRE(held.valid());
     const auto child = ::fork();

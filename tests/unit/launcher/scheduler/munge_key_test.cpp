@@ -1,5 +1,7 @@
 #include "launcher/scheduler/munge_key.h"
 
+#include <utility>
+
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 
@@ -75,9 +77,13 @@ TEST_CASE("a key of another user, for everybody, or for something else is refuse
 }
 
 TEST_CASE("where waiting helps the error says so") {
-    CHECK(refused(printed(terms(), 15)).code == Errc::timed_out);
-    CHECK_THAT(refused(printed(terms(), 15)).context, Catch::Contains("has expired") && Catch::Contains("clocks"));
-    CHECK(refused(printed(terms(), 16)).code == Errc::timed_out);
+    const std::string clocks =
+        ": the clocks of this node and of the first one differ; synchronize them (chronyc tracking), and start again";
+    for (const auto& [status, end] : {std::pair(15, "has expired"), std::pair(16, "is of a later time")}) {
+        const auto error = refused(printed(terms(), status));
+        CHECK(error.code == Errc::timed_out);
+        CHECK(error.context == cat("munge says that it ", end, clocks));
+    }
     CHECK(refused("").code == Errc::timed_out);
     const std::string stopped =
         "unmunge: Error: Failed to access \"/run/munge/munge.socket.2\": No such file or directory (Did you start "

@@ -15,6 +15,7 @@
 
 #include "rendezvous/base/file_descriptor.h"
 #include "tests/support/catch.h"
+#include "tests/support/other_user.h"
 
 using namespace muster;
 
@@ -95,10 +96,7 @@ void check_every_way(PeerUsers& users) {
 }
 
 void check_another_user(PeerUsers& users) {
-    if (::geteuid() != 0) {
-        WARN("needs root");
-        return;
-    }
+    if (!test::may_be_another_user()) return;
     for (const auto& way : ways) {
         INFO(way.listen << " called at " << way.call << " by family " << way.client_family);
         const auto connection = [&] {
@@ -139,10 +137,7 @@ TEST_CASE("a socket of another host is not here, and its user no matter") {
 }
 
 TEST_CASE("in a user namespace without numbers for all users, two users without one are not taken for the same") {
-    if (::geteuid() != 0) {
-        WARN("skipped: becoming another user needs root");
-        return;
-    }
+    if (!test::may_be_another_user()) return;
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
     sockaddr_un name{};

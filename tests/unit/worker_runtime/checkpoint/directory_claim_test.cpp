@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "tests/support/catch.h"
+#include "tests/support/other_user.h"
 #include "tests/unit/worker_runtime/checkpoint/saved_model.h"
 #include "worker_runtime/checkpoint/files/folders.h"
 
@@ -173,10 +174,7 @@ TEST_CASE("a LOCK that somebody else has planted is refused with a sentence, and
         refused_as("no regular file");
     }
     SECTION("another user's file") {
-        if (::geteuid() != 0) {
-            WARN("skipped: a file of another user needs root");
-            return;
-        }
+        if (!test::may_be_another_user()) return;
         std::ofstream(lock) << "{}";
         REQUIRE(::chown(lock.c_str(), 65534, 65534) == 0);
         refused_as("a file of another user (uid 65534)");
@@ -185,10 +183,7 @@ TEST_CASE("a LOCK that somebody else has planted is refused with a sentence, and
         CHECK(refusal(directory, {.job = "job", .round = 0}).empty());
     }
     SECTION("a file system that gives root's files to nobody, in a directory of root's") {
-        if (::geteuid() != 0) {
-            WARN("skipped: it needs root");
-            return;
-        }
+        if (!test::may_be_another_user()) return;
         std::filesystem::permissions(scratch.string(), std::filesystem::perms(0755));
         std::filesystem::permissions(directory, std::filesystem::perms(0777));
         ::setfsuid(65534);  // as an NFS server with root_squash

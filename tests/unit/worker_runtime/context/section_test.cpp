@@ -14,6 +14,7 @@
 #include "rendezvous/base/time.h"
 #include "tests/support/catch.h"
 #include "tests/support/end_with_test.h"
+#include "tests/support/other_user.h"
 #include "worker_runtime/context/agent_link.h"
 #include "worker_runtime/core/step_record.h"
 
@@ -122,12 +123,7 @@ TEST_CASE("heartbeats, steps and sections reach the agent without a context, the
 }
 
 TEST_CASE("a worker says nothing to another user who listens at its agent's address") {
-    if (::geteuid() != 0) {
-        const char* const ci = ::getenv("CI");
-        if (ci != nullptr && std::string_view(ci) == "true") FAIL("the two-user test needs root");
-        WARN("skipped: becoming another user needs root");
-        return;
-    }
+    if (!test::may_be_another_user()) return;
     const auto address = "@muster-test-" + std::to_string(::getpid());
     int listening[2];
     REQUIRE(::pipe2(listening, O_CLOEXEC) == 0);
