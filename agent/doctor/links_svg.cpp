@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "agent/doctor/node_records.h"
 #include "rendezvous/base/text/svg.h"
 #include "rendezvous/base/text/text.h"
 
@@ -20,7 +21,7 @@ double place_of(std::int64_t index) {
 /// A job of several nodes with one that fails in groups hangs, although its pairs pass.
 bool has_passed(const Look& nodes, const FactRecord& node) {
     const bool fails_in_groups = std::ranges::any_of(nodes.all("together"), [&](const FactRecord* group) {
-        return group->text("ranks") == node.text("rank") && !group->text("why").starts_with("slow: ");
+        return group->text("ranks") == node.text("rank") && !is_slow(group->text("why"));
     });
     return node.text("verdict") == "passed" && !fails_in_groups;
 }

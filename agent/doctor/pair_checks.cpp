@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agent/doctor/check_table.h"
+#include "agent/doctor/node_records.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 
@@ -69,7 +70,7 @@ std::string why_apart(const Look& look, const std::map<std::string, std::int64_t
         const auto one = groups.find(pair->text("a")), two = groups.find(pair->text("b"));
         const bool is_between = one != groups.end() && two != groups.end() && one->second != two->second;
         if (!is_between || pair->text("passed") == "1") continue;
-        if (why.empty() || why.starts_with("slow: ")) why = pair->text("why");
+        if (why.empty() || is_slow(why)) why = pair->text("why");
     }
     return why;
 }
@@ -98,7 +99,7 @@ Found groups_apart(const DoctorFacts& facts, const DoctorLimits&) {
     }
     const auto why = why_apart(look, group_of);
     return {{Level::critical, join(parts, "; "),
-             cat(why.starts_with("slow: ") ? "reach each other only slowly: " : "do not reach each other: ", why),
+             cat(is_slow(why) ? "reach each other only slowly: " : "do not reach each other: ", why),
              "connections between all nodes"}};
 }
 
@@ -112,7 +113,7 @@ Found failed_groups(const DoctorFacts& facts, const DoctorLimits&) {
         std::vector<std::string> nodes;
         for (const auto rank : split(group->text("ranks"), '-')) nodes.push_back(node_of(look, std::string(rank)));
         const auto& why = group->text("why");
-        const bool is_capacity = nodes.size() > 1 && why.starts_with("slow: ");
+        const bool is_capacity = nodes.size() > 1 && is_slow(why);
         found.push_back({is_capacity ? Level::info : Level::warning, list_of(std::move(nodes)),
                          cat("in a group of ", group->text("of"), " nodes: ", why),
                          "as in the pairs that were tested"});

@@ -25,8 +25,8 @@ struct PairsJob {
     InterruptedTest interrupted = InterruptedTest::is_reported;
 };
 
-/// Blocks until the job has ended; its own deadlines bound it. The look has the records node, pair and path of
-/// muster-pairs; without a result it was cut, and says why. The job's messages go to stderr. The job ends with this
+/// Blocks until the job has ended; its own deadlines bound it. The look has the records of muster-pairs
+/// (pair_search.h); without a result it was cut, and says why. The job's messages go to stderr. The job ends with this
 /// process.
 agent::Look run_pairs_job(const PairsJob& job);
 

@@ -43,6 +43,13 @@ def job_with_logs(job):
                      READY=str(job.directory / "worker"))
 
 
+def show_logs(seen):
+    """From the screen of job_with_logs() to its worker's line."""
+    seen.expect("> " + os.uname().nodename)
+    seen.press(b"l")
+    wait_for("the worker's line", lambda: b"[0]: rank 0 is here" in seen.read())
+
+
 class ManyNodes(threading.Thread):
     """Answers GET /status as a daemon with one job of 10,000 healthy nodes does."""
 
@@ -182,14 +189,10 @@ class Top(unittest.TestCase):
             node = job_with_logs(job)
             (job.directory / job.id).mkdir()  # It is the job that is followed, and not this folder.
             with top(job) as seen:
-                seen.expect("> " + os.uname().nodename)
-                seen.press(b"l")
-                wait_for("the worker's line", lambda: b"[0]: rank 0 is here" in seen.read())
+                show_logs(seen)
                 self.assertEqual(termios.tcgetattr(seen.slave), seen.before)
                 seen.draw_again_after(lambda: seen.press(b"\x03"))  # It ends muster logs alone.
-                seen.expect("> " + os.uname().nodename)
-                seen.press(b"l")
-                wait_for("the worker's line again", lambda: seen.read().count(b"rank 0 is here"))
+                show_logs(seen)
                 (job.directory / "worker.go").touch()
                 job.expect_exit(node, 0)
                 wait_for("the end of muster logs", lambda: b"-- Enter: back --" in seen.read())
@@ -205,17 +208,13 @@ class Top(unittest.TestCase):
             node = job_with_logs(job)
             for end, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
                 with self.subTest(end), top(job) as seen:
-                    seen.expect("> " + os.uname().nodename)
-                    seen.press(b"l")
-                    wait_for("the worker's line", lambda: b"rank 0 is here" in seen.read())
+                    show_logs(seen)
                     viewer, = pathlib.Path(f"/proc/{seen.process.pid}/task/{seen.process.pid}/children").read_text().split()
                     seen.process.send_signal(end)
                     seen.expect_whole(code)
                     self.assertFalse(pathlib.Path("/proc", viewer).exists())
             with top(job) as seen:  # Also where it waits for Enter, which a person pressed too early.
-                seen.expect("> " + os.uname().nodename)
-                seen.press(b"l")
-                wait_for("the worker's line", lambda: b"rank 0 is here" in seen.read())
+                show_logs(seen)
                 seen.press(b"\n")
                 (job.directory / "worker.go").touch()
                 job.expect_exit(node, 0)
