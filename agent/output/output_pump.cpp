@@ -146,7 +146,11 @@ boost::system::result<FileDescriptor, NotStarted> OutputPump::Body::open_stream(
         // The filtered lines of all workers share a file, which has no owner.
         const auto owner = path == &plan.file ? command.owner : std::nullopt;
         *file = files_.open(*path, command.heading, owner, error_number);
-        if (!*file) return NotStarted{error_number, cat("open ", *path)};
+        if (!*file) {
+            const auto* const why =
+                error_number == ELOOP ? " (a link, and a log is written through none: remove it)" : "";
+            return NotStarted{error_number, cat("open ", *path, why)};
+        }
     }
     // Two threads on one stream (2>&1) would cut each other's lines in two.
     const bool one_console = same_stream(console_.stdout_fd, console_.stderr_fd);
