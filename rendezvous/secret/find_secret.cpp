@@ -150,14 +150,13 @@ Result<OwnKeySet> set_own_key(const ValueOf& value_of, std::string text) {
     const auto path = own_key_path(value_of);
     if (path.empty()) return Error{Errc::invalid_argument, no_home};
     drop_line_end(text);
-    auto secret = checked(std::move(text), "stdin");
-    if (!secret) return secret.error();
+    auto secret = MUSTER_TRY(checked(std::move(text), "stdin"));
     const bool is_same = exists(path) && [&] {
         const auto there = from_file(path, path);
-        return there && there->text == secret->text;
+        return there && there->text == secret.text;
     }();
     if (is_same) return OwnKeySet{.secret = {.text = {}, .origin = path}, .kept_as = {}};
-    const auto draft = MUSTER_TRY(write_draft(path, secret->text));
+    const auto draft = MUSTER_TRY(write_draft(path, secret.text));
     const auto old = exists(path) ? cat(path, ".old") : std::string();
     // At no moment is there none: a launch would make another one.
     if (!old.empty()) ::unlink(old.c_str());

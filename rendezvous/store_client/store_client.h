@@ -17,7 +17,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "rendezvous/base/endpoint.h"
@@ -44,13 +43,10 @@ class StoreClient {
     ~StoreClient();
 
     using Keys = std::vector<std::string>;
-    using Pairs = std::vector<std::pair<std::string, std::string>>;
     using Timeout = std::optional<Duration>;
 
     /// Stores without waiting, because there is no answer. Later calls on this client see the value.
     Result<void> set(std::string_view key, std::string_view value, Timeout timeout = {});
-    Result<void> multi_set(const Pairs& pairs, Timeout timeout = {});
-    Result<void> append(std::string_view key, std::string_view value, Timeout timeout = {});
     /// Waits until the key exists. One round trip to our server, two (WAIT, GET) to PyTorch's. If the key is deleted
     /// between the two, PyTorch's libuv server returns an empty value, and its legacy server closes the connection.
     Result<std::string> get(std::string_view key, Timeout timeout = {});
@@ -60,31 +56,11 @@ class StoreClient {
     Result<bool> check(const Keys& keys, Timeout timeout = {});
     /// Returns the new number. If the value is not a number, the server closes the connection.
     Result<std::int64_t> add(std::string_view key, std::int64_t delta, Timeout timeout = {});
-    /// Returns the value afterwards. If the key is missing and `expected` is not empty, returns `expected`.
-    Result<std::string> compare_set(std::string_view key, std::string_view expected, std::string_view desired,
-                                    Timeout timeout = {});
     /// True if the key existed.
     Result<bool> delete_key(std::string_view key, Timeout timeout = {});
-    /// Counts the keys of all clients, PyTorch's worker counter included.
-    Result<std::int64_t> num_keys(Timeout timeout = {});
-
-    // Operations that some PyTorch servers do not support (queues since 2.8, list 2.11, barrier 2.12). The first use of
-    // each kind probes a server that is not ours on a separate connection, because an unknown operation closes the
-    // connection. `unsupported`: the server does not support it.
-    Result<void> queue_push(std::string_view key, std::string_view value, Timeout timeout = {});
-    /// Removes and returns the head without waiting; nothing if the queue is empty.
-    Result<std::optional<std::string>> queue_pop(std::string_view key, Timeout timeout = {});
-    Result<std::int64_t> queue_length(std::string_view key, Timeout timeout = {});
-    /// Returns the keys that begin with "/", without the "/".
-    Result<std::vector<std::string>> list_keys(Timeout timeout = {});
-    /// Returns when `world` clients have called it with this key, which must not be used otherwise. One round trip if
-    /// the server has BARRIER; else ADD, and a wait for the key "<key>/done". So all clients of a barrier must use the
-    /// same method, which they do on one server. A call that timed out stays counted.
-    Result<void> barrier(std::string_view key, std::int64_t world, Timeout timeout = {});
-
     /// Every call in progress and every later one fails with peer_closed. From any thread, while the client lives.
     void interrupt() const;
-    /// True for muster's server: get() takes one round trip, and all operations are supported.
+    /// True for muster's server: get() takes one round trip.
     [[nodiscard]] bool server_is_ours() const;
     /// Returns the numeric address of the server.
     [[nodiscard]] std::string address() const;

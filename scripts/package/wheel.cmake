@@ -18,7 +18,7 @@ if(TARGET muster-gpu-test)
 endif()
 install(TARGETS ${wheel_programs} RUNTIME DESTINATION ${scripts} COMPONENT wheel EXCLUDE_FROM_ALL)
 install(DIRECTORY ${python}/muster DESTINATION . COMPONENT wheel EXCLUDE_FROM_ALL
-        FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
+        FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
 install(FILES ${python}/muster_torch.py DESTINATION . COMPONENT wheel EXCLUDE_FROM_ALL)
 # For `python -m muster.compat`. A wheel has no links, so the one script is there under each of its names.
 foreach(name torchrun python python3)

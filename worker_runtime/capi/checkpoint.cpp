@@ -175,15 +175,13 @@ muster_status muster_checkpointer_save(muster_checkpointer* checkpointer, int64_
 muster_status muster_checkpointer_snapshot(muster_checkpointer* checkpointer, int64_t step,
                                            const muster_checkpoint_state* state) {
     return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
-        const auto all = read_state(state);
-        return all ? found.checkpointer->snapshot(step, *all) : all.error();
+        return found.checkpointer->snapshot(step, MUSTER_TRY(read_state(state)));
     });
 }
 
 muster_status muster_checkpointer_reserve(muster_checkpointer* checkpointer, const muster_checkpoint_state* state) {
     return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
-        const auto all = read_state(state);
-        return all ? found.checkpointer->reserve(*all) : all.error();
+        return found.checkpointer->reserve(MUSTER_TRY(read_state(state)));
     });
 }
 
@@ -220,19 +218,19 @@ muster_status muster_checkpointer_load_clean(muster_checkpointer* checkpointer, 
     return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
         if (auto good = give(step, "step", -1); !good) return good;
         if (clean_step == nullptr) return invalid("`clean_step` is NULL");
-        auto all = own == nullptr && place != nullptr && *clean_step < 0 ? Result<CheckpointState>(CheckpointState())
-                                                                         : read_state(own);
-        if (!all) return all.error();
+        auto all = MUSTER_TRY(own == nullptr && place != nullptr && *clean_step < 0
+                                  ? Result<CheckpointState>(CheckpointState())
+                                  : read_state(own));
         CleanStep clean;
         if (*clean_step >= CleanStep::torn) clean.set(*clean_step);
         const auto loaded =
             place == nullptr
-                ? found.checkpointer->load(*all, clean)
+                ? found.checkpointer->load(all, clean)
                 : found.checkpointer->load_as_saved(
-                      *all, [&](std::vector<StateTensor>& tensors) { return place_by(place, argument, tensors); },
+                      all, [&](std::vector<StateTensor>& tensors) { return place_by(place, argument, tensors); },
                       clean);
         *clean_step = clean.step();
-        return keep(found, *all, loaded, *step);
+        return keep(found, all, loaded, *step);
     });
 }
 
@@ -318,14 +316,13 @@ muster_status muster_checkpointer_report(muster_checkpointer* checkpointer, size
             return Error{Errc::not_found, cat("there are ", found.reports.size(), " reports")};
         }
         const auto& own = found.reports[index];
-        const auto written = write(muster_save_report{.size = 0,
-                                                      .step = own.step,
-                                                      .persisted = own.persisted ? 1 : 0,
-                                                      .bytes = own.bytes,
-                                                      .blocked_ms = own.blocked_ms,
-                                                      .persist_ms = own.persist_ms},
-                                   report);
-        if (!written) return written;
+        MUSTER_TRY(write(muster_save_report{.size = 0,
+                                            .step = own.step,
+                                            .persisted = own.persisted ? 1 : 0,
+                                            .bytes = own.bytes,
+                                            .blocked_ms = own.blocked_ms,
+                                            .persist_ms = own.persist_ms},
+                         report));
         return write_text(own.persisted ? own.path : own.trouble, text, capacity, needed);
     });
 }
@@ -356,8 +353,7 @@ muster_status muster_preemption_count(muster_preemption* preemption, int* count)
 muster_status muster_preemption_agreed(muster_preemption* preemption, int* leave) {
     return with(__func__, preemptions, preemption, [&](PreemptionObject& found) -> Result<void> {
         if (leave == nullptr) return invalid("`leave` is NULL");
-        const auto agreed = found.notice.agreed(found.context->world());
-        return agreed ? give(leave, "leave", *agreed) : agreed.error();
+        return give(leave, "leave", MUSTER_TRY(found.notice.agreed(found.context->world())));
     });
 }
 

@@ -45,6 +45,12 @@ muster_status status_of(Errc code) {
     return MUSTER_INTERNAL;
 }
 
+std::optional<Errc> code_of(muster_status status) {
+    for (int code = 0; code <= static_cast<int>(last_errc); ++code)
+        if (status_of(static_cast<Errc>(code)) == status) return static_cast<Errc>(code);
+    return std::nullopt;
+}
+
 muster_status fail(const char* function, muster_status status, std::string_view why) noexcept {
     // `why` may be the sentence itself, as when a callback hands one through.
     char kept[sentence_bytes_max];
@@ -78,25 +84,14 @@ int muster_api_version(void) {
 }
 
 const char* muster_status_name(muster_status status) {
-    static constexpr const char* names[] = {"ok",
-                                            "invalid_argument",
-                                            "timed_out",
-                                            "refused",
-                                            "unreachable",
-                                            "peer_closed",
-                                            "bad_frame",
-                                            "limit_exceeded",
-                                            "not_found",
-                                            "already_exists",
-                                            "permission_denied",
-                                            "cancelled",
-                                            "unsupported",
-                                            "io",
-                                            "out_of_memory",
-                                            "internal",
-                                            "round_ended"};
-    const bool known = status >= 0 && static_cast<std::size_t>(status) < std::size(names);
-    return known ? names[status] : "unknown";
+    switch (status) {
+        case MUSTER_OK: return "ok";
+        case MUSTER_OUT_OF_MEMORY: return "out_of_memory";
+        case MUSTER_INTERNAL: return "internal";
+        default: break;
+    }
+    const auto code = muster::capi::code_of(status);
+    return code ? muster::name(*code).data() : "unknown";  // the names are literals, so a 0 follows them
 }
 
 const char* muster_last_error(void) {

@@ -1,6 +1,7 @@
 // Reports a failure to the caller: a status, and a message that the thread keeps.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -10,6 +11,8 @@
 namespace muster::capi {
 
 muster_status status_of(Errc code);
+/// Empty for MUSTER_OK, and for what only the C API returns.
+std::optional<Errc> code_of(muster_status status);
 
 /// Keeps "`function`: `why`" for muster_last_error(). Takes no memory, so it works when there is none.
 muster_status fail(const char* function, muster_status status, std::string_view why) noexcept;

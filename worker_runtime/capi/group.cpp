@@ -15,13 +15,6 @@ namespace {
 
 constexpr std::size_t why_bytes_max = 1024;
 
-Errc code_of(muster_status status) {
-    for (int code = 0; code <= static_cast<int>(last_errc); ++code) {
-        if (status_of(static_cast<Errc>(code)) == status) return static_cast<Errc>(code);
-    }
-    return Errc::io;
-}
-
 /// The caller's store as a meeting place. Meetings have numbers, with which their keys begin. A member's next one is
 /// the lowest that it did not come to and that no member has seen fail. So those whose meeting failed, and those who
 /// never came to it, meet next time.
@@ -73,7 +66,7 @@ class CallersStore final : public runtime::MeetingPlace {
 
     static Result<void> result(muster_status status, std::string_view did, const std::string& key, const char* why) {
         if (status == MUSTER_OK) return {};
-        return Error{code_of(status), cat("the group's store cannot ", did, " ", key, ": ", why)};
+        return Error{code_of(status).value_or(Errc::io), cat("the group's store cannot ", did, " ", key, ": ", why)};
     }
 
     /// One key after another, so that a timeout names the first that is missing. A part of another communicator looks

@@ -15,6 +15,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/capi/failure.h"
 
 namespace muster::capi {
@@ -71,10 +72,7 @@ class Handles {
 /// Runs `body(object)` of a function of the C API, with the object of `handle`.
 template <class Handle, class Object, class Body>
 muster_status with(const char* function, const Handles<Handle, Object>& all, Handle* handle, Body&& body) noexcept {
-    return guarded(function, [&]() -> Result<void> {
-        const auto found = all.find(handle);
-        return found ? body(**found) : found.error();
-    });
+    return guarded(function, [&]() -> Result<void> { return body(*MUSTER_TRY(all.find(handle))); });
 }
 
 }  // namespace muster::capi

@@ -43,8 +43,7 @@ muster_status muster_loss_scaler_unscale(muster_loss_scaler* scaler, muster_redu
     return with(__func__, loss_scalers, scaler, [&](auto& own) -> Result<void> {
         if (finite == nullptr) return invalid("`finite` is NULL");
         const auto found = MUSTER_TRY(reducers.find(reducer));
-        const auto unscaled = own.unscale(found->reducer);
-        return unscaled ? give(finite, "finite", *unscaled) : unscaled.error();
+        return give(finite, "finite", MUSTER_TRY(own.unscale(found->reducer)));
     });
 }
 

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <utility>
 
 #include "muster/context.h"
 #include "muster/gradient_reducer.h"

@@ -34,7 +34,19 @@ Result<void> perform(const Call& call, Communicator& communicator, const Operati
 
 thread_local std::uint32_t collectives_tag = 0;
 
-/// `make` gives the operation of a type and a world, or an error.
+/// The caller's memory, as a buffer of the given count, or of that count for every rank.
+struct Buffers {
+    size_t count;
+    DataType type;
+    int world;
+
+    [[nodiscard]] Buffer one(void* data) const { return {data, count, type}; }
+    [[nodiscard]] ConstBuffer one(const void* data) const { return {data, count, type}; }
+    [[nodiscard]] Buffer all(void* data) const { return {data, count * static_cast<size_t>(world), type}; }
+    [[nodiscard]] ConstBuffer all(const void* data) const { return {data, count * static_cast<size_t>(world), type}; }
+};
+
+/// `make` returns the operation on the caller's memory, or an error.
 template <class Make>
 muster_status operate(const Call& call, Make&& make) {
     return guarded(call.function, [&]() -> Result<void> {
@@ -43,10 +55,15 @@ muster_status operate(const Call& call, Make&& make) {
         const auto type = MUSTER_TRY(read_type(call.type));
         auto& communicator = found->get();
         MUSTER_TRY(check_count(call.count, type, communicator.size()));
-        Result<Operation> operation = make(type, communicator.size());
+        Result<Operation> operation = make(Buffers{call.count, type, communicator.size()});
         if (operation && !is_paired(operation->kind)) operation->tag = collectives_tag;
         return operation ? perform(call, communicator, *operation) : operation.error();
     });
+}
+
+Operation tagged(Operation operation, std::uint32_t tag) {
+    operation.tag = tag;
+    return operation;
 }
 
 std::vector<Part> read_parts(const size_t* counts, const size_t* offsets, size_t ranks) {
@@ -69,154 +86,127 @@ void muster_tag_collectives(uint32_t tag) {
 }
 
 muster_status muster_barrier(muster_communicator* communicator, int64_t timeout_ms, muster_work** work) {
-    return operate({__func__, communicator, 0, MUSTER_U8, timeout_ms, work}, [](DataType, int) { return barrier(); });
+    return operate({__func__, communicator, 0, MUSTER_U8, timeout_ms, work}, [](const Buffers&) { return barrier(); });
 }
 
 muster_status muster_all_reduce(muster_communicator* communicator, void* data, size_t count, int type, int reduce,
                                 int64_t timeout_ms, muster_work** work) {
     return operate({__func__, communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int) -> Result<Operation> {
+                   [&](const Buffers& of) -> Result<Operation> {
                        const auto how = MUSTER_TRY(read_reduce(reduce));
-                       return all_reduce({data, count, known}, how);
+                       return all_reduce(of.one(data), how);
                    });
 }
 
 muster_status muster_all_reduce_weighted(muster_communicator* communicator, void* data, size_t count, int type,
                                          float weight, int64_t timeout_ms, muster_work** work) {
-    return operate({__func__, communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
-        return all_reduce_weighted({data, count, known}, weight);
-    });
+    return operate({__func__, communicator, count, type, timeout_ms, work},
+                   [&](const Buffers& of) { return all_reduce_weighted(of.one(data), weight); });
 }
 
 muster_status muster_all_reduce_premul(muster_communicator* communicator, void* data, size_t count, int type,
                                        double factor, int64_t timeout_ms, muster_work** work) {
-    return operate({__func__, communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
-        return all_reduce_premul({data, count, known}, factor);
-    });
+    return operate({__func__, communicator, count, type, timeout_ms, work},
+                   [&](const Buffers& of) { return all_reduce_premul(of.one(data), factor); });
 }
 
 muster_status muster_reduce_scatter(muster_communicator* communicator, const void* input, void* output, size_t count,
                                     int type, int reduce, int64_t timeout_ms, muster_work** work) {
     return operate({__func__, communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int world) -> Result<Operation> {
+                   [&](const Buffers& of) -> Result<Operation> {
                        const auto how = MUSTER_TRY(read_reduce(reduce));
-                       const ConstBuffer pieces(input, count * static_cast<size_t>(world), known);
-                       return reduce_scatter(pieces, {output, count, known}, how);
+                       return reduce_scatter(of.all(input), of.one(output), how);
                    });
 }
 
 muster_status muster_reduce_scatter_premul(muster_communicator* communicator, const void* input, void* output,
                                            size_t count, int type, double factor, int64_t timeout_ms,
                                            muster_work** work) {
-    return operate({__func__, communicator, count, type, timeout_ms, work}, [&](DataType known, int world) {
-        const ConstBuffer pieces(input, count * static_cast<size_t>(world), known);
-        return reduce_scatter_premul(pieces, {output, count, known}, factor);
-    });
+    return operate({__func__, communicator, count, type, timeout_ms, work},
+                   [&](const Buffers& of) { return reduce_scatter_premul(of.all(input), of.one(output), factor); });
 }
 
 muster_status muster_all_gather(muster_communicator* communicator, const void* input, void* output, size_t count,
                                 int type, int64_t timeout_ms, muster_work** work) {
     return operate({__func__, communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int world) -> Result<Operation> {
-                       return all_gather({input, count, known}, {output, count * static_cast<size_t>(world), known});
-                   });
+                   [&](const Buffers& of) { return all_gather(of.one(input), of.all(output)); });
 }
 
 muster_status muster_broadcast(muster_communicator* communicator, void* data, size_t count, int type, int root,
                                int64_t timeout_ms, muster_work** work) {
-    return operate({__func__, communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
-        return broadcast({data, count, known}, root);
-    });
+    return operate({__func__, communicator, count, type, timeout_ms, work},
+                   [&](const Buffers& of) { return broadcast(of.one(data), root); });
 }
 
 muster_status muster_all_to_all(muster_communicator* communicator, const void* input, void* output, size_t count,
                                 int type, int64_t timeout_ms, muster_work** work) {
     return operate({__func__, communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int world) -> Result<Operation> {
-                       const auto all = count * static_cast<size_t>(world);
-                       return all_to_all({input, all, known}, {output, all, known}, world);
-                   });
+                   [&](const Buffers& of) { return all_to_all(of.all(input), of.all(output), of.world); });
 }
 
 muster_status muster_gather(muster_communicator* communicator, const void* input, void* output, size_t count, int type,
                             int root, int64_t timeout_ms, muster_work** work) {
     return operate({__func__, communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int world) -> Result<Operation> {
-                       return gather({input, count, known}, {output, count * static_cast<size_t>(world), known}, root);
-                   });
+                   [&](const Buffers& of) { return gather(of.one(input), of.all(output), root); });
 }
 
 muster_status muster_scatter(muster_communicator* communicator, const void* input, void* output, size_t count, int type,
                              int root, int64_t timeout_ms, muster_work** work) {
     return operate({__func__, communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int world) -> Result<Operation> {
-                       return scatter({input, count * static_cast<size_t>(world), known}, {output, count, known}, root);
-                   });
+                   [&](const Buffers& of) { return scatter(of.all(input), of.one(output), root); });
 }
 
 muster_status muster_reduce(muster_communicator* communicator, const void* input, void* output, size_t count, int type,
                             int reduction, int root, int64_t timeout_ms, muster_work** work) {
     return operate({__func__, communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int) -> Result<Operation> {
+                   [&](const Buffers& of) -> Result<Operation> {
                        const auto how = MUSTER_TRY(read_reduce(reduction));
-                       return reduce({input, count, known}, {output, count, known}, how, root);
+                       return reduce(of.one(input), of.one(output), how, root);
                    });
 }
 
 muster_status muster_reduce_premul(muster_communicator* communicator, const void* input, void* output, size_t count,
                                    int type, double factor, int root, int64_t timeout_ms, muster_work** work) {
-    return operate({__func__, communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
-        return reduce_premul({input, count, known}, {output, count, known}, factor, root);
-    });
+    return operate({__func__, communicator, count, type, timeout_ms, work},
+                   [&](const Buffers& of) { return reduce_premul(of.one(input), of.one(output), factor, root); });
 }
 
 muster_status muster_all_to_all_uneven(muster_communicator* communicator, const void* input, void* output, int type,
                                        const muster_parts* parts, int64_t timeout_ms, muster_work** work) {
-    return operate({__func__, communicator, 0, type, timeout_ms, work},
-                   [&](DataType known, int world) -> Result<Operation> {
-                       if (parts == nullptr) return invalid("`parts` is NULL");
-                       const auto given = MUSTER_TRY(read(parts));
-                       if (given.sent_counts == nullptr || given.expected_counts == nullptr)
-                           return invalid("`sent_counts` or `expected_counts` is NULL; both have one count per rank");
-                       const auto ranks = static_cast<size_t>(world);
-                       return all_to_all_uneven(input, output, known,
-                                                {read_parts(given.sent_counts, given.sent_offsets, ranks),
-                                                 read_parts(given.expected_counts, given.expected_offsets, ranks)});
-                   });
+    return operate({__func__, communicator, 0, type, timeout_ms, work}, [&](const Buffers& of) -> Result<Operation> {
+        if (parts == nullptr) return invalid("`parts` is NULL");
+        const auto given = MUSTER_TRY(read(parts));
+        if (given.sent_counts == nullptr || given.expected_counts == nullptr)
+            return invalid("`sent_counts` or `expected_counts` is NULL; both have one count per rank");
+        const auto ranks = static_cast<size_t>(of.world);
+        return all_to_all_uneven(input, output, of.type,
+                                 {read_parts(given.sent_counts, given.sent_offsets, ranks),
+                                  read_parts(given.expected_counts, given.expected_offsets, ranks)});
+    });
 }
 
 muster_status muster_send(muster_communicator* communicator, const void* data, size_t count, int type, int peer,
                           int64_t timeout_ms, muster_work** work) {
-    return operate({__func__, communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
-        return send({data, count, known}, peer);
-    });
+    return operate({__func__, communicator, count, type, timeout_ms, work},
+                   [&](const Buffers& of) { return send(of.one(data), peer); });
 }
 
 muster_status muster_receive(muster_communicator* communicator, void* data, size_t count, int type, int peer,
                              int64_t timeout_ms, muster_work** work) {
-    return operate({__func__, communicator, count, type, timeout_ms, work}, [&](DataType known, int) {
-        return receive({data, count, known}, peer);
-    });
+    return operate({__func__, communicator, count, type, timeout_ms, work},
+                   [&](const Buffers& of) { return receive(of.one(data), peer); });
 }
 
 muster_status muster_send_tagged(muster_communicator* communicator, const void* data, size_t count, int type, int peer,
                                  uint32_t tag, int64_t timeout_ms, muster_work** work) {
     return operate({__func__, communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int) -> Result<Operation> {
-                       auto operation = send({data, count, known}, peer);
-                       operation.tag = tag;
-                       return operation;
-                   });
+                   [&](const Buffers& of) { return tagged(send(of.one(data), peer), tag); });
 }
 
 muster_status muster_receive_tagged(muster_communicator* communicator, void* data, size_t count, int type, int peer,
                                     uint32_t tag, int64_t timeout_ms, muster_work** work) {
     return operate({__func__, communicator, count, type, timeout_ms, work},
-                   [&](DataType known, int) -> Result<Operation> {
-                       auto operation = receive({data, count, known}, peer);
-                       operation.tag = tag;
-                       return operation;
-                   });
+                   [&](const Buffers& of) { return tagged(receive(of.one(data), peer), tag); });
 }
 
 muster_status muster_receive_any(muster_communicator* communicator, void* data, size_t count, int type, uint32_t tag,

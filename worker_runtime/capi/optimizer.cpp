@@ -70,8 +70,7 @@ extern "C" {
 
 muster_status muster_optimizer_defaults(int kind, muster_optimizer_rule* rule) {
     return guarded(__func__, [&]() -> Result<void> {
-        const auto known = read_enumerator<int>(kind, kind_count, "optimizer");
-        return known ? write(defaults_of(*known), rule) : known.error();
+        return write(defaults_of(MUSTER_TRY(read_enumerator<int>(kind, kind_count, "optimizer"))), rule);
     });
 }
 

@@ -253,14 +253,13 @@ muster_status muster_reducer_scaling_report(muster_reducer* reducer, const muste
         const auto costs = own.costs();
         const auto report = scaling_report(costs, other);
         if (scaling != nullptr) {
-            auto written = write({.size = 0,
-                                  .strong = report.strong.value_or(0),
-                                  .weak = report.weak.value_or(0),
-                                  .estimated = report.estimated,
-                                  .samples_per_second = costs.samples_per_second(),
-                                  .step_count = costs.step_count},
-                                 scaling);
-            if (!written) return written;
+            MUSTER_TRY(write({.size = 0,
+                              .strong = report.strong.value_or(0),
+                              .weak = report.weak.value_or(0),
+                              .estimated = report.estimated,
+                              .samples_per_second = costs.samples_per_second(),
+                              .step_count = costs.step_count},
+                             scaling));
         }
         return write_text(report.text, text, capacity, needed);
     });

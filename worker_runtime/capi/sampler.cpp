@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "muster/distributed_sampler.h"
 #include "muster/elastic_sampler.h"
@@ -38,16 +37,6 @@ muster_status with_sampler(const char* function, const All& all, Handle* handle,
     });
 }
 
-template <class Body>
-muster_status with_distributed(const char* function, muster_distributed_sampler* handle, Body&& body) {
-    return with_sampler(function, distributed_samplers, handle, std::forward<Body>(body));
-}
-
-template <class Body>
-muster_status with_elastic(const char* function, muster_elastic_sampler* handle, Body&& body) {
-    return with_sampler(function, elastic_samplers, handle, std::forward<Body>(body));
-}
-
 Result<std::uint64_t> read_count(std::int64_t count, std::string_view noun) {
     if (count < 0) return invalid(cat("the ", noun, " is ", count, "; it cannot be negative"));
     return static_cast<std::uint64_t>(count);
@@ -55,30 +44,23 @@ Result<std::uint64_t> read_count(std::int64_t count, std::string_view noun) {
 
 Result<DistributedSamplerOptions> read_options(const muster_distributed_sampler_options* options) {
     const auto given = MUSTER_TRY(read(options));
-    const auto sample_count = MUSTER_TRY(read_count(given.sample_count, "number of samples"));
-    const auto shuffle = MUSTER_TRY(read_enumerator<Shuffle>(given.sequential, 2, "value of sequential"));
-    const auto last = MUSTER_TRY(read_enumerator<LastSamples>(given.drop_last, 2, "value of drop_last"));
-    return DistributedSamplerOptions{.sample_count = sample_count,
-                                     .world = given.world_size == 0 ? 1 : given.world_size,
-                                     .rank = given.rank,
-                                     .seed = given.seed,
-                                     .shuffle = shuffle,
-                                     .last = last};
+    return DistributedSamplerOptions{
+        .sample_count = MUSTER_TRY(read_count(given.sample_count, "number of samples")),
+        .world = given.world_size == 0 ? 1 : given.world_size,
+        .rank = given.rank,
+        .seed = given.seed,
+        .shuffle = MUSTER_TRY(read_enumerator<Shuffle>(given.sequential, 2, "value of sequential")),
+        .last = MUSTER_TRY(read_enumerator<LastSamples>(given.drop_last, 2, "value of drop_last"))};
 }
 
 Result<ElasticSamplerOptions> read_options(const muster_elastic_sampler_options* options) {
     const auto given = MUSTER_TRY(read(options));
-    const auto sample_count = MUSTER_TRY(read_count(given.sample_count, "number of samples"));
-    const auto batch_size = MUSTER_TRY(read_count(given.batch_size, "batch size"));
-    const auto order = MUSTER_TRY(read_enumerator<SampleOrder>(given.order, 3, "order of samples"));
-    const auto deal = MUSTER_TRY(read_enumerator<Deal>(given.deal, 2, "value of deal"));
-    const auto tail = MUSTER_TRY(read_enumerator<Tail>(given.tail, 3, "tail"));
-    return ElasticSamplerOptions{.sample_count = sample_count,
-                                 .batch_size = batch_size,
+    return ElasticSamplerOptions{.sample_count = MUSTER_TRY(read_count(given.sample_count, "number of samples")),
+                                 .batch_size = MUSTER_TRY(read_count(given.batch_size, "batch size")),
                                  .seed = given.seed,
-                                 .order = order,
-                                 .deal = deal,
-                                 .tail = tail};
+                                 .order = MUSTER_TRY(read_enumerator<SampleOrder>(given.order, 3, "order of samples")),
+                                 .deal = MUSTER_TRY(read_enumerator<Deal>(given.deal, 2, "value of deal")),
+                                 .tail = MUSTER_TRY(read_enumerator<Tail>(given.tail, 3, "tail"))};
 }
 
 Result<SampleStep> read_step(const muster_sample_step* step) {
@@ -97,14 +79,18 @@ Result<void> write_step(const SampleStep& step, muster_sample_step* to) {
                  to);
 }
 
-Error no_room(std::uint64_t needed, std::size_t capacity) {
-    return {Errc::limit_exceeded, cat("there are ", needed, " indices, and room for ", capacity)};
-}
-
-/// An index is below 2^63.
-void write_indices(const std::vector<std::uint64_t>& own, std::int64_t* indices) {
+/// Copies the `size` indices that `take` returns, which is called only where there is room. An index is below 2^63.
+template <class Take>
+Result<void> write_indices(std::uint64_t size, const Take& take, std::int64_t* indices, std::size_t capacity,
+                           std::size_t* count) {
+    if (count != nullptr) *count = size;
+    if (indices == nullptr) return {};
+    if (capacity < size)
+        return Error{Errc::limit_exceeded, cat("there are ", size, " indices, and room for ", capacity)};
+    const auto& own = take();
     std::transform(own.begin(), own.end(), indices,
                    [](std::uint64_t index) { return static_cast<std::int64_t>(index); });
+    return {};
 }
 
 }  // namespace
@@ -128,30 +114,27 @@ muster_status muster_distributed_sampler_make(const muster_distributed_sampler_o
 }
 
 muster_status muster_distributed_sampler_set_epoch(muster_distributed_sampler* sampler, uint64_t epoch) {
-    return with_distributed(__func__, sampler, [&](DistributedSampler& found) -> Result<void> {
+    return with_sampler(__func__, distributed_samplers, sampler, [&](DistributedSampler& found) -> Result<void> {
         found.set_epoch(epoch);
         return {};
     });
 }
 
 muster_status muster_distributed_sampler_size(muster_distributed_sampler* sampler, uint64_t* count) {
-    return with_distributed(__func__, sampler,
-                            [&](const DistributedSampler& found) { return give(count, "count", found.size()); });
+    return with_sampler(__func__, distributed_samplers, sampler,
+                        [&](const DistributedSampler& found) { return give(count, "count", found.size()); });
 }
 
 muster_status muster_distributed_sampler_indices(muster_distributed_sampler* sampler, int64_t* indices, size_t capacity,
                                                  size_t* count) {
-    return with_distributed(__func__, sampler, [&](DistributedSampler& found) -> Result<void> {
-        if (count != nullptr) *count = found.size();
-        if (indices == nullptr) return {};
-        if (capacity < found.size()) return no_room(found.size(), capacity);
-        write_indices(found.indices(), indices);
-        return {};
+    return with_sampler(__func__, distributed_samplers, sampler, [&](DistributedSampler& found) {
+        return write_indices(
+            found.size(), [&] { return found.indices(); }, indices, capacity, count);
     });
 }
 
 muster_status muster_distributed_sampler_order_repeated(muster_distributed_sampler* sampler, int* repeated) {
-    return with_distributed(__func__, sampler, [&](const DistributedSampler& found) {
+    return with_sampler(__func__, distributed_samplers, sampler, [&](const DistributedSampler& found) {
         return give(repeated, "repeated", found.order_repeated());
     });
 }
@@ -172,58 +155,53 @@ muster_status muster_elastic_sampler_make(const muster_elastic_sampler_options* 
 }
 
 muster_status muster_elastic_sampler_next(muster_elastic_sampler* sampler, muster_sample_step* step) {
-    return with_elastic(__func__, sampler, [&](const ElasticSampler& found) { return write_step(found.next(), step); });
+    return with_sampler(__func__, elastic_samplers, sampler,
+                        [&](const ElasticSampler& found) { return write_step(found.next(), step); });
 }
 
 muster_status muster_elastic_sampler_after(muster_elastic_sampler* sampler, const muster_sample_step* step,
                                            muster_sample_step* later) {
-    return with_elastic(__func__, sampler, [&](const ElasticSampler& found) -> Result<void> {
+    return with_sampler(__func__, elastic_samplers, sampler, [&](const ElasticSampler& found) -> Result<void> {
         const auto given = MUSTER_TRY(read_step(step));
-        const auto behind = found.after(given);
-        return behind ? write_step(*behind, later) : behind.error();
+        return write_step(MUSTER_TRY(found.after(given)), later);
     });
 }
 
 muster_status muster_elastic_sampler_indices(muster_elastic_sampler* sampler, const muster_sample_step* step, int rank,
                                              int world_size, int64_t* indices, size_t capacity, size_t* count) {
-    return with_elastic(__func__, sampler, [&](const ElasticSampler& found) -> Result<void> {
+    return with_sampler(__func__, elastic_samplers, sampler, [&](const ElasticSampler& found) -> Result<void> {
         const auto given = MUSTER_TRY(read_step(step));
         const auto own = MUSTER_TRY(found.indices(given, {.rank = rank, .world = world_size}));
-        if (count != nullptr) *count = own.size();
-        if (indices == nullptr) return {};
-        if (capacity < own.size()) return no_room(own.size(), capacity);
-        write_indices(own, indices);
-        return {};
+        return write_indices(
+            own.size(), [&]() -> const auto& { return own; }, indices, capacity, count);
     });
 }
 
 muster_status muster_elastic_sampler_commit(muster_elastic_sampler* sampler, const muster_sample_step* step) {
-    return with_elastic(__func__, sampler, [&](ElasticSampler& found) -> Result<void> {
-        const auto given = read_step(step);
-        return given ? found.commit(*given) : given.error();
+    return with_sampler(__func__, elastic_samplers, sampler, [&](ElasticSampler& found) -> Result<void> {
+        return found.commit(MUSTER_TRY(read_step(step)));
     });
 }
 
 muster_status muster_elastic_sampler_set_batch_size(muster_elastic_sampler* sampler, int64_t batch_size) {
-    return with_elastic(__func__, sampler, [&](ElasticSampler& found) -> Result<void> {
-        const auto given = read_count(batch_size, "batch size");
-        return given ? found.set_batch_size(*given) : given.error();
+    return with_sampler(__func__, elastic_samplers, sampler, [&](ElasticSampler& found) -> Result<void> {
+        return found.set_batch_size(MUSTER_TRY(read_count(batch_size, "batch size")));
     });
 }
 
 muster_status muster_elastic_sampler_steps_left(muster_elastic_sampler* sampler, uint64_t* steps) {
-    return with_elastic(__func__, sampler,
+    return with_sampler(__func__, elastic_samplers, sampler,
                         [&](const ElasticSampler& found) { return give(steps, "steps", found.steps_left()); });
 }
 
 muster_status muster_elastic_sampler_state(muster_elastic_sampler* sampler, char* text, size_t capacity,
                                            size_t* needed) {
-    return with_elastic(__func__, sampler,
+    return with_sampler(__func__, elastic_samplers, sampler,
                         [&](const ElasticSampler& found) { return write_text(found.state(), text, capacity, needed); });
 }
 
 muster_status muster_elastic_sampler_load_state(muster_elastic_sampler* sampler, const char* state) {
-    return with_elastic(__func__, sampler, [&](ElasticSampler& found) -> Result<void> {
+    return with_sampler(__func__, elastic_samplers, sampler, [&](ElasticSampler& found) -> Result<void> {
         if (state == nullptr) return invalid("`state` is NULL");
         return found.load_state(state);
     });
@@ -231,7 +209,7 @@ muster_status muster_elastic_sampler_load_state(muster_elastic_sampler* sampler,
 
 muster_status muster_elastic_sampler_sample_seed(muster_elastic_sampler* sampler, uint64_t epoch, uint64_t index,
                                                  uint64_t* seed) {
-    return with_elastic(__func__, sampler, [&](const ElasticSampler& found) {
+    return with_sampler(__func__, elastic_samplers, sampler, [&](const ElasticSampler& found) {
         return give(seed, "seed", found.sample_seed(epoch, index));
     });
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 
@@ -41,9 +42,7 @@ Result<std::string> from_rank_0(Communicator& world, const Result<std::string>& 
 Result<Agreement> all_agree(Communicator& world, const Result<void>& own, Duration timeout) {
     Word mine = own ? Word() : Word(own.error());
     std::vector<Word> all(static_cast<std::size_t>(world.size()));
-    const auto gathered =
-        world.run(all_gather(buffer(bytes_of(std::span(&mine, 1))), buffer(bytes_of(std::span(all)))), timeout);
-    if (!gathered) return gathered.error();
+    MUSTER_TRY(world.run(all_gather(buffer(bytes_of(std::span(&mine, 1))), buffer(bytes_of(std::span(all)))), timeout));
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
         if (all[rank].code < 0) continue;
         return Agreement{false,

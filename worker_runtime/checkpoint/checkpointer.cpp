@@ -10,6 +10,7 @@
 #include "muster/section.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/checkpointer_body.h"
 #include "worker_runtime/checkpoint/files/durable_file.h"
 #include "worker_runtime/checkpoint/files/folders.h"
@@ -88,9 +89,8 @@ Result<CheckpointerBody::Directory> CheckpointerBody::take_directory() const {
         log(LogLevel::info, options_.directory, ": ", to_string(**adopted),
             " was complete except for its manifest, and is a checkpoint now");
     }
-    auto listing = list_directory(options_.directory);
-    if (!listing) return listing.error();
-    for (const auto& name : listing->checkpoints) terms.known.push_back({.name = name});
+    auto listing = MUSTER_TRY(list_directory(options_.directory));
+    for (const auto& name : listing.checkpoints) terms.known.push_back({.name = name});
     terms.nonce = claim->token();
     terms.claim = std::move(*claim);
     return directory;
@@ -101,8 +101,7 @@ Result<void> CheckpointerBody::reach_neighbours(const CheckpointNeighbours& neig
     std::array<std::int32_t, 2> mine{neighbours.node,
                                      options_.copy_to_next_node && snapshots_ && neighbours.make_group ? 1 : 0};
     std::vector<std::int32_t> all(static_cast<std::size_t>(world_.size()) * mine.size());
-    auto shared = world_.run(all_gather(buffer(std::span<std::int32_t>(mine)), buffer(std::span(all))));
-    if (!shared) return shared;
+    MUSTER_TRY(world_.run(all_gather(buffer(std::span<std::int32_t>(mine)), buffer(std::span(all)))));
     std::vector<int> nodes;
     for (std::size_t i = 0; i < all.size(); i += mine.size()) {
         if (all[i + 1] == 0) return {};
@@ -126,9 +125,7 @@ Result<void> CheckpointerBody::reach_neighbours(const CheckpointNeighbours& neig
     auto group = neighbours.make_group(ring);
     if (!group) return with_context(group.error(), "reach the next node, for copies of snapshots");
     terms.group = std::move(*group);
-    auto copies = NeighbourCopies::start(std::move(terms));
-    if (!copies) return copies.error();
-    copies_ = std::move(*copies);
+    copies_ = MUSTER_TRY(NeighbourCopies::start(std::move(terms)));
     return {};
 }
 
@@ -144,15 +141,11 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
             taken = first.error();
         }
     }
-    auto nonce = receive_from_rank_0(taken ? Result<std::string>(terms.nonce) : taken.error());
-    if (!nonce) return nonce.error();
-    opening_ = *nonce;
-    auto refusal = receive_from_rank_0(terms.refusal.substr(0, sentence_bytes_max));
-    if (!refusal) return refusal.error();
-    terms.refusal = *refusal;
-    auto identity = receive_from_rank_0(directory.identity);
-    if (!identity) return identity.error();
-    word_ = directory_word(options_.directory, *identity);
+    auto nonce = MUSTER_TRY(receive_from_rank_0(taken ? Result<std::string>(terms.nonce) : taken.error()));
+    opening_ = nonce;
+    terms.refusal = MUSTER_TRY(receive_from_rank_0(terms.refusal.substr(0, sentence_bytes_max)));
+    auto identity = MUSTER_TRY(receive_from_rank_0(directory.identity));
+    word_ = directory_word(options_.directory, identity);
     auto agreed = agree(reach_neighbours(neighbours));
     if (!agreed) return agreed.error();
     if (!agreed->all_well) {
@@ -161,11 +154,11 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
             log(LogLevel::warning, "snapshots are not copied to the next node: ", agreed->failure.context);
         }
     }
-    auto local = open_local(*identity);
+    auto local = open_local(identity);
     if (!local) return local.error();
     if (*local) terms.local = std::move(**local);
     terms.directory = options_.directory;
-    terms.nonce = *nonce;
+    terms.nonce = nonce;
     terms.timeout = options_.persist_timeout;
     terms.retention = {.last = options_.keep_last, .every = options_.keep_every};
     terms.rank = world_.rank();
@@ -185,16 +178,14 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
 Result<std::optional<LocalDirectory>> CheckpointerBody::open_local(const std::string& identity) {
     const auto own =
         cat(options_.local_directory.empty() ? 0 : options_.shared_every, ' ', static_cast<int>(options_.replicas));
-    auto first = receive_from_rank_0(own);
-    if (!first) return first.error();
+    auto first = MUSTER_TRY(receive_from_rank_0(own));
     Result<void> fine;
-    if (own != *first) {
+    if (own != first) {
         fine = Error{Errc::invalid_argument,
                      "local_directory, shared_every or replicas differs from rank 0's; all ranks need the same values"};
     }
-    auto agreed = agree(fine);
-    if (!agreed) return agreed.error();
-    if (!agreed->all_well) return agreed->failure;
+    auto agreed = MUSTER_TRY(agree(fine));
+    if (!agreed.all_well) return agreed.failure;
     if (options_.local_directory.empty()) return std::optional<LocalDirectory>();
     if (!identity.empty()) return std::optional(LocalDirectory::open(options_.local_directory, word_));
     // Without an identity, the directory that those files belong to would be unknown later.
@@ -238,9 +229,8 @@ Result<Checkpointer> Checkpointer::open(Communicator& world, std::unique_ptr<Sto
         all = Error{Errc::invalid_argument, "a checkpointer of several ranks needs a store"};
     }
     // Without this agreement, a wrong option on one host would leave the other ranks waiting.
-    auto agreed = runtime::all_agree(world, all ? Result<void>() : all.error(), options.persist_timeout);
-    if (!agreed) return agreed.error();
-    if (!agreed->all_well) return all ? agreed->failure : all.error();
+    auto agreed = MUSTER_TRY(runtime::all_agree(world, all ? Result<void>() : all.error(), options.persist_timeout));
+    if (!agreed.all_well) return all ? agreed.failure : all.error();
     auto body = std::make_unique<runtime::CheckpointerBody>(world, identity, std::move(*all), std::move(snapshots));
     if (auto opened = body->open(std::move(board), neighbours); !opened) return opened.error();
     return Checkpointer(std::move(body));
@@ -248,9 +238,9 @@ Result<Checkpointer> Checkpointer::open(Communicator& world, std::unique_ptr<Sto
 
 Result<Checkpointer> Checkpointer::open(Context& context, const CheckpointOptions& options) {
     auto board = context.connect_store();
-    auto agreed = runtime::all_agree(context.world(), board ? Result<void>() : board.error(), options.persist_timeout);
-    if (!agreed) return agreed.error();
-    if (!agreed->all_well) return board ? agreed->failure : board.error();
+    auto agreed = MUSTER_TRY(
+        runtime::all_agree(context.world(), board ? Result<void>() : board.error(), options.persist_timeout));
+    if (!agreed.all_well) return board ? agreed.failure : board.error();
     CheckpointNeighbours neighbours{.node = context.group_rank()};
     const auto can = context.can_make_host_groups();
     if (can)

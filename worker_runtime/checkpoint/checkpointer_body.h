@@ -2,7 +2,6 @@
 // checkpointer_save.cpp saves.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>

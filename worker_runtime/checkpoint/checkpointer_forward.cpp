@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/checkpointer_body.h"
 #include "worker_runtime/checkpoint/files/loader.h"
 #include "worker_runtime/checkpoint/format/crc32c.h"
@@ -58,8 +59,7 @@ Result<Holders> find_holders(Communicator& world, std::int64_t clean_step, const
                              Duration timeout) {
     std::array<std::int64_t, 3> mine{clean_step, has_own_part(state) ? 1 : 0, checksum_of(state.values)};
     std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
-    auto shared = world.run(all_gather(buffer(std::span<std::int64_t>(mine)), buffer(std::span(all))), timeout);
-    if (!shared) return shared.error();
+    MUSTER_TRY(world.run(all_gather(buffer(std::span<std::int64_t>(mine)), buffer(std::span(all))), timeout));
     Holders holders;
     for (std::size_t i = 0; i < all.size(); i += mine.size()) {
         holders.step = std::max(holders.step, all[i]);
@@ -82,12 +82,10 @@ Result<void> pass_on(Communicator& world, const Holders& holders, const std::vec
     if (holders.others.empty()) return {};
     const int from = holders.ranks.front();
     const bool takes_part = world.rank() == from || std::ranges::count(holders.others, world.rank()) > 0;
-    auto part = world.split(takes_part ? 0 : -1, world.rank() == from ? -1 : world.rank());
-    if (!part) return part.error();
+    auto part = MUSTER_TRY(world.split(takes_part ? 0 : -1, world.rank() == from ? -1 : world.rank()));
     if (!takes_part) return {};
     for (const auto& [name, memory] : memories_of(tensors)) {
-        auto passed = (*part)->run(broadcast({memory.data(), memory.size(), DataType::u8}, 0), timeout);
-        if (!passed) return passed;
+        MUSTER_TRY(part->run(broadcast({memory.data(), memory.size(), DataType::u8}, 0), timeout));
     }
     return {};
 }
@@ -116,29 +114,28 @@ Result<Manifest> CheckpointerBody::layout_of(int rank, std::int64_t step, const 
     head.resize(sizes[0]);
     shared = world_.run(broadcast({head.data(), head.size(), DataType::u8}, rank), options_.persist_timeout);
     if (!shared) return shared.error();
-    const auto parsed = parse_rank_file(head, sizes[1]);
-    return parsed ? make_manifest({*parsed}, {0}) : parsed.error();
+    const auto parsed = MUSTER_TRY(parse_rank_file(head, sizes[1]));
+    return make_manifest({parsed}, {0});
 }
 
 /// If the ranks of a clean state refuse it, a line has the reason.
 Result<CheckpointerBody::Forward> CheckpointerBody::try_forward(CheckpointState& state, const PlaceTensors& place,
                                                                 CleanStep& clean, LoadReport& report) {
-    const auto holders = find_holders(world_, clean.step(), state, options_.persist_timeout);
-    if (!holders) return holders.error();
-    if (holders->step < 0) return holders->any_torn ? Forward::refused : Forward::all_are_new;
+    const auto holders = MUSTER_TRY(find_holders(world_, clean.step(), state, options_.persist_timeout));
+    if (holders.step < 0) return holders.any_torn ? Forward::refused : Forward::all_are_new;
     const auto roll_back = [&](std::string_view why) {
-        report.skipped.push_back(cat("the survivors' state of step ", holders->step, ": ", why));
+        report.skipped.push_back(cat("the survivors' state of step ", holders.step, ": ", why));
         if (world_.rank() == 0)
-            log(LogLevel::warning, "the survivors' state of step ", holders->step,
+            log(LogLevel::warning, "the survivors' state of step ", holders.step,
                 " is not used, the newest copy is: ", why);
         return Forward::refused;
     };
-    if (holders->any_own_part)
+    if (holders.any_own_part)
         return roll_back("a rank has shards, rank_value or rank_bytes, which no other rank can give it");
-    if (holders->values_differ)
+    if (holders.values_differ)
         return roll_back("what it holds besides tensors, such as the learning rate, differs between these ranks");
-    const bool holds = clean.step() == holders->step;
-    const auto layout = layout_of(holders->ranks.front(), holders->step, state);
+    const bool holds = clean.step() == holders.step;
+    const auto layout = layout_of(holders.ranks.front(), holders.step, state);
     Result<void> fits = layout ? Result<void>() : layout.error();
     if (fits && !holds) {
         clean.begin();
@@ -152,7 +149,7 @@ Result<CheckpointerBody::Forward> CheckpointerBody::try_forward(CheckpointState&
     if (!agreed->all_well) return agreed->failure;
     // A new rank's state, too, is torn if this ends early.
     if (!holds) clean.set(CleanStep::torn);
-    const auto passed = pass_on(world_, *holders, state.tensors, options_.persist_timeout);
+    const auto passed = pass_on(world_, holders, state.tensors, options_.persist_timeout);
     // Before the agreement: the ranks that neither give nor receive read their state meanwhile.
     const auto replicas = passed ? replicas_of(state.tensors) : std::vector<Replica>();
     agreed = agree(passed);
@@ -164,7 +161,7 @@ Result<CheckpointerBody::Forward> CheckpointerBody::try_forward(CheckpointState&
     if (auto alive = world_.status(); !alive) return alive.error();
     if (!same) return roll_back(same.error().context);
     state.values = layout->values;
-    report.step = holders->step;
+    report.step = holders.step;
     report.from_survivor = true;
     // Nobody maps them: that would take longer than all of this.
     if (snapshots_) (void)snapshots_->take_offers(offer_wait);

@@ -1,6 +1,7 @@
 // Loading: finds the newest checkpoint that is complete on all ranks.
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/checkpointer_body.h"
 #include "worker_runtime/checkpoint/files/folders.h"
 #include "worker_runtime/checkpoint/files/loader.h"
@@ -115,13 +116,12 @@ Result<std::pair<MemoryTier, CheckpointerBody::Nearness>> CheckpointerBody::gath
     if (options_.local_directory.empty()) return std::pair(std::move(*memory), Nearness::memory);
     // The file names suffice: usually the disks have nothing newer, and no file is read.
     auto newest = worker_->newest_local();
-    const auto shared = world_.run(all_reduce(buffer(std::span(&newest, 1)), ReduceOp::max), options_.persist_timeout);
-    if (!shared) return shared.error();
+    MUSTER_TRY(world_.run(all_reduce(buffer(std::span(&newest, 1)), ReduceOp::max), options_.persist_timeout));
     if (newest <= memory->step()) return std::pair(std::move(*memory), Nearness::memory);
-    auto disks = MemoryTier::gather(world_, worker_->take_local(local_parts_max), word_, options_.persist_timeout);
-    if (!disks) return disks.error();
-    if (disks->step() <= memory->step()) return std::pair(std::move(*memory), Nearness::memory);
-    return std::pair(std::move(*disks), Nearness::local_disk);
+    auto disks =
+        MUSTER_TRY(MemoryTier::gather(world_, worker_->take_local(local_parts_max), word_, options_.persist_timeout));
+    if (disks.step() <= memory->step()) return std::pair(std::move(*memory), Nearness::memory);
+    return std::pair(std::move(disks), Nearness::local_disk);
 }
 
 Result<std::optional<LoadReport>> CheckpointerBody::load(CheckpointState& state, const PlaceTensors& place,
@@ -137,43 +137,38 @@ Result<std::optional<LoadReport>> CheckpointerBody::load_newest(CheckpointState&
     const auto began = std::chrono::steady_clock::now();
     auto ready = place && clean.step() < 0 ? Result<void>() : check_state(state);
     if (ready) ready = worker_->finish();
-    auto agreed = agree(ready);
-    if (!agreed) return agreed.error();
-    if (!agreed->all_well) return agreed->failure;
+    auto agreed = MUSTER_TRY(agree(ready));
+    if (!agreed.all_well) return agreed.failure;
     LoadReport report;
-    auto forward = try_forward(state, place, clean, report);
-    if (!forward) return forward.error();
-    if (*forward == Forward::taken) {
+    auto forward = MUSTER_TRY(try_forward(state, place, clean, report));
+    if (forward == Forward::taken) {
         report.load_ms = milliseconds_since(began);
         return std::optional(std::move(report));
     }
     clean.begin();
-    const bool had_state = *forward == Forward::refused;
+    const bool had_state = forward == Forward::refused;
     std::vector<CheckpointName> candidates;
     if (world_.rank() == 0) {
         if (auto listing = list_directory(options_.directory)) candidates = listing->checkpoints;
     }
-    auto near = gather_near();
-    if (!near) return near.error();
-    const auto& [tier, nearness] = *near;
+    auto near = MUSTER_TRY(gather_near());
+    const auto& [tier, nearness] = near;
     bool near_tried = false, any_on_disk = false;
     for (std::size_t i = 0;; ++i) {
         // Rank 0 names the checkpoint: another host may see an older state of the directory.
-        auto next = receive_from_rank_0(Result<std::string>(i < candidates.size() ? to_string(candidates[i]) : ""));
-        if (!next) return next.error();
-        const auto name = parse_checkpoint_name(*next);
+        auto next =
+            MUSTER_TRY(receive_from_rank_0(Result<std::string>(i < candidates.size() ? to_string(candidates[i]) : "")));
+        const auto name = parse_checkpoint_name(next);
         any_on_disk = any_on_disk || name.has_value();
         if (!near_tried && tier.step() >= (name ? name->step : 0)) {
             near_tried = true;
-            auto loaded = try_near(tier, nearness, state, place, report);
-            if (!loaded) return loaded.error();
+            auto loaded = MUSTER_TRY(try_near(tier, nearness, state, place, report));
             report.load_ms = milliseconds_since(began);
-            if (*loaded) return std::optional(std::move(report));
+            if (loaded) return std::optional(std::move(report));
         }
         if (!name) break;
-        auto loaded = try_candidate(*name, state, place, report);
-        if (!loaded) return loaded.error();
-        if (!*loaded) continue;
+        auto loaded = MUSTER_TRY(try_candidate(*name, state, place, report));
+        if (!loaded) continue;
         report.load_ms = milliseconds_since(began);
         return std::optional(std::move(report));
     }

@@ -6,6 +6,7 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/checkpointer_body.h"
 #include "worker_runtime/checkpoint/format/safetensors.h"
 #include "worker_runtime/checkpoint/replicas.h"
@@ -102,14 +103,12 @@ Result<CheckpointerBody::Go> CheckpointerBody::may_begin(std::int64_t step, cons
                                                  : go_on,
                                       copies_idle() ? go_on : leave_out, shared_is_due() ? leave_out : go_on,
                                       options_.verify_replicas ? leave_out : go_on};
-    auto shared = world_.run(all_reduce(buffer(std::span<std::uint8_t>(votes)), ReduceOp::max));
-    if (!shared) return shared.error();
+    MUSTER_TRY(world_.run(all_reduce(buffer(std::span<std::uint8_t>(votes)), ReduceOp::max)));
     if (!arguments) return arguments.error();
     if (votes[0] == refuse)
         return Error{Errc::invalid_argument, "another rank's state cannot be saved: see the error of that rank"};
     if (votes[0] == go_on && votes[3] != go_on) {
-        auto same = compare_replicas(world_, replicas_of(state.tensors), advice, options_.persist_timeout);
-        if (!same) return same.error();
+        MUSTER_TRY(compare_replicas(world_, replicas_of(state.tensors), advice, options_.persist_timeout));
     }
     return Go{.begin = votes[0] == go_on, .copy = votes[1] == go_on, .shared = votes[2] != go_on};
 }
@@ -127,22 +126,21 @@ Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& st
     // moment, so it must not cause a save to be skipped: with a snapshot at every step all saves might be.
     if (when_busy == WhenBusy::wait || worker_->in_memory_only()) (void)worker_->finish();
     if (when_busy == WhenBusy::wait && !shared_is_due() && copies_) copies_->finish();
-    auto begin = may_begin(step, state, !worker_->idle());
-    if (!begin) return begin.error();
+    auto begin = MUSTER_TRY(may_begin(step, state, !worker_->idle()));
     until_shared_ = std::max(0, until_shared_ - 1);
     // A save to local disks only needs its copy on the next node like a snapshot, because a lost node loses its disk
     // too.
-    if (begin->begin && (begin->shared || begin->copy)) {
-        if (begin->shared) until_shared_ = options_.shared_every - 1;
+    if (begin.begin && (begin.shared || begin.copy)) {
+        if (begin.shared) until_shared_ = options_.shared_every - 1;
         Snapshot snapshot;
         snapshot.file.step = step;
-        snapshot.to_shared = begin->shared;
-        snapshot.to_next_node = begin->copy;
+        snapshot.to_shared = begin.shared;
+        snapshot.to_next_node = begin.copy;
         hand_over(std::move(snapshot), state, began);
         return {};
     }
     const std::string why = cat("the previous save was still being written",
-                                !begin->shared && copies_ ? ", or being copied to the next node" : "");
+                                !begin.shared && copies_ ? ", or being copied to the next node" : "");
     log(world_.rank() == 0 ? LogLevel::warning : LogLevel::info, "checkpoint of step ", step, " was skipped: ", why);
     SaveReport report;
     report.step = step;
@@ -157,9 +155,8 @@ Result<void> CheckpointerBody::snapshot(std::int64_t step, const CheckpointState
     // Every snapshot must go to the next node: else survivors would drop the step of which it has a lost rank's part.
     const bool busy =
         !snapshots_ || !worker_->idle() || !copies_idle() || began < last_snapshot_ + options_.snapshot_interval;
-    auto begin = may_begin(step, state, busy);
-    if (!begin) return begin.error();
-    if (!begin->begin) return {};
+    auto begin = MUSTER_TRY(may_begin(step, state, busy));
+    if (!begin.begin) return {};
     last_snapshot_ = began;
     Snapshot snapshot;
     snapshot.file.step = step;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/agreement.h"
 #include "worker_runtime/checkpoint/files/loader.h"
 #include "worker_runtime/checkpoint/format/rank_file.h"
@@ -97,8 +98,7 @@ Brought examine(const OfferedSnapshot& offer, const std::string& directory_word)
 Result<MemoryTier> MemoryTier::gather(Communicator& world, std::vector<OfferedSnapshot> offers,
                                       const std::string& directory_word, Duration timeout) {
     auto most = std::min(static_cast<std::int64_t>(offers.size()), offers_max);
-    const auto agreed = world.run(all_reduce(buffer(std::span(&most, 1)), ReduceOp::max), timeout);
-    if (!agreed) return agreed.error();
+    MUSTER_TRY(world.run(all_reduce(buffer(std::span(&most, 1)), ReduceOp::max), timeout));
     const auto slots = static_cast<std::size_t>(most);
     if (slots == 0) return MemoryTier();
     std::vector<Brought> brought(slots);
@@ -108,9 +108,7 @@ Result<MemoryTier> MemoryTier::gather(Communicator& world, std::vector<OfferedSn
         mine[i] = brought[i].ticket;
     }
     std::vector<Ticket> all(static_cast<std::size_t>(world.size()) * slots);
-    const auto shared =
-        world.run(all_gather(buffer(bytes_of(std::span(mine))), buffer(bytes_of(std::span(all)))), timeout);
-    if (!shared) return shared.error();
+    MUSTER_TRY(world.run(all_gather(buffer(bytes_of(std::span(mine))), buffer(bytes_of(std::span(all)))), timeout));
     MemoryTier tier;
     for (const auto index : newest_whole(all)) {
         const auto& ticket = all[index];
@@ -131,8 +129,7 @@ Result<void> MemoryTier::share_heads(Communicator& world) {
     for (const auto& part : parts_) {
         std::string head(part.data_begin, '\0');
         if (part.holder == world.rank()) std::memcpy(head.data(), part.memory.data(), head.size());
-        auto shared = world.run(broadcast({head.data(), head.size(), DataType::u8}, part.holder));
-        if (!shared) return shared;
+        MUSTER_TRY(world.run(broadcast({head.data(), head.size(), DataType::u8}, part.holder)));
         auto file = parse_rank_file(head, part.size_bytes);
         if (file) files.push_back(std::move(*file));
     }
@@ -156,8 +153,7 @@ Result<void> MemoryTier::send_part(Communicator& world, const Part& part, const 
     for (auto at = part.data_begin; at < part.size_bytes; at += chunk_bytes) {
         const auto size = std::min<std::uint64_t>(chunk_bytes, part.size_bytes - at);
         auto* const data = is_here ? part.memory.data() + at : chunk.data();
-        auto shared = world.run(broadcast({data, size, DataType::u8}, part.holder));
-        if (!shared) return shared;
+        MUSTER_TRY(world.run(broadcast({data, size, DataType::u8}, part.holder)));
         // A rank that has found an error still takes part, else the others would wait.
         for (; used && range != ranges.end() && range->begin < at + size; ++range) {
             const auto from = std::max(range->begin, at), to = std::min(range->end, at + size);
@@ -190,14 +186,13 @@ Result<void> MemoryTier::read_part(const Part& part, const std::vector<ByteRange
 }
 
 Result<void> MemoryTier::load(Communicator& world, const std::vector<StateTensor>& tensors) const {
-    const auto sends = parts_to_send(world, tensors);
-    if (!sends) return sends.error();
+    const auto sends = MUSTER_TRY(parts_to_send(world, tensors));
     Result<void> fault;
     auto filled = fill_tensors("the snapshot for ", manifest_, tensors,
                                [&](std::uint64_t file, const std::vector<ByteRange>& ranges, const ByteSink& sink) {
                                    const auto& part = parts_[file];
-                                   auto sent = (*sends)[file] != 0 ? send_part(world, part, ranges, sink)
-                                                                   : read_part(part, ranges, sink);
+                                   auto sent = sends[file] != 0 ? send_part(world, part, ranges, sink)
+                                                                : read_part(part, ranges, sink);
                                    if (sent || world.status().has_error()) return sent;
                                    if (fault) fault = sent.error();
                                    return Result<void>();

@@ -1,12 +1,12 @@
 #include "worker_runtime/examples/training.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 
@@ -47,16 +47,15 @@ CheckpointState checkpoint_of(State& state) {
 
 Result<void> restore(const TrainingPlan& plan, Checkpointer& checkpointer, State& state) {
     auto checkpoint = checkpoint_of(state);
-    auto loaded = checkpointer.load(checkpoint);
-    if (!loaded) return loaded.error();
-    if (!loaded->has_value()) return {};
-    state.step = static_cast<std::uint64_t>((*loaded)->step);
-    state.from_memory = (*loaded)->from_memory;
+    auto loaded = MUSTER_TRY(checkpointer.load(checkpoint));
+    if (!loaded.has_value()) return {};
+    state.step = static_cast<std::uint64_t>(loaded->step);
+    state.from_memory = loaded->from_memory;
     state.reducer = {.plan = checkpoint.values[reducer_key], .own = std::move(checkpoint.rank_bytes)};
     auto placed = state.sampler.load_state(checkpoint.values[sampler_key]);
     // The command line's batch counts, also where the checkpoint was made with another.
     if (placed) placed = state.sampler.set_batch_size(plan.batch_size);
-    return placed ? placed : with_context(placed.error(), state.from_memory ? "the agents' copy" : (*loaded)->path);
+    return placed ? placed : with_context(placed.error(), state.from_memory ? "the agents' copy" : loaded->path);
 }
 
 std::vector<const Digit*> own_samples(const Communicator& world, const std::vector<Digit>& train,
@@ -146,10 +145,9 @@ Result<bool> run_steps(const TrainingPlan& plan, GradientReducer& reducer, const
     while (state.sampler.epoch() < plan.epochs) {
         if (events.before_step) events.before_step(state.step);
         const auto step = state.sampler.next();
-        const auto sums = take_step(plan, reducer, digits, step, state);
-        if (!sums) return sums.error();
-        if (events.step_done) events.step_done(state.step, *sums);
-        epoch_sums.add(*sums);
+        const auto sums = MUSTER_TRY(take_step(plan, reducer, digits, step, state));
+        if (events.step_done) events.step_done(state.step, sums);
+        epoch_sums.add(sums);
         if (step.ends_epoch) {
             if (events.epoch_done) events.epoch_done(state.sampler.epoch(), epoch_sums);
             epoch_sums = {};
@@ -180,17 +178,15 @@ Result<Trained> train(const TrainingPlan& plan, Communicator& world, const Digit
     if (aids.checkpointer != nullptr) {
         if (auto restored = restore(plan, *aids.checkpointer, state); !restored) return restored.error();
     }
-    auto reducer = GradientReducer::make(world, state.network.parameters(), {.wire = plan.wire});
-    if (!reducer) return reducer.error();
-    if (auto restored = reducer->restore(state.reducer); !restored) return restored.error();
+    auto reducer = MUSTER_TRY(GradientReducer::make(world, state.network.parameters(), {.wire = plan.wire}));
+    if (auto restored = reducer.restore(state.reducer); !restored) return restored.error();
     if (events.started) events.started(state.step, state.from_memory);
     // A round that was killed on its way out had taken the step, and saved.
     if (plan.leave_at_step > 0 && state.step >= plan.leave_at_step) {
         return Trained{.network = std::move(state.network), .left = true};
     }
-    const auto left = run_steps(plan, *reducer, digits, events, aids, state);
-    if (!left) return left.error();
-    return Trained{.network = std::move(state.network), .left = *left};
+    const auto left = MUSTER_TRY(run_steps(plan, reducer, digits, events, aids, state));
+    return Trained{.network = std::move(state.network), .left = left};
 }
 
 }  // namespace muster::runtime

@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
 
 #include "muster/checkpoint.h"
 #include "muster/communicator.h"

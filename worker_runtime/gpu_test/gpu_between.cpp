@@ -35,9 +35,8 @@ std::uint64_t word_of(const Gpu& gpu, std::size_t place) {
 
 Result<Gpu> open_gpu(std::string name, int number, std::uint64_t seed) {
     Gpu gpu{.name = std::move(name), .device = nullptr, .sent = {}, .received = {}, .seed = kernels::mixed(seed)};
-    auto device = TestDevice::open(number);
-    if (!device) return device.error();
-    gpu.device = *std::move(device);
+    auto device = MUSTER_TRY(TestDevice::open(number));
+    gpu.device = std::move(device);
     auto sent = gpu.device->allocate(pair_bytes), received = gpu.device->allocate(pair_bytes);
     if (!sent || !received) return sent ? received.error() : sent.error();
     gpu.sent = *std::move(sent);
@@ -81,9 +80,8 @@ Result<void> copy_between_gpus(std::uint64_t seed) {
     std::vector<Gpu> gpus;
     for (const auto name : split(visible != nullptr ? visible : "", ',')) {
         print_record(cat("step", field("name", cat("the start of CUDA on ", name))));
-        auto gpu = open_gpu(std::string(name), static_cast<int>(gpus.size()), seed + gpus.size());
-        if (!gpu) return gpu.error();
-        gpus.push_back(*std::move(gpu));
+        auto gpu = MUSTER_TRY(open_gpu(std::string(name), static_cast<int>(gpus.size()), seed + gpus.size()));
+        gpus.push_back(std::move(gpu));
     }
     std::vector<std::uint64_t> words(pair_words);
     for (auto& from : gpus)

@@ -83,9 +83,8 @@ Result<void> reduce_between_gpus() {
         MUSTER_TRY(Context::from_environment({.meeting_timeout = reduce_limit, .transport = TransportChoice::nccl}));
     auto& world = context.world();
     auto device = MUSTER_TRY(TestDevice::open(context.device()));
-    auto memory = device->allocate(many_elements * sizeof(float));
-    if (!memory) return memory.error();
-    GpuRank rank(world, *device, *std::move(memory));
+    auto memory = MUSTER_TRY(device->allocate(many_elements * sizeof(float)));
+    GpuRank rank(world, *device, std::move(memory));
     auto count = few_elements;
     auto reduced = rank.reduce(count);
     if (!reduced) return reduced.error();

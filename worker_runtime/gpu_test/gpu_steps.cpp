@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -62,8 +61,7 @@ class ProductOnGpu {
                            .size = known.size,
                            .depth = known.depth};
         const auto items = product.kernel_.items();
-        auto sums = device.allocate(batch_max * items * sizeof(std::uint64_t));
-        if (!sums) return sums.error();
+        auto sums = MUSTER_TRY(device.allocate(batch_max * items * sizeof(std::uint64_t)));
         product.sums_on_host_.resize(batch_max * items);
         product.expected_ = known.checksum;
         auto copied = device.copy(a->template as<void>(), known.a.data(), bytes);
@@ -72,7 +70,7 @@ class ProductOnGpu {
         if (!copied) return copied.error();
         product.a_ = *std::move(a);
         product.b_ = *std::move(b);
-        product.sums_ = *std::move(sums);
+        product.sums_ = std::move(sums);
         return product;
     }
 

@@ -39,9 +39,8 @@ Result<void> TestDevice::check(cudaError_t result, const char* what) const {
 
 Result<std::unique_ptr<TestDevice>> TestDevice::open(int number) {
     const char* const named = ::getenv("MUSTER_CUDA_LIBRARY");
-    auto cuda = CudaTable::load(named != nullptr ? named : "");
-    if (!cuda) return cuda.error();
-    std::unique_ptr<TestDevice> device(new TestDevice(*std::move(cuda), number));
+    auto cuda = MUSTER_TRY(CudaTable::load(named != nullptr ? named : ""));
+    std::unique_ptr<TestDevice> device(new TestDevice(std::move(cuda), number));
     auto& table = device->cuda_;
     auto opened = device->check(table.set_device(number), "use the GPU");
     if (opened)

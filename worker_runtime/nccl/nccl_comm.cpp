@@ -128,8 +128,7 @@ Result<void> NcclComm::mark(std::string_view what, std::size_t number) {
     const auto used = MUSTER_TRY(process_->use_device());
     while (marks_.size() <= number) {
         cudaEvent_t event = nullptr;
-        auto made = cuda.check(cuda.event_create(&event, cudaEventDisableTiming), "make a CUDA event");
-        if (!made) return made;
+        MUSTER_TRY(cuda.check(cuda.event_create(&event, cudaEventDisableTiming), "make a CUDA event"));
         marks_.push_back(event);
     }
     return cuda.check(cuda.event_record(marks_[number], stream_), what);

@@ -8,7 +8,6 @@
 // different one enclose it; the signatures between them, from the rank that found it, name it.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>

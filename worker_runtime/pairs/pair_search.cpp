@@ -14,6 +14,7 @@
 
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/pairs/group_search.h"
 #include "worker_runtime/pairs/pair_answer.h"
 #include "worker_runtime/pairs/pair_test.h"
@@ -89,11 +90,10 @@ class LeadingSearch : public Search {
     Result<std::string> run() {
         Pairing pairing(terms_.world_size, std::random_device()());
         for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
-            const auto results = test(as_groups(pairs));
-            if (!results) return results.error();
+            const auto results = MUSTER_TRY(test(as_groups(pairs)));
             for (std::size_t i = 0; i < pairs.size(); ++i) {
-                pairing.told(pairs[i], (*results)[i].passed);
-                note(pairs[i], pairing.round_count(), (*results)[i]);
+                pairing.told(pairs[i], results[i].passed);
+                note(pairs[i], pairing.round_count(), results[i]);
             }
         }
         // What the pairs showed is told in any case.
@@ -110,8 +110,7 @@ class LeadingSearch : public Search {
     Result<void> search_groups(const NodeGroup& nodes) {
         GroupSearch search(nodes);
         for (auto tested = search.next_round(); !tested.empty(); tested = search.next_round()) {
-            const auto results = test(tested);
-            if (!results) return results.error();
+            const auto results = MUSTER_TRY(test(tested));
             // A node that says nothing at all is no fault of groups, and each further round would wait for it. It is
             // asked once more, so that chance does not decide.
             if (!silent_.empty() && std::exchange(silent_in_group_, silent_).empty()) continue;
@@ -119,9 +118,9 @@ class LeadingSearch : public Search {
             silent_in_group_.clear();
             std::vector<bool> passed;
             for (std::size_t i = 0; i < tested.size(); ++i) {
-                passed.push_back((*results)[i].passed);
+                passed.push_back(results[i].passed);
                 if (passed.back()) continue;
-                for (const int rank : tested[i]) why_together_[rank] = {tested[i].size(), (*results)[i].why};
+                for (const int rank : tested[i]) why_together_[rank] = {tested[i].size(), results[i].why};
             }
             search.told(passed);
         }

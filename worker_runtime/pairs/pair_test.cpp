@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/context/met_group.h"
 #include "worker_runtime/pairs/sent_segments.h"
 
@@ -31,8 +32,7 @@ constexpr std::string_view partner_failed = "the other node of the pair failed";
 template <class Number>
 Result<long> timed(Communicator& pair, std::vector<Number>& values) {
     const auto before = Clock::now();
-    const auto done = pair.run(all_reduce(buffer(std::span(values)), ReduceOp::max));
-    if (!done) return done.error();
+    MUSTER_TRY(pair.run(all_reduce(buffer(std::span(values)), ReduceOp::max)));
     return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - before).count();
 }
 
@@ -40,8 +40,7 @@ Result<long> timed(Communicator& pair, std::vector<Number>& values) {
 Result<std::int64_t> compare_clocks(Communicator& pair, bool is_first) {
     std::vector<double> clocks{0, 0};
     clocks[is_first ? 0 : 1] = static_cast<double>(wall_clock_ms());
-    const auto took = timed(pair, clocks);
-    if (!took) return took.error();
+    MUSTER_TRY(timed(pair, clocks));
     return static_cast<std::int64_t>(clocks[1] - clocks[0]);
 }
 
@@ -52,9 +51,8 @@ Result<std::vector<long>> repeat(Communicator& pair, std::size_t count, int repe
     std::vector<long> times;
     for (int i = 1; i <= repeats_max; ++i) {
         values[0] = wants() ? 1.0F : 0.0F;
-        const auto took = timed(pair, values);
-        if (!took) return took.error();
-        times.push_back(*took);
+        const auto took = MUSTER_TRY(timed(pair, values));
+        times.push_back(took);
         if (values[0] == 0) break;
     }
     return times;

@@ -1,7 +1,6 @@
 #include "worker_runtime/pairs/pairing.h"
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
 
 namespace muster::runtime {

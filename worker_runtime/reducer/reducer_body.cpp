@@ -172,8 +172,7 @@ Result<void> ReducerBody::launch_rare() {
         for (const auto& slice : bucket.slices) wanted = wanted || used(slice.parameter);
         if (!wanted) continue;
         MUSTER_TRY(zero_unmarked(bucket));
-        const auto launched = device_ ? launch_behind_device(bucket) : pipeline_.launch(bucket, Launch::start);
-        if (!launched) return launched;
+        MUSTER_TRY(device_ ? launch_behind_device(bucket) : pipeline_.launch(bucket, Launch::start));
     }
     return {};
 }

@@ -1,5 +1,4 @@
 // Makes a reducer, and changes its buckets.
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <span>
@@ -177,8 +176,7 @@ Result<void> ReducerBody::set_up() {
     control_.emplace(std::span(bytes, control_bytes), parameters_.size(), communicator_.size());
     live_ = bytes + control_bytes;
 
-    auto planned = take_order(reverse_order(parameters_.size()));
-    if (!planned) return planned;
+    MUSTER_TRY(take_order(reverse_order(parameters_.size())));
     MUSTER_TRY(broadcast_parameters(communicator_, parameters_, arena_.buckets()));
     MUSTER_TRY(arena_.clear());
     if (communicator_.rank() == 0) {

@@ -93,8 +93,7 @@ Result<void> broadcast_parameters(Communicator& communicator, std::span<const Pa
             const std::size_t size = size_of(bucket.gradients.type);
             auto* const there = static_cast<std::byte*>(bucket.gradients.data) + slice.offset * size;
             void* const here = parameters[static_cast<std::size_t>(slice.parameter)].data;
-            auto moved = move(in ? there : here, in ? here : there, slice.count * size);
-            if (!moved) return moved;
+            MUSTER_TRY(move(in ? there : here, in ? here : there, slice.count * size));
         }
         return device ? device->finish(communicator.timeout()) : Result<void>();
     };

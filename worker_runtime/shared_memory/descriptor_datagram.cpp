@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "rendezvous/base/try.h"
 #include "worker_runtime/transport/poll_timeout.h"
 
 namespace muster::runtime {
@@ -29,17 +30,15 @@ Result<void> send_datagram_before(const MeetingWait& wait, int fd, std::string_v
         const int failed = send_datagram(fd, bytes, descriptors);
         if (failed == 0) return {};
         if (failed != EAGAIN && failed != ETOOMANYREFS) return error_from_errno(failed, "hand over shared memory");
-        const auto ready = wait_ready(fd, POLLOUT, wait);
-        if (!ready) return ready.error();
-        if (!*ready) return Error{Errc::timed_out, "timed out while sending"};
+        const auto ready = MUSTER_TRY(wait_ready(fd, POLLOUT, wait));
+        if (!ready) return Error{Errc::timed_out, "timed out while sending"};
     }
 }
 
 Result<Datagram> receive_datagram_before(const MeetingWait& wait, int fd) {
     for (bool was_reset = false;;) {
-        const auto ready = wait_ready(fd, POLLIN, wait);
-        if (!ready) return ready.error();
-        if (!*ready) return Error{Errc::timed_out, "timed out while receiving"};
+        const auto ready = MUSTER_TRY(wait_ready(fd, POLLIN, wait));
+        if (!ready) return Error{Errc::timed_out, "timed out while receiving"};
         auto datagram = receive_datagram(fd, 2048, datagram_descriptors_max);
         if (!datagram && errno == EAGAIN) continue;
         // The other end left something of ours unread. What it said last still lies behind that.

@@ -17,6 +17,7 @@
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/shared_memory/descriptor_datagram.h"
 
 namespace muster::runtime {
@@ -75,10 +76,9 @@ class Reception {
         while (missing_ > 0) {
             std::vector<pollfd> polled{{listener_.get(), POLLIN, 0}};
             for (const auto& guest : guests_) polled.push_back({guest.get(), POLLIN, 0});
-            const auto ready = wait_any_ready(polled, wait);
-            if (!ready) return ready.error();
+            const auto ready = MUSTER_TRY(wait_any_ready(polled, wait));
             if (auto stands = wait.check_alive(); !stands) return stands;
-            if (!*ready || std::chrono::steady_clock::now() > wait.deadline) {
+            if (!ready || std::chrono::steady_clock::now() > wait.deadline) {
                 const auto absent =
                     name_missing(identities_, [this](std::size_t rank) { return !sockets_[rank].valid(); });
                 return Error{Errc::timed_out, cat(absent, " did not connect on this host")};
@@ -214,9 +214,7 @@ Result<FileDescriptor> join_leader(std::size_t rank, const std::vector<LocalIden
 
 Result<LocalDoor> LocalDoor::open(int rank) {
     LocalDoor door{LocalIdentity::of_this_process(rank), {}};
-    auto listener = listen_at(door.identity.address);
-    if (!listener) return listener.error();
-    door.listener = std::move(*listener);
+    door.listener = MUSTER_TRY(listen_at(door.identity.address));
     return door;
 }
 
@@ -235,9 +233,8 @@ Result<LocalMeeting> LocalMeeting::hold(int rank, LocalDoor door, std::vector<Lo
         }
         return meeting;
     }
-    auto socket = join_leader(static_cast<std::size_t>(rank), meeting.identities_, wait);
-    if (!socket) return socket.error();
-    meeting.sockets_.push_back(std::move(*socket));
+    auto socket = MUSTER_TRY(join_leader(static_cast<std::size_t>(rank), meeting.identities_, wait));
+    meeting.sockets_.push_back(std::move(socket));
     return meeting;
 }
 

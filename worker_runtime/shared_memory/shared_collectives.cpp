@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/try.h"
 #include "worker_runtime/arithmetic/reduce_kernels.h"
 #include "worker_runtime/core/parts_table.h"
 
@@ -162,9 +163,8 @@ Result<void> Collective::all_reduce() {
         if (has_result()) reduce_all(windows(0), &const_cast<Operation&>(operation_).output, 1, operation_.count);
         return {};
     }
-    auto places = group_.common_memory(bytes(operation_.count));
-    if (!places) return places.error();
-    return places->empty() ? all_reduce_windows() : all_reduce_in_place(std::move(*places));
+    auto places = MUSTER_TRY(group_.common_memory(bytes(operation_.count)));
+    return places.empty() ? all_reduce_windows() : all_reduce_in_place(std::move(places));
 }
 
 Result<void> Collective::all_reduce_in_place(std::vector<void*> places) {
@@ -201,10 +201,9 @@ Result<void> Collective::all_reduce_windows() {
 
 Result<void> Collective::reduce_scatter() {
     if (auto met = next_step(); !met) return met;
-    const auto places = group_.common_memory(bytes(ranks_ * operation_.count));
-    if (!places) return places.error();
-    if (!places->empty()) {
-        reduce_all(moved(*places, bytes(own_piece())), &const_cast<Operation&>(operation_).output, 1, operation_.count);
+    const auto places = MUSTER_TRY(group_.common_memory(bytes(ranks_ * operation_.count)));
+    if (!places.empty()) {
+        reduce_all(moved(places, bytes(own_piece())), &const_cast<Operation&>(operation_).output, 1, operation_.count);
         return next_step();
     }
     const std::size_t chunk = window_bytes / element_bytes_ / ranks_;
@@ -363,15 +362,14 @@ Result<void> Collective::all_to_all_uneven() {
         return contradiction_error(std::move(text));
     if (table.is_even()) {
         const std::size_t piece = operation_.parts->sent[0].count;
-        const auto places = group_.common_memory(bytes(ranks_ * piece));
-        if (!places) return places.error();
-        for (std::size_t rank = 0; rank < places->size(); ++rank) {
-            const auto* const from = static_cast<const std::byte*>((*places)[rank]);
+        const auto places = MUSTER_TRY(group_.common_memory(bytes(ranks_ * piece)));
+        for (std::size_t rank = 0; rank < places.size(); ++rank) {
+            const auto* const from = static_cast<const std::byte*>(places[rank]);
             if (piece > 0)
                 copy_bytes(output(rank * piece), from + bytes(static_cast<std::size_t>(group_.rank()) * piece),
                            bytes(piece));
         }
-        if (!places->empty()) return next_step();
+        if (!places.empty()) return next_step();
     }
     return exchange(*operation_.parts, table.largest());
 }

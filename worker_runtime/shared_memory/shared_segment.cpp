@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::runtime {
 
@@ -72,9 +73,7 @@ Result<SharedSegment> SharedSegment::create(std::size_t size_bytes, const std::s
     if (::fcntl(segment.descriptor_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         return error_from_errno(errno, "seal shared memory");
     }
-    auto data = map_memory(segment.descriptor_.get(), size_bytes);
-    if (!data) return data.error();
-    segment.data_ = *data;
+    segment.data_ = MUSTER_TRY(map_memory(segment.descriptor_.get(), size_bytes));
     segment.size_bytes_ = size_bytes;
     return segment;
 }
@@ -87,10 +86,9 @@ Result<SharedSegment> SharedSegment::map(const FileDescriptor& memory, std::size
         return Error{Errc::invalid_argument,
                      cat("a peer's shared memory is not the sealed ", size_bytes, " bytes that were agreed")};
     }
-    auto data = map_memory(memory.get(), size_bytes);
-    if (!data) return data.error();
+    auto data = MUSTER_TRY(map_memory(memory.get(), size_bytes));
     SharedSegment segment;
-    segment.data_ = *data;
+    segment.data_ = data;
     segment.size_bytes_ = size_bytes;
     return segment;
 }

@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <array>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/transport/poll_timeout.h"
 
@@ -59,11 +59,9 @@ Result<void> TcpChannel::move(const Operation& operation, const RunTerms& terms)
         socket_ = sends ? &(*link)->outgoing : &(*link)->incoming;
     }
     while (progress.writes() || progress.reads()) {
-        const auto sent = send_some(progress);
-        if (!sent) return sent.error();
-        const auto received = receive_some(progress);
-        if (!received) return received.error();
-        const bool moved = *sent || *received;
+        const auto sent = MUSTER_TRY(send_some(progress));
+        const auto received = MUSTER_TRY(receive_some(progress));
+        const bool moved = sent || received;
         const bool over = !progress.writes() && !progress.reads();
         if (over || (moved && std::chrono::steady_clock::now() < terms.deadline)) continue;
         if (auto waited = wait(progress, terms); !waited) return waited;
@@ -164,9 +162,8 @@ Result<bool> TcpChannel::listen(const Ears& ears) {
     const auto ended_before = ended_.size();
     for (std::size_t i = 0; i < ears.ranks.size(); ++i) {
         if (ears.polled[i + 2].revents == 0) continue;
-        const auto over = group_.hear(ears.ranks[i]);
-        if (!over) return over.error();
-        if (*over) ended_.insert(ears.ranks[i]);
+        const auto over = MUSTER_TRY(group_.hear(ears.ranks[i]));
+        if (over) ended_.insert(ears.ranks[i]);
     }
     return ended_.size() != ended_before;
 }
@@ -192,9 +189,8 @@ Result<void> TcpChannel::wait(const Progress& progress, const RunTerms& terms) {
         // What came before the news of a failure may be all that this message needs.
         if (heard.polled[0].revents != 0) break;
         if (heard.polled[1].revents != 0) return group_.failure();
-        const auto fewer = listen(heard);
-        if (!fewer) return fewer.error();
-        if (*fewer) heard = ears(events, told);
+        const auto fewer = MUSTER_TRY(listen(heard));
+        if (fewer) heard = ears(events, told);
         if (spinning) ::sched_yield();
     }
     if (told) group_.waits_for(this, {});
@@ -203,11 +199,10 @@ Result<void> TcpChannel::wait(const Progress& progress, const RunTerms& terms) {
 
 Error TcpChannel::late(const Progress& progress) {
     group_.waits_for(this, {peer_});
-    const auto failed_ranks = group_.trace({peer_}, 0);
-    if (!failed_ranks) return failed_ranks.error();
-    const bool came = failed_ranks->ranks == std::vector{peer_} && progress.header_received == sizeof(HeaderBytes);
+    const auto failed_ranks = MUSTER_TRY(group_.trace({peer_}, 0));
+    const bool came = failed_ranks.ranks == std::vector{peer_} && progress.header_received == sizeof(HeaderBytes);
     return group_.fail(Errc::timed_out, cat(doing(progress.operation), " on communicator ", group_.id(),
-                                            " timed out: ", failed_ranks->names,
+                                            " timed out: ", failed_ranks.names,
                                             came ? " reached it, but did not finish it" : " did not reach it"));
 }
 

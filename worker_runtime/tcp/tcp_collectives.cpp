@@ -1,6 +1,5 @@
 #include "worker_runtime/tcp/tcp_collectives.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 

@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/mesh/tcp_socket.h"
 
@@ -150,11 +151,9 @@ Result<void> TcpLanes::carry(CollectivePlan& plan, CollectiveHeader header, cons
         bool moved = false;
         bool pending = false;
         for (auto& one : streams_) {
-            const auto received = receive_some(one, plan);
-            if (!received) return received.error();
-            const auto sent = send_some(one);
-            if (!sent) return sent.error();
-            moved = moved || *received || *sent;
+            const auto received = MUSTER_TRY(receive_some(one, plan));
+            const auto sent = MUSTER_TRY(send_some(one));
+            moved = moved || received || sent;
             pending = pending || !one.done();
         }
         if (!pending) break;

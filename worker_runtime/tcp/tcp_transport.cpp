@@ -11,6 +11,7 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/kernel/available_memory.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/tcp/control_watch.h"
 #include "worker_runtime/tcp/mesh/tcp_mesh.h"
 #include "worker_runtime/tcp/tcp_channel.h"
@@ -106,13 +107,11 @@ class TcpTransport final : public Transport {
 
 Result<TcpParts> connect_tcp(const GroupTerms& terms, const TcpOptions& options) {
     MUSTER_CHECK(terms.size >= 2 && terms.rank >= 0 && terms.rank < terms.size, terms.rank, terms.size);
-    auto mesh = connect_mesh(terms, options.addresses, options.connections_per_peer, options.more_partners);
-    if (!mesh) return mesh.error();
-    auto group = TcpGroup::over(terms, std::move(*mesh));
+    auto mesh = MUSTER_TRY(connect_mesh(terms, options.addresses, options.connections_per_peer, options.more_partners));
+    auto group = TcpGroup::over(terms, std::move(mesh));
     if (!group) return group.error();
-    auto lanes = TcpLanes::over(**group);
-    if (!lanes) return lanes.error();
-    return TcpParts{.group = std::move(*group), .lanes = std::move(*lanes)};
+    auto lanes = MUSTER_TRY(TcpLanes::over(**group));
+    return TcpParts{.group = std::move(*group), .lanes = std::move(lanes)};
 }
 
 std::unique_ptr<Transport> tcp_transport_over(TcpParts parts, TcpAlgorithm algorithm) {
@@ -123,25 +122,20 @@ Result<void> agree_on_memory(const TcpGroup& group, TcpLanes& lanes, std::size_t
                              const RunTerms& terms) {
     CollectiveHeader header{.flags = CollectiveHeader::allocates, .count = size_bytes};
     if (!got) header.flags |= CollectiveHeader::lacks;
-    const auto lacking = first_that_lacks(lanes, header, terms);
-    if (!lacking) return lacking.error();
-    if (*lacking < 0) return {};
+    const auto lacking = MUSTER_TRY(first_that_lacks(lanes, header, terms));
+    if (lacking < 0) return {};
     return Error{
         Errc::limit_exceeded,
-        cat("cannot reserve ", size_bytes >> 10, " KiB for communicator ", group.id(), ": ", group.who(*lacking),
+        cat("cannot reserve ", size_bytes >> 10, " KiB for communicator ", group.id(), ": ", group.who(lacking),
             " has too little memory; give the job more of it, or use smaller buckets or fewer ranks on a host")};
 }
 
 Result<std::unique_ptr<Transport>> make_tcp_transport(const GroupTerms& terms, const TcpOptions& options) {
-    auto parts = connect_tcp(terms, options);
-    if (!parts) return parts.error();
-    auto transport =
-        std::make_unique<TcpTransport>(std::move(parts->group), std::move(parts->lanes), options.algorithm);
+    auto parts = MUSTER_TRY(connect_tcp(terms, options));
+    auto transport = std::make_unique<TcpTransport>(std::move(parts.group), std::move(parts.lanes), options.algorithm);
     auto watch = terms.waits && !terms.is_part() ? options.watch : nullptr;
     if (transport->listens_later()) {
-        auto own = options.watch ? Result<std::shared_ptr<FdWatch>>(options.watch) : FdWatch::start();
-        if (!own) return own.error();
-        watch = std::move(*own);
+        watch = MUSTER_TRY(options.watch ? Result<std::shared_ptr<FdWatch>>(options.watch) : FdWatch::start());
     }
     if (watch)
         if (auto heard = transport->answer_at_all_times(std::move(watch)); !heard) return heard.error();

@@ -28,8 +28,7 @@ Result<void> DeviceInt8Exchange::prepare(const ExchangeTerms& terms, std::span<c
     MUSTER_TRY(plan.take(terms));
     for (const auto& mine : staging_) {
         if (mine.lost_average.count == 0) continue;
-        auto cleared = queue_->fill_zero(mine.lost_average.data, mine.lost_average.size_bytes());
-        if (!cleared) return cleared;
+        MUSTER_TRY(queue_->fill_zero(mine.lost_average.data, mine.lost_average.size_bytes()));
     }
     return residuals_.take_place();
 }

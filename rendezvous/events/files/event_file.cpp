@@ -16,6 +16,7 @@
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "rendezvous/events/event.h"
 
 namespace muster {
@@ -39,9 +40,8 @@ class EventFile::Target {
     }
 
     Result<void> open() {
-        auto file = opened(path_);
-        if (!file) return file.error();
-        return use(*std::move(file));
+        auto file = MUSTER_TRY(opened(path_));
+        return use(std::move(file));
     }
 
     void write(std::string_view text) {
@@ -138,8 +138,7 @@ class EventFile::Target {
     /// The new file is opened before a kept one moves, so a failure costs no file.
     Result<void> move_files() {
         const auto next = beside("next");
-        auto file = opened(next);
-        if (!file) return file.error();
+        auto file = MUSTER_TRY(opened(next));
         const auto move = [](const std::string& from, const std::string& to) -> Result<void> {
             if (std::rename(from.c_str(), to.c_str()) == 0) return {};
             return error_from_errno(errno, cat("rename ", from));
@@ -152,7 +151,7 @@ class EventFile::Target {
         if (moved && rotation_.file_count > 1) moved = move(path_, beside(1));
         if (moved) moved = move(next, path_);
         if (!moved) return moved;
-        return use(*std::move(file));
+        return use(std::move(file));
     }
 
     const std::string path_;

@@ -108,6 +108,10 @@ inline std::string erase(std::string_view key) {
 inline std::string wait(std::string_view key) {
     return '\x06' + number(1) + text(key);
 }
+/// To a queue, whose clients wait for the same key: one of them wakes up.
+inline std::string push(std::string_view key, std::string_view value) {
+    return '\x0e' + text(key) + text(value);
+}
 inline std::string ping() {
     return std::string("\x0d\x01\x02\x03\x04", 5);
 }

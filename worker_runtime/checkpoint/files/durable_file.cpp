@@ -14,6 +14,7 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/format/rank_file.h"
 
 namespace muster::runtime {
@@ -79,28 +80,25 @@ Result<void> write_new_file(const std::string& path, std::span<const std::byte> 
                             const Interruption& interruption) {
     const auto rounded = in_whole_blocks(size_bytes);
     MUSTER_CHECK(rounded <= memory.size(), rounded, memory.size());
-    auto file = create(path, O_DIRECT);
-    if (!file) return file.error();
-    if (auto written = write_all(file->get(), memory.first(rounded), path, interruption); !written) return written;
-    if (rounded != size_bytes && ::ftruncate(file->get(), static_cast<off_t>(size_bytes)) != 0) {
+    auto file = MUSTER_TRY(create(path, O_DIRECT));
+    if (auto written = write_all(file.get(), memory.first(rounded), path, interruption); !written) return written;
+    if (rounded != size_bytes && ::ftruncate(file.get(), static_cast<off_t>(size_bytes)) != 0) {
         return trouble("cut to size", path);
     }
-    return flush_and_close(std::move(*file), path);
+    return flush_and_close(std::move(file), path);
 }
 
 Result<void> write_new_text(const std::string& path, std::string_view text) {
-    auto file = create(path, 0);
-    if (!file) return file.error();
-    if (auto written = write_all(file->get(), std::as_bytes(std::span(text)), path, {}); !written) return written;
-    return flush_and_close(std::move(*file), path);
+    auto file = MUSTER_TRY(create(path, 0));
+    if (auto written = write_all(file.get(), std::as_bytes(std::span(text)), path, {}); !written) return written;
+    return flush_and_close(std::move(file), path);
 }
 
 GrowingFile::GrowingFile(FileDescriptor file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
 
 Result<GrowingFile> GrowingFile::create(const std::string& path) {
-    auto file = runtime::create(path, 0);
-    if (!file) return file.error();
-    return GrowingFile(std::move(*file), path);
+    auto file = MUSTER_TRY(runtime::create(path, 0));
+    return GrowingFile(std::move(file), path);
 }
 
 Result<void> GrowingFile::append(std::span<const std::byte> bytes) {

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/files/durable_file.h"
 #include "worker_runtime/checkpoint/files/verify.h"
 #include "worker_runtime/checkpoint/format/crc32c.h"
@@ -72,13 +73,12 @@ Result<void> write_model_file(const std::string& folder, const Manifest& manifes
                                                " tensors are more than the header of one file holds; choose a smaller "
                                                "--max-file-size")};
     }
-    auto file = GrowingFile::create(path);
-    if (!file) return file.error();
-    if (auto written = file->append(std::as_bytes(std::span(head))); !written) return written;
+    auto file = MUSTER_TRY(GrowingFile::create(path));
+    if (auto written = file.append(std::as_bytes(std::span(head))); !written) return written;
     for (const auto& tensor : tensors) {
-        if (auto copied = copy_tensor(folder, manifest, tensor, *file); !copied) return copied;
+        if (auto copied = copy_tensor(folder, manifest, tensor, file); !copied) return copied;
     }
-    return file->finish();
+    return file.finish();
 }
 
 /// Writes all files to the draft folder.
@@ -89,8 +89,7 @@ Result<Exported> write_draft(const std::string& folder, const Manifest& manifest
     nlohmann::json names = nlohmann::json::object();
     for (std::size_t i = 0; i < plan.size(); ++i) {
         const auto name = file_name(i, plan.size());
-        auto written = write_model_file(folder, manifest, plan[i], cat(draft, '/', name), options.prefix.size());
-        if (!written) return written.error();
+        MUSTER_TRY(write_model_file(folder, manifest, plan[i], cat(draft, '/', name), options.prefix.size()));
         for (const auto& tensor : plan[i]) {
             names[tensor.name.substr(options.prefix.size())] = name;
             done.bytes += bytes_of(tensor);

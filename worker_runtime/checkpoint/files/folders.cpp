@@ -13,6 +13,7 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/files/verify.h"
 #include "worker_runtime/checkpoint/format/safetensors.h"
 
@@ -64,10 +65,9 @@ CheckpointName free_name(const std::string& directory, std::int64_t step) {
 }
 
 Result<void> has_none_as_new(const std::string& directory, std::int64_t step) {
-    auto listing = list_directory(directory);
-    if (!listing) return listing.error();
-    if (listing->checkpoints.empty() || listing->checkpoints.front().step < step) return {};
-    return Error{Errc::already_exists, cat(directory, " has ", to_string(listing->checkpoints.front()),
+    auto listing = MUSTER_TRY(list_directory(directory));
+    if (listing.checkpoints.empty() || listing.checkpoints.front().step < step) return {};
+    return Error{Errc::already_exists, cat(directory, " has ", to_string(listing.checkpoints.front()),
                                            " already, and step ", step, " is not newer")};
 }
 
@@ -85,10 +85,9 @@ void point_latest(const std::string& directory, const CheckpointName& name) {
 }  // namespace
 
 Result<DirectoryListing> list_directory(const std::string& directory) {
-    auto names = names_in(directory);
-    if (!names) return names.error();
+    auto names = MUSTER_TRY(names_in(directory));
     DirectoryListing listing;
-    for (const auto& name : *names) {
+    for (const auto& name : names) {
         if (const auto checkpoint = parse_checkpoint_name(name)) listing.checkpoints.push_back(*checkpoint);
         if (auto draft = parse_draft_name(name)) listing.drafts.push_back(std::move(*draft));
         if (name.starts_with(trash_prefix)) listing.trash.push_back(name);
@@ -98,15 +97,13 @@ Result<DirectoryListing> list_directory(const std::string& directory) {
 }
 
 Result<Manifest> read_manifest(const std::string& folder) {
-    auto text = read_text(cat(folder, '/', manifest_name), manifest_bytes_max);
-    if (!text) return text.error();
-    auto manifest = parse_manifest(*text);
+    auto text = MUSTER_TRY(read_text(cat(folder, '/', manifest_name), manifest_bytes_max));
+    auto manifest = parse_manifest(text);
     if (!manifest) return manifest.error();
     for (const auto& file : manifest->files) {
-        auto size = file_size(cat(folder, '/', file.name));
-        if (!size) return size.error();
-        if (*size != file.bytes) {
-            return Error{Errc::bad_frame, cat(file.name, " has ", *size, " bytes, not ", file.bytes)};
+        auto size = MUSTER_TRY(file_size(cat(folder, '/', file.name)));
+        if (size != file.bytes) {
+            return Error{Errc::bad_frame, cat(file.name, " has ", size, " bytes, not ", file.bytes)};
         }
     }
     return manifest;
@@ -117,23 +114,19 @@ Result<RankFile> read_rank_file(const std::string& path) {
     struct stat facts {};
     if (!file.valid() || ::fstat(file.get(), &facts) != 0) return error_from_errno(errno, cat("open ", path));
     const auto file_bytes = static_cast<std::uint64_t>(facts.st_size);
-    auto first = read_start(file.get(), safetensors_length_bytes, path);
-    if (!first) return first.error();
-    auto data_begin = safetensors_data_begin(*first, file_bytes);
+    auto first = MUSTER_TRY(read_start(file.get(), safetensors_length_bytes, path));
+    auto data_begin = safetensors_data_begin(first, file_bytes);
     if (!data_begin) return with_context(data_begin.error(), path);
-    auto head = read_start(file.get(), *data_begin, path);
-    if (!head) return head.error();
-    if (head->size() < *data_begin) return Error{Errc::bad_frame, cat(path, ": cut short while it was read")};
-    auto parsed = parse_rank_file(*head, file_bytes);
+    auto head = MUSTER_TRY(read_start(file.get(), *data_begin, path));
+    if (head.size() < *data_begin) return Error{Errc::bad_frame, cat(path, ": cut short while it was read")};
+    auto parsed = parse_rank_file(head, file_bytes);
     return parsed ? std::move(parsed) : with_context(parsed.error(), path);
 }
 
 Result<void> complete_draft(const std::string& folder, const std::vector<std::uint32_t>& checksums) {
-    auto files = read_rank_files(folder, static_cast<int>(checksums.size()));
-    if (!files) return files.error();
-    auto manifest = make_manifest(*files, checksums);
-    if (!manifest) return manifest.error();
-    if (auto written = write_new_text(cat(folder, '/', manifest_name), encode_manifest(*manifest)); !written) {
+    auto files = MUSTER_TRY(read_rank_files(folder, static_cast<int>(checksums.size())));
+    auto manifest = MUSTER_TRY(make_manifest(files, checksums));
+    if (auto written = write_new_text(cat(folder, '/', manifest_name), encode_manifest(manifest)); !written) {
         return written;
     }
     return flush_folder(folder);
@@ -170,21 +163,19 @@ Result<CheckpointName> finish_draft(const std::string& directory, const DraftNam
                                     const Interruption& interruption) {
     const auto folder = cat(directory, '/', to_string(draft));
     if (auto ours = is_our_draft(directory, draft); !ours) return ours.error();
-    const auto head = read_rank_file(cat(folder, '/', rank_file_name(0)));
-    if (!head) return head.error();
-    for (int rank = 0; rank < head->world; ++rank) {
+    const auto head = MUSTER_TRY(read_rank_file(cat(folder, '/', rank_file_name(0))));
+    for (int rank = 0; rank < head.world; ++rank) {
         const auto path = cat(folder, '/', rank_file_name(rank));
         if (!exists(path)) return Error{Errc::not_found, cat(path, " is missing")};
     }
     std::vector<std::uint32_t> checksums;
-    for (int rank = 0; rank < head->world; ++rank) {
+    for (int rank = 0; rank < head.world; ++rank) {
         if (auto go_on = interruption ? interruption() : Result<void>(); !go_on) return go_on.error();
         const auto path = cat(folder, '/', rank_file_name(rank));
         // The writer may have been killed before its flush: data that can be read need not be on disk.
         if (auto flushed = flush_file(path); !flushed) return flushed.error();
-        auto checksum = verify_rank_file(path);
-        if (!checksum) return checksum.error();
-        checksums.push_back(*checksum);
+        auto checksum = MUSTER_TRY(verify_rank_file(path));
+        checksums.push_back(checksum);
     }
     return commit_draft(directory, draft, claim, [&]() -> Result<void> {
         // A manifest may exist already, possibly a partial one.
@@ -194,28 +185,27 @@ Result<CheckpointName> finish_draft(const std::string& directory, const DraftNam
 }
 
 Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, DirectoryClaim& claim) {
-    auto listing = list_directory(directory);
-    if (!listing) return listing.error();
+    auto listing = MUSTER_TRY(list_directory(directory));
     // The process that committed the newest may have been killed before its flush, and the job now continues from
     // there.
-    if (!listing->checkpoints.empty()) {
+    if (!listing.checkpoints.empty()) {
         if (auto flushed = flush_folder(directory); !flushed) return flushed.error();
     }
     // Trash is removed first: a draft may need the space.
-    for (const auto& name : listing->trash) {
+    for (const auto& name : listing.trash) {
         std::error_code failure;
         std::filesystem::remove_all(cat(directory, '/', name), failure);
     }
-    std::sort(listing->drafts.begin(), listing->drafts.end(), [](const DraftName& a, const DraftName& b) {
+    std::sort(listing.drafts.begin(), listing.drafts.end(), [](const DraftName& a, const DraftName& b) {
         return std::pair(a.step, a.round) > std::pair(b.step, b.round);
     });
     std::optional<CheckpointName> adopted;
-    for (const auto& draft : listing->drafts) {
+    for (const auto& draft : listing.drafts) {
         if (auto ours = is_our_draft(directory, draft); !ours) {
             log(LogLevel::warning, ours.error().context);
             continue;
         }
-        const bool newest = listing->checkpoints.empty() || draft.step > listing->checkpoints.front().step;
+        const bool newest = listing.checkpoints.empty() || draft.step > listing.checkpoints.front().step;
         if (newest && !adopted) {
             if (auto finished = finish_draft(directory, draft, claim)) adopted = *finished;
         }

@@ -15,6 +15,7 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/files/directory_claim.h"
 #include "worker_runtime/checkpoint/files/durable_file.h"
 #include "worker_runtime/checkpoint/files/folders.h"
@@ -100,9 +101,8 @@ std::optional<std::int64_t> newest_step_of(const std::vector<KeptCopy>& copies) 
 
 /// Returns the newest checkpoint's step, or -1 if there is none.
 Result<std::int64_t> newest_on_disk(const std::string& directory) {
-    auto listing = list_directory(directory);
-    if (!listing) return listing.error();
-    return listing->checkpoints.empty() ? -1 : listing->checkpoints.front().step;
+    auto listing = MUSTER_TRY(list_directory(directory));
+    return listing.checkpoints.empty() ? -1 : listing.checkpoints.front().step;
 }
 
 /// Writes one save to disk.
@@ -168,9 +168,8 @@ Result<void> SnapshotWriter::write_all(const Save& save, const std::string& fold
 
 Result<Persisted> SnapshotWriter::bring(const Save& save) {
     const auto& file = save.begin()->second.file;
-    const auto newest = newest_on_disk(terms_.directory);
-    if (!newest) return newest.error();
-    if (*newest >= file.step) return Persisted();
+    const auto newest = MUSTER_TRY(newest_on_disk(terms_.directory));
+    if (newest >= file.step) return Persisted();
     const DraftName draft{.step = file.step, .round = file.round, .nonce = file.opening};
     const auto folder = cat(terms_.directory, '/', to_string(draft));
     if (auto made = make_draft(folder); !made) return made.error();
@@ -199,15 +198,13 @@ Result<Persisted> bring_newest(const PersistTerms& terms, std::vector<KeptCopy> 
         break;
     }
     const auto& newest = saves.rbegin()->second.begin()->second.file;
-    auto claim = DirectoryClaim::visit(terms.directory, {.job = newest.job, .round = terms.round});
-    if (!claim) return claim.error();
-    SnapshotWriter bringer(terms, *claim);
+    auto claim = MUSTER_TRY(DirectoryClaim::visit(terms.directory, {.job = newest.job, .round = terms.round}));
+    SnapshotWriter bringer(terms, claim);
     Persisted best;
     for (auto at = saves.rbegin(); at != saves.rend(); ++at) {
-        auto brought = bringer.bring(at->second);
-        if (!brought) return brought.error();
-        if (brought->checkpoint || brought->step < 0) return best.step < 0 || brought->checkpoint ? *brought : best;
-        if (best.step < 0) best = *brought;
+        auto brought = MUSTER_TRY(bringer.bring(at->second));
+        if (brought.checkpoint || brought.step < 0) return best.step < 0 || brought.checkpoint ? brought : best;
+        if (best.step < 0) best = brought;
     }
     return best;
 }

@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"

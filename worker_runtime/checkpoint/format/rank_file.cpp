@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/format/crc32c.h"
 #include "worker_runtime/checkpoint/format/json_text.h"
 #include "worker_runtime/checkpoint/format/names.h"
@@ -143,14 +144,12 @@ std::string encode_head(const RankFile& file) {
 }
 
 Result<RankFile> parse_rank_file(std::string_view head, std::uint64_t file_bytes) {
-    auto data_begin = safetensors_data_begin(head, file_bytes);
-    if (!data_begin) return data_begin.error();
-    auto header = parse_safetensors(head, file_bytes);
-    if (!header) return header.error();
+    auto data_begin = MUSTER_TRY(safetensors_data_begin(head, file_bytes));
+    auto header = MUSTER_TRY(parse_safetensors(head, file_bytes));
     RankFile file;
-    file.data_begin = *data_begin;
+    file.data_begin = data_begin;
     file.size_bytes = file_bytes;
-    Metadata metadata(header->metadata);
+    Metadata metadata(header.metadata);
     int written_by = 0;
     Json values, parts;
     std::string checksums;
@@ -170,13 +169,12 @@ Result<RankFile> parse_rank_file(std::string_view head, std::uint64_t file_bytes
     (void)metadata.text("muster_directory", file.directory_word);
     if (!JsonObject(values).texts(file.values)) return bad_rank_file("muster_values holds values that are not texts");
     if (file.rank >= file.world) return bad_rank_file(cat("muster_rank ", file.rank, " of a world of ", file.world));
-    if (checksums.size() != crc_digits * header->tensors.size())
+    if (checksums.size() != crc_digits * header.tensors.size())
         return bad_rank_file("muster_crc32c has the wrong length");
-    for (std::size_t i = 0; i < header->tensors.size(); ++i) {
-        const auto& tensor = header->tensors[i];
-        auto piece = piece_of(tensor, parts);
-        if (!piece) return piece.error();
-        StoredPiece stored{.piece = std::move(*piece), .offset = *data_begin + tensor.begin};
+    for (std::size_t i = 0; i < header.tensors.size(); ++i) {
+        const auto& tensor = header.tensors[i];
+        auto piece = MUSTER_TRY(piece_of(tensor, parts));
+        StoredPiece stored{.piece = std::move(piece), .offset = data_begin + tensor.begin};
         if (!parse_crc(std::string_view(checksums).substr(i * crc_digits, crc_digits), stored.crc32c)) {
             return bad_rank_file("muster_crc32c is not hexadecimal");
         }

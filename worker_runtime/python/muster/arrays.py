@@ -6,6 +6,10 @@ memoryview. Both packages are taken from sys.modules, because a caller that pass
 
 import ctypes
 import sys
+from typing import Any
+
+# An object with the buffer protocol, or a torch tensor: neither has a type that could be named without importing it.
+Array = Any
 
 # By name: the library's number, the size in bytes, the format that a memoryview shows (it cannot index 16-bit floats),
 # and numpy's name.

@@ -1,15 +1,19 @@
 """Checkpointer: checkpoint.h has the rules, PYTHON.md has examples."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import json
 import os
 import sys
 import weakref
-from typing import NamedTuple, Optional
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from muster import nested, tensors
-from muster.communicator import number_of
+from muster.arrays import Array
+from muster.communicator import Context, number_of
 from muster.library import (PLACE, CheckpointerOptions, CheckpointStateFields, Handle, MusterError, SaveReportFields,
                             TensorFields, ValueFields, ask, call, make, text_of)
 
@@ -21,8 +25,8 @@ class SaveReport(NamedTuple):
     """The result of one save."""
     step: int
     persisted: bool
-    path: Optional[str]  # the checkpoint's folder if it was persisted
-    trouble: Optional[str]  # the reason if it was not
+    path: str | None  # the checkpoint's folder if it was persisted
+    trouble: str | None  # the reason if it was not
     bytes: int  # size of this rank's share
     blocked: float  # seconds that save() blocked training on this rank
     persist: float  # seconds from then until all ranks' parts were on disk
@@ -31,11 +35,11 @@ class SaveReport(NamedTuple):
 class Loaded(NamedTuple):
     """The content and source of a loaded checkpoint."""
     step: int
-    state: dict
-    values: dict
+    state: dict[str, Any]
+    values: dict[str, str]
     rank_value: str  # "" on a rank that was not in the saved world
     path: str  # the checkpoint's folder; empty unless `source` is "shared"
-    skipped: list  # newer checkpoints that were not used, each with the reason
+    skipped: list[str]  # newer checkpoints that were not used, each with the reason
     source: str  # "shared": the shared directory; "memory": the agents' memory; "local": the hosts' local disks;
     # "survivor": the memory of a rank that survived a failure
     rank_bytes: bytes  # b"" in a world of another size
@@ -68,12 +72,12 @@ class CleanStep:
     0's weights to all), change the state inside `with clean.to(step):` only, and give it to
     Checkpointer.load() or load_state(). A process that leaves the block by an exception has a state of no step."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.step = -1  # it never had one; -2: it had one, and has none now
         _clean_steps.add(self)
 
     @contextlib.contextmanager
-    def to(self, step):
+    def to(self, step: int) -> Iterator[None]:
         self._begin()
         yield
         self.step = step if _can_be_clean else _TORN
@@ -156,9 +160,10 @@ class Checkpointer:
     once; use it only if the replicas are equal to the last bit. It must be equal on all ranks.
     """
 
-    def __init__(self, context, directory=None, keep_last=2, keep_every=0, when_busy="skip", persist_timeout=None,
-                 copy_to_next_node=True, copy_bytes_per_second=0, local_directory=None, shared_every=1,
-                 spread_replicas=False, verify_replicas=None):
+    def __init__(self, context: Context, directory: Any = None, keep_last: int = 2, keep_every: int = 0, when_busy: str = "skip",
+                 persist_timeout: float | None = None, copy_to_next_node: bool = True, copy_bytes_per_second: int = 0,
+                 local_directory: Any = None, shared_every: int = 1, spread_replicas: bool = False,
+                 verify_replicas: bool | None = None) -> None:
         if keep_last < 1:
             raise ValueError(f"keep_last is {keep_last}; at least 1 must be kept")
         if shared_every < 1:
@@ -173,7 +178,8 @@ class Checkpointer:
                                       1 if (_debugs() if verify_replicas is None else verify_replicas) else 0)
         self._handle = Handle("checkpointer", make("checkpointer_open", context._handle.value, ctypes.byref(options)))
 
-    def save(self, step, state, values=None, rank_value=None, when_busy=None, rank_bytes=None):
+    def save(self, step: int, state: Mapping[str, Any], values: Mapping[str, str] | None = None, rank_value: str | None = None,
+             when_busy: str | None = None, rank_bytes: bytes | None = None) -> Any:
         """Copies this rank's share of `state` and returns; a thread writes it, and reports() returns the result. `values`:
         more short texts, by name, equal on all ranks. `rank_value`: a text of this rank (random_state()). `rank_bytes`:
         bytes of this rank (GradientReducer.keep())."""
@@ -182,14 +188,16 @@ class Checkpointer:
         call("checkpointer_save", self._handle.value, step, ctypes.byref(fields.state),
              _busy(when_busy))
 
-    def snapshot(self, step, state, values=None, rank_value=None, rank_bytes=None):
+    def snapshot(self, step: int, state: Mapping[str, Any], values: Mapping[str, str] | None = None,
+                 rank_value: str | None = None, rank_bytes: bytes | None = None) -> Any:
         """The same without a disk: this node's agent and the next node keep the copy, and the next round loads it after a
         failure. It is cheap enough for every step. Skipped, on all ranks alike, while another one is in progress."""
         fields = self._fields(state, values, rank_value, rank_bytes)
         _give_up_clean_if(values, rank_value, rank_bytes)
         call("checkpointer_snapshot", self._handle.value, step, ctypes.byref(fields.state))
 
-    def reserve(self, state, values=None, rank_value=None, rank_bytes=None):
+    def reserve(self, state: Mapping[str, Any], values: Mapping[str, str] | None = None, rank_value: str | None = None,
+                rank_bytes: bytes | None = None) -> None:
         """Allocates the memory for copies of such a state before the first save() or snapshot(). MusterError
         ("limit_exceeded"): too little memory."""
         fields = self._fields(state, values, rank_value, rank_bytes)
@@ -197,11 +205,11 @@ class Checkpointer:
         call("checkpointer_reserve", self._handle.value, ctypes.byref(fields.state))
 
     @property
-    def copied_step(self):
+    def copied_step(self) -> int:
         """The newest step for which the next node has a copy of this rank's share; -1: none."""
         return ask("checkpointer_copied_step", ctypes.c_int64, self._handle.value)
 
-    def load(self, state, clean=None):
+    def load(self, state: dict[str, Any], clean: CleanStep | None = None) -> Loaded | None:
         """Fills `state` in place from the newest complete checkpoint: its tensors, and the other values of its dicts and
         lists. Returns None if there is no checkpoint. A checkpoint of other tensors is a MusterError
         ("invalid_argument") that names the first one that differs.
@@ -226,7 +234,8 @@ class Checkpointer:
         tree, values = self._texts()
         return self._loaded(step, state if tree is None else nested.update(state, tree, found), values, clean)
 
-    def load_state(self, like=None, own=None, clean=None):
+    def load_state(self, like: Array | None = None, own: Mapping[str, Any] | None = None,
+                   clean: CleanStep | None = None) -> Loaded | None:
         """Returns the newest complete checkpoint as a new state, for load_state_dict(): every rank gets all of every tensor,
         in host memory. None if there is no checkpoint. Tensors are of the saved kind, or of the kind `like`: "torch",
         "numpy" or "array" (memoryviews).
@@ -284,11 +293,11 @@ class Checkpointer:
             # After an error, too: a state that was not touched when another rank failed is still clean.
             clean.step = clean_step.value if _can_be_clean or clean_step.value < 0 else _TORN
 
-    def finish(self):
+    def finish(self) -> None:
         """Waits until the save in progress has ended. MusterError: the newest save is not on disk; the text gives the reason."""
         call("checkpointer_finish", self._handle.value)
 
-    def reports(self):
+    def reports(self) -> list[SaveReport]:
         """The saves that have ended since the last call."""
         told = []
         for index in range(ask("checkpointer_take_reports", ctypes.c_size_t, self._handle.value)):
@@ -299,7 +308,7 @@ class Checkpointer:
                                    fields.blocked_ms / 1000, fields.persist_ms / 1000))
         return told
 
-    def close(self):
+    def close(self) -> None:
         """Waits for the save in progress. Also done at the end of the process."""
         self._handle.release()
 

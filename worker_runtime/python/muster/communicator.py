@@ -1,11 +1,15 @@
 """Context, Communicator and Work: context.h, communicator.h and operation.h have the rules."""
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import itertools
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from muster import arrays
+from muster.arrays import Array
 from muster.library import ContextOptions, Handle, PartsFields, PlaceFields, ask, call, make, milliseconds, text_of
 from muster.store import Store
 
@@ -29,7 +33,7 @@ def _check_alike(left, right, count):
 
 def piece_count(kind, input, output, world_size):
     """The elements of one rank's piece in an operation on `arrays.elements()`."""
-    if kind == "reduce_scatter":
+    if kind in ("reduce_scatter", "reduce_scatter_premul"):
         _check_alike(input, output, output.count * world_size)
     elif kind == "all_gather":
         _check_alike(output, input, input.count * world_size)
@@ -81,13 +85,14 @@ class Context:
             context.world.all_reduce(values)
     """
 
-    def __init__(self, meeting_timeout=None, operation_timeout=None, transport="automatic"):
+    def __init__(self, meeting_timeout: float | None = None, operation_timeout: float | None = None,
+                 transport: str = "automatic") -> None:
         options = ContextOptions(ctypes.sizeof(ContextOptions), milliseconds(meeting_timeout),
                                  milliseconds(operation_timeout), number_of(transport, _TRANSPORTS, "transport"))
         self._handle = Handle("context", make("context_open", ctypes.byref(options)))
         self.place = self._read_place()
 
-    def _read_place(self):
+    def _read_place(self) -> Place:
         fields = PlaceFields(ctypes.sizeof(PlaceFields))
         call("context_place", self._handle.value, ctypes.byref(fields))
         return Place(*(getattr(fields, name) for name in Place._fields))
@@ -105,54 +110,54 @@ class Context:
         self.place = self._read_place()
 
     @property
-    def rank(self):
+    def rank(self) -> int:
         return self.place.rank
 
     @property
-    def world_size(self):
+    def world_size(self) -> int:
         return self.place.world_size
 
     @functools.cached_property
-    def world(self):
+    def world(self) -> Communicator:
         """The communicator of all ranks."""
         return Communicator(make("context_world", self._handle.value), self)
 
     @functools.cached_property
-    def store(self):
+    def store(self) -> Store:
         """The key-value store of the round."""
         return Store(self._handle)
 
-    def close(self):
+    def close(self) -> None:
         """Operations in progress fail. Also done at the end of the process."""
         if "world" in self.__dict__:
             self.world.close()
         self._handle.release()
 
-    def __enter__(self):
+    def __enter__(self) -> Context:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 class Work:
     """A started operation."""
 
-    def __init__(self, handle, memory):
+    def __init__(self, handle: Any, memory: Any) -> None:
         self._handle = Handle("work", handle)
         self._memory = memory  # the operation uses it until it is complete
 
-    def wait(self):
+    def wait(self) -> None:
         """Waits until the operation is complete; raises its error."""
         call("work_wait", self._handle.value)
 
     @property
-    def done(self):
+    def done(self) -> bool:
         """True after the operation succeeded or failed."""
         return ask("work_done", ctypes.c_int, self._handle.value) == 1
 
     @property
-    def took(self):
+    def took(self) -> float:
         """The run time in seconds; 0 until it is complete."""
         return ask("work_took", ctypes.c_int64, self._handle.value) / 1e9
 
@@ -162,86 +167,71 @@ class Communicator:
     background and returns a Work; do not touch its arrays until it is complete. `type` is the element type of an array whose
     format is ambiguous, such as type="bf16" for an array of unsigned shorts."""
 
-    def __init__(self, handle, context):
+    def __init__(self, handle: Any, context: Context) -> None:
         self._handle = Handle("communicator", handle)
         self._context = context
         self._started = []
 
     @property
-    def rank(self):
+    def rank(self) -> int:
         return ask("communicator_rank", ctypes.c_int, self._handle.value)
 
     @property
-    def size(self):
+    def size(self) -> int:
         return ask("communicator_size", ctypes.c_int, self._handle.value)
 
     @property
-    def transport(self):
+    def transport(self) -> str:
         """One of "shared memory", "tcp", "hierarchical", "nccl", "alone"."""
         return text_of("communicator_transport", self._handle.value)
 
-    def all_reduce(self, data, op="sum", *, type=None, timeout=None, wait=True):
+    def all_reduce(self, data: Array, op: str = "sum", *, type: str | None = None, timeout: float | None = None,
+                   wait: bool = True) -> Any:
         """In place: every rank's array is replaced by the same result."""
-        own = arrays.elements(data, type)
-        return self._run("all_reduce", own.address, own.count, own.type_number, number_of(op, REDUCTIONS, "op"),
-                         timeout=timeout, wait=wait, memory=own)
+        return self._on_one("all_reduce", data, type, number_of(op, REDUCTIONS, "op"), timeout=timeout, wait=wait)
 
-    def all_reduce_weighted(self, data, weight, *, type=None, timeout=None, wait=True):
+    def all_reduce_weighted(self, data: Array, weight: float, *, type: str | None = None, timeout: float | None = None,
+                            wait: bool = True) -> Any:
         """An average in which this rank has weight `weight`."""
-        own = arrays.elements(data, type)
-        return self._run("all_reduce_weighted", own.address, own.count, own.type_number, weight, timeout=timeout,
-                         wait=wait, memory=own)
+        return self._on_one("all_reduce_weighted", data, type, weight, timeout=timeout, wait=wait)
 
-    def all_reduce_premul(self, data, factor, *, type=None, timeout=None, wait=True):
+    def all_reduce_premul(self, data: Array, factor: float, *, type: str | None = None, timeout: float | None = None,
+                          wait: bool = True) -> Any:
         """In place: the sum over all ranks of `factor` times the rank's array. Each rank may have another factor."""
-        own = arrays.elements(data, type)
-        return self._run("all_reduce_premul", own.address, own.count, own.type_number, factor, timeout=timeout,
-                         wait=wait, memory=own)
+        return self._on_one("all_reduce_premul", data, type, factor, timeout=timeout, wait=wait)
 
-    def reduce_scatter(self, input, output, op="sum", *, type=None, timeout=None, wait=True):
+    def reduce_scatter(self, input: Array, output: Array, op: str = "sum", *, type: str | None = None,
+                       timeout: float | None = None, wait: bool = True) -> Any:
         """`input` has one piece per rank; `output` receives this rank's piece of the result."""
-        given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
-        count = piece_count("reduce_scatter", given, taken, self.size)
-        return self._run("reduce_scatter", given.address, taken.address, count, taken.type_number,
-                         number_of(op, REDUCTIONS, "op"), timeout=timeout, wait=wait, memory=(given, taken))
+        return self._on_pieces("reduce_scatter", input, output, type, number_of(op, REDUCTIONS, "op"), timeout=timeout, wait=wait)
 
-    def reduce_scatter_premul(self, input, output, factor, *, type=None, timeout=None, wait=True):
+    def reduce_scatter_premul(self, input: Array, output: Array, factor: float, *, type: str | None = None,
+                              timeout: float | None = None, wait: bool = True) -> Any:
         """The same of sums to which this rank's `input` comes multiplied by `factor`."""
-        given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
-        count = piece_count("reduce_scatter", given, taken, self.size)
-        return self._run("reduce_scatter_premul", given.address, taken.address, count, taken.type_number, factor,
-                         timeout=timeout, wait=wait, memory=(given, taken))
+        return self._on_pieces("reduce_scatter_premul", input, output, type, factor, timeout=timeout, wait=wait)
 
-    def all_gather(self, input, output, *, type=None, timeout=None, wait=True):
+    def all_gather(self, input: Array, output: Array, *, type: str | None = None, timeout: float | None = None,
+                   wait: bool = True) -> Any:
         """`output` receives all ranks' inputs, in rank order."""
-        given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
-        count = piece_count("all_gather", given, taken, self.size)
-        return self._run("all_gather", given.address, taken.address, count, taken.type_number, timeout=timeout,
-                         wait=wait, memory=(given, taken))
+        return self._on_pieces("all_gather", input, output, type, timeout=timeout, wait=wait)
 
-    def broadcast(self, data, root, *, type=None, timeout=None, wait=True):
+    def broadcast(self, data: Array, root: int, *, type: str | None = None, timeout: float | None = None,
+                  wait: bool = True) -> Any:
         """Copies the root's elements to every rank."""
-        own = arrays.elements(data, type)
-        return self._run("broadcast", own.address, own.count, own.type_number, root, timeout=timeout, wait=wait,
-                         memory=own)
+        return self._on_one("broadcast", data, type, root, timeout=timeout, wait=wait)
 
-    def all_to_all(self, input, output, *, type=None, timeout=None, wait=True):
+    def all_to_all(self, input: Array, output: Array, *, type: str | None = None, timeout: float | None = None,
+                   wait: bool = True) -> Any:
         """Both have one piece per rank: piece r of `input` goes to rank r, piece r of `output` comes from rank r."""
-        given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
-        count = piece_count("all_to_all", given, taken, self.size)
-        return self._run("all_to_all", given.address, taken.address, count, taken.type_number, timeout=timeout, wait=wait,
-                         memory=(given, taken))
+        return self._on_pieces("all_to_all", input, output, type, timeout=timeout, wait=wait)
 
-    def gather(self, input, output, root, *, type=None, timeout=None, wait=True):
+    def gather(self, input: Array, output: Array | None, root: int, *, type: str | None = None, timeout: float | None = None,
+               wait: bool = True) -> Any:
         """The root's `output` receives all ranks' inputs, in rank order. Other ranks may pass None for it."""
-        given = arrays.elements(input, type, written=False)
-        taken = self._at_root(output, root, type, written=True)
-        if taken is not None:
-            _check_alike(taken, given, given.count * self.size)
-        return self._run("gather", given.address, _address_of(taken), given.count, given.type_number, root, timeout=timeout,
-                         wait=wait, memory=(given, taken))
+        return self._to_root("gather", input, output, root, type, pieces=self.size, timeout=timeout, wait=wait)
 
-    def scatter(self, input, output, root, *, type=None, timeout=None, wait=True):
+    def scatter(self, input: Array | None, output: Array, root: int, *, type: str | None = None, timeout: float | None = None,
+                wait: bool = True) -> Any:
         """Piece r of the root's `input` goes to rank r's `output`. Other ranks may pass None for `input`."""
         taken = arrays.elements(output, type)
         given = self._at_root(input, root, type, written=False)
@@ -250,27 +240,20 @@ class Communicator:
         return self._run("scatter", _address_of(given), taken.address, taken.count, taken.type_number, root,
                          timeout=timeout, wait=wait, memory=(given, taken))
 
-    def reduce(self, input, output, root, op="sum", *, type=None, timeout=None, wait=True):
+    def reduce(self, input: Array, output: Array | None, root: int, op: str = "sum", *, type: str | None = None,
+               timeout: float | None = None, wait: bool = True) -> Any:
         """The root's `output`, which may be its `input`, receives the reduction of all ranks' inputs. Other ranks may pass
         None for it."""
-        given = arrays.elements(input, type, written=False)
-        taken = self._at_root(output, root, type, written=True)
-        if taken is not None:
-            _check_alike(taken, given, given.count)
-        return self._run("reduce", given.address, _address_of(taken), given.count, given.type_number,
-                         number_of(op, REDUCTIONS, "op"), root, timeout=timeout, wait=wait, memory=(given, taken))
+        return self._to_root("reduce", input, output, root, type, number_of(op, REDUCTIONS, "op"), timeout=timeout, wait=wait)
 
-    def reduce_premul(self, input, output, root, factor, *, type=None, timeout=None, wait=True):
+    def reduce_premul(self, input: Array, output: Array | None, root: int, factor: float, *, type: str | None = None,
+                      timeout: float | None = None, wait: bool = True) -> Any:
         """The same of a sum to which this rank's `input` comes multiplied by `factor`."""
-        given = arrays.elements(input, type, written=False)
-        taken = self._at_root(output, root, type, written=True)
-        if taken is not None:
-            _check_alike(taken, given, given.count)
-        return self._run("reduce_premul", given.address, _address_of(taken), given.count, given.type_number, factor, root,
-                         timeout=timeout, wait=wait, memory=(given, taken))
+        return self._to_root("reduce_premul", input, output, root, type, factor, timeout=timeout, wait=wait)
 
-    def all_to_all_uneven(self, input, output, sent, expected, *, sent_offsets=None, expected_offsets=None, type=None,
-                          timeout=None, wait=True):
+    def all_to_all_uneven(self, input: Array, output: Array, sent: Sequence[int], expected: Sequence[int], *,
+                          sent_offsets: Sequence[int] | None = None, expected_offsets: Sequence[int] | None = None,
+                          type: str | None = None, timeout: float | None = None, wait: bool = True) -> Any:
         """An all_to_all of pieces of any size: `sent` elements to each rank, `expected` elements from each. The offsets are
         in elements; None: the pieces lie one behind the other. Ranks that contradict each other are told both numbers."""
         given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
@@ -281,22 +264,19 @@ class Communicator:
         return self._run("all_to_all_uneven", given.address, taken.address, given.type_number, ctypes.byref(fields),
                          timeout=timeout, wait=wait, memory=(given, taken))
 
-    def send(self, data, peer, *, type=None, timeout=None, wait=True):
+    def send(self, data: Array, peer: int, *, type: str | None = None, timeout: float | None = None, wait: bool = True) -> Any:
         """Sends to `peer`, which must receive as many elements of the same type."""
-        own = arrays.elements(data, type, written=False)
-        return self._run("send", own.address, own.count, own.type_number, peer, timeout=timeout, wait=wait, memory=own)
+        return self._on_one("send", data, type, peer, timeout=timeout, wait=wait, written=False)
 
-    def receive(self, data, peer, *, type=None, timeout=None, wait=True):
+    def receive(self, data: Array, peer: int, *, type: str | None = None, timeout: float | None = None, wait: bool = True) -> Any:
         """Receives from `peer` into `data`."""
-        own = arrays.elements(data, type)
-        return self._run("receive", own.address, own.count, own.type_number, peer, timeout=timeout, wait=wait,
-                         memory=own)
+        return self._on_one("receive", data, type, peer, timeout=timeout, wait=wait)
 
-    def barrier(self, *, timeout=None, wait=True):
+    def barrier(self, *, timeout: float | None = None, wait: bool = True) -> Any:
         """Returns when all ranks have entered it."""
         return self._run("barrier", timeout=timeout, wait=wait, memory=None)
 
-    def batch_statistics(self, mean, variance, count):
+    def batch_statistics(self, mean: Array, variance: Array, count: int) -> int:
         """Synchronised batch normalisation, in the forward pass: replaces this rank's statistics of `count` values per
         channel (f32 arrays; the variance is divided by the count) by those of all ranks' values. Returns the number of
         these. Use a separate communicator: split(0)."""
@@ -305,18 +285,18 @@ class Communicator:
         call("batch_statistics", self._handle.value, means.address, variances.address, means.count, ctypes.byref(total))
         return total.value
 
-    def batch_gradients(self, sum_gradient, sum_product):
+    def batch_gradients(self, sum_gradient: Array, sum_product: Array) -> None:
         """The same in the backward pass: replaces both arrays by their sums over all ranks, per channel: output gradient, and
         output gradient times (input - mean)."""
         gradients, products = self._channels(sum_gradient, sum_product)
         call("batch_gradients", self._handle.value, gradients.address, products.address, gradients.count)
 
-    def split(self, color, key=0):
+    def split(self, color: int, key: int = 0) -> Any:
         """Makes a group of the ranks with the same color, ordered by key, then by rank. None for a negative color."""
         handle = make("communicator_split", self._handle.value, color, key)
         return None if handle is None else Communicator(handle, self._context)
 
-    def allocate(self, shape, type="f32", like=None):
+    def allocate(self, shape: int | Sequence[int], type: str = "f32", like: Array | None = None) -> Array:
         """Allocates zeroed memory that collectives use in place; call it on all ranks. Returns an array like `like`, else a
         memoryview. It lives as long as the array."""
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -328,16 +308,36 @@ class Communicator:
         call("memory_data", handle.value, ctypes.byref(address), None)
         return arrays.view_of(address.value, type, shape, handle, like)
 
-    def abort(self, why):
+    def abort(self, why: str) -> None:
         """Ends it on all ranks, with the message `why`. Any thread may call it."""
         call("communicator_abort", self._handle.value, str(why).encode())
 
-    def check(self):
+    def check(self) -> None:
         """Raises the first failure, if there was one."""
         call("communicator_status", self._handle.value)
 
-    def close(self):
+    def close(self) -> None:
         self._handle.release()
+
+    def _on_one(self, name, data, type, *arguments, written=True, **how):
+        """An operation on one array."""
+        own = arrays.elements(data, type, written=written)
+        return self._run(name, own.address, own.count, own.type_number, *arguments, memory=own, **how)
+
+    def _on_pieces(self, name, input, output, type, *arguments, **how):
+        """An operation in which every rank has an input and an output."""
+        given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
+        count = piece_count(name, given, taken, self.size)
+        return self._run(name, given.address, taken.address, count, taken.type_number, *arguments, memory=(given, taken), **how)
+
+    def _to_root(self, name, input, output, root, type, *arguments, pieces=1, **how):
+        """An operation with an output of `pieces` times the input, which only the root needs."""
+        given = arrays.elements(input, type, written=False)
+        taken = self._at_root(output, root, type, written=True)
+        if taken is not None:
+            _check_alike(taken, given, given.count * pieces)
+        return self._run(name, given.address, _address_of(taken), given.count, given.type_number, *arguments, root,
+                         memory=(given, taken), **how)
 
     def _run(self, name, *arguments, timeout, wait, memory):
         limit = milliseconds(timeout)

@@ -1,12 +1,16 @@
 """Your own exchanges (hooks), instead of a wire: bucket_exchange.h has the rules."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import threading
 import weakref
-from typing import Any, NamedTuple, Optional
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple
 
 from muster import arrays
+from muster.arrays import Array
 from muster.communicator import REDUCTIONS, number_of, piece_count
 from muster.library import ADVANCE, COLLECTIVE_COUNT, KEEP, PREPARE, RESTORE, ExchangeFields, MusterError
 
@@ -29,14 +33,15 @@ class Bucket(NamedTuple):
     slices: tuple
     # Not in prepare():
     gradients: Any  # a flat array like the parameters; the padding between slices is zero
-    samples: Optional[float]  # this rank's weight in the average; 0 if it has no samples: keep residuals unchanged then
-    step: Optional[int]
+    samples: float | None  # this rank's weight in the average; 0 if it has no samples: keep residuals unchanged then
+    step: int | None
 
 
 class Collective:
     """A collective for an exchange to yield: an operation of Communicator with the same arguments, run in its turn."""
 
-    def __init__(self, kind, input=None, output=None, op="sum", root=0, weight=0.0):
+    def __init__(self, kind: Any, input: Array | None = None, output: Array | None = None, op: str = "sum", root: int = 0,
+                 weight: float = 0.0) -> None:
         self._kind = kind
         self._input = input
         self._output = output
@@ -45,30 +50,30 @@ class Collective:
         self._weight = weight
 
     @classmethod
-    def all_reduce(cls, data, op="sum", *, type=None):
+    def all_reduce(cls, data: Array, op: str = "sum", *, type: str | None = None) -> Collective:
         return cls("all_reduce", output=arrays.elements(data, type), op=op)
 
     @classmethod
-    def all_reduce_weighted(cls, data, weight, *, type=None):
+    def all_reduce_weighted(cls, data: Array, weight: float, *, type: str | None = None) -> Collective:
         return cls("all_reduce_weighted", output=arrays.elements(data, type), weight=weight)
 
     @classmethod
-    def reduce_scatter(cls, input, output, op="sum", *, type=None):
+    def reduce_scatter(cls, input: Array, output: Array, op: str = "sum", *, type: str | None = None) -> Collective:
         return cls("reduce_scatter", arrays.elements(input, type, written=False), arrays.elements(output, type), op)
 
     @classmethod
-    def all_gather(cls, input, output, *, type=None):
+    def all_gather(cls, input: Array, output: Array, *, type: str | None = None) -> Collective:
         return cls("all_gather", arrays.elements(input, type, written=False), arrays.elements(output, type))
 
     @classmethod
-    def broadcast(cls, data, root, *, type=None):
+    def broadcast(cls, data: Array, root: int, *, type: str | None = None) -> Collective:
         return cls("broadcast", output=arrays.elements(data, type), root=root)
 
     @classmethod
-    def all_to_all(cls, input, output, *, type=None):
+    def all_to_all(cls, input: Array, output: Array, *, type: str | None = None) -> Collective:
         return cls("all_to_all", arrays.elements(input, type, written=False), arrays.elements(output, type))
 
-    def tell(self, fields, world_size):
+    def tell(self, fields: Any, world_size: int) -> None:
         """Fills in the library's structure."""
         fields.collective = _KINDS.index(self._kind)
         fields.type = self._output.type_number
@@ -94,25 +99,25 @@ class Exchange:
     The name and the collectives must be equal on all ranks. An exception ends the communicator, so that all ranks see the
     failure; if the communicator serves more than training, give the reducer its own (split()). Do not call the reducer."""
 
-    name = None  # the name with all settings
+    name: str | None = None  # the name with all settings
 
-    def average(self, bucket):
+    def average(self, bucket: Bucket) -> Generator[Collective, None, None]:
         """Yields Collectives; resumes when each is complete, while other buckets are in progress. At the end the bucket holds the average."""
         raise NotImplementedError
 
-    def collective_count(self, bucket):
+    def collective_count(self, bucket: Bucket) -> int:
         """The number of Collectives that average() yields, 0 to 64."""
         return 1
 
-    def prepare(self, buckets):
+    def prepare(self, buckets: Sequence[Bucket]) -> None:
         """Called at the start, and whenever the buckets were made again. Allocate memory here (allocate(), with the same calls
         on all ranks). Keep state by parameter, because buckets change."""
 
-    def keep(self):
+    def keep(self) -> bytes:
         """For checkpoints: returns this rank's state as bytes."""
         return b""
 
-    def restore(self, kept):
+    def restore(self, kept: bytes) -> bool:
         """Takes the bytes of keep(). Returns False if their size is wrong."""
         return not kept
 

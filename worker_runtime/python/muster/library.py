@@ -16,7 +16,7 @@ API_VERSION = 9  # of the header that the structures below follow
 class MusterError(RuntimeError):
     """An error of the runtime: `code` is the kind ("timed_out", "peer_closed", ...), the text is the message."""
 
-    def __init__(self, code, text):
+    def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
         self.code = code
 

@@ -1,8 +1,13 @@
 """LossScaler: loss_scaler.h has the rules."""
 
+from __future__ import annotations
+
 import ctypes
+from collections.abc import Mapping
+from typing import Any
 
 from muster.library import Handle, LossScaleFields, LossScalerOptions, ask, call, make
+from muster.reducer import GradientReducer
 
 
 class LossScaler:
@@ -12,7 +17,8 @@ class LossScaler:
     update(). state_dict() has the names of torch's GradScaler, whose state can be loaded, too.
     """
 
-    def __init__(self, initial_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
+    def __init__(self, initial_scale: float = 65536.0, growth_factor: float = 2.0, backoff_factor: float = 0.5,
+                 growth_interval: int = 2000) -> None:
         factors = {"growth_factor": growth_factor, "backoff_factor": backoff_factor, "growth_interval": growth_interval}
         for name, value in (("initial_scale", initial_scale), *factors.items()):
             if not value:
@@ -27,23 +33,23 @@ class LossScaler:
         return fields
 
     @property
-    def scale(self):
+    def scale(self) -> float:
         """The factor for the loss of the next backward pass."""
         return self._state().scale
 
-    def unscale(self, reducer):
+    def unscale(self, reducer: GradientReducer) -> bool:
         """Divides all averages by the scale. False, on all ranks, if one of them is infinite or NaN: skip the step."""
         return bool(ask("loss_scaler_unscale", ctypes.c_int, self._handle.value, reducer._handle.value))
 
-    def update(self):
+    def update(self) -> None:
         """Ends the step: adapts the scale."""
         call("loss_scaler_update", self._handle.value)
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         fields = self._state()
         return {"scale": fields.scale, **self._factors, "_growth_tracker": fields.growth_tracker}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         fresh = LossScaler(state["scale"], **{name: state[name] for name in self._factors})
         fields = LossScaleFields(ctypes.sizeof(LossScaleFields), state["scale"], state["_growth_tracker"])
         call("loss_scaler_restore", fresh._handle.value, ctypes.byref(fields))

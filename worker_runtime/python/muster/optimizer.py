@@ -1,11 +1,14 @@
 """ShardedOptimizer: sharded_optimizer.h has the rules."""
 
+from __future__ import annotations
+
 import ctypes
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from muster import arrays
 from muster.communicator import number_of
 from muster.library import Handle, OptimizerRule, PieceFields, ask, call, make
+from muster.reducer import GradientReducer
 
 _KINDS = ("sgd", "adam", "adamw")
 _SETTINGS = {"sgd": ("momentum", "weight_decay"), "adam": ("beta1", "beta2", "epsilon", "weight_decay"),
@@ -18,8 +21,8 @@ class OptimizerPiece(NamedTuple):
     parameter: str
     offset: int  # first element in the parameter
     values: memoryview  # the parameter, before rounding to its type
-    first: Optional[memoryview]  # momentum, or Adam's first moment
-    second: Optional[memoryview]  # Adam's second moment
+    first: memoryview | None  # momentum, or Adam's first moment
+    second: memoryview | None  # Adam's second moment
     updates: memoryview  # one u64: the number of updates of this parameter
 
 
@@ -30,7 +33,7 @@ class ShardedOptimizer:
     Settings: momentum, weight_decay; beta1, beta2, epsilon, weight_decay.
     """
 
-    def __init__(self, reducer, kind, *, learning_rate=None, **settings):
+    def __init__(self, reducer: GradientReducer, kind: str, *, learning_rate: float | None = None, **settings: Any) -> None:
         rule = OptimizerRule(ctypes.sizeof(OptimizerRule))
         call("optimizer_defaults", number_of(kind, _KINDS, "kind"), ctypes.byref(rule))
         if learning_rate is not None:
@@ -42,19 +45,19 @@ class ShardedOptimizer:
         self._reducer = reducer
         self._handle = Handle("optimizer", make("optimizer_make", reducer._handle.value, ctypes.byref(rule)))
 
-    def step(self):
+    def step(self) -> None:
         """A collective, after the reducer's finish(): updates all parameters on all ranks."""
         call("optimizer_step", self._handle.value)
 
-    def set_learning_rate(self, learning_rate):
+    def set_learning_rate(self, learning_rate: float) -> None:
         call("optimizer_set_learning_rate", self._handle.value, learning_rate)
 
     @property
-    def pieces(self):
+    def pieces(self) -> list[OptimizerPiece]:
         """For checkpoints: the pieces of all ranks cover each parameter exactly once."""
         return [self._piece(index) for index in range(ask("optimizer_piece_count", ctypes.c_size_t, self._handle.value))]
 
-    def reload(self):
+    def reload(self) -> None:
         """A collective, after pieces were written: sets the parameters on all ranks from the pieces."""
         call("optimizer_reload", self._handle.value)
 

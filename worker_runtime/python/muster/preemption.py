@@ -1,8 +1,12 @@
 """PreemptionNotice: preemption.h has the rules."""
 
+from __future__ import annotations
+
 import ctypes
 import signal
+from collections.abc import Sequence
 
+from muster.communicator import Context
 from muster.library import Handle, ask, make
 
 EXIT_SAVED_AND_LEFT = 76  # the exit code for "state saved": muster does not restart the job
@@ -18,19 +22,19 @@ class PreemptionNotice:
             sys.exit(muster.EXIT_SAVED_AND_LEFT)
     """
 
-    def __init__(self, context, signals=(signal.SIGTERM,)):
+    def __init__(self, context: Context, signals: Sequence[signal.Signals] = (signal.SIGTERM,)) -> None:
         numbers = (ctypes.c_int * len(signals))(*(int(number) for number in signals))
         self._handle = Handle("preemption", make("preemption_watch", context._handle.value, numbers, len(numbers)))
 
     @property
-    def count(self):
+    def count(self) -> int:
         """The number of notices that this rank has received. 1: save and exit. 2 or more: exit as fast as possible."""
         return ask("preemption_count", ctypes.c_int, self._handle.value)
 
-    def agreed(self):
+    def agreed(self) -> bool:
         """A collective: True if any rank has received a notice. The answer is the same on all ranks."""
         return ask("preemption_agreed", ctypes.c_int, self._handle.value) == 1
 
-    def close(self):
+    def close(self) -> None:
         """Restores the previous signal handlers."""
         self._handle.release()

@@ -1,5 +1,7 @@
 """The random generators of this process as a text, for the `rank_value` of a checkpoint."""
 
+from __future__ import annotations
+
 import base64
 import json
 import random
@@ -10,7 +12,7 @@ def _text(data):
     return base64.b64encode(bytes(data)).decode()
 
 
-def random_state():
+def random_state() -> str:
     """The global generators of Python, and of numpy and torch (with the current CUDA device) if they are imported."""
     version, words, gauss = random.getstate()
     state = {"python": [version, list(words), gauss]}
@@ -25,7 +27,7 @@ def random_state():
     return json.dumps(state)
 
 
-def set_random_state(text):
+def set_random_state(text: str) -> bool:
     """Sets the generators in `text` that are imported here. Returns False if the text is empty, as after a load by a rank
     that was not in the saved world; seed from the step and the rank then."""
     if not text:

@@ -1,5 +1,7 @@
 """Training that survives the failure of another rank in its own process (include/muster/recoverable.h has the rules)."""
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import gc
@@ -7,7 +9,8 @@ import os
 import sys
 import time
 import traceback
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from muster.communicator import Context
 from muster.library import MusterError
@@ -20,11 +23,11 @@ class Resume(NamedTuple):
     count: int = 0
     why: str = ""
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.count > 0
 
 
-def recoverable(function=None, **options):
+def recoverable(function: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Any]:
     """A decorator for the function that trains, function(context, resume, ...). Call it without the first two arguments; it
     makes the Context, with the given options.
 

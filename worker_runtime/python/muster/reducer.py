@@ -1,12 +1,16 @@
 """GradientReducer: gradient_reducer.h has the rules."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
-from typing import NamedTuple, Optional
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from muster import arrays
-from muster.communicator import number_of
-from muster.exchange import Calls
+from muster.arrays import Array
+from muster.communicator import Communicator, number_of
+from muster.exchange import Calls, Exchange
 from muster.library import (APPLY, BaselineFields, Handle, MusterError, ParameterFields, ReducerOptions, ScalingFields,
                             ReducerStateFields, StepCostFields, ask, call, make, text_of)
 
@@ -33,8 +37,8 @@ class StepCost(NamedTuple):
 
 class ScalingReport(NamedTuple):
     """Efficiencies against a baseline; None if the runs are not comparable."""
-    strong: Optional[float]
-    weak: Optional[float]
+    strong: float | None
+    weak: float | None
     estimated: float
     samples_per_second: float
     step_count: int
@@ -66,9 +70,10 @@ class GradientReducer:
     as {"weight": "bf16"}.
     """
 
-    def __init__(self, communicator, parameters, *, types=None, bucket_cap_mb=25, first_bucket_mb=1, last_bucket_mb=1,
-                 wire="same", power_rank=2, power_start_step=10, order="observed", uneven_inputs=False,
-                 finite_check=False, own_piece=False, exchange=None):
+    def __init__(self, communicator: Communicator, parameters: Mapping[str, Array], *, types: Mapping[str, str] | None = None,
+                 bucket_cap_mb: float = 25, first_bucket_mb: float = 1, last_bucket_mb: float = 1, wire: str = "same",
+                 power_rank: int = 2, power_start_step: int = 10, order: str = "observed", uneven_inputs: bool = False,
+                 finite_check: bool = False, own_piece: bool = False, exchange: Exchange | None = None) -> None:
         self._communicator = communicator
         try:
             pairs = list(parameters.items() if hasattr(parameters, "items") else parameters)
@@ -101,16 +106,16 @@ class GradientReducer:
         with contextlib.suppress(MusterError):
             make("reducer_make", self._communicator._handle.value, None, 1, None)
 
-    def begin_step(self, samples=1):
+    def begin_step(self, samples: float = 1) -> bool:
         """Begins a step that ends with averaging. `samples` is the weight of this rank's gradients. Returns True if the
         gradients have moved: call gradient() again, and never use the old arrays."""
         return self._begin("reducer_begin_step", samples)
 
-    def begin_local_step(self):
+    def begin_local_step(self) -> bool:
         """Begins a step without communication (no_sync); gradients accumulate until the next begin_step()."""
         return self._begin("reducer_begin_local_step")
 
-    def gradient(self, parameter):
+    def gradient(self, parameter: str) -> Array:
         """An array like the parameter's: the backward pass writes the gradient there, and after finish() it has the average.
         Valid until begin_step() returns True."""
         index = self._index_of(parameter)
@@ -119,17 +124,17 @@ class GradientReducer:
         own = self._elements[index]
         return arrays.view_of(address.value, own.type_name, own.shape, self._handle, self._arrays[index])
 
-    def mark_ready(self, parameter):
+    def mark_ready(self, parameter: str) -> None:
         """Marks the gradient as complete."""
         with self._hooked():
             call("reducer_mark_ready", self._handle.value, self._index_of(parameter))
 
-    def finish(self):
+    def finish(self) -> None:
         """Returns when every gradient is the average."""
         with self._hooked():
             call("reducer_finish", self._handle.value)
 
-    def join(self, apply):
+    def join(self, apply: Callable[[], object]) -> None:
         """With uneven_inputs: this rank has no more batches. Calls `apply()` after each step of the other ranks."""
         failures = []
 
@@ -149,24 +154,24 @@ class GradientReducer:
                 raise failures[0] from None
             raise
 
-    def used(self, parameter):
+    def used(self, parameter: str) -> bool:
         """True if any rank marked it in the last averaged step. If False, the optimizer should skip the parameter."""
         return ask("reducer_used", ctypes.c_int, self._handle.value, self._index_of(parameter)) == 1
 
-    def zero_gradients(self):
+    def zero_gradients(self) -> None:
         """For backward passes that add to gradients instead of overwriting them, as torch's do."""
         call("reducer_zero_gradients", self._handle.value)
 
-    def clip_grad_norm(self, max_norm):
+    def clip_grad_norm(self, max_norm: float) -> float:
         """After finish(): scales all gradients so that their norm is at most `max_norm`. Returns the norm before."""
         return ask("reducer_clip_grad_norm", ctypes.c_double, self._handle.value, max_norm)
 
     @property
-    def description(self):
+    def description(self) -> str:
         """A text such as "161 parameters, 97.5 MiB in 6 buckets (cap 25 MiB), wire bf16, shared memory"."""
         return text_of("reducer_description", self._handle.value)
 
-    def keep(self):
+    def keep(self) -> ReducerState:
         """Returns a ReducerState; call it between averaged steps. A run that restores it has the bits of one that never
         stopped."""
         fields = ReducerStateFields(ctypes.sizeof(ReducerStateFields))
@@ -174,7 +179,7 @@ class GradientReducer:
             call("reducer_keep", self._handle.value, ctypes.byref(fields))
         return ReducerState((fields.plan or b"").decode(), ctypes.string_at(fields.own, fields.own_size))
 
-    def restore(self, plan, own=b""):
+    def restore(self, plan: str, own: bytes = b"") -> None:
         """A collective, right after the reducer was made: continues from the state. An empty plan does nothing; `own` is empty
         in a world of another size. Call gradient() again, and never use the old arrays."""
         state = ReducerStateFields(ctypes.sizeof(ReducerStateFields), plan.encode(),
@@ -182,32 +187,33 @@ class GradientReducer:
         with self._hooked():
             call("reducer_restore", self._handle.value, ctypes.byref(state))
 
-    def add_data_wait(self, seconds):
+    def add_data_wait(self, seconds: float) -> None:
         """Adds a time during which the trainer waited for its input."""
         call("reducer_add_data_wait", self._handle.value, round(seconds * 1e9))
 
     @property
-    def last_step(self):
+    def last_step(self) -> StepCost:
         return self._cost("reducer_last_step")
 
     @property
-    def first_step(self):
+    def first_step(self) -> StepCost:
         """The first step of the run; start-up is slower."""
         return self._cost("reducer_first_step")
 
     @property
-    def mean_step(self):
+    def mean_step(self) -> StepCost:
         """The mean of the counted steps, without the first ones and those that made new buckets."""
         return self._cost("reducer_mean_step")
 
     @property
-    def lateness(self):
+    def lateness(self) -> list[float]:
         """By rank, in seconds: the longest mean wait of any rank minus that of this rank. It is largest for the rank that
         arrives last."""
         return [ask("reducer_lateness", ctypes.c_int64, self._handle.value, rank) / 1e9
                 for rank in range(self._communicator.size)]
 
-    def scaling_report(self, world_size=None, samples_per_second=0, samples_per_step=0):
+    def scaling_report(self, world_size: int | None = None, samples_per_second: float = 0,
+                       samples_per_step: float = 0) -> ScalingReport:
         """Compares with a run of the same trainer on `world_size` workers, if one is given."""
         baseline = None
         if world_size is not None:

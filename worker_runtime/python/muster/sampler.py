@@ -3,6 +3,8 @@
 Both work with torch's DataLoader and without it: torch is not imported.
 """
 
+from __future__ import annotations
+
 import array
 import collections
 import ctypes
@@ -11,6 +13,8 @@ import operator
 import os
 import sys
 import warnings
+from collections.abc import Iterator, Mapping, Sized
+from typing import Any
 
 from muster.communicator import number_of
 from muster.library import (DistributedSamplerOptions, ElasticSamplerOptions, Handle, SampleStepFields, ask, call, make,
@@ -57,7 +61,8 @@ class DistributedSampler:
     """Replaces torch.utils.data.DistributedSampler, with the same indices. `dataset`: any object with a length, or the
     length. `num_replicas` and `rank`: default is torch's process group, else the launcher's variables."""
 
-    def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
+    def __init__(self, dataset: Sized | int, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True,
+                 seed: int = 0, drop_last: bool = False) -> None:
         self.dataset = dataset
         self.num_replicas, self.rank = _place(num_replicas, rank)
         self.epoch = 0
@@ -71,23 +76,23 @@ class DistributedSampler:
         self.num_samples = ask("distributed_sampler_size", ctypes.c_uint64, self._handle.value)
         self.total_size = self.num_samples * self.num_replicas
 
-    def __len__(self):
+    def __len__(self) -> int:
         """The number of indices of one pass on this rank."""
         return self.num_samples
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[int]:
         """Begins a pass. Logs a warning if it is the second one and set_epoch() was never called."""
         indices = (ctypes.c_int64 * self.num_samples)()
         call("distributed_sampler_indices", self._handle.value, indices, self.num_samples, None)
         return iter(array.array("q", bytes(indices)))
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: int) -> None:
         """Sets the number of the next pass; without it every pass has the same order."""
         self.epoch = epoch
         call("distributed_sampler_set_epoch", self._handle.value, _unsigned(epoch, "epoch"))
 
     @property
-    def order_repeated(self):
+    def order_repeated(self) -> bool:
         """True after a second pass began in the order of the first, without set_epoch()."""
         return ask("distributed_sampler_order_repeated", ctypes.c_int, self._handle.value) == 1
 
@@ -106,8 +111,8 @@ class ElasticSampler:
     "contiguous"; tail: "short_batch", "pad" or "drop".
     """
 
-    def __init__(self, dataset, batch_size, *, num_replicas=None, rank=None, seed=0, order="torch", deal="strided",
-                 tail="short_batch"):
+    def __init__(self, dataset: Sized | int, batch_size: int, *, num_replicas: int | None = None, rank: int | None = None,
+                 seed: int = 0, order: str = "torch", deal: str = "strided", tail: str = "short_batch") -> None:
         self.num_replicas, self.rank = _place(num_replicas, rank)
         options = ElasticSamplerOptions(
             ctypes.sizeof(ElasticSamplerOptions), _count(dataset), _whole(batch_size, "batch_size"),
@@ -119,23 +124,23 @@ class ElasticSampler:
         self._forgotten = False
 
     @property
-    def epoch(self):
+    def epoch(self) -> int:
         return self.state_dict()["epoch"]
 
     @property
-    def cursor(self):
+    def cursor(self) -> int:
         """The number of committed samples of the epoch."""
         return self.state_dict()["cursor"]
 
     @property
-    def batch_size(self):
+    def batch_size(self) -> int:
         return self.state_dict()["batch_size"]
 
-    def __len__(self):
+    def __len__(self) -> int:
         """The number of steps from the cursor to the end of its epoch."""
         return ask("elastic_sampler_steps_left", ctypes.c_uint64, self._handle.value)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[list[int]]:
         """This rank's indices, step by step; a list is empty if a step has fewer samples than ranks."""
         if self._forgotten:
             warnings.warn("a pass over the data ended without any commit(), so this one takes the same samples: call "
@@ -155,7 +160,7 @@ class ElasticSampler:
             step = self._step("after", ctypes.byref(step))
         self._forgotten = (self.epoch, self.cursor) == committed_before
 
-    def commit(self):
+    def commit(self) -> None:
         """Commits the oldest step that was returned: its samples count as seen. Call it on all ranks."""
         if not self._given_out:
             raise RuntimeError("commit() without a returned step; iterate over the sampler first")
@@ -163,25 +168,25 @@ class ElasticSampler:
         self._given_out.popleft()
         self._forgotten = False
 
-    def set_batch_size(self, batch_size):
+    def set_batch_size(self, batch_size: int) -> None:
         """Sets the batch size of the steps that were not returned yet. Call it on all ranks."""
         call("elastic_sampler_set_batch_size", self._handle.value, _whole(batch_size, "batch_size"))
 
-    def set_place(self, rank, num_replicas):
+    def set_place(self, rank: int, num_replicas: int) -> None:
         """Sets another world and rank, from the next step on."""
         self.num_replicas, self.rank = _place(num_replicas, rank)
 
-    def sample_seed(self, index, epoch=None):
+    def sample_seed(self, index: int, epoch: int | None = None) -> int:
         """The seed of the random numbers of a sample, below 2^64. It depends on the sample and the epoch, not on the rank."""
         epoch = self.epoch if epoch is None else _whole(epoch, "epoch", least=0)
         return ask("elastic_sampler_sample_seed", ctypes.c_uint64, self._handle.value, epoch,
                    _whole(index, "index", least=0))
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint: plain numbers and strings, equal on all ranks."""
         return json.loads(text_of("elastic_sampler_state", self._handle.value))
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from a state, with its batch size. An error names the wrong field, or the data, seed or order that
         differs."""
         call("elastic_sampler_load_state", self._handle.value, json.dumps(state).encode())

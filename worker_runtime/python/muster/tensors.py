@@ -5,11 +5,16 @@ transposed view) goes by way of a copy. numpy and torch are found in sys.modules
 imported them.
 """
 
+from __future__ import annotations
+
 import array
 import ctypes
 import importlib
 import math
 import sys
+from collections.abc import Sequence
+
+from muster.arrays import Array
 
 # By the library's number (tensor_type.h).
 TYPES = ("f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool", "i8", "u16", "i16", "u32", "u64", "f8_e4m3", "f8_e5m2")
@@ -24,7 +29,7 @@ class Shard:
     """This rank's part of a tensor of `shape`: elements begin, begin + 1, ... of it in row-major order, as many as
     `array` has. The parts of all ranks must make up the whole, once."""
 
-    def __init__(self, array, shape, begin):
+    def __init__(self, array: Array, shape: Sequence[int], begin: Sequence[int]) -> None:
         self.array = array
         self.shape = tuple(shape)
         self.begin = begin

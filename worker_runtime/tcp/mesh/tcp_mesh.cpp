@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/mesh/tcp_mesh_builder.h"
 #include "worker_runtime/tcp/mesh/tcp_partners.h"
@@ -45,21 +46,18 @@ Result<TcpMesh> connect_mesh(const GroupTerms& terms, const std::vector<std::str
     const auto wait = terms.meeting_wait();
     if (terms.security.mode() == WireMode::encrypted)
         if (auto found = find_cipher(); !found) return with_context(found.error(), cat("communicator ", terms.id));
-    auto door = TcpDoor::open(addresses);
-    if (!door) return door.error();
-    const TcpCard own{.places = (*door)->places(),
+    auto door = MUSTER_TRY(TcpDoor::open(addresses));
+    const TcpCard own{.places = door->places(),
                       .stripes = static_cast<std::uint16_t>(std::clamp(connections_per_peer, 1, stripes_max)),
                       .pid = static_cast<std::int32_t>(::getpid()),
                       .host = host_name(),
                       .mode = terms.security.mode(),
                       .token = random_token()};
-    auto texts = exchange(terms, "tcp", encode(own), wait);
-    if (!texts) return texts.error();
-    TcpMesh mesh{.peers = {}, .partners = partners_of(terms.rank, terms.size, more_partners), .door = std::move(*door)};
-    for (const auto& text : *texts) {
-        auto card = decode_card(text);
-        if (!card) return card.error();
-        mesh.peers.emplace_back().card = std::move(*card);
+    auto texts = MUSTER_TRY(exchange(terms, "tcp", encode(own), wait));
+    TcpMesh mesh{.peers = {}, .partners = partners_of(terms.rank, terms.size, more_partners), .door = std::move(door)};
+    for (const auto& text : texts) {
+        auto card = MUSTER_TRY(decode_card(text));
+        mesh.peers.emplace_back().card = std::move(card);
     }
     if (auto alike = same_mode(mesh); !alike) return with_context(alike.error(), cat("communicator ", terms.id));
     mesh.stripes = std::clamp<int>(mesh.peers[0].card.stripes, 1, stripes_max);
