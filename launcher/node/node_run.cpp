@@ -19,7 +19,6 @@
 #include "launcher/host/advertised_addresses.h"
 #include "launcher/host/endpoint_look_up.h"
 #include "launcher/host/environment_probe.h"
-#include "launcher/host/slurm_node.h"
 #include "launcher/node/agent_config.h"
 #include "launcher/node/death_notice.h"
 #include "launcher/node/embedded_daemon.h"
