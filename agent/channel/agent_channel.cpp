@@ -5,21 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
-#include <deque>
-#include <map>
 #include <random>
 #include <set>
 #include <utility>
 
 #include "agent/channel/local_listener.h"
-#include "rendezvous/base/file_descriptor.h"
-#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/known_step.h"
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/wire/local/codec.h"
 
@@ -75,79 +68,26 @@ void keep_newest(std::vector<MemoryHandover>& handovers, const MemoryHandover& m
 
 }  // namespace
 
-class AgentChannel::Body : public std::enable_shared_from_this<Body> {
-  public:
-    Body(asio::io_context& loop, std::string address, FileDescriptor socket)
-        : address_(std::move(address)),
-          listener_(loop, socket.release()),
-          worker_(loop),
-          accept_timer_(loop),
-          loop_(loop) {}
-    ~Body() { ::explicit_bzero(ranks_key_.data(), ranks_key_.size()); }
-    Body(const Body&) = delete;
-    Body& operator=(const Body&) = delete;
+AgentChannel::AgentChannel(asio::io_context& loop, std::string address, FileDescriptor socket)
+    : loop_(loop),
+      address_(std::move(address)),
+      listener_(loop, socket.release()),
+      worker_(loop),
+      accept_timer_(loop) {}
 
-    void wait_for_worker();
-    void hang_up();
-    void close_newcomers();
-    void send(const local::Message& message);
-    /// What a worker that has ended had said before; its end may have been heard first.
-    void read_the_rest();
+AgentChannel::~AgentChannel() {
+    ::explicit_bzero(ranks_key_.data(), ranks_key_.size());
+}
 
-    bool closed = false;
-    std::string address_;
-    std::string ranks_key_;
-    const std::string token_ = hexadecimal(random_bytes(16));
-    WorkerFacts facts_;
-    std::function<void(const local::Message&)> on_keeping_;
-    std::map<local::HandoverKind, std::vector<MemoryHandover>> handovers_;  // the newest last
-    FileDescriptor step_record_;
-    asio::posix::stream_descriptor listener_;
-    asio::posix::stream_descriptor worker_;
-    asio::steady_timer accept_timer_;
-
-  private:
-    /// A connection that has said nothing yet.
-    struct Newcomer {
-        explicit Newcomer(asio::io_context& loop, FileDescriptor connected)
-            : socket(loop, connected.release()), timer(loop) {}
-        asio::posix::stream_descriptor socket;
-        asio::steady_timer timer;
-    };
-    void receive(FileDescriptor socket);
-    void dismiss(const std::shared_ptr<Newcomer>& newcomer);
-    void answer(const std::shared_ptr<Newcomer>& newcomer);
-    void seat(Newcomer& newcomer, const local::Hello& hello);
-    /// False: it is not the token of this channel.
-    bool is_known(const std::string& token);
-    void give_key(int socket);
-
-    void accept();
-    void wait_for_message();
-    void read();
-    void read_some();
-    /// False when the worker broke the protocol.
-    bool take(Datagram datagram);
-    void note(const local::Message& message);
-    void note_step(std::int64_t step);
-    void note_section(const local::Section& section);
-    void keep(const local::Give& give, FileDescriptor memory);
-    void offer(local::HandoverKind kind);
-
-    asio::io_context& loop_;
-    std::deque<std::shared_ptr<Newcomer>> newcomers_;
-    bool refused_ = false;  // a wrong token was logged
-};
-
-void AgentChannel::Body::wait_for_worker() {
+void AgentChannel::wait_for_worker() {
     listener_.async_wait(asio::posix::stream_descriptor::wait_read,
                          [self = shared_from_this()](boost::system::error_code failure) {
-                             if (failure || self->closed) return;
+                             if (failure || self->closed_) return;
                              self->accept();
                          });
 }
 
-void AgentChannel::Body::accept() {
+void AgentChannel::accept() {
     FileDescriptor socket(::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     const bool refused = !socket.valid() && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
     if (!refused) {
@@ -156,14 +96,14 @@ void AgentChannel::Body::accept() {
         // EMFILE, say: the connection stays in the queue, and the listener readable. Not again at once.
         accept_timer_.expires_after(accept_pause);
         accept_timer_.async_wait([self = shared_from_this()](boost::system::error_code failure) {
-            if (!failure && !self->closed) self->wait_for_worker();
+            if (!failure && !self->closed_) self->wait_for_worker();
         });
     }
     // Strangers get nothing.
     if (socket.valid() && peer_is_our_user(socket.get())) receive(std::move(socket));
 }
 
-void AgentChannel::Body::receive(FileDescriptor socket) {
+void AgentChannel::receive(FileDescriptor socket) {
     if (newcomers_.size() == newcomers_max) {
         // Its first message may lie there unread.
         answer(newcomers_.front());
@@ -177,13 +117,13 @@ void AgentChannel::Body::receive(FileDescriptor socket) {
     });
     newcomer->socket.async_wait(asio::posix::stream_descriptor::wait_read,
                                 [self = shared_from_this(), newcomer](boost::system::error_code failure) {
-                                    if (failure || self->closed || !newcomer->socket.is_open()) return;
+                                    if (failure || self->closed_ || !newcomer->socket.is_open()) return;
                                     self->answer(newcomer);
                                     self->dismiss(newcomer);
                                 });
 }
 
-void AgentChannel::Body::dismiss(const std::shared_ptr<Newcomer>& newcomer) {
+void AgentChannel::dismiss(const std::shared_ptr<Newcomer>& newcomer) {
     const auto kept = newcomer;  // the caller's may be an element of the list
     std::erase(newcomers_, kept);
     kept->timer.cancel();
@@ -191,7 +131,7 @@ void AgentChannel::Body::dismiss(const std::shared_ptr<Newcomer>& newcomer) {
     kept->socket.close(ignored);
 }
 
-void AgentChannel::Body::answer(const std::shared_ptr<Newcomer>& newcomer) {
+void AgentChannel::answer(const std::shared_ptr<Newcomer>& newcomer) {
     const int socket = newcomer->socket.native_handle();
     const auto datagram = receive_datagram(socket, local::datagram_bytes_max, 1);
     if (!datagram || datagram->bytes.empty()) return;
@@ -205,7 +145,7 @@ void AgentChannel::Body::answer(const std::shared_ptr<Newcomer>& newcomer) {
 }
 
 /// One worker, one connection: a second one (a forked data loader) is closed at once.
-void AgentChannel::Body::seat(Newcomer& newcomer, const local::Hello& hello) {
+void AgentChannel::seat(Newcomer& newcomer, const local::Hello& hello) {
     if (worker_.is_open()) read_some();  // the end of the one before may lie in the queue still
     if (worker_.is_open()) return;
     FileDescriptor socket(newcomer.socket.release());
@@ -221,7 +161,7 @@ void AgentChannel::Body::seat(Newcomer& newcomer, const local::Hello& hello) {
     read();
 }
 
-bool AgentChannel::Body::is_known(const std::string& token) {
+bool AgentChannel::is_known(const std::string& token) {
     if (same_digest(token, token_)) return true;
     // Once: it may ask for ever.
     if (!std::exchange(refused_, true))
@@ -231,25 +171,25 @@ bool AgentChannel::Body::is_known(const std::string& token) {
     return false;
 }
 
-void AgentChannel::Body::give_key(int socket) {
+void AgentChannel::give_key(int socket) {
     if (ranks_key_.empty()) return;
     if (send_datagram(socket, local::encode(local::RanksKey{ranks_key_})) != 0)
         log(LogLevel::info, "the key of the ranks did not reach the worker at ", address_);
 }
 
-void AgentChannel::Body::wait_for_message() {
+void AgentChannel::wait_for_message() {
     worker_.async_wait(asio::posix::stream_descriptor::wait_read,
                        [self = shared_from_this()](boost::system::error_code failure) {
-                           if (!failure && !self->closed) self->read();
+                           if (!failure && !self->closed_) self->read();
                        });
 }
 
-void AgentChannel::Body::read() {
+void AgentChannel::read() {
     read_some();
     if (worker_.is_open()) wait_for_message();
 }
 
-void AgentChannel::Body::read_the_rest() {
+void AgentChannel::read_the_rest() {
     for (const auto& newcomer : std::deque(newcomers_)) {
         answer(newcomer);
         dismiss(newcomer);
@@ -257,7 +197,7 @@ void AgentChannel::Body::read_the_rest() {
     if (worker_.is_open()) read_some();
 }
 
-void AgentChannel::Body::read_some() {
+void AgentChannel::read_some() {
     // A worker that never stops talking must not keep the loop: some datagrams, then everybody else's turn.
     for (int i = 0; i < 64 && worker_.is_open(); ++i) {
         auto datagram = receive_datagram(worker_.native_handle(), local::datagram_bytes_max, 1);
@@ -271,7 +211,7 @@ void AgentChannel::Body::read_some() {
     }
 }
 
-bool AgentChannel::Body::take(Datagram datagram) {
+bool AgentChannel::take(Datagram datagram) {
     const auto message = local::decode(datagram.bytes, local::Sender::worker);
     if (message.has_error()) return message.error().code == Errc::unsupported;
     if (const auto* give = std::get_if<local::Give>(&message.value())) {
@@ -289,7 +229,7 @@ bool AgentChannel::Body::take(Datagram datagram) {
     return true;
 }
 
-void AgentChannel::Body::keep(const local::Give& give, FileDescriptor memory) {
+void AgentChannel::keep(const local::Give& give, FileDescriptor memory) {
     auto& handovers = handovers_[give.kind];
     MemoryHandover fresh{.memory = std::move(memory),
                          .size_bytes = give.size_bytes,
@@ -317,7 +257,7 @@ void AgentChannel::Body::keep(const local::Give& give, FileDescriptor memory) {
     handovers.push_back(std::move(fresh));
 }
 
-void AgentChannel::Body::offer(local::HandoverKind kind) {
+void AgentChannel::offer(local::HandoverKind kind) {
     for (const auto& gift : handovers_[kind]) {
         const int memory = gift.memory.get();
         const local::Offer offer{kind, gift.size_bytes};
@@ -326,7 +266,7 @@ void AgentChannel::Body::offer(local::HandoverKind kind) {
     }
 }
 
-void AgentChannel::Body::note_section(const local::Section& section) {
+void AgentChannel::note_section(const local::Section& section) {
     constexpr std::uint64_t longest_ms = 1000ULL * 3600 * 24 * 365;
     const auto now = std::chrono::steady_clock::now();
     if (facts_.section == local::checkpoint_section) facts_.loading += now - facts_.section_since;
@@ -335,13 +275,13 @@ void AgentChannel::Body::note_section(const local::Section& section) {
     facts_.section_limit = std::chrono::milliseconds(std::min(section.limit_ms, longest_ms));
 }
 
-void AgentChannel::Body::note_step(std::int64_t step) {
+void AgentChannel::note_step(std::int64_t step) {
     step = std::clamp<std::int64_t>(step, -1, step_max);
     facts_.step = step;
     if (!facts_.first_step) facts_.first_step = step;
 }
 
-void AgentChannel::Body::note(const local::Message& message) {
+void AgentChannel::note(const local::Message& message) {
     if (const auto* hello = std::get_if<local::Hello>(&message))
         facts_.runtime = hello->runtime;
     else if (const auto* progress = std::get_if<local::Progress>(&message))
@@ -354,92 +294,57 @@ void AgentChannel::Body::note(const local::Message& message) {
         if (on_keeping_) on_keeping_(message);
 }
 
-void AgentChannel::Body::close_newcomers() {
-    while (!newcomers_.empty()) dismiss(newcomers_.front());
-}
-
-void AgentChannel::Body::hang_up() {
+void AgentChannel::hang_up() {
     boost::system::error_code ignored;
     worker_.close(ignored);
-    if (!std::exchange(facts_.connected, false) || closed || !on_keeping_) return;
+    if (!std::exchange(facts_.connected, false) || closed_ || !on_keeping_) return;
     on_keeping_(local::CanKeep{false});
 }
 
-void AgentChannel::Body::send(const local::Message& message) {
+void AgentChannel::send(const local::Message& message) {
     if (!worker_.is_open()) return;
     if (send_datagram(worker_.native_handle(), local::encode(message)) != 0)
         log(LogLevel::info, "a ", local::name(message), " did not reach the worker at ", address_);
 }
 
-Result<std::unique_ptr<AgentChannel>> AgentChannel::open(asio::io_context& loop, std::uint32_t local_rank,
-                                                         std::vector<MemoryHandover> snapshots,
-                                                         std::vector<MemoryHandover> copies) {
+Result<ClosingPtr<AgentChannel>> AgentChannel::open(asio::io_context& loop, std::uint32_t local_rank,
+                                                    std::vector<MemoryHandover> snapshots,
+                                                    std::vector<MemoryHandover> copies) {
     std::string address = fresh_address(local_rank);
     auto socket = listen_locally(std::string_view(address).substr(1), "a worker");
     if (socket.has_error()) return socket.error();
-    auto body = std::make_shared<Body>(loop, std::move(address), std::move(socket.value()));
+    std::shared_ptr<AgentChannel> made(new AgentChannel(loop, std::move(address), std::move(socket.value())));
     for (auto* handovers : {&snapshots, &copies}) {
         for (auto& gift : *handovers) gift.earlier = true;
     }
-    body->handovers_[local::HandoverKind::snapshot] = std::move(snapshots);
-    body->handovers_[local::HandoverKind::copy] = std::move(copies);
-    return std::unique_ptr<AgentChannel>(new AgentChannel(std::move(body)));
+    made->handovers_[local::HandoverKind::snapshot] = std::move(snapshots);
+    made->handovers_[local::HandoverKind::copy] = std::move(copies);
+    made->wait_for_worker();
+    return closing(std::move(made));
 }
 
-AgentChannel::AgentChannel(std::shared_ptr<Body> body) : body_(std::move(body)) {
-    body_->wait_for_worker();
-}
-
-AgentChannel::~AgentChannel() {
-    body_->closed = true;
+void AgentChannel::close() {
+    closed_ = true;
     boost::system::error_code ignored;
-    body_->listener_.close(ignored);
-    body_->accept_timer_.cancel();
-    body_->close_newcomers();
-    body_->hang_up();
-    body_->handovers_.clear();
-}
-
-void AgentChannel::set_ranks_key(std::string key) {
-    body_->ranks_key_ = std::move(key);
-}
-
-void AgentChannel::on_keeping(std::function<void(const local::Message&)> heard) {
-    body_->on_keeping_ = std::move(heard);
-}
-
-const std::string& AgentChannel::token() const {
-    return body_->token_;
-}
-
-const std::string& AgentChannel::address() const {
-    return body_->address_;
-}
-
-void AgentChannel::send(const local::Message& message) {
-    body_->send(message);
-}
-
-const WorkerFacts& AgentChannel::facts() const {
-    return body_->facts_;
-}
-
-int AgentChannel::step_record() const {
-    return body_->step_record_.get();
+    listener_.close(ignored);
+    accept_timer_.cancel();
+    while (!newcomers_.empty()) dismiss(newcomers_.front());
+    hang_up();
+    handovers_.clear();
 }
 
 int AgentChannel::gift(local::HandoverKind kind) const {
-    const auto& handovers = body_->handovers_[kind];
-    return handovers.empty() ? -1 : handovers.back().memory.get();
+    const auto found = handovers_.find(kind);
+    return found == handovers_.end() || found->second.empty() ? -1 : found->second.back().memory.get();
 }
 
 std::vector<MemoryHandover> AgentChannel::take_snapshots() {
-    body_->read_the_rest();
-    return std::exchange(body_->handovers_[local::HandoverKind::snapshot], {});
+    read_the_rest();
+    return std::exchange(handovers_[local::HandoverKind::snapshot], {});
 }
 
 std::vector<MemoryHandover> AgentChannel::take_copies() {
-    return std::exchange(body_->handovers_[local::HandoverKind::copy], {});
+    return std::exchange(handovers_[local::HandoverKind::copy], {});
 }
 
 }  // namespace muster::agent

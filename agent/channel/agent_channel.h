@@ -5,21 +5,25 @@
 // loses the channel and keeps running.
 #pragma once
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/closing_ptr.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/local/messages.h"
-
-namespace boost::asio {
-class io_context;
-}
 
 namespace muster::agent {
 
@@ -48,43 +52,42 @@ struct MemoryHandover {
     bool earlier = false;    ///< True if it was handed over in an earlier round.
 };
 
-class AgentChannel {
+class AgentChannel : public std::enable_shared_from_this<AgentChannel> {
   public:
     /// Listens at once. An error (limit_exceeded, io) names the address. `snapshots`: what a worker in this place gave
     /// before; the new one is offered it, and it counts as this one's gift until that gives another. `copies`: what it
     /// gave of other ranks', offered too. Both are kept until the new worker has given two snapshots: only then do all
     /// ranks have the first of them, and nobody goes back to a round before.
-    static Result<std::unique_ptr<AgentChannel>> open(boost::asio::io_context& loop, std::uint32_t local_rank,
-                                                      std::vector<MemoryHandover> snapshots = {},
-                                                      std::vector<MemoryHandover> copies = {});
-    /// Closes everything, gifts included.
+    static Result<ClosingPtr<AgentChannel>> open(boost::asio::io_context& loop, std::uint32_t local_rank,
+                                                 std::vector<MemoryHandover> snapshots = {},
+                                                 std::vector<MemoryHandover> copies = {});
     ~AgentChannel();
-    AgentChannel(const AgentChannel&) = delete;
-    AgentChannel& operator=(const AgentChannel&) = delete;
+    /// Closes everything, gifts included.
+    void close();
 
     /// Given from now on to each connection that asks with token(), also to one beside the worker's: a worker's child
     /// may be the program that needs it. 32 bytes.
-    void set_ranks_key(std::string key);
+    void set_ranks_key(std::string key) { ranks_key_ = std::move(key); }
     /// `heard` gets the worker's messages CanKeep and Held, and a CanKeep{false} when the worker's connection ends. It
-    /// is not called any more once the channel is destroyed.
-    void on_keeping(std::function<void(const local::Message&)> heard);
+    /// is not called any more once the channel is closed.
+    void on_keeping(std::function<void(const local::Message&)> heard) { on_keeping_ = std::move(heard); }
     /// For MUSTER_AGENT_TOKEN. A connection that does not begin with it is not heard, and gets nothing. It keeps away
     /// processes of the same user number in other containers, which see address() in /proc/net/unix, and connections
     /// by accident. A process that may read the worker's environment has it.
-    [[nodiscard]] const std::string& token() const;
+    [[nodiscard]] const std::string& token() const { return token_; }
 
     /// For MUSTER_AGENT_SOCKET: "@" stands for the zero byte of an abstract address.
-    [[nodiscard]] const std::string& address() const;
+    [[nodiscard]] const std::string& address() const { return address_; }
 
     /// Sends now, or drops the message when no worker is connected or its buffer is full: the channel never makes the
     /// agent wait for a worker.
     void send(const local::Message& message);
 
-    [[nodiscard]] const WorkerFacts& facts() const;
+    [[nodiscard]] const WorkerFacts& facts() const { return facts_; }
     /// The descriptor of the latest gift of this kind, owned by the channel; -1: none.
     [[nodiscard]] int gift(local::HandoverKind kind) const;
     /// The descriptor of the worker's step record, owned by the channel; -1: it counts no steps.
-    [[nodiscard]] int step_record() const;
+    [[nodiscard]] int step_record() const { return step_record_.get(); }
     /// Takes the snapshots away from the channel, those that were given last at the end: of each directory the newest
     /// two of this round, and while there are fewer, two at most of those before.
     std::vector<MemoryHandover> take_snapshots();
@@ -92,9 +95,52 @@ class AgentChannel {
     std::vector<MemoryHandover> take_copies();
 
   private:
-    class Body;
-    explicit AgentChannel(std::shared_ptr<Body> body);
-    std::shared_ptr<Body> body_;  // shared with the handlers under way
+    /// A connection that has said nothing yet.
+    struct Newcomer {
+        explicit Newcomer(boost::asio::io_context& loop, FileDescriptor connected)
+            : socket(loop, connected.release()), timer(loop) {}
+        boost::asio::posix::stream_descriptor socket;
+        boost::asio::steady_timer timer;
+    };
+    AgentChannel(boost::asio::io_context& loop, std::string address, FileDescriptor socket);
+    void wait_for_worker();
+    void receive(FileDescriptor socket);
+    void dismiss(const std::shared_ptr<Newcomer>& newcomer);
+    void answer(const std::shared_ptr<Newcomer>& newcomer);
+    void seat(Newcomer& newcomer, const local::Hello& hello);
+    /// False: it is not the token of this channel.
+    bool is_known(const std::string& token);
+    void give_key(int socket);
+
+    void accept();
+    void wait_for_message();
+    void read();
+    void read_some();
+    /// False when the worker broke the protocol.
+    bool take(Datagram datagram);
+    void note(const local::Message& message);
+    void note_step(std::int64_t step);
+    void note_section(const local::Section& section);
+    void keep(const local::Give& give, FileDescriptor memory);
+    void offer(local::HandoverKind kind);
+    void hang_up();
+    /// What a worker that has ended had said before; its end may have been heard first.
+    void read_the_rest();
+
+    boost::asio::io_context& loop_;
+    std::string address_;
+    std::string ranks_key_;
+    const std::string token_ = hexadecimal(random_bytes(16));
+    WorkerFacts facts_;
+    std::function<void(const local::Message&)> on_keeping_;
+    std::map<local::HandoverKind, std::vector<MemoryHandover>> handovers_;  // the newest last
+    FileDescriptor step_record_;
+    boost::asio::posix::stream_descriptor listener_;
+    boost::asio::posix::stream_descriptor worker_;
+    boost::asio::steady_timer accept_timer_;
+    std::deque<std::shared_ptr<Newcomer>> newcomers_;
+    bool refused_ = false;  // a wrong token was logged
+    bool closed_ = false;
 };
 
 }  // namespace muster::agent

@@ -6,27 +6,30 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/channel/agent_channel.h"
+#include "agent/process/side_process.h"
 #include "rendezvous/base/ids.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::agent {
 
-class AgentPersister {
+class AgentPersister : public std::enable_shared_from_this<AgentPersister> {
   public:
     /// `limit`, in whole seconds, is how long one may take; zero: none is started but after success, where it finds out
     /// whether the disk has the newest step already. `loop` outlives it.
-    AgentPersister(boost::asio::io_context& loop, Duration limit);
+    AgentPersister(boost::asio::io_context& loop, Duration limit) : loop_(loop), limit_(limit) {}
     /// Waits for nothing: what runs ends by itself.
-    ~AgentPersister();
-    AgentPersister(const AgentPersister&) = delete;
-    AgentPersister& operator=(const AgentPersister&) = delete;
+    void close() { closed_ = true; }
 
     enum class When {
         between_rounds,  ///< The step also exists elsewhere. A late result is not reported; a failure is a warning.
@@ -48,8 +51,42 @@ class AgentPersister {
     std::function<void(std::string)> on_line;
 
   private:
-    class Body;
-    std::shared_ptr<Body> body_;  // shared with the handlers under way
+    struct Run {
+        Run(boost::asio::io_context& loop, SideProcess started)
+            : pid(started.pid), ended(loop, started.ended.release()), output(std::move(started.output)), late(loop) {}
+        pid_t pid;
+        boost::asio::posix::stream_descriptor ended;
+        FileDescriptor output;
+        boost::asio::steady_timer late;
+        std::string directory, copies;
+        std::int64_t step = -1;  // the newest of the copies
+        When when = When::between_rounds;
+        bool replaced = false;  // by another one, and killed: its end says nothing
+        /// Goes with it: of two handlers that are ready at once the second one finds out.
+        std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+    };
+    using Place = std::list<Run>::iterator;
+
+    void start(const std::string& directory, const std::vector<const MemoryHandover*>& copies, Round round, When when);
+    void settle();
+    void end();
+    bool makes_way(const std::string& directory, const std::string& copies, When when);
+    void watch(Place run);
+    void watch_end(Place run);
+    void over(Place run);
+    void tell(const Run& run, int status);
+    void unsaved(const std::string& what);
+    void fail(When when, std::int64_t step, const std::string& why);
+    /// Between rounds and at the end it may be the same.
+    bool is_news(const std::string& line) { return std::exchange(told_, line) != line; }
+
+    boost::asio::io_context& loop_;
+    const Duration limit_;
+    bool closed_ = false;
+    std::function<void(std::string)> done_;
+    std::list<Run> runs_;
+    std::string told_;
+    std::string unsaved_;  // of those at the end
 };
 
 }  // namespace muster::agent

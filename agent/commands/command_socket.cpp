@@ -4,15 +4,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
-#include <map>
 #include <utility>
 
 #include "agent/channel/local_listener.h"
 #include "agent/commands/command_address.h"
-#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/text/text.h"
@@ -46,35 +42,7 @@ bool has_hung_up(int socket) {
 
 }  // namespace
 
-class CommandSocket::Body : public std::enable_shared_from_this<Body> {
-  public:
-    Body(asio::io_context& loop, FileDescriptor socket, OnCommand on_command)
-        : loop_(loop), listener_(loop, socket.release()), on_command_(std::move(on_command)) {}
-
-    void wait();
-    void answer(native::CommandAnswer answer);
-    void close();
-
-  private:
-    struct Caller {
-        explicit Caller(asio::io_context& loop, int socket) : descriptor(loop, socket) {}
-        asio::posix::stream_descriptor descriptor;
-        std::uint32_t own_number = 0;
-    };
-
-    void accept();
-    void wait_for(std::uint32_t number);
-    bool read(std::uint32_t number, Caller& caller);
-
-    asio::io_context& loop_;
-    asio::posix::stream_descriptor listener_;
-    OnCommand on_command_;
-    std::map<std::uint32_t, Caller> callers_;  // by the number of their command, one each
-    std::uint32_t last_number_ = 0;
-    bool closed_ = false;
-};
-
-void CommandSocket::Body::wait() {
+void CommandSocket::wait() {
     listener_.async_wait(asio::posix::stream_descriptor::wait_read,
                          [self = shared_from_this()](boost::system::error_code failure) {
                              if (failure || self->closed_) return;
@@ -83,7 +51,7 @@ void CommandSocket::Body::wait() {
                          });
 }
 
-void CommandSocket::Body::accept() {
+void CommandSocket::accept() {
     FileDescriptor socket(::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid() || !may_command(socket.get())) return;
     if (callers_.size() >= connections_max) callers_.erase(callers_.begin());
@@ -93,19 +61,19 @@ void CommandSocket::Body::accept() {
 }
 
 /// The number finds the caller again; it may be gone, and nobody else gets its number.
-void CommandSocket::Body::wait_for(std::uint32_t number) {
+void CommandSocket::wait_for(std::uint32_t number) {
     callers_.at(number).descriptor.async_wait(asio::posix::stream_descriptor::wait_read,
                                               [self = shared_from_this(), number](boost::system::error_code failure) {
                                                   const auto found = self->callers_.find(number);
                                                   if (failure || self->closed_ || found == self->callers_.end()) return;
-                                                  if (self->read(number, found->second))
+                                                  if (self->read(number, found->second) && !self->closed_)
                                                       self->wait_for(number);
                                                   else
                                                       self->callers_.erase(number);
                                               });
 }
 
-bool CommandSocket::Body::read(std::uint32_t number, Caller& caller) {
+bool CommandSocket::read(std::uint32_t number, Caller& caller) {
     std::string bytes(datagram_bytes_max, '\0');
     const auto size = ::recv(caller.descriptor.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return true;
@@ -124,7 +92,7 @@ bool CommandSocket::Body::read(std::uint32_t number, Caller& caller) {
     return true;
 }
 
-void CommandSocket::Body::answer(native::CommandAnswer answer) {
+void CommandSocket::answer(native::CommandAnswer answer) {
     const auto found = callers_.find(answer.number);
     if (found == callers_.end()) return;
     answer.number = found->second.own_number;
@@ -134,31 +102,21 @@ void CommandSocket::Body::answer(native::CommandAnswer answer) {
         log(LogLevel::info, "the sender of a command does not receive the answer: ", answer.text);
 }
 
-void CommandSocket::Body::close() {
+void CommandSocket::close() {
     closed_ = true;
     boost::system::error_code ignored;
     listener_.close(ignored);
     callers_.clear();
 }
 
-Result<std::unique_ptr<CommandSocket>> CommandSocket::open(asio::io_context& loop, const std::string& job,
-                                                           OnCommand on_command) {
+Result<ClosingPtr<CommandSocket>> CommandSocket::open(asio::io_context& loop, const std::string& job,
+                                                      OnCommand on_command) {
     const CommandAddress address{.user = ::geteuid(), .pid = ::getpid(), .token = fresh_token(), .job = job};
     auto socket = listen_locally(write_command_address(address), "commands");
     if (socket.has_error()) return socket.error();
-    auto body = std::make_shared<Body>(loop, std::move(socket.value()), std::move(on_command));
-    body->wait();
-    return std::unique_ptr<CommandSocket>(new CommandSocket(std::move(body)));
-}
-
-CommandSocket::CommandSocket(std::shared_ptr<Body> body) : body_(std::move(body)) {}
-
-CommandSocket::~CommandSocket() {
-    body_->close();
-}
-
-void CommandSocket::answer(native::CommandAnswer answer) {
-    body_->answer(std::move(answer));
+    std::shared_ptr<CommandSocket> made(new CommandSocket(loop, std::move(socket.value()), std::move(on_command)));
+    made->wait();
+    return closing(std::move(made));
 }
 
 }  // namespace muster::agent

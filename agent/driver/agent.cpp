@@ -30,7 +30,7 @@ Agent::Driver::Driver(Agent& agent, asio::io_context& loop, AgentConfig config, 
              .job = config_.workers.job,
              .none = config_.logs.none}),
       commands_(loop, config_, logs_),
-      persister_(loop, config_.persist_limit),
+      persister_(closing(std::make_shared<AgentPersister>(loop, config_.persist_limit))),
       hangs_(loop, config_.hang, config_.workers.environment),
       timers_(loop),
       gpus_(loop, config_.workers.environment),
@@ -156,7 +156,7 @@ void Agent::Driver::listen() {
         auto self = weak.lock();
         if (self && self->agent_.on_progress) self->agent_.on_progress(std::move(line));
     };
-    persister_.on_line = [weak = weak_from_this()](const std::string& line) {
+    persister_->on_line = [weak = weak_from_this()](const std::string& line) {
         auto self = weak.lock();
         if (self && self->agent_.on_progress) self->agent_.on_progress(line);
     };
@@ -187,7 +187,7 @@ void Agent::Driver::wait_for_signal() {
         if (failure || !self) return;
         self->wait_for_signal();
         if (self->agent_.on_signal) self->agent_.on_signal(signal);
-        if (self->finishing_) return self->persister_.hurry();
+        if (self->finishing_) return self->persister_->hurry();
         if (signal == self->config_.preemption_signal)
             self->happen(PreemptionAnnounced{signal});
         else

@@ -184,7 +184,7 @@ void Agent::Driver::carry_out(const ReportRound& action) {
     commands_.forget_round();
     report.checkpoint_step = commands_.checkpoint_step();
     report.activities = hangs_.activities();
-    persister_.start(commands_.snapshots(), commands_.last_round(), AgentPersister::When::between_rounds);
+    persister_->start(commands_.snapshots(), commands_.last_round(), AgentPersister::When::between_rounds);
     link_.round_report(std::move(report));
 }
 
@@ -217,17 +217,17 @@ void Agent::Driver::carry_out(const Finish& action) {
     using When = AgentPersister::When;
     const bool succeeded = std::holds_alternative<JobSucceeded>(action.ending);
     // What this node's own disk has is not lost, whatever becomes of the shared directory.
-    persister_.start(commands_.snapshots(), commands_.last_round(),
-                     commands_.newest_is_on_local_disk() ? When::between_rounds
-                     : succeeded                         ? When::after_success
-                                                         : When::at_the_end);
+    persister_->start(commands_.snapshots(), commands_.last_round(),
+                      commands_.newest_is_on_local_disk() ? When::between_rounds
+                      : succeeded                         ? When::after_success
+                                                          : When::at_the_end);
     // The daemon and the other agents need not wait for our disk, so the link closes meanwhile.
     link_.close([weak = weak_from_this(), ending = action.ending] {
         auto self = weak.lock();
         if (!self) return;
         self->finishing_ = true;
         // It comes from the loop, so that the owner may destroy the agent in on_end.
-        self->persister_.when_done([weak, ending](const std::string& unsaved) {
+        self->persister_->when_done([weak, ending](const std::string& unsaved) {
             auto still = weak.lock();
             if (!still) return;
             still->signals_.cancel();

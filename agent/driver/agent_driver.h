@@ -103,7 +103,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     RoundStoreHost& stores_;
     LogDirectory logs_;
     WorkerCommands commands_;
-    AgentPersister persister_;
+    ClosingPtr<AgentPersister> persister_;
     EndEvidence evidence_;
     HangWatcher hangs_;
     TimerFifo timers_;
@@ -127,7 +127,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     bool stepping_ = false;
     bool has_ended_standbys_ = false;
     bool finishing_ = false;  // what is left to do is the persister's
-    std::unique_ptr<CommandSocket> command_socket_;
+    ClosingPtr<CommandSocket> command_socket_;
     std::map<std::uint32_t, std::int32_t> worker_pids_;  // by local rank, those that run
 };
 

@@ -9,7 +9,16 @@ namespace muster::agent {
 class ClientLink final : public RendezvousLink {
   public:
     /// `loop` outlives the link.
-    ClientLink(boost::asio::io_context& loop, rendezvous::ClientConfig config);
+    ClientLink(boost::asio::io_context& loop, rendezvous::ClientConfig config)
+        : client_(loop, std::move(config),
+                  {.on_message = [this](native::Message message) { on_message(std::move(message)); },
+                   .on_fenced = [this](std::string why) { on_fenced(std::move(why)); },
+                   .on_lost = [this](std::string why) { on_lost(std::move(why)); },
+                   .on_progress = [this](std::string line) { on_progress(std::move(line)); },
+                   .on_connected =
+                       [this](Endpoint daemon) {
+                           if (on_connected) on_connected(daemon);
+                       }}) {}
 
     void join(native::Join join) override { client_.join(std::move(join)); }
     void workers_failed(std::vector<Failure> failures) override { client_.workers_failed(std::move(failures)); }

@@ -28,7 +28,7 @@ Result<std::vector<std::string>> round_variables(const std::vector<std::string>&
         if (name == variable_of_a_process) continue;
         const auto found = std::find_if(environment.begin(), environment.end(),
                                         [&](const std::string& one) { return one.starts_with(cat(name, '=')); });
-        out.push_back(found == environment.end() ? name : *found);
+        out.push_back(found == environment.end() ? std::string(name) : *found);
         if (out.back().size() > local::variable_bytes_max)
             return Error{Errc::limit_exceeded,
                          cat("the variable ", name, " has more than ", local::variable_bytes_max, " bytes")};

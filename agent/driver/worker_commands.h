@@ -99,13 +99,13 @@ class WorkerCommands {
     CheckpointProgress local_progress_{
         config_.lease / 5, [directory = config_.workers.checkpoint_dir, count = config_.workers.worker_count](
                                const std::string& local) { return newest_local_save(local, directory, count); }};
-    native::Assigned assignment_;                          // of the current round
-    std::string ranks_key_;                                // of the current round; empty: none
-    std::string attempt_;                                  // directory of the current round; empty: none
-    std::vector<WorkerLogs> workers_;                      // by local rank, of the current round
-    std::vector<std::unique_ptr<AgentChannel>> channels_;  // by local rank; null where none could be opened
-    std::vector<std::uint32_t> kept_;                      // local ranks that stay
-    std::map<std::uint32_t, std::unique_ptr<AgentChannel>> kept_channels_;  // of those, once their round is forgotten
+    native::Assigned assignment_;                                      // of the current round
+    std::string ranks_key_;                                            // of the current round; empty: none
+    std::string attempt_;                                              // directory of the current round; empty: none
+    std::vector<WorkerLogs> workers_;                                  // by local rank, of the current round
+    std::vector<ClosingPtr<AgentChannel>> channels_;                   // by local rank; null where none could be opened
+    std::vector<std::uint32_t> kept_;                                  // local ranks that stay
+    std::map<std::uint32_t, ClosingPtr<AgentChannel>> kept_channels_;  // of those, once their round is forgotten
     Round last_round_ = no_round;
     std::map<std::uint32_t, std::vector<MemoryHandover>>
         snapshots_;                  // by local rank: given in a round before, for the next one's worker

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <system_error>
 
-#include "agent/output/empty_folders.h"
 #include "rendezvous/base/system/absolute_path.h"
 #include "rendezvous/base/text/text.h"
 
@@ -103,6 +102,20 @@ std::string LogDirectory::own_base() const {
 void LogDirectory::remove_if_empty() {
     if (!run_.empty()) ::rmdir(run_.c_str());  // that of an agent which never joined a round
     if (const auto own = own_base(); !own.empty()) remove_empty_folders(own);
+}
+
+void remove_empty_folders(const std::string& path) {
+    namespace fs = std::filesystem;
+    std::error_code failure;
+    std::vector<fs::path> directories;
+    for (auto entry = fs::recursive_directory_iterator(path, failure); !failure && entry != fs::end(entry);
+         entry.increment(failure))
+        if (entry->is_directory(failure) && !entry->is_symlink(failure)) directories.push_back(entry->path());
+    // Children come after their parents, so the way back empties each before its parent's turn. rmdir refuses the
+    // others.
+    for (auto directory = directories.rbegin(); directory != directories.rend(); ++directory)
+        ::rmdir(directory->c_str());
+    ::rmdir(path.c_str());
 }
 
 }  // namespace muster::agent

@@ -48,4 +48,7 @@ class LogDirectory {
     std::string run_;
 };
 
+/// Removes `path` and what is below it, as far as it holds no file. Errors are ignored.
+void remove_empty_folders(const std::string& path);
+
 }  // namespace muster::agent

@@ -8,14 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <map>
-#include <mutex>
-#include <optional>
-#include <thread>
-#include <vector>
 
-#include "agent/output/output_stream.h"
 #include "agent/output/pseudo_terminal.h"
 #include "rendezvous/base/kernel/process_limit.h"
 #include "rendezvous/base/log.h"
@@ -42,74 +35,10 @@ using StreamPointer = std::shared_ptr<OutputStream>;
 
 }  // namespace
 
-/// What the caller's thread and the pump's share; `mutex_` guards the members under it.
-class OutputPump::Body : public std::enable_shared_from_this<OutputPump::Body> {
-  public:
-    explicit Body(Console console)
-        : console_(console), stdout_writer_(console.stdout_fd, "stdout"), stderr_writer_(console.stderr_fd, "stderr") {}
-    void stop();
+OutputPump::OutputPump(Console console)
+    : console_(console), stdout_writer_(console.stdout_fd, "stdout"), stderr_writer_(console.stderr_fd, "stderr") {}
 
-    boost::system::result<FileDescriptor, NotStarted> open_stream(std::uint64_t worker, const WorkerCommand& command,
-                                                                  const StreamPlan& plan);
-    void change_owner(std::uint64_t worker, const LogOwner& owner);
-    void settle(std::uint64_t worker, std::function<void()> settled);
-    std::string take_tail(std::uint64_t worker);
-    void forget(std::uint64_t worker);
-    bool flush(Duration limit);
-
-  private:
-    struct Streams {
-        StreamPointer out;
-        StreamPointer err;
-    };
-    struct Settling {
-        std::vector<StreamPointer> streams;
-        Instant deadline;
-        std::function<void()> settled;
-    };
-
-    std::optional<NotStarted> begin();
-    std::optional<NotStarted> adopt(std::uint64_t worker, bool is_stdout, OutputStream::Parts parts);
-    void run();
-    void take_arrivals();
-    void take_questions();
-    void move_arrived();
-    void drain(Settling& settling);
-    void read_ready(OutputStream* stream);
-    void close(OutputStream* stream);
-    void finish_settled(Instant now);
-    void show_partials(Instant now);
-    void show_folded(Instant now);
-    [[nodiscard]] int timeout_ms(Instant now) const;
-    void wake();
-
-    Console console_;
-    ConsoleWriter stdout_writer_;
-    ConsoleWriter stderr_writer_;
-    LineFold stdout_fold_;  // the pump's thread only
-    LineFold stderr_fold_;
-    LogFiles files_;
-    std::map<std::uint64_t, Streams> by_worker_;  // for tails; the caller's thread only
-    FileDescriptor epoll_;
-    FileDescriptor wake_;
-    std::thread thread_;
-
-    std::mutex mutex_;
-    std::vector<StreamPointer> arrived_;
-    std::vector<Settling> asked_;
-    bool stop_ = false;
-    bool stopped_ = false;
-    bool tell_folded_ = false;  ///< flush() waits until the folds have told all.
-    std::condition_variable has_stopped_;
-    std::condition_variable has_told_;
-
-    // The pump's thread only.
-    std::vector<StreamPointer> streams_;
-    std::vector<Settling> settling_;
-    std::string buffer_;
-};
-
-void OutputPump::Body::stop() {
+void OutputPump::close() {
     if (!thread_.joinable()) return;
     std::unique_lock lock(mutex_);
     stop_ = true;
@@ -117,19 +46,19 @@ void OutputPump::Body::stop() {
     const bool stopped = has_stopped_.wait_for(lock, stop_max, [this] { return stopped_; });
     lock.unlock();
     if (stopped) return thread_.join();
-    thread_.detach();  // it owns this Body as well
+    thread_.detach();  // it owns this pump as well
     log(LogLevel::error, "the log file ", files_.hanging(), " has not taken the last of the workers' output within ",
         describe(stop_max), ", so it is missing there; look whether its disk or file server hangs");
 }
 
-void OutputPump::Body::wake() {
+void OutputPump::wake() {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);  // full means awake
 }
 
-boost::system::result<FileDescriptor, NotStarted> OutputPump::Body::open_stream(std::uint64_t worker,
-                                                                                const WorkerCommand& command,
-                                                                                const StreamPlan& plan) {
+boost::system::result<FileDescriptor, NotStarted> OutputPump::open_stream(std::uint64_t worker,
+                                                                          const WorkerCommand& command,
+                                                                          const StreamPlan& plan) {
     const bool is_stdout = &plan == &command.stdout_plan;
     const bool pumped = plan.console || plan.keep_tail || !plan.file.empty() || !plan.filtered_file.empty();
     if (plan.inherit) return FileDescriptor();
@@ -179,7 +108,7 @@ boost::system::result<FileDescriptor, NotStarted> OutputPump::Body::open_stream(
 }
 
 /// What the first stream needs and all others share. It may have failed before, and be had now.
-std::optional<NotStarted> OutputPump::Body::begin() {
+std::optional<NotStarted> OutputPump::begin() {
     if (thread_.joinable()) return std::nullopt;
     epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
     if (!epoll_.valid()) return NotStarted{errno, "epoll_create1"};
@@ -193,7 +122,7 @@ std::optional<NotStarted> OutputPump::Body::begin() {
     return std::nullopt;
 }
 
-std::optional<NotStarted> OutputPump::Body::adopt(std::uint64_t worker, bool is_stdout, OutputStream::Parts parts) {
+std::optional<NotStarted> OutputPump::adopt(std::uint64_t worker, bool is_stdout, OutputStream::Parts parts) {
     const auto stream = std::make_shared<OutputStream>(std::move(parts));
     {
         // Under the lock, so that the pump finds a stream among the arrived ones before it sees an event of it.
@@ -209,14 +138,14 @@ std::optional<NotStarted> OutputPump::Body::adopt(std::uint64_t worker, bool is_
     return std::nullopt;
 }
 
-void OutputPump::Body::change_owner(std::uint64_t worker, const LogOwner& owner) {
+void OutputPump::change_owner(std::uint64_t worker, const LogOwner& owner) {
     const auto known = by_worker_.find(worker);
     if (known == by_worker_.end()) return;
     for (const auto& stream : {known->second.out, known->second.err})
         if (stream) stream->change_owner(owner);
 }
 
-void OutputPump::Body::settle(std::uint64_t worker, std::function<void()> settled) {
+void OutputPump::settle(std::uint64_t worker, std::function<void()> settled) {
     Settling asked{.streams = {}, .deadline = std::chrono::steady_clock::now() + settle_max, .settled = {}};
     asked.settled = std::move(settled);
     const auto known = by_worker_.find(worker);
@@ -230,16 +159,16 @@ void OutputPump::Body::settle(std::uint64_t worker, std::function<void()> settle
     wake();
 }
 
-std::string OutputPump::Body::take_tail(std::uint64_t worker) {
+std::string OutputPump::take_tail(std::uint64_t worker) {
     const auto known = by_worker_.extract(worker);
     return known.empty() || !known.mapped().err ? std::string() : known.mapped().err->take_tail();
 }
 
-void OutputPump::Body::forget(std::uint64_t worker) {
+void OutputPump::forget(std::uint64_t worker) {
     by_worker_.erase(worker);
 }
 
-bool OutputPump::Body::flush(Duration limit) {
+bool OutputPump::flush(Duration limit) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     if (thread_.joinable()) {
         std::unique_lock lock(mutex_);
@@ -251,7 +180,7 @@ bool OutputPump::Body::flush(Duration limit) {
     return stderr_writer_.flush(std::max(Duration(0), Duration(deadline - std::chrono::steady_clock::now()))) && first;
 }
 
-void OutputPump::Body::run() {
+void OutputPump::run() {
     buffer_.resize(read_max_bytes);
     for (;;) {
         epoll_event ready[32];
@@ -274,14 +203,14 @@ void OutputPump::Body::run() {
     }
 }
 
-void OutputPump::Body::take_arrivals() {
+void OutputPump::take_arrivals() {
     std::uint64_t count = 0;
     [[maybe_unused]] const auto size = ::read(wake_.get(), &count, sizeof count);
     const std::lock_guard lock(mutex_);
     move_arrived();
 }
 
-void OutputPump::Body::take_questions() {
+void OutputPump::take_questions() {
     std::vector<Settling> asked;
     {
         const std::lock_guard lock(mutex_);
@@ -294,7 +223,7 @@ void OutputPump::Body::take_questions() {
     }
 }
 
-void OutputPump::Body::move_arrived() {
+void OutputPump::move_arrived() {
     for (auto& stream : arrived_) {
         stream->begin();
         streams_.push_back(std::move(stream));
@@ -302,22 +231,22 @@ void OutputPump::Body::move_arrived() {
     arrived_.clear();
 }
 
-void OutputPump::Body::drain(Settling& settling) {
+void OutputPump::drain(Settling& settling) {
     std::erase_if(settling.streams, [&](const StreamPointer& stream) { return stream->drain(buffer_); });
 }
 
-void OutputPump::Body::read_ready(OutputStream* stream) {
-    if (stream->read(buffer_) == OutputStream::Read::ended) close(stream);
+void OutputPump::read_ready(OutputStream* stream) {
+    if (stream->read(buffer_) == OutputStream::Read::ended) drop(stream);
 }
 
-void OutputPump::Body::close(OutputStream* stream) {
+void OutputPump::drop(OutputStream* stream) {
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stream->source(), nullptr);
     const auto is_it = [&](const StreamPointer& other) { return other.get() == stream; };
     for (auto& settling : settling_) std::erase_if(settling.streams, is_it);
     std::erase_if(streams_, is_it);
 }
 
-void OutputPump::Body::finish_settled(Instant now) {
+void OutputPump::finish_settled(Instant now) {
     std::erase_if(settling_, [&](Settling& settling) {
         // A stream may have ended before it was asked about.
         std::erase_if(settling.streams, [&](const StreamPointer& stream) {
@@ -329,13 +258,13 @@ void OutputPump::Body::finish_settled(Instant now) {
     });
 }
 
-void OutputPump::Body::show_partials(Instant now) {
+void OutputPump::show_partials(Instant now) {
     for (const auto& stream : streams_) {
         if (stream->partial_deadline() <= now) stream->show_partial();
     }
 }
 
-void OutputPump::Body::show_folded(Instant now) {
+void OutputPump::show_folded(Instant now) {
     std::unique_lock lock(mutex_);
     const bool all = tell_folded_;
     lock.unlock();  // the console may be slow
@@ -352,7 +281,7 @@ void OutputPump::Body::show_folded(Instant now) {
     has_told_.notify_all();
 }
 
-int OutputPump::Body::timeout_ms(Instant now) const {
+int OutputPump::timeout_ms(Instant now) const {
     auto deadline = std::min(stdout_fold_.due(), stderr_fold_.due());
     for (const auto& stream : streams_) deadline = std::min(deadline, stream->partial_deadline());
     for (const auto& settling : settling_) deadline = std::min(deadline, settling.deadline);
@@ -361,39 +290,21 @@ int OutputPump::Body::timeout_ms(Instant now) const {
     return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
 }
 
-OutputPump::OutputPump(Console console) : body_(std::make_shared<Body>(console)) {}
-OutputPump::~OutputPump() {
-    body_->stop();
-}
-
 boost::system::result<WorkerStreams, NotStarted> OutputPump::open(std::uint64_t worker, const WorkerCommand& command) {
     WorkerStreams streams;
-    auto out = body_->open_stream(worker, command, command.stdout_plan);
+    auto out = open_stream(worker, command, command.stdout_plan);
     if (out.has_error()) {
-        body_->forget(worker);
+        forget(worker);
         return out.error();
     }
-    auto err = body_->open_stream(worker, command, command.stderr_plan);
+    auto err = open_stream(worker, command, command.stderr_plan);
     if (err.has_error()) {
-        body_->forget(worker);
+        forget(worker);
         return err.error();
     }
     streams.stdout_fd = std::move(*out);
     streams.stderr_fd = std::move(*err);
     return streams;
-}
-
-void OutputPump::change_owner(std::uint64_t worker, const LogOwner& owner) {
-    body_->change_owner(worker, owner);
-}
-void OutputPump::settle(std::uint64_t worker, std::function<void()> settled) {
-    body_->settle(worker, std::move(settled));
-}
-std::string OutputPump::take_tail(std::uint64_t worker) {
-    return body_->take_tail(worker);
-}
-bool OutputPump::flush(Duration limit) {
-    return body_->flush(limit);
 }
 
 }  // namespace muster::agent

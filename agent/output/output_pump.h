@@ -5,12 +5,22 @@
 // or its end.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
+#include "agent/output/line_fold.h"
+#include "agent/output/log_files.h"
+#include "agent/output/output_stream.h"
 #include "agent/supervision/process_host.h"
+#include "rendezvous/base/console_writer.h"
 #include "rendezvous/base/file_descriptor.h"
 
 namespace muster::agent {
@@ -27,14 +37,13 @@ struct WorkerStreams {
     FileDescriptor stderr_fd;
 };
 
-/// Calls come from one thread; the pump's own thread starts with the first stream that needs it.
-class OutputPump {
+/// Calls come from one thread; the pump's own thread starts with the first stream that needs it. `mutex_` guards the
+/// members under it, which both use.
+class OutputPump : public std::enable_shared_from_this<OutputPump> {
   public:
     explicit OutputPump(Console console);
     /// Stops reading. flush() first. Where a log file takes nothing, it waits 5 s, and says so.
-    ~OutputPump();
-    OutputPump(const OutputPump&) = delete;
-    OutputPump& operator=(const OutputPump&) = delete;
+    void close();
 
     /// Opens what the two plans ask for, under the number `worker`, which is not used again. The caller gives the
     /// descriptors to the worker and closes its copies. On failure nothing stays open; `stage` of the result names the
@@ -56,8 +65,58 @@ class OutputPump {
     bool flush(Duration limit);
 
   private:
-    class Body;
-    std::shared_ptr<Body> body_;
+    struct Streams {
+        std::shared_ptr<OutputStream> out;
+        std::shared_ptr<OutputStream> err;
+    };
+    struct Settling {
+        std::vector<std::shared_ptr<OutputStream>> streams;
+        Instant deadline;
+        std::function<void()> settled;
+    };
+
+    boost::system::result<FileDescriptor, NotStarted> open_stream(std::uint64_t worker, const WorkerCommand& command,
+                                                                  const StreamPlan& plan);
+    void forget(std::uint64_t worker);
+    std::optional<NotStarted> begin();
+    std::optional<NotStarted> adopt(std::uint64_t worker, bool is_stdout, OutputStream::Parts parts);
+    void run();
+    void take_arrivals();
+    void take_questions();
+    void move_arrived();
+    void drain(Settling& settling);
+    void read_ready(OutputStream* stream);
+    void drop(OutputStream* stream);
+    void finish_settled(Instant now);
+    void show_partials(Instant now);
+    void show_folded(Instant now);
+    [[nodiscard]] int timeout_ms(Instant now) const;
+    void wake();
+
+    Console console_;
+    ConsoleWriter stdout_writer_;
+    ConsoleWriter stderr_writer_;
+    LineFold stdout_fold_;  // the pump's thread only
+    LineFold stderr_fold_;
+    LogFiles files_;
+    std::map<std::uint64_t, Streams> by_worker_;  // for tails; the caller's thread only
+    FileDescriptor epoll_;
+    FileDescriptor wake_;
+    std::thread thread_;
+
+    std::mutex mutex_;
+    std::vector<std::shared_ptr<OutputStream>> arrived_;
+    std::vector<Settling> asked_;
+    bool stop_ = false;
+    bool stopped_ = false;
+    bool tell_folded_ = false;  ///< flush() waits until the folds have told all.
+    std::condition_variable has_stopped_;
+    std::condition_variable has_told_;
+
+    // The pump's thread only.
+    std::vector<std::shared_ptr<OutputStream>> streams_;
+    std::vector<Settling> settling_;
+    std::string buffer_;
 };
 
 }  // namespace muster::agent

@@ -15,7 +15,7 @@
 
 #include <algorithm>
 
-#include "agent/output/empty_folders.h"
+#include "agent/output/log_directory.h"
 #include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/base/text/text.h"
 

@@ -44,7 +44,7 @@ std::string still_importing(Duration age) {
 
 std::vector<std::string> lasting_environment(const WorkerCommand& command) {
     auto variables = command.environment;
-    const auto& passing = variables_of_a_round();
+    const auto passing = variables_of_a_round();
     std::erase_if(variables, [&](const std::string& variable) {
         return std::find(passing.begin(), passing.end(), name_of(variable)) != passing.end();
     });

@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/supervision/placement.h"
@@ -91,7 +92,7 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
 
 /// The names of those that differ between two rounds although nothing in the launcher's environment or options does.
 /// Programs read them when they run, and no import does (standby processes rely on it).
-const std::vector<std::string>& variables_of_a_round();
+std::vector<std::string_view> variables_of_a_round();
 
 /// argv of one worker: macros are replaced in everything but argv[0].
 std::vector<std::string> worker_argv(const WorkerSpec& spec, std::uint32_t local_rank);

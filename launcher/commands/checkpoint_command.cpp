@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "launcher/commands/command_words.h"
 #include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/text/text.h"
@@ -92,59 +93,35 @@ Result<std::uint64_t> read_size(const std::string& text) {
     return static_cast<std::uint64_t>(std::ceil(value * gib));
 }
 
-/// Reads the option at arguments[i] and moves `i` to its last word.
-Result<void> read_option(const std::vector<std::string>& arguments, std::size_t& i, Request& request) {
+Result<Request> read_request(const std::vector<std::string>& arguments) {
+    Request request;
     const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
-    auto name = arguments[i];
-    if (name == "--verify" && !request.export_it) {
-        request.verification = Verification::at_every_byte;
-        return {};
-    }
-    const auto sign = name.find('=');
-    const bool known = name.substr(0, sign) == "--step" || name.substr(0, sign) == "--max-file-size" ||
-                       name.substr(0, sign) == "--prefix";
-    if (!known || !request.export_it) return wrong(cat("unknown option ", name, " (see muster checkpoint --help)"));
-    std::string value;
-    if (sign != std::string::npos) {
-        value = name.substr(sign + 1);
-        name.resize(sign);
-    } else if (i + 1 < arguments.size()) {
-        value = arguments[++i];
-    } else {
-        return wrong(cat(name, ": a value is missing"));
-    }
-    if (name == "--prefix") {
-        request.options.prefix = value;
-    } else if (name == "--step") {
+    const auto take_step = [&](const std::string& value) -> Result<void> {
         std::int64_t step = 0;
-        if (!parse_number(std::string_view(value), step) || step < 0) {
-            return wrong(cat("--step: '", value, "' is not a step number"));
-        }
+        if (!parse_number(value, step) || step < 0) return wrong(cat("--step: '", value, "' is not a step number"));
         request.step = step;
-    } else {
+        return {};
+    };
+    const auto take_size = [&](const std::string& value) -> Result<void> {
         const auto size = read_size(value);
         if (!size) return size.error();
         request.options.file_bytes_max = *size;
-    }
-    return {};
-}
-
-Result<Request> read_request(const std::vector<std::string>& arguments) {
-    Request request;
+        return {};
+    };
+    bool every_byte = false;
     request.export_it = !arguments.empty() && arguments[0] == "export";
-    for (std::size_t i = request.export_it ? 1 : 0; i < arguments.size(); ++i) {
-        if (!arguments[i].starts_with("--")) {
-            request.places.push_back(arguments[i]);
-        } else if (auto read = read_option(arguments, i, request); !read) {
-            return read.error();
-        }
-    }
-    const std::size_t wanted = request.export_it ? 2 : 1;
-    if (request.places.size() != wanted) {
-        return Error{Errc::invalid_argument,
-                     cat("write: muster checkpoint ", request.export_it ? "export DIR OUT" : "DIR",
-                         " (see muster checkpoint --help)")};
-    }
+    auto places = read_words("checkpoint", arguments,
+                             request.export_it ? std::vector<WordOption>{{"--step", take_step},
+                                                                         {"--max-file-size", take_size},
+                                                                         {"--prefix", &request.options.prefix}}
+                                               : std::vector<WordOption>{{"--verify", &every_byte}});
+    if (!places) return places.error();
+    if (request.export_it) places->erase(places->begin());
+    if (places->size() != (request.export_it ? 2 : 1))
+        return wrong(cat("write: muster checkpoint ", request.export_it ? "export DIR OUT" : "DIR",
+                         " (see muster checkpoint --help)"));
+    if (every_byte) request.verification = Verification::at_every_byte;
+    request.places = *std::move(places);
     return request;
 }
 

@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "launcher/commands/command_words.h"
 #include "launcher/commands/job_command.h"
 #include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
@@ -29,17 +30,14 @@ struct Order {
 Result<Order> read_order(const std::vector<std::string>& words) {
     Order order;
     const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
-    for (std::size_t at = 0; at < words.size(); ++at) {
-        const auto taken = take_address(words, at, order.address);
-        if (!taken) return taken.error();
-        if (*taken) continue;
-        const std::string_view word = words[at];
-        if (word.starts_with('-')) return wrong(cat("unknown option '", word, "' (see muster drain --help)"));
-        if (!order.node.empty())
-            return wrong(cat("only one node can be drained at a time: got '", order.node, "' and '", word, "'"));
-        order.node = word;
-    }
-    if (order.node.empty()) return wrong("the node is missing; write muster drain NODE");
+    const auto nodes =
+        read_words("drain", words, {{"--job", &order.address.job}, {"--rdzv-endpoint", &order.address.endpoint}});
+    if (!nodes) return nodes.error();
+    if (nodes->empty()) return wrong("the node is missing; write muster drain NODE");
+    if (nodes->size() > 1)
+        return wrong(
+            cat("only one node can be drained at a time: got ", "'", (*nodes)[0], "' and '", (*nodes)[1], "'"));
+    order.node = nodes->front();
     if (order.node.size() > 255) return wrong("names have at most 255 bytes");
     return order;
 }

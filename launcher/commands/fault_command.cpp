@@ -4,6 +4,7 @@
 #include <map>
 #include <string_view>
 
+#include "launcher/commands/command_words.h"
 #include "launcher/commands/job_command.h"
 #include "launcher/config/option_values.h"
 #include "launcher/report/command_output.h"
@@ -24,11 +25,13 @@ Injects a fault into one part of a running job.
 
 KIND
   kill        SIGKILL
-  stop        SIGSTOP; with --for, SIGCONT after that time  slow        SIGSTOP for a share of every 100 ms: --stopped PERCENT (default 50), --for SECONDS (default 30)
+  stop        SIGSTOP; with --for, SIGCONT after that time
+  slow        SIGSTOP for a share of every 100 ms: --stopped PERCENT (default 50), --for SECONDS (default 30)
   partition   drops all messages between a node's agent and the other hosts: --for SECONDS (default 10)
   oom         moves a worker into its own cgroup and uses up the memory there until the kernel kills the worker
 
-TARGET  rank N      a worker, by its rank in the current round (not partition)
+TARGET
+  rank N      a worker, by its rank in the current round (not partition)
   node NAME   the agent of that node: HOST, or HOST:PID if several agents run on one host (not oom)
   daemon      the daemon that is the leader (kill, stop, slow)
 
@@ -101,22 +104,18 @@ void fill_in(native::Fault& fault) {
 
 Result<FaultOrder> read_fault(const std::vector<std::string>& words) {
     FaultOrder order;
-    std::vector<std::string> places;
     std::string length, share;
-    for (std::size_t at = 0; at < words.size(); ++at) {
-        auto taken = take_address(words, at, order.address);
-        if (taken && !*taken) taken = take_value(words, at, "--for", length);
-        if (taken && !*taken) taken = take_value(words, at, "--stopped", share);
-        if (!taken) return taken.error();
-        if (*taken) continue;
-        if (words[at].starts_with('-')) return wrong(cat("unknown option '", words[at], "' (see muster fault --help)"));
-        places.push_back(words[at]);
-    }
-    if (places.empty()) return wrong("the fault is missing; write muster fault KIND TARGET (see muster fault --help)");
-    const auto kind = read_kind(places[0]);
+    const auto places = read_words("fault", words,
+                                   {{"--job", &order.address.job},
+                                    {"--rdzv-endpoint", &order.address.endpoint},
+                                    {"--for", &length},
+                                    {"--stopped", &share}});
+    if (!places) return places.error();
+    if (places->empty()) return wrong("the fault is missing; write muster fault KIND TARGET (see muster fault --help)");
+    const auto kind = read_kind(places->front());
     if (!kind) return kind.error();
     order.fault.kind = *kind;
-    if (auto target = read_target({places.begin() + 1, places.end()}, order); !target) return target.error();
+    if (auto target = read_target({places->begin() + 1, places->end()}, order); !target) return target.error();
     if (!length.empty()) {
         const auto time = read_time(length);
         if (!time) return time.error();

@@ -269,17 +269,9 @@ Result<bool> take_value(const std::vector<std::string>& words, std::size_t& at, 
     return true;
 }
 
-Result<bool> take_address(const std::vector<std::string>& words, std::size_t& at, JobAddress& address) {
-    const auto taken = take_value(words, at, "--job", address.job);
-    if (!taken || *taken) {
-        if (taken && address.job.size() > 255) return Error{Errc::invalid_argument, "names have at most 255 bytes"};
-        return taken;
-    }
-    return take_value(words, at, "--rdzv-endpoint", address.endpoint);
-}
-
 int give_command(std::string_view verb, const JobAddress& address, const native::Command& command,
                  const Environment& environment) {
+    if (address.job.size() > 255) return print_error(verb, exit_codes::usage, "names have at most 255 bytes");
     if (address.endpoint.empty()) return give_to_agent(verb, address, command);
     return give_to_daemon(verb, address, command, environment);
 }

@@ -22,8 +22,6 @@ struct JobAddress {
 /// option. Fails if the value is missing.
 Result<bool> take_value(const std::vector<std::string>& words, std::size_t& at, std::string_view name,
                         std::string& value);
-/// Reads --job or --rdzv-endpoint, as take_value does.
-Result<bool> take_address(const std::vector<std::string>& words, std::size_t& at, JobAddress& address);
 
 /// Sends the command and prints the answer to stdout, or the error as "muster VERB: ..." to stderr. Exit codes: 0 done,
 /// 1 not done, 2 usage. Timeouts: 12 s for each agent of the job on this host, 10 s for the daemon.

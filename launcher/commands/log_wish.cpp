@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "launcher/commands/command_words.h"
 #include "launcher/commands/log_query.h"
 #include "launcher/config/option_values.h"
 #include "rendezvous/base/kernel/read_file.h"
@@ -101,42 +102,21 @@ Result<void> read_places(const std::vector<std::string>& places, LogWish& wish) 
 }  // namespace
 
 Result<LogWish> read_log_wish(const std::vector<std::string>& words) {
-    static constexpr std::string_view with_value[] = {
-        "--rank", "--node", "--failed",  "--stream", "--round",   "--since",         "-n",
-        "--last", "-i",     "--include", "-e",       "--exclude", "--rdzv-endpoint", "--job"};
     LogWish wish;
     auto& request = wish.request;
-    std::vector<std::string> places;
-    for (std::size_t at = 0; at < words.size(); ++at) {
-        std::string word = words[at];
-        std::optional<std::string> value;
-        if (const auto equals = word.find('='); word.starts_with("--") && equals != std::string::npos) {
-            value = word.substr(equals + 1);
-            word.resize(equals);
-        }
-        if (std::ranges::find(with_value, word) != std::end(with_value)) {
-            if (!value && at + 1 == words.size()) return wrong(cat(word, " needs a value (see muster logs --help)"));
-            if (!value) value = words[++at];
-            if (word == "--rdzv-endpoint")
-                wish.endpoint = *value;
-            else if (word == "--job")
-                wish.job = *value;
-            else if (auto taken = read_value(word, *value, request); !taken)
-                return taken.error();
-        } else if (!value && (word == "-f" || word == "--follow")) {
-            request.follow = true;
-        } else if (!value && word == "--insecure") {
-            wish.insecure = true;
-        } else if (!value && (word == "--all" || word == "--times")) {
-            request.fold = false;
-            request.times = request.times || word == "--times";
-        } else if (word.starts_with('-')) {
-            return wrong(cat("unknown option '", words[at], "' (see muster logs --help)"));
-        } else {
-            places.push_back(word);
-        }
-    }
-    if (auto placed = read_places(places, wish); !placed) return placed.error();
+    bool all = false;
+    std::vector<WordOption> options{{"--rdzv-endpoint", &wish.endpoint}, {"--job", &wish.job},
+                                    {"--insecure", &wish.insecure},      {"-f", &request.follow},
+                                    {"--follow", &request.follow},       {"--all", &all},
+                                    {"--times", &request.times}};
+    for (const std::string_view name : {"--rank", "--node", "--failed", "--stream", "--round", "--since", "-n",
+                                        "--last", "-i", "--include", "-e", "--exclude"})
+        options.push_back(
+            {name, [name, &request](const std::string& value) { return read_value(name, value, request); }});
+    const auto places = read_words("logs", words, options);
+    if (!places) return places.error();
+    request.fold = !all && !request.times;
+    if (auto placed = read_places(*places, wish); !placed) return placed.error();
     request.job = wish.job;
     if (!wish.job.empty() && log_target(request).size() > log_target_bytes_max)
         return wrong("--rank: too many single ranks to ask agents for them; give ranges such as 0-999, or fewer ranks");

@@ -4,6 +4,8 @@
 #include <memory>
 #include <mutex>
 
+#include "launcher/host/program_output.h"
+#include "launcher/scheduler/slurm_reason.h"
 #include "rendezvous/base/sockets/name_lookup.h"
 
 namespace muster::launcher {
@@ -28,6 +30,9 @@ Addresses numeric(const std::vector<SocketAddress>& list) {
     return addresses;
 }
 
+/// Silent without scontrol (a container).
+constexpr const char* quiet_scontrol = "exec scontrol -o show node \"$0\" 2>/dev/null";
+
 }  // namespace
 
 std::vector<Addresses> look_up_endpoints(const std::vector<Endpoint>& endpoints, Duration limit,
@@ -50,6 +55,15 @@ std::vector<Addresses> look_up_endpoints(const std::vector<Endpoint>& endpoints,
     while (answers->missing > 0 && std::chrono::steady_clock::now() < until && !is_stopping())
         answers->changed.wait_for(lock, stop_check_interval);
     return answers->found;
+}
+
+std::vector<std::string> slurm_node_addresses(const std::string& name, Duration limit,
+                                              const std::function<bool()>& is_stopping) {
+    const auto said = program_output({"sh", "-c", quiet_scontrol, name}, limit, is_stopping);
+    if (!said) return {};
+    const std::string address(scontrol_field(*said, "NodeAddr"));
+    if (address.empty() || address == name) return {};
+    return look_up_endpoints({{address, 0}}, limit, is_stopping).front();
 }
 
 }  // namespace muster::launcher

@@ -16,4 +16,10 @@ namespace muster::launcher {
 std::vector<std::vector<std::string>> look_up_endpoints(const std::vector<Endpoint>& endpoints, Duration limit,
                                                         const std::function<bool()>& is_stopping);
 
+/// The numeric addresses of a Slurm node whose name no name service knows: slurm.conf may give a NodeName its own
+/// NodeAddr, which scontrol prints. Empty without scontrol, for an unknown node, or if NodeAddr is `name` itself.
+/// Blocks for at most `limit` for each of scontrol and a lookup, or until `is_stopping`, as above.
+std::vector<std::string> slurm_node_addresses(const std::string& name, Duration limit,
+                                              const std::function<bool()>& is_stopping);
+
 }  // namespace muster::launcher

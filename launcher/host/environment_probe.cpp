@@ -147,6 +147,10 @@ bool has_own_label(const std::string& host) {
     return asked.starts_with(own + ".") || own.starts_with(asked + ".");
 }
 
+std::string local_ranks_here(std::uint32_t workers) {
+    return workers == 1 ? "this node has only local rank 0" : cat("this node has local ranks 0 to ", workers - 1);
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> resolve_host(const std::string& host, Duration limit) {
@@ -176,6 +180,24 @@ bool is_own_host(const std::string& host, const std::vector<std::string>& addres
     if (is_own_name(host) || std::any_of(addresses.begin(), addresses.end(), is_own_address)) return true;
     if (!addresses.empty()) return false;
     return has_own_label(host);  // the name has no address
+}
+
+std::vector<std::string> absent_rank_hints(const LaunchConfig& config) {
+    const auto workers = config.workers_per_node;
+    std::vector<std::string> hints;
+    const auto look_at = [&](const char* option, const StreamChoice& choice) {
+        const auto& masks = choice.by_local_rank;
+        const bool in_vain =
+            std::all_of(masks.begin(), masks.end(), [&](const auto& one) { return one.first >= workers; });
+        if (!masks.empty() && in_vain) hints.push_back(cat(option, " has no effect: ", local_ranks_here(workers)));
+    };
+    look_at("--redirects", config.redirects);
+    look_at("--tee", config.tee);
+    const auto& shown = config.local_ranks_filter;
+    const bool in_vain = std::all_of(shown.begin(), shown.end(), [&](auto rank) { return rank >= workers; });
+    if (!shown.empty() && in_vain)
+        hints.push_back(cat("--local-ranks-filter hides the output of all workers here: ", local_ranks_here(workers)));
+    return hints;
 }
 
 }  // namespace muster::launcher

@@ -43,6 +43,10 @@ Result<void> check_visible_devices(const LaunchConfig& config, const Environment
 /// A hint if one worker starts on a node with several GPUs. Empty otherwise.
 std::string single_worker_hint(const LaunchConfig& config, const Environment& environment);
 
+/// One sentence for each option that names only local ranks which this node does not have. No error, because nodes with
+/// different numbers of workers may share a command line. Call it after resolve_worker_count.
+std::vector<std::string> absent_rank_hints(const LaunchConfig& config);
+
 /// The host's name (gethostname).
 std::string host_name();
 

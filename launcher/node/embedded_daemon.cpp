@@ -169,20 +169,12 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon_once(const LaunchConfig&
     return rendezvous::Daemon::open(loop, std::move(daemon), nullptr, std::move(first), *std::move(listeners));
 }
 
-rendezvous::DaemonConfig daemon_config(const LaunchConfig& config, const DaemonCallbacks& callbacks) {
-    rendezvous::DaemonConfig daemon;
+rendezvous::DaemonConfig embedded_daemon(const LaunchConfig& config, const DaemonCallbacks& callbacks) {
     // A daemon at a known endpoint may replace the first daemon of a job whose other nodes still run a round. It waits
     // for them, except where the world is complete with this node: this node was in that round.
-    daemon.server.start_hold = config.standalone ? rendezvous::StartHold::none : rendezvous::StartHold::until_full;
+    auto daemon =
+        daemon_config(config, config.standalone ? rendezvous::StartHold::none : rendezvous::StartHold::until_full);
     daemon.server.embedded_for = config.job;
-    daemon.server.to_wall_clock =
-        std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
-    daemon.listen.sources = config.allow_from;
-    daemon.has_page = !config.no_web;
-    daemon.server.allow_faults = config.allow_faults;
-    daemon.keys = config.keys;
-    daemon.server.authentication = authentication(config);
-    daemon.server.secret_seed = rendezvous::random_nonce();
     daemon.on_job_forgotten = callbacks.on_job_forgotten;
     daemon.on_key_question = callbacks.on_key_question;
     daemon.on_event = callbacks.on_event;
@@ -208,6 +200,20 @@ std::string advice(PortOwner owner, const LaunchConfig& config) {
 }
 
 }  // namespace
+
+rendezvous::DaemonConfig daemon_config(const LaunchConfig& config, rendezvous::StartHold start_hold) {
+    rendezvous::DaemonConfig daemon;
+    daemon.listen.sources = config.allow_from;
+    daemon.has_page = !config.no_web;
+    daemon.keys = config.keys;
+    daemon.server.start_hold = start_hold;
+    daemon.server.allow_faults = config.allow_faults;
+    daemon.server.to_wall_clock =
+        std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
+    daemon.server.authentication = authentication(config);
+    daemon.server.secret_seed = rendezvous::random_nonce();
+    return daemon;
+}
 
 Hosting hosting(const LaunchConfig& config, const std::function<bool()>& own_host) {
     if (config.standalone) return Hosting::told;
@@ -259,7 +265,7 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Ho
                                                         const DaemonCallbacks& callbacks) {
     const auto deadline = Clock::now() + answer_wait;
     for (;;) {
-        auto opened = open_daemon_once(config, loop, daemon_config(config, callbacks));
+        auto opened = open_daemon_once(config, loop, embedded_daemon(config, callbacks));
         if (opened) {
             config.endpoint.port = (*opened)->port();
             return opened;

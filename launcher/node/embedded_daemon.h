@@ -13,6 +13,9 @@
 
 namespace muster::launcher {
 
+/// What a daemon of this launcher has in any case, also one with its state in etcd.
+rendezvous::DaemonConfig daemon_config(const LaunchConfig& config, rendezvous::StartHold start_hold);
+
 /// Whether this node hosts the rendezvous, and how certain that is.
 enum class Hosting {
     no,        ///< Another node or a musterd hosts it.

@@ -7,9 +7,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "launcher/config/launch_config.h"
 #include "rendezvous/servers/daemon.h"
+#include "rendezvous/state/etcd/etcd_state.h"
 
 namespace muster::launcher {
 
@@ -30,15 +32,24 @@ class EtcdRendezvous {
     ~EtcdRendezvous();
 
     /// This node's daemon, leader or standby. Null with is_host=0.
-    [[nodiscard]] rendezvous::Daemon* daemon() const;
+    [[nodiscard]] rendezvous::Daemon* daemon() const { return daemon_.get(); }
 
     /// Call it when all agents know that the job is over: the last leader then deletes the job's state from etcd.
     void job_is_over();
 
   private:
-    class Body;
-    explicit EtcdRendezvous(std::unique_ptr<Body> body);
-    std::unique_ptr<Body> body_;
+    EtcdRendezvous(rendezvous::EventLoop& loop, EtcdCallbacks callbacks)
+        : loop_(loop), callbacks_(std::move(callbacks)) {}
+    Result<void> serve(const LaunchConfig& config, const std::string& host);
+    Result<void> watch(const LaunchConfig& config);
+    Result<std::unique_ptr<rendezvous::EtcdState>> open_state(const LaunchConfig& config, std::string self);
+    void tell(const std::string& leader) const;
+
+    rendezvous::EventLoop& loop_;
+    const EtcdCallbacks callbacks_;
+    std::unique_ptr<rendezvous::Daemon> daemon_;
+    rendezvous::EtcdState* state_ = nullptr;  // owned by daemon_
+    std::unique_ptr<rendezvous::EtcdState> watched_;
 };
 
 }  // namespace muster::launcher

@@ -19,7 +19,6 @@
 #include "launcher/host/advertised_addresses.h"
 #include "launcher/host/endpoint_look_up.h"
 #include "launcher/host/environment_probe.h"
-#include "launcher/host/slurm_node.h"
 #include "launcher/node/agent_config.h"
 #include "launcher/node/death_notice.h"
 #include "launcher/node/embedded_daemon.h"
@@ -89,14 +88,14 @@ class NodeRun::Body {
         if (auto started = net_loop_.start_thread(); !started)
             return NotLaunched{exit_codes::internal, started.error().context};
 
-        agent::PosixProcessHost host(io_, std::move(guardian));
-        host.on_notice = [](const std::string& line) { print_notice(cat("muster: ", line, "\n")); };
-        keep_standbys(host);
+        const auto host = agent::PosixProcessHost::make(io_, std::move(guardian));
+        host->on_notice = [](const std::string& line) { print_notice(cat("muster: ", line, "\n")); };
+        keep_standbys(*host);
         auto client = client_config(config_, environment_, facts_);
         client.secret_seed = rendezvous::random_nonce();
         agent::ClientLink link(io_, std::move(client));
         link_ = &link;
-        host.on_standbys = [this](const native::StandbysSeen& seen) { note_standbys(seen); };
+        host->on_standbys = [this](const native::StandbysSeen& seen) { note_standbys(seen); };
         agent::Agent* started = nullptr;
         RoundStores stores(config_,
                            {.loop = net_loop_,
@@ -105,16 +104,16 @@ class NodeRun::Body {
                             .addresses = facts_.addresses,
                             .log_folder = [&started] { return started->log_folder(); },
                             .kept_logs = [&started] { return started->kept_logs(); }});
-        agent::Agent agent(io_, agent_config(config_, entry_, environment_, facts_), link, host, stores);
+        agent::Agent agent(io_, agent_config(config_, entry_, environment_, facts_), link, *host, stores);
         started = &agent;
-        if (daemon_ == nullptr) host.set_death_notice(death_notice({}));
+        if (daemon_ == nullptr) host->set_death_notice(death_notice({}));
         link.on_connected = [this, &host](const Endpoint& daemon) {
             // This node's own daemon dies with this process.
             const bool own =
                 daemon_ != nullptr &&
                 (!config_.etcd || (is_own_host(daemon.host, {daemon.host}) && daemon.port == daemon_->port()));
             daemon_address_ = daemon.host;
-            host.set_death_notice(own ? std::string{} : death_notice(daemon));
+            host->set_death_notice(own ? std::string{} : death_notice(daemon));
         };
         agent.on_event = [this](const Event& event) { events_.take(event); };
         agent.on_progress = [this](const std::string& line) {
@@ -143,14 +142,18 @@ class NodeRun::Body {
         return std::nullopt;
     }
 
-    [[nodiscard]] const std::string& host() const { return facts_.identity.host; }
-    [[nodiscard]] std::string authentication() const {
+    [[nodiscard]] agent::ReportContext report_context() const {
         const bool is_here = daemon_address_.empty() || is_loopback(daemon_address_);
-        return std::string(launcher::authentication(config_, is_here ? DaemonPlace::here : DaemonPlace::elsewhere));
+        return {.job = shown_job(config_),
+                .host = facts_.identity.host,
+                .signal_reason = reason_.text(),
+                .unsaved = unsaved_,
+                .job_is_named = config_.named_job != "none",
+                .entry = std::string(base_name(config_.script)),
+                .standbys = standbys_,
+                .authentication =
+                    std::string(authentication(config_, is_here ? DaemonPlace::here : DaemonPlace::elsewhere))};
     }
-    [[nodiscard]] const std::string& signal_reason() const { return reason_.text(); }
-    [[nodiscard]] const std::string& unsaved() const { return unsaved_; }
-    [[nodiscard]] const native::StandbysSeen& standbys() const { return standbys_; }
 
   private:
     /// Blocks signals until the agent's handlers exist; a pending signal is then an orderly stop. Threads started
@@ -418,24 +421,8 @@ std::optional<NotLaunched> NodeRun::run(agent::GuardianHandle guardian, OnEnding
     return body_->run(std::move(guardian), std::move(on_ending));
 }
 
-const std::string& NodeRun::host() const {
-    return body_->host();
-}
-
-std::string NodeRun::authentication() const {
-    return body_->authentication();
-}
-
-const std::string& NodeRun::signal_reason() const {
-    return body_->signal_reason();
-}
-
-const native::StandbysSeen& NodeRun::standbys() const {
-    return body_->standbys();
-}
-
-const std::string& NodeRun::unsaved() const {
-    return body_->unsaved();
+agent::ReportContext NodeRun::report_context() const {
+    return body_->report_context();
 }
 
 agent::GuardianConfig guardian_config(const LaunchConfig& config, std::shared_ptr<GpuJobMap> gpu_jobs) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "agent/process/guardian.h"
+#include "agent/supervision/failure_report.h"
 #include "agent/supervision/supervisor.h"
 #include "launcher/config/environment.h"
 #include "launcher/config/launch_config.h"
@@ -39,15 +40,8 @@ class NodeRun {
     /// end, at most 10 s later. Call it once.
     std::optional<NotLaunched> run(agent::GuardianHandle guardian, OnEnding on_ending);
 
-    [[nodiscard]] const std::string& host() const;
-    /// How peers were authenticated, for reports (job_access.h).
-    [[nodiscard]] std::string authentication() const;
-    /// Why the scheduler sent a signal. Empty: it sent none, or the reason is unknown.
-    [[nodiscard]] const std::string& signal_reason() const;
-    /// A step that was saved but not written to disk (agent.h: on_unsaved). Empty: none.
-    [[nodiscard]] const std::string& unsaved() const;
-    /// The standby processes of this node and their memory, each the most at a time.
-    [[nodiscard]] const native::StandbysSeen& standbys() const;
+    /// What a report tells of this run, as far as it is known: for an ending, from run()'s on_ending on.
+    [[nodiscard]] agent::ReportContext report_context() const;
 
   private:
     class Body;

@@ -1,6 +1,9 @@
 // --torch-backend: gives the workers muster's Python package, which registers the back end with their PyTorch.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "launcher/config/environment.h"
 #include "launcher/config/launch_config.h"
 #include "rendezvous/base/error.h"
@@ -12,5 +15,9 @@ namespace muster::launcher {
 /// there is no package, or it is another Python's; invalid_argument: TORCH_DEVICE_BACKEND_AUTOLOAD keeps PyTorch from
 /// loading it. The workers would use gloo without a word.
 Result<void> offer_torch_backend(const LaunchConfig& config, Environment& environment);
+
+/// muster torch-build: becomes `PYTHON -m muster.torch_build ARGUMENTS`, which compiles the back end for a torch that
+/// muster has none for, with the Python and the package that a job would use. Returns an exit code if there is none.
+int run_torch_build(const std::vector<std::string>& arguments, Environment environment);
 
 }  // namespace muster::launcher

@@ -16,7 +16,6 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/status_command.h"
 #include "launcher/config/environment.h"
-#include "launcher/host/absent_ranks.h"
 #include "launcher/host/checkpoint_place.h"
 #include "launcher/host/environment_probe.h"
 #include "launcher/host/gpu_count.h"
@@ -27,7 +26,6 @@
 #include "launcher/node/job_preflight.h"
 #include "launcher/node/node_run.h"
 #include "launcher/node/service_unit.h"
-#include "launcher/node/torch_build.h"
 #include "launcher/node/torch_package.h"
 #include "launcher/options/entry.h"
 #include "launcher/options/options.h"
@@ -200,17 +198,6 @@ Result<void> resolve_workers(LaunchConfig& config, const Environment& environmen
     return {};
 }
 
-agent::ReportContext report_context(const LaunchConfig& config, const NodeRun& run) {
-    return {.job = shown_job(config),
-            .host = run.host(),
-            .signal_reason = run.signal_reason(),
-            .unsaved = run.unsaved(),
-            .job_is_named = config.named_job != "none",
-            .entry = std::string(base_name(config.script)),
-            .standbys = run.standbys(),
-            .authentication = run.authentication()};
-}
-
 int launch(Launch launch, Environment environment) {
     auto unit = ServiceUnit::take(environment, ::getpid(), ::getppid());
     auto& config = launch.config;
@@ -265,18 +252,18 @@ int launch(Launch launch, Environment environment) {
     int code = exit_codes::internal;
     std::string text;
     const auto not_launched = run.run(std::move(*guardian), [&](const agent::Ending& ending) {
-        const auto context = report_context(config, run);
-        code = exit_code(ending, style, run.unsaved());
+        const auto context = run.report_context();
+        code = exit_code(ending, style, context.unsaved);
         text = agent::report(ending, context);
         (*events)->ended(code == exit_codes::success, agent::outcome(ending, context), text);
         leave_reports(agent::report_file(ending, context, code, text));
         leave_report(std::string(value_or_empty(environment, "TORCHELASTIC_ERROR_FILE")),
-                     error_file_of(ending, run.host(), text));
+                     error_file_of(ending, context.host, text));
     });
     if (not_launched) {
         (*events)->ended(false, "not_launched", not_launched->why);
         code = refuse(not_launched->exit_code, not_launched->why, style);
-        leave_reports(agent::report_file(report_context(config, run), code, not_launched->why));
+        leave_reports(agent::report_file(run.report_context(), code, not_launched->why));
     }
     say_last(text);
     return code;

@@ -11,7 +11,7 @@
 #include <iterator>
 #include <optional>
 
-#include "launcher/options/command_table.h"
+#include "launcher/options/option_table.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/text/nearest.h"

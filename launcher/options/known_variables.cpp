@@ -25,34 +25,14 @@ constexpr std::array<std::string_view, 32> known_names{
     "TORCH_SOCKET",    "TRANSPORT"};
 
 /// Names and prefixes of variables that builds, tests and scripts use.
-constexpr std::array<std::string_view, 24> workshop_names{"BIN",
-                                                          "BUILD",
-                                                          "CC",
-                                                          "CHECKPOINT_WRITER",
-                                                          "CRASH_STRIDE",
-                                                          "DIGITS_FILE",
-                                                          "FAULTS_PRIVATE",
-                                                          "FIRST_CAUSE_RUNS",
-                                                          "FUZZ_",
-                                                          "GUEST_",
-                                                          "LIB",
-                                                          "NVIDIA_",
-                                                          "PLUGIN",
-                                                          "PROTOCOL_",
-                                                          "PYTHON_FOLDER",
-                                                          "RESUME_",
-                                                          "STACKS_",
-                                                          "STAMP_",
-                                                          "STANDIN_",
-                                                          "STAND_INS",
-                                                          "STORE_SE",
-                                                          "STORIES",
-                                                          "TEST_",
-                                                          "WORKER"};
+constexpr std::string_view workshop_names =
+    "BIN BUILD CC CHECKPOINT_WRITER CRASH_STRIDE DIGITS_FILE FAULTS_PRIVATE FIRST_CAUSE_RUNS FUZZ_ GUEST_ LIB "
+    "NVIDIA_ PLUGIN PROTOCOL_ PYTHON_FOLDER RESUME_ STACKS_ STAMP_ STANDIN_ STAND_INS STORE_SE STORIES TEST_ "
+    "WORKER";
 
 bool is_known(std::string_view name) {
     return std::ranges::find(known_names, name) != known_names.end() ||
-           std::ranges::any_of(workshop_names, [&](auto beginning) { return name.starts_with(beginning); });
+           std::ranges::any_of(split(workshop_names, ' '), [&](auto beginning) { return name.starts_with(beginning); });
 }
 
 }  // namespace

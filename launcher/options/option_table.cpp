@@ -1,7 +1,10 @@
 #include "launcher/options/option_table.h"
 
 #include <array>
+#include <initializer_list>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "launcher/config/option_values.h"
 #include "launcher/report/report_writer.h"
@@ -36,11 +39,17 @@ Accepted flag(std::string_view value, bool& field) {
     return number ? Accepted() : "1 or 0";
 }
 
-Accepted one_of(std::string_view value, const std::vector<std::string>& choices) {
-    for (const auto& choice : choices)
-        if (choice == value) return std::nullopt;
-    return cat(join(std::vector(choices.begin(), choices.end() - 1), ", "), " or ", choices.back(),
-               nearest_in_brackets(value, choices));
+/// `field` becomes the meaning of the value.
+template <class Field>
+Accepted choose(std::string_view value, Field& field,
+                std::initializer_list<std::pair<std::string_view, std::type_identity_t<Field>>> choices) {
+    std::vector<std::string> names;
+    for (const auto& [name, meaning] : choices) {
+        if (name == value) return field = meaning, std::nullopt;
+        names.emplace_back(name);
+    }
+    return cat(join(std::vector(names.begin(), names.end() - 1), ", "), " or ", names.back(),
+               nearest_in_brackets(value, names));
 }
 
 Accepted accept_nodes(std::string_view value, Settings& settings) {
@@ -72,40 +81,30 @@ Accepted accept_workers(std::string_view value, Settings& settings) {
 }
 
 Accepted accept_backend(std::string_view value, Settings& settings) {
-    if (const auto wrong = one_of(value, {"c10d", "static", "etcd", "etcd-v2"})) return wrong;
-    settings.config.backend = value == "static" ? Backend::fixed : Backend::c10d;
     settings.etcd_backend = value.starts_with("etcd");
-    return std::nullopt;
+    return choose(
+        value, settings.config.backend,
+        {{"c10d", Backend::c10d}, {"static", Backend::fixed}, {"etcd", Backend::c10d}, {"etcd-v2", Backend::c10d}});
 }
 
 Accepted accept_numa(std::string_view value, Settings& settings) {
-    if (const auto wrong = one_of(value, {"node", "socket", "exclusive", "core-complex"})) return wrong;
     using agent::NumaBinding;
-    settings.config.numa_binding = value == "node"        ? NumaBinding::node
-                                   : value == "socket"    ? NumaBinding::socket
-                                   : value == "exclusive" ? NumaBinding::exclusive
-                                                          : NumaBinding::core_complex;
-    return std::nullopt;
+    return choose(value, settings.config.numa_binding,
+                  {{"node", NumaBinding::node},
+                   {"socket", NumaBinding::socket},
+                   {"exclusive", NumaBinding::exclusive},
+                   {"core-complex", NumaBinding::core_complex}});
 }
 
 Accepted accept_omp(std::string_view value, Settings& settings) {
-    if (const auto wrong = one_of(value, {"auto", "torchrun"}))
-        return cat(*wrong, "; for a fixed number set OMP_NUM_THREADS=N in the environment");
-    settings.config.threads_from_cores = value == "auto";
-    return std::nullopt;
-}
-
-Accepted accept_torch_backend(std::string_view value, Settings& settings) {
-    if (const auto wrong = one_of(value, {"muster", "torch"})) return wrong;
-    settings.config.torch_backend = value == "torch" ? "" : value;
-    return std::nullopt;
+    const auto wrong = choose(value, settings.config.threads_from_cores, {{"auto", true}, {"torchrun", false}});
+    return wrong ? cat(*wrong, "; for a fixed number set OMP_NUM_THREADS=N in the environment") : wrong;
 }
 
 Accepted accept_event_handler(std::string_view value, Settings& settings) {
-    if (const auto wrong = one_of(value, {"null", "console", "dynamic_rendezvous"}))
-        return cat(*wrong, "; Python plug-ins as handlers are not supported");
-    settings.config.torch_events = value == "console";
-    return std::nullopt;
+    const auto wrong = choose(value, settings.config.torch_events,
+                              {{"null", false}, {"console", true}, {"dynamic_rendezvous", false}});
+    return wrong ? cat(*wrong, "; Python plug-ins as handlers are not supported") : wrong;
 }
 
 Accepted accept_warm_workers(std::string_view value, Settings& settings) {
@@ -218,18 +217,6 @@ Accepted accept_store_port(std::string_view value, Settings& settings) {
     return std::nullopt;
 }
 
-Accepted accept_local_users(std::string_view value, Settings& settings) {
-    if (const auto wrong = one_of(value, {"own", "all"})) return wrong;
-    settings.config.local_users = value == "all" ? LocalUsers::all : LocalUsers::own;
-    return std::nullopt;
-}
-
-Accepted accept_wire_security(std::string_view value, Settings& settings) {
-    if (const auto wrong = one_of(value, {"auth", "encrypt"})) return wrong;
-    settings.config.wire_security = value;
-    return std::nullopt;
-}
-
 Accepted accept_allow_from(std::string_view value, Settings& settings) {
     auto sources = AddressSet::parse(value);
     if (!sources) return "addresses and networks, e.g. 10.0.0.0/8,fd00::/8";
@@ -264,7 +251,7 @@ constexpr std::array rows{
 
     OptionRow{"from", 0, Kind::value, Group::nodes, From::muster, true, "NAME",
               "Source of the number of nodes, endpoint, job id and number of workers that are not given. slurm, mpi (mpirun), kubernetes (indexed job), none, or auto (detected).", "auto",
-              [](auto value, auto&) -> Accepted { return one_of(value, {"auto", "slurm", "mpi", "kubernetes", "none"}); }},
+              [](auto value, auto&) { bool unused{}; return choose(value, unused, {{"auto", {}}, {"slurm", {}}, {"mpi", {}}, {"kubernetes", {}}, {"none", {}}}); }},
     OptionRow{"standalone", 0, Kind::flag, Group::rendezvous, From::torchrun, true, "",
               "Runs one node with its own rendezvous on a free port. Overrides --rdzv-backend, --rdzv-endpoint and --rdzv-id. Implied for one node without --rdzv-endpoint and --master-port.", "",
               [](auto value, auto& to) { return flag(value, to.standalone_asked); }},
@@ -299,7 +286,7 @@ constexpr std::array rows{
               [](auto value, auto& to) { return flag(value, to.config.store_door); }},
     OptionRow{"local-users", 0, Kind::value, Group::rendezvous, From::muster, true, "own|all",
               "The users of this host whom this node's ports serve. own: root and the user of muster. all: everyone; for workers that run as another user.", "own",
-              accept_local_users},
+              [](auto value, auto& to) { return choose(value, to.config.local_users, {{"own", LocalUsers::own}, {"all", LocalUsers::all}}); }},
     OptionRow{"insecure", 0, Kind::flag, Group::rendezvous, From::muster, true, "",
               "Ports accept other hosts without a key: whoever reaches them can join the job. Default: a key, ~/.muster/key or another source (muster key --help).", "",
               [](auto value, auto& to) { return flag(value, to.config.insecure); }},
@@ -308,18 +295,16 @@ constexpr std::array rows{
               [](auto value, auto& to) { return flag(value, to.config.no_web); }},
     OptionRow{"wire-security", 0, Kind::value, Group::rendezvous, From::muster, true, "auth|encrypt",
               "How the runtime's TCP connections between ranks are protected in a job with a key. auth: each begins with proofs of both ends. encrypt: their data is encrypted, too, and so is the workers' store of several nodes, as with --store-door, but not with --rdzv-backend static.", "auth",
-              accept_wire_security},
+              [](auto value, auto& to) { return choose(value, to.config.wire_security, {{"auth", "auth"}, {"encrypt", "encrypt"}}); }},
     OptionRow{"allow-from", 0, Kind::value, Group::rendezvous, From::muster, true, "ADDRESS[/BITS],...",
               "Other hosts whom this node's ports serve. The workers' store serves the nodes of its round in any case, and these as well, e.g. nodes behind NAT.", "all; the workers' store: the round's nodes",
               accept_allow_from},
     OptionRow{"lease", 0, Kind::value, Group::rendezvous, From::muster, true, "SECONDS",
               "A node without a heartbeat for this time counts as lost.", "5",
-              [](auto value, auto& to) -> Accepted { Duration lease{}; if (auto wrong = positive_seconds(value, lease)) return wrong;
-                                                     to.lease = lease; return std::nullopt; }},
+              [](auto value, auto& to) { return positive_seconds(value, to.lease.emplace()); }},
     OptionRow{"rdzv-lost-timeout", 0, Kind::value, Group::rendezvous, From::muster, true, "SECONDS",
               "How long workers keep running while the rendezvous is unreachable.", "60",
-              [](auto value, auto& to) -> Accepted { Duration wait{}; if (auto wrong = positive_seconds(value, wait)) return wrong;
-                                                     to.lost_timeout = wait; return std::nullopt; }},
+              [](auto value, auto& to) { return positive_seconds(value, to.lost_timeout.emplace()); }},
 
     OptionRow{"module", 'm', Kind::flag, Group::program, From::torchrun, true, "", "The program is a Python module (python -m).", "",
               [](auto value, auto& to) { return flag(value, to.module); }},
@@ -339,7 +324,8 @@ constexpr std::array rows{
     OptionRow{"omp", 0, Kind::value, Group::program, From::muster, true, "auto|torchrun",
               "OMP_NUM_THREADS of workers if the environment does not set it. auto: the number of cores of each worker; torchrun: 1 if there are several workers.", "torchrun", accept_omp},
     OptionRow{"torch-backend", 0, Kind::value, Group::program, From::muster, true, "muster|torch",
-              "Back end of PyTorch's process groups on the CPU, in scripts that ask for gloo or for nothing. torch: the one that the script asks for.", "torch", accept_torch_backend},
+              "Back end of PyTorch's process groups on the CPU, in scripts that ask for gloo or for nothing. torch: the one that the script asks for.", "torch",
+              [](auto value, auto& to) { return choose(value, to.config.torch_backend, {{"muster", "muster"}, {"torch", ""}}); }},
 
     OptionRow{"max-restarts", 0, Kind::value, Group::restarts, From::torchrun, true, "N[/WINDOW]",
               "Maximum number of restarts after worker failures, for the whole job or within a sliding window, e.g. 10/1h.", "0", accept_restarts},
@@ -350,8 +336,7 @@ constexpr std::array rows{
               [](auto value, auto& to) { return flag(value, to.config.restart_early_failures); }},
     OptionRow{"on-worker-failure", 0, Kind::value, Group::restarts, From::muster, true, "restart|keep",
               "restart: a failed worker ends the round, and all workers start again. keep: it alone is started again, with the same rank, and the others keep running; for scripts that recover by themselves, e.g. with torchft.", "restart",
-              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"restart", "keep"})) return wrong;
-                                                     to.config.keep_workers = value == "keep"; return std::nullopt; }},
+              [](auto value, auto& to) { return choose(value, to.config.keep_workers, {{"restart", false}, {"keep", true}}); }},
     OptionRow{"keep-limit", 0, Kind::value, Group::restarts, From::muster, true, "N",
               "With --on-worker-failure=keep: how often each worker of a round is started again. Its next failure ends the round.", "3",
               [](auto value, auto& to) { return whole(value, 1, to.config.keep_limit); }},
@@ -394,8 +379,7 @@ constexpr std::array rows{
               [](auto value, auto& to) { return flag(value, to.config.allow_faults); }},
     OptionRow{"preflight", 0, Kind::value, Group::restarts, From::muster, true, "off|local|pairs|full",
               "local: while the node joins, looks for its faults as muster doctor does, and logs what it finds. Nothing waits for it. pairs: also tests the links between the job's nodes before the first round. full: also tests their GPUs.", "local",
-              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"off", "local", "pairs", "full"})) return wrong;
-                  to.config.preflight = value == "off" ? Preflight::off : value == "local" ? Preflight::local : value == "pairs" ? Preflight::pairs : Preflight::full; return std::nullopt; }},
+              [](auto value, auto& to) { return choose(value, to.config.preflight, {{"off", Preflight::off}, {"local", Preflight::local}, {"pairs", Preflight::pairs}, {"full", Preflight::full}}); }},
     OptionRow{"health-check", 0, Kind::value, Group::restarts, From::muster, true, "COMMAND",
               "Command run by /bin/sh before the first join, and before the next round on a node that failed. Exit code 0: healthy. Another one: this node waits, uncharged, until a check passes, and a spare takes its place; the last line of the output is the reason.", "",
               [](auto value, auto& to) -> Accepted { if (value.empty()) return "a command"; to.config.health_check = value; return std::nullopt; }},
@@ -410,8 +394,7 @@ constexpr std::array rows{
               [](auto value, auto& to) { return positive_seconds(value, to.config.health_limit); }},
     OptionRow{"exit-code", 0, Kind::value, Group::restarts, From::muster, true, "muster|torchrun",
               "muster: the exit code of the root cause (see below). torchrun: 1 for every failure.", "muster",
-              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"muster", "torchrun"})) return wrong;
-                  to.config.exit_codes = value == "muster" ? ExitCodeStyle::muster : ExitCodeStyle::torchrun; return std::nullopt; }},
+              [](auto value, auto& to) { return choose(value, to.config.exit_codes, {{"muster", ExitCodeStyle::muster}, {"torchrun", ExitCodeStyle::torchrun}}); }},
 
     OptionRow{"log-dir", 0, Kind::value, Group::output, From::torchrun, true, "DIR",
               "Base directory of the log files. Default: a new directory in TMPDIR, removed if it stays empty. /dev/null: no log files.", "", accept_log_dir},
@@ -431,12 +414,10 @@ constexpr std::array rows{
               [](auto value, auto& to) { return accept_filters(value, to.config.stderr_filters); }},
     OptionRow{"prefix", 0, Kind::value, Group::output, From::muster, true, "worker|host",
               "Prefix of tee'd lines. worker: [role local-rank]: as torchrun; host: [host:rank] before every line.", "worker",
-              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"worker", "host"})) return wrong;
-                  to.config.host_prefix = value == "host"; return std::nullopt; }},
+              [](auto value, auto& to) { return choose(value, to.config.host_prefix, {{"worker", false}, {"host", true}}); }},
     OptionRow{"console", 0, Kind::value, Group::output, From::muster, true, "auto|fold|all",
               "fold: a line that many workers of this node print is shown once, with the ranks. all: each line. auto: fold on a terminal with more than 8 workers.", "auto",
-              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"auto", "fold", "all"})) return wrong;
-                  to.config.console = value == "auto" ? ConsoleLines::automatic : value == "fold" ? ConsoleLines::fold : ConsoleLines::all; return std::nullopt; }},
+              [](auto value, auto& to) { return choose(value, to.config.console, {{"auto", ConsoleLines::automatic}, {"fold", ConsoleLines::fold}, {"all", ConsoleLines::all}}); }},
     OptionRow{"report", 0, Kind::value, Group::output, From::muster, true, "FILE",
               "Writes this node's report as JSON to FILE at the end of the job. %h, %j and %p stand for the host, the job and the launcher's pid.", "",
               [](auto value, auto& to) { return accept_named_file(value, to.config.report); }},
@@ -458,7 +439,7 @@ constexpr std::array rows{
               [](auto value, auto&) { Duration unused{}; return positive_seconds(value, unused); }},
     OptionRow{"start-method", 0, Kind::value, Group::compatibility, From::torchrun, true, "spawn|fork|forkserver",
               "No effect.", "spawn",
-              [](auto value, auto&) { return one_of(value, {"spawn", "fork", "forkserver"}); }},
+              [](auto value, auto&) { bool unused{}; return choose(value, unused, {{"spawn", {}}, {"fork", {}}, {"forkserver", {}}}); }},
     OptionRow{"event-log-handler", 0, Kind::value, Group::compatibility, From::torchrun, true, "null|console|dynamic_rendezvous",
               "console: prints torchrun's JSON lines about the workers' starts and ends on stderr.", "null", accept_event_handler},
     OptionRow{"logs-specs", 0, Kind::value, Group::compatibility, From::torchrun, false, "NAME", "Only default is supported.", "default",
@@ -490,6 +471,24 @@ const OptionRow* find_option(std::string_view name) {
     for (const auto& row : rows)
         if (row.name == name) return &row;
     return nullptr;
+}
+
+std::span<const CommandRow> command_table() {
+    static constexpr CommandRow commands[] = {
+        {"checkpoint", "DIR", "Lists and verifies the checkpoints in DIR, or exports one."},
+        {"config", "check FILE", "Validates a job's configuration file."},
+        {"doctor", "[explain NAME]",
+         "Looks for faults of this node: names, network, limits, disks, GPUs, settings; tests links and GPUs."},
+        {"drain", "NODE", "Makes a node stop its workers and leave its job."},
+        {"fault", "KIND TARGET", "Injects a fault into a worker, a node or the daemon."},
+        {"key", "[show]", "Makes the secret of your jobs, or shows it."},
+        {"status", "[JOB]", "Shows the jobs of a daemon, and what is wrong."},
+        {"top", "[JOB]", "Shows jobs and nodes on a screen, what is wrong first."},
+        {"flight", "DIR...", "Reports from flight records which rank is missing from which collective."},
+        {"logs", "DIR", "Shows the log files of all workers below DIR as one stream."},
+        {"torch-build", "", "Compiles PyTorch's back end for a torch that muster has none for."},
+    };
+    return commands;
 }
 
 }  // namespace muster::launcher

@@ -41,4 +41,14 @@ std::span<const OptionRow> option_table();
 /// The row of `name` (dashes, complete), or nullptr.
 const OptionRow* find_option(std::string_view name);
 
+/// A subcommand: `muster NAME ...`. The manual pages and completions are generated from each one's own --help.
+/// node/wiring.cpp runs them.
+struct CommandRow {
+    std::string_view name;
+    std::string_view arguments;  ///< "DIR..."
+    std::string_view help;
+};
+
+std::span<const CommandRow> command_table();
+
 }  // namespace muster::launcher

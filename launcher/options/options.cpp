@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "launcher/options/command_line.h"
-#include "launcher/options/command_table.h"
 #include "launcher/options/known_variables.h"
 #include "launcher/options/launch_rules.h"
 #include "launcher/report/exit_code.h"

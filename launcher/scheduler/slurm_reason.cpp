@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "launcher/config/option_values.h"
-#include "launcher/scheduler/scontrol_line.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 
@@ -86,6 +85,12 @@ std::string slurm_reason(const Environment& environment, std::chrono::seconds no
     if (left <= usual_notice_max) return before_the_limit(left);
     return cat("not the time limit, which ends in ", describe(left), ": a preemption by Slurm, scancel",
                left <= notice_max ? ", or the notice of --signal if it was requested this early" : "");
+}
+
+std::string_view scontrol_field(std::string_view lines, std::string_view name) {
+    for (const auto word : split(lines.substr(0, lines.find('\n')), ' '))
+        if (word.starts_with(name) && word.substr(name.size()).starts_with('=')) return word.substr(name.size() + 1);
+    return {};
 }
 
 }  // namespace muster::launcher

@@ -21,4 +21,8 @@ std::string slurm_reason(std::string_view job_line);
 /// it.
 std::string slurm_reason(const Environment& environment, std::chrono::seconds now);
 
+/// The value of `name` in a line of "scontrol -o show ...": NAME=VALUE words with blanks between. Empty where the line
+/// has none. Of several lines the first counts.
+std::string_view scontrol_field(std::string_view lines, std::string_view name);
+
 }  // namespace muster::launcher

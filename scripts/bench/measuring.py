@@ -137,12 +137,23 @@ def musterd(build, **options):
             daemon.terminate()
 
 
+def output_of(command, seconds=300, **options):
+    """What a program that succeeds prints."""
+    done = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, **options)
+    if done.returncode != 0:
+        raise Failed(f"{Path(command[0]).name} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
+    return done.stdout
+
+
 def lines_of(command, seconds=300, **options):
     """What a program printed as JSON, one object a line."""
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=seconds, **options)
-    if done.returncode != 0:
-        raise Failed(f"{Path(command[0]).name}: {done.stderr.strip()[-500:]}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in output_of(command, seconds, **options).splitlines() if line.startswith("{")]
+
+
+def children_cpu_s():
+    """Processor time of all ended children of this process."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class Launched:
@@ -156,6 +167,12 @@ class Launched:
         with open(self.log, "w") as log:
             self.process = subprocess.Popen([self.placed(word) for word in command], stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
                                             env=clean_environment(TMPDIR=str(scratch), ELASTIC_LOG=str(self.folder / "lines"), **environment))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
 
     def placed(self, word):
         return str(word).replace("FOLDER", str(self.folder))

@@ -178,31 +178,7 @@ class Torch(Method):
         version = torch_version(self.machine.python)
         if not version:
             raise NotThere(f"no PyTorch in {self.machine.python} (MUSTER_TEST_PYTHON, or scripts/setup --tests)")
-        return f"torch {version}, back end gloo, {self.transport()}"
-
-    def transport(self):
-        """What two ranks really use: the bytes that their TCP connections have carried, as ss counts them."""
-        if not shutil.which("ss"):
-            return "transport not looked at (no ss)"
-        size = 1 << 20
-        ranks, carried = [], 0
-        port = free_port()
-        for rank in range(2):
-            environment = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-                           "GLOO_SOCKET_IFNAME": "lo"}
-            ranks.append(subprocess.Popen([self.machine.python, SOURCES / "torch_rank.py", "--sizes", str(size), "--seconds",
-                                           "1"], env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True))
-        mine = [f"pid={process.pid}," for process in ranks]
-        while ranks[0].poll() is None:
-            seen = subprocess.run(["ss", "-tinpHO"], capture_output=True, text=True).stdout.splitlines()
-            acked = [int(match[1]) for line in seen if any(pid in line for pid in mine)
-                     for match in [re.search(r"bytes_acked:(\d+)", line)] if match]
-            carried = max(carried, sum(acked))
-        rows = [json.loads(line) for line in ranks[0].communicate()[0].splitlines()]
-        ranks[1].wait()
-        moved = sum(row["rounds"] for row in rows) * size * 2  # each rank sends size bytes a round, by ring or halves
-        share = carried / moved if moved else 0
-        return f"transport TCP by ss: {carried >> 20} MiB acknowledged for {moved >> 20} MiB of all-reduce ({share:.0%})"
+        return f"torch {version}, back end gloo"
 
     def run(self, ranks, arguments):
         port = free_port()

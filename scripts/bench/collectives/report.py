@@ -1,4 +1,4 @@
-"""What scripts/bench/all_reduce makes of its journal: tables, the targets, and a drawing."""
+"""What scripts/bench/all_reduce makes of its entries: tables, the targets, and a drawing."""
 
 import statistics
 
@@ -13,7 +13,7 @@ def words_of(size):
 
 
 class Findings:
-    """The journal's entries by number of ranks, method and size."""
+    """The entries by number of ranks, method and size."""
 
     def __init__(self, settings, entries):
         self.sizes = settings["sizes"]

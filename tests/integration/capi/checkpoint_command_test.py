@@ -123,10 +123,10 @@ class CheckpointCommand(unittest.TestCase):
     def test_wrong_words_are_errors_of_usage(self):
         for words, said in (((), "write: muster checkpoint DIR"),
                             (("a", "b"), "write: muster checkpoint DIR"),
-                            (("a", "--very"), "unknown option --very"),
-                            (("a", "--step", "1"), "unknown option --step"),
+                            (("a", "--very"), "unknown option '--very'"),
+                            (("a", "--step", "1"), "unknown option '--step'"),
                             (("export", "a"), "write: muster checkpoint export DIR OUT"),
-                            (("export", "a", "b", "--verify"), "unknown option --verify"),
+                            (("export", "a", "b", "--verify"), "unknown option '--verify'"),
                             (("export", "a", "b", "--step"), "--step: a value is missing"),
                             (("export", "a", "b", "--step=x"), "--step: 'x' is not a step number"),
                             (("export", "a", "b", "--step", "-1"), "--step: '-1' is not a step number"),

@@ -70,7 +70,7 @@ HostFixture::HostFixture(GuardianConfig config, Console console) {
     MUSTER_CHECK(handle.has_value(), handle.has_error() ? describe(handle.error()) : "");
     guardian_pid = handle->pid;
     cgroup = handle->cgroup;
-    host.emplace(context, std::move(*handle), console);
+    host = PosixProcessHost::make(context, std::move(*handle), console);
     host->on_event = [this](ProcessEvent event) { events.push_back(std::move(event)); };
 }
 

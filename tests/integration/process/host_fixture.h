@@ -77,7 +77,7 @@ class HostFixture {
     boost::asio::io_context context;
     pid_t guardian_pid = 0;
     std::string cgroup;
-    std::optional<PosixProcessHost> host;
+    ClosingPtr<PosixProcessHost> host;
     std::vector<ProcessEvent> events;
 };
 

@@ -232,14 +232,14 @@ TEST_CASE("a pump for which there is no descriptor says so, and works once there
     rlimit tight = before;
     tight.rlim_cur = static_cast<rlim_t>(highest) + 2;  // the pipe to the worker, and nothing more
     ::setrlimit(RLIMIT_NOFILE, &tight);
-    OutputPump pump(on(console));
+    const auto pump = closing(std::make_shared<OutputPump>(on(console)));
     auto command = act({});
     command.stderr_plan = shown();
-    const auto refused = pump.open(1, command);
+    const auto refused = pump->open(1, command);
     ::setrlimit(RLIMIT_NOFILE, &before);
     REQUIRE(refused.has_error());
     CHECK(refused.error().error_number == EMFILE);
-    auto streams = pump.open(2, command);
+    auto streams = pump->open(2, command);
     REQUIRE(streams.has_value());
     REQUIRE(::write(streams->stderr_fd.get(), "hello", 5) == 5);
     pollfd shown_there{console.read_end.get(), POLLIN, 0};

@@ -107,7 +107,7 @@ struct ChannelRig {
     }
 
     boost::asio::io_context loop;
-    std::unique_ptr<AgentChannel> channel;
+    ClosingPtr<AgentChannel> channel;
 };
 
 }  // namespace

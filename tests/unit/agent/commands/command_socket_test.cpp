@@ -85,7 +85,7 @@ TEST_CASE("no process can bind the name of an agent's socket before the agent do
 TEST_CASE("the agent's socket takes commands of its own user who waits for them; another user's are refused unread") {
     boost::asio::io_context loop;
     std::vector<native::Command> heard;
-    std::unique_ptr<CommandSocket> commands;
+    ClosingPtr<CommandSocket> commands;
     const std::string job = "command-socket-test-" + std::to_string(::getpid());
     auto opened = CommandSocket::open(loop, job, [&](native::Command command) {
         heard.push_back(command);

@@ -98,7 +98,10 @@ TEST_CASE("a held worker gets the variables of the next round, and only the dead
         if (variable.starts_with("MUSTER_AGENT_IFNAME")) CHECK(variable == "MUSTER_AGENT_IFNAME");
         if (variable.starts_with("MUSTER_AGENT_SOCKET=")) channel = variable.substr(variable.find('=') + 1);
     }
-    for (const auto& name : variables_of_a_round()) CHECK(names.contains(name) == (name != "TORCHELASTIC_ERROR_FILE"));
+    for (const auto variable : variables_of_a_round()) {
+        const std::string name(variable);
+        CHECK(names.contains(name) == (name != "TORCHELASTIC_ERROR_FILE"));
+    }
     CHECK((!channel.empty() && channel != first_channel));
     // Its files stay where it began.
     std::ofstream(error_file) << R"({"message": {"message": "late", "extraInfo": {"timestamp": "1"}}})";

@@ -1,4 +1,4 @@
-#include "launcher/host/absent_ranks.h"
+#include "launcher/host/environment_probe.h"
 
 #include "tests/support/catch.h"
 

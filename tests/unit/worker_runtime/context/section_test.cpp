@@ -41,7 +41,7 @@ struct Agent {
         return hears([&](const agent::WorkerFacts& facts) { return facts.section == name; });
     }
     boost::asio::io_context loop;
-    std::unique_ptr<agent::AgentChannel> channel;
+    ClosingPtr<agent::AgentChannel> channel;
 };
 
 /// A child that lives no longer than its test, also where that fails.
