@@ -5,6 +5,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "launcher/commands/job_command.h"
 #include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/text/text.h"
@@ -60,17 +61,20 @@ int print_job_key(const rendezvous::Secret& secret, const std::string& job) {
 int run_key(const std::vector<std::string>& arguments, const Environment& environment) {
     if (asks_for_help(arguments)) return answer("key", key_usage);
     const bool shows = arguments == std::vector<std::string>{"show"};
-    const bool is_for_job = arguments.size() == 2 && arguments.front() == "--job";
     if (arguments == std::vector<std::string>{"set"}) return set_key(environment);
-    if (!arguments.empty() && !shows && !is_for_job)
+    std::string job;
+    std::size_t at = 0;
+    const auto is_for_job = arguments.empty() ? Result<bool>(false) : take_value(arguments, at, "--job", job);
+    if (!is_for_job) return print_error("key", exit_codes::usage, is_for_job.error().context);
+    if (*is_for_job ? at + 1 < arguments.size() : !arguments.empty() && !shows)
         return print_error("key", exit_codes::usage, "write: muster key, muster key show, set or --job NAME");
     auto secret = rendezvous::find_secret(value_of(environment));
     const bool is_missing = secret && secret->text.empty();
-    if (is_missing && (shows || is_for_job)) return print_error("key", 1, "no secret is set; make one: muster key");
+    if (is_missing && (shows || *is_for_job)) return print_error("key", 1, "no secret is set; make one: muster key");
     if (is_missing) secret = rendezvous::make_own_key(value_of(environment));
     if (!secret) return print_error("key", 1, secret.error().context);
     if (shows) return answer("key", cat(secret->text, "\n"));
-    if (is_for_job) return print_job_key(*secret, arguments.back());
+    if (*is_for_job) return print_job_key(*secret, job);
     return answer("key", cat("the secret of your jobs is ", secret->origin, is_missing ? ", made now" : "",
                              ". Nodes that have it can join; see muster key --help for nodes without this file\n"));
 }

@@ -397,7 +397,7 @@ void Job::join_again(Member& member, const native::Join& join, const Turn& turn)
 
 // ---- reports ----
 
-void Job::on_workers_failed(Incarnation from_agent, const native::WorkersFailed& failed, const Turn& turn) {
+void Job::on_report(Incarnation from_agent, const native::WorkersFailed& failed, const Turn& turn) {
     const auto found = members_.find(from_agent);
     if (found == members_.end() || ending_) return;
     auto& member = found->second;
@@ -414,14 +414,14 @@ void Job::on_workers_failed(Incarnation from_agent, const native::WorkersFailed&
     settle(turn);
 }
 
-void Job::on_workers_succeeded(Incarnation from_agent, const native::WorkersSucceeded& succeeded, const Turn& turn) {
+void Job::on_report(Incarnation from_agent, const native::WorkersSucceeded& succeeded, const Turn& turn) {
     const auto found = members_.find(from_agent);
     if (found == members_.end() || succeeded.round != round_.number || found->second.place != Place::running) return;
     succeed(found->second, turn);
     settle(turn);
 }
 
-void Job::on_round_report(Incarnation from_agent, const native::RoundReport& report, const Turn& turn) {
+void Job::on_report(Incarnation from_agent, const native::RoundReport& report, const Turn& turn) {
     const auto found = members_.find(from_agent);
     if (found == members_.end() || ending_) return;
     auto& member = found->second;
@@ -466,7 +466,7 @@ void Job::departed(Members::iterator gone, RoundEndReason reason, const std::str
     settle(turn);
 }
 
-void Job::on_leave(Incarnation from_agent, const native::Leave& leave, const Turn& turn) {
+void Job::on_report(Incarnation from_agent, const native::Leave& leave, const Turn& turn) {
     const auto found = members_.find(from_agent);
     if (found != members_.end()) departed(found, RoundEndReason::node_left, leave.why, turn);
 }
@@ -480,7 +480,7 @@ void Job::on_agent_died(Incarnation incarnation, const native::AgentDied& died, 
     departed(found, RoundEndReason::node_lost, died.why, turn);
 }
 
-void Job::on_end_acknowledged(Incarnation from_agent, const Turn& turn) {
+void Job::on_report(Incarnation from_agent, const native::EndAcknowledged&, const Turn& turn) {
     const auto found = members_.find(from_agent);
     if (found == members_.end() || !ending_) return;
     erase(found, turn);

@@ -79,18 +79,18 @@ class Job {
     /// A join that may start the job again is held back (job_new_start.cpp) until take_released() returns it.
     bool on_join(const Arrival& arrival, const native::Join& join, const Turn& turn);
     bool on_resume(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
-    void on_workers_failed(Incarnation from_agent, const native::WorkersFailed& failed, const Turn& turn);
-    void on_workers_succeeded(Incarnation from_agent, const native::WorkersSucceeded& succeeded, const Turn& turn);
-    void on_round_report(Incarnation from_agent, const native::RoundReport& report, const Turn& turn);
-    void on_workers_seen(Incarnation from_agent, const native::WorkersSeen& seen, const Turn& turn);
-    void on_standbys_seen(Incarnation from_agent, const native::StandbysSeen& seen);
-    void on_leave(Incarnation from_agent, const native::Leave& leave, const Turn& turn);
-    void on_end_acknowledged(Incarnation from_agent, const Turn& turn);
+    void on_report(Incarnation from_agent, const native::WorkersFailed& failed, const Turn& turn);
+    void on_report(Incarnation from_agent, const native::WorkersSucceeded& succeeded, const Turn& turn);
+    void on_report(Incarnation from_agent, const native::RoundReport& report, const Turn& turn);
+    void on_report(Incarnation from_agent, const native::WorkersSeen& seen, const Turn& turn);
+    void on_report(Incarnation from_agent, const native::StandbysSeen& seen, const Turn& turn);
+    void on_report(Incarnation from_agent, const native::Leave& leave, const Turn& turn);
+    void on_report(Incarnation from_agent, const native::EndAcknowledged&, const Turn& turn);
     void on_agent_died(Incarnation incarnation, const native::AgentDied& died, const Turn& turn);
 
     /// `from` receives the CommandAnswer; for a fault, after its agent has answered.
     void on_command(ConnectionId from, const native::Command& command, const Turn& turn);
-    void on_fault_answer(Incarnation from_agent, const native::FaultAnswer& answer, const Turn& turn);
+    void on_report(Incarnation from_agent, const native::FaultAnswer& answer, const Turn& turn);
 
     /// A known agent uses another connection. False: that connection is not newer than its current one (another process
     /// uses its incarnation). Closes an older connection.
@@ -230,6 +230,7 @@ class Job {
     [[nodiscard]] bool is_judged() const;
     /// True: a host was lost that has been the first cause of a round's end before.
     bool judge_nodes(const Turn& turn);
+    void leave_out_numbers(Round count);
     void remember_node(const Member& gone);
     void recall_node(Member& newcomer);
     [[nodiscard]] bool fails_too_often(const Member& member) const;

@@ -201,6 +201,18 @@ bool Job::judge_nodes(const Turn& turn) {
     return flaps;
 }
 
+/// Failures get old by the rounds that were sealed. Numbers that no round gets, because somebody has named a high one,
+/// do not count.
+void Job::leave_out_numbers(Round count) {
+    if (count == 0) return;
+    for (auto& past : pasts_)
+        for (auto& failed : past.first_cause_of) failed += count;
+    for (auto& [incarnation, member] : members_) {
+        for (auto& failed : member.first_cause_of) failed += count;
+        if (config_.keep_records && !member.first_cause_of.empty()) unkept_nodes_.insert(incarnation);
+    }
+}
+
 bool Job::fails_too_often(const Member& member) const {
     return is_judged() && member.first_cause_of.size() >= terms_.node_failures_max && !is_host(member);
 }

@@ -60,7 +60,7 @@ Result<Member*> Job::find_rank(std::uint32_t rank) {
                                       base == 0 ? 0 : base - 1)};
 }
 
-void Job::on_fault_answer(Incarnation from_agent, const native::FaultAnswer& answer, const Turn& turn) {
+void Job::on_report(Incarnation from_agent, const native::FaultAnswer& answer, const Turn& turn) {
     const auto pending = std::find_if(pending_faults_.begin(), pending_faults_.end(), [&](const PendingFault& one) {
         return one.number == answer.number && one.agent == from_agent;
     });

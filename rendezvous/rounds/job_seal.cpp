@@ -79,6 +79,7 @@ void Job::seal(const Turn& turn) {
     for (auto& line : notes_on_last_round()) notes.push_back(std::move(line));
     const auto size = static_cast<std::uint32_t>(members.size());
     if (auto line = note_on_lease(size); !line.empty()) notes.push_back(std::move(line));
+    leave_out_numbers(next_round_ - round_.number - 1);
     round_ = SealedRound{};
     seen_ = SeenLedger{};
     last_refusal_.clear();
@@ -103,10 +104,8 @@ void Job::seal(const Turn& turn) {
     }
     std::sort(members.begin(), members.end(),
               [](const auto* a, const auto* b) { return a->group_rank < b->group_rank; });
-    call_open_ = false;
+    call_open_ = short_of_nodes_ = all_silent_ = false;
     call_ends_ = no_deadline;
-    short_of_nodes_ = false;
-    all_silent_ = false;
     noticed_at_ = no_deadline;
     notice_lasts_until_ = Instant{};
     no_seal_before_ = Instant::min();  // what this daemon sealed it knows

@@ -36,7 +36,7 @@ native::WorkersSeen believed(native::WorkersSeen seen, const Member& member) {
 
 }  // namespace
 
-void Job::on_workers_seen(Incarnation from_agent, const native::WorkersSeen& told, const Turn& turn) {
+void Job::on_report(Incarnation from_agent, const native::WorkersSeen& told, const Turn& turn) {
     const auto found = members_.find(from_agent);
     if (found == members_.end() || told.round != found->second.round) return;
     auto& member = found->second;
@@ -59,7 +59,7 @@ void Job::on_workers_seen(Incarnation from_agent, const native::WorkersSeen& tol
     tell_progress(turn);
 }
 
-void Job::on_standbys_seen(Incarnation from_agent, const native::StandbysSeen& seen) {
+void Job::on_report(Incarnation from_agent, const native::StandbysSeen& seen, const Turn&) {
     if (const auto found = members_.find(from_agent); found != members_.end()) found->second.standbys = seen;
 }
 

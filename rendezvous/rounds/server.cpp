@@ -60,12 +60,12 @@ class Server::Implementation {
     void proof(Connections::iterator from, const native::Proof& proof, const Turn& turn);
     void wrong_secret(Connections::iterator from, std::string why, const Turn& turn);
     void command(Connections::iterator from, const native::Command& command, const Turn& turn);
-    void join(Connections::iterator from, const native::Join& join, const Turn& turn);
-    void resume(Connections::iterator from, const native::Resume& resume, const Turn& turn);
-    void ping(Connections::iterator from, const native::Ping& ping, const Turn& turn);
-    void died(Connections::iterator from, const native::AgentDied& died, const Turn& turn);
+    void hear(Connections::iterator from, const native::Join& join, const Turn& turn);
+    void hear(Connections::iterator from, const native::Resume& resume, const Turn& turn);
+    void hear(Connections::iterator from, const native::Ping& ping, const Turn& turn);
+    void hear(Connections::iterator from, const native::AgentDied& died, const Turn& turn);
     template <class Message>
-    void report(Connections::iterator from, const Message& message, const Turn& turn);
+    void hear(Connections::iterator from, const Message& message, const Turn& turn);
 
     Entry* find(const Connection& connection);
     Entry* find_or_create(Connections::iterator from, const native::JobTerms& terms, const Turn& turn);
@@ -90,6 +90,8 @@ class Server::Implementation {
     YieldingJobs yielding_;
     PastJobs past_;
     std::optional<Instant> held_since_;  ///< DecisionsHeld
+    std::string refused_job_;            ///< the last one that met a limit of this daemon, told
+    Instant refusal_is_old_at_{};        ///< and until then not told again
     TimeHistogram lateness_;
 };
 
@@ -180,20 +182,7 @@ void Server::Implementation::on(const Received& event, const Turn& turn) {
         return refuse(from, RefusalReason::secret, "the proof of the job's secret must come before anything else",
                       turn);
     if (const auto* order = std::get_if<native::Command>(&event.message)) return command(from, *order, turn);
-    std::visit(
-        [&]<class M>(const M& message) {
-            if constexpr (std::is_same_v<M, native::Join>)
-                join(from, message, turn);
-            else if constexpr (std::is_same_v<M, native::Resume>)
-                resume(from, message, turn);
-            else if constexpr (std::is_same_v<M, native::Ping>)
-                ping(from, message, turn);
-            else if constexpr (std::is_same_v<M, native::AgentDied>)
-                died(from, message, turn);
-            else
-                report(from, message, turn);
-        },
-        event.message);
+    std::visit([&](const auto& message) { hear(from, message, turn); }, event.message);
 }
 
 // ---- the messages ----
@@ -298,7 +287,7 @@ void Server::Implementation::command(Connections::iterator from, const native::C
     update(*entry, turn);
 }
 
-void Server::Implementation::join(Connections::iterator from, const native::Join& join, const Turn& turn) {
+void Server::Implementation::hear(Connections::iterator from, const native::Join& join, const Turn& turn) {
     if (auto why = wrong_with(join, config_.nodes_max); !why.empty())
         return refuse(from, RefusalReason::malformed, std::move(why), turn);
     const bool opens_job = find(from->second) == nullptr && join.last_round == no_round;
@@ -311,7 +300,7 @@ void Server::Implementation::join(Connections::iterator from, const native::Join
     update(*entry, turn);
 }
 
-void Server::Implementation::resume(Connections::iterator from, const native::Resume& resume, const Turn& turn) {
+void Server::Implementation::hear(Connections::iterator from, const native::Resume& resume, const Turn& turn) {
     auto why = wrong_with(resume.as_joined, config_.nodes_max);
     if (why.empty()) why = wrong_with(resume);
     if (!why.empty()) return refuse(from, RefusalReason::malformed, std::move(why), turn);
@@ -322,17 +311,15 @@ void Server::Implementation::resume(Connections::iterator from, const native::Re
     update(*entry, turn);
 }
 
-void Server::Implementation::ping(Connections::iterator from, const native::Ping& ping, const Turn& turn) {
-    using std::chrono::nanoseconds;
-    const auto now_ns = std::chrono::duration_cast<nanoseconds>(turn.now.time_since_epoch()).count();
-    turn.send(from->first, native::Pong{ping.sequence, ping.sent_ns, now_ns});
+void Server::Implementation::hear(Connections::iterator from, const native::Ping& ping, const Turn& turn) {
+    turn.send(from->first, native::Pong{ping.sequence, ping.sent_ns, turn.now.time_since_epoch().count()});
     auto* const entry = from->second.may_act_for_agent ? find(from->second) : nullptr;
     if (entry == nullptr) return;
     if (const auto late = entry->job.on_heard(from->second.hello->node.incarnation, turn)) lateness_.add(*late);
     update(*entry, turn);
 }
 
-void Server::Implementation::died(Connections::iterator from, const native::AgentDied& died, const Turn& turn) {
+void Server::Implementation::hear(Connections::iterator from, const native::AgentDied& died, const Turn& turn) {
     if (auto* entry = find(from->second)) {
         entry->job.on_agent_died(from->second.hello->node.incarnation, died, turn);
         update(*entry, turn);
@@ -342,7 +329,7 @@ void Server::Implementation::died(Connections::iterator from, const native::Agen
 
 /// A message that an agent sends once it is known: it counts only on that agent's newest connection.
 template <class Message>
-void Server::Implementation::report(Connections::iterator from, const Message& message, const Turn& turn) {
+void Server::Implementation::hear(Connections::iterator from, const Message& message, const Turn& turn) {
     constexpr bool is_final =
         std::is_same_v<Message, native::Leave> || std::is_same_v<Message, native::EndAcknowledged>;
     auto* entry = find(from->second);
@@ -350,22 +337,8 @@ void Server::Implementation::report(Connections::iterator from, const Message& m
     if (entry != nullptr && entry->job.knows(from_agent)) {
         if (!entry->job.take_connection(arrival(from), turn)) return close(from, "refused", turn);
         from->second.may_act_for_agent = true;
-        if constexpr (std::is_same_v<Message, native::WorkersFailed>)
-            entry->job.on_workers_failed(from_agent, message, turn);
-        else if constexpr (std::is_same_v<Message, native::WorkersSucceeded>)
-            entry->job.on_workers_succeeded(from_agent, message, turn);
-        else if constexpr (std::is_same_v<Message, native::RoundReport>)
-            entry->job.on_round_report(from_agent, message, turn);
-        else if constexpr (std::is_same_v<Message, native::Leave>)
-            entry->job.on_leave(from_agent, message, turn);
-        else if constexpr (std::is_same_v<Message, native::EndAcknowledged>)
-            entry->job.on_end_acknowledged(from_agent, turn);
-        else if constexpr (std::is_same_v<Message, native::WorkersSeen>)
-            entry->job.on_workers_seen(from_agent, message, turn);
-        else if constexpr (std::is_same_v<Message, native::StandbysSeen>)
-            entry->job.on_standbys_seen(from_agent, message);
-        else if constexpr (std::is_same_v<Message, native::FaultAnswer>)
-            entry->job.on_fault_answer(from_agent, message, turn);
+        if constexpr (requires { entry->job.on_report(from_agent, message, turn); })
+            entry->job.on_report(from_agent, message, turn);
         else
             refuse(from, RefusalReason::malformed, "only a daemon may send this message", turn);
         update(*entry, turn);
@@ -459,6 +432,14 @@ void Server::Implementation::schedule(Entry& entry, Instant now) {
 
 void Server::Implementation::refuse(Connections::iterator from, RefusalReason reason, std::string why,
                                     const Turn& turn) {
+    // Each node of the job asks, and its user may not be the one who can raise the limit.
+    const auto& connection = from->second;
+    if (reason == RefusalReason::limit && (refused_job_ != connection.hello->job || turn.now >= refusal_is_old_at_)) {
+        refused_job_ = connection.hello->job;
+        refusal_is_old_at_ = turn.now + 1min;
+        turn.tell(EventKind::node_refused,
+                  cat("refused from ", connection.accepted.peer, ", job '", refused_job_, "': ", why));
+    }
     turn.send(from->first, Refused{reason, why});
     close(from, std::move(why), turn);
 }

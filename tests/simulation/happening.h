@@ -19,6 +19,9 @@ enum class Happening : std::uint8_t {
     partition_one_way,
     partition_two_way,
     half_open_peer,
+    tls_tampered,
+    tls_impersonated,
+    tls_failed,
     reconnect_overtook,
     // -- faults of processes and hosts --
     agent_killed,

@@ -4,8 +4,8 @@
 //   man_in_the_middle SEEDS [FIRST]     e.g. 100000; exit 1 and the seed where a promise is broken
 //   man_in_the_middle --plant SEEDS     the same with a planted bug: a channel gives the bytes that it could not verify
 //
-// Of ten seeds one has nobody in the middle. What is tested is the channels, not the agents and the daemon at their
-// ends: to them a channel that keeps these promises is a connection that is late or cut, which `simulation` tests.
+// Of ten seeds one has nobody in the middle. What is tested is the channels alone. In `simulation` agents and daemons
+// are at their ends.
 //
 // Promises (tls/psk_channel.h): the plain bytes that a channel gives are a prefix of those that one other channel was
 // given, of the same job and the other role; no two channels hear the same one; a channel ends only where that one has
@@ -24,11 +24,13 @@
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/control_key.h"
 #include "rendezvous/tls/psk_channel.h"
+#include "tests/simulation/host/tamper.h"
 
 namespace {
 
 using namespace muster;
 using namespace muster::rendezvous;
+using simulation::tamper;
 using State = PskChannel::State;
 
 const std::array<std::string, 2> jobs{"one", "two"};
@@ -146,37 +148,12 @@ class World {
         collect(to);
     }
 
-    /// Where a record that begins at `at` ends.
-    static std::size_t record_end(const std::string& wire, std::size_t at) {
-        if (at + 5 > wire.size()) return wire.size();
-        const auto byte = [&](std::size_t i) { return static_cast<std::size_t>(static_cast<unsigned char>(wire[i])); };
-        return std::min(wire.size(), at + 5 + byte(at + 3) * 256 + byte(at + 4));
-    }
-
     void interfere(std::size_t from) {
-        std::string& wire = sides_[from]->on_the_way;
-        const std::string& other = sides_[below(sides_.size())]->recorded;
-        const auto place = wire.empty() ? 0 : below(wire.size());
         switch (below(9)) {
-            case 0:  // change a bit
-                if (!wire.empty()) wire[place] = static_cast<char>(wire[place] ^ (1 << below(8)));
+            default:
+                tamper(sides_[from]->on_the_way, sides_[below(sides_.size())]->recorded,
+                       [this](std::size_t end) { return below(end); });
                 break;
-            case 1: wire.erase(place, 1 + below(30)); break;
-            case 2: wire.erase(0, record_end(wire, 0)); break;
-            case 3: wire.insert(0, wire.substr(0, record_end(wire, 0))); break;
-            case 4: {  // two records change places
-                const auto first = record_end(wire, 0), second = record_end(wire, first);
-                std::rotate(wire.begin(), wire.begin() + static_cast<std::ptrdiff_t>(first),
-                            wire.begin() + static_cast<std::ptrdiff_t>(second));
-                break;
-            }
-            case 5: wire.insert(place, other.substr(other.empty() ? 0 : below(other.size()), 1 + below(300))); break;
-            case 6: {  // some records that were said before, there or elsewhere
-                std::size_t begin = 0;
-                for (auto skipped = below(4); skipped > 0; --skipped) begin = record_end(other, begin);
-                wire.insert(0, other.substr(begin, record_end(other, begin) - begin));
-                break;
-            }
             case 7: std::swap(goes_to_[from], goes_to_[below(sides_.size())]); break;
             case 8:  // a whole connection is said again, to a new channel
                 if (sides_.size() < 12) {

@@ -48,6 +48,8 @@ enum class Plant : std::uint8_t {
     speaks_without_lease,  ///< a leader whose lease is over goes on telling
     believes_boasters,     ///< a refused join moves the numbers of the rounds
     believes_too_much,     ///< one that is not refused, or a resume, moves them as far as it likes
+    leaves_out_tls,        ///< agents and daemons with a key speak clear text
+    loses_key,             ///< whoever answers in the daemon's place has the job's key
     repeats_secret,        ///< every round of a job has the secret of its first one
     splits_secret,         ///< the nodes of a round have different secrets
     ignores_findings,      ///< the daemon does not look at what a node's health check found
@@ -107,6 +109,8 @@ inline constexpr std::array<PlantFacts, static_cast<std::size_t>(Plant::count_)>
     {Plant::speaks_without_lease, "speaks_without_lease", "reign"},
     {Plant::believes_boasters, "believes_boasters", "numbers"},
     {Plant::believes_too_much, "believes_too_much", "numbers"},
+    {Plant::leaves_out_tls, "leaves_out_tls", "tls"},
+    {Plant::loses_key, "loses_key", "tls"},
     {Plant::repeats_secret, "repeats_secret", "keys"},
     {Plant::splits_secret, "splits_secret", "keys"},
     {Plant::ignores_findings, "ignores_findings", "sick"},

@@ -186,6 +186,8 @@ Scenario draw_scenario(Random& random) {
     draw_sickness(aside, scenario);
     for (auto& job : scenario.jobs)
         if (aside.chance(300)) job.keep_permille = small(aside, 300, 1000);
+    scenario.tls = scenario.secret && aside.chance(600);
+    if (scenario.tls) scenario.faults.tampering = mean_or_never(aside, 850, 1s, 10s);
     limit_latency(scenario);
     return scenario;
 }
@@ -194,7 +196,10 @@ std::string story_of(const Scenario& scenario) {
     std::string out = cat(scenario.embedded     ? "embedded daemon, "
                           : scenario.replicated ? "three daemons, "
                                                 : "",
-                          scenario.keeps_state ? "state kept, " : "", scenario.secret ? "with a secret, " : "",
+                          scenario.keeps_state ? "state kept, " : "",
+                          scenario.tls      ? "with TLS, "
+                          : scenario.secret ? "with a secret, "
+                                            : "",
                           "lease ", describe(scenario.lease), ", fan-out ", scenario.fan_out,
                           scenario.heartbeats_per_second == native::heartbeats_per_second
                               ? std::string()
@@ -202,12 +207,12 @@ std::string story_of(const Scenario& scenario) {
                           ", faults for ", describe(scenario.faults_last), ';');
     const FaultScenario& faults = scenario.faults;
     out += cat(mean("reset", faults.reset), mean("stall", faults.stall), mean("partition", faults.partition),
-               mean("agent kill", faults.agent_kill), mean("agent stop", faults.agent_stop),
-               mean("guardian kill", faults.guardian_kill), mean("power loss", faults.power_loss),
-               mean("daemon kill", faults.daemon_kill), mean("daemon pause", faults.daemon_pause),
-               mean("stop request", faults.stop_request), mean("drain", faults.drain), mean("twin", faults.twin),
-               mean("daemon cut from etcd", faults.etcd_cut), mean("etcd away", faults.etcd_away),
-               mean("sickness", faults.sickness));
+               mean("tampering", faults.tampering), mean("agent kill", faults.agent_kill),
+               mean("agent stop", faults.agent_stop), mean("guardian kill", faults.guardian_kill),
+               mean("power loss", faults.power_loss), mean("daemon kill", faults.daemon_kill),
+               mean("daemon pause", faults.daemon_pause), mean("stop request", faults.stop_request),
+               mean("drain", faults.drain), mean("twin", faults.twin), mean("daemon cut from etcd", faults.etcd_cut),
+               mean("etcd away", faults.etcd_away), mean("sickness", faults.sickness));
     for (const JobScenario& job : scenario.jobs) {
         const native::JobTerms& terms = job.terms;
         out += cat(

@@ -48,6 +48,7 @@ struct FaultScenario {
     Duration reset = never;
     Duration stall = never;
     Duration partition = never;
+    Duration tampering = never;  ///< by a man in the middle; only where there is TLS
     Duration agent_kill = never;
     Duration agent_stop = never;
     Duration guardian_kill = never;
@@ -73,6 +74,7 @@ struct Scenario {
     bool state_is_old = false;  ///< the first daemon finds the (empty) state of one before it
     Duration disk_slowest{};    ///< what a transaction takes at most
     bool replicated = false;    ///< three daemons keep their state in one etcd, and one leads
+    bool tls = false;           ///< between agents and daemons; only with a secret
     bool secret = false;        ///< of its jobs: an odd one out lacks it, or has another one
     /// Of the tree of a round's members; and of a job: with few, its pace is slow.
     std::uint32_t fan_out = native::tree_fan_out;

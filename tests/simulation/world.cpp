@@ -3,6 +3,7 @@
 #include <csignal>
 #include <utility>
 
+#include "tests/simulation/host/seeded_openssl.h"
 #include "tests/simulation/job_secret.h"
 
 namespace muster::simulation {
@@ -28,6 +29,12 @@ World::World(std::uint64_t seed, Plant plant, Chronicle::Mode mode)
     chronicle_.tell("seed ", seed, ": ", story_of(scenario_));
     for (const JobScenario& job : scenario_.jobs) add_job(job);
     if (scenario_.replicated) add_replicas();
+    if (scenario_.tls) {
+        seed_openssl(seed);
+        network_.leaves_out_tls = plant == Plant::leaves_out_tls;
+        daemon_.serve_tls(tls_server(job_secret));
+        for (const auto& replica : replicas_) replica->serve_tls(tls_server(job_secret));
+    }
     if (!scenario_.embedded && !scenario_.replicated)
         events_.after(random_.between(Duration{0}, Duration{1s}), [this] { daemon_.start(daemon_config(), disk()); });
     plan_faults();
@@ -66,6 +73,15 @@ void World::plan_start(std::size_t index, Duration after) {
     });
 }
 
+rendezvous::ClientKey World::client_key(const char* secret, const std::string& job) const {
+    rendezvous::ClientKey key{.secret = hash_with(secret), .tls_identity = {}, .tls_key = {}};
+    if (!scenario_.tls) return key;
+    auto tls = tls_key(secret, job);
+    key.tls_identity = std::move(tls.identity);
+    key.tls_key = std::move(tls.key);
+    return key;
+}
+
 rendezvous::ClientConfig World::client_config(const Node& node) {
     const JobScenario& job = scenario_.jobs[node.job];
     rendezvous::ClientConfig config;
@@ -81,12 +97,10 @@ rendezvous::ClientConfig World::client_config(const Node& node) {
     config.stop_grace = job.grace;
     config.fan_out = scenario_.fan_out;
     if (scenario_.secret && !(node.odd && incarnation_count_ % 2 == 0)) {
-        config.key.secret = hash_with(node.odd ? other_secret : job_secret);
+        config.key = client_key(node.odd ? other_secret : job_secret, job.name);
         // The key is being changed, and the daemons do not know it yet.
         if (!node.odd && incarnation_count_ % 3 == 0)
-            config.older_keys = {{.secret = std::exchange(config.key.secret, hash_with(other_secret)),
-                                  .tls_identity = {},
-                                  .tls_key = {}}};
+            config.older_keys = {std::exchange(config.key, client_key(other_secret, job.name))};
         config.secret_seed = cat(incarnation_count_);
         config.peers_hash = peers_hash;
     }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tests/simulation/processes/daemon_process.h"
+#include "tests/simulation/processes/impostor.h"
 #include "tests/simulation/processes/twin.h"
 #include "tests/simulation/scenario.h"
 
@@ -64,6 +65,7 @@ class World {
     void plan_start(std::size_t node, Duration after);
     WorkerScript draw_script(std::size_t job);
     void worker_failed(std::size_t job, Round round);
+    [[nodiscard]] rendezvous::ClientKey client_key(const char* secret, const std::string& job) const;
     [[nodiscard]] rendezvous::ClientConfig client_config(const Node& node);
     [[nodiscard]] agent::SupervisorConfig supervisor_config(const Node& node) const;
 
@@ -90,6 +92,7 @@ class World {
     void stall_connection();
     void partition();
     void cut(HostIndex from, HostIndex to, Duration duration);
+    void tamper();
     void kill_agent();
     void stop_agent();
     void kill_guardian();
@@ -141,6 +144,7 @@ class World {
     std::vector<std::unique_ptr<DaemonProcess>> replicas_;  ///< further daemons, on hosts behind the nodes'
     std::vector<Node> nodes_;
     std::vector<std::unique_ptr<Twin>> twins_;
+    std::vector<std::unique_ptr<Impostor>> impostors_;
     bool peace_ = false;
     Moment settled_at_ = never;  ///< from then on what is promised for peace is demanded
     Moment calm_until_{};        ///< no partition and no stall before: a daemon without memory is learning

@@ -13,6 +13,7 @@ void World::plan_faults() {
     plan_fault(faults.reset, &World::reset_connection);
     plan_fault(faults.stall, &World::stall_connection);
     plan_fault(faults.partition, &World::partition);
+    plan_fault(faults.tampering, &World::tamper);
     plan_fault(faults.agent_kill, &World::kill_agent);
     plan_fault(faults.agent_stop, &World::stop_agent);
     plan_fault(faults.guardian_kill, &World::kill_guardian);
@@ -117,6 +118,20 @@ void World::cut(HostIndex from, HostIndex to, Duration duration) {
         set_trouble(from, false);
         set_trouble(to, false);
     });
+}
+
+/// The man in the middle changes what one end says, answers in the daemon's place, or says to the daemon what an agent
+/// has said before.
+void World::tamper() {
+    Node* const node = pick_alive();
+    if (node == nullptr || !network_faults_allowed()) return;
+    mark_host(node->host);
+    if (random_.chance(600) && network_.tamper_one(node->host)) return;
+    impostors_.push_back(std::make_unique<Impostor>(surroundings_, random_.fork()));
+    if (random_.chance(400)) return impostors_.back()->resay(last_host() + 1, daemon().address());
+    chronicle_.tell("an impostor answers ", node->name);
+    network_.divert(node->host, impostors_.back().get());
+    network_.reset_one(node->host);
 }
 
 // ---- processes and hosts ----

@@ -305,7 +305,7 @@ class Secret(unittest.TestCase):
             job.finish()
             for node in nodes:
                 job.expect_exit(node, 0)
-            other = job.spawn("muster", "key", "--job", "another", MUSTER_KEY=key)
+            other = job.spawn("muster", "key", "--job=another", MUSTER_KEY=key)
             job.expect_exit(other, 1)
             self.assertIn("MUSTER_KEY is the key of one job already", other.err.read_text())
 

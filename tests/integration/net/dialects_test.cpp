@@ -6,26 +6,17 @@
 #include <thread>
 #include <vector>
 
-#include "rendezvous/base/endpoint.h"
-#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/secret/control_key.h"
 #include "rendezvous/secret/job_key.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/running_daemon.h"
 #include "tests/integration/net/tls_socket.h"
+#include "tests/support/far_address.h"
 
 using namespace muster;
 using namespace muster::rendezvous;
 
 namespace {
-
-/// An address of this host at which it meets itself as another host would; empty without a network.
-std::string far_address() {
-    const auto own = own_addresses();
-    const auto far = std::ranges::find_if(
-        own, [](const auto& address) { return !is_loopback(address) && address.find('%') == std::string::npos; });
-    return far == own.end() ? std::string() : *far;
-}
 
 native::Refused refusal_in(const std::string& bytes) {
     native::FrameReader reader(native::Sender::daemon);
@@ -203,8 +194,8 @@ TEST_CASE("with a secret, other hosts see the status with its token alone") {
         return socket.receive_all(closed);
     };
     CHECK(get("127.0.0.1", "/status", "").starts_with("HTTP/1.1 200 "));
-    const auto far = far_address();
-    if (far.empty()) return;  // a host without a network
+    const auto far = test::far_address();
+    if (far.empty()) return;
     for (const auto* path : {"/status", "/metrics", "/api/v1/jobs/x/events"}) {
         CHECK(get(far, path, "").starts_with("HTTP/1.1 401 "));
         CHECK(get(far, path, "Authorization: Bearer 00\r\n").starts_with("HTTP/1.1 401 "));
@@ -217,8 +208,8 @@ TEST_CASE("with a secret, other hosts see the status with its token alone") {
 
 TEST_CASE("with a secret, other hosts see the status by TLS with its key, and with no job's") {
     const RunningDaemon running(with_secret());
-    const auto far = far_address();
-    if (far.empty()) return;  // a host without a network
+    const auto far = test::far_address();
+    if (far.empty()) return;
     const auto get = [&](const ControlKey& key, const std::string& path) {
         TlsSocket viewer(running.connect(far), key);
         REQUIRE(viewer.is_open());
@@ -242,7 +233,7 @@ TEST_CASE("a viewer by TLS with a secret that was replaced views no more") {
     auto config = with_secret();
     config.keys = [&present](std::string_view job) { return std::vector{job_key(*present.load(), job)}; };
     const RunningDaemon running(std::move(config));
-    const auto far = far_address();
+    const auto far = test::far_address();
     if (far.empty()) return;
     TlsSocket viewer(running.connect(far), status_key(job_key(old_one, {})));
     REQUIRE(viewer.is_open());
@@ -262,7 +253,7 @@ TEST_CASE("a viewer by TLS with a secret that was replaced views no more") {
 
 TEST_CASE("the key of the status pages joins no job") {
     const RunningDaemon running(with_secret());
-    const auto far = far_address();
+    const auto far = test::far_address();
     if (far.empty()) return;
     TlsSocket viewer(running.connect(far), status_key(job_key(test_secret, {})));
     REQUIRE(viewer.is_open());
@@ -303,7 +294,7 @@ TEST_CASE("the key of one job opens no other") {
 }
 
 TEST_CASE("with a secret, agents of other hosts are heard inside TLS alone") {
-    const auto far = far_address();
+    const auto far = test::far_address();
     if (far.empty()) return;
     const RunningDaemon running(with_secret());
     for (const std::string challenge : {"", "prove it"}) {

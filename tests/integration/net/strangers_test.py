@@ -270,7 +270,7 @@ def status_is_asked_for_by_tls(cluster):
     seen, named = heard()
     if code != 0 or '"jobs"' not in out or seen < 6 or named:
         raise AssertionError(f"{cluster.tag}: {named} of {seen} frames, {code} {out} {err}\n{cluster.story()}")
-    key = nodes[1].start(BIN / "muster", "key", "--job", "net")
+    key = nodes[1].start(BIN / "muster", "key", "--job=net")
     key.wait(120)
     for wrong in "another key of sixteen bytes and more", key.out.read_text().strip():
         code, out, err = status(MUSTER_KEY=wrong)

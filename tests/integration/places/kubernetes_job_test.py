@@ -1,7 +1,9 @@
 """scripts/kubernetes/job.yaml grants no more than the job needs, and muster reads the secret as Kubernetes mounts it."""
+import base64
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,12 +30,34 @@ class KubernetesJob(unittest.TestCase):
         for line in ("runAsNonRoot: true", "allowPrivilegeEscalation: false", "drop: [ALL]", "type: RuntimeDefault",
                      "automountServiceAccountToken: false", "secretName: train", "defaultMode: 0400"):
             self.assertIn(line, job)
-        # The file is the Secret's key, below the mount; the guide and the file give the same command for it.
+        # The file is the Secret's key, below the mount; the guide and the file give the same commands for it.
         folder, key = re.search(r"name: MUSTER_SECRET_FILE\n +value: (.*)/(.*)\n", job).groups()
         self.assertIn(f"mountPath: {folder}\n", job)
-        make = f'kubectl create secret generic train --from-literal={key}="$(openssl rand -base64 32)"'
-        self.assertIn(make, text)
-        self.assertIn(make, (SCRIPTS.parent / "launcher/GETTING_STARTED.md").read_text())
+        for command in (f"(umask 077; openssl rand -base64 32 >scripts/kubernetes/{key})", "kubectl apply -k scripts/kubernetes"):
+            self.assertIn(command, text)
+            self.assertIn(command, (SCRIPTS.parent / "launcher/GETTING_STARTED.md").read_text())
+
+    @unittest.skipUnless(shutil.which("kubectl"), "needs kubectl")
+    def test_the_job_comes_with_its_secret_or_not_at_all(self):
+        held = tempfile.TemporaryDirectory(prefix="muster-places-")
+        self.addCleanup(held.cleanup)
+        folder = pathlib.Path(held.name)
+        for name in ("job.yaml", "kustomization.yaml"):
+            shutil.copy(SCRIPTS / "kubernetes" / name, folder)
+        def render():
+            return subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=120)
+        without = render()
+        self.assertNotEqual(without.returncode, 0)
+        self.assertEqual(without.stdout, "")
+        secret = b"secret of the job\n"
+        (folder / "key").write_bytes(secret)
+        made = render()
+        self.assertEqual(made.returncode, 0, made.stderr)
+        documents = {re.search(r"^kind: (.*)$", part, re.M).group(1): part for part in made.stdout.split("\n---\n")}
+        self.assertEqual(set(documents), {"Secret", "Service", "NetworkPolicy", "Job"})
+        self.assertIn(f"  key: {base64.b64encode(secret).decode()}\n", documents["Secret"])
+        self.assertIn("\n  name: train\n", documents["Secret"])
+        self.assertIn("\n          secretName: train", documents["Job"])
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, which may become another user")
     def test_a_mounted_secret_is_read_by_its_group(self):

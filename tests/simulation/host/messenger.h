@@ -13,21 +13,22 @@ namespace muster::simulation {
 
 class Messenger final : public StreamHandler {
   public:
-    /// `secret` empty: there is none.
+    /// `secret` empty: there is none. With `tls` nothing else proves it.
     Messenger(EventQueue& events, Network& network, HostIndex host, Address daemon, native::Hello hello,
-              native::KeyedHash secret)
+              native::KeyedHash secret, Tls tls)
         : events_(events),
           network_(network),
           host_(host),
           daemon_(daemon),
           hello_(std::move(hello)),
-          secret_(std::move(secret)) {
+          secret_(std::move(secret)),
+          tls_(std::move(tls)) {
         attempt();
     }
 
     void stream_opened(StreamId stream) override {
         reader_ = native::FrameReader(native::Sender::daemon);
-        if (!secret_) return tell(stream, {hello_, native::AgentDied{"the agent was killed"}});
+        if (hello_.challenge.empty()) return tell(stream, {hello_, native::AgentDied{"the agent was killed"}});
         std::string words;
         native::append_frame(words, hello_);
         network_.send(stream, words);
@@ -54,7 +55,7 @@ class Messenger final : public StreamHandler {
         network_.send(stream, words);
         network_.close(stream);
     }
-    void attempt() { network_.connect(host_, daemon_, 500ms, this); }
+    void attempt() { network_.connect(host_, daemon_, 500ms, this, tls_); }
 
     EventQueue& events_;
     Network& network_;
@@ -62,6 +63,7 @@ class Messenger final : public StreamHandler {
     Address daemon_;
     native::Hello hello_;
     native::KeyedHash secret_;
+    Tls tls_;  ///< null: clear text
     native::FrameReader reader_{native::Sender::daemon};
     int attempt_count_ = 0;
 };

@@ -4,35 +4,23 @@
 
 namespace muster::simulation {
 
-namespace {
-
-constexpr std::uint64_t connection_of(StreamId stream) {
-    return stream / 2;
-}
-constexpr int side_of(StreamId stream) {
-    return static_cast<int>(stream % 2);
-}
-constexpr StreamId stream_of(std::uint64_t connection, int side) {
-    return connection * 2 + static_cast<StreamId>(side);
-}
-
-}  // namespace
-
-void Network::listen(Address at, StreamHandler* handler) {
-    listeners_[at] = handler;
+void Network::listen(Address at, StreamHandler* handler, Tls tls) {
+    listeners_[at] = {handler, std::move(tls)};
 }
 
 void Network::unlisten(Address at) {
     listeners_.erase(at);
 }
 
-StreamId Network::connect(HostIndex from, Address to, Duration timeout, StreamHandler* handler) {
+StreamId Network::connect(HostIndex from, Address to, Duration timeout, StreamHandler* handler, Tls tls) {
     const std::uint64_t id = next_connection_++;
     Connection& connection = connections_[id];
     connection.host[0] = from;
     connection.host[1] = to.host;
     connection.handler[0] = handler;
     connection.handler[1] = nullptr;
+    connection.port = to.port;
+    connection.seal[0].context = std::move(tls);
     if (random_.chance(temper_.lose_syn_permille)) {
         fail_connect(id, timeout, "no answer");
         return stream_of(id, 0);
@@ -49,7 +37,7 @@ StreamId Network::connect(HostIndex from, Address to, Duration timeout, StreamHa
             if (listeners_.contains(to)) chronicle_.count(Happening::connect_refused);
             fail_connect(id, latency(), "connection refused");
         } else {
-            reach_listener(id, to);
+            reach_listener(id, timeout);
         }
     });
     return stream_of(id, 0);
@@ -57,11 +45,12 @@ StreamId Network::connect(HostIndex from, Address to, Duration timeout, StreamHa
 
 /// The caller's side is open once the answer is back; the listener's once the caller's first bytes, or its bare
 /// confirmation, have followed: so the confirmation is the first segment of the caller's direction.
-void Network::reach_listener(std::uint64_t id, Address to) {
-    events_.after(latency(), [this, id, to] {
+void Network::reach_listener(std::uint64_t id, Duration timeout) {
+    events_.after(latency(), [this, id, timeout] {
         const auto found = connections_.find(id);
         if (found == connections_.end() || found->second.handler[0] == nullptr) return;
-        queue(id, 0, Kind::accept, std::string(reinterpret_cast<const char*>(&to.port), sizeof to.port));
+        queue(id, 0, Kind::accept, {});
+        if (found->second.seal[0].context && !leaves_out_tls) return shake_hands(id, timeout);
         found->second.handler[0]->stream_opened(stream_of(id, 0));
     });
 }
@@ -80,13 +69,21 @@ void Network::fail_connect(std::uint64_t id, Duration after, std::string why) {
 void Network::send(StreamId stream, std::string bytes) {
     const auto found = connections_.find(connection_of(stream));
     if (found == connections_.end() || found->second.from[side_of(stream)].shut) return;
+    auto& seal = found->second.seal[side_of(stream)];
+    if (seal.context) found->second.seal[1 - side_of(stream)].unheard += bytes;
+    if (!seal.channel) return send_in_pieces(connection_of(stream), side_of(stream), std::move(bytes));
+    seal.channel->write(bytes);
+    send_sealed(connection_of(stream), side_of(stream));
+}
+
+void Network::send_in_pieces(std::uint64_t id, int side, std::string bytes) {
     while (bytes.size() > 1 && random_.chance(temper_.split_permille)) {
         chronicle_.count(Happening::chunks_split);
         const std::size_t cut_at = 1 + random_.below(bytes.size() - 1);
-        queue(connection_of(stream), side_of(stream), Kind::bytes, bytes.substr(0, cut_at));
+        queue(id, side, Kind::bytes, bytes.substr(0, cut_at));
         bytes.erase(0, cut_at);
     }
-    queue(connection_of(stream), side_of(stream), Kind::bytes, std::move(bytes));
+    queue(id, side, Kind::bytes, std::move(bytes));
 }
 
 void Network::close(StreamId stream) {
@@ -94,6 +91,10 @@ void Network::close(StreamId stream) {
     const auto found = connections_.find(id);
     if (found == connections_.end()) return;
     found->second.handler[side_of(stream)] = nullptr;
+    if (auto& channel = found->second.seal[side_of(stream)].channel) {
+        channel->close();
+        send_sealed(id, side_of(stream));
+    }
     queue(id, side_of(stream), Kind::end, {});
     forget_if_over(id);
 }
@@ -121,6 +122,7 @@ void Network::queue(std::uint64_t id, int side, Kind kind, std::string bytes) {
     Direction& direction = connection.from[side];
     if (direction.shut) return;
     if (kind == Kind::end || kind == Kind::reset) direction.shut = true;
+    if (kind == Kind::bytes && connection.seal[0].context && tampers(direction, bytes)) return;
     direction.last_arrival = std::max(direction.last_arrival, events_.now() + latency());
     direction.under_way.push_back({kind, std::move(bytes), direction.last_arrival, events_.now()});
     plan_delivery(id, side);
@@ -159,18 +161,19 @@ void Network::deliver(std::uint64_t id, int side) {
 void Network::hand_over(std::uint64_t id, int side, Segment segment) {
     Connection& connection = connections_.at(id);
     const int receiver = 1 - side;
-    const StreamId stream = stream_of(id, receiver);
     if (segment.kind == Kind::accept) {
-        std::uint16_t port = 0;
-        segment.bytes.copy(reinterpret_cast<char*>(&port), sizeof port);
-        const auto listener = listeners_.find({connection.host[receiver], port});
-        if (listener == listeners_.end()) return queue(id, receiver, Kind::reset, {});
-        connection.handler[receiver] = listener->second;
-        return listener->second->stream_accepted(stream, port);
+        const auto diverted =
+            connection.seal[0].context ? diverted_.extract(connection.host[0]) : decltype(diverted_)::node_type();
+        const auto found = listeners_.find({connection.host[receiver], connection.port});
+        if (diverted.empty() && found == listeners_.end()) return queue(id, receiver, Kind::reset, {});
+        const Listener listener = diverted.empty() ? found->second : Listener{diverted.mapped(), nullptr};
+        connection.handler[receiver] = listener.handler;
+        connection.seal[receiver].context = listener.tls;
+        return listener.tls ? void() : listener.handler->stream_accepted(stream_of(id, receiver), connection.port);
     }
     StreamHandler* const handler = connection.handler[receiver];
     if (segment.kind == Kind::bytes) {
-        if (handler != nullptr) return handler->stream_received(stream, std::move(segment.bytes));
+        if (handler != nullptr) return take(id, receiver, std::move(segment.bytes));
         // Nobody is there: the receiving host's kernel refuses.
         if (connection.half_open[receiver]) chronicle_.count(Happening::half_open_peer);
         return queue(id, receiver, Kind::reset, {});
@@ -182,10 +185,7 @@ void Network::hand_over(std::uint64_t id, int side, Segment segment) {
         auto& other_way = connection.from[receiver].under_way;
         std::erase_if(other_way, [](const Segment& one) { return one.kind != Kind::reset; });
     }
-    forget_if_over(id);
-    if (handler != nullptr) {
-        handler->stream_closed(stream, segment.kind == Kind::end ? "closed by the peer" : "reset by the peer");
-    }
+    tell_end(handler, id, receiver, segment.kind == Kind::end ? "closed by the peer" : "reset by the peer");
 }
 
 /// The link is cut: what waits stays until it heals, unless its sender has a limit for that.
@@ -203,7 +203,7 @@ void Network::give_up_if_overdue(std::uint64_t id, int side) {
     connection.handler[side] = nullptr;
     direction.under_way.clear();
     direction.shut = true;
-    if (handler != nullptr) handler->stream_closed(stream_of(id, side), "timed out");
+    tell_end(handler, id, side, "timed out");
 }
 
 void Network::resume_held() {
@@ -228,6 +228,7 @@ void Network::forget_if_over(std::uint64_t id) {
     for (const int side : {0, 1}) {
         if (connection.handler[side] != nullptr || !connection.from[side].under_way.empty()) return;
     }
+    if (connection.seal[0].context) record(connection);
     connections_.erase(id);
 }
 

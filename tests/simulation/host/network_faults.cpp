@@ -6,7 +6,7 @@
 namespace muster::simulation {
 
 void Network::process_gone(StreamHandler* handler) {
-    std::erase_if(listeners_, [handler](const auto& entry) { return entry.second == handler; });
+    std::erase_if(listeners_, [handler](const auto& entry) { return entry.second.handler == handler; });
     for (auto& [id, connection] : connections_) {
         for (const int side : {0, 1}) {
             if (connection.handler[side] != handler) continue;
@@ -44,22 +44,19 @@ void Network::heal(HostIndex from, HostIndex to) {
 void Network::heal_all() {
     cut_.clear();
     for (auto& [id, connection] : connections_) {
-        for (auto& direction : connection.from) direction.stalled_until = {};
+        for (const int side : {0, 1}) {
+            connection.from[side].stalled_until = {};
+            connection.from[side].held_for = 0;
+            if (auto held = std::exchange(connection.from[side].held, {}); !held.empty())
+                queue(id, side, Kind::bytes, std::move(held));
+        }
     }
+    diverted_.clear();
     resume_held();
 }
 
-std::uint64_t Network::pick_open(HostIndex host) {
-    std::vector<std::uint64_t> open;
-    for (const auto& [id, connection] : connections_) {
-        const bool is_open = connection.handler[0] != nullptr && connection.handler[1] != nullptr;
-        if (is_open && (connection.host[0] == host || connection.host[1] == host)) open.push_back(id);
-    }
-    return open.empty() ? 0 : random_.pick(open);
-}
-
 bool Network::reset_one(HostIndex host) {
-    const std::uint64_t id = pick_open(host);
+    const std::uint64_t id = pick_open(host, [](const Connection&) { return true; });
     if (id == 0) return false;
     reset_from_both_sides(connections_.at(id), id);
     return true;
@@ -82,7 +79,7 @@ void Network::reset_from_both_sides(Connection& connection, std::uint64_t id) {
 }
 
 bool Network::stall_one(HostIndex host, Duration duration) {
-    const std::uint64_t id = pick_open(host);
+    const std::uint64_t id = pick_open(host, [](const Connection&) { return true; });
     if (id == 0) return false;
     for (auto& direction : connections_.at(id).from) direction.stalled_until = events_.now() + duration;
     return true;

@@ -152,11 +152,13 @@ void AgentProcess::guardian_reports_death() {
     native::Hello hello;
     hello.job = setting_.client.job;
     hello.node = setting_.client.node;
-    hello.challenge = setting_.client.key.secret ? "the guardian's" : "";
+    const auto& key = setting_.client.key;
+    const auto tls = key.tls_key.empty() ? nullptr : rendezvous::PskContext::client(key.tls_identity, key.tls_key);
+    if (!tls && key.secret) hello.challenge = "the guardian's";
     // Of several one leads, and takes them; the others hear them in vain.
     for (const Address daemon : setting_.daemons)
-        messengers_.push_back(std::make_unique<Messenger>(world_.events, world_.network, setting_.host, daemon, hello,
-                                                          setting_.client.key.secret));
+        messengers_.push_back(
+            std::make_unique<Messenger>(world_.events, world_.network, setting_.host, daemon, hello, key.secret, tls));
 }
 
 void AgentProcess::power_lost() {

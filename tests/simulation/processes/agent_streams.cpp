@@ -21,7 +21,10 @@ void AgentProcess::carry_out(std::vector<rendezvous::ClientOutput> outputs) {
 
 void AgentProcess::carry_out_one(rendezvous::ClientOutput& output) {
     if (std::holds_alternative<rendezvous::Connect>(output)) {
-        attempt_ = world_.network.connect(setting_.host, daemon_address(), setting_.client.connect_timeout, this);
+        const auto& keys = setting_.client;
+        const auto& key = client_.key_at() == 0 ? keys.key : keys.older_keys[client_.key_at() - 1];
+        const auto tls = key.tls_key.empty() ? nullptr : rendezvous::PskContext::client(key.tls_identity, key.tls_key);
+        attempt_ = world_.network.connect(setting_.host, daemon_address(), keys.connect_timeout, this, tls);
     } else if (std::holds_alternative<rendezvous::Abandon>(output)) {
         close(attempt_);
     } else if (std::holds_alternative<rendezvous::DropOlder>(output)) {
@@ -142,7 +145,7 @@ void AgentProcess::stream_opened(StreamId stream) {
             if (stream_) older_.push_back(*stream_);
             stream_ = std::exchange(attempt_, std::nullopt);
             reader_ = native::FrameReader(native::Sender::daemon);
-            return give(rendezvous::ConnectionOpened{"daemon"});
+            return give(rendezvous::ConnectionOpened{"daemon", world_.network.is_sealed(stream)});
         }
         const auto ask = asks_.find(stream);
         if (ask == asks_.end()) return;
@@ -156,7 +159,8 @@ void AgentProcess::stream_failed(StreamId stream, std::string why) {
     post([this, stream, why = std::move(why)] {
         if (stream != attempt_) return answered(stream, std::nullopt);
         attempt_.reset();
-        give(rendezvous::ConnectionFailed{why});
+        using Reached = rendezvous::ConnectionFailed::Reached;
+        give(rendezvous::ConnectionFailed{why, why == Network::wrong_key ? Reached::refused : Reached::nobody});
     });
 }
 

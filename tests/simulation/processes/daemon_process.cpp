@@ -35,7 +35,7 @@ void DaemonProcess::start(rendezvous::ServerConfig config, Disk* disk) {
     }
     server_ = std::make_unique<rendezvous::Server>(std::move(config), now(), std::move(kept));
     paused_ = false;
-    world_.network.listen(address_, this);
+    world_.network.listen(address_, this, tls_);
     arm();
 }
 
@@ -51,7 +51,7 @@ void DaemonProcess::stand_for_election(rendezvous::ServerConfig config, SharedEt
     config_.keep_records = true;
     config_.to_wall_clock = world_.events.now() - now().time_since_epoch();
     world_.chronicle.tell("daemon ", address_.host, " starts");
-    world_.network.listen(address_, this);
+    world_.network.listen(address_, this, tls_);
     seat_ = std::make_unique<EtcdSeat>(
         world_, random_.fork(), clock_, etcd, address_,
         EtcdSeat::Hooks{.post =
@@ -319,12 +319,19 @@ void DaemonProcess::corrupt(native::Message& message) const {
 
 void DaemonProcess::stream_accepted(StreamId stream, std::uint16_t) {
     // Asked now: of a connection that is over when its bytes are read, the network knows nothing any more.
-    post([this, stream, address = cat("10.0.0.", world_.network.peer_host(stream))] {
-        callers_.emplace(stream, Caller{.address = address});
-        if (!server_) return;
-        known_.insert(stream);
-        give(rendezvous::ConnectionAccepted{stream, address});
+    post([this, stream, address = cat("10.0.0.", world_.network.peer_host(stream)),
+          job = std::string(rendezvous::job_of_identity(world_.network.identity(stream)))] {
+        callers_.emplace(stream, Caller{.address = address, .proven_job = job});
+        if (server_) introduce(stream);
     });
+}
+
+void DaemonProcess::introduce(StreamId stream) {
+    const Caller& caller = callers_.at(stream);
+    known_.insert(stream);
+    const bool is_local = tls_ == nullptr || world_.network.leaves_out_tls;  // proofs in clear text are for loopback
+    give(rendezvous::ConnectionAccepted{
+        .connection = stream, .peer = caller.address, .proven_job = caller.proven_job, .is_local = is_local});
 }
 
 void DaemonProcess::stream_received(StreamId stream, std::string bytes) {
@@ -389,7 +396,7 @@ void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {
         }
         if (!next.value()) return;
         if (!server_) return turn_away(stream);
-        if (known_.insert(stream).second) give(rendezvous::ConnectionAccepted{stream, found->second.address});
+        if (!known_.contains(stream)) introduce(stream);
         native::Message message = std::move(*next.value());
         if (auto* join = std::get_if<native::Join>(&message); join && world_.plant == Plant::seals_beyond_max) {
             ++join->terms.nodes_max;

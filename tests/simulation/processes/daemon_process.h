@@ -37,6 +37,8 @@ class DaemonProcess final : public StreamHandler {
     [[nodiscard]] bool running() const { return running_; }
     [[nodiscard]] bool leads() const { return server_ != nullptr; }
     [[nodiscard]] Address address() const { return address_; }
+    /// From now on it serves TLS, too.
+    void serve_tls(Tls tls) { tls_ = std::move(tls); }
     [[nodiscard]] bool paused() const { return paused_; }
     [[nodiscard]] std::string status() const { return server_ ? server_->status_json(now()) : "{}"; }
 
@@ -66,6 +68,7 @@ class DaemonProcess final : public StreamHandler {
     [[nodiscard]] bool forgets(StreamId stream, const native::Message& message) const;
     [[nodiscard]] Incarnation caller(StreamId stream) const;
     void bytes(StreamId stream, const std::string& bytes);
+    void introduce(StreamId stream);
     void drop(StreamId stream, std::string why);
     [[nodiscard]] Instant now() const;
 
@@ -73,6 +76,7 @@ class DaemonProcess final : public StreamHandler {
     Random random_;
     const HostClock& clock_;
     Address address_;
+    Tls tls_;
     Moment started_{};
     std::unique_ptr<rendezvous::Server> server_;
     bool running_ = false;
@@ -93,6 +97,7 @@ class DaemonProcess final : public StreamHandler {
     /// The other end of a connection, with the address that it had when it was accepted.
     struct Caller {
         std::string address;
+        std::string proven_job;
         native::FrameReader reader{native::Sender::agent};
     };
     std::map<StreamId, Caller> callers_;

@@ -9,11 +9,10 @@
 #include <atomic>
 #include <thread>
 
-#include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/file_descriptor.h"
-#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/tls/psk_channel.h"
 #include "tests/support/catch.h"
+#include "tests/support/far_address.h"
 
 using namespace muster;
 using namespace muster::launcher;
@@ -28,14 +27,6 @@ const std::string answered = "HTTP/1.1 200 OK\r\nServer: muster\r\n\r\n{\"jobs\"
 enum class Ending { with_its_word, cut, silent };
 
 constexpr Duration patience = 30s;
-
-/// An address of this host that is not of loopback, where TLS is spoken; empty without a network.
-std::string far_address() {
-    const auto own = own_addresses();
-    const auto far = std::ranges::find_if(
-        own, [](const auto& one) { return !is_loopback(one) && one.find(':') == std::string::npos; });
-    return far == own.end() ? std::string() : *far;
-}
 
 /// Answers one request on each of so many connections with this page, in TLS if the peer begins it.
 class PageServer {
@@ -138,8 +129,8 @@ const ControlKey wrong_key{"viewer", std::string(32, 'o')};
 }  // namespace
 
 TEST_CASE("a page in TLS is whole when the daemon has said that it is") {
-    const auto far = far_address();
-    if (far.empty()) return;  // a host without a network
+    const auto far = test::far_address();
+    if (far.empty()) return;
     PageServer ends(Ending::with_its_word);
     const auto whole = get({ends.at(far)}, {viewer_key});
     REQUIRE(whole.has_value());
@@ -154,7 +145,7 @@ TEST_CASE("a page in TLS is whole when the daemon has said that it is") {
 }
 
 TEST_CASE("a daemon with another key is refused, and is told nothing") {
-    const auto far = far_address();
+    const auto far = test::far_address();
     if (far.empty()) return;
     for (const auto& other : {wrong_key, ControlKey{"nobody", viewer_key.key}}) {
         PageServer server(Ending::with_its_word);
@@ -168,7 +159,7 @@ TEST_CASE("a daemon with another key is refused, and is told nothing") {
 }
 
 TEST_CASE("each way is tried at an address before the next address, the accepted one first, and clear text last") {
-    const auto far = far_address();
+    const auto far = test::far_address();
     if (far.empty()) return;
     const auto closed = *SocketAddress::from_numeric(far, 1);  // nobody listens
     PageServer two(Ending::with_its_word, 2);
@@ -192,7 +183,7 @@ TEST_CASE("each way is tried at an address before the next address, the accepted
 }
 
 TEST_CASE("an address of loopback is asked in clear text, also beside others") {
-    const auto far = far_address();
+    const auto far = test::far_address();
     PageServer server(Ending::with_its_word);
     std::vector<SocketAddress> addresses{server.at("127.0.0.1")};
     if (!far.empty()) addresses.push_back(server.at(far));
@@ -202,7 +193,7 @@ TEST_CASE("an address of loopback is asked in clear text, also beside others") {
 }
 
 TEST_CASE("a peer that accepts and says nothing ends at the deadline") {
-    const auto far = far_address();
+    const auto far = test::far_address();
     if (far.empty()) return;
     PageServer server(Ending::silent);
     const auto nothing = get({server.at(far)}, {viewer_key}, 0, 300ms);

@@ -139,6 +139,16 @@ TEST_CASE("the failures of a node get old: after enough rounds without it, it is
     CHECK(says(answers, "n1 <- Assigned round 3: group rank 0 of 1"));
 }
 
+TEST_CASE("a stranger who names a high round does not make the failures of a node old") {
+    Story story("min=1 max=2 restarts=9 node_failures=2 of_rounds=4 last_call=1s");
+    story.answers("join n0\njoin n1");
+    fail(story, "n1", {"n0", "n1"});
+    story.answers("join s last_round=1000000\nleave s");
+    CHECK(says(fail(story, "n0", {"n0", "n1"}), "n1 <- Assigned round 1000001: "));
+    CHECK(says(fail(story, "n1", {"n0", "n1"}),
+               "n1 (pid 102) is excluded: it was the first cause of the end of 2 of the last 4 rounds"));
+}
+
 TEST_CASE("victims, and nodes that were told to stop, are never left out") {
     Story story("min=1 max=2 restarts=9 node_failures=1 of_rounds=5");
     story.answers("join n0\njoin n1");

@@ -35,6 +35,8 @@ struct NarrowDaemon {
         server.step(Received{nodes, hello}, now);
         const auto step = server.step(Received{nodes, join}, now);
         std::string refusal;
+        for (const auto& event : step.why)
+            if (event.kind == EventKind::node_refused) told += cat(event.text, '\n');
         for (const auto& action : step.actions)
             if (const auto* sent = std::get_if<SendTo>(&action))
                 if (const auto* refused = std::get_if<native::Refused>(&sent->message)) refusal = refused->why;
@@ -47,9 +49,10 @@ struct NarrowDaemon {
         return config;
     }
 
-    const Instant now{1000s};
+    Instant now{1000s};
     Server server;
     std::uint64_t nodes = 0;
+    std::string told;  ///< in the log and the events, of refusals
 };
 
 }  // namespace
@@ -96,6 +99,19 @@ TEST_CASE("a node opens no job that needs more connections than the daemon may h
     CHECK_THAT(
         NarrowDaemon(4).refusal_of("static", fixed),
         Catch::Contains("needs at least 5 connections (2 nodes and their workers, whose store is at its port), but"));
+}
+
+TEST_CASE("the log and the events of a daemon tell of a job that needs more connections, once a minute") {
+    NarrowDaemon daemon(3);
+    const auto why = daemon.refusal_of("large", job_of(4));
+    const auto line = cat("refused from 10.0.0.1, job 'large': ", why, '\n');
+    daemon.refusal_of("large", job_of(4));
+    CHECK(daemon.told == line);
+    daemon.now += 61s;
+    daemon.refusal_of("large", job_of(4));
+    CHECK(daemon.told == line + line);
+    daemon.refusal_of("another", job_of(5));
+    CHECK_THAT(daemon.told, Catch::Contains("job 'another' needs 5 connections"));
 }
 
 TEST_CASE("nodes of a job that runs are not refused by a daemon that may have fewer connections than before") {
