@@ -36,6 +36,11 @@ std::size_t daemon_connections(const LaunchConfig& config) {
     return may_host && (config.standalone || config.more_endpoints.empty()) ? config.nodes_min : 0;
 }
 
+std::string how_to_raise(std::size_t limit, std::size_t enough) {
+    return cat("the limit of open files is ", limit, " (RLIMIT_NOFILE, hard). Raise it on every node: run `ulimit -n ",
+               enough, "` as root in the shell that starts muster, or write LimitNOFILE=", enough, " into its unit");
+}
+
 }  // namespace
 
 Result<void> check_open_files(const LaunchConfig& config) {
@@ -47,10 +52,10 @@ Result<void> check_open_files(const LaunchConfig& config) {
     while (taken.size() < needed) {
         taken.emplace_back(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
         if (taken.back().valid()) continue;
-        return Error{Errc::limit_exceeded,
-                     cat("cannot open enough files: ", errno_text(errno), ". ", worker_count,
-                         worker_count == 1 ? " worker needs " : " workers need ", needed, " descriptors, but ",
-                         taken.size() - 1, " are available; raise the limit of ", limit, " (ulimit -n)")};
+        return Error{Errc::limit_exceeded, cat("cannot open enough files: ", errno_text(errno), ". ", worker_count,
+                                               worker_count == 1 ? " worker needs " : " workers need ", needed,
+                                               " descriptors, but ", taken.size() - 1, " are available, and ",
+                                               how_to_raise(limit, limit + needed - (taken.size() - 1)))};
     }
     const auto connections = store_connections(config) + daemon_connections(config);
     const auto enough = connections + needed;
@@ -59,9 +64,7 @@ Result<void> check_open_files(const LaunchConfig& config) {
     return Error{Errc::limit_exceeded,
                  cat("cannot open enough files: the workers' store and the rendezvous need ", connections,
                      " connections (", config.nodes_min, " nodes with ", worker_count,
-                     worker_count == 1 ? " worker" : " workers", " each), but the limit of open files is ", limit,
-                     " (RLIMIT_NOFILE, hard). Raise it on every node: run `ulimit -n ", enough,
-                     "` as root in the shell that starts muster, or write LimitNOFILE=", enough, " into its unit",
+                     worker_count == 1 ? " worker" : " workers", " each), but ", how_to_raise(limit, enough),
                      may_relay ? "; or let the workers of a node share a connection (--store-relay)" : "")};
 }
 

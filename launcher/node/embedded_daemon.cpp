@@ -190,6 +190,9 @@ std::string advice(PortOwner owner, const LaunchConfig& config) {
         case PortOwner::stranger:
             return cat("; the process there is not muster and probably belongs to another job: ", other_port,
                        ", or wait until it ends");
+        case PortOwner::silent:
+            return cat("; it did not answer within ", describe(answer_wait),
+                       ": if it is the rendezvous of this job, it is stopped or overloaded; if not, ", other_port);
         case PortOwner::nobody:
             return cat("; nobody answers there, probably because another job on this host uses the port: ", other_port,
                        ", or wait until it ends");
@@ -252,7 +255,7 @@ PortOwner port_owner(const PortQuestion& question, Instant deadline) {
         if (served->this_job) return PortOwner::this_job;
         const bool has_answered = !served->is_muster && !served->is_silent;
         if (Clock::now() + pause >= (has_answered ? stranger_deadline : deadline)) {
-            if (!served->is_muster) return PortOwner::stranger;
+            if (!served->is_muster) return served->is_silent ? PortOwner::silent : PortOwner::stranger;
             return served->other_jobs ? PortOwner::other_job : PortOwner::this_job;
         }
         std::this_thread::sleep_for(pause);

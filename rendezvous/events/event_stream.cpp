@@ -14,10 +14,12 @@ std::string EventStream::add(const Event& event, Duration since_1970) {
     const auto [at, is_new] = jobs_.try_emplace(event.job);
     auto& kept = at->second;
     if (is_new) kept.newest = forgotten_newest_;
-    by_turn_.erase(kept.turn);
-    empty_.erase(kept.turn);
-    kept.turn = ++last_turn_;
-    by_turn_.emplace(kept.turn, event.job);
+    if (is_new || kept.turn != last_turn_) {
+        by_turn_.erase(kept.turn);
+        empty_.erase(kept.turn);
+        kept.turn = ++last_turn_;
+        by_turn_.emplace(kept.turn, event.job);
+    }
     kept.last_at = since_1970;
     auto line = event_line(event, {stream_, ++kept.newest, since_1970, node_});
     kept.bytes += line.size();

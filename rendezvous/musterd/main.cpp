@@ -212,7 +212,12 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
     // A reader of the log that stalls or exits must not stop the daemon.
     write_log_on_thread();
     std::signal(SIGPIPE, SIG_IGN);
-    raise_open_files_limit();
+    if (const auto limit = raise_open_files_limit(); limit < descriptors_kept) {
+        print_error(cat("the limit of open files is ", limit, " (RLIMIT_NOFILE, hard), but a daemon needs ",
+                        descriptors_kept, " and one more for each node: run `ulimit -n 65536` as root in the shell ",
+                        "that starts musterd, or write LimitNOFILE=65536 into its unit"));
+        return exit_unavailable;
+    }
     config.limits.connections_max = connections_allowed();
     if (options.secrets) hold_hang_up();
     const auto events = rendezvous::DaemonEvents::open(options.events);

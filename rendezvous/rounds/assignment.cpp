@@ -117,7 +117,7 @@ std::vector<std::string> store_clients(const std::vector<const Member*>& members
     if (members.size() < 2) return clients;
     std::set<std::string_view> known;
     const auto add = [&](const std::string& address) {
-        if (!is_loopback(address) && clients.size() < native::store_clients_max && known.insert(address).second)
+        if (clients.size() < native::store_clients_max && known.insert(address).second && !is_loopback(address))
             clients.push_back(address);
     };
     for (const auto* member : members) add(member->peer);

@@ -36,17 +36,19 @@ bool Job::is_host(const Member& member) const {
 /// arrival; nodes that are to be left out last of all, and only as many as the minimum needs. In a fixed world each
 /// node rank is taken once (a node's former agent and its successor may both be here for a moment).
 std::vector<Member*> Job::chosen() {
-    std::vector<Member*> all;
+    const auto order = [this](const Member& member) {
+        const bool held = round_.number != no_round && member.round == round_.number;
+        const bool wants = terms_.fixed_world && member.join.node_rank >= 0;
+        return std::tuple(member.set_aside(), !is_host(member), !held, held ? member.group_rank : 0, !wants,
+                          member.arrival);
+    };
+    std::vector<std::pair<decltype(order(Member{})), Member*>> ordered;
     for (auto& [incarnation, member] : members_)
         if (member.place == Place::waiting && member.connected() && !member.leaving && member.health != Health::parked)
-            all.push_back(&member);
-    const auto order = [this](const Member* member) {
-        const bool held = round_.number != no_round && member->round == round_.number;
-        const bool wants = terms_.fixed_world && member->join.node_rank >= 0;
-        return std::tuple(member->set_aside(), !is_host(*member), !held, held ? member->group_rank : 0, !wants,
-                          member->arrival);
-    };
-    std::sort(all.begin(), all.end(), [&](const auto* a, const auto* b) { return order(a) < order(b); });
+            ordered.emplace_back(order(member), &member);
+    std::sort(ordered.begin(), ordered.end());
+    std::vector<Member*> all;
+    for (const auto& [place, member] : ordered) all.push_back(member);
     if (terms_.fixed_world) {
         std::vector<char> taken(terms_.nodes_max, 0);
         std::erase_if(all, [&](const Member* member) {
@@ -102,8 +104,7 @@ void Job::seal(const Turn& turn) {
         member.forget_seen();
         member.stepping = member.last_steps = false;
     }
-    std::sort(members.begin(), members.end(),
-              [](const auto* a, const auto* b) { return a->group_rank < b->group_rank; });
+    std::ranges::sort(members, {}, &Member::group_rank);
     call_open_ = short_of_nodes_ = all_silent_ = false;
     call_ends_ = no_deadline;
     noticed_at_ = no_deadline;
@@ -118,6 +119,7 @@ void Job::seal(const Turn& turn) {
     for (const auto* member : by_rank) note_known(*member, turn);
     if (terms_.fixed_world) turn.step.actions.push_back(FreshStore{id_, store_clients(by_rank)});
     auto told = assignments(by_rank, round_, restarts_used_, heartbeat());
+    turn.step.actions.reserve(turn.step.actions.size() + 2 * told.size());  // an assignment and a place for each
     for (std::size_t i = 0; i < by_rank.size(); ++i) {
         members[i]->rank_base = told[i].rank_base;
         members[i]->assignment_sent = members[i]->connected();

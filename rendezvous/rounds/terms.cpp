@@ -129,6 +129,7 @@ std::string wrong_with(const native::Resume& resume) {
 
 std::string difference(const JobTerms& set, const std::string& set_by, const JobTerms& given,
                        const std::string& given_by) {
+    if (set == given) return {};
     for (const auto& term : all_terms)
         if (const auto first = term.value(set), other = term.value(given); first != other)
             return cat("the ", term.name, " is ", first, " at ", set_by, " and ", other, " at ", given_by,

@@ -197,12 +197,13 @@ PeerUsers::Judgement PeerUsers::judge(int fd, const SocketAddress& peer) {
     // One of this host's addresses without a socket: its process has reset the connection, and what it sent may wait.
     if (!is_here && !own_addresses_.contains(peer.numeric())) return {};
     if (user && (*user == 0 || *user == ::geteuid() || *user == ::getuid())) return {.is_own = true, .objection = {}};
-    const auto who = user ? cat("user ", *user) : std::string("a user that the kernel does not report");
-    return {
-        .is_own = false,
-        .objection = cat("the connection comes from ", who, " of this host, and this port serves user ", ::geteuid(),
-                         " and root only; use one of these users, or start the program at the port "
-                         "with --local-users=all")};
+    const auto who =
+        user ? cat("user ", *user, " of this host")
+             : std::string("a process of this host that has closed it, or whose user the kernel does not report");
+    return {.is_own = false,
+            .objection = cat("the connection comes from ", who, ", and this port serves user ", ::geteuid(),
+                             " and root only; use one of these users, or start the program at the port "
+                             "with --local-users=all")};
 }
 
 }  // namespace muster

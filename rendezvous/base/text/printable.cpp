@@ -43,6 +43,9 @@ bool is_utf8(std::string_view text) {
 }
 
 bool is_printable(std::string_view text) {
+    // Nearly all text is plain, and every message of an agent is checked.
+    constexpr auto is_plain = [](char letter) { return letter >= ' ' && letter <= '~'; };
+    if (std::ranges::all_of(text, is_plain)) return true;
     while (!text.empty()) {
         const auto size = character_bytes(text);
         if (size == 0 || is_control(text)) return false;

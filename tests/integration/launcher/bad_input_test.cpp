@@ -108,7 +108,7 @@ TEST_CASE("too few descriptors for a run are one sentence, at once, however few 
         INFO("limit " << files);
         check_refused({{"--standalone", "--nproc-per-node=2", "--no-python", "true"},
                        70,
-                       "ulimit -n",
+                       "Raise it on every node: run `ulimit -n ",
                        {.open_files_max = files}});
     }
     MusterProcess enough({"--standalone", "--nproc-per-node=2", "--no-python", "true"}, {.open_files_max = 80});

@@ -182,6 +182,14 @@ TEST_CASE("an option that musterd does not understand is named, and ends it with
     CHECK(second.end() == 78);
 }
 
+TEST_CASE("with fewer descriptors than it needs for itself it says how many, and ends with 78") {
+    auto* const daemon = ::popen("ulimit -n 20; exec " MUSTERD " --bind 127.0.0.1 --port 0 2>&1", "r");
+    std::array<char, 1024> said{};
+    CHECK(std::fgets(said.data(), said.size(), daemon) != nullptr);
+    CHECK(std::string_view(said.data()).find("the limit of open files is 20") != std::string_view::npos);
+    CHECK(WEXITSTATUS(::pclose(daemon)) == 78);
+}
+
 TEST_CASE("a musterd with state in a file refuses one that another has open, and names it") {
     const test::ScratchFolder scratch;
     const auto state = "sqlite:" + (scratch / "state.db");
