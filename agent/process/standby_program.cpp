@@ -103,14 +103,17 @@ def stand_by():
             if os.path.isfile(path):
                 return path
 
-    def words_of(node):
-        """The names and the texts in a piece of a program."""
+    def parts_of(node):
         for field in getattr(node, "_fields", ()):
             value = getattr(node, field, None)
-            for one in value if isinstance(value, list) else [value]:
-                if isinstance(one, str):
-                    yield one
-                yield from words_of(one)
+            yield from value if isinstance(value, list) else [value]
+
+    def words_of(node):
+        """The names and the texts in a piece of a program."""
+        for one in parts_of(node):
+            if isinstance(one, str):
+                yield one
+            yield from words_of(one)
 
     def imported(node, kind, path):
         """The modules that an import statement names, each after the packages that it is in, and their folder."""
@@ -130,7 +133,7 @@ def stand_by():
             kind = type(node).__name__
             if kind in ("Import", "ImportFrom"):
                 folder, names = imported(node, kind, path)
-                files = list(filter(None, (own_file(folder, name) for name in names)))
+                files = [file for file in (own_file(folder, name) for name in names) if file]
                 for file in files:
                     yield from steps_of(file, seen)
                 if not files and not getattr(node, "level", 0):
@@ -141,11 +144,8 @@ def stand_by():
             if "environ" in words or "putenv" in words or "unsetenv" in words:
                 yield "set", words, True
             is_certain = is_certain and kind not in ("FunctionDef", "AsyncFunctionDef", "If", "ExceptHandler")
-            for field in node._fields:
-                value = getattr(node, field, None)
-                for one in value if isinstance(value, list) else [value]:
-                    if hasattr(one, "_fields"):
-                        yield from look(one, is_certain)
+            for one in parts_of(node):
+                yield from look(one, is_certain)
 
         if path in seen:
             return
@@ -171,13 +171,14 @@ def stand_by():
         """A worker that starts normally gives the imports what the imports here have not seen."""
         passing = names & set(@PASSING@)
         if passing:
-            sys.exit(f"its imports have read {passing.pop()}, which each round sets anew")
+            sys.exit(f"its imports have read {min(passing)}, which each round sets anew")
+        to_come = {name.split(".")[0] for name in imports}
         for kind, words, _ in steps:
-            if kind == "import" and any(word.split(".")[0] in roots for word in words):
-                return
-            for word in words if kind == "set" else []:
+            if kind == "import":
+                to_come -= {word.split(".")[0] for word in words}
+            for word in words if to_come and kind == "set" else []:
                 if word in names or word.startswith(@READ_BY_LIBRARIES@):
-                    sys.exit(f"the script sets {word} before it imports {imports[0]}; set it in front of muster")
+                    sys.exit(f"the script sets {word} before its imports; set it in front of muster")
 
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, 3)
     os.set_inheritable(3, False)
