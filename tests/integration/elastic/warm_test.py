@@ -310,7 +310,9 @@ class WarmWorkers(unittest.TestCase):
 
     def test_one_standby_process_serves_whichever_worker_has_died(self):
         with Job() as job:
-            launcher = start(job, warm=("--warm-workers", "1", "--on-worker-failure", "keep"))
+            # As tqdm does, which torch may import: it looks for names of its own.
+            (job.directory / "warm_import.py").write_text("import os\nfound = [name for name, value in os.environ.items()]\n")
+            launcher = start(job, imports="warm_import", warm=("--warm-workers", "1", "--on-worker-failure", "keep"))
             before, after, ready = self.start_again_alone(job, launcher, 1)
             self.assertEqual(differences(before, after), {}, job.story())
             self.assertEqual(after["pid"], ready, job.story())
