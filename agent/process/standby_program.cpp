@@ -54,13 +54,14 @@ def stand_by():
         return kept
 
     def note_reads():
-        """What the imports learn from the variable of a local rank cannot be changed. Returns a function that ends the
-        notes, and whether there was one."""
+        """What the imports learn from a variable cannot be changed. Returns a function that ends the notes, and returns
+        the names. A loop over all variables, such as tqdm's, looks for names of its own."""
         class Variables(dict):
-            was_read = False
+            names = set()
 
             def __getitem__(self, name):
-                Variables.was_read |= name == b"@SLOT@"
+                if sys._getframe(2).f_code.co_name != "__iter__":
+                    Variables.names.add(os.fsdecode(name))
                 return super().__getitem__(name)
 
         def put(data):
@@ -69,7 +70,7 @@ def stand_by():
 
         def end():
             put(dict(os.environ._data))
-            return Variables.was_read
+            return Variables.names
         return end
 
     def write(stream, kept):
@@ -94,9 +95,94 @@ def stand_by():
             trace = trace.tb_next
         return trace
 
+    def own_file(folder, name):
+        if name.split(".")[0] in roots and folder == sys.path[0]:
+            return None
+        for end in ("/__init__.py", ".py"):
+            path = folder + "/" + name.replace(".", "/") + end
+            if os.path.isfile(path):
+                return path
+
+    def parts_of(node):
+        for field in getattr(node, "_fields", ()):
+            value = getattr(node, field, None)
+            yield from value if isinstance(value, list) else [value]
+
+    def words_of(node):
+        """The names and the texts in a piece of a program."""
+        for one in parts_of(node):
+            if isinstance(one, str):
+                yield one
+            yield from words_of(one)
+
+    def imported(node, kind, path):
+        """The modules that an import statement names, each after the packages that it is in, and their folder."""
+        if kind == "Import":
+            names = [one.name for one in node.names]
+        else:
+            names = [".".join(filter(None, (node.module, one))) for one in ["", *(one.name for one in node.names)]]
+        folder = sys.path[0]
+        if getattr(node, "level", 0):
+            folder = path.rsplit("/", node.level)[0] or "/"
+        parts = [name.split(".") for name in names if name]
+        return folder, [".".join(one[:count + 1]) for one in parts for count in range(len(one))]
+
+    def steps_of(path, seen):
+        """What a file and those that it imports of its own folders do, in order: they import and they set variables."""
+        def look(node, is_certain):
+            kind = type(node).__name__
+            if kind in ("Import", "ImportFrom"):
+                folder, names = imported(node, kind, path)
+                files = [file for file in (own_file(folder, name) for name in names) if file]
+                for file in files:
+                    yield from steps_of(file, seen)
+                if not files and not getattr(node, "level", 0):
+                    yield "import", [node.module] if kind == "ImportFrom" else names, is_certain
+            is_set = kind == "Subscript" and type(node.ctx).__name__ != "Load" or kind == "Call" and {
+                "setdefault", "update", "pop", "putenv", "unsetenv"} & set(words_of(node.func))
+            words = list(words_of(node)) if is_set else ()
+            if "environ" in words or "putenv" in words or "unsetenv" in words:
+                yield "set", words, True
+            is_certain = is_certain and kind not in ("FunctionDef", "AsyncFunctionDef", "If", "ExceptHandler")
+            for one in parts_of(node):
+                yield from look(one, is_certain)
+
+        if path in seen:
+            return
+        seen.add(path)
+        with open_code(path) as file:
+            only_syntax_tree = 0x400
+            yield from look(compile(file.read(), path, "exec", only_syntax_tree, True), True)
+
+    def steps_of_script():
+        """Empty where its file is not known, or is no program: the worker says so."""
+        path = os.path.realpath(command[2])
+        if is_module:
+            path = own_file(sys.path[0], command[3] + ".__main__") or own_file(sys.path[0], command[3])
+        stderr, sys.stderr = sys.stderr, None  # the worker warns of the syntax
+        try:
+            return list(steps_of(path, set())) if path else []
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            return []
+        finally:
+            sys.stderr = stderr
+
+    def check_reads(names):
+        """A worker that starts normally gives the imports what the imports here have not seen."""
+        passing = names & set(@PASSING@)
+        if passing:
+            sys.exit(f"its imports have read {min(passing)}, which each round sets anew")
+        to_come = {name.split(".")[0] for name in imports}
+        for kind, words, _ in steps:
+            if kind == "import":
+                to_come -= {word.split(".")[0] for word in words}
+            for word in words if to_come and kind == "set" else []:
+                if word in names or word.startswith(@READ_BY_LIBRARIES@):
+                    sys.exit(f"the script sets {word} before its imports; set it in front of muster")
+
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, 3)
     os.set_inheritable(3, False)
-    imports, command = sys.argv[1], sys.argv[2:]
+    chosen, command = sys.argv[1], sys.argv[2:]
     is_module = command[2] == "-m"
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = list(command)
@@ -106,19 +192,25 @@ def stand_by():
     space = sys.modules["__main__"].__dict__
     from io import open_code
     be_normal = be_idle()
+    imports = chosen.split(",") if chosen not in ("", "auto") else ["torch", "torch._dynamo"]
+    roots = {name.split(".")[0] for name in imports}
+    steps = steps_of_script()
+    if chosen == "auto":
+        imports += [name for kind, names, is_certain in steps if kind == "import" and is_certain for name in names]
     end_notes = note_reads()
-    for name in imports.split(",") if imports else ("torch", "torch._dynamo"):
+    for name in imports:
         try:
             __import__(name)
         except ModuleNotFoundError:
-            if imports:
+            if chosen not in ("", "auto"):
                 raise
-    of_own_slot = end_notes()
+    names = end_notes()
+    check_reads(names)
     be_normal()
-    connection.send(b"R" if of_own_slot else b"r")
+    connection.send(b"R" if "@SLOT@" in names else b"r")
 
     variables, out, err = receive(connection)
-    for name in @VARIABLES@:
+    for name in ("@SLOT@", *@PASSING@):
         if name in variables:
             os.environ[name] = variables[name]
         else:
@@ -132,7 +224,7 @@ def stand_by():
     connection.close()
     write(1, kept[0])
     write(2, kept[1])
-    del kept, variables, connection, space["stand_by"]
+    del kept, variables, connection, steps, names, space["stand_by"]
     try:
         if is_module:
             run_module(command[3])
@@ -160,11 +252,15 @@ void put(std::string& text, std::string_view place, std::string_view word) {
         text.replace(at, place.size(), word);
 }
 
+/// Read by C++, or by a program that the libraries of an import contain.
+constexpr std::string_view read_by_libraries =
+    R"(("CUDA_", "GOMP_", "KMP_", "LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTORCH_", "TORCH_"))";
+
 std::string program_text() {
-    std::string names = cat("(\"", variable_of_a_slot, "\", ");
-    for (const auto& name : variables_of_a_round()) names += cat('"', name, "\", ");
+    const auto passing = cat("(\"", join(variables_of_a_round(), "\", \""), "\")");
     std::string text(standby_source);
-    put(text, "@VARIABLES@", names + ")");
+    put(text, "@PASSING@", passing);
+    put(text, "@READ_BY_LIBRARIES@", read_by_libraries);
     put(text, "@SLOT@", variable_of_a_slot);
     return text;
 }

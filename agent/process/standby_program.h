@@ -14,7 +14,10 @@
 namespace muster::agent {
 
 /// `imports` are names of modules, separated by commas. Empty: torch and torch._dynamo, which the first DDP model or
-/// optimizer imports, if they are installed.
+/// optimizer imports, if they are installed. "auto": also what the worker's own files import at their top level.
+///
+/// It ends with a line on stderr if a worker would get a wrong state from it: the worker's own files set a variable
+/// that the imports have read, or the imports have read one that each round sets. It reads these files as text.
 ///
 /// The command of the standby process for `worker`, whose argv is PYTHON -u SCRIPT ... or PYTHON -u -m MODULE ... Its
 /// descriptor 3 is a seqpacket socket: it sends "r" when it is ready, receives "t" with a worker's image

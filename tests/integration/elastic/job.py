@@ -15,14 +15,15 @@ import tempfile
 import time
 import uuid
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+SUPPORT = pathlib.Path(__file__).resolve().parents[2] / "support"
+sys.path.insert(0, str(SUPPORT))
 from line_times import without_times  # noqa: E402, F401
 from own_processes import as_user  # noqa: E402
 from ports import free_port  # noqa: E402
 
 BIN = pathlib.Path(os.environ["MUSTER_BIN"])
 # Every first worker takes the place of a standby process. A number, and not `auto`: that starts none where memory is short.
-WARM = {"MUSTER_WARM_WORKERS": "8", "MUSTER_WARM_JOIN": "1", "MUSTER_WARM_IMPORTS": "json"} if "ELASTIC_WARM" in os.environ else {}
+WARM = {"MUSTER_WARM_WORKERS": "8", "MUSTER_WARM_JOIN": "1", "MUSTER_WARM_IMPORTS": "json,warm_mark"} if "ELASTIC_WARM" in os.environ else {}
 WORKERS = pathlib.Path(os.environ.get("MUSTER_WORKERS", BIN.parent / "worker_programs"))
 DEADLINE = 60.0
 NOBODY = 65534
@@ -84,11 +85,14 @@ class Job:
         assert not cold, cold
 
     def not_warm(self):
-        """Why the job says nothing of warm workers, else None. A standby process that was late has been replaced, as it should be."""
+        """Why a first worker of the job started normally, else None. A standby process that was late has been replaced, as it
+        should be."""
         texts = [process.err.read_text() for process in self.launchers if process.can_be_warm]
+        noted = pathlib.Path(f"{self.log}.warm")
+        was_warm = noted.exists() and "0" in noted.read_text().split()
         for text in texts:
             first_starts = re.split("round 0 ended|starting it again", text)[0]
-            if "--warm-workers has no effect" in text or ("starts normally:" in first_starts and "did not take over" not in text):
+            if "did not take over" not in text and (not was_warm or "starts normally:" in first_starts):
                 return f"its first workers were not warm:\n{text}"
         return None if texts else "no launcher of the job can have warm workers"
 
@@ -96,8 +100,11 @@ class Job:
     def environment(self, **extra):
         kept = {k: v for k, v in os.environ.items()
                 if not k.startswith(("PET_", "MUSTER_", "SLURM_", "TORCHELASTIC_")) and k != "LOGLEVEL"}
-        return {**kept, **WARM, "ELASTIC_TAG": self.tag, "ELASTIC_LOG": str(self.log),
-                "TMPDIR": str(self.directory), "HOME": str(self.directory), **extra}
+        found = {**kept, **WARM, "ELASTIC_TAG": self.tag, "ELASTIC_LOG": str(self.log),
+                 "TMPDIR": str(self.directory), "HOME": str(self.directory), **extra}
+        if WARM:  # warm_mark is there
+            found["PYTHONPATH"] = os.pathsep.join([*filter(None, [found.get("PYTHONPATH")]), str(SUPPORT)])
+        return found
 
     def as_user(self):
         """What goes before a command that is to run as the job's user."""

@@ -310,7 +310,9 @@ class WarmWorkers(unittest.TestCase):
 
     def test_one_standby_process_serves_whichever_worker_has_died(self):
         with Job() as job:
-            launcher = start(job, warm=("--warm-workers", "1", "--on-worker-failure", "keep"))
+            # As tqdm does, which torch may import: it looks for names of its own.
+            (job.directory / "warm_import.py").write_text("import os\nfound = [name for name, value in os.environ.items()]\n")
+            launcher = start(job, imports="warm_import", warm=("--warm-workers", "1", "--on-worker-failure", "keep"))
             before, after, ready = self.start_again_alone(job, launcher, 1)
             self.assertEqual(differences(before, after), {}, job.story())
             self.assertEqual(after["pid"], ready, job.story())
@@ -330,6 +332,61 @@ class WarmWorkers(unittest.TestCase):
             launcher.terminate()
             job.expect_exit(launcher, 143)
             job.expect_gone()
+
+    def ready_or_refused(self, job, imports="warm_import", **files):
+        """Starts a script `head`. What the launcher prints of its standby process."""
+        for name, content in files.items():
+            (job.directory / f"{name}.py").write_text(content)
+        launcher = start(job, "head.py", imports=imports, warm=("--warm-workers", "1", "--warm-join"))
+
+        def seen():
+            found = re.search(r"standby process (of local rank 0 .* is ready|ended: .*)", err(launcher))
+            return found and found[1]
+        line = wait_for("a standby process", seen)
+        job.expect_exit(launcher, 0)
+        return line
+
+    def test_what_an_import_has_read_and_the_script_sets_later_is_found(self):
+        reads = "import os\nos.environ.get('SEEN', '')\n[name for name, value in os.environ.items()]\n"
+        refused = {
+            "an assignment": "import os\nos.environ['SEEN'] = '1'\n",
+            "a call": "import os as of_posix\nof_posix.environ.setdefault('SEEN', '1')\n",
+            "what a library reads": "from os import environ\nenviron.update(OMP_NUM_THREADS='4')\n",
+            "a function": "import os\ndef prepare():\n    os.putenv('SEEN', '1')\n",
+            "an own module": "import inner\n",
+            "between two imports": "import csv, os\nos.environ['SEEN'] = '1'\nimport warm_import\n",
+        }
+        fine = {
+            "after the import": "import os, csv, warm_import\nos.environ['SEEN'] = '1'\n",
+            "a look": "import os\nif os.environ.get('SEEN') == os.environ.setdefault('OTHER', 'OMP'):\n    print(os.environ['SEEN'])\n",
+        }
+        for name, head in {**refused, **fine}.items():
+            with self.subTest(name), Job() as job:
+                (job.directory / "inner").mkdir()
+                (job.directory / "inner/__init__.py").write_text("from . import deep\n")
+                (job.directory / "inner/deep.py").write_text("import os\nos.environ['SEEN'] = '2'\n")
+                line = self.ready_or_refused(job, "csv,warm_import", head=head, warm_import=reads)
+                if name in fine:
+                    self.assertIn("is ready", line)
+                else:
+                    variable = "OMP_NUM_THREADS" if "OMP" in head else "SEEN"
+                    self.assertIn(f"exit code 1 (the script sets {variable} before its imports; set it in front of muster)", line)
+
+    def test_with_auto_the_imports_of_the_scripts_own_files_are_warm_and_these_are_not(self):
+        with Job() as job:
+            (job.directory / "inner").mkdir()
+            (job.directory / "inner/__init__.py").write_text("import wave\n")
+            head = ("import tarfile\nfrom inner import wave\ntry:\n    import no_such_module\nexcept ImportError:\n    import csv\n"
+                    "def later():\n    import zipapp\n")
+            note = "import sys\nnames = ['tarfile', 'wave', 'inner', 'csv', 'zipapp', 'head']\nprint('warm:', [n for n in names if n in sys.modules])\n"
+            line = self.ready_or_refused(job, "auto", head=note + head)
+            self.assertIn("is ready", line)
+            self.assertIn("warm: ['tarfile', 'wave']", job.launchers[0].out.read_text())
+
+    def test_an_import_that_reads_what_a_round_sets_is_refused(self):
+        with Job() as job:
+            line = self.ready_or_refused(job, head="", warm_import="import os\nos.getenv('RANK')\n")
+            self.assertIn("its imports have read RANK, which each round sets anew", line)
 
     def test_one_that_failed_is_followed_by_another_when_any_worker_starts_again(self):
         with Job() as job:
