@@ -46,6 +46,7 @@ Result<void> LogMerge::find() {
                 return left_out;
     }
     if (selection_.last_round && !selection_.round) choose_last_round();
+    selection_.last.reset();
     return {};
 }
 
@@ -60,6 +61,8 @@ Result<void> LogMerge::open(const std::string& path, std::string name) {
         reader->skip_to(selection_.since_ns);
     else if (selection_.round)
         reader->skip_to_round(*selection_.round);
+    else if (selection_.last && !selection_.last_round && !selection_.ranks && !selection_.wanted)
+        reader->skip_to_last(*selection_.last);
     names_.push_back(std::move(name));
     sources_.emplace(path, Source{.reader = std::move(*reader), .number = sources_.size()});
     return {};

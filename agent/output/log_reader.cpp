@@ -50,6 +50,18 @@ void LogReader::skip_to_round(std::uint64_t round) {
     if (!marks_.empty()) position_ = marks_.front().offset;
 }
 
+void LogReader::skip_to_last(std::size_t lines) {
+    std::string piece(chunk_bytes, '\0');
+    for (auto from = ::lseek(file_.get(), 0, SEEK_END); from > 0;) {
+        const auto size = std::min<off_t>(from, static_cast<off_t>(chunk_bytes));
+        from -= size;
+        if (::pread(file_.get(), piece.data(), static_cast<std::size_t>(size), from) != size) return;
+        for (auto at = size; at-- > 0;)
+            if (piece[static_cast<std::size_t>(at)] == '\n' && lines-- == 0)
+                return resume_at(static_cast<std::uint64_t>(from + at + 1));
+    }
+}
+
 void LogReader::resume_at(std::uint64_t offset) {
     pass_while([offset](const LogMark& mark) { return mark.offset < offset; });
     // An end of two bytes, or half a line that was taken: its worker was killed, and the next heading ends the line.

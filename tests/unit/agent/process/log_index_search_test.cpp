@@ -102,6 +102,22 @@ TEST_CASE("a reader that skips to a round reads little of the rounds before") {
     }
 }
 
+TEST_CASE("a reader of the last lines has so many, and reads little of what comes before") {
+    const LongLog log(200'000);
+    const int count = GENERATE(0, 1, 5, 3'000'000);  // of 2 million
+    auto reader = LogReader::open(log.path, {});
+    REQUIRE(reader.has_value());
+    const auto before = bytes_read();
+    reader->skip_to_last(static_cast<std::size_t>(count));
+    if (count < 10) CHECK(bytes_read() - before < 1'000'000);  // of 7 MB
+    LogLine line;
+    int got = 0;
+    for (; *reader->next(line); ++got) {
+    }
+    CHECK(got == std::min(count, 2'000'000));
+    if (got > 0) CHECK(line.owner->round == 2);
+}
+
 TEST_CASE("a long index names its owner again, and lines keep one owner") {
     const test::ScratchFolder folder;
     const std::string path = folder / "stdout.log";
