@@ -2,13 +2,13 @@
 
 #include <chrono>
 
-#include "agent/doctor/doctor_report.h"
 #include "agent/driver/agent_driver.h"
 #include "agent/driver/worker_metrics.h"
-#include "rendezvous/base/log_listener.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/client/core/clock_offset.h"
+#include "rendezvous/events/files/said_event.h"
 
 namespace muster::agent {
 
@@ -63,6 +63,7 @@ void Agent::Driver::start() {
     hangs_.on_notice = [this](std::string line) {
         if (agent_.on_progress) agent_.on_progress(std::move(line));
     };
+    commands_.on_event = [this](const Event& event) { tell(event); };
     commands_.on_keeping = [this](std::uint32_t local_rank, const local::Message& message) {
         const auto* can = std::get_if<local::CanKeep>(&message);
         happen(WorkerKeeps{local_rank, can == nullptr ? KeepWord::held : can->can ? KeepWord::can : KeepWord::cannot});
@@ -132,7 +133,8 @@ void Agent::Driver::look_at_node() {
         self->preflight_.start(*self->config_.preflight, [driver = self.get()](const DoctorFacts& facts) {
             const auto& plan = *driver->config_.preflight;
             for (const auto& finding : examine(facts, plan.limits, plan.skip))
-                if (finding.level > Level::info) log(LogLevel::warning, "preflight: ", finding_line(finding));
+                if (finding.level > Level::info)
+                    driver->tell(preflight_event(finding, driver->config_.supervisor.host));
         });
     });
 }
@@ -292,6 +294,11 @@ void Agent::Driver::keep_standbys(const SupervisorEvent& event) {
     if (parked != nullptr && parked->why.empty() && !has_ended_standbys_) host_.expect(commands_.expected(), {});
 }
 
+void Agent::Driver::tell(const Event& event) {
+    say(event);
+    if (agent_.on_event) agent_.on_event(event);
+}
+
 void Agent::Driver::happen(SupervisorEvent event) {
     pending_.push_back(std::move(event));
     if (stepping_) return;
@@ -301,10 +308,7 @@ void Agent::Driver::happen(SupervisorEvent event) {
         pending_.pop_front();
         keep_standbys(next);
         const SupervisorStep step = supervisor_.step(next, now());
-        for (const auto& news : step.why) {
-            log_event(news.place == EventPlace::log_and_stream ? LogLevel::info : LogLevel::debug, news.text);
-            if (agent_.on_event) agent_.on_event(news);
-        }
+        for (const auto& news : step.why) tell(news);
         for (const auto& line : step.notices)
             if (agent_.on_progress) agent_.on_progress(line);
         for (const auto& action : step.actions) std::visit([this](const auto& ordered) { carry_out(ordered); }, action);

@@ -58,6 +58,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void fence_held_workers();
     void find_store(native::Assigned assignment);
     void relay_store(native::Assigned& assignment);
+    void tell(const Event& event);
     void happen(SupervisorEvent event);
     void keep_standbys(const SupervisorEvent& event);
     void host_said(ProcessEvent event);

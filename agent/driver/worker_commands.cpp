@@ -199,7 +199,11 @@ void WorkerCommands::send_progress(const native::Assigned& assignment) {
     std::string nearer;
     if (kept > disk_step) nearer = cat("the agents' copy of step ", kept, ", else from ");
     if (local > disk_step) nearer += cat("step ", local, " on the local disks, else from ");
-    print_notice(cat("muster: round ", assignment.round, " resumes from ", nearer, on_disk, "\n"));
+    on_event({.kind = EventKind::checkpoint_loading,
+              .text = cat("round ", assignment.round, " resumes from ", nearer, on_disk),
+              .facts = {.checkpoint_step = std::max({kept, local, disk_step})},
+              .place = EventPlace::notice_and_stream,
+              .round = assignment.round});
 }
 
 std::int64_t WorkerCommands::local_step() {

@@ -24,6 +24,8 @@ class WorkerCommands {
     WorkerCommands(boost::asio::io_context& loop, const AgentConfig& config, LogDirectory& logs)
         : loop_(loop), config_(config), logs_(logs) {}
 
+    /// What these commands mean for the person at the launcher.
+    std::function<void(const Event&)> on_event;
     /// What a worker says about being kept (AgentChannel::on_keeping).
     std::function<void(std::uint32_t local_rank, const local::Message&)> on_keeping;
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "agent/doctor/doctor_report.h"
 #include "agent/evidence/gpu_check.h"
 #include "agent/process/side_process.h"
 #include "rendezvous/base/text/text.h"
@@ -189,6 +190,13 @@ void NodeLooks::take(const std::string& name, std::vector<std::string> words, st
 void NodeLooks::drop() {
     done_ = nullptr;
     runs_.drop_all();
+}
+
+Event preflight_event(const Finding& finding, const std::string& host) {
+    return {.kind = EventKind::doctor_check,
+            .text = cat("preflight: ", finding_line(finding)),
+            .facts = {.host = host, .check = finding.check, .level = std::string(level_name(finding.level))},
+            .place = EventPlace::warning_and_stream};
 }
 
 }  // namespace muster::agent

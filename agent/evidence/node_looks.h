@@ -13,6 +13,7 @@
 
 #include "agent/doctor/check_table.h"
 #include "agent/process/side_runs.h"
+#include "rendezvous/events/event.h"
 
 namespace muster::agent {
 
@@ -71,5 +72,8 @@ class NodeLooks {
     std::function<void(DoctorFacts)> done_;
     std::shared_ptr<char> life_ = std::make_shared<char>();  // handlers hold it weakly
 };
+
+/// What a job is told of a finding: "preflight: ...", as a warning.
+Event preflight_event(const Finding& finding, const std::string& host);
 
 }  // namespace muster::agent

@@ -21,8 +21,6 @@ namespace {
 // or 5 KB a second.
 constexpr Duration mark_interval = 10ms;
 constexpr std::uint64_t mark_bytes = 64 << 10;
-/// Some 40 KB of an index, within which a reader that begins in its middle finds the owner.
-constexpr int unnamed_marks_max = 1000;
 
 /// A worker that was killed has left half a line, perhaps; the heading must not continue it.
 bool ends_inside_line(int fd) {

@@ -6,10 +6,12 @@
 //   at 1764126000124001122 from 81963
 //
 // The first kind begins a round: its heading lies between the two offsets, which are equal where a worker of the round
-// before goes on, and where the owner is named again, as it is after a thousand lines of the second kind. Times are
-// nanoseconds of the host's clock, and the time of a byte is that of the last line before it.
+// before goes on, and where the owner is named again, as it is after a thousand lines of the second kind: a reader that
+// begins in the middle finds the owner. Times are nanoseconds of the host's clock, and the time of a byte is that of
+// the last line before it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,6 +20,11 @@
 #include "agent/supervision/process_host.h"
 
 namespace muster::agent {
+
+/// Lines of the second kind, one after the other.
+inline constexpr int unnamed_marks_max = 1000;
+/// They have less, some 40 KB.
+inline constexpr std::size_t owner_stride_bytes = 64 << 10;
 
 struct LogMark {
     std::uint64_t offset = 0;  ///< From here on the bytes are as old as `time_ns`.

@@ -46,6 +46,7 @@ Result<void> LogMerge::find() {
                 return left_out;
     }
     if (selection_.last_round && !selection_.round) choose_last_round();
+    selection_.last.reset();
     return {};
 }
 
@@ -58,6 +59,10 @@ Result<void> LogMerge::open(const std::string& path, std::string name) {
         reader->resume_at(known->second);
     else if (selection_.since_ns > 0)
         reader->skip_to(selection_.since_ns);
+    else if (selection_.round)
+        reader->skip_to_round(*selection_.round);
+    else if (selection_.last && !selection_.last_round && !selection_.ranks && !selection_.wanted)
+        reader->skip_to_last(*selection_.last);
     names_.push_back(std::move(name));
     sources_.emplace(path, Source{.reader = std::move(*reader), .number = sources_.size()});
     return {};
@@ -77,7 +82,10 @@ void LogMerge::say(const std::string& sentence) {
 void LogMerge::choose_last_round() {
     std::uint64_t round = 0;
     for (const auto& [path, source] : sources_) round = std::max(round, last_round(log_index_path(path)));
-    if (!sources_.empty()) selection_.round = round;
+    if (sources_.empty()) return;
+    selection_.round = round;
+    for (auto& [path, source] : sources_)
+        if (selection_.since_ns == 0) source.reader.skip_to_round(round);
 }
 
 bool LogMerge::wants(const LogLine& line) const {
@@ -97,7 +105,7 @@ Result<void> LogMerge::advance(Source& source) {
             return leave_out({more.error().code, cat(names_[source.number], ": ", more.error().context)});
         }
         if (source.reader.was_cut() && selection_.trouble) say(cat(names_[source.number], was_cut));
-        if (!*more) break;
+        if (!*more || (selection_.round && line.owner->round > *selection_.round)) break;  // Rounds only grow.
         if (!wants(line)) {
             if (selection_.passed_over) selection_.passed_over();
             continue;

@@ -27,6 +27,8 @@ struct LogSelection {
     bool untimed = false;       ///< Not those of files without an index.
     /// Where to go on in files that were read before: LogLine::end by LogMerge::name.
     std::map<std::string, std::uint64_t> resume{};
+    /// Files that the first find() opens are read from so many lines before their end, if nothing else is asked for.
+    std::optional<std::size_t> last{};
     std::function<bool(const LogLine& line)> wanted{};  ///< More to ask of a line. Empty: nothing.
     /// Asked before each file is opened, by LogMerge::name. An error: it is not opened now.
     std::function<Result<void>(const std::string& name)> may_open{};

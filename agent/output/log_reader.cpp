@@ -41,25 +41,29 @@ LogReader::LogReader(FileDescriptor file, FileDescriptor index, LogOwner owner)
     : file_(std::move(file)), index_(std::move(index)), owner_(std::make_shared<const LogOwner>(std::move(owner))) {}
 
 void LogReader::skip_to(std::int64_t time_ns) {
-    if (index_.valid()) {
-        auto place = find_mark_before(index_.get(), time_ns);
-        index_position_ = place.position;
-        if (place.owner) owner_ = std::make_shared<const LogOwner>(*std::move(place.owner));
-    }
-    for (bool passed = true; passed;) {
-        passed = false;
-        read_index();
-        for (; !marks_.empty() && marks_.front().time_ns < time_ns; passed = true) pass_mark();
-        if (!marks_.empty()) position_ = marks_.front().offset;
+    pass_while([time_ns](const LogMark& mark) { return mark.time_ns < time_ns; });
+    if (!marks_.empty()) position_ = marks_.front().offset;
+}
+
+void LogReader::skip_to_round(std::uint64_t round) {
+    pass_while([this, round](const LogMark& mark) { return (mark.owner ? *mark.owner : *owner_).round < round; });
+    if (!marks_.empty()) position_ = marks_.front().offset;
+}
+
+void LogReader::skip_to_last(std::size_t lines) {
+    std::string piece(chunk_bytes, '\0');
+    for (auto from = ::lseek(file_.get(), 0, SEEK_END); from > 0;) {
+        const auto size = std::min<off_t>(from, static_cast<off_t>(chunk_bytes));
+        from -= size;
+        if (::pread(file_.get(), piece.data(), static_cast<std::size_t>(size), from) != size) return;
+        for (auto at = size; at-- > 0;)
+            if (piece[static_cast<std::size_t>(at)] == '\n' && lines-- == 0)
+                return resume_at(static_cast<std::uint64_t>(from + at + 1));
     }
 }
 
 void LogReader::resume_at(std::uint64_t offset) {
-    for (bool passed = true; passed;) {
-        passed = false;
-        read_index();
-        for (; !marks_.empty() && marks_.front().offset < offset; passed = true) pass_mark();
-    }
+    pass_while([offset](const LogMark& mark) { return mark.offset < offset; });
     // An end of two bytes, or half a line that was taken: its worker was killed, and the next heading ends the line.
     char before = '\n';
     if (offset > 0 && ::pread(file_.get(), &before, 1, static_cast<off_t>(offset - 1)) == 1 && before != '\n')
@@ -151,6 +155,15 @@ void LogReader::read_index() {
         }
         if (index_rest_.size() > index_line_max) index_rest_.clear();  // damaged
         if (marks_.size() > 1000) return;                              // the rest when these have been passed
+    }
+}
+
+void LogReader::pass_while(const std::function<bool(const LogMark&)>& is_before) {
+    if (index_.valid()) index_position_ = find_owner_before(index_.get(), is_before);
+    for (bool passed = true; passed;) {
+        passed = false;
+        read_index();
+        for (; !marks_.empty() && is_before(marks_.front()); passed = true) pass_mark();
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,8 +31,13 @@ class LogReader {
   public:
     static Result<LogReader> open(const std::string& path, LogOwner owner);
 
+    // One of the next four, before the first line is read. Their time does not grow with the file.
     /// Passes over what is older, as far as the index tells.
     void skip_to(std::int64_t time_ns);
+    /// Passes over the output of earlier rounds, as far as the index tells.
+    void skip_to_round(std::uint64_t round);
+    /// Passes over what is more than so many lines before the end.
+    void skip_to_last(std::size_t lines);
     /// Begins behind a line whose `end` that is.
     void resume_at(std::uint64_t offset);
     /// The next line. False at the end of the file; a beginning of a line there waits for its rest.
@@ -50,6 +56,8 @@ class LogReader {
     [[nodiscard]] Result<bool> fill();
     void begin_again(std::uint64_t file_bytes, std::int64_t time_ns);
     void fill_in(LogLine& line, std::string_view text) const;
+    /// Goes on at the first mark for which this does not hold.
+    void pass_while(const std::function<bool(const LogMark&)>& is_before);
     void pass_marks();
     void pass_mark();
 

@@ -83,6 +83,7 @@ void JobLogs::meet(const JobAgents& job) {
         node.round = job.round;
         connect(node, agent);
     }
+    if (!nodes_.empty()) request_.last.reset();  // All that a node prints from now on is wanted.
     if (nodes_.size() > 2 * nodes_max && job.waiting == job.waiting_nodes.size()) forget_gone(job);
 }
 

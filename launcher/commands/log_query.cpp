@@ -56,6 +56,7 @@ bool read_part(std::string_view name, std::string_view value, LogRequest& reques
         return request.out != request.err;
     }
     if (name == "round") return parse_number(value, request.round.emplace());
+    if (name == "last") return parse_number(value, request.last.emplace());
     if (name == "from") return read_positions(value, request.resume);
     if (name == "untimed") return request.untimed = value == "1";
     if (name == "follow") return request.follow = value == "1";
@@ -94,6 +95,8 @@ std::string log_target(const LogRequest& request) {
     if (request.out != request.err) add("stream=", request.out ? "out" : "err");
     if (request.round) add("round=", *request.round);
     if (request.follow) add("follow=1");
+    const bool is_filtered = request.failed || !request.include.empty() || !request.exclude.empty();
+    if (request.last && !is_filtered) add("last=", *request.last);
     std::string positions;
     for (const auto& [name, offset] : request.resume)
         if (is_plain(name)) positions += cat(positions.empty() ? "" : ",", name, ":", offset);

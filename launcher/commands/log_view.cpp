@@ -21,6 +21,7 @@ agent::LogSelection selection_of(const LogRequest& request, std::int64_t now_ns)
             .round = request.round,
             .last_round = request.last_round,
             .since_ns = request.since ? now_ns - std::chrono::nanoseconds(*request.since).count() : 0,
+            .last = request.last,
             .wanted = line_filter(request)};
 }
 

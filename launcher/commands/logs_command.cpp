@@ -46,7 +46,7 @@ constexpr std::string_view logs_usage =
     "  --since TIME       only the last TIME: 90 (seconds), 10m, 2h\n"
     "  -i, --include RE   only lines that match this regular expression (ECMAScript); may be given again\n"
     "  -e, --exclude RE   without lines that match\n"
-    "  -n, --last N       only the last N lines\n"
+    "  -n, --last N       only the last N lines, of what is written at the start; of a rank no more than its last N\n"
     "  -f, --follow       go on with what is written from now on, until Ctrl-C\n"
     "  --all              every line of every rank\n"
     "  --times            with the time of each line; implies --all\n"

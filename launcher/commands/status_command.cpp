@@ -4,19 +4,22 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
 #include "launcher/commands/job_command.h"
-#include "launcher/commands/plot_timeline.h"
+#include "launcher/commands/job_events.h"
 #include "launcher/commands/status_source.h"
 #include "launcher/report/command_output.h"
 #include "launcher/status/status_reader.h"
 #include "launcher/status/status_text.h"
 #include "launcher/status/terminal.h"
-#include "launcher/status/text_columns.h"
+#include "launcher/status/timeline.h"
+#include "launcher/status/timeline_svg.h"
+#include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
@@ -25,13 +28,15 @@ namespace muster::launcher {
 namespace {
 
 constexpr std::string_view status_usage =
-    "usage: muster status [JOB] [--watch[=SECONDS]] [--once] [--json] [--plot FILE.svg] [--rdzv-endpoint HOST[:PORT]]\n"
-    "                     [--insecure]\n"
+    "usage: muster status [JOB] [--watch[=SECONDS]] [--once] [--json] [--plot FILE.svg] [--events [--node HOST]]\n"
+    "                     [--rdzv-endpoint HOST[:PORT]] [--insecure]\n"
     "Shows the jobs of a daemon, or one job with its nodes, those in trouble first. JOB is the job's --rdzv-id.\n"
-    "--watch redraws the screen every 2 s, or every SECONDS, until q or Ctrl-C; without a terminal it prints the\n"
+    "--watch shows the screen of muster top, with news every 2 s, or every SECONDS; without a terminal it prints the\n"
     "text again. --once prints the text once (the default). --json prints the daemon's /status page, of JOB only if "
     "it\n"
-    "is given. --plot draws the rounds, failures, checkpoints and steps of JOB over time. The daemon is at "
+    "is given. --plot draws the rounds, failures, checkpoints and steps of JOB over time. --events lists what happened "
+    "to\n"
+    "JOB, or to its node HOST; with --json as the daemon has it. --job JOB is the same as JOB. The daemon is at "
     "--rdzv-endpoint, default 127.0.0.1:29400. Of another host's daemon with a secret it\n"
     "needs the secret: set MUSTER_SECRET_FILE. --insecure asks in clear text where no key of this node is accepted.\n";
 
@@ -73,12 +78,12 @@ int print_once(const StatusOptions& options, const StatusSource& source) {
         return print_error("status", 1, unknown_job(*facts, options.job));
     if (options.json) return answer("status", cat(json_of(*page, options.job).value_or("{}"), '\n'));
     // A pipe has no width: nothing is cut there.
-    const StatusSize size = ::isatty(STDOUT_FILENO) == 1 ? StatusSize{Terminal::size().columns, 0} : StatusSize{160, 0};
-    return answer("status", text_of(status_lines(*facts, printable_line(options.job), size)));
+    const auto columns = ::isatty(STDOUT_FILENO) == 1 ? Terminal::size().columns : 160;
+    return answer("status", text_of(status_lines(*facts, printable_line(options.job), columns)));
 }
 
-/// Of a job that is over the status page may know nothing any more, but its events are kept.
-int plot(const StatusOptions& options, const StatusSource& source) {
+/// Draws or lists them. Of a job that is over the status page may know nothing any more, but its events are kept.
+int show_events(const StatusOptions& options, const StatusSource& source) {
     const auto fail = [&](std::string why) { return print_error("status", 1, cat(source.name(), ": ", why)); };
     const auto page = source.ask(page_limit);
     const auto facts = page ? read_status_facts(*page) : Result<StatusFacts>(page.error());
@@ -87,8 +92,14 @@ int plot(const StatusOptions& options, const StatusSource& source) {
     if (job.empty() && facts->jobs.size() == 1) job = facts->jobs.front().id;
     if (job.empty()) return fail(unknown_job(*facts, job));
     const auto found = std::ranges::find(facts->jobs, printable_line(job), &StatusJob::id);
-    const auto drawn = plot_timeline(job, found == facts->jobs.end() ? std::string() : found->goodput, options.plot,
-                                     [&](const std::string& target) { return source.ask(page_limit, target); });
+    const auto lines = job_events(job, [&](const std::string& target) { return source.ask(page_limit, target); });
+    if (!lines) return fail(lines.error().context);
+    if (options.events) return answer("status", options.json ? *lines : events_text(*lines, options.node));
+    const auto timeline = read_timeline(*lines, std::chrono::system_clock::now().time_since_epoch());
+    if (!timeline) return fail(timeline.error().context);
+    const auto goodput = found == facts->jobs.end() ? std::string() : found->goodput;
+    const auto drawn =
+        replace_file(options.plot, timeline_svg(*timeline, printable_line(job), goodput), FileMode::as_umask_says);
     return drawn ? answer("status", cat("the timeline of job '", printable_line(job), "' is in ",
                                         printable_line(options.plot), '\n'))
                  : fail(drawn.error().context);
@@ -102,36 +113,6 @@ int print_again(const StatusOptions& options, const StatusSource& source) {
     }
 }
 
-Screen screen_of(const StatusOptions& options, const LatestStatus& status, const std::string& daemon) {
-    const auto size = Terminal::size();
-    std::vector<StatusLine> lines;
-    if (!status.trouble.empty())
-        lines.push_back(
-            no_answer_line(daemon, std::chrono::steady_clock::now() - status.answered_at, status.trouble, size));
-    const auto& facts = status.reader.facts();
-    const auto job = printable_line(options.job);
-    if (status.has_facts && !options.job.empty() && !has_job(facts, job))
-        lines.push_back({cut_to(unknown_job(facts, options.job), size.columns), LineStyle::attention});
-    if (status.has_facts)
-        for (auto& line : status_lines(facts, job, {size.columns, size.rows - std::min(size.rows, lines.size())}))
-            lines.push_back(std::move(line));
-    return screen_of(lines, size);
-}
-
-int watch(const StatusOptions& options, const StatusSource& source) {
-    std::optional<StatusPoll> poll;  // It ends after the terminal, which is whole again by then.
-    Terminal terminal;
-    poll.emplace(source, *options.watch);
-    LatestStatus status(std::chrono::steady_clock::now());
-    for (;;) {
-        const auto next = terminal.wait(no_deadline, poll->descriptor());
-        if (next == Terminal::Wait::quit || (next == Terminal::Wait::key && terminal.key() == Key{.text = "q"}))
-            return terminal.signal() == 0 ? 0 : 128 + terminal.signal();
-        if (auto answer = poll->take()) status.take(*std::move(answer), std::chrono::steady_clock::now());
-        terminal.draw(screen_of(options, status, source.name()));
-    }
-}
-
 }  // namespace
 
 Result<StatusOptions> read_status_options(std::string_view verb, const std::vector<std::string>& words) {
@@ -141,6 +122,8 @@ Result<StatusOptions> read_status_options(std::string_view verb, const std::vect
     for (std::size_t at = 0; at < words.size(); ++at) {
         auto taken = take_value(words, at, "--rdzv-endpoint", options.endpoint);
         if (taken && !*taken && is_status) taken = take_value(words, at, "--plot", options.plot);
+        if (taken && !*taken && is_status) taken = take_value(words, at, "--node", options.node);
+        if (taken && !*taken && is_status) taken = take_value(words, at, "--job", options.job);
         if (!taken) return taken.error();
         if (*taken) continue;
         const std::string_view word = words[at];
@@ -150,6 +133,8 @@ Result<StatusOptions> read_status_options(std::string_view verb, const std::vect
             options.insecure = true;
         } else if (is_status && word == "--json") {
             options.json = true;
+        } else if (is_status && word == "--events") {
+            options.events = true;
         } else if (is_status && word == "--watch") {
             options.watch = 2s;
         } else if (is_status && word.starts_with("--watch=")) {
@@ -166,7 +151,9 @@ Result<StatusOptions> read_status_options(std::string_view verb, const std::vect
         }
     }
     if (options.once && options.watch) return wrong("--once and --watch contradict each other; write one of them");
-    if (!options.plot.empty() && options.watch) return wrong("--plot draws once; leave out --watch");
+    const bool shows_events = options.events || !options.plot.empty();
+    if (shows_events && options.watch) return wrong("--plot and --events look once; leave out --watch");
+    if (!options.node.empty() && !options.events) return wrong("--node chooses among events; write --events, too");
     return options;
 }
 
@@ -187,9 +174,10 @@ int run_status(const std::vector<std::string>& arguments, const Environment& env
     const auto source = find_status_source("status", *options, environment, code);
     if (!source) return code;
     std::signal(SIGPIPE, SIG_IGN);
-    if (!options->plot.empty()) return plot(*options, *source);
+    if (options->events || !options->plot.empty()) return show_events(*options, *source);
     if (!options->watch) return print_once(*options, *source);
-    return ::isatty(STDOUT_FILENO) == 1 && !options->json ? watch(*options, *source) : print_again(*options, *source);
+    return ::isatty(STDOUT_FILENO) == 1 && !options->json ? show_top(*options, *source)
+                                                          : print_again(*options, *source);
 }
 
 }  // namespace muster::launcher

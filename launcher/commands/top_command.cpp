@@ -23,7 +23,7 @@ constexpr std::string_view top_usage =
     "A screen with the jobs of a daemon, their nodes, and what is wrong: who waits for whom, who is lost, how fast "
     "the\n"
     "job steps. JOB is the job's --rdzv-id. Keys: arrows or j and k, enter, esc, / (filter), s (sort), l (logs),\n"
-    "? (help), q.\n"
+    "e (events), ? (help), q.\n"
     "It changes nothing. --once, or without a terminal that has a cursor: the text of muster status, once.\n"
     "The daemon is at --rdzv-endpoint, default 127.0.0.1:29400. Of another host's daemon with a secret it needs the\n"
     "secret: set MUSTER_SECRET_FILE. --insecure asks in clear text where no key of this node is accepted.\n";
@@ -35,11 +35,11 @@ bool can_draw() {
     return ::isatty(STDOUT_FILENO) == 1 && term != nullptr && *term != '\0' && std::string_view(term) != "dumb";
 }
 
-/// The exit code; `unknown` becomes the error if the first page has no such job.
-int show_top(const StatusOptions& options, const StatusSource& source, std::string& unknown) {
+/// `unknown` becomes the error if the first page has no such job.
+int run_screen(const StatusOptions& options, const StatusSource& source, std::string& unknown) {
     std::optional<StatusPoll> poll;  // It ends after the terminal, which is whole again by then.
     Terminal terminal;
-    poll.emplace(source, top_interval);
+    poll.emplace(source, options.watch.value_or(top_interval));
     Top top(source.name(), options.job, std::chrono::steady_clock::now());
     for (bool had_facts = false;;) {
         terminal.draw(top.screen(Terminal::size(), std::chrono::steady_clock::now()));
@@ -52,8 +52,9 @@ int show_top(const StatusOptions& options, const StatusSource& source, std::stri
             if (terminal.key().kind == KeyKind::redraw) terminal.forget();
             if (!top.press(terminal.key(), Terminal::size(), std::chrono::steady_clock::now()))
                 return exit_codes::success;
-            if (auto words = top.take_logs(); !words.empty()) {
-                words.insert(words.begin(), {"muster", "logs", cat("--rdzv-endpoint=", options.endpoint)});
+            if (auto words = top.take_command(); !words.empty()) {
+                words.insert(words.begin(), "muster");
+                words.push_back(cat("--rdzv-endpoint=", options.endpoint));
                 if (options.insecure) words.emplace_back("--insecure");
                 terminal.run("/proc/self/exe", words);
             }
@@ -61,13 +62,19 @@ int show_top(const StatusOptions& options, const StatusSource& source, std::stri
         if (auto answer = poll->take()) top.take(*std::move(answer), std::chrono::steady_clock::now());
         if (std::exchange(had_facts, top.status().has_facts) || !top.status().has_facts) continue;
         const auto& facts = top.status().reader.facts();
-        if (options.job.empty() || has_job(facts, printable_line(options.job))) continue;
+        if (options.job.empty() || options.watch || has_job(facts, printable_line(options.job))) continue;
         unknown = unknown_job(facts, options.job);
         return 1;
     }
 }
 
 }  // namespace
+
+int show_top(const StatusOptions& options, const StatusSource& source) {
+    std::string unknown;
+    const int code = run_screen(options, source, unknown);
+    return unknown.empty() ? code : print_error("top", code, unknown);
+}
 
 int run_top(const std::vector<std::string>& arguments, const Environment& environment) {
     if (asks_for_help(arguments)) return answer("top", top_usage);
@@ -78,9 +85,7 @@ int run_top(const std::vector<std::string>& arguments, const Environment& enviro
     const auto source = find_status_source("top", *options, environment, code);
     if (!source) return code;
     std::signal(SIGPIPE, SIG_IGN);
-    std::string unknown;
-    code = show_top(*options, *source, unknown);
-    return unknown.empty() ? code : print_error("top", code, unknown);
+    return show_top(*options, *source);
 }
 
 }  // namespace muster::launcher

@@ -1,11 +1,12 @@
 #include "launcher/node/job_preflight.h"
 
-#include "agent/doctor/doctor_report.h"
+#include "agent/evidence/node_looks.h"
 #include "launcher/host/environment_probe.h"
 #include "launcher/host/node_doctor.h"
 #include "launcher/host/node_pairs.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/events/files/said_event.h"
 
 namespace muster::launcher {
 
@@ -67,8 +68,12 @@ PreflightVerdict test_before_job(const Launch& launch, const Environment& enviro
     return verdict;
 }
 
-std::string log_preflight(const PreflightVerdict& verdict) {
-    for (const auto& one : verdict.findings) log(LogLevel::warning, "preflight: ", agent::finding_line(one));
+std::string tell_preflight(const PreflightVerdict& verdict, NodeEvents& events) {
+    for (const auto& one : verdict.findings) {
+        auto event = agent::preflight_event(one, host_name());
+        say(event);
+        events.take(std::move(event));
+    }
     if (verdict.own_fault.empty()) return {};
     return cat("--preflight: ", verdict.own_fault, "; to take part, start muster there again when it is mended");
 }

@@ -6,6 +6,7 @@
 
 #include "agent/doctor/finding.h"
 #include "launcher/config/environment.h"
+#include "launcher/node/node_events.h"
 #include "launcher/options/options.h"
 
 namespace muster::launcher {
@@ -22,8 +23,8 @@ struct PreflightVerdict {
 /// GPUs. A job of one node has no links. The rendezvous and the GPUs' deadlines bound it. Changes nothing.
 PreflightVerdict test_before_job(const Launch& launch, const Environment& environment);
 
-/// Logs each finding as a warning, "preflight: ...". Returns LaunchConfig::preflight_fault: the own fault as the nodes
-/// of the job are told of it. Empty: none.
-std::string log_preflight(const PreflightVerdict& verdict);
+/// Makes an event of each finding, which is logged as a warning, "preflight: ...". Returns
+/// LaunchConfig::preflight_fault: the own fault as the nodes of the job are told of it. Empty: none.
+std::string tell_preflight(const PreflightVerdict& verdict, NodeEvents& events);
 
 }  // namespace muster::launcher

@@ -246,8 +246,12 @@ std::unique_ptr<rendezvous::HttpStream> LogStreams::begin(const HttpRequest& req
         return nullptr;
     }
     const auto& asked = *read;
-    agent::LogSelection selection{
-        .ranks = asked.ranks, .out = asked.out, .err = asked.err, .round = asked.round, .resume = asked.resume};
+    agent::LogSelection selection{.ranks = asked.ranks,
+                                  .out = asked.out,
+                                  .err = asked.err,
+                                  .round = asked.round,
+                                  .resume = asked.resume,
+                                  .last = asked.last};
     std::shared_ptr<Round> round;
     {
         const std::lock_guard lock(mutex_);

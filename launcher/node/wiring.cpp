@@ -242,7 +242,7 @@ int launch(Launch launch, Environment environment) {
     auto events = NodeEvents::open(config, named_file_path(config, config.events), host_name());
     if (!events) return refuse(exit_codes::usage, cat("--events: ", events.error().context), style);
     log_known_facts(launch, environment);
-    config.preflight_fault = log_preflight(test_before_job(launch, environment));
+    config.preflight_fault = tell_preflight(test_before_job(launch, environment), **events);
     // For the user, and for a program that has started this launcher.
     const auto leave_reports = [&](const std::string& report) {
         leave_report(report_file, report);

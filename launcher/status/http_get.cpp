@@ -49,10 +49,12 @@ Error refused(const DaemonSocket& socket) {
 Result<HttpAnswer> get_at(const SocketAddress& address, const std::string& question, const Way& way, Instant deadline,
                           Interruption* interruption) {
     const auto named = [&](const Error& error) {
-        return Error{error.code, cat(address.numeric(), ": ", error.context)};
+        // A network that forbids the way refuses no key: the next address is asked.
+        const auto code = error.code == Errc::permission_denied ? Errc::unreachable : error.code;
+        return Error{code, cat(address.numeric(), ": ", error.context)};
     };
     auto begun = rendezvous::BlockingSocket::begin_to_connect(address);
-    if (!begun) return begun.error();
+    if (!begun) return named(begun.error());
     DaemonSocket socket(*std::move(begun));
     const Use use(interruption, socket.wire());
     if (!use.is_wanted) return Error{Errc::timed_out, "the question was ended"};

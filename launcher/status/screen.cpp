@@ -129,13 +129,6 @@ std::string Screen::text(std::size_t row) const {
     return text;
 }
 
-Screen screen_of(const std::vector<StatusLine>& lines, StatusSize size) {
-    Screen screen(size);
-    for (std::size_t row = 0; row < std::min(lines.size(), size.rows); ++row)
-        screen.put(row, 0, lines[row].text, lines[row].style);
-    return screen;
-}
-
 std::string screen_update(const Screen& before, const Screen& after, bool colored) {
     const bool is_known = before.size() == after.size();
     std::string out = is_known ? "" : "\033[2J";

@@ -39,9 +39,6 @@ class Screen {
     std::vector<Cell> cells_;
 };
 
-/// One line in each row; lines beyond the last row are left out.
-Screen screen_of(const std::vector<StatusLine>& lines, StatusSize size);
-
 /// Empty if nothing changed. Screens of different sizes: the terminal is cleared first.
 std::string screen_update(const Screen& before, const Screen& after, bool colored);
 

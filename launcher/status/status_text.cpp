@@ -201,7 +201,7 @@ bool is_in_trouble(const StatusNode& node) {
     return order_of(node) < 4;
 }
 
-std::vector<StatusLine> status_lines(const StatusFacts& facts, std::string_view job, StatusSize size) {
+std::vector<StatusLine> status_lines(const StatusFacts& facts, std::string_view job, std::size_t columns) {
     auto lines = daemon_lines(facts);
     const auto found = std::ranges::find(facts.jobs, job, &StatusJob::id);
     const auto* shown = found != facts.jobs.end()               ? &*found
@@ -209,29 +209,24 @@ std::vector<StatusLine> status_lines(const StatusFacts& facts, std::string_view 
                                                                 : nullptr;
     if (shown != nullptr) {
         append(lines, job_lines(*shown));
-        if (!shown->nodes.empty()) lines.push_back(node_heading(size.columns));
-        for (const auto* node : worst_first(shown->nodes)) lines.push_back(node_row(*node, size.columns));
+        if (!shown->nodes.empty()) lines.push_back(node_heading(columns));
+        for (const auto* node : worst_first(shown->nodes)) lines.push_back(node_row(*node, columns));
     } else if (facts.jobs.empty()) {
         lines.push_back({"no jobs"});
     } else {
-        lines.push_back(job_heading(size.columns));
-        for (const auto& one : facts.jobs) lines.push_back(job_row(one, size.columns));
-    }
-    if (size.rows > 0 && lines.size() > size.rows) {
-        const auto more = lines.size() - size.rows + 1;
-        lines.resize(size.rows - 1);
-        lines.push_back({cat("... and ", more, " more lines"), LineStyle::heading});
+        lines.push_back(job_heading(columns));
+        for (const auto& one : facts.jobs) lines.push_back(job_row(one, columns));
     }
     for (auto& line : lines) {
-        line.text = cut_to(line.text, size.columns);
+        line.text = cut_to(line.text, columns);
         line.text.resize(line.text.find_last_not_of(' ') + 1);
     }
     return lines;
 }
 
-StatusLine no_answer_line(std::string_view endpoint, Duration since, std::string_view why, StatusSize size) {
+StatusLine no_answer_line(std::string_view endpoint, Duration since, std::string_view why) {
     const auto whole = std::chrono::floor<std::chrono::seconds>(since);
-    return {cut_to(cat("no answer from ", endpoint, " for ", describe(whole), ": ", printable_line(why)), size.columns),
+    return {cat("no answer from ", endpoint, " for ", describe(whole), ": ", printable_line(why)),
             LineStyle::attention};
 }
 

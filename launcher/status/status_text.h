@@ -21,7 +21,7 @@ struct StatusLine {
 
 struct StatusSize {
     std::size_t columns = 80;
-    std::size_t rows = 0;  ///< 0: as many as there are.
+    std::size_t rows = 0;
     friend bool operator==(const StatusSize&, const StatusSize&) = default;
 };
 
@@ -49,12 +49,12 @@ std::vector<const StatusNode*> worst_first(const std::vector<StatusNode>& nodes)
 
 // ---- Whole texts ----
 
-/// All jobs as a table; with `job`, or where there is one job, that job with its nodes, those in trouble first. What
-/// does not fit is cut, and a line has the number of the rest.
-std::vector<StatusLine> status_lines(const StatusFacts& facts, std::string_view job, StatusSize size);
+/// All jobs as a table; with `job`, or where there is one job, that job with its nodes, those in trouble first.
+/// Lines are cut.
+std::vector<StatusLine> status_lines(const StatusFacts& facts, std::string_view job, std::size_t columns);
 
 /// The first line of a screen whose daemon does not answer: since when, and why.
-StatusLine no_answer_line(std::string_view endpoint, Duration since, std::string_view why, StatusSize size);
+StatusLine no_answer_line(std::string_view endpoint, Duration since, std::string_view why);
 
 [[nodiscard]] bool has_job(const StatusFacts& facts, std::string_view job);
 /// "no job 'x'; jobs: a, b".

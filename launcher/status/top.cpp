@@ -126,14 +126,15 @@ void Top::back() {
 }
 
 /// Of the selected job; of the node that is selected or shown.
-void Top::ask_for_logs() {
+void Top::ask_for(std::vector<std::string> command) {
     const auto rows = this->rows();
     const auto* const job = shown_job();
-    if (job == nullptr && rows.size() == 0) return;
+    if (rows.size() == 0 && (job == nullptr || !filter_.empty())) return;
     const auto node = node_ || job == nullptr || rows.size() == 0 ? node_ : rows.name(selected(rows));
     // A name may begin with '-', and be that of a folder here.
-    logs_ = {cat("--job=", job == nullptr ? rows.name(selected(rows)).text : job->id), "--follow", "--last=200"};
-    if (node) logs_.push_back(cat("--node=", node->text));
+    command_ = std::move(command);
+    command_.push_back(cat("--job=", job == nullptr ? rows.name(selected(rows)).text : job->id));
+    if (node) command_.push_back(cat("--node=", node->text));
 }
 
 bool Top::press_in_filter(const Key& key) {
@@ -151,7 +152,8 @@ bool Top::press_in_filter(const Key& key) {
 bool Top::press_character(const std::string& text) {
     if (text == "q") return false;
     if (text == "?" || text == "h") shows_help_ = true;
-    if (text == "l") ask_for_logs();
+    if (text == "l") ask_for({"logs", "--follow", "--last=200"});
+    if (text == "e") ask_for({"status", "--events"});
     if (text == "/") types_filter_ = !node_;
     if (text == "s" && shown_job() != nullptr) order_ = static_cast<Order>((static_cast<int>(order_) + 1) % 4);
     if (text == "r") is_reversed_ = !is_reversed_;

@@ -26,8 +26,8 @@ class Top {
     bool press(const Key& key, StatusSize size, Instant now);
     [[nodiscard]] Screen screen(StatusSize size, Instant now) const;
     [[nodiscard]] const LatestStatus& status() const { return status_; }
-    /// The arguments of the `muster logs` that the last key asks for. Empty: none.
-    [[nodiscard]] std::vector<std::string> take_logs() { return std::exchange(logs_, {}); }
+    /// The command of muster that the last key asks for, and its arguments. Empty: none.
+    [[nodiscard]] std::vector<std::string> take_command() { return std::exchange(command_, {}); }
 
   private:
     enum class Order { trouble, rank, host, heard };
@@ -63,7 +63,7 @@ class Top {
     bool press_character(const std::string& text);
     void open();
     void back();
-    void ask_for_logs();
+    void ask_for(std::vector<std::string> command);
 
     [[nodiscard]] std::vector<StatusLine> head(Instant now) const;
     [[nodiscard]] std::vector<StatusLine> speed_lines(const StatusJob& job, Instant now) const;
@@ -82,7 +82,7 @@ class Top {
     bool is_reversed_ = false;
     std::string filter_;
     bool types_filter_ = false;
-    std::vector<std::string> logs_;
+    std::vector<std::string> command_;
     std::optional<Name> selection_;  ///< It stays on its job or node, whatever the order.
     std::size_t selected_row_ = 0;   ///< Of the selection, or where it was. Without one, the first row.
 };

@@ -32,6 +32,7 @@ std::vector<StatusLine> help_lines() {
             {"  s                     sort nodes by trouble, rank, host, or the time since they were heard"},
             {"  r                     reverse the order"},
             {"  l                     follow the log files of the selected job or node; Ctrl-C comes back"},
+            {"  e                     list what happened to the selected job or node"},
             {"  Ctrl-L                draw the screen anew"},
             {"  q, Ctrl-C             leave"},
             {""},
@@ -91,7 +92,7 @@ std::vector<StatusLine> Top::head(Instant now) const {
     if (shows_help_) return help_lines();
     std::vector<StatusLine> lines;
     if (!status_.trouble.empty())
-        lines.push_back(no_answer_line(daemon_, now - status_.answered_at, status_.trouble, {.columns = 1000}));
+        lines.push_back(no_answer_line(daemon_, now - status_.answered_at, status_.trouble));
     else if (!status_.has_facts)
         lines.push_back({cat("asking ", daemon_, " ...")});
     if (!status_.has_facts) return lines;
@@ -141,7 +142,7 @@ std::string Top::foot(const Rows& rows, const Layout& layout) const {
     static constexpr std::string_view order_names[] = {"trouble", "rank", "host", "heard"};
     if (shows_help_) return "any key: back";
     if (types_filter_) return cat("/", filter_, "_");
-    if (node_) return "esc back  q quit  ? help  l logs";
+    if (node_) return "esc back  q quit  ? help  l logs  e events";
     const auto first = layout.table_rows == 0 ? 0 : selected(rows) / layout.table_rows * layout.table_rows;
     const auto last = std::min(rows.size(), first + layout.table_rows);
     return cat(rows.size() == 0 ? std::size_t{0} : first + 1, "-", last, " of ", rows.size(),
@@ -149,8 +150,8 @@ std::string Top::foot(const Rows& rows, const Layout& layout) const {
                "  q quit  ? help  enter open  / filter",
                shown_job() == nullptr
                    ? std::string()
-                   : cat("  s sort: ", order_names[static_cast<std::size_t>(order_)], is_reversed_ ? ", reversed" : ""),
-               "  l logs");
+                   : cat("  s by ", order_names[static_cast<std::size_t>(order_)], is_reversed_ ? ", reversed" : ""),
+               "  l logs  e events");
 }
 
 void Top::draw_table(Screen& screen, const Layout& layout, const Rows& rows) const {

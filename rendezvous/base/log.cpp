@@ -171,6 +171,10 @@ std::string line_time(int fd) {
 void print_notice(std::string_view text) {
     if (text.empty()) return;
     tell_listener(text.substr(0, text.size() - (text.ends_with('\n') ? 1 : 0)));
+    print_event(text);
+}
+
+void print_event(std::string_view text) {
     const auto clean = printable(text);
     const bool to_journal = journal_is_open();
     const auto time = to_journal ? std::string() : line_time(STDERR_FILENO);

@@ -15,5 +15,7 @@ void set_log_listener(std::function<void(std::string_view text)> listener);
 
 /// Logs what is an event already: the listener does not get it.
 void log_event(LogLevel level, std::string_view text);
+/// The same for a notice (print_notice).
+void print_event(std::string_view text);
 
 }  // namespace muster

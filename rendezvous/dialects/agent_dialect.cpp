@@ -98,24 +98,27 @@ AgentDialect::~AgentDialect() = default;
 void AgentDialect::lead(KeptState kept, Instant now) {
     // A nonce of the reign before would let its words be said again.
     if (config_.secret) config_.secret_seed = random_nonce();
+    const auto count = kept.jobs.size();
     server_.emplace(config_, now, std::move(kept));
     forget_steps();
     deadline_ = server_->deadline();
     leader_.clear();
     if (!state_->is_shared()) return;
-    note_leader({});
+    note_leader({}, cat("this daemon is the leader; ", count, count == 1 ? " job resumed" : " jobs resumed"), now);
     hooks_.leading();
 }
 
 /// A time without a leader, and the first one, are no changes. Empty: this daemon.
-void AgentDialect::note_leader(const std::string& leader) {
+void AgentDialect::note_leader(const std::string& leader, std::string text, Instant now) {
     if (last_leader_ && *last_leader_ != leader) ++leader_change_count_;
     last_leader_ = leader;
+    hooks_.events({{.kind = EventKind::daemon_leader, .text = std::move(text), .facts = {.host = leader}}}, now);
 }
 
 /// What was decided and not kept is decided by another one, and nobody has heard of it.
 void AgentDialect::stand_by(std::string leader) {
-    if (!leader.empty()) note_leader(leader);
+    if (!leader.empty())
+        note_leader(leader, cat("this daemon is a follower; the leader is ", leader), std::chrono::steady_clock::now());
     leader_ = std::move(leader);
     hooks_.standing_by(leader_);
     if (!server_) return;

@@ -87,7 +87,7 @@ class AgentDialect final : public Dialect {
     [[nodiscard]] std::string with_state(std::string status, Instant now) const;
     void lead(KeptState kept, Instant now);
     void stand_by(std::string leader);
-    void note_leader(const std::string& leader);
+    void note_leader(const std::string& leader, std::string text, Instant now);
     void turn_away(Connection& connection);
     void introduce(Connection& connection, Instant now);
     void note_where(const Connection& connection);

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "rendezvous/base/journal.h"
-#include "rendezvous/base/log_listener.h"
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/events/files/said_event.h"
 
 namespace muster::rendezvous {
 
@@ -60,7 +60,7 @@ void EventTap::take(const std::vector<Event>& events, Instant at) {
     for (const auto& event : events) {
         {
             const JournalScope about(journal_fields_of(event));
-            log_event(event.place == EventPlace::log_and_stream ? LogLevel::info : LogLevel::debug, event.text);
+            say(event);
         }
         const auto line = stream_.add(event, since_1970);
         if (sink_) sink_(line);

@@ -73,6 +73,8 @@ std::string data_of(const Event& event) {
     data.text("reason", facts.reason);
     data.text("kind", facts.kind);
     data.text("cause", facts.cause);
+    data.text("check", facts.check);
+    data.text("level", facts.level);
     data.text("outcome", facts.outcome);
     data.number("nodes", facts.node_count);
     data.number("ranks", facts.rank_count);
@@ -124,6 +126,10 @@ std::string_view type_name(EventKind kind) {
         case EventKind::hang_over: return "muster.hang.over.v1";
         case EventKind::notice_given: return "muster.preemption.notice.v1";
         case EventKind::fault_injected: return "muster.fault.injected.v1";
+        case EventKind::checkpoint_loading: return "muster.checkpoint.loading.v1";
+        case EventKind::doctor_check: return "muster.doctor.check.v1";
+        case EventKind::daemon_started: return "muster.daemon.started.v1";
+        case EventKind::daemon_leader: return "muster.daemon.leader.v1";
         case EventKind::daemon_stalled: return "muster.daemon.stalled.v1";
         case EventKind::daemon_note: return "muster.daemon.note.v1";
         case EventKind::events_dropped: return "muster.events.dropped.v1";

@@ -47,10 +47,14 @@ enum class EventKind : std::uint8_t {
     worker_late,           ///< Others wait for it, or it is a straggler.
     checkpoint_committed,  ///< All ranks' files are on disk.
     checkpoint_failed,
-    hang_suspected,  ///< Ranks wait in an operation, and others do nothing or wait in another one.
-    hang_over,       ///< That is no longer so.
-    notice_given,    ///< The workers were told that the job will be stopped soon.
+    checkpoint_loading,  ///< Where a round that follows another one takes up the training.
+    doctor_check,        ///< A finding of a preflight.
+    hang_suspected,      ///< Ranks wait in an operation, and others do nothing or wait in another one.
+    hang_over,           ///< That is no longer so.
+    notice_given,        ///< The workers were told that the job will be stopped soon.
     fault_injected,
+    daemon_started,
+    daemon_leader,  ///< Which of several daemons leads from now on.
     daemon_stalled,
     daemon_note,     ///< A sentence of the daemon that concerns no job.
     events_dropped,  ///< Events that a full or slow target did not take, or that are no longer kept.
@@ -71,6 +75,8 @@ struct EventFacts {
     std::string reason{};               ///< Of a round's end: "worker_failed", "node_lost" ...
     std::string kind{};                 ///< Of a failure: "killed", "worker_error" ...
     std::string cause{};                ///< Of a failure: "out_of_memory" ...
+    std::string check{};                ///< Of a finding: "shared-memory" ...
+    std::string level{};                ///< Of a finding: "warning", "could not look", "critical".
     std::string outcome{};              ///< Of a job: "succeeded", "failed" ...
     std::int64_t node_count = -1;       ///< Nodes of a sealed round.
     std::int64_t rank_count = -1;       ///< Ranks of a sealed round.
@@ -87,8 +93,9 @@ struct EventFacts {
     friend bool operator==(const EventFacts&, const EventFacts&) = default;
 };
 
-/// Whether the sentence is for the log too, or too frequent for it.
-enum class EventPlace : std::uint8_t { log_and_stream, stream_only };
+/// Where else the sentence is said: in the log; there as a warning; to the person at the launcher, whatever the log's
+/// level. stream_only: it is too frequent for the log.
+enum class EventPlace : std::uint8_t { log_and_stream, warning_and_stream, notice_and_stream, stream_only };
 
 struct Event {
     EventKind kind = EventKind::job_note;

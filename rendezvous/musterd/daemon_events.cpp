@@ -6,7 +6,6 @@
 
 #include "rendezvous/base/log_listener.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/events/event.h"
 
 namespace muster::rendezvous {
 
@@ -22,7 +21,7 @@ Result<std::unique_ptr<DaemonEvents>> DaemonEvents::open(const std::string& dire
 
 DaemonEvents::DaemonEvents(std::unique_ptr<EventFile> file)
     : file_(std::move(file)), stream_(cat(std::random_device{}())) {
-    if (file_) set_log_listener([this](std::string_view line) { tell(line); });
+    if (file_) set_log_listener([this](std::string_view line) { tell(EventKind::daemon_note, line); });
 }
 
 DaemonEvents::~DaemonEvents() {
@@ -34,10 +33,10 @@ EventSink DaemonEvents::sink() const {
     return [file = file_.get()](std::string_view line) { file->add(line); };
 }
 
-void DaemonEvents::tell(std::string_view text) {
+void DaemonEvents::tell(EventKind kind, std::string_view text) {
     if (!file_) return;
     const std::lock_guard lock(mutex_);
-    file_->add(event_line({.kind = EventKind::daemon_note, .text = std::string(text)},
+    file_->add(event_line({.kind = kind, .text = std::string(text)},
                           {.stream = stream_,
                            .sequence = ++sequence_,
                            .since_1970 = std::chrono::system_clock::now().time_since_epoch()}));

@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/dialects/event_tap.h"
+#include "rendezvous/events/event.h"
 #include "rendezvous/events/files/event_file.h"
 
 namespace muster::rendezvous {
@@ -24,8 +25,8 @@ class DaemonEvents {
 
     /// For the events of jobs. Empty without files. It must not be used after this has ended.
     [[nodiscard]] EventSink sink() const;
-    /// A daemon.note. Thread-safe.
-    void tell(std::string_view text);
+    /// Thread-safe.
+    void tell(EventKind kind, std::string_view text);
 
   private:
     explicit DaemonEvents(std::unique_ptr<EventFile> file);

@@ -263,7 +263,7 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
     ConsoleWriter out(STDOUT_FILENO, "stdout");  // whose reader may be slow, too
     const auto listening = cat("musterd listening on ", (*daemon)->address());
     out.add(cat(listening, "\n"));
-    (*events)->tell(listening);
+    (*events)->tell(EventKind::daemon_started, listening);
     const rendezvous::ServiceReport report(loop, service, [&daemon] { return status_of(**daemon); });
     loop.run();
     log(LogLevel::info, "stopped by ", signals.signal() == SIGINT ? "SIGINT" : "SIGTERM");

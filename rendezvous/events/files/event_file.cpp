@@ -184,13 +184,15 @@ Result<std::unique_ptr<EventFile>> EventFile::open(const std::string& path, Rota
 Result<std::unique_ptr<EventFile>> EventFile::open_in(const std::string& directory, Rotation rotation) {
     if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
         return error_from_errno(errno, cat("create the directory of events ", directory));
-    // Not each file system has locks of directories. Where there are none, nothing is lost without them.
-    FileDescriptor lock(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // A file of its own: NFS locks only what is open for writing, and anybody who may read the directory could lock it.
+    // Not each file system has locks. Where there are none, nothing is lost without them.
+    const auto name = cat(directory, "/lock");
+    FileDescriptor lock(::open(name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
     if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return Error{Errc::invalid_argument,
                      cat("another musterd writes its events to ", directory, "; name a directory of its own")};
     auto file = open(cat(directory, "/events.jsonl"), rotation);
-    if (file) (*file)->directory_ = std::move(lock);
+    if (file) (*file)->lock_ = std::move(lock);
     return file;
 }
 

@@ -27,8 +27,8 @@ class EventFile {
     /// Appends to `path`: a file, a device or a pipe with a reader. A new file is readable by this user only, because
     /// events contain names of hosts and error texts. Errors: it cannot be opened.
     static Result<std::unique_ptr<EventFile>> open(const std::string& path) { return open(path, Rotation{0, 1}); }
-    /// In a directory, which is created: events.jsonl, and events.1.jsonl and so on for the older ones. Errors: also
-    /// that another process has it.
+    /// In a directory, which is created: events.jsonl, and events.1.jsonl and so on for the older ones. A process has
+    /// it by a lock on its file `lock`. Errors: also that another process has it.
     static Result<std::unique_ptr<EventFile>> open_in(const std::string& directory, Rotation rotation);
     /// Waits up to 1 s for the thread.
     ~EventFile();
@@ -44,7 +44,7 @@ class EventFile {
     class Target;
     static Result<std::unique_ptr<EventFile>> open(const std::string& path, Rotation rotation);
     explicit EventFile(std::shared_ptr<Target> target);
-    FileDescriptor directory_;  ///< Locked.
+    FileDescriptor lock_;  ///< Of the directory.
     ConsoleWriter writer_;
 };
 

@@ -121,8 +121,6 @@ class EtcdState::Implementation {
     void carry_out(Lead& lead) {
         tell([this, records = std::move(lead.records), aside = core_.aside_key(), term = ++term_](EtcdState& state) {
             auto kept = take_over(records, aside, term);
-            log(LogLevel::info, "this daemon is the leader; ", kept.jobs.size(),
-                kept.jobs.size() == 1 ? " job resumed" : " jobs resumed");
             served_ = term;
             if (state.leads) state.leads(std::move(kept));
         });
@@ -155,7 +153,6 @@ class EtcdState::Implementation {
         return place_.record_keys ? place_.record_keys() : std::vector<std::string>{};
     }
     void carry_out(const StandBy& stand_by) {
-        if (!stand_by.leader.empty()) log(LogLevel::info, "this daemon is a follower; the leader is ", stand_by.leader);
         tell([leader = stand_by.leader](EtcdState& state) {
             if (state.stands_by) state.stands_by(leader);
         });

@@ -2,6 +2,7 @@
 """Places of checkpoints that fail or have changed, under a real launcher: training goes on, each failure is told, and the
 last good checkpoint stays."""
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -63,13 +64,17 @@ class BrokenPlaces(unittest.TestCase):
 
     def test_progress_on_local_disks_alone_is_no_crash_loop(self):
         self.assertIn("step 2: saved", self.run_worker("steps")[0])
-        limits = ("--max-restarts", 4, "--max-stalled-restarts", 2)
+        events = self.job.directory / "events.jsonl"
+        limits = ("--max-restarts", 4, "--max-stalled-restarts", 2, "--events", events)
         # Without their agents' memory, which would have each step too.
         alone = ("env", "-u", "MUSTER_AGENT_SOCKET")
         with read_only(self, self.directory):
             said, told = self.run_worker("steps-fail", *limits, code=3, wrapper=alone)
         self.assertIn("step 12: not saved", said)
-        self.assertIn(f"round 4 resumes from step 10 on the local disks, else from {self.directory}/step_00000002", told)
+        text = f"round 4 resumes from step 10 on the local disks, else from {self.directory}/step_00000002"
+        self.assertEqual(told.count(text), 1)
+        event, = [one for one in map(json.loads, events.read_text().splitlines()) if one["data"]["text"] == text]
+        self.assertEqual((event["type"], event["data"]["checkpoint_step"]), ("muster.checkpoint.loading.v1", 10))
         with read_only(self, self.directory):
             told = self.run_worker("steps-fail", *limits, code=77, local=False, wrapper=alone)[1]
         self.assertIn("crash loop: 2 restarts in a row without a newer checkpoint (the newest is of step 2)", told)

@@ -31,13 +31,18 @@ class Preflight(unittest.TestCase):
 
     def test_a_fault_of_the_node_is_logged_and_the_job_goes_on(self):
         with Job() as job:
-            done = job.directory / "done"
-            launcher = self.launch(job, worker=f'until [ -e "{done}" ]; do sleep 0.01; done', **SICK)
+            done, events = job.directory / "done", job.directory / "events.jsonl"
+            launcher = self.launch(job, "--events", events, worker=f'until [ -e "{done}" ]; do sleep 0.01; done', **SICK)
             said = launcher.err.read_text
             wait_for("the finding", lambda: "preflight: critical: gpu-remapped-rows: GPU 1 (0000:e1:00.0, GPU-b): a row" in said())
             done.touch()
             self.assertEqual(launcher.wait(60), 0, said())
             self.assertEqual(without_slow_looks(said()).count("preflight:"), 1, said())
+            told = [json.loads(line) for line in events.read_text().splitlines()]
+            finding, = [one for one in told if "gpu-remapped-rows" in one["data"]["text"]]
+            self.assertEqual((finding["type"], finding["data"]["check"], finding["data"]["level"]),
+                             ("muster.doctor.check.v1", "gpu-remapped-rows", "critical"))
+            self.assertIn(finding["data"]["text"], said())
 
     def test_a_driver_that_hangs_holds_up_no_worker_and_no_end(self):
         with Job() as job:

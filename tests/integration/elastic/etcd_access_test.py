@@ -112,7 +112,7 @@ class Tls(unittest.TestCase):
                 file = folder / "events.jsonl"
                 whole = file.read_text().split("\n")[:-1] if file.exists() else []  # not a line that is being written
                 events = [json.loads(line) for line in whole]
-                return [event["data"]["text"] for event in events if event["type"] == "muster.daemon.note.v1"]
+                return [event["data"]["text"] for event in events if event["type"] in ("muster.daemon.leader.v1", "muster.daemon.note.v1")]
             good = access.daemon("--events", folder)
             wait_for("leader", lambda: leads(good.port))
             wait_for("event of the leader", lambda: any(text.startswith("this daemon is the leader") for text in notes()))

@@ -84,7 +84,8 @@ class Events(unittest.TestCase):
             written = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
             self.assertEqual([event for event in written if event["data"].get("job") == job.id], events)
             # So is every other line that the daemon says.
-            notes = [event for event in written if event["type"] == "muster.daemon.note.v1"]
+            notes = [event for event in written if event["type"] in ("muster.daemon.started.v1", "muster.daemon.note.v1")]
+            self.assertEqual([event["type"] for event in notes].count("muster.daemon.started.v1"), 1)
             self.assertEqual([int(event["sequence"]) for event in notes], list(range(1, len(notes) + 1)))
             told = {event["data"]["text"] for event in written}
             said = daemon.out.read_text().splitlines() + [without_prefix(line) for line in daemon.err.read_text().splitlines() if not about_peer(line)]

@@ -106,8 +106,17 @@ class Steps(unittest.TestCase):
             titles = [title.text for title in xml.etree.ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}title")]
             for word in ("round 0, stepping for", "round 1, starting for", "waiting for nodes for", "failed: exit code 3"):
                 self.assertTrue(any(word in title for title in titles), titles)
-            for words, told in ((("nosuch", "--plot", picture), "no events"), ((job.id, "--plot", "/nowhere/x.svg"), "write /nowhere/x.svg"),
-                                ((job.id, "--plot", picture, "--watch"), "--plot draws once")):
+            listed = status(job, f"--job={job.id}", "--events")
+            self.assertEqual(listed.returncode, 0, listed.stderr)
+            as_json = [json.loads(line) for line in status(job, job.id, "--events", "--json").stdout.splitlines()]
+            self.assertEqual(listed.stdout.splitlines(), [f"{one['time'][:19]}Z {one['data']['text']}" for one in as_json])
+            self.assertIn("job.ended", as_json[-1]["type"])
+            here = status(job, job.id, "--events", "--node", os.uname().nodename).stdout.splitlines()
+            self.assertTrue(here and set(here) < set(listed.stdout.splitlines()), here)
+            self.assertEqual(status(job, job.id, "--events", "--node", "elsewhere").stdout, "")
+            for words, told in ((("nosuch", "--plot", picture), "no events"), (("nosuch", "--events"), "no events"),
+                                ((job.id, "--node", "x"), "write --events"), ((job.id, "--plot", "/nowhere/x.svg"), "write /nowhere/x.svg"),
+                                ((job.id, "--plot", picture, "--watch"), "leave out --watch")):
                 wrong = status(job, *words)
                 self.assertIn(wrong.returncode, (1, 2))
                 self.assertIn(told, wrong.stderr)

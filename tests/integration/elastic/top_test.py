@@ -213,6 +213,12 @@ class Top(unittest.TestCase):
                     seen.process.send_signal(end)
                     seen.expect_whole(code)
                     self.assertFalse(pathlib.Path("/proc", viewer).exists())
+            with top(job) as seen:
+                seen.expect("> " + os.uname().nodename)
+                seen.press(b"e")
+                wait_for("what happened to the node", lambda: b"-- Enter: back --" in seen.read())
+                self.assertIn(f"Z job '{job.id}': ".encode(), seen.bytes)
+                seen.draw_again_after(lambda: seen.press(b"\n"))
             with top(job) as seen:  # Also where it waits for Enter, which a person pressed too early.
                 show_logs(seen)
                 seen.press(b"\n")

@@ -30,6 +30,12 @@ TEST_CASE("an agent reads what a viewer asks") {
     CHECK(read->since == request.since);
     CHECK(read->resume.size() == 2);
     CHECK(read_log_target("/logs"));
+    LogRequest end;
+    end.last = 200;
+    CHECK(log_target(end) == "/logs?last=200");
+    CHECK(read_log_target(log_target(end))->last == 200);
+    end.include.emplace_back("loss");  // Which lines these are, only the viewer knows.
+    CHECK(log_target(end) == "/logs");
 }
 
 TEST_CASE("a viewer of too many files asks by age for what it lacks") {

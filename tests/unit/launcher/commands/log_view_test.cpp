@@ -250,6 +250,16 @@ TEST_CASE("only what is asked for is shown") {
         request.err = false;
         CHECK(logs.read(request) == "[0]: old 0\n[1]: old 1\n[2]: old 2\n");
     }
+    SECTION("the last lines") {
+        request.err = false;
+        request.last = 1;
+        CHECK(logs.read(request) == "[0]: new 0\n[1]: new 1\n[2]: new 2\n");
+    }
+    SECTION("the last lines of those that match") {
+        request.last = 1;
+        request.include.emplace_back("old");
+        CHECK(logs.read(request) == "[0]: old 0\n[1]: old 1\n[2]: old 2\n");
+    }
     SECTION("the last seconds") {
         request.since = 30s;
         request.err = false;

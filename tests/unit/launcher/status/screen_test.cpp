@@ -14,7 +14,9 @@ namespace {
 constexpr StatusSize small{8, 3};
 
 Screen shown(const std::vector<StatusLine>& lines) {
-    return screen_of(lines, small);
+    Screen screen(small);
+    for (std::size_t row = 0; row < lines.size(); ++row) screen.put(row, 0, lines[row].text, lines[row].style);
+    return screen;
 }
 
 /// What a terminal shows after `update`: it knows the cursor, erasing, and styles.

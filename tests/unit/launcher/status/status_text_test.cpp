@@ -42,24 +42,24 @@ std::string text(const std::vector<StatusLine>& lines) {
 TEST_CASE("several jobs are a table; one of them, or the only one, is shown with its nodes") {
     const auto all =
         facts({job("train", "running", {node("gpu01", 0), node("gpu02", 8)}), job("eval", "gathering", json::array())});
-    CHECK(text(status_lines(all, {}, {})) ==
+    CHECK(text(status_lines(all, {}, 80)) ==
           "JOB                          PHASE     ROUND  NODES        STEP       RESTARTS\n"
           "train                        running   3      2/2-4        1200       1/3\n"
           "eval                         gathering 3      0/2-4        1200       1/3\n");
-    CHECK(text(status_lines(all, "train", {})) ==
+    CHECK(text(status_lines(all, "train", 80)) ==
           "job train: running, round 3, 2 of 2-4 nodes in the round, step 1200, 1/3 rest...\n"
           "time: 92.4 % of 192 min trained\n"
           "NODE                               PID      PLACE      RANKS        HEARD\n"
           "gpu01                              4711     running    0-7          0 s ago\n"
           "gpu02                              4711     running    8-15         0 s ago\n");
     CHECK(unknown_job(all, "tain") == "no job 'tain'; jobs: train, eval");
-    CHECK(text(status_lines(facts({}), {}, {})) == "no jobs\n");
+    CHECK(text(status_lines(facts({}), {}, 80)) == "no jobs\n");
     CHECK(unknown_job(facts({}), "x") == "no job 'x'; this daemon has no jobs");
 }
 
 TEST_CASE("standby processes are counted over the nodes, with their memory") {
     auto first = node("gpu01", 0), second = node("gpu02", 8);
-    const auto lines = [&] { return text(status_lines(facts({job("train", "running", {first, second})}), {}, {})); };
+    const auto lines = [&] { return text(status_lines(facts({job("train", "running", {first, second})}), {}, 80)); };
     CHECK(lines().find("standby") == std::string::npos);
     first["standbys"] = {{"count", 8}, {"memory_bytes", std::uint64_t{1760} << 20}};
     CHECK(lines().find("\nstandby processes: 8 on 1 node, 1760 MiB of memory\n") != std::string::npos);
@@ -72,11 +72,11 @@ TEST_CASE("standby processes are counted over the nodes, with their memory") {
 TEST_CASE("the newest checkpoint of each tier is told, with its age where that is known") {
     auto one = job("train", "running", {node("gpu01", 0)});
     one["checkpoint_step"] = 40;
-    CHECK(text(status_lines(facts({one}), {}, {})).find("newest checkpoint at the end of the last round: step 40\n") !=
+    CHECK(text(status_lines(facts({one}), {}, 80)).find("newest checkpoint at the end of the last round: step 40\n") !=
           std::string::npos);
     one["checkpoints"] = json::parse(
         R"({"memory":{"step":40,"age_s":12},"shared":{"step":30,"age_s":999999999999999},"local":{"step":7},"neighbour":5})");
-    const auto told = text(status_lines(facts({one}), {}, {.columns = 500}));
+    const auto told = text(status_lines(facts({one}), {}, 500));
     INFO(told);
     CHECK(told.find("\ncheckpoints: step 7 on local disks, step 40 in memory (12 s ago), step 30 in the checkpoint "
                     "directory (") != std::string::npos);
@@ -91,7 +91,7 @@ TEST_CASE("what is wrong comes first") {
     late["overdue"] = {
         {{"rank", 12}, {"idle_ms", 42'000}, {"operation", "all_reduce 40 of world"}, {"place", "load (data.py:31)"}}};
     late["waiting"] = {{{"rank", 13}, {"idle_ms", 40'000}, {"operation", "all_reduce 41 of world"}, {"place", ""}}};
-    const auto lines = status_lines(facts({job("train", "running", {node("gpu01", 0), late, lost})}), {}, {100, 0});
+    const auto lines = status_lines(facts({job("train", "running", {node("gpu01", 0), late, lost})}), {}, 100);
     CHECK(text(lines) ==
           "job train: running, round 3, 2 of 2-4 nodes in the round, step 1200, 1/3 restarts used\n"
           "time: 92.4 % of 192 min trained\n"
@@ -108,22 +108,21 @@ TEST_CASE("what is wrong comes first") {
 TEST_CASE("what a job waits for is told, with the hosts that the daemon names") {
     auto gathering = job("train", "gathering", json::array({node("gpu01.cluster", 0)}));
     gathering["waiting_for"] = "3 more nodes (missing: gpu02, gpu03, gpu04)";
-    CHECK_THAT(text(status_lines(facts(std::vector<json>(1, gathering)), {}, {200, 0})),
+    CHECK_THAT(text(status_lines(facts(std::vector<json>(1, gathering)), {}, 200)),
                Catch::Contains("waiting for 3 more nodes (missing: gpu02, gpu03, gpu04)\n"));
 }
 
-TEST_CASE("every size holds, also with hostile names, and says what it left out") {
+TEST_CASE("every width holds, also with hostile names") {
     auto nodes = json::array();
-    for (int i = 0; i < 10'000; ++i) nodes.push_back(node(cat("gpu", i, "-\xE6\xBC\xA2\xE5\xAD\x97\x1b[31m"), 8 * i));
+    for (int i = 0; i < 100; ++i) nodes.push_back(node(cat("gpu", i, "-\xE6\xBC\xA2\xE5\xAD\x97\x1b[31m"), 8 * i));
     const auto many = facts({job(std::string(300, 'j'), "running", nodes)});
-    for (const StatusSize size : {StatusSize{80, 24}, StatusSize{20, 5}, StatusSize{200, 60}, StatusSize{1, 1}}) {
-        const auto lines = status_lines(many, {}, size);
-        CHECK(lines.size() == size.rows);
+    for (const std::size_t columns : {80, 20, 200, 1}) {
+        const auto lines = status_lines(many, {}, columns);
+        CHECK(lines.size() == 103);
         for (const auto& line : lines) {
-            CHECK(columns_of(line.text) <= size.columns);
+            CHECK(columns_of(line.text) <= columns);
             CHECK(line.text.find('\x1b') == std::string::npos);
         }
-        if (size.columns > 20) CHECK(lines.back().text == cat("... and ", 10'003 - size.rows + 1, " more lines"));
     }
 }
 
@@ -134,12 +133,12 @@ TEST_CASE("a page that is none, or has other types than expected, is an error or
         read_status_facts(R"({"jobs":[7,{"id":[],"round":"x","nodes":[1,{"overdue":[1,{}]}],"goodput":1}]})");
     REQUIRE(odd.has_value());
     CHECK(odd->jobs.size() == 1);
-    CHECK_FALSE(status_lines(*odd, {}, {80, 24}).empty());
+    CHECK_FALSE(status_lines(*odd, {}, 80).empty());
     const auto standby = read_status_facts(R"({"jobs":[],"standby":true,"leader":"gpu02:29400"})");
-    CHECK(status_lines(*standby, {}, {})[0].text == "this daemon stands by; ask the leader, gpu02:29400");
+    CHECK(status_lines(*standby, {}, 80)[0].text == "this daemon stands by; ask the leader, gpu02:29400");
 }
 
 TEST_CASE("a daemon that is gone is told with the time") {
-    CHECK(no_answer_line("gpu01:29400", 12'300ms, "connection refused", {}).text ==
+    CHECK(no_answer_line("gpu01:29400", 12'300ms, "connection refused").text ==
           "no answer from gpu01:29400 for 12 s: connection refused");
 }

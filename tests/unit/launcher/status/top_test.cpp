@@ -81,7 +81,7 @@ TEST_CASE("one job is shown with what is wrong first, and its nodes in that orde
           ">!gpu2                             4711     lost       16-23        no link\n"
           " !gpu1                             4711     running    8-15         0 s ago\n"
           "  gpu0                             4711     running    0-7          0 s ago" +
-              std::string(16, '\n') + "1-3 of 3  q quit  ? help  enter open  / filter  s sort: trouble  l logs");
+              std::string(16, '\n') + "1-3 of 3  q quit  ? help  enter open  / filter  s by trouble  l logs  e events");
 }
 
 TEST_CASE("the speed is in the second line, and a job that stands is told") {
@@ -167,9 +167,9 @@ TEST_CASE("the selection stays on its node, whatever the order") {
     person.see(page({job("train", nodes)}));
     CHECK_THAT(person.screen(), Catch::Contains("HEARD\n>!gpu79"));
     person.type("ss");  // by host
-    CHECK_THAT(person.screen(), Catch::Contains("sort: host") && Catch::Contains("\n>!gpu79"));
+    CHECK_THAT(person.screen(), Catch::Contains("by host") && Catch::Contains("\n>!gpu79"));
     person.type("gr");
-    CHECK_THAT(person.screen(), Catch::Contains("\n> gpu0 ") && Catch::Contains("sort: host, reversed"));
+    CHECK_THAT(person.screen(), Catch::Contains("\n> gpu0 ") && Catch::Contains("by host, reversed"));
     nodes.erase(nodes.begin());  // The selected one is gone: what stands in its place is selected.
     person.see(page({job("train", nodes)}));
     CHECK_THAT(person.screen(), Catch::Contains("\n> gpu1"));
@@ -177,21 +177,28 @@ TEST_CASE("the selection stays on its node, whatever the order") {
     CHECK_THAT(person.screen(), Catch::Contains("HEARD\n> gpu99"));
 }
 
-TEST_CASE("l asks for the logs of what is selected or shown, once") {
+TEST_CASE("l asks for the logs of what is selected or shown, once, and e for its events") {
     Person person;
-    const auto wants = [&person](std::vector<std::string> words) { return person.top.take_logs() == words; };
+    const auto wants = [&person](std::vector<std::string> words) { return person.top.take_command() == words; };
     person.type("l");
     CHECK(wants({}));  // Nothing is known yet.
     person.see(page({job("eval", json::array()), job("train", trouble())}));
     person.type("jl");
-    CHECK(wants({"--job=train", "--follow", "--last=200"}));
+    CHECK(wants({"logs", "--follow", "--last=200", "--job=train"}));
     CHECK(wants({}));
     person.press({KeyKind::enter});
     person.type("jl");
-    CHECK(wants({"--job=train", "--follow", "--last=200", "--node=gpu1"}));
+    CHECK(wants({"logs", "--follow", "--last=200", "--job=train", "--node=gpu1"}));
     person.press({KeyKind::enter});
     person.type("l");
-    CHECK(wants({"--job=train", "--follow", "--last=200", "--node=gpu1"}));
+    CHECK(wants({"logs", "--follow", "--last=200", "--job=train", "--node=gpu1"}));
+    person.type("e");
+    CHECK(wants({"status", "--events", "--job=train", "--node=gpu1"}));
+    person.press({KeyKind::escape});
+    person.type("/none");
+    person.press({KeyKind::enter});
+    person.type("l");
+    CHECK(wants({}));  // Nothing is selected: not the whole job either.
     person.see(page({}));
     person.type("l");
     CHECK(wants({}));

@@ -1,6 +1,7 @@
 #include "rendezvous/events/files/event_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -83,6 +84,22 @@ TEST_CASE("a directory gets a new file when one is full, and keeps as many as it
     CHECK(read(folder / "events/events.1.jsonl") == line(6) + line(7));
     CHECK(read(folder / "events/events.2.jsonl") == line(4) + line(5));
     CHECK(::access((folder / "events/events.3.jsonl").c_str(), F_OK) != 0);
+}
+
+TEST_CASE("a directory has one writer, and who may only read it keeps no writer away") {
+    const test::ScratchFolder folder;
+    constexpr EventFile::Rotation rotation{.file_bytes_max = 100, .file_count = 3};
+    const FileDescriptor reader(::open(folder.string().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    REQUIRE(::flock(reader.get(), LOCK_EX) == 0);
+    auto file = EventFile::open_in(folder.string(), rotation);
+    REQUIRE(file.has_value());
+    CHECK(
+        EventFile::open_in(folder.string(), rotation).error().context.starts_with("another musterd writes its events"));
+    struct stat facts {};
+    REQUIRE(::stat((folder / "lock").c_str(), &facts) == 0);
+    CHECK((facts.st_mode & 0777) == 0600);
+    file->reset();
+    CHECK(EventFile::open_in(folder.string(), rotation).has_value());
 }
 
 TEST_CASE("a new file that cannot be made costs no kept file, and the full one takes lines up to twice its size") {

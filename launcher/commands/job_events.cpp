@@ -1,12 +1,7 @@
-#include "launcher/commands/plot_timeline.h"
+#include "launcher/commands/job_events.h"
 
-#include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "launcher/status/http_get.h"
-#include "launcher/status/timeline.h"
-#include "launcher/status/timeline_svg.h"
-#include "rendezvous/base/system/replace_file.h"
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
@@ -22,8 +17,10 @@ std::string id_of_last(std::string_view lines) {
     return event.is_object() ? event.value("id", "") : std::string();
 }
 
+}  // namespace
+
 /// A daemon keeps 4 MiB of a job's events, and answers with 512 KiB at a time. Meanwhile others happen.
-Result<std::string> all_events(const std::string& job, const GetPage& get) {
+Result<std::string> job_events(const std::string& job, const GetPage& get) {
     constexpr int pages_max = 32;
     std::string lines, after;
     for (int i = 0; i < pages_max; ++i) {
@@ -37,13 +34,17 @@ Result<std::string> all_events(const std::string& job, const GetPage& get) {
     return lines;
 }
 
-}  // namespace
-
-Result<void> plot_timeline(const std::string& job, const std::string& goodput, const std::string& file,
-                           const GetPage& get) {
-    const auto lines = MUSTER_TRY(all_events(job, get));
-    const auto timeline = MUSTER_TRY(read_timeline(lines, std::chrono::system_clock::now().time_since_epoch()));
-    return replace_file(file, timeline_svg(timeline, printable_line(job), goodput), FileMode::as_umask_says);
+std::string events_text(std::string_view lines, std::string_view host) {
+    constexpr std::size_t to_the_second = std::string_view("2026-11-23T18:02:11").size();
+    std::string text;
+    for (const auto line : split(trim(lines), '\n')) {
+        const auto event = nlohmann::json::parse(line, nullptr, false);
+        const auto& data = event.is_object() && event.contains("data") ? event["data"] : nlohmann::json();
+        if (!data.is_object() || (!host.empty() && data.value("host", "") != host)) continue;
+        text += cat(printable_line(event.value("time", "").substr(0, to_the_second)), "Z ",
+                    printable_line(data.value("text", "")), '\n');
+    }
+    return text;
 }
 
 }  // namespace muster::launcher

@@ -1,0 +1,21 @@
+// A job's events, as the daemon has them: for muster status JOB --events and --plot.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::launcher {
+
+/// Asks the daemon for a page. Errors are sentences without the endpoint.
+using GetPage = std::function<Result<std::string>(const std::string& target)>;
+
+/// All that are kept, one in a line, the oldest first. Errors are those of `get`.
+Result<std::string> job_events(const std::string& job, const GetPage& get);
+
+/// The lines as people read them: the time and the sentence. `host`: only those of this node; empty: all.
+std::string events_text(std::string_view lines, std::string_view host);
+
+}  // namespace muster::launcher
