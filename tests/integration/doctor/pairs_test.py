@@ -141,28 +141,53 @@ def a_node_with_another_build(cluster):
     expect(cluster, answers(cluster, [node.running[0] for node in nodes]), 3, "node-build", "other (rank ", "install the same build of muster")
 
 
-def tests_a_pair(node):
-    """The pid of the host's muster-pairs once it tests a pair, which is the first that it has a thread for; else None."""
+def processes_of(node):
+    """(pid, name, number of threads) of each on the host."""
     for pid in subprocess.run(["ip", "netns", "pids", node.space], capture_output=True, text=True).stdout.split():
         process = pathlib.Path("/proc", pid)
         try:
-            if (process / "comm").read_text() == "muster-pairs\n" and len(os.listdir(process / "task")) > 1:
-                return int(pid)
+            yield int(pid), (process / "comm").read_text().strip(), len(os.listdir(process / "task"))
         except FileNotFoundError:
             continue  # it has ended meanwhile
-    return None
+
+
+def tests_a_pair(node):
+    """The pid of the host's muster-pairs once it tests a pair, which is the first that it has a thread for; else None."""
+    return next((pid for pid, name, threads in processes_of(node) if name == "muster-pairs" and threads > 1), None)
+
+
+def stopped(cluster, node, which):
+    """Stops a process of the host for good while its muster-pairs tests a pair."""
+    wait_for(cluster, "test of a pair", lambda: tests_a_pair(node))
+    os.kill(which(node), signal.SIGSTOP)
 
 
 def a_worker_that_hangs(cluster):
     """The others report it; on its own node no result is there. Nobody waits for it until it goes on."""
     nodes, go = start(cluster, 4)
     processes = go()
-    wait_for(cluster, "test of a pair", lambda: tests_a_pair(nodes[3]))
-    os.kill(tests_a_pair(nodes[3]), signal.SIGSTOP)
+    stopped(cluster, nodes[3], tests_a_pair)
     answered = answers(cluster, processes)
     expect(cluster, answered[:3], 2, "node-links", "n3 (rank", "did not answer")
     expect(cluster, answered[3:], 3, "nodes", "nodes", "muster-pairs on this node did not answer")
     assert (nodes[0].folder / "failing_nodes.txt").read_text() == "n3\n"
+
+
+def launcher_of_the_test(node):
+    """The muster that muster doctor has started, by /proc/self/exe."""
+    return next(pid for pid, name, _ in processes_of(node) if name == "exe")
+
+
+def a_launcher_that_is_stopped(cluster):
+    """On its own node it is killed and reported; the others lose the node, and report that."""
+    nodes, go = start(cluster, 4)
+    processes = go()
+    stopped(cluster, nodes[3], launcher_of_the_test)
+    answered = answers(cluster, processes)
+    expect(cluster, answered[3:], 3, "nodes", "nodes", "was stopped (SIGSTOP), and was killed after 10 s")
+    for got, findings, _ in answered[:3]:  # they may have had the result before they lost it
+        assert all(one["what"].startswith(("n3 (rank", "nodes that came")) for one in findings), cluster.story()
+    assert not list(processes_of(nodes[3])), "a process is left on n3"
 
 
 def launched(cluster, nodes, *options, spares=0, deadline=90):
@@ -196,7 +221,8 @@ def a_job_on_good_links(cluster):
 
 
 CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_slow_node,
-         a_path_between_two_nodes, a_limit_of_connections, a_node_with_another_build, a_worker_that_hangs, two_racks_that_do_not_reach_each_other]
+         a_path_between_two_nodes, a_limit_of_connections, a_node_with_another_build, a_worker_that_hangs, a_launcher_that_is_stopped,
+         two_racks_that_do_not_reach_each_other]
 
 
 def main():
