@@ -104,9 +104,51 @@ def a_path_between_two_nodes(cluster):
         assert "n1 (rank" in findings[0]["what"] and "n3 (rank" in findings[0]["what"], findings
 
 
-def limit_connections(node):
-    """At most 8 connections between ranks at a time, of both directions. Ranks have 5 to each other one: with 3 nodes they are too many."""
-    rules = f"table inet cut {{\nchain limited {{\n{BETWEEN_RANKS} ct state new ct count over 8 reject with tcp reset\n}}\n"
+def second_networks(nodes):
+    """Another interface of each node, with IPv4 and IPv6, and a bridge inside each host as Docker makes it."""
+    for number, node in enumerate(nodes, 1):
+        node.interface("back", f"10.2.0.{number}/24", f"fd00:2::{number}/64")
+        node.interface(f"inside{number}", "172.17.0.1/16")
+
+
+def clean_networks(cluster):
+    nodes, go = start(cluster, 4)
+    second_networks(nodes)
+    for got, findings, all_of in answers(cluster, go()):
+        assert (got, findings, [one["check"] for one in all_of]) == (0, [], ["links"]), cluster.story()
+
+
+def one_address_of_a_node_is_a_dead_end(cluster):
+    nodes, go = start(cluster, 5)
+    second_networks(nodes)
+    nodes[3].drop(f"{BETWEEN_RANKS} ip saddr 10.2.0.0/24")
+    expect(cluster, answers(cluster, go()), 1, "node-network", "n3 (rank", "no connection")
+    for node in nodes:
+        assert " in network 10.2.0.0/24" in node.running[0].out.read_text()
+        assert (node.folder / "failing_nodes.txt").read_text() == ""
+
+
+def full_packets_vanish_by_ipv6(cluster):
+    nodes, go = start(cluster, 5)
+    second_networks(nodes)
+    nodes[3].drop(f"ip6 saddr fd00:2::/64 {BETWEEN_RANKS} meta length > 1300")
+    expect(cluster, answers(cluster, go()), 1, "node-network", "n3 (rank", "small messages pass, but 4 MiB do not")
+
+
+def a_path_of_one_network(cluster):
+    """Two networks, of which one does not lead from n1 to n3. Where no pair was these two, nothing is found."""
+    nodes, go = start(cluster, 4)
+    second_networks(nodes)
+    nodes[1].drop(f"{BETWEEN_RANKS} ip saddr 10.2.0.4")
+    for got, findings, _ in answers(cluster, go()):
+        assert (got, findings) == (0, []) or [one["check"] for one in findings] == ["node-network"], cluster.story()
+        assert all("n1 (rank" in one["what"] and "n3 (rank" in one["what"] for one in findings), findings
+
+
+def limit_connections(node, beyond="reject with tcp reset", always=""):
+    """At most 8 connections between ranks at a time, of both directions. Ranks have 5 to each other one: with 3 nodes they are too many.
+    `always` is a rule for all packets."""
+    rules = f"table inet cut {{\nchain limited {{\n{BETWEEN_RANKS} ct state new ct count over 8 {beyond}\n{always}\n}}\n"
     for hook in ("input", "output"):
         rules += f"chain {hook} {{\ntype filter hook {hook} priority 0; jump limited;\n}}\n"
     subprocess.run(["ip", "netns", "exec", node.space, "nft", "-f", "-"], input=rules + "}\n", text=True, check=True)
@@ -221,7 +263,8 @@ def a_job_on_good_links(cluster):
 
 
 CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_slow_node,
-         a_path_between_two_nodes, a_limit_of_connections, a_node_with_another_build, a_worker_that_hangs, a_launcher_that_is_stopped,
+         a_path_between_two_nodes, a_limit_of_connections, clean_networks, one_address_of_a_node_is_a_dead_end,
+         full_packets_vanish_by_ipv6, a_path_of_one_network, a_node_with_another_build, a_worker_that_hangs, a_launcher_that_is_stopped,
          two_racks_that_do_not_reach_each_other]
 
 
