@@ -14,6 +14,9 @@
 #include <chrono>
 
 #include "agent/process/side_process.h"
+#include "launcher/scheduler/kubernetes_pod.h"
+#include "launcher/scheduler/mpi_process.h"
+#include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/read_file.h"
@@ -134,6 +137,12 @@ agent::Look run_pairs_job(const PairsJob& job) {
         look.why = text == "begun\n" ? "muster-pairs on this node did not answer before the job of the test ended"
                                      : "the result is not whole";
     return look;
+}
+
+bool has_meeting(const PairsOrder& pairs, const Environment& environment) {
+    return !pairs.endpoint.empty() || !pairs.muster_options.empty() || is_slurm_task(environment) ||
+           is_mpi_process(environment) || is_kubernetes_pod(environment) || environment.contains("MUSTER_NNODES") ||
+           environment.contains("PET_NNODES");
 }
 
 agent::Look look_between_nodes(const PairsOrder& order) {

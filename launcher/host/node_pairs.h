@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "agent/doctor/look.h"
+#include "launcher/config/environment.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 
@@ -40,6 +41,9 @@ struct PairsOrder {
     std::string directory = "/tmp";           ///< For the result.
     std::vector<std::string> muster_options;  ///< Further options of muster, as given.
 };
+
+/// Whether the order, a scheduler or a variable of muster tells where the nodes meet.
+bool has_meeting(const PairsOrder& pairs, const Environment& environment);
 
 /// run_pairs_job() for `muster doctor --nnodes`.
 agent::Look look_between_nodes(const PairsOrder& order);
