@@ -164,6 +164,10 @@ Found clocks(const DoctorFacts& facts, const DoctorLimits&) {
     return found;
 }
 
+std::string range(std::int64_t least, std::int64_t most) {
+    return least == most ? cat(least) : cat(least, " to ", most);
+}
+
 /// Facts to compare, where something passed.
 Found links(const DoctorFacts& facts, const DoctorLimits&) {
     bool sees_losses = true;
@@ -180,7 +184,7 @@ Found links(const DoctorFacts& facts, const DoctorLimits&) {
     }
     if (count == 0) return {};
     return {{Level::info, cat(count, count == 1 ? " pair" : " pairs"),
-             cat(slowest, " to ", fastest, " MB/s, ", latency_min, " to ", latency_max, " us",
+             cat(range(slowest, fastest), " MB/s, ", range(latency_min, latency_max), " us",
                  sees_losses ? "" : "; lost packets: could not look, the kernel does not tell them"),
              "the same on all links"}};
 }
