@@ -30,6 +30,13 @@ std::string list_of(std::vector<std::string> names) {
     return cat(join(names, ", "), count > names_max ? cat(" and ", count - names_max, " more") : "");
 }
 
+/// Of "0-3-5", the ranks of a record.
+std::string nodes_of(const Look& look, const std::string& ranks) {
+    std::vector<std::string> nodes;
+    for (const auto rank : split(ranks, '-')) nodes.push_back(node_of(look, std::string(rank)));
+    return list_of(std::move(nodes));
+}
+
 Found with_verdict(const DoctorFacts& facts, std::string_view verdict, Level level) {
     const auto& look = facts.look("nodes");
     Found found;
@@ -110,14 +117,30 @@ Found failed_groups(const DoctorFacts& facts, const DoctorLimits&) {
     for (const auto* untested : look.all("untested"))
         found.push_back({Level::unknown, "all nodes together", untested->text("why"), "as in pairs"});
     for (const auto* group : look.all("together")) {
-        std::vector<std::string> nodes;
-        for (const auto rank : split(group->text("ranks"), '-')) nodes.push_back(node_of(look, std::string(rank)));
-        const auto& why = group->text("why");
-        const bool is_capacity = nodes.size() > 1 && is_slow(why);
-        found.push_back({is_capacity ? Level::info : Level::warning, list_of(std::move(nodes)),
+        const auto &ranks = group->text("ranks"), &why = group->text("why");
+        const bool is_capacity = ranks.find('-') != std::string::npos && is_slow(why);
+        found.push_back({is_capacity ? Level::info : Level::warning, nodes_of(look, ranks),
                          cat("in a group of ", group->text("of"), " nodes: ", why),
                          "as in the pairs that were tested"});
     }
+    return found;
+}
+
+/// Addresses that lead nowhere, although the nodes reach each other by others.
+Found networks(const DoctorFacts& facts, const DoctorLimits&) {
+    const auto& look = facts.look("nodes");
+    Found found;
+    for (const auto* network : look.all("network")) {
+        const auto &name = network->text("name"), &ranks = network->text("ranks"), &why = network->text("why");
+        if (ranks.empty())
+            found.push_back({Level::info, name, cat("no two nodes connect: ", why), "connections, if jobs use it"});
+        else
+            found.push_back({Level::warning, cat(nodes_of(look, ranks), " in network ", name), why,
+                             "connections, as other nodes have there"});
+    }
+    for (const auto* open : look.all("untested-networks"))
+        found.push_back({Level::unknown, cat(open->text("count"), " networks from ", open->text("first"), " on"),
+                         open->text("why"), "a test of each network that several nodes share"});
     return found;
 }
 
@@ -141,6 +164,10 @@ Found clocks(const DoctorFacts& facts, const DoctorLimits&) {
     return found;
 }
 
+std::string range(std::int64_t least, std::int64_t most) {
+    return least == most ? cat(least) : cat(least, " to ", most);
+}
+
 /// Facts to compare, where something passed.
 Found links(const DoctorFacts& facts, const DoctorLimits&) {
     bool sees_losses = true;
@@ -157,7 +184,7 @@ Found links(const DoctorFacts& facts, const DoctorLimits&) {
     }
     if (count == 0) return {};
     return {{Level::info, cat(count, count == 1 ? " pair" : " pairs"),
-             cat(slowest, " to ", fastest, " MB/s, ", latency_min, " to ", latency_max, " us",
+             cat(range(slowest, fastest), " MB/s, ", range(latency_min, latency_max), " us",
                  sees_losses ? "" : "; lost packets: could not look, the kernel does not tell them"),
              "the same on all links"}};
 }
@@ -183,6 +210,11 @@ std::vector<Check> pair_checks() {
          "A job with these nodes and several others hangs or is slow, although their pairs that were tested work.",
          "check limits of connections (nft list ruleset, dmesg | grep conntrack) and the switch between them",
          failed_groups},
+        {"node-network", "nodes",
+         "A job that uses this address hangs or does not start: NCCL opens connections by each interface.",
+         "check the interface's cable, VLAN and MTU (ip -s link; ping -M do -s 1472), or leave it out: "
+         "NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME",
+         networks},
         {"node-clock", "nodes",
          "Log lines of several nodes stand in a wrong order, and certificates may count as not valid.",
          "start the host's time service (chronyc tracking, timedatectl)", clocks},

@@ -175,6 +175,10 @@ int run_doctor(const std::vector<std::string>& arguments, const Environment& env
     if (!arguments.empty() && arguments.front() == "explain") return explain_names(arguments);
     auto words = read_doctor_words(arguments);
     if (!words) return print_error("doctor", could_not_look, words.error().context);
+    if (words->between_nodes && !has_meeting(words->pairs, environment))
+        return print_error("doctor", could_not_look,
+                           "--level 2: no scheduler (srun, mpirun, Kubernetes) tells which nodes to test; write "
+                           "--nnodes N --rdzv-endpoint HOST on every node");
     if (const auto temporary = value_or_empty(environment, "TMPDIR"); !temporary.empty())
         words->pairs.directory = temporary;
     words->order.directories.push_back(words->pairs.directory);

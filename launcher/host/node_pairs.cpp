@@ -1,16 +1,22 @@
 #include "launcher/host/node_pairs.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 
 #include "agent/process/side_process.h"
+#include "launcher/scheduler/kubernetes_pod.h"
+#include "launcher/scheduler/mpi_process.h"
+#include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/read_file.h"
@@ -52,8 +58,34 @@ std::vector<char*> as_pointers(std::vector<std::string>& texts) {
     return pointers;
 }
 
-/// The wait status, or why it did not start.
-Result<int> run_job(std::vector<std::string> words, std::vector<std::string> variables, InterruptedTest interrupted) {
+/// Waits until the job's muster ends, and returns its wait status. One that hangs, or that somebody has stopped, is
+/// killed and is an error. Its guardian then kills its worker, and the other nodes lose this one.
+Result<int> wait_for_job(pid_t pid, Duration limit) {
+    constexpr int look_interval_ms = 1000, stopped_looks_max = 10;  // it may go on by then, as after Ctrl-Z
+    const FileDescriptor ended(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    std::string why;
+    for (int status = 0, stopped_looks = 0;;) {
+        const auto got = ::waitpid(pid, &status, why.empty() ? WNOHANG : 0);
+        if (got == pid) return why.empty() ? Result<int>(status) : Error{Errc::timed_out, why};
+        siginfo_t stop{};
+        const bool is_stopped =
+            ::waitid(P_PID, static_cast<id_t>(pid), &stop, WSTOPPED | WNOHANG | WNOWAIT) == 0 && stop.si_pid == pid;
+        stopped_looks = is_stopped ? stopped_looks + 1 : 0;
+        if (stopped_looks > stopped_looks_max)
+            why = "muster of the test on this node was stopped (SIGSTOP), and was killed after 10 s";
+        else if (std::chrono::steady_clock::now() >= deadline)
+            why = cat("muster of the test on this node did not end, and was killed after ", describe(limit));
+        if (!why.empty()) ::kill(pid, SIGKILL);
+        pollfd end{.fd = ended.get(), .events = POLLIN, .revents = 0};
+        ::poll(&end, 1, look_interval_ms);
+    }
+}
+
+/// The wait status, or why there is none.
+Result<int> run_job(const PairsJob& job, const std::string& result) {
+    auto words = job_words(job);
+    auto variables = job_variables(job, result);
     const auto arguments = as_pointers(words);
     const auto environment = as_pointers(variables);
     const pid_t parent = ::getpid();
@@ -70,11 +102,9 @@ Result<int> run_job(std::vector<std::string> words, std::vector<std::string> var
     struct sigaction ignore {};
     struct sigaction before {};
     ignore.sa_handler = SIG_IGN;
-    const bool reports = interrupted == InterruptedTest::is_reported;
+    const bool reports = job.interrupted == InterruptedTest::is_reported;
     if (reports) ::sigaction(SIGINT, &ignore, &before);
-    int status = 0;
-    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
+    auto status = wait_for_job(pid, job.limit);
     if (reports) ::sigaction(SIGINT, &before, nullptr);
     return status;
 }
@@ -89,10 +119,15 @@ agent::Look run_pairs_job(const PairsJob& job) {
     auto result = cat(job.directory, "/muster-pairs-XXXXXX");
     const FileDescriptor file(::mkostemp(result.data(), O_CLOEXEC));
     if (!file.valid()) return without_result(cat("cannot make ", result, ": ", errno_text(errno)));
-    const auto status = run_job(job_words(job), job_variables(job, result), job.interrupted);
+    const auto status = run_job(job, result);
     const auto text = read_start_of_file(result, result_bytes_max);
     ::unlink(result.c_str());
-    if (!status) return without_result(status.error().context);
+    if (!status) {
+        auto look = agent::parse_look(text, "");  // the search itself may have ended
+        look.state = agent::Look::State::cut;
+        look.why = status.error().context;
+        return look;
+    }
     if (text.empty())
         return without_result(WIFEXITED(*status)
                                   ? cat("the job of the test ended with exit code ", WEXITSTATUS(*status))
@@ -104,8 +139,17 @@ agent::Look run_pairs_job(const PairsJob& job) {
     return look;
 }
 
+bool has_meeting(const PairsOrder& pairs, const Environment& environment) {
+    return !pairs.endpoint.empty() || !pairs.muster_options.empty() || is_slurm_task(environment) ||
+           is_mpi_process(environment) || is_kubernetes_pod(environment) || environment.contains("MUSTER_NNODES") ||
+           environment.contains("PET_NNODES");
+}
+
 agent::Look look_between_nodes(const PairsOrder& order) {
-    PairsJob job{.expected_count = order.node_count, .options = {"--rdzv-id", order.job}, .directory = order.directory};
+    PairsJob job{.expected_count = order.node_count,
+                 .options = {"--rdzv-id", order.job},
+                 .directory = order.directory,
+                 .limit = PairsJob().limit + 2 * order.wait_seconds * 1s};
     auto& words = job.options;
     if (!order.endpoint.empty())
         words.insert(words.end(), {"--rdzv-backend", "c10d", "--rdzv-endpoint", order.endpoint});

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "agent/doctor/look.h"
+#include "launcher/config/environment.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
 
 namespace muster::launcher {
 
@@ -23,9 +25,10 @@ struct PairsJob {
     std::string directory = "/tmp";         ///< For the result.
     std::vector<std::string> without = {};  ///< Variables that the job's muster does not get.
     InterruptedTest interrupted = InterruptedTest::is_reported;
+    Duration limit = 5min;  ///< For meeting and test. The job's own deadlines are shorter.
 };
 
-/// Blocks until the job has ended; its own deadlines bound it. The look has the records of muster-pairs
+/// Blocks until the job has ended, been stopped for 10 s, or met its limit. The look has the records of muster-pairs
 /// (pair_search.h); without a result it was cut, and says why. The job's messages go to stderr. The job ends with this
 /// process.
 agent::Look run_pairs_job(const PairsJob& job);
@@ -38,6 +41,9 @@ struct PairsOrder {
     std::string directory = "/tmp";           ///< For the result.
     std::vector<std::string> muster_options;  ///< Further options of muster, as given.
 };
+
+/// Whether the order, a scheduler or a variable of muster tells where the nodes meet.
+bool has_meeting(const PairsOrder& pairs, const Environment& environment);
 
 /// run_pairs_job() for `muster doctor --nnodes`.
 agent::Look look_between_nodes(const PairsOrder& order);

@@ -21,7 +21,8 @@ agent::Look look_at_links(const Launch& launch, const Environment& environment) 
     PairsJob job{.expected_count = static_cast<int>(config.nodes_min),
                  .options = launch.meeting_options,
                  .without = option_variables(),
-                 .interrupted = InterruptedTest::ends_launcher};
+                 .interrupted = InterruptedTest::ends_launcher,
+                 .limit = PairsJob().limit + config.join_timeout};
     // These are for the job itself.
     job.without.insert(job.without.end(), {"TORCHELASTIC_ERROR_FILE", "NOTIFY_SOCKET"});
     if (const auto temporary = value_or_empty(environment, "TMPDIR"); !temporary.empty()) job.directory = temporary;

@@ -118,7 +118,7 @@ Result<std::unique_ptr<Communicator>> MetGroups::open(MetGroupTerms given) {
         security = MUSTER_TRY(receive_security(environment, std::chrono::steady_clock::now() + given.meeting_timeout));
         auto own = MUSTER_TRY(own_addresses(std::chrono::steady_clock::now() + given.meeting_timeout));
         if (!environment.store_host.empty() && environment.world_size == environment.local_world_size) own.resize(1);
-        terms.addresses = std::move(own);
+        terms.addresses = given.address.empty() ? std::move(own) : std::vector{given.address};
     }
     std::shared_ptr<WaitBoard> waits;
     {

@@ -32,6 +32,7 @@ struct MetGroupTerms {
     /// By rank here: its rank in the world, for messages. Empty: this group is a world.
     std::vector<int> world_ranks{};
     std::shared_ptr<MeetingPlace> place;  ///< keys of this group alone
+    std::string address{};                ///< the only one of this host that the others are told; empty: all
     Duration meeting_timeout{};
     Duration operation_timeout{};
     TransportChoice transport = TransportChoice::automatic;  ///< the variable MUSTER_TRANSPORT overrides it

@@ -8,8 +8,8 @@ namespace muster::runtime {
 namespace {
 
 /// Before the first word; raise the number when the words change, or what rank 0 asks for. Before 2 there was no
-/// number, and 2 tested no groups.
-constexpr std::string_view version = "3:";
+/// number, 2 tested no groups, and 3 no single networks.
+constexpr std::string_view version = "4:";
 /// In a group, `why` may have a clause for each of 31 other ranks, and rank 0 collects it of all nodes.
 constexpr std::size_t why_bytes_max = 300;
 

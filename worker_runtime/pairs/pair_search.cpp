@@ -15,20 +15,23 @@
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/try.h"
-#include "worker_runtime/pairs/group_search.h"
-#include "worker_runtime/pairs/pair_answer.h"
-#include "worker_runtime/pairs/pair_test.h"
+#include "worker_runtime/pairs/network_search.h"
+#include "worker_runtime/pairs/own_machine.h"
 #include "worker_runtime/pairs/pairing.h"
+#include "worker_runtime/pairs/usual_speeds.h"
 
 namespace muster::runtime {
 
 namespace {
 
 constexpr Duration start_limit = 30s;
-/// After the end of a test, for its results to reach rank 0.
-constexpr Duration slack = 2s;
+/// For all nodes to tell what they are, once rank 0 has.
+constexpr Duration told_limit = 5s;
 /// A pair with less than this part of the usual bandwidth counts as failed, if its kernels are as slow as its ranks.
 constexpr int slow_part = 4;
+/// So does a group. Its many messages make more work for CPUs, and the rates of its kernels say little: each is that of
+/// one connection at one moment.
+constexpr int slow_group_part = 8;
 /// Wall clocks of two nodes that differ by more are named.
 constexpr std::int64_t clock_ms_max = 1000;
 
@@ -37,58 +40,51 @@ std::string own_host() {
     return ::gethostname(name.data(), name.size() - 1) == 0 ? printable_line(name.data()) : "?";
 }
 
-/// "0-3 1-2-5".
-std::string write_groups(const std::vector<NodeGroup>& groups) {
-    std::string out;
-    for (const auto& group : groups)
-        for (std::size_t i = 0; i < group.size(); ++i) out += cat(i > 0 ? "-" : out.empty() ? "" : " ", group[i]);
-    return out;
-}
-
-/// The group of `rank`; empty if it rests in this round.
-NodeGroup own_group(std::string_view text, int rank) {
-    for (const auto word : split(text, ' ')) {
-        NodeGroup group;
-        for (const auto member : split(word, '-'))
-            if (int number = 0; parse_number(member, number)) group.push_back(number);
-        if (std::ranges::find(group, rank) != group.end()) return group;
-    }
-    return {};
-}
-
 std::vector<NodeGroup> as_groups(const std::vector<NodePair>& pairs) {
     std::vector<NodeGroup> groups;
     for (const auto& [a, b] : pairs) groups.push_back({a, b});
     return groups;
 }
 
-class Search {
-  public:
-    explicit Search(const SearchTerms& terms) : terms_(terms) {}
+/// What a node tells of itself before its first answer: "HOST\tMACHINE TYPE\tNETWORKS". "?" if it does not.
+std::string told_by(const SearchTerms& terms, int rank, Duration limit) {
+    const auto text = terms.store->get(cat("host/", rank), limit);
+    return text ? *text : "?";
+}
 
-    Result<void> test_own(int round, std::string_view groups) {
-        const auto group = own_group(groups, terms_.rank);
-        if (group.empty()) return {};
-        const auto name = cat("pair/", round, '/', group.front(), '-', group.back());
-        const PairTerms test{.name = name,
-                             .ranks = group,
-                             .number = static_cast<int>(std::ranges::find(group, terms_.rank) - group.begin()),
-                             .place = std::shared_ptr<MeetingPlace>(terms_.store->below(name + '/'))};
-        const auto result = group.size() == 2 ? test_pair(test) : test_group(test);
-        return terms_.store->set(cat("result/", round, '/', terms_.rank), write_answer({result, wall_clock_ms()}));
+std::string host_of(const SearchTerms& terms, int rank) {
+    const auto told = told_by(terms, rank, 100ms);
+    return told.substr(0, told.find('\t'));
+}
+
+struct Nodes {
+    std::vector<std::string> networks{};  // by rank
+    std::vector<int> types{};             // a number for each machine type
+
+    static Nodes told_to(const SearchTerms& terms) {
+        Nodes nodes;
+        std::map<std::string, int, std::less<>> numbers;
+        const auto deadline = std::chrono::steady_clock::now() + told_limit;
+        for (int rank = 0; rank < terms.world_size; ++rank) {
+            const auto left = std::max<Duration>(deadline - std::chrono::steady_clock::now(), 1ms);
+            const auto text = told_by(terms, rank, left);
+            auto fields = split(text, '\t');
+            fields.resize(3);  // another build tells less
+            nodes.types.push_back(
+                numbers.try_emplace(std::string(fields[1]), static_cast<int>(numbers.size())).first->second);
+            nodes.networks.emplace_back(fields[2]);
+        }
+        return nodes;
     }
-
-  protected:
-    const SearchTerms& terms_;
 };
 
 /// Rank 0: decides on the pairs, and on what they mean.
-class LeadingSearch : public Search {
+class LeadingSearch {
   public:
-    using Search::Search;
+    explicit LeadingSearch(const SearchTerms& terms) : terms_(terms), nodes_(Nodes::told_to(terms)), rounds_(terms) {}
 
     Result<std::string> run() {
-        Pairing pairing(terms_.world_size, std::random_device()());
+        Pairing pairing(terms_.world_size, std::random_device()(), nodes_.types);
         for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
             const auto results = MUSTER_TRY(test(as_groups(pairs)));
             for (std::size_t i = 0; i < pairs.size(); ++i) {
@@ -99,8 +95,10 @@ class LeadingSearch : public Search {
         // What the pairs showed is told in any case.
         if (const auto searched = search_groups(pairing.nodes_to_group()); !searched)
             records_ += cat("untested\twhy=", printable_line(searched.error().context), '\n');
+        if (const auto groups = pairing.groups(); !groups.empty() && silent_in_group_.empty())
+            records_ += search_networks(rounds_, nodes_.networks, groups.front());
         auto report = write_report(pairing);
-        if (const auto told = publish(report); !told) return told.error();
+        if (const auto told = rounds_.publish(report); !told) return told.error();
         return report;
     }
 
@@ -113,8 +111,9 @@ class LeadingSearch : public Search {
             const auto results = MUSTER_TRY(test(tested));
             // A node that says nothing at all is no fault of groups, and each further round would wait for it. It is
             // asked once more, so that chance does not decide.
-            if (!silent_.empty() && std::exchange(silent_in_group_, silent_).empty()) continue;
-            if (!silent_.empty()) return {};
+            const auto& silent = rounds_.silent();
+            if (!silent.empty() && std::exchange(silent_in_group_, silent).empty()) continue;
+            if (!silent.empty()) return {};
             silent_in_group_.clear();
             std::vector<bool> passed;
             for (std::size_t i = 0; i < tested.size(); ++i) {
@@ -132,74 +131,25 @@ class LeadingSearch : public Search {
         return {};
     }
 
-    Result<void> publish(const std::string& text) {
-        auto told = terms_.store->set(cat("round/", step_ + 1), text);
-        if (told) ++step_;
-        return told;
-    }
-
-    /// One result for each group.
+    /// One result for each group. A pair or group that is slow has failed.
     Result<Results> test(const std::vector<NodeGroup>& groups) {
-        const auto text = write_groups(groups);
-        if (auto told = publish(text); !told) return told.error();
-        const auto deadline = std::chrono::steady_clock::now() + pair_limit + partner_slack + slack;
-        if (auto tested = test_own(step_, text); !tested) return tested.error();
-        silent_.clear();
-        Results results;
-        for (const auto& group : groups) results.push_back(collect(group, deadline));
-        judge_speeds(results);
-        return results;
-    }
-
-    /// After the deadline an answer that is there still needs time to come from the store. Many that are not there must
-    /// not add up.
-    static Duration time_until(Instant deadline) {
-        const auto left = deadline - std::chrono::steady_clock::now();
-        return std::max<Duration>(left, left > -slack ? 100ms : 1ms);
-    }
-
-    /// One answer of all ranks: the worst one.
-    PairResult collect(const NodeGroup& group, Instant deadline) {
-        std::optional<PairResult> kept;
-        for (const int rank : group) {
-            const auto text = terms_.store->get(cat("result/", step_, '/', rank), time_until(deadline));
-            if (!text) silent_.insert(rank);
-            auto answer = text ? read_answer(*text) : PairAnswer{{.why = cat("rank ", rank, " did not answer")}};
-            if (!answer) {
-                // Another build: the others are tested without it.
-                unread_[rank] = answer.error().context;
-                answer = PairAnswer{{.why = cat("rank ", rank, ": ", answer.error().context)}};
-            }
-            const auto& one = answer->result;
-            // Answers of a large group may be read long after they were given.
-            if (answer->wall_ms > 0 && group.size() == 2) ahead_ms_[rank] = answer->wall_ms - wall_clock_ms();
-            if (!kept) kept = one;
-            const int rate = std::min(kept->link_mbytes_per_s, one.link_mbytes_per_s);
-            const bool sees_losses = kept->sees_losses && one.sees_losses;
-            // Of a rank that hangs its partners report only what they see of it.
-            if (!one.passed && (kept->passed || !text)) kept = one;
-            kept->link_mbytes_per_s = rate;
-            kept->sees_losses = sees_losses;
-        }
-        return *kept;
-    }
-
-    /// A pair or group that is slow has failed. The first round decides what is usual: its median, or of fewer than
-    /// three pairs the best.
-    void judge_speeds(Results& results) {
-        if (usual_ == 0) {
-            std::vector<int> speeds;
-            for (const auto& result : results)
-                if (result.passed) speeds.push_back(result.mbytes_per_s);
-            std::ranges::sort(speeds);
-            if (!speeds.empty()) usual_ = speeds.size() < 3 ? speeds.back() : speeds[speeds.size() / 2];
-        }
-        for (auto& result : results) {
-            const bool is_slow = std::max(result.mbytes_per_s, result.link_mbytes_per_s) * slow_part < usual_;
+        auto results = rounds_.test(groups);
+        if (!results) return results;
+        for (std::size_t i = 0; i < groups.size(); ++i)
+            if (groups[i].size() == 2 && (*results)[i].passed)
+                speeds_.told({groups[i].front(), groups[i].back()}, (*results)[i].mbytes_per_s);
+        speeds_.end_round();
+        for (std::size_t i = 0; i < groups.size(); ++i) {
+            auto& result = (*results)[i];
+            const auto usual = speeds_.of(groups[i]);
+            const bool is_slow = groups[i].size() == 2
+                                     ? std::max(result.mbytes_per_s, result.link_mbytes_per_s) * slow_part < usual
+                                     : result.mbytes_per_s * slow_group_part < usual;
             if (!result.passed || !is_slow) continue;
             result.passed = false;
-            result.why = cat("slow: ", result.mbytes_per_s, " MB/s where ", usual_, " MB/s are usual");
+            result.why = cat("slow: ", result.mbytes_per_s, " MB/s where ", usual, " MB/s are usual");
         }
+        return results;
     }
 
     void note(NodePair pair, int round, const PairResult& result) {
@@ -218,14 +168,15 @@ class LeadingSearch : public Search {
     /// median of all: the answers' times say that to within seconds.
     std::string write_clocks() {
         std::vector<std::int64_t> all;
-        for (const auto& [rank, ahead] : ahead_ms_) all.push_back(ahead);
+        auto ahead_ms = rounds_.ahead_ms();
+        for (const auto& [rank, ahead] : ahead_ms) all.push_back(ahead);
         std::ranges::sort(all);
         std::string out;
         std::set<int> named;
         for (const auto& [pair, apart] : clocks_) {
             if (std::abs(apart) <= clock_ms_max) continue;
             const auto usual = all[all.size() / 2];
-            const bool is_first = std::abs(ahead_ms_[pair.first] - usual) > std::abs(ahead_ms_[pair.second] - usual);
+            const bool is_first = std::abs(ahead_ms[pair.first] - usual) > std::abs(ahead_ms[pair.second] - usual);
             const int rank = is_first ? pair.first : pair.second;
             if (named.insert(rank).second)
                 out += cat("clock\trank=", rank, "\tahead-ms=", is_first ? -apart : apart, '\n');
@@ -245,7 +196,7 @@ class LeadingSearch : public Search {
                 group_of[node] = number;
                 verdicts[static_cast<std::size_t>(node)] = "apart";
             }
-        for (const auto& [rank, why] : unread_) {
+        for (const auto& [rank, why] : rounds_.unread()) {
             verdicts[static_cast<std::size_t>(rank)] = "unread";
             why_[rank] = why;
         }
@@ -256,11 +207,9 @@ class LeadingSearch : public Search {
         auto out = cat("nodes\texpected=", terms_.expected_count, "\tcame=", terms_.world_size,
                        "\trounds=", pairing.round_count(), '\n');
         for (int rank = 0; rank < terms_.world_size; ++rank) {
-            // Each told it before its first answer.
-            const auto host = terms_.store->get(cat("host/", rank), 100ms);
             const auto& verdict = verdicts[static_cast<std::size_t>(rank)];
             out +=
-                cat("node\trank=", rank, "\thost=", host ? *host : "?", "\tverdict=", verdict,
+                cat("node\trank=", rank, "\thost=", host_of(terms_, rank), "\tverdict=", verdict,
                     "\tgroup=", group_of[rank], "\twhy=", verdict == "passed" ? "" : printable_line(why_[rank]), '\n');
         }
         for (const auto& [a, b] : pairing.bad_paths())
@@ -268,43 +217,41 @@ class LeadingSearch : public Search {
         return out + write_clocks() + records_ + "end\n";
     }
 
-    int step_ = 0;   // of the lists of pairs or groups that rank 0 has published
-    int usual_ = 0;  // MB/s
+    const SearchTerms& terms_;
+    Nodes nodes_;
+    PairRounds rounds_;
+    UsualSpeeds speeds_{nodes_.types};
     std::string records_;
     std::map<int, std::string> why_;
     /// By rank: the size of the last group with it that failed, and why.
     std::map<int, std::pair<std::size_t, std::string>> why_together_;
-    std::set<int> silent_;  // in the last round
     std::set<int> silent_in_group_;
-    std::map<int, std::string> unread_;        // ranks whose answers have another form
     std::map<NodePair, std::int64_t> clocks_;  // how far the second node's is ahead of the first's
-    std::map<int, std::int64_t> ahead_ms_;     // of this node's clock, and what the answer took
 };
 
 /// The result where rank 0 hangs.
 std::string report_without_lead(const SearchTerms& terms) {
-    const auto host = terms.store->get("host/0", 100ms);
     return cat("nodes\texpected=", terms.expected_count, "\tcame=", terms.world_size,
-               "\trounds=0\nnode\trank=0\thost=", host ? *host : "?",
+               "\trounds=0\nnode\trank=0\thost=", host_of(terms, 0),
                "\tverdict=undecided\twhy=it leads the search, and did not answer\nend\n");
 }
 
 /// The other ranks: do what rank 0 says until it has the result.
 Result<std::string> follow(const SearchTerms& terms) {
-    Search search(terms);
     for (int round = 1;; ++round) {
-        auto text = terms.store->get(cat("round/", round), pair_limit + 2 * slack + start_limit);
+        auto text = terms.store->get(cat("round/", round), pair_limit + 2 * answer_slack + start_limit);
         if (!text && text.error().code == Errc::timed_out) return report_without_lead(terms);
         if (!text) return with_context(text.error(), "rank 0 says nothing");
         if (text->ends_with("end\n")) return text;
-        if (auto tested = search.test_own(round, *text); !tested) return tested.error();
+        if (auto tested = test_own(terms, round, *text); !tested) return tested.error();
     }
 }
 
 }  // namespace
 
 Result<std::string> search_bad_nodes(const SearchTerms& terms) {
-    if (auto told = terms.store->set(cat("host/", terms.rank), own_host()); !told) return told.error();
+    const auto own = cat(own_host(), '\t', machine_type(), '\t', terms.networks);
+    if (auto told = terms.store->set(cat("host/", terms.rank), own); !told) return told.error();
     return terms.rank == 0 ? LeadingSearch(terms).run() : follow(terms);
 }
 

@@ -30,6 +30,8 @@ struct PairTerms {
     NodeGroup ranks;
     int number = 0;  ///< Of this rank in `ranks`.
     std::shared_ptr<MeetingPlace> place;
+    /// Of this node, the only one to connect by. Then one large message is enough. Empty: all of its addresses.
+    std::string address{};
 };
 
 /// The time for connecting and all messages, repeats included. The kernel calls twice in it, and sends a lost segment

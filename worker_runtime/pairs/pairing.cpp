@@ -29,8 +29,9 @@ NodePair pair_of(int a, int b) {
 
 }  // namespace
 
-Pairing::Pairing(int node_count, std::uint64_t seed)
+Pairing::Pairing(int node_count, std::uint64_t seed, std::vector<int> types)
     : nodes_(static_cast<std::size_t>(node_count), State::suspect),
+      types_(std::move(types)),
       groups_(static_cast<std::size_t>(node_count)),
       random_(seed) {
     std::iota(groups_.begin(), groups_.end(), 0);
@@ -90,13 +91,23 @@ void Pairing::find_cuts() {
     is_settled_ = join_count_ == joins_max || 2 * cuts_.size() == group_count * (group_count - 1);
 }
 
-/// All nodes, best each with one with which it has not failed yet.
+bool Pairing::waits(int node) const {
+    constexpr long comparable = 3;  // of two, nobody tells which one is slow
+    std::vector<int> all(nodes_.size());
+    std::iota(all.begin(), all.end(), 0);
+    return round_count_ == 0 && std::ranges::count_if(all, [&](int one) { return are_alike(node, one); }) >= comparable;
+}
+
+/// All nodes, best each with one of its type with which it has not failed yet.
 std::vector<NodePair> Pairing::match(std::vector<int> nodes) const {
     std::vector<NodePair> pairs;
     while (nodes.size() > 1) {
         const int one = nodes.back();
         nodes.pop_back();
-        auto partner = std::ranges::find_if(nodes, [&](int two) { return !have_failed(one, two); });
+        const auto is_new = [&](int two) { return !have_failed(one, two); };
+        auto partner = std::ranges::find_if(nodes, [&](int two) { return is_new(two) && are_alike(one, two); });
+        if (partner == nodes.end() && waits(one)) continue;
+        if (partner == nodes.end()) partner = std::ranges::find_if(nodes, is_new);
         if (partner == nodes.end()) partner = nodes.begin();
         pairs.push_back(pair_of(one, *partner));
         nodes.erase(partner);
@@ -108,9 +119,13 @@ std::vector<NodePair> Pairing::match(std::vector<int> nodes) const {
 /// another group meanwhile.
 std::vector<NodePair> Pairing::meet_cleared(const std::vector<int>& suspects, std::vector<int>& cleared) {
     std::vector<NodePair> pairs;
-    for (const int suspect : suspects) {
-        const auto partner = std::ranges::find_if(
-            cleared, [&](int one) { return !have_failed(suspect, one) && lacks_accusers(suspect, group(one)); });
+    for (const auto all = cleared; const int suspect : suspects) {
+        const auto may_accuse = [&](int one) {
+            return !have_failed(suspect, one) && lacks_accusers(suspect, group(one));
+        };
+        const auto is_like_it = [&](int one) { return are_alike(suspect, one) && may_accuse(one); };
+        const auto partner = std::ranges::any_of(all, is_like_it) ? std::ranges::find_if(cleared, is_like_it)
+                                                                  : std::ranges::find_if(cleared, may_accuse);
         if (partner == cleared.end()) continue;
         pairs.push_back(pair_of(suspect, *partner));
         const int giver = group(*partner);

@@ -15,6 +15,9 @@
 // cleared node the suspects are shuffled again. Two rounds show all bad nodes, but do not tell several of them from
 // good ones behind a cut, which fail with all others until they meet (DOCTOR.md has the argument).
 //
+// Nodes of one machine type test each other first, so that a slow one is compared with its like: the odd node of a type
+// waits in round 1, and a suspect meets cleared nodes of its type, where there are any with which it has not failed.
+//
 // A pair of one group that failed although both of its nodes are cleared is tested again in the end, and named as a
 // path once it has failed three times. So that chance does not decide, the caller repeats a test that fails
 // (pair_test.h).
@@ -34,8 +37,9 @@ using NodePair = std::pair<int, int>;
 
 class Pairing {
   public:
-    /// `seed` decides the matchings. Nodes are 0 to node_count - 1.
-    Pairing(int node_count, std::uint64_t seed);
+    /// `seed` decides the matchings. Nodes are 0 to node_count - 1. `types` has the number of each one's machine type;
+    /// empty: all are of one type.
+    Pairing(int node_count, std::uint64_t seed, std::vector<int> types = {});
 
     /// The pairs of the next round; no node is in two of them. Empty: nothing is left to find out, and the verdicts
     /// below are final. Call told() for each of the pairs before the next call.
@@ -66,6 +70,11 @@ class Pairing {
     [[nodiscard]] bool lacks_accusers(int suspect, int group) const;
     [[nodiscard]] bool is_path(NodePair pair) const;
     void find_cuts();
+    [[nodiscard]] bool are_alike(int a, int b) const {
+        return types_.empty() || types_[static_cast<std::size_t>(a)] == types_[static_cast<std::size_t>(b)];
+    }
+    /// The odd node of a type, which waits for the others' result.
+    [[nodiscard]] bool waits(int node) const;
     void shuffle(std::vector<int>& nodes);
     [[nodiscard]] std::vector<NodePair> match(std::vector<int> nodes) const;
     std::vector<NodePair> meet_cleared(const std::vector<int>& suspects, std::vector<int>& cleared);
@@ -75,6 +84,7 @@ class Pairing {
     [[nodiscard]] std::vector<NodePair> doubtful_paths() const;
 
     std::vector<State> nodes_;
+    std::vector<int> types_;   // by node
     std::vector<int> groups_;  // by node: one number for all nodes that passing pairs connect
     std::uint64_t random_;
     int round_count_ = 0;

@@ -14,6 +14,7 @@
 #include "rendezvous/store_client/store_client.h"
 #include "worker_runtime/context/choices.h"
 #include "worker_runtime/core/environment.h"
+#include "worker_runtime/pairs/own_machine.h"
 #include "worker_runtime/pairs/pair_search.h"
 
 using namespace muster;
@@ -58,6 +59,7 @@ int main(int argc, char** argv) {
     if (!client) return fail(cat("reach the store of rank 0: ", client.error().context));
     terms.rank = environment->rank;
     terms.world_size = environment->world_size;
+    terms.networks = own_networks(environment->store_host);
     terms.store = std::make_shared<RoundStore>(std::move(*client), cat("doctor/", environment->round, '/'));
     const auto found = search_bad_nodes(terms);
     if (!found) return fail(found.error().context);

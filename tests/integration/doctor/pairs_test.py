@@ -104,9 +104,51 @@ def a_path_between_two_nodes(cluster):
         assert "n1 (rank" in findings[0]["what"] and "n3 (rank" in findings[0]["what"], findings
 
 
-def limit_connections(node):
-    """At most 8 connections between ranks at a time, of both directions. Ranks have 5 to each other one: with 3 nodes they are too many."""
-    rules = f"table inet cut {{\nchain limited {{\n{BETWEEN_RANKS} ct state new ct count over 8 reject with tcp reset\n}}\n"
+def second_networks(nodes):
+    """Another interface of each node, with IPv4 and IPv6, and a bridge inside each host as Docker makes it."""
+    for number, node in enumerate(nodes, 1):
+        node.interface("back", f"10.2.0.{number}/24", f"fd00:2::{number}/64")
+        node.interface(f"inside{number}", "172.17.0.1/16")
+
+
+def clean_networks(cluster):
+    nodes, go = start(cluster, 4)
+    second_networks(nodes)
+    for got, findings, all_of in answers(cluster, go()):
+        assert (got, findings, [one["check"] for one in all_of]) == (0, [], ["links"]), cluster.story()
+
+
+def one_address_of_a_node_is_a_dead_end(cluster):
+    nodes, go = start(cluster, 5)
+    second_networks(nodes)
+    nodes[3].drop(f"{BETWEEN_RANKS} ip saddr 10.2.0.0/24")
+    expect(cluster, answers(cluster, go()), 1, "node-network", "n3 (rank", "no connection")
+    for node in nodes:
+        assert " in network 10.2.0.0/24" in node.running[0].out.read_text()
+        assert (node.folder / "failing_nodes.txt").read_text() == ""
+
+
+def full_packets_vanish_by_ipv6(cluster):
+    nodes, go = start(cluster, 5)
+    second_networks(nodes)
+    nodes[3].drop(f"ip6 saddr fd00:2::/64 {BETWEEN_RANKS} meta length > 1300")
+    expect(cluster, answers(cluster, go()), 1, "node-network", "n3 (rank", "small messages pass, but 4 MiB do not")
+
+
+def a_path_of_one_network(cluster):
+    """Two networks, of which one does not lead from n1 to n3. Where no pair was these two, nothing is found."""
+    nodes, go = start(cluster, 4)
+    second_networks(nodes)
+    nodes[1].drop(f"{BETWEEN_RANKS} ip saddr 10.2.0.4")
+    for got, findings, _ in answers(cluster, go()):
+        assert (got, findings) == (0, []) or [one["check"] for one in findings] == ["node-network"], cluster.story()
+        assert all("n1 (rank" in one["what"] and "n3 (rank" in one["what"] for one in findings), findings
+
+
+def limit_connections(node, beyond="reject with tcp reset", always=""):
+    """At most 8 connections between ranks at a time, of both directions. Ranks have 5 to each other one: with 3 nodes they are too many.
+    `always` is a rule for all packets."""
+    rules = f"table inet cut {{\nchain limited {{\n{BETWEEN_RANKS} ct state new ct count over 8 {beyond}\n{always}\n}}\n"
     for hook in ("input", "output"):
         rules += f"chain {hook} {{\ntype filter hook {hook} priority 0; jump limited;\n}}\n"
     subprocess.run(["ip", "netns", "exec", node.space, "nft", "-f", "-"], input=rules + "}\n", text=True, check=True)
@@ -141,28 +183,53 @@ def a_node_with_another_build(cluster):
     expect(cluster, answers(cluster, [node.running[0] for node in nodes]), 3, "node-build", "other (rank ", "install the same build of muster")
 
 
-def tests_a_pair(node):
-    """The pid of the host's muster-pairs once it tests a pair, which is the first that it has a thread for; else None."""
+def processes_of(node):
+    """(pid, name, number of threads) of each on the host."""
     for pid in subprocess.run(["ip", "netns", "pids", node.space], capture_output=True, text=True).stdout.split():
         process = pathlib.Path("/proc", pid)
         try:
-            if (process / "comm").read_text() == "muster-pairs\n" and len(os.listdir(process / "task")) > 1:
-                return int(pid)
+            yield int(pid), (process / "comm").read_text().strip(), len(os.listdir(process / "task"))
         except FileNotFoundError:
             continue  # it has ended meanwhile
-    return None
+
+
+def tests_a_pair(node):
+    """The pid of the host's muster-pairs once it tests a pair, which is the first that it has a thread for; else None."""
+    return next((pid for pid, name, threads in processes_of(node) if name == "muster-pairs" and threads > 1), None)
+
+
+def stopped(cluster, node, which):
+    """Stops a process of the host for good while its muster-pairs tests a pair."""
+    wait_for(cluster, "test of a pair", lambda: tests_a_pair(node))
+    os.kill(which(node), signal.SIGSTOP)
 
 
 def a_worker_that_hangs(cluster):
     """The others report it; on its own node no result is there. Nobody waits for it until it goes on."""
     nodes, go = start(cluster, 4)
     processes = go()
-    wait_for(cluster, "test of a pair", lambda: tests_a_pair(nodes[3]))
-    os.kill(tests_a_pair(nodes[3]), signal.SIGSTOP)
+    stopped(cluster, nodes[3], tests_a_pair)
     answered = answers(cluster, processes)
     expect(cluster, answered[:3], 2, "node-links", "n3 (rank", "did not answer")
     expect(cluster, answered[3:], 3, "nodes", "nodes", "muster-pairs on this node did not answer")
     assert (nodes[0].folder / "failing_nodes.txt").read_text() == "n3\n"
+
+
+def launcher_of_the_test(node):
+    """The muster that muster doctor has started, by /proc/self/exe."""
+    return next(pid for pid, name, _ in processes_of(node) if name == "exe")
+
+
+def a_launcher_that_is_stopped(cluster):
+    """On its own node it is killed and reported; the others lose the node, and report that."""
+    nodes, go = start(cluster, 4)
+    processes = go()
+    stopped(cluster, nodes[3], launcher_of_the_test)
+    answered = answers(cluster, processes)
+    expect(cluster, answered[3:], 3, "nodes", "nodes", "was stopped (SIGSTOP), and was killed after 10 s")
+    for got, findings, _ in answered[:3]:  # they may have had the result before they lost it
+        assert all(one["what"].startswith(("n3 (rank", "nodes that came")) for one in findings), cluster.story()
+    assert not list(processes_of(nodes[3])), "a process is left on n3"
 
 
 def launched(cluster, nodes, *options, spares=0, deadline=90):
@@ -196,7 +263,9 @@ def a_job_on_good_links(cluster):
 
 
 CASES = [a_job_names_its_bad_node, a_job_on_good_links, clean, large_packets_are_lost, a_firewall_between_ranks, a_node_that_never_comes, a_slow_node,
-         a_path_between_two_nodes, a_limit_of_connections, a_node_with_another_build, a_worker_that_hangs, two_racks_that_do_not_reach_each_other]
+         a_path_between_two_nodes, a_limit_of_connections, clean_networks, one_address_of_a_node_is_a_dead_end,
+         full_packets_vanish_by_ipv6, a_path_of_one_network, a_node_with_another_build, a_worker_that_hangs, a_launcher_that_is_stopped,
+         two_racks_that_do_not_reach_each_other]
 
 
 def main():

@@ -47,7 +47,7 @@ class Node:
     def interface(self, bridge, *addresses):
         """A wire to that bridge of the cluster; "fe80::1/64" and the like too. No waiting for duplicates."""
         device = f"eth{self.cluster.count(self)}"
-        outer = self.cluster.wire()
+        outer = self.outer = self.cluster.wire()
         ip("link", "add", outer, "type", "veth", "peer", "name", device, "netns", self.space)
         ip("link", "set", outer, "master", self.cluster.bridge(bridge), "up")
         ip("-n", self.space, "link", "set", device, "addrgenmode", "none")

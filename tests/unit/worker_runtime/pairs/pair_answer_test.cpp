@@ -38,8 +38,9 @@ TEST_CASE("the reason of a large group is cut to its front") {
 }
 
 TEST_CASE("the answer of another build is an error, and no failed test") {
-    for (const auto* other : {"", "1 50 900 1100 -7 1700000000000 ", "1 50 900 1100 1 -7 1700000000000 ",
-                              "2:1 50 900 1100 1 -7 1700000000000 ", "3:1 50 900 1100 1 -7"}) {
+    for (const auto* other :
+         {"", "1 50 900 1100 -7 1700000000000 ", "1 50 900 1100 1 -7 1700000000000 ",
+          "2:1 50 900 1100 1 -7 1700000000000 ", "3:1 50 900 1100 1 -7 1700000000000 ", "4:1 50 900 1100 1 -7"}) {
         INFO(other);
         const auto read = read_answer(other);
         REQUIRE(read.has_error());

@@ -1,0 +1,98 @@
+// PAIRING_SEEDS=100000 simulates more seeds.
+#include "worker_runtime/pairs/usual_speeds.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <random>
+
+#include "tests/support/catch.h"
+
+using namespace muster::runtime;
+
+namespace {
+
+constexpr int slow_part = 4;  // as pair_search.cpp
+
+struct Cluster {
+    std::vector<int> types{};
+    std::vector<double> speeds{};  // by node, in MB/s
+};
+
+/// One to four machine types of 4 to 20 nodes, each of another generation.
+Cluster draw(std::mt19937_64& draws) {
+    Cluster cluster;
+    const auto type_count = std::uniform_int_distribution<>(1, 4)(draws);
+    for (int type = 0; type < type_count; ++type) {
+        const auto usual = 100 * std::pow(10, std::uniform_real_distribution<>(0, 2)(draws));
+        for (auto left = std::uniform_int_distribution<>(4, 20)(draws); left > 0; --left) {
+            cluster.types.push_back(type);
+            cluster.speeds.push_back(usual * std::uniform_real_distribution<>(0.6, 1.4)(draws));
+        }
+    }
+    return cluster;
+}
+
+Pairing search(const Cluster& cluster, std::uint64_t seed) {
+    Pairing pairing(static_cast<int>(cluster.types.size()), seed, cluster.types);
+    UsualSpeeds usual(cluster.types);
+    const auto speed = [&](NodePair pair) {
+        return static_cast<int>(std::min(cluster.speeds[static_cast<std::size_t>(pair.first)],
+                                         cluster.speeds[static_cast<std::size_t>(pair.second)]));
+    };
+    for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
+        for (const auto& pair : pairs) usual.told(pair, speed(pair));
+        usual.end_round();
+        for (const auto& pair : pairs)
+            pairing.told(pair, speed(pair) * slow_part >= usual.of({pair.first, pair.second}));
+        REQUIRE(pairing.round_count() < 64);
+    }
+    return pairing;
+}
+
+int seed_count() {
+    const char* const given = std::getenv("PAIRING_SEEDS");
+    return given != nullptr ? std::atoi(given) : 400;
+}
+
+}  // namespace
+
+TEST_CASE("machines of several generations in one job are no finding") {
+    std::mt19937_64 draws(1);
+    for (int seed = 0; seed < seed_count(); ++seed) {
+        const auto cluster = draw(draws);
+        const auto found = search(cluster, draws());
+        INFO("seed " << seed << ", " << cluster.types.size() << " nodes");
+        REQUIRE(found.bad_nodes().empty());
+        REQUIRE(found.undecided_nodes().empty());
+        REQUIRE(found.bad_paths().empty());
+        REQUIRE(found.groups().size() == 1);
+    }
+}
+
+TEST_CASE("a node that is slow among machines of its type is named, and no other one") {
+    std::mt19937_64 draws(2);
+    for (int seed = 0; seed < seed_count(); ++seed) {
+        auto cluster = draw(draws);
+        const auto slow = std::uniform_int_distribution<std::size_t>(0, cluster.types.size() - 1)(draws);
+        cluster.speeds[slow] /= 12;  // still faster than whole machines of an older type, perhaps
+        const auto found = search(cluster, draws());
+        INFO("seed " << seed << ", " << cluster.types.size() << " nodes, slow: " << slow);
+        REQUIRE(found.bad_nodes() == std::vector{static_cast<int>(slow)});
+        REQUIRE(found.undecided_nodes().empty());
+        REQUIRE(found.bad_paths().empty());
+    }
+}
+
+TEST_CASE("a machine that is the only one of its type is not compared, nor is a link to it") {
+    UsualSpeeds usual({0, 0, 1});
+    CHECK(usual.of({0, 1}) == 0);
+    usual.told({0, 1}, 900);
+    usual.told({0, 2}, 9);
+    usual.end_round();
+    CHECK(usual.of({0, 1}) == 900);
+    CHECK(usual.of({0, 2}) == 0);
+    CHECK(usual.of({0, 1, 2}) == 0);
+    usual.told({0, 1}, 20);
+    usual.end_round();
+    CHECK(usual.of({0, 1}) == 900);  // the first round decides
+}

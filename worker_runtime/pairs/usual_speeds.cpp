@@ -1,0 +1,28 @@
+#include "worker_runtime/pairs/usual_speeds.h"
+
+#include <algorithm>
+
+namespace muster::runtime {
+
+void UsualSpeeds::told(NodePair pair, int mbytes_per_s) {
+    if (type(pair.first) == type(pair.second)) told_[type(pair.first)].push_back(mbytes_per_s);
+}
+
+void UsualSpeeds::end_round() {
+    for (auto& [type, speeds] : std::exchange(told_, {})) {
+        std::ranges::sort(speeds);
+        usual_.try_emplace(type, speeds.size() < 3 ? speeds.back() : speeds[speeds.size() / 2]);
+    }
+}
+
+int UsualSpeeds::of(const NodeGroup& nodes) const {
+    int slowest = 0;
+    for (const int node : nodes) {
+        const auto found = usual_.find(type(node));
+        if (found == usual_.end()) return 0;
+        slowest = slowest == 0 ? found->second : std::min(slowest, found->second);
+    }
+    return slowest;
+}
+
+}  // namespace muster::runtime

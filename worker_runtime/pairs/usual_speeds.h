@@ -1,0 +1,36 @@
+// How fast links usually are, by the machine type of their nodes: machines of two generations in one job are no fault
+// of the slower ones. Pure.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "worker_runtime/pairs/group_search.h"
+#include "worker_runtime/pairs/pairing.h"
+
+namespace muster::runtime {
+
+class UsualSpeeds {
+  public:
+    /// `types` has a number for each node. Nodes with the same number are machines of one type.
+    explicit UsualSpeeds(std::vector<int> types) : types_(std::move(types)) {}
+
+    /// A pair that passed in this round. Those between nodes of one type tell what is usual there.
+    void told(NodePair pair, int mbytes_per_s);
+    /// The first round with pairs of a type decides: their median, or of fewer than three the best.
+    void end_round();
+
+    /// What a test of these nodes should reach: what is usual for the slowest of their types. 0: unknown, as where a
+    /// type has one node.
+    [[nodiscard]] int of(const NodeGroup& nodes) const;
+
+  private:
+    [[nodiscard]] int type(int node) const { return types_[static_cast<std::size_t>(node)]; }
+
+    std::vector<int> types_;
+    std::map<int, int> usual_;                // by type
+    std::map<int, std::vector<int>> told_{};  // in this round
+};
+
+}  // namespace muster::runtime
