@@ -257,7 +257,8 @@ constexpr std::string_view read_by_libraries =
     R"(("CUDA_", "GOMP_", "KMP_", "LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTORCH_", "TORCH_"))";
 
 std::string program_text() {
-    const auto passing = cat("(\"", join(variables_of_a_round(), "\", \""), "\")");
+    const auto names = variables_of_a_round();
+    const auto passing = cat("(\"", join({names.begin(), names.end()}, "\", \""), "\")");
     std::string text(standby_source);
     put(text, "@PASSING@", passing);
     put(text, "@READ_BY_LIBRARIES@", read_by_libraries);
