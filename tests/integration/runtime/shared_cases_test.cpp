@@ -111,9 +111,9 @@ TEST_CASE("collectives through several windows equal the serial result") {
         for (const auto type : types) {
             const auto counts = counts_for(type, true);
             for (std::size_t i = 0; i < counts.size(); ++i) {
-                // Every edge with two ranks; the more ranks, the fewer edges.
+                // Every edge with two ranks; the more ranks, the fewer edges and types.
                 if (size == 3 && i % 2 == 0) continue;
-                if (size > 3 && i != 2) continue;
+                if (size > 3 && (i != 2 || (type != DataType::f32 && type != DataType::bf16))) continue;
                 const bool averages = seed % 2 == 0 && is_floating(type);
                 run_cases(size, test::collective_cases(size, type, counts[i], seed++, averages ? average : sum));
             }
@@ -127,8 +127,10 @@ TEST_CASE("large collectives equal the serial result with every number of thread
         // A rank's half in place is enough for helpers, and so is a window of it.
         const std::size_t count = HelperThreads::touched_bytes_min / muster::size_of(type) + 77;
         const auto cases = test::collective_cases(2, type, count, 4, is_floating(type) ? average : sum);
-        for (const char* const threads : {"1", "2", "3", "4"}) {
-            const test::ThreadsWish wish(threads);
+        for (int threads = 1; threads <= 4; ++threads) {
+            // Every number with f32; the other types take turns with those that have helpers.
+            if (type != DataType::f32 && threads != 2 + static_cast<int>(type) % 3) continue;
+            const test::ThreadsWish wish(std::to_string(threads));
             INFO(threads << " threads, " << name(type));
             run_cases(2, cases);
         }
