@@ -74,7 +74,7 @@ class FaultJob(Job):
     def __init__(self):
         super().__init__()
         self.reports = []
-        self.variables = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY / "tests/support")}
+        self.variables = {"OMP_NUM_THREADS": "1"}
         self.endpoint = f"127.0.0.1:{self.port}"
 
     def launch(self, index, arguments, prelude="", nproc=2):
