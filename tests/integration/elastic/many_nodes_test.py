@@ -14,9 +14,9 @@ import urllib.request
 
 from job import Job, wait_for
 
-NODES = int(os.environ.get("MUSTER_TEST_NODES", 40))  # more than 17: the tree has a second level
-PAUSE = float(os.environ.get("MUSTER_TEST_PAUSE", 9))
-LEASE = float(os.environ.get("MUSTER_TEST_LEASE", 6))  # of it a node may stand still for a quarter while the others rely on its word
+NODES = int(os.environ.get("MUSTER_TEST_NODES", 120))
+PAUSE = float(os.environ.get("MUSTER_TEST_PAUSE", 24))
+LEASE = float(os.environ.get("MUSTER_TEST_LEASE", 12))  # of it a node may stand still for a quarter while the others rely on its word
 RUNS = ("running", 0)
 START = 300  # seconds for all launchers to meet, on a slow machine
 LOAD = ("--lease", LEASE, "--rdzv-lost-timeout", max(60, 3 * PAUSE))
