@@ -39,7 +39,7 @@ class KillAt {
 
     Next operator()(const SyscallStop& stop) {
         if (is_mark(stop, mark_begin) && stop.moment == Moment::exit) between_ = true;
-        if (is_mark(stop, mark_end)) between_ = false;
+        if (is_mark(stop, mark_end) && stop.moment == Moment::exit) between_ = false;
         if (!between_ || stop.moment != Moment::entry || is_mark(stop, mark_begin)) return Next::go_on;
         if (seen_++ != at_) return Next::go_on;
         hit_ = true;
