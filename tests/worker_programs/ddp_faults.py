@@ -92,7 +92,7 @@ def main():
     train = step_of(torch.nn.Linear(8, 8))
     if KIND in ("swap", "away", "stop"):  # gloo's half an hour is too long for a rehearsal
         dist.barrier()  # nobody's imports, of which an optimizer does some, count
-        dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=20))
+        dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=12))
     for step in range(1, 201):
         if MINE and (step == STEP or KIND == "slow" and step > STEP):
             commit(step)

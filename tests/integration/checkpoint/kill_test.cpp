@@ -1,5 +1,5 @@
-// A rank is killed before and behind every system call of its saves: the next start finds a whole checkpoint, and no
-// older one than the last that was told to be safe.
+// A rank is killed before every system call of its saves, which is behind the one before: the next start finds a whole
+// checkpoint, and no older one than the last that was told to be safe.
 //
 // MUSTER_CRASH_STRIDE=K takes every K-th call only.
 #include <fcntl.h>
@@ -32,15 +32,15 @@ int stride() {
     return given != nullptr ? std::max(1, std::atoi(given)) : 1;
 }
 
-/// Counts the stops of one moment between the marks, of all threads, and kills in one of them.
+/// Counts the calls between the marks, of all threads, and kills at one of them.
 class KillAt {
   public:
-    KillAt(Moment moment, int at) : moment_(moment), at_(at) {}
+    explicit KillAt(int at) : at_(at) {}
 
     Next operator()(const SyscallStop& stop) {
         if (is_mark(stop, mark_begin) && stop.moment == Moment::exit) between_ = true;
-        if (is_mark(stop, mark_end)) between_ = false;
-        if (!between_ || stop.moment != moment_ || is_mark(stop, mark_begin)) return Next::go_on;
+        if (is_mark(stop, mark_end) && stop.moment == Moment::exit) between_ = false;
+        if (!between_ || stop.moment != Moment::entry || is_mark(stop, mark_begin)) return Next::go_on;
         if (seen_++ != at_) return Next::go_on;
         hit_ = true;
         call_ = stop.number;
@@ -50,7 +50,6 @@ class KillAt {
     [[nodiscard]] std::uint64_t call() const { return call_; }
 
   private:
-    Moment moment_;
     int at_, seen_ = 0;
     bool between_ = false, hit_ = false;
     std::uint64_t call_ = 0;
@@ -58,7 +57,6 @@ class KillAt {
 
 struct Story {
     int world = 1, victim = 0;
-    Moment moment = Moment::entry;
     std::function<int(const SharedBoard&, const SaverJob&)> act = run_saver;
     /// What happens in the directory beforehand, once for all points; gives the step that is safe by then.
     std::function<std::int64_t(const std::string& directory)> before = [](const auto&) { return 0; };
@@ -72,7 +70,7 @@ struct Outcome {
 /// One run that is ended at stop `at`, and the next start. `safe` is the step that was safe beforehand.
 Outcome run_once(const Story& story, const std::string& directory, std::int64_t safe, int at) {
     const SharedBoard board;
-    KillAt watcher(story.moment, at);
+    KillAt watcher(at);
     board.acknowledge(safe);
     Tracer tracer;
     std::map<pid_t, int> ends;
@@ -124,8 +122,7 @@ std::string kill_everywhere(const Story& story) {
     for (const auto& [process, status] : ends) {
         if (trouble.empty()) trouble = trouble_of(status);
     }
-    std::printf("killed %d times at the %s of a call, rank %d of %d\n", board.counted(),
-                story.moment == Moment::entry ? "entry" : "exit", story.victim, story.world);
+    std::printf("killed %d times, rank %d of %d\n", board.counted(), story.victim, story.world);
     return board.counted() == 0 && trouble.empty() ? "nobody was killed" : trouble;
 }
 
@@ -188,11 +185,9 @@ TEST_CASE("a rank that is killed at any system call of a save takes no checkpoin
         WARN("skipped: this system does not let a process trace another");
         return;
     }
-    for (const auto moment : {Moment::entry, Moment::exit}) {
-        CHECK(kill_everywhere({.world = 1, .victim = 0, .moment = moment}) == "");
-        CHECK(kill_everywhere({.world = 2, .victim = 0, .moment = moment}) == "");
-        CHECK(kill_everywhere({.world = 2, .victim = 1, .moment = moment}) == "");
-    }
+    CHECK(kill_everywhere({.world = 1, .victim = 0}) == "");
+    CHECK(kill_everywhere({.world = 2, .victim = 0}) == "");
+    CHECK(kill_everywhere({.world = 2, .victim = 1}) == "");
 }
 
 TEST_CASE("a start that is killed at any system call while it finishes a draft leaves it to the next start") {
@@ -208,6 +203,5 @@ TEST_CASE("bringing copies from memory to the disk, killed at any system call, l
         WARN("skipped: this system does not let a process trace another");
         return;
     }
-    for (const auto moment : {Moment::entry, Moment::exit})
-        CHECK(kill_everywhere({.moment = moment, .act = run_persist, .before = leave_copies}) == "");
+    CHECK(kill_everywhere({.act = run_persist, .before = leave_copies}) == "");
 }

@@ -151,16 +151,16 @@ class Stops(unittest.TestCase):
         return time.monotonic() - began
 
     def test_a_child_that_the_interpreters_end_waits_for_gets_the_signal_too(self):
-        for method, busy, least, most in (("fork", "idle", 6, 55), ("spawn", "idle", 6, 55), ("fork", "busy", 20, 58)):
+        for method, busy, least in (("fork", "idle", 2.4), ("spawn", "idle", 2.4), ("fork", "busy", 8)):
             with self.subTest(method=method, busy=busy), Job() as job:
-                node = self.python_worker(job, 60, JOINED_AT_THE_END, method, busy)
+                node = self.python_worker(job, 24, JOINED_AT_THE_END, method, busy)
                 took = self.stop(job, node)
                 self.assertGreater(took, least)  # a tenth of the grace, or a third of it
-                self.assertLess(took, most)
+                self.assertLess(took, 23)
 
     def test_a_worker_that_saves_keeps_its_data_loader_and_its_programs(self):
         with Job() as job:
-            node = self.python_worker(job, 40, SAVES_LONG, 8)
+            node = self.python_worker(job, 20, SAVES_LONG, 3)
             self.stop(job, node)
             self.assertEqual((job.directory / "saved").read_text(), "[0, 0] 1")
 

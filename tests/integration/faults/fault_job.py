@@ -98,15 +98,12 @@ class FaultJob(Job):
         self.launchers.append(process)
         return process
 
-    def start(self, arguments, prelude="", nproc=2):
-        """Both nodes, the prelude on the second."""
+    def both(self, arguments, prelude="", nproc=2):
+        """Runs the job to its end, the prelude on the second node; the two reports."""
         nodes = [self.launch(0, arguments, nproc=nproc)]
         wait_for("the host's daemon", self.answers)
-        return [*nodes, self.launch(1, arguments, prelude, nproc)]
-
-    def both(self, arguments, prelude="", nproc=2):
-        """Runs the job to its end; the two reports."""
-        for node in self.start(arguments, prelude, nproc):
+        nodes.append(self.launch(1, arguments, prelude, nproc))
+        for node in nodes:
             self.exit_code(node, 240)
         missing = [str(report) for report in self.reports if not report.exists()]
         assert not missing, f"no report: {missing}\n{self.story()}"

@@ -81,7 +81,7 @@ class Peers(unittest.TestCase):
             self.assertIn(words, said)
         return said
 
-    def two_nodes(self, endpoint, *options, conf="is_host=0,join_timeout=8", **terms):
+    def two_nodes(self, endpoint, *options, conf="is_host=0,join_timeout=3", **terms):
         return self.job.spawn("muster", "--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-conf", conf, *options,
                               "--no-python", "true", **terms)
 
@@ -119,7 +119,7 @@ class Peers(unittest.TestCase):
 
     def test_endpoint_name_slow(self):
         """endpoint_name.slow"""
-        self.ends(self.two_nodes("gpu01.example:29400", before=self.silent_names()), 75, "gpu01.example", at_least=8, within=25)
+        self.ends(self.two_nodes("gpu01.example:29400", before=self.silent_names()), 75, "gpu01.example", at_least=3, within=20)
 
     def test_endpoint_name_missing(self):
         """endpoint_name.missing"""
@@ -128,12 +128,12 @@ class Peers(unittest.TestCase):
     # ---- daemons ----
     def test_endpoint_missing(self):
         """endpoint.missing"""
-        self.ends(self.two_nodes(f"127.0.0.1:{free_port()}"), 75, "Connection refused", at_least=7.5, within=13)
+        self.ends(self.two_nodes(f"127.0.0.1:{free_port()}"), 75, "Connection refused", at_least=2.9, within=8)
 
     def test_endpoint_slow(self):
         """endpoint.slow"""
         with silent_listener() as port:
-            self.ends(self.two_nodes(f"127.0.0.1:{port}"), 75, f"127.0.0.1:{port}", "no round within 8 s", at_least=7.5, within=13)
+            self.ends(self.two_nodes(f"127.0.0.1:{port}"), 75, f"127.0.0.1:{port}", "no round within 3 s", at_least=2.9, within=8)
 
     def test_endpoint_full(self):
         """endpoint.full"""
@@ -142,7 +142,7 @@ class Peers(unittest.TestCase):
                 caller = callers.enter_context(socket.socket())
                 caller.setblocking(False)
                 caller.connect_ex(("127.0.0.1", port))
-            self.ends(self.two_nodes(f"127.0.0.1:{port}"), 75, f"127.0.0.1:{port}", "no round within 8 s", at_least=7.5, within=13)
+            self.ends(self.two_nodes(f"127.0.0.1:{port}"), 75, f"127.0.0.1:{port}", "no round within 3 s", at_least=2.9, within=8)
 
     def test_command_without_agent(self):
         """command_socket.missing command_socket.forbidden"""

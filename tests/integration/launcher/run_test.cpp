@@ -109,7 +109,7 @@ TEST_CASE("a signal at any moment of a launcher's start is answered with a sente
     INFO("seed " << seed);
     std::mt19937 random(seed);
     std::uniform_int_distribution<int> moment(0, 20'000);
-    for (int start = 0; start < effort(300, 60); ++start) {
+    for (int start = 0; start < effort(100, 60); ++start) {
         MusterProcess muster({"--standalone", "--no-python", "sleep", "60"});
         REQUIRE(is_ready_for(SIGTERM, muster.pid()));
         const std::chrono::microseconds after(moment(random));

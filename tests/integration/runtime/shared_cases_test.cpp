@@ -22,6 +22,7 @@ using test::run_as_threads;
 
 namespace {
 
+constexpr DataType two_types[] = {DataType::f32, DataType::bf16};
 constexpr DataType types[] = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16,
                               DataType::i32, DataType::i64, DataType::u8};
 
@@ -90,11 +91,11 @@ void run_cases(int size, const std::vector<test::CollectiveCase>& cases) {
 
 }  // namespace
 
-TEST_CASE("every collective over shared memory equals the serial result, for each world, type and size") {
+TEST_CASE("every collective over shared memory equals the serial result, for each world and size") {
     for (int size = 1; size <= 8; ++size) {
         std::vector<test::CollectiveCase> cases;
         // All of them in small worlds: the serial results take most of the time.
-        const auto used = size <= 4 ? std::span<const DataType>(test::all_types) : types;
+        const auto used = size <= 4 ? std::span<const DataType>(test::all_types) : two_types;
         for (const auto type : used) {
             for (const auto count : counts_for(type, false))
                 for (auto& one : test::collective_cases(size, type, count, 3)) cases.push_back(std::move(one));
@@ -108,10 +109,10 @@ TEST_CASE("collectives through several windows equal the serial result") {
     constexpr ReduceOp sum[] = {ReduceOp::sum}, average[] = {ReduceOp::avg};
     std::uint32_t seed = 5;
     for (int size = 2; size <= 8; ++size) {
-        for (const auto type : types) {
+        for (const auto type : size <= 3 ? std::span<const DataType>(types) : two_types) {
             const auto counts = counts_for(type, true);
             for (std::size_t i = 0; i < counts.size(); ++i) {
-                // Every edge with two ranks; the more ranks, the fewer edges.
+                // Every edge with two ranks; the more ranks, the fewer edges and types.
                 if (size == 3 && i % 2 == 0) continue;
                 if (size > 3 && i != 2) continue;
                 const bool averages = seed % 2 == 0 && is_floating(type);
@@ -127,8 +128,10 @@ TEST_CASE("large collectives equal the serial result with every number of thread
         // A rank's half in place is enough for helpers, and so is a window of it.
         const std::size_t count = HelperThreads::touched_bytes_min / muster::size_of(type) + 77;
         const auto cases = test::collective_cases(2, type, count, 4, is_floating(type) ? average : sum);
-        for (const char* const threads : {"1", "2", "3", "4"}) {
-            const test::ThreadsWish wish(threads);
+        for (int threads = 1; threads <= 4; ++threads) {
+            // Every number with f32; the other types take turns with those that have helpers.
+            if (type != DataType::f32 && threads != 2 + static_cast<int>(type) % 3) continue;
+            const test::ThreadsWish wish(std::to_string(threads));
             INFO(threads << " threads, " << name(type));
             run_cases(2, cases);
         }

@@ -140,7 +140,7 @@ class LaunchKey(unittest.TestCase):
 
     def test_a_foreign_server_makes_no_node_write_a_key(self):
         self.in_its_place(lambda handler: handler.send_error(404))
-        self.check_ends(self.start(1, conf=",join_timeout=12"), 75, "something else than this job's muster answers there")
+        self.check_ends(self.start(1, conf=",join_timeout=6"), 75, "something else than this job's muster answers there")
         self.assertEqual(self.keys(), [])
 
     def test_without_munge_and_a_shared_home_the_other_node_is_refused_and_writes_no_key(self):
@@ -168,7 +168,7 @@ class LaunchKey(unittest.TestCase):
 
     def test_a_munge_that_never_works_keeps_a_node_of_another_home_waiting(self):
         self.start(0, munge="echo munge: Error: no munged >&2; exit 1")
-        self.check_ends(self.start(1, conf=",join_timeout=12"), 75, r"munge does not work on the first node.*no munged")
+        self.check_ends(self.start(1, conf=",join_timeout=6"), 75, r"munge does not work on the first node.*no munged")
         self.assertEqual(self.keys(), ["n0/.muster/key"])
 
     def test_a_clock_that_is_off_is_told_and_the_node_may_be_started_again(self):
@@ -176,7 +176,7 @@ class LaunchKey(unittest.TestCase):
             with self.subTest(status):
                 unmunge = f"printf 'STATUS:          {status}\\n\\n'; exit 1"
                 self.start(0, home=f"h{status}0")
-                self.check_ends(self.start(1, home=f"h{status}1", unmunge=unmunge, conf=",join_timeout=12"), 75,
+                self.check_ends(self.start(1, home=f"h{status}1", unmunge=unmunge, conf=",join_timeout=6"), 75,
                                 rf"munge says that it {end}: the clocks of this node and of the first one differ; synchronize them")
                 self.assertEqual(self.keys(), [])
                 self.port = ports.free_port()
@@ -223,14 +223,14 @@ class LaunchKey(unittest.TestCase):
             handler.wfile.write(body)
             handler.close_connection = True
         self.in_its_place(answer)
-        self.check_ends(self.start(1, conf=",join_timeout=12"), 75, "for Slurm's step 1.0, and this node is of Slurm's step 4711.0")
+        self.check_ends(self.start(1, conf=",join_timeout=6"), 75, "for Slurm's step 1.0, and this node is of Slurm's step 4711.0")
 
     def test_a_service_that_does_not_speak_http_is_told(self):
         def answer(handler):
             handler.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n")
             handler.close_connection = True
         self.in_its_place(answer)
-        self.check_ends(self.start(1, conf=",join_timeout=12"), 75, "something else than this job's muster answers there")
+        self.check_ends(self.start(1, conf=",join_timeout=6"), 75, "something else than this job's muster answers there")
 
     def test_a_signal_while_unmunge_runs_is_obeyed_at_once(self):
         first = self.start(0)

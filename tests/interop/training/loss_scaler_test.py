@@ -20,7 +20,7 @@ def main():
     run = subprocess.run([BIN / "muster", "--standalone", "--nproc-per-node=2", pathlib.Path(__file__).with_name("loss_scaler_rank.py")],
                          text=True, capture_output=True, timeout=250,
                          env={**os.environ, "PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1",
-                              "PYTHONPATH": str(ROOT / "worker_runtime/python")})
+                              "PYTHONPATH": f"{ROOT}/worker_runtime/python:{ROOT}/tests/support"})
     assert run.returncode == 0, run.stdout + run.stderr
     assert "rank 0: as torch" in run.stdout and "rank 1: as torch" in run.stdout, run.stdout
     return 0

@@ -48,7 +48,7 @@ void require_right(const std::vector<int>& nodes, const std::vector<test::Collec
 
 }  // namespace
 
-TEST_CASE("every collective over nodes equals the serial result, for each type and size around the limits") {
+TEST_CASE("every collective over nodes equals the serial result, for each type, and sizes around the limits") {
     // 16-bit types go by nodes where those have four ranks on average.
     for (const auto& nodes : {std::vector{2, 2}, {1, 3}, {3, 2, 1}, {4, 4}, {1, 7}}) {
         const int size = world_of(nodes);
@@ -58,7 +58,8 @@ TEST_CASE("every collective over nodes equals the serial result, for each type a
             if (size == 8 && type != DataType::f16 && type != DataType::bf16) continue;
             const std::size_t limit = by_nodes_bytes_min / muster::size_of(type);
             std::vector<std::size_t> counts{limit, 3 * limit + 17};
-            if (size < 8) counts.insert(counts.end(), {1, limit - 1, limit + 1});
+            if (size < 8 && (type == DataType::f32 || type == DataType::bf16))
+                counts.insert(counts.end(), {1, limit - 1, limit + 1});
             for (const auto count : counts)
                 for (auto& one : test::collective_cases(size, type, count, 7)) cases.push_back(std::move(one));
         }

@@ -90,8 +90,9 @@ TEST_CASE("16 nodes of 8 ranks: every collective equals the serial result, small
     // 13 partners with three connections. Neighbours in the chain of nodes, and first ranks, are among them. Messages
     // come later.
     const std::size_t by_nodes = by_nodes_bytes_min / sizeof(float);
-    require_right(nodes, cases_of(128, DataType::f32, {1, 300, by_nodes + 3}, sums), 3 * 13 + 10);
-    require_right(nodes, cases_of(128, DataType::bf16, {2 * by_nodes + 3}, sums), 3 * 13 + 10);
+    auto cases = cases_of(128, DataType::f32, {1, 300, by_nodes + 3}, sums);
+    for (auto& one : cases_of(128, DataType::bf16, {2 * by_nodes + 3}, sums)) cases.push_back(std::move(one));
+    require_right(nodes, cases, 3 * 13 + 10);
 }
 
 TEST_CASE("nodes of different sizes, which are at no distance of a power of two, are partners all the same") {
@@ -100,9 +101,9 @@ TEST_CASE("nodes of different sizes, which are at no distance of a power of two,
     require_right(nodes, cases_of(39, DataType::f32, {1, by_nodes + 3}, test::all_reductions), 3 * 17 + 10);
 }
 
-TEST_CASE("64 nodes of 8 ranks exchange tiny messages") {
-    const std::vector<int> nodes(64, 8);
-    require_right(nodes, cases_of(512, DataType::i32, {1, 40}, std::span(sums).first(1)), 3 * 17 + 10);
+TEST_CASE("64 nodes of 2 ranks exchange tiny messages") {
+    const std::vector<int> nodes(64, 2);
+    require_right(nodes, cases_of(128, DataType::i32, {1, 40}, std::span(sums).first(1)), 3 * 13 + 10);
 }
 
 }  // namespace muster

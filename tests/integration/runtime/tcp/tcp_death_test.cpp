@@ -108,7 +108,7 @@ TEST_CASE("survivors of a killed rank name it, whatever they were doing") {
 
 TEST_CASE("a stopped rank is named at the deadline, whatever the others were doing") {
     std::uint32_t seed = 100;
-    for (const auto& once : operations(6s)) require_told(once, 1, ++seed, SIGSTOP, {"rank 1 (pid ", "timed out"});
+    for (const auto& once : operations(4s)) require_told(once, 1, ++seed, SIGSTOP, {"rank 1 (pid ", "timed out"});
 }
 
 TEST_CASE("in an all_reduce from rank to rank, too, all learn who died and who stopped") {
@@ -119,7 +119,7 @@ TEST_CASE("in an all_reduce from rank to rank, too, all learn who died and who s
         };
     };
     require_told(with(60s), 10, 200, SIGKILL, {"rank 1 (pid ", "died in "}, TcpAlgorithm::ring);
-    require_told(with(6s), 3, 300, SIGSTOP, {"rank 1 (pid ", "timed out"}, TcpAlgorithm::ring);
+    require_told(with(4s), 3, 300, SIGSTOP, {"rank 1 (pid ", "timed out"}, TcpAlgorithm::ring);
 }
 
 TEST_CASE("a rank that dies while the group forms is named") {

@@ -64,10 +64,11 @@ std::vector<float> elements(int rank, std::size_t count) {
 
 }  // namespace
 
-TEST_CASE("every collective over TCP equals the serial result, for each world, type and size") {
+TEST_CASE("every collective over TCP equals the serial result, for each world and size, small ones for each type") {
     for (int size = 2; size <= effort(8, 3); ++size) {
         for (const auto type : types) {
             if (under_thread_sanitizer && type != DataType::f32) continue;
+            if (size > 4 && type != DataType::f32 && type != DataType::bf16) continue;
             std::vector<test::CollectiveCase> cases;
             std::uint32_t seed = static_cast<std::uint32_t>(size);
             for (const auto count : counts_for(size, type)) {
