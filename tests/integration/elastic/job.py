@@ -71,6 +71,8 @@ class Job:
         return self
 
     def __exit__(self, failure=None, *_):
+        if failure is not None:
+            self.tell_ends()
         for process in self.launchers:
             if process.poll() is None:
                 process.kill()
@@ -83,6 +85,12 @@ class Job:
         cold = self.not_warm() if WARM and failure is None else None
         shutil.rmtree(self.directory, ignore_errors=True)
         assert not cold, cold
+
+    def tell_ends(self):
+        """What each launcher and daemon said last, as its files go with the test."""
+        for process in self.launchers:
+            end = process.err.read_text(errors="replace")[-3000:]
+            print(f"-- stderr of {' '.join(map(str, process.args))}, exit code {process.poll()}:\n{end}", file=sys.stderr)
 
     def not_warm(self):
         """Why a first worker of the job started normally, else None. A standby process that was late has been replaced, as it
