@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <vector>
 
@@ -47,18 +48,19 @@ Result<void> check_open_files(const LaunchConfig& config) {
     const auto worker_count = config.workers_per_node;
     const auto limit = raise_open_files_limit();
     const auto needed = kept + per_worker * worker_count;
+    const auto connections = store_connections(config) + daemon_connections(config);
+    const auto enough = connections + needed;
     std::vector<FileDescriptor> taken;
     taken.reserve(needed);
     while (taken.size() < needed) {
         taken.emplace_back(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
         if (taken.back().valid()) continue;
+        const auto available = taken.size() - 1;
         return Error{Errc::limit_exceeded, cat("cannot open enough files: ", errno_text(errno), ". ", worker_count,
                                                worker_count == 1 ? " worker needs " : " workers need ", needed,
-                                               " descriptors, but ", taken.size() - 1, " are available, and ",
-                                               how_to_raise(limit, limit + needed - (taken.size() - 1)))};
+                                               " descriptors, but ", available, " are available, and ",
+                                               how_to_raise(limit, std::max(enough, limit + needed - available)))};
     }
-    const auto connections = store_connections(config) + daemon_connections(config);
-    const auto enough = connections + needed;
     if (enough <= limit) return {};
     const bool may_relay = config.backend == Backend::c10d && !config.store_relay;
     return Error{Errc::limit_exceeded,

@@ -191,8 +191,10 @@ std::string advice(PortOwner owner, const LaunchConfig& config) {
             return cat("; the process there is not muster and probably belongs to another job: ", other_port,
                        ", or wait until it ends");
         case PortOwner::silent:
-            return cat("; it did not answer within ", describe(answer_wait),
-                       ": if it is the rendezvous of this job, it is stopped or overloaded; if not, ", other_port);
+            return cat("; it gave no answer within ", describe(answer_wait),
+                       ". If it is the rendezvous of this job, it is stopped or overloaded: resume or restart that "
+                       "process and start this node again. If not, ",
+                       other_port);
         case PortOwner::nobody:
             return cat("; nobody answers there, probably because another job on this host uses the port: ", other_port,
                        ", or wait until it ends");

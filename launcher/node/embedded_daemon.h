@@ -56,7 +56,7 @@ enum class PortOwner {
     this_job,   ///< A muster that hosts this job, or a musterd.
     other_job,  ///< A muster that hosts another job and exits with it.
     stranger,   ///< A server other than muster. It answers.
-    silent,     ///< It accepts, and has not answered until the deadline: perhaps a muster that is stopped.
+    silent,     ///< It gave no answer until the deadline: perhaps a muster that is stopped.
     unknown,    ///< `is_stopping` ended the query early.
     nobody,     ///< No process listens at these addresses: the owner has just exited, or listens at another address.
 };

@@ -14,6 +14,7 @@ std::string EventStream::add(const Event& event, Duration since_1970) {
     const auto [at, is_new] = jobs_.try_emplace(event.job);
     auto& kept = at->second;
     if (is_new) kept.newest = forgotten_newest_;
+    // The newest job has the last place already, and is never among the empty ones.
     if (is_new || kept.turn != last_turn_) {
         by_turn_.erase(kept.turn);
         empty_.erase(kept.turn);

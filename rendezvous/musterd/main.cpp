@@ -46,7 +46,7 @@ using namespace muster;
 
 constexpr int exit_usage = 2;
 constexpr int exit_internal = 70;
-constexpr int exit_unavailable = 78;  // configuration: the port, the address or the state is not available
+constexpr int exit_unavailable = 78;  // configuration: no port, address or state, or too few open files
 
 bool is_any_address(std::string_view numeric) {
     return numeric == "::" || numeric == "0.0.0.0";
@@ -165,8 +165,19 @@ std::string open_to_strangers(const Listeners& listeners) {
     return {};
 }
 
+/// Raises the limit of open files as far as the host allows, and prints an error if a daemon cannot work with it.
+bool has_enough_files() {
+    const auto limit = raise_open_files_limit();
+    if (limit >= descriptors_kept) return true;
+    print_error(cat("the limit of open files is ", limit, " (RLIMIT_NOFILE), but a daemon needs at least ",
+                    descriptors_kept, ": run `ulimit -n 65536` as root in the shell that starts musterd, or write ",
+                    "LimitNOFILE=65536 into its unit"));
+    return false;
+}
+
 /// Of --check: where it would listen, at a port that is free.
 int check_access(rendezvous::DaemonConfig& config, const rendezvous::ServiceEnvironment& service, bool insecure) {
+    if (!has_enough_files()) return exit_unavailable;
     config.listen.ports = {};
     const auto listeners = open_listeners(config.listen, service);
     const auto why = listeners ? open_to_strangers(*listeners) : listeners.error().context;
@@ -212,12 +223,7 @@ int serve(rendezvous::DaemonConfig config, Serving options, const rendezvous::Se
     // A reader of the log that stalls or exits must not stop the daemon.
     write_log_on_thread();
     std::signal(SIGPIPE, SIG_IGN);
-    if (const auto limit = raise_open_files_limit(); limit < descriptors_kept) {
-        print_error(cat("the limit of open files is ", limit, " (RLIMIT_NOFILE, hard), but a daemon needs ",
-                        descriptors_kept, " and one more for each node: run `ulimit -n 65536` as root in the shell ",
-                        "that starts musterd, or write LimitNOFILE=65536 into its unit"));
-        return exit_unavailable;
-    }
+    if (!has_enough_files()) return exit_unavailable;
     config.limits.connections_max = connections_allowed();
     if (options.secrets) hold_hang_up();
     const auto events = rendezvous::DaemonEvents::open(options.events);

@@ -43,11 +43,13 @@ std::vector<Member*> Job::chosen() {
                           member.arrival);
     };
     std::vector<std::pair<decltype(order(Member{})), Member*>> ordered;
+    ordered.reserve(members_.size());
     for (auto& [incarnation, member] : members_)
         if (member.place == Place::waiting && member.connected() && !member.leaving && member.health != Health::parked)
             ordered.emplace_back(order(member), &member);
     std::sort(ordered.begin(), ordered.end());
     std::vector<Member*> all;
+    all.reserve(ordered.size());
     for (const auto& [place, member] : ordered) all.push_back(member);
     if (terms_.fixed_world) {
         std::vector<char> taken(terms_.nodes_max, 0);

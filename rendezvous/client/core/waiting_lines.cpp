@@ -120,8 +120,8 @@ std::string WaitingLines::advice() const {
     std::string advice;
     if (!answering_ && reached_ == Reached::a_peer)
         advice = cat(". Check the name '", endpoint_.host, "' and the port ", endpoint_.port,
-                     ", because another program may listen there, that no firewall blocks it, and that the "
-                     "daemon is not stopped and does not refuse this node (see its log)");
+                     ", because another program may listen there, and that no firewall blocks it. If the "
+                     "daemon is there, check that it is not stopped, and see its log");
     else if (!answering_)
         advice = cat(". Check that the name '", endpoint_.host,
                      "' is correct on this node, that muster runs there with port ", endpoint_.port,

@@ -31,7 +31,8 @@ struct Refusal {
     MusterOptions options = {};
 };
 
-void check_refused(const Refusal& expected) {
+/// Returns the sentence.
+std::string check_refused(const Refusal& expected) {
     INFO("expecting " << expected.says);
     MusterProcess muster(expected.words, expected.options);
     CHECK(muster.wait() == expected.code);  // a rendezvous would go on for ten minutes
@@ -39,6 +40,7 @@ void check_refused(const Refusal& expected) {
     CHECK(std::count(muster.err().begin(), muster.err().end(), '\n') == 1);
     CHECK(std::regex_search(muster.err(), std::regex("^" + line_time_pattern + "muster: ")));
     CHECK(muster.out().empty());
+    return muster.err();
 }
 
 /// A port of loopback that nobody serves: connections wait in the kernel.
@@ -104,15 +106,15 @@ TEST_CASE("devices that do not suffice for --virtual-local-rank are a usage erro
 }
 
 TEST_CASE("too few descriptors for a run are one sentence, at once, however few there are") {
+    const Words words{"--standalone", "--nproc-per-node=2", "--no-python", "true"};
     for (const unsigned files : {12U, 16U, 18U, 20U, 24U, 28U, 32U}) {
         INFO("limit " << files);
-        check_refused({{"--standalone", "--nproc-per-node=2", "--no-python", "true"},
-                       70,
-                       "Raise it on every node: run `ulimit -n ",
-                       {.open_files_max = files}});
+        const auto said = check_refused({words, 70, "Raise it on every node: run `", {.open_files_max = files}});
+        std::smatch enough;
+        REQUIRE(std::regex_search(said, enough, std::regex("`ulimit -n ([0-9]+)`")));
+        MusterProcess raised(words, {.open_files_max = static_cast<unsigned>(std::stoul(enough[1]))});
+        CHECK(raised.wait() == 0);
     }
-    MusterProcess enough({"--standalone", "--nproc-per-node=2", "--no-python", "true"}, {.open_files_max = 80});
-    CHECK(enough.wait() == 0);
 }
 
 TEST_CASE("more workers in the job than descriptors for their store are one sentence, before any worker starts") {
@@ -123,6 +125,10 @@ TEST_CASE("more workers in the job than descriptors for their store are one sent
     with({"--nnodes=20:30", "--rdzv-backend=c10d", nowhere},
          "need 340 connections (20 nodes with 8 workers each), but the limit of open files is 200 (RLIMIT_NOFILE, "
          "hard). Raise it on every node: run `ulimit -n 452` as root");
+    check_refused({{"--nnodes=20:30", "--nproc-per-node=8", "--rdzv-backend=c10d", nowhere, "--no-python", "false"},
+                   70,
+                   "run `ulimit -n 452` as root",
+                   {.open_files_max = 24}});
     with({"--nnodes=20", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=1"}, "LimitNOFILE=452");
     with({"--nnodes=200", "--store-relay", "--rdzv-backend=c10d", nowhere}, "need 415 connections");
     check_refused({{"--nnodes=2", "--store-relay", "--rdzv-backend=static", "--master-addr=h", "--no-python", "false"},

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/fsuid.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -23,7 +24,7 @@ namespace {
 
 class Musterd {
   public:
-    explicit Musterd(std::vector<std::string> options) {
+    explicit Musterd(std::vector<std::string> options, rlim_t open_files = 0) {
         std::array<int, 2> ends{};
         REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
         output_ = ends[0];
@@ -38,6 +39,8 @@ class Musterd {
             test::reset_signals();
             ::dup2(ends[1], 1);
             ::dup2(ends[1], 2);
+            const rlimit files{open_files, open_files};
+            if (open_files != 0) ::setrlimit(RLIMIT_NOFILE, &files);
             ::execv(MUSTERD, words.data());
             ::_exit(127);
         }
@@ -183,11 +186,15 @@ TEST_CASE("an option that musterd does not understand is named, and ends it with
 }
 
 TEST_CASE("with fewer descriptors than it needs for itself it says how many, and ends with 78") {
-    auto* const daemon = ::popen("ulimit -n 20; exec " MUSTERD " --bind 127.0.0.1 --port 0 2>&1", "r");
-    std::array<char, 1024> said{};
-    CHECK(std::fgets(said.data(), said.size(), daemon) != nullptr);
-    CHECK(std::string_view(said.data()).find("the limit of open files is 20") != std::string_view::npos);
-    CHECK(WEXITSTATUS(::pclose(daemon)) == 78);
+    for (const char* way : {"--port=0", "--check"}) {
+        for (const rlim_t files : {20, 63}) {
+            Musterd daemon({way}, files);
+            CHECK(daemon.read_until("listening").find(cat("the limit of open files is ", files)) != std::string::npos);
+            CHECK(daemon.end(SIGKILL) == 78);
+        }
+    }
+    Musterd least({"--port", "0", "--first-start"}, 64);
+    CHECK(first_answer(PlainSocket("127.0.0.1", least.port())) == "Assigned");
 }
 
 TEST_CASE("a musterd with state in a file refuses one that another has open, and names it") {

@@ -74,7 +74,8 @@ TEST_CASE("text is cut between characters, and one line stays one") {
     CHECK(muster::printable_line("a\nb\tc\x1b") == "a\\x0ab\\x09c\\x1b");
     CHECK(muster::is_printable("a\nb"));
     CHECK_FALSE(muster::is_printable_line("a\nb"));
-    CHECK_FALSE(muster::is_printable("\xc2\x9b"));
+    CHECK(muster::is_printable(" ~"));
+    for (const char* control : {"\xc2\x9b", "\x7f", "\x1f"}) CHECK_FALSE(muster::is_printable(control));
     CHECK(muster::front_of("a\xe2\x82\xac", 3) == "a");
     CHECK(muster::front_of("a\xe2\x82\xac", 4) == "a\xe2\x82\xac");
     CHECK(muster::back_of("\xe2\x82\xac"

@@ -225,8 +225,8 @@ TEST_CASE("an endpoint that speaks another protocol is said to do so, at the rat
     CHECK(progress == 2);
     CHECK(said.back() ==
           "lost: no round within 12 s: gpu00:29400: connected, but it does not speak muster's protocol. Check the "
-          "name 'gpu00' and the port 29400, because another program may listen there, that no firewall blocks it, and "
-          "that the daemon is not stopped and does not refuse this node (see its log)");
+          "name 'gpu00' and the port 29400, because another program may listen there, and that no firewall blocks it. "
+          "If the daemon is there, check that it is not stopped, and see its log");
 }
 
 TEST_CASE("joining again with another finding does not begin the join timeout anew") {

@@ -71,6 +71,19 @@ TEST_CASE("any byte may be in a job's name and in a sentence, and the line stays
     CHECK(read["data"]["text"].get<std::string>().starts_with("a/b \"c\"\n\\\xEF\xBF\xBD"));
 }
 
+TEST_CASE("each byte alone is in a line what the JSON library makes of it") {
+    EventStream stream("7f3a");
+    for (int byte = 0; byte < 256; ++byte) {
+        INFO("byte " << byte);
+        const std::string one(1, static_cast<char>(byte));
+        auto event = sealed(one, one);
+        event.facts.host = event.facts.reason = one;
+        const auto data = json::parse(stream.add(event, some_time))["data"];
+        const auto expected = json::parse(json(one).dump(-1, ' ', false, json::error_handler_t::replace));
+        for (const char* member : {"job", "host", "reason", "text"}) CHECK(data[member] == expected);
+    }
+}
+
 TEST_CASE("each job counts for itself, and a reader continues behind what it has") {
     EventStream stream("s");
     for (int i = 0; i < 3; ++i) {
