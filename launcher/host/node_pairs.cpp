@@ -26,6 +26,7 @@ namespace muster::launcher {
 
 namespace {
 
+constexpr Duration join_timeout_default = 10min;  // of --rdzv-conf
 /// A result of 2,048 nodes has half a MiB.
 constexpr std::size_t result_bytes_max = std::size_t{4} << 20;
 
@@ -58,37 +59,47 @@ std::vector<char*> as_pointers(std::vector<std::string>& texts) {
     return pointers;
 }
 
-/// Waits until the job's muster ends, and returns its wait status. One that hangs, or that somebody has stopped, is
-/// killed and is an error. Its guardian then kills its worker, and the other nodes lose this one.
-Result<int> wait_for_job(pid_t pid, Duration limit) {
+/// Waits until the job's muster ends, and returns how. One that hangs, or that somebody has stopped, is killed and is
+/// an error. Its guardian then kills its worker, and the other nodes lose this one.
+Result<siginfo_t> wait_for_job(pid_t pid, Duration limit) {
     constexpr int look_interval_ms = 1000, stopped_looks_max = 10;  // it may go on by then, as after Ctrl-Z
-    const FileDescriptor ended(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    const auto deadline = std::chrono::steady_clock::now() + limit;
+    constexpr int killed_ms = 5000;                                 // one that waits for a disk does not end even then
+    const FileDescriptor job(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    const auto wait = [&job](siginfo_t& change, int options) {
+        return ::waitid(P_PIDFD, static_cast<id_t>(job.get()), &change, options | WNOHANG) == 0;
+    };
+    pollfd end{.fd = job.get(), .events = POLLIN, .revents = 0};
+    const auto begin = std::chrono::steady_clock::now();
     std::string why;
-    for (int status = 0, stopped_looks = 0;;) {
-        const auto got = ::waitpid(pid, &status, why.empty() ? WNOHANG : 0);
-        if (got == pid) return why.empty() ? Result<int>(status) : Error{Errc::timed_out, why};
-        siginfo_t stop{};
-        const bool is_stopped =
-            ::waitid(P_PID, static_cast<id_t>(pid), &stop, WSTOPPED | WNOHANG | WNOWAIT) == 0 && stop.si_pid == pid;
+    for (int stopped_looks = 0; why.empty(); ::poll(&end, 1, look_interval_ms)) {
+        siginfo_t change{};
+        if (!wait(change, WEXITED | WSTOPPED | WNOWAIT)) return error_from_errno(errno, "wait for muster of the test");
+        const bool is_stopped = change.si_code == CLD_STOPPED;
+        if (change.si_pid == pid && !is_stopped) {
+            wait(change, WEXITED);
+            return change;
+        }
         stopped_looks = is_stopped ? stopped_looks + 1 : 0;
         if (stopped_looks > stopped_looks_max)
             why = "muster of the test on this node was stopped (SIGSTOP), and was killed after 10 s";
-        else if (std::chrono::steady_clock::now() >= deadline)
+        else if (std::chrono::steady_clock::now() - begin >= limit)
             why = cat("muster of the test on this node did not end, and was killed after ", describe(limit));
-        if (!why.empty()) ::kill(pid, SIGKILL);
-        pollfd end{.fd = ended.get(), .events = POLLIN, .revents = 0};
-        ::poll(&end, 1, look_interval_ms);
     }
+    ::syscall(SYS_pidfd_send_signal, job.get(), SIGKILL, nullptr, 0);
+    ::poll(&end, 1, killed_ms);
+    siginfo_t killed{};
+    wait(killed, WEXITED);
+    return Error{Errc::timed_out, why};
 }
 
-/// The wait status, or why there is none.
-Result<int> run_job(const PairsJob& job, const std::string& result) {
+/// How it ended, or why that is not known.
+Result<siginfo_t> run_job(const PairsJob& job, const std::string& result) {
     auto words = job_words(job);
     auto variables = job_variables(job, result);
     const auto arguments = as_pointers(words);
     const auto environment = as_pointers(variables);
     const pid_t parent = ::getpid();
+    ::signal(SIGCHLD, SIG_DFL);  // an inherited SIG_IGN would throw the exit status away
     const pid_t pid = ::fork();
     if (pid < 0) return error_from_shortage(errno, "start muster");
     if (pid == 0) {
@@ -104,9 +115,9 @@ Result<int> run_job(const PairsJob& job, const std::string& result) {
     ignore.sa_handler = SIG_IGN;
     const bool reports = job.interrupted == InterruptedTest::is_reported;
     if (reports) ::sigaction(SIGINT, &ignore, &before);
-    auto status = wait_for_job(pid, job.limit);
+    auto end = wait_for_job(pid, job.limit);
     if (reports) ::sigaction(SIGINT, &before, nullptr);
-    return status;
+    return end;
 }
 
 agent::Look without_result(std::string why) {
@@ -119,19 +130,19 @@ agent::Look run_pairs_job(const PairsJob& job) {
     auto result = cat(job.directory, "/muster-pairs-XXXXXX");
     const FileDescriptor file(::mkostemp(result.data(), O_CLOEXEC));
     if (!file.valid()) return without_result(cat("cannot make ", result, ": ", errno_text(errno)));
-    const auto status = run_job(job, result);
+    const auto end = run_job(job, result);
     const auto text = read_start_of_file(result, result_bytes_max);
     ::unlink(result.c_str());
-    if (!status) {
+    if (!end) {
         auto look = agent::parse_look(text, "");  // the search itself may have ended
         look.state = agent::Look::State::cut;
-        look.why = status.error().context;
+        look.why = end.error().context;
         return look;
     }
     if (text.empty())
-        return without_result(WIFEXITED(*status)
-                                  ? cat("the job of the test ended with exit code ", WEXITSTATUS(*status))
-                                  : cat("the job of the test was ended by signal ", WTERMSIG(*status)));
+        return without_result(cat("the job of the test ",
+                                  end->si_code == CLD_EXITED ? "ended with exit code " : "was ended by signal ",
+                                  end->si_status));
     auto look = agent::parse_look(text, "the job's end");
     if (look.state == agent::Look::State::cut)
         look.why = text == "begun\n" ? "muster-pairs on this node did not answer before the job of the test ended"
@@ -146,10 +157,13 @@ bool has_meeting(const PairsOrder& pairs, const Environment& environment) {
 }
 
 agent::Look look_between_nodes(const PairsOrder& order) {
-    PairsJob job{.expected_count = order.node_count,
-                 .options = {"--rdzv-id", order.job},
-                 .directory = order.directory,
-                 .limit = PairsJob().limit + 2 * order.wait_seconds * 1s};
+    PairsJob job{.expected_count = order.node_count, .options = {"--rdzv-id", order.job}, .directory = order.directory};
+    // For nodes that come late. Of the user's own join_timeout nothing is known here.
+    job.limit += order.node_count > 0 ? Duration(2 * order.wait_seconds * 1s) : join_timeout_default;
+    if (std::ranges::any_of(order.muster_options, [](const auto& word) {
+            return word.starts_with("--rdzv-conf") || word.starts_with("--rdzv_conf");
+        }))
+        job.limit = Duration::max();
     auto& words = job.options;
     if (!order.endpoint.empty())
         words.insert(words.end(), {"--rdzv-backend", "c10d", "--rdzv-endpoint", order.endpoint});

@@ -25,7 +25,7 @@ struct PairsJob {
     std::string directory = "/tmp";         ///< For the result.
     std::vector<std::string> without = {};  ///< Variables that the job's muster does not get.
     InterruptedTest interrupted = InterruptedTest::is_reported;
-    Duration limit = 5min;  ///< For meeting and test. The job's own deadlines are shorter.
+    Duration limit = 5min;  ///< For meeting and test.
 };
 
 /// Blocks until the job has ended, been stopped for 10 s, or met its limit. The look has the records of muster-pairs

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "rendezvous/base/text/text.h"
+
 namespace muster::runtime {
 
 namespace {
@@ -26,6 +28,23 @@ NodeGroup operator+(NodeGroup one, const NodeGroup& two) {
 }
 
 }  // namespace
+
+std::string write_groups(const std::vector<NodeGroup>& groups) {
+    std::string out;
+    for (const auto& group : groups)
+        for (std::size_t i = 0; i < group.size(); ++i) out += cat(i > 0 ? "-" : out.empty() ? "" : " ", group[i]);
+    return out;
+}
+
+NodeGroup own_group(std::string_view text, int rank) {
+    for (const auto word : split(text, ' ')) {
+        NodeGroup group;
+        for (const auto member : split(word, '-'))
+            if (int number = 0; parse_number(member, number)) group.push_back(number);
+        if (std::ranges::find(group, rank) != group.end()) return group;
+    }
+    return {};
+}
 
 GroupSearch::GroupSearch(const NodeGroup& nodes) {
     if (nodes.size() < 3) return;

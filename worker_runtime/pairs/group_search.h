@@ -11,12 +11,19 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace muster::runtime {
 
 /// Nodes that are tested together.
 using NodeGroup = std::vector<int>;
+
+/// "0-3 1-2-5".
+std::string write_groups(const std::vector<NodeGroup>& groups);
+/// Of such a text, the group with `rank`; empty if there is none. Other words are skipped.
+NodeGroup own_group(std::string_view text, int rank);
 
 class GroupSearch {
   public:

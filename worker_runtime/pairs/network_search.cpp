@@ -23,55 +23,92 @@ constexpr std::size_t conclusive = 3;
 /// The search in one network. Nodes are numbered anew, as Pairing wants them.
 class NetworkSearch {
   public:
-    NetworkSearch(PairRounds& rounds, const SharedNetwork& network) : rounds_(rounds), network_(network) {}
+    NetworkSearch(PairRounds& rounds, const SharedNetwork& network, Instant deadline)
+        : rounds_(rounds), network_(network), deadline_(deadline) {}
 
-    Result<std::string> run(Instant deadline) {
-        Pairing pairing(static_cast<int>(network_.nodes.size()), std::random_device()());
-        for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
-            if (std::chrono::steady_clock::now() >= deadline)
-                return Error{Errc::timed_out, cat("the test of networks took longer than ", describe(time_max))};
-            if (auto tested = test(pairing, pairs); !tested) return tested.error();
-            const auto failed_count = static_cast<std::size_t>(pairing.round_count()) * pairs.size();
-            if (pairing.groups().empty() && failed_count >= conclusive) return record({});
-        }
-        std::string records;
-        for (const int node : pairing.bad_nodes()) records += record({node});
-        for (const auto& [a, b] : pairing.bad_paths()) records += record({a, b});
-        const auto groups = pairing.groups();
-        for (std::size_t i = 1; i < groups.size(); ++i) records += record(groups[i]);
-        return records;
+    /// All together, and in pairs where that fails. What no pair shows is tested again, so that chance does not decide.
+    Result<std::string> run() {
+        const auto groups = GroupSearch(network_.nodes).next_round();
+        if (groups.empty()) return search_pairs();
+        if (auto failing = failing_of(groups); !failing || failing->empty()) return with_records(failing);
+        if (auto found = search_pairs(); !found || !found->empty()) return found;
+        return with_records(failing_of(groups));
     }
 
   private:
-    [[nodiscard]] int rank(int node) const { return network_.nodes[static_cast<std::size_t>(node)]; }
+    using Failing = std::vector<std::pair<NodeGroup, std::string>>;  // and why
 
-    Result<void> test(Pairing& pairing, const std::vector<NodePair>& pairs) {
-        std::vector<NodeGroup> ranks;
-        for (const auto& [a, b] : pairs) ranks.push_back({rank(a), rank(b)});
+    Result<Failing> failing_of(const std::vector<NodeGroup>& ranks) {
+        if (std::chrono::steady_clock::now() >= deadline_)
+            return Error{Errc::timed_out, cat("the test of networks took longer than ", describe(time_max))};
         const auto results = rounds_.test(ranks, network_.name);
         if (!results) return results.error();
         if (!rounds_.silent().empty())
             return Error{Errc::timed_out, cat("rank ", *rounds_.silent().begin(), " did not answer")};
-        for (std::size_t i = 0; i < pairs.size(); ++i) {
-            const auto& [passed, why] = std::pair((*results)[i].passed, (*results)[i].why);
-            pairing.told(pairs[i], passed);
-            if (!passed) why_[pairs[i].first] = why_[pairs[i].second] = why;
-        }
-        return {};
+        Failing failing;
+        for (std::size_t i = 0; i < ranks.size(); ++i)
+            if (!(*results)[i].passed) failing.emplace_back(ranks[i], (*results)[i].why);
+        return failing;
     }
 
-    /// Without nodes: no two of them connect.
-    [[nodiscard]] std::string record(const NodeGroup& nodes) const {
-        NodeGroup ranks;
-        for (const int node : nodes) ranks.push_back(rank(node));
-        const auto why = why_.find(nodes.empty() ? 0 : nodes.front());
+    Result<std::string> search_pairs() {
+        const auto size = network_.nodes.size();
+        const auto needed = std::min(conclusive, size * (size - 1) / 2);
+        Pairing pairing(static_cast<int>(size), std::random_device()());
+        for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
+            std::vector<NodeGroup> ranks;
+            for (const auto& [a, b] : pairs) ranks.push_back({rank(a), rank(b)});
+            const auto failing = failing_of(ranks);
+            if (!failing) return failing.error();
+            for (const auto& [pair, why] : *failing) why_[pair] = why;
+            for (std::size_t i = 0; i < pairs.size(); ++i)
+                pairing.told(pairs[i],
+                             std::ranges::find(*failing, ranks[i], &Failing::value_type::first) == failing->end());
+            const auto failed_count = static_cast<std::size_t>(pairing.round_count()) * pairs.size();
+            if (pairing.groups().empty() && failed_count >= needed) return record({}, why_of({}));
+        }
+        std::string records;
+        for (const int node : pairing.bad_nodes()) records += record({rank(node)}, why_of({rank(node)}));
+        for (const auto& [a, b] : pairing.bad_paths())
+            records += record({rank(a), rank(b)}, why_of({rank(a), rank(b)}));
+        const auto groups = pairing.groups();
+        for (std::size_t i = 1; i < groups.size(); ++i) {
+            NodeGroup ranks;
+            for (const int node : groups[i]) ranks.push_back(rank(node));
+            records += record(ranks, why_of({ranks.front()}));
+        }
+        return records;
+    }
+
+    [[nodiscard]] int rank(int node) const { return network_.nodes[static_cast<std::size_t>(node)]; }
+
+    /// Of a pair with all of these; best one that connects, which says more.
+    [[nodiscard]] std::string why_of(const NodeGroup& ranks) const {
+        std::string found;
+        for (const auto& [pair, why] : why_) {
+            const auto is_in = [&pair = pair](int rank) { return std::ranges::find(pair, rank) != pair.end(); };
+            if (std::ranges::all_of(ranks, is_in) && (found.empty() || !why.starts_with(no_connection))) found = why;
+        }
+        return found;
+    }
+
+    /// Without ranks: no two of them reach each other.
+    [[nodiscard]] std::string record(const NodeGroup& ranks, const std::string& why) const {
         return cat("network\tname=", printable_line(network_.name), "\tranks=", write_groups({ranks}),
-                   "\twhy=", why != why_.end() ? printable_line(why->second) : "", '\n');
+                   "\twhy=", printable_line(why), '\n');
+    }
+
+    [[nodiscard]] Result<std::string> with_records(const Result<Failing>& failing) const {
+        if (!failing) return failing.error();
+        std::string records;
+        for (const auto& [ranks, why] : *failing) records += record(ranks, why);
+        return records;
     }
 
     PairRounds& rounds_;
     const SharedNetwork& network_;
-    std::map<int, std::string> why_;
+    Instant deadline_;
+    std::map<NodeGroup, std::string> why_;  // of the pairs that failed
 };
 
 }  // namespace
@@ -85,7 +122,7 @@ std::string search_networks(PairRounds& rounds, const std::vector<std::string>& 
     std::string why = cat("only ", networks_max, " are tested");
     std::size_t done = 0;
     for (; done < std::min(networks_max, networks.size()); ++done) {
-        auto found = NetworkSearch(rounds, networks[done]).run(deadline);
+        auto found = NetworkSearch(rounds, networks[done], deadline).run();
         if (!found) {
             why = found.error().context;
             break;

@@ -35,13 +35,17 @@ std::string value_of(const std::string& text, std::string_view name) {
     return {};
 }
 
-/// Of each entry of a directory, those that are not empty, once each.
-template <class Read>
-std::string all_of(const char* directory, Read read) {
+/// Vendor and device of each network card and GPU, once each. The kernel knows them without their drivers, which may
+/// hang.
+std::string cards_and_gpus() {
     std::set<std::string> found;
     std::error_code failure;
-    for (std::filesystem::directory_iterator at(directory, failure), end; !failure && at != end; at.increment(failure))
-        if (auto one = read(at->path().string()); !one.empty()) found.insert(std::move(one));
+    for (std::filesystem::directory_iterator at("/sys/bus/pci/devices", failure), end; !failure && at != end;
+         at.increment(failure)) {
+        const auto device = at->path().string(), kind = first_line(device + "/class");
+        if (kind.starts_with("0x02") || kind.starts_with("0x03"))
+            found.insert(cat(first_line(device + "/vendor"), ':', first_line(device + "/device")));
+    }
     return join({found.begin(), found.end()}, ", ");
 }
 
@@ -67,13 +71,7 @@ std::string network_of(const sockaddr* address, const sockaddr* mask) {
 
 std::string machine_type() {
     // All cards, and not the one that is used: a node that uses another one than its like should be compared with them.
-    const auto cards = all_of("/sys/class/net", [](const std::string& interface) {
-        const auto vendor = first_line(interface + "/device/vendor"), device = first_line(interface + "/device/device");
-        return vendor.empty() ? "" : cat(vendor, ':', device);
-    });
-    const auto gpus = all_of("/proc/driver/nvidia/gpus",
-                             [](const std::string& gpu) { return value_of(read_file(gpu + "/information"), "Model"); });
-    return printable_line(cat(value_of(read_file("/proc/cpuinfo"), "model name"), "; ", gpus, "; ", cards));
+    return printable_line(cat(value_of(read_file("/proc/cpuinfo"), "model name"), "; ", cards_and_gpus()));
 }
 
 std::string own_networks(const std::string& store_host) {
@@ -86,7 +84,8 @@ std::string own_networks(const std::string& store_host) {
         const auto own = entry->ifa_addr != nullptr ? SocketAddress::from(entry->ifa_addr) : std::nullopt;
         if (!own || (entry->ifa_flags & IFF_RUNNING) == 0) continue;
         const auto address = own->numeric(), network = network_of(entry->ifa_addr, entry->ifa_netmask);
-        const bool is_told = std::ranges::find(*told, address) != told->end();
+        // An IPv4 address that an unused interface gave itself leads nowhere.
+        const bool is_told = std::ranges::find(*told, address) != told->end() && !address.starts_with("169.254.");
         if (!is_told || network.empty() || !address_in(networks, network).empty()) continue;
         networks += cat(networks.empty() ? "" : " ", network, '=', address);
     }

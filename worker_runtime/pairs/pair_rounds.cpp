@@ -12,20 +12,6 @@ namespace muster::runtime {
 
 namespace {
 
-/// Before the groups of a round, where all addresses of the nodes count.
-constexpr std::string_view any_network = "any";
-
-/// The group of `rank`; empty if it rests in this round.
-NodeGroup own_group(std::string_view text, int rank) {
-    for (const auto word : split(text, ' ')) {
-        NodeGroup group;
-        for (const auto member : split(word, '-'))
-            if (int number = 0; parse_number(member, number)) group.push_back(number);
-        if (std::ranges::find(group, rank) != group.end()) return group;
-    }
-    return {};
-}
-
 /// After the deadline an answer that is there still needs time to come from the store. Many that are not there must
 /// not add up.
 Duration time_until(Instant deadline) {
@@ -35,25 +21,15 @@ Duration time_until(Instant deadline) {
 
 }  // namespace
 
-/// "0-3 1-2-5".
-std::string write_groups(const std::vector<NodeGroup>& groups) {
-    std::string out;
-    for (const auto& group : groups)
-        for (std::size_t i = 0; i < group.size(); ++i) out += cat(i > 0 ? "-" : out.empty() ? "" : " ", group[i]);
-    return out;
-}
-
 Result<void> test_own(const SearchTerms& terms, int step, std::string_view round) {
-    const auto blank = std::min(round.find(' '), round.size());
-    const auto network = round.substr(0, blank);
-    const auto group = own_group(round.substr(blank), terms.rank);
+    const auto group = own_group(round, terms.rank);
     if (group.empty()) return {};
     const auto name = cat("pair/", step, '/', group.front(), '-', group.back());
     const PairTerms test{.name = name,
                          .ranks = group,
                          .number = static_cast<int>(std::ranges::find(group, terms.rank) - group.begin()),
                          .place = std::shared_ptr<MeetingPlace>(terms.store->below(name + '/')),
-                         .address = address_in(terms.networks, network)};
+                         .address = address_in(terms.networks, round.substr(0, round.find(' ')))};
     const auto result = group.size() == 2 ? test_pair(test) : test_group(test);
     return terms.store->set(cat("result/", step, '/', terms.rank), write_answer({result, wall_clock_ms()}));
 }
@@ -65,7 +41,7 @@ Result<void> PairRounds::publish(const std::string& text) {
 }
 
 Result<std::vector<PairResult>> PairRounds::test(const std::vector<NodeGroup>& groups, std::string_view network) {
-    const auto text = cat(network.empty() ? any_network : network, ' ', write_groups(groups));
+    const auto text = cat(network, network.empty() ? "" : " ", write_groups(groups));
     if (auto told = publish(text); !told) return told.error();
     const auto deadline = std::chrono::steady_clock::now() + pair_limit + partner_slack + answer_slack;
     if (auto tested = test_own(terms_, step_, text); !tested) return tested.error();

@@ -28,10 +28,8 @@ struct SearchTerms {
     std::shared_ptr<RoundStore> store;
 };
 
-/// "0-3 1-2-5".
-std::string write_groups(const std::vector<NodeGroup>& groups);
-
-/// Tests the group of this rank, if it has one, and answers. `round` is what rank 0 published.
+/// Tests the group of this rank, if it has one, and answers. `round` is what rank 0 published: groups, before which the
+/// name of a network may stand.
 Result<void> test_own(const SearchTerms& terms, int step, std::string_view round);
 
 class PairRounds {

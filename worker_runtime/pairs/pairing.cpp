@@ -34,6 +34,7 @@ Pairing::Pairing(int node_count, std::uint64_t seed, std::vector<int> types)
       types_(std::move(types)),
       groups_(static_cast<std::size_t>(node_count)),
       random_(seed) {
+    types_.resize(nodes_.size());
     std::iota(groups_.begin(), groups_.end(), 0);
 }
 
@@ -92,10 +93,7 @@ void Pairing::find_cuts() {
 }
 
 bool Pairing::waits(int node) const {
-    constexpr long comparable = 3;  // of two, nobody tells which one is slow
-    std::vector<int> all(nodes_.size());
-    std::iota(all.begin(), all.end(), 0);
-    return round_count_ == 0 && std::ranges::count_if(all, [&](int one) { return are_alike(node, one); }) >= comparable;
+    return round_count_ == 0 && std::ranges::count(types_, types_[static_cast<std::size_t>(node)]) >= comparable_nodes;
 }
 
 /// All nodes, best each with one of its type with which it has not failed yet.
@@ -124,8 +122,12 @@ std::vector<NodePair> Pairing::meet_cleared(const std::vector<int>& suspects, st
             return !have_failed(suspect, one) && lacks_accusers(suspect, group(one));
         };
         const auto is_like_it = [&](int one) { return are_alike(suspect, one) && may_accuse(one); };
-        const auto partner = std::ranges::any_of(all, is_like_it) ? std::ranges::find_if(cleared, is_like_it)
-                                                                  : std::ranges::find_if(cleared, may_accuse);
+        auto partner = std::ranges::find_if(cleared, is_like_it);
+        if (partner == cleared.end()) {
+            // Once: a type of which few nodes work would need many rounds.
+            if (std::ranges::any_of(all, is_like_it) && have_waited_.insert(suspect).second) continue;
+            partner = std::ranges::find_if(cleared, may_accuse);
+        }
         if (partner == cleared.end()) continue;
         pairs.push_back(pair_of(suspect, *partner));
         const int giver = group(*partner);

@@ -16,7 +16,8 @@
 // good ones behind a cut, which fail with all others until they meet (DOCTOR.md has the argument).
 //
 // Nodes of one machine type test each other first, so that a slow one is compared with its like: the odd node of a type
-// waits in round 1, and a suspect meets cleared nodes of its type, where there are any with which it has not failed.
+// waits in round 1, and a suspect meets cleared nodes of its type, where there are any with which it has not failed. It
+// waits for one of them in one round at most, and then meets any.
 //
 // A pair of one group that failed although both of its nodes are cleared is tested again in the end, and named as a
 // path once it has failed three times. So that chance does not decide, the caller repeats a test that fails
@@ -34,6 +35,9 @@ namespace muster::runtime {
 
 /// Two nodes, the lower number first.
 using NodePair = std::pair<int, int>;
+
+/// Nodes of a machine type to compare with each other. Of two, nobody tells which one is slow.
+inline constexpr long comparable_nodes = 3;
 
 class Pairing {
   public:
@@ -71,7 +75,7 @@ class Pairing {
     [[nodiscard]] bool is_path(NodePair pair) const;
     void find_cuts();
     [[nodiscard]] bool are_alike(int a, int b) const {
-        return types_.empty() || types_[static_cast<std::size_t>(a)] == types_[static_cast<std::size_t>(b)];
+        return types_[static_cast<std::size_t>(a)] == types_[static_cast<std::size_t>(b)];
     }
     /// The odd node of a type, which waits for the others' result.
     [[nodiscard]] bool waits(int node) const;
@@ -92,6 +96,7 @@ class Pairing {
     int join_count_ = 0;                         // rounds in which groups met
     int far_count_ = 0;                          // rounds in which suspects met several groups
     int mutual_count_ = 0;                       // rounds in which accused nodes met one another
+    std::set<int> have_waited_{};                // suspects, for a cleared node of their type
     std::map<NodePair, int> failures_;           // of pairs that did not pass since
     std::map<int, std::set<int>> failed_with_;   // the same by node
     std::map<int, std::size_t> cleared_groups_;  // their sizes, as of this round, as is what follows

@@ -4,8 +4,22 @@
 
 namespace muster::runtime {
 
+namespace {
+
+/// The type of nodes that have too few of their like.
+constexpr int any_type = -1;
+
+}  // namespace
+
+UsualSpeeds::UsualSpeeds(std::vector<int> types) : types_(std::move(types)) {
+    for (auto& type : types_)
+        if (std::ranges::count(types_, type) < comparable_nodes) type = any_type;
+}
+
 void UsualSpeeds::told(NodePair pair, int mbytes_per_s) {
-    if (type(pair.first) == type(pair.second)) told_[type(pair.first)].push_back(mbytes_per_s);
+    told_[any_type].push_back(mbytes_per_s);
+    if (type(pair.first) == type(pair.second) && type(pair.first) != any_type)
+        told_[type(pair.first)].push_back(mbytes_per_s);
 }
 
 void UsualSpeeds::end_round() {

@@ -13,16 +13,17 @@ namespace muster::runtime {
 
 class UsualSpeeds {
   public:
-    /// `types` has a number for each node. Nodes with the same number are machines of one type.
-    explicit UsualSpeeds(std::vector<int> types) : types_(std::move(types)) {}
+    /// `types` has a number for each node. Nodes with the same number are machines of one type. Those of a type with
+    /// fewer than three are compared with all nodes.
+    explicit UsualSpeeds(std::vector<int> types);
 
     /// A pair that passed in this round. Those between nodes of one type tell what is usual there.
     void told(NodePair pair, int mbytes_per_s);
     /// The first round with pairs of a type decides: their median, or of fewer than three the best.
     void end_round();
 
-    /// What a test of these nodes should reach: what is usual for the slowest of their types. 0: unknown, as where a
-    /// type has one node.
+    /// What a test of these nodes should reach: what is usual for the slowest of their types. 0: unknown, as where no
+    /// pair of a type has passed.
     [[nodiscard]] int of(const NodeGroup& nodes) const;
 
   private:

@@ -90,10 +90,12 @@ TEST_CASE("an address that leads nowhere is named with its network; a network th
     facts.looks["nodes"] = look_of(
         {"nodes expected=3 came=3 rounds=2", "node rank=0 host=n0 verdict=passed group=0 why=",
          "node rank=1 host=n1 verdict=passed group=0 why=", "network name=10.2.0.0/24 ranks=1 why=no~connection",
-         "network name=10.3.0.0/24 ranks=0-1 why=small~messages~pass", "network name=10.4.0.0/24 ranks= why=refused",
+         "network name=10.3.0.0/24 ranks=0-1 why=small~messages~pass",
+         "network name=10.4.0.0/24 ranks= why=no~connection:~refused",
+         "network name=10.6.0.0/24 ranks= why=small~messages~pass",
          "untested-networks first=10.5.0.0/24 count=3 why=only~8~are~tested"});
     const auto findings = examine(facts, {}, {});
-    REQUIRE(findings.size() == 4);
+    REQUIRE(findings.size() == 5);
     CHECK(findings[0].level == Level::unknown);
     CHECK(findings[0].what == "3 networks from 10.5.0.0/24 on");
     CHECK(findings[1].check == "node-network");
@@ -101,8 +103,10 @@ TEST_CASE("an address that leads nowhere is named with its network; a network th
     CHECK(findings[1].what == "n1 (rank 1) in network 10.2.0.0/24");
     CHECK(findings[1].measured == "no connection");
     CHECK(findings[2].what == "n0 (rank 0), n1 (rank 1) in network 10.3.0.0/24");
-    CHECK(findings[3].level == Level::info);
-    CHECK(findings[3].what == "10.4.0.0/24");
+    CHECK(findings[3].what == "10.6.0.0/24");
+    CHECK(findings[3].level == Level::warning);
+    CHECK(findings[4].what == "10.4.0.0/24");
+    CHECK(findings[4].level == Level::info);
 }
 
 TEST_CASE("a node with another build of muster is named as not looked at, and not as bad") {

@@ -23,6 +23,7 @@ struct Cluster {
     std::mt19937_64 chance;
     std::map<NodePair, bool> tested{};  // by pair: whether it passed the last time
     std::vector<int> accused_in_two{};  // after two rounds
+    std::vector<int> types{};           // empty: all are alike
 
     bool passes(NodePair pair) { return tested[pair] = works(pair); }
 
@@ -64,7 +65,7 @@ struct Cluster {
 
 /// Runs the search to its end, and checks on the way that no node is in two pairs of a round.
 Pairing search(Cluster& cluster, std::uint64_t seed) {
-    Pairing pairing(static_cast<int>(cluster.is_bad.size()), seed);
+    Pairing pairing(static_cast<int>(cluster.is_bad.size()), seed, cluster.types);
     for (auto pairs = pairing.next_round(); !pairs.empty(); pairs = pairing.next_round()) {
         std::set<int> seen;
         for (const auto& pair : pairs) {
@@ -144,6 +145,29 @@ TEST_CASE("without chance exactly the bad nodes are named, one in two rounds, up
         ++(size % 2 == 0 ? rounds_even : rounds_odd)[found.round_count()];
     }
     WARN("even numbers of nodes: " << describe(rounds_even) << "; odd ones: " << describe(rounds_odd));
+}
+
+TEST_CASE("a machine type of which few nodes work takes at most six rounds") {
+    std::mt19937_64 draws(11);
+    for (const auto& [others, of_type] :
+         std::vector<std::pair<std::size_t, std::size_t>>{{24, 8}, {300, 100}, {600, 200}})
+        for (const std::size_t good : {0, 1, 2, 4}) {
+            std::map<int, long> rounds;
+            for (int seed = 0; seed < seed_count() / 10; ++seed) {
+                Cluster cluster{std::vector<bool>(others + of_type), {}, 0, std::mt19937_64(1)};
+                cluster.types.resize(others + of_type);
+                std::fill(cluster.types.begin() + static_cast<std::ptrdiff_t>(others), cluster.types.end(), 1);
+                std::fill(cluster.is_bad.begin() + static_cast<std::ptrdiff_t>(others + good), cluster.is_bad.end(),
+                          true);
+                const auto found = search(cluster, draws());
+                INFO("seed " << seed << ", " << others << " + " << of_type << " nodes, " << good << " of them good");
+                REQUIRE(found.bad_nodes() == bad_of(cluster));
+                REQUIRE(found.groups().size() == 1);
+                REQUIRE(found.round_count() <= 6);
+                ++rounds[found.round_count()];
+            }
+            WARN(others << " + " << of_type << " nodes, " << good << " good: " << describe(rounds));
+        }
 }
 
 TEST_CASE("with one of twenty tests failing by chance all bad nodes are named, and at most one in 10,000 others") {

@@ -43,6 +43,17 @@ TEST_CASE("a network inside each host is none between hosts") {
               .size() == 2);
 }
 
+TEST_CASE("each node finds its group in a round's text, with and without a network") {
+    CHECK(write_groups({{0, 3}, {1, 2, 5}}) == "0-3 1-2-5");
+    for (const std::string network : {"", "10.1.0.0/24 ", "fd00::/64 "}) {
+        const auto text = network + "0-3 1-2-5";
+        CHECK(own_group(text, 3) == NodeGroup{0, 3});
+        CHECK(own_group(text, 1) == NodeGroup{1, 2, 5});
+        CHECK(own_group(text, 4).empty());
+    }
+    CHECK(address_in("10.1.0.0/24=10.1.0.3", "0-3").empty());
+}
+
 TEST_CASE("a node's address in a network is found by the network's name") {
     CHECK(address_in("10.1.0.0/24=10.1.0.3 fd00::/64=fd00::3", "fd00::/64") == "fd00::3");
     CHECK(address_in("10.1.0.0/24=10.1.0.3", "10.1.0.0/2").empty());

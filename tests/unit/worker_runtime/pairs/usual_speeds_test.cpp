@@ -83,16 +83,28 @@ TEST_CASE("a node that is slow among machines of its type is named, and no other
     }
 }
 
-TEST_CASE("a machine that is the only one of its type is not compared, nor is a link to it") {
-    UsualSpeeds usual({0, 0, 1});
+TEST_CASE("a node whose type has fewer than three is compared with all") {
+    UsualSpeeds usual({0, 0, 0, 0, 1, 2});
     CHECK(usual.of({0, 1}) == 0);
-    usual.told({0, 1}, 900);
-    usual.told({0, 2}, 9);
+    for (const auto& [pair, speed] : std::map<NodePair, int>{{{0, 1}, 900}, {{2, 3}, 800}, {{4, 5}, 9}})
+        usual.told(pair, speed);
     usual.end_round();
     CHECK(usual.of({0, 1}) == 900);
-    CHECK(usual.of({0, 2}) == 0);
-    CHECK(usual.of({0, 1, 2}) == 0);
+    CHECK(usual.of({4, 5}) == 800);  // the median
+    CHECK(usual.of({0, 1, 2, 3, 4, 5}) == 800);
     usual.told({0, 1}, 20);
     usual.end_round();
     CHECK(usual.of({0, 1}) == 900);  // the first round decides
+}
+
+TEST_CASE("a node that is slow and the only one of its type is named") {
+    std::mt19937_64 draws(3);
+    for (int seed = 0; seed < seed_count(); ++seed) {
+        const auto size = std::uniform_int_distribution<std::size_t>(4, 40)(draws);
+        Cluster cluster{std::vector<int>(size, 0), std::vector<double>(size, 900)};
+        cluster.types[0] = 1;  // it has lost a card
+        cluster.speeds[0] = 10;
+        INFO("seed " << seed << ", " << size << " nodes");
+        REQUIRE(search(cluster, draws()).bad_nodes() == std::vector{0});
+    }
 }
