@@ -29,6 +29,14 @@ Result<OpenStore> open_with(const SocketAddress& address, StoreClientCore::Greet
     return store;
 }
 
+/// Connects to one address, with the handshake. If the server closes the connection because of PING, tries again
+/// without it.
+Result<OpenStore> open_store(const SocketAddress& address, Instant deadline) {
+    auto store = open_with(address, StoreClientCore::Greeting::with_ping, deadline);
+    if (store || store.error().code != Errc::peer_closed) return store;
+    return open_with(address, StoreClientCore::Greeting::without_ping, deadline);
+}
+
 }  // namespace
 
 Result<void> run_exchange(BlockingSocket& socket, StoreClientCore& core, std::string_view bytes, Instant deadline) {
@@ -55,12 +63,6 @@ Result<void> run_exchange(BlockingSocket& socket, StoreClientCore& core, std::st
     if (progress == Progress::failed) return core.error();
     if (progress == Progress::expired) return Error{Errc::timed_out, "what it waits for did not come in time"};
     return {};
-}
-
-Result<OpenStore> open_store(const SocketAddress& address, Instant deadline) {
-    auto store = open_with(address, StoreClientCore::Greeting::with_ping, deadline);
-    if (store || store.error().code != Errc::peer_closed) return store;
-    return open_with(address, StoreClientCore::Greeting::without_ping, deadline);
 }
 
 Result<OpenStore> connect_store(const Endpoint& endpoint, const StoreClientOptions& options) {

@@ -17,10 +17,6 @@ struct OpenStore {
 /// cancels a wait on the server, with a timeout of 1 s.
 Result<void> run_exchange(BlockingSocket& socket, StoreClientCore& core, std::string_view bytes, Instant deadline);
 
-/// Connects to one address, with the handshake. If the server closes the connection because of PING, tries again
-/// without it.
-Result<OpenStore> open_store(const SocketAddress& address, Instant deadline);
-
 /// Connects to any address of the endpoint, with retries until the options' deadline.
 Result<OpenStore> connect_store(const Endpoint& endpoint, const StoreClientOptions& options);
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "muster/distributed_sampler.h"
 #include "muster/elastic_sampler.h"
@@ -79,18 +80,18 @@ Result<void> write_step(const SampleStep& step, muster_sample_step* to) {
                  to);
 }
 
-/// Copies the `size` indices that `take` returns, which is called only where there is room. An index is below 2^63.
-template <class Take>
-Result<void> write_indices(std::uint64_t size, const Take& take, std::int64_t* indices, std::size_t capacity,
-                           std::size_t* count) {
+/// Tells the caller how many there are. True if it asks for the indices too.
+Result<bool> wants_indices(std::uint64_t size, const std::int64_t* indices, std::size_t capacity, std::size_t* count) {
     if (count != nullptr) *count = size;
-    if (indices == nullptr) return {};
-    if (capacity < size)
+    if (indices != nullptr && capacity < size)
         return Error{Errc::limit_exceeded, cat("there are ", size, " indices, and room for ", capacity)};
-    const auto& own = take();
+    return indices != nullptr;
+}
+
+/// An index is below 2^63.
+void write_indices(const std::vector<std::uint64_t>& own, std::int64_t* indices) {
     std::transform(own.begin(), own.end(), indices,
                    [](std::uint64_t index) { return static_cast<std::int64_t>(index); });
-    return {};
 }
 
 }  // namespace
@@ -127,9 +128,11 @@ muster_status muster_distributed_sampler_size(muster_distributed_sampler* sample
 
 muster_status muster_distributed_sampler_indices(muster_distributed_sampler* sampler, int64_t* indices, size_t capacity,
                                                  size_t* count) {
-    return with_sampler(__func__, distributed_samplers, sampler, [&](DistributedSampler& found) {
-        return write_indices(
-            found.size(), [&] { return found.indices(); }, indices, capacity, count);
+    return with_sampler(__func__, distributed_samplers, sampler, [&](DistributedSampler& found) -> Result<void> {
+        // A pass begins only where its indices are taken.
+        const bool wanted = MUSTER_TRY(wants_indices(found.size(), indices, capacity, count));
+        if (wanted) write_indices(found.indices(), indices);
+        return {};
     });
 }
 
@@ -172,8 +175,9 @@ muster_status muster_elastic_sampler_indices(muster_elastic_sampler* sampler, co
     return with_sampler(__func__, elastic_samplers, sampler, [&](const ElasticSampler& found) -> Result<void> {
         const auto given = MUSTER_TRY(read_step(step));
         const auto own = MUSTER_TRY(found.indices(given, {.rank = rank, .world = world_size}));
-        return write_indices(
-            own.size(), [&]() -> const auto& { return own; }, indices, capacity, count);
+        const bool wanted = MUSTER_TRY(wants_indices(own.size(), indices, capacity, count));
+        if (wanted) write_indices(own, indices);
+        return {};
     });
 }
 

@@ -141,8 +141,7 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
             taken = first.error();
         }
     }
-    auto nonce = MUSTER_TRY(receive_from_rank_0(taken ? Result<std::string>(terms.nonce) : taken.error()));
-    opening_ = nonce;
+    opening_ = MUSTER_TRY(receive_from_rank_0(taken ? Result<std::string>(terms.nonce) : taken.error()));
     terms.refusal = MUSTER_TRY(receive_from_rank_0(terms.refusal.substr(0, sentence_bytes_max)));
     auto identity = MUSTER_TRY(receive_from_rank_0(directory.identity));
     word_ = directory_word(options_.directory, identity);
@@ -158,7 +157,7 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
     if (!local) return local.error();
     if (*local) terms.local = std::move(**local);
     terms.directory = options_.directory;
-    terms.nonce = nonce;
+    terms.nonce = opening_;
     terms.timeout = options_.persist_timeout;
     terms.retention = {.last = options_.keep_last, .every = options_.keep_every};
     terms.rank = world_.rank();

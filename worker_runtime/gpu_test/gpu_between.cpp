@@ -35,8 +35,7 @@ std::uint64_t word_of(const Gpu& gpu, std::size_t place) {
 
 Result<Gpu> open_gpu(std::string name, int number, std::uint64_t seed) {
     Gpu gpu{.name = std::move(name), .device = nullptr, .sent = {}, .received = {}, .seed = kernels::mixed(seed)};
-    auto device = MUSTER_TRY(TestDevice::open(number));
-    gpu.device = std::move(device);
+    gpu.device = MUSTER_TRY(TestDevice::open(number));
     auto sent = gpu.device->allocate(pair_bytes), received = gpu.device->allocate(pair_bytes);
     if (!sent || !received) return sent ? received.error() : sent.error();
     gpu.sent = *std::move(sent);

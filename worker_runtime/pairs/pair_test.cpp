@@ -53,8 +53,7 @@ Result<std::vector<long>> repeat(Communicator& pair, std::size_t count, int repe
     std::vector<long> times;
     for (int i = 1; i <= repeats_max; ++i) {
         values[0] = wants() ? 1.0F : 0.0F;
-        const auto took = MUSTER_TRY(timed(pair, values));
-        times.push_back(took);
+        times.push_back(MUSTER_TRY(timed(pair, values)));
         if (values[0] == 0) break;
     }
     return times;

@@ -86,9 +86,8 @@ Result<SharedSegment> SharedSegment::map(const FileDescriptor& memory, std::size
         return Error{Errc::invalid_argument,
                      cat("a peer's shared memory is not the sealed ", size_bytes, " bytes that were agreed")};
     }
-    auto data = MUSTER_TRY(map_memory(memory.get(), size_bytes));
     SharedSegment segment;
-    segment.data_ = data;
+    segment.data_ = MUSTER_TRY(map_memory(memory.get(), size_bytes));
     segment.size_bytes_ = size_bytes;
     return segment;
 }

@@ -174,8 +174,7 @@ Result<CheckpointName> finish_draft(const std::string& directory, const DraftNam
         const auto path = cat(folder, '/', rank_file_name(rank));
         // The writer may have been killed before its flush: data that can be read need not be on disk.
         if (auto flushed = flush_file(path); !flushed) return flushed.error();
-        auto checksum = MUSTER_TRY(verify_rank_file(path));
-        checksums.push_back(checksum);
+        checksums.push_back(MUSTER_TRY(verify_rank_file(path)));
     }
     return commit_draft(directory, draft, claim, [&]() -> Result<void> {
         // A manifest may exist already, possibly a partial one.

@@ -9,7 +9,7 @@ import os
 import sys
 import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 from muster import nested, tensors
 from muster.arrays import Array
@@ -25,8 +25,8 @@ class SaveReport(NamedTuple):
     """The result of one save."""
     step: int
     persisted: bool
-    path: str | None  # the checkpoint's folder if it was persisted
-    trouble: str | None  # the reason if it was not
+    path: Optional[str]  # the checkpoint's folder if it was persisted
+    trouble: Optional[str]  # the reason if it was not
     bytes: int  # size of this rank's share
     blocked: float  # seconds that save() blocked training on this rank
     persist: float  # seconds from then until all ranks' parts were on disk

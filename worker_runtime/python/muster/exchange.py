@@ -7,7 +7,7 @@ import ctypes
 import threading
 import weakref
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 from muster import arrays
 from muster.arrays import Array
@@ -30,11 +30,11 @@ class Bucket(NamedTuple):
     """Gradients that travel together. Do not use it after the exchange is complete."""
     index: int
     count: int  # number of elements
-    slices: tuple
+    slices: tuple[BucketSlice, ...]
     # Not in prepare():
     gradients: Any  # a flat array like the parameters; the padding between slices is zero
-    samples: float | None  # this rank's weight in the average; 0 if it has no samples: keep residuals unchanged then
-    step: int | None
+    samples: Optional[float]  # this rank's weight in the average; 0 if it has no samples: keep residuals unchanged then
+    step: Optional[int]
 
 
 class Collective:
@@ -99,7 +99,7 @@ class Exchange:
     The name and the collectives must be equal on all ranks. An exception ends the communicator, so that all ranks see the
     failure; if the communicator serves more than training, give the reducer its own (split()). Do not call the reducer."""
 
-    name: str | None = None  # the name with all settings
+    name: Optional[str] = None  # the name with all settings
 
     def average(self, bucket: Bucket) -> Generator[Collective, None, None]:
         """Yields Collectives; resumes when each is complete, while other buckets are in progress. At the end the bucket holds the average."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 from muster import arrays
 from muster.communicator import number_of
@@ -21,8 +21,8 @@ class OptimizerPiece(NamedTuple):
     parameter: str
     offset: int  # first element in the parameter
     values: memoryview  # the parameter, before rounding to its type
-    first: memoryview | None  # momentum, or Adam's first moment
-    second: memoryview | None  # Adam's second moment
+    first: Optional[memoryview]  # momentum, or Adam's first moment
+    second: Optional[memoryview]  # Adam's second moment
     updates: memoryview  # one u64: the number of updates of this parameter
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import signal
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from muster.communicator import Context
 from muster.library import Handle, ask, make
@@ -22,7 +22,7 @@ class PreemptionNotice:
             sys.exit(muster.EXIT_SAVED_AND_LEFT)
     """
 
-    def __init__(self, context: Context, signals: Sequence[signal.Signals] = (signal.SIGTERM,)) -> None:
+    def __init__(self, context: Context, signals: Collection[signal.Signals] = (signal.SIGTERM,)) -> None:
         numbers = (ctypes.c_int * len(signals))(*(int(number) for number in signals))
         self._handle = Handle("preemption", make("preemption_watch", context._handle.value, numbers, len(numbers)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from muster import arrays
 from muster.arrays import Array
@@ -37,8 +37,8 @@ class StepCost(NamedTuple):
 
 class ScalingReport(NamedTuple):
     """Efficiencies against a baseline; None if the runs are not comparable."""
-    strong: float | None
-    weak: float | None
+    strong: Optional[float]
+    weak: Optional[float]
     estimated: float
     samples_per_second: float
     step_count: int

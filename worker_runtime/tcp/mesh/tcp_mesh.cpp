@@ -55,10 +55,7 @@ Result<TcpMesh> connect_mesh(const GroupTerms& terms, const std::vector<std::str
                       .token = random_token()};
     auto texts = MUSTER_TRY(exchange(terms, "tcp", encode(own), wait));
     TcpMesh mesh{.peers = {}, .partners = partners_of(terms.rank, terms.size, more_partners), .door = std::move(door)};
-    for (const auto& text : texts) {
-        auto card = MUSTER_TRY(decode_card(text));
-        mesh.peers.emplace_back().card = std::move(card);
-    }
+    for (const auto& text : texts) mesh.peers.emplace_back().card = MUSTER_TRY(decode_card(text));
     if (auto alike = same_mode(mesh); !alike) return with_context(alike.error(), cat("communicator ", terms.id));
     mesh.stripes = std::clamp<int>(mesh.peers[0].card.stripes, 1, stripes_max);
     const bool whole = is_whole_mesh(terms.size);
