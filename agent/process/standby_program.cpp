@@ -95,94 +95,36 @@ def stand_by():
             trace = trace.tb_next
         return trace
 
-    def own_file(folder, name):
-        if name.split(".")[0] in roots and folder == sys.path[0]:
-            return None
-        for end in ("/__init__.py", ".py"):
-            path = folder + "/" + name.replace(".", "/") + end
-            if os.path.isfile(path):
-                return path
+    def watch(roots, variables):
+        """Until the script imports one of `roots`, a change of a variable that their imports have read starts it anew."""
+        import builtins
+        usual, folder, pid = builtins.__import__, os.getcwd(), os.getpid()
 
-    def parts_of(node):
-        for field in getattr(node, "_fields", ()):
-            value = getattr(node, field, None)
-            yield from value if isinstance(value, list) else [value]
+        def end_at_import(name, globals=None, locals=None, fromlist=(), level=0):
+            if not level and name.split(".")[0] in roots:
+                roots.clear()
+                if builtins.__import__ is end_at_import:
+                    builtins.__import__ = usual
+            return usual(name, globals, locals, fromlist, level)
 
-    def words_of(node):
-        """The names and the texts in a piece of a program."""
-        for one in parts_of(node):
-            if isinstance(one, str):
-                yield one
-            yield from words_of(one)
+        def start_anew_at_change(event, arguments):
+            if not roots or event not in ("os.putenv", "os.unsetenv") or os.getpid() != pid:
+                return
+            name, value = os.fsdecode(arguments[0]), os.fsdecode(arguments[1]) if arguments[1:] else None
+            if not name.startswith(@READ_AT_IMPORT@) or name.startswith(@READ_LATER@) or os.environ.get(name) == value:
+                return
+            module = "torch" if "torch" in roots else min(roots)
+            os.write(2, f"muster: {name} is changed before {module} is imported, which a standby process has done already: "
+                        "this worker starts anew; set it in muster's environment to keep the warm start\n".encode())
+            os.chdir(folder)
+            os.execvpe(command[0], command, variables)
 
-    def imported(node, kind, path):
-        """The modules that an import statement names, each after the packages that it is in, and their folder."""
-        if kind == "Import":
-            names = [one.name for one in node.names]
-        else:
-            names = [".".join(filter(None, (node.module, one))) for one in ["", *(one.name for one in node.names)]]
-        folder = sys.path[0]
-        if getattr(node, "level", 0):
-            folder = path.rsplit("/", node.level)[0] or "/"
-        parts = [name.split(".") for name in names if name]
-        return folder, [".".join(one[:count + 1]) for one in parts for count in range(len(one))]
-
-    def steps_of(path, seen):
-        """What a file and those that it imports of its own folders do, in order: they import and they set variables."""
-        def look(node, is_certain):
-            kind = type(node).__name__
-            if kind in ("Import", "ImportFrom"):
-                folder, names = imported(node, kind, path)
-                files = [file for file in (own_file(folder, name) for name in names) if file]
-                for file in files:
-                    yield from steps_of(file, seen)
-                if not files and not getattr(node, "level", 0):
-                    yield "import", [node.module] if kind == "ImportFrom" else names, is_certain
-            is_set = kind == "Subscript" and type(node.ctx).__name__ != "Load" or kind == "Call" and {
-                "setdefault", "update", "pop", "putenv", "unsetenv"} & set(words_of(node.func))
-            words = list(words_of(node)) if is_set else ()
-            if "environ" in words or "putenv" in words or "unsetenv" in words:
-                yield "set", words, True
-            is_certain = is_certain and kind not in ("FunctionDef", "AsyncFunctionDef", "If", "ExceptHandler")
-            for one in parts_of(node):
-                yield from look(one, is_certain)
-
-        if path in seen:
-            return
-        seen.add(path)
-        with open_code(path) as file:
-            only_syntax_tree = 0x400
-            yield from look(compile(file.read(), path, "exec", only_syntax_tree, True), True)
-
-    def steps_of_script():
-        """Empty where its file is not known, or is no program: the worker says so."""
-        path = os.path.realpath(command[2])
-        if is_module:
-            path = own_file(sys.path[0], command[3] + ".__main__") or own_file(sys.path[0], command[3])
-        stderr, sys.stderr = sys.stderr, None  # the worker warns of the syntax
-        try:
-            return list(steps_of(path, set())) if path else []
-        except (OSError, SyntaxError, ValueError, RecursionError):
-            return []
-        finally:
-            sys.stderr = stderr
-
-    def check_reads(names):
-        """A worker that starts normally gives the imports what the imports here have not seen."""
-        passing = names & set(@PASSING@)
-        if passing:
-            sys.exit(f"its imports have read {min(passing)}, which each round sets anew")
-        to_come = {name.split(".")[0] for name in imports}
-        for kind, words, _ in steps:
-            if kind == "import":
-                to_come -= {word.split(".")[0] for word in words}
-            for word in words if to_come and kind == "set" else []:
-                if word in names or word.startswith(@READ_BY_LIBRARIES@):
-                    sys.exit(f"the script sets {word} before its imports; set it in front of muster")
+        builtins.__import__ = end_at_import
+        sys.addaudithook(start_anew_at_change)
 
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, 3)
     os.set_inheritable(3, False)
-    chosen, command = sys.argv[1], sys.argv[2:]
+    imports, command = sys.argv[1], sys.argv[2:]
     is_module = command[2] == "-m"
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = list(command)
@@ -192,20 +134,23 @@ def stand_by():
     space = sys.modules["__main__"].__dict__
     from io import open_code
     be_normal = be_idle()
-    imports = chosen.split(",") if chosen not in ("", "auto") else ["torch", "torch._dynamo"]
-    roots = {name.split(".")[0] for name in imports}
-    steps = steps_of_script()
-    if chosen == "auto":
-        imports += [name for kind, names, is_certain in steps if kind == "import" and is_certain for name in names]
     end_notes = note_reads()
-    for name in imports:
+    roots = set()  # torch and what brings it, or else all
+    for name in imports.split(",") if imports else ("torch", "torch._dynamo"):
+        had_torch = "torch" in sys.modules
         try:
             __import__(name)
         except ModuleNotFoundError:
-            if chosen not in ("", "auto"):
+            if imports:
                 raise
+        else:
+            if not had_torch:
+                roots = {"torch"} if "torch" in sys.modules else roots
+                roots.add(name.split(".")[0])
     names = end_notes()
-    check_reads(names)
+    passing = names & set(@PASSING@)
+    if passing:
+        sys.exit(f"its imports have read {min(passing)}, which each round sets anew")
     be_normal()
     connection.send(b"R" if "@SLOT@" in names else b"r")
 
@@ -224,7 +169,9 @@ def stand_by():
     connection.close()
     write(1, kept[0])
     write(2, kept[1])
-    del kept, variables, connection, steps, names, space["stand_by"]
+    if roots:
+        watch(roots, variables)
+    del kept, variables, connection, names, space["stand_by"]
     try:
         if is_module:
             run_module(command[3])
@@ -252,16 +199,20 @@ void put(std::string& text, std::string_view place, std::string_view word) {
         text.replace(at, place.size(), word);
 }
 
-/// Read by C++, or by a program that the libraries of an import contain.
-constexpr std::string_view read_by_libraries =
-    R"(("CUDA_", "GOMP_", "KMP_", "LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTORCH_", "TORCH_"))";
+/// Prefixes of what torch, numpy, OpenMP and the libraries for sums read while they are imported, and of what may look
+/// so, but is read when it is used.
+constexpr std::string_view read_at_import =
+    R"(("CUDA_", "GOMP_", "HIP_", "KMP_", "MKL", "OMP_", "OPENBLAS_", "PYTORCH_", "ROCR_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_"))";
+constexpr std::string_view read_later =
+    R"(("TORCH_CUDA_ARCH_LIST", "TORCH_EXTENSIONS_DIR", "TORCH_HOME", "TORCH_NCCL_"))";
 
 std::string program_text() {
     const auto names = variables_of_a_round();
     const auto passing = cat("(\"", join({names.begin(), names.end()}, "\", \""), "\")");
     std::string text(standby_source);
     put(text, "@PASSING@", passing);
-    put(text, "@READ_BY_LIBRARIES@", read_by_libraries);
+    put(text, "@READ_AT_IMPORT@", read_at_import);
+    put(text, "@READ_LATER@", read_later);
     put(text, "@SLOT@", variable_of_a_slot);
     return text;
 }

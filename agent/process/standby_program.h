@@ -14,10 +14,11 @@
 namespace muster::agent {
 
 /// `imports` are names of modules, separated by commas. Empty: torch and torch._dynamo, which the first DDP model or
-/// optimizer imports, if they are installed. "auto": also what the worker's own files import at their top level.
+/// optimizer imports, if they are installed.
 ///
-/// It ends with a line on stderr if a worker would get a wrong state from it: the worker's own files set a variable
-/// that the imports have read, or the imports have read one that each round sets. It reads these files as text.
+/// It ends with a line on stderr if the imports have read a variable that each round sets. A worker that changes,
+/// before its own import of torch, a variable that libraries read at that import executes its normal command, with a
+/// line on stderr.
 ///
 /// The command of the standby process for `worker`, whose argv is PYTHON -u SCRIPT ... or PYTHON -u -m MODULE ... Its
 /// descriptor 3 is a seqpacket socket: it sends "r" when it is ready, receives "t" with a worker's image

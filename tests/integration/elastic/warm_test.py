@@ -54,6 +54,16 @@ if __name__ == "__main__":
         raise ValueError("planned")
     inner()
 """
+# A module that a library in C stands behind, and what a script shows of it and of its process.
+SEES = """
+import ctypes, os
+get = ctypes.CDLL(None).getenv
+get.restype = ctypes.c_char_p
+SEEN = f"{get(b'OMP_NUM_THREADS')} {get(b'MKL_NUM_THREADS')}"
+"""
+SHOW = """
+print("seen", warm_import.SEEN, "warm" if b"stand_by" in open("/proc/self/cmdline", "rb").read() else "normal")
+"""
 # Names that a round sets anew, whose values differ between two rounds as between two normal starts.
 PASSING = {"MASTER_PORT", "MUSTER_AGENT_SOCKET", "MUSTER_AGENT_TOKEN", "MUSTER_ROUND", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT"}
 
@@ -333,60 +343,69 @@ class WarmWorkers(unittest.TestCase):
             job.expect_exit(launcher, 143)
             job.expect_gone()
 
-    def ready_or_refused(self, job, imports="warm_import", **files):
-        """Starts a script `head`. What the launcher prints of its standby process."""
-        for name, content in files.items():
-            (job.directory / f"{name}.py").write_text(content)
-        launcher = start(job, "head.py", imports=imports, warm=("--warm-workers", "1", "--warm-join"))
-
-        def seen():
-            found = re.search(r"standby process (of local rank 0 .* is ready|ended: .*)", err(launcher))
-            return found and found[1]
-        line = wait_for("a standby process", seen)
-        job.expect_exit(launcher, 0)
-        return line
-
-    def test_what_an_import_has_read_and_the_script_sets_later_is_found(self):
-        reads = "import os\nos.environ.get('SEEN', '')\n[name for name, value in os.environ.items()]\n"
-        refused = {
-            "an assignment": "import os\nos.environ['SEEN'] = '1'\n",
-            "a call": "import os as of_posix\nof_posix.environ.setdefault('SEEN', '1')\n",
-            "what a library reads": "from os import environ\nenviron.update(OMP_NUM_THREADS='4')\n",
-            "a function": "import os\ndef prepare():\n    os.putenv('SEEN', '1')\n",
-            "an own module": "import inner\n",
-            "between two imports": "import csv, os\nos.environ['SEEN'] = '1'\nimport warm_import\n",
-        }
-        fine = {
-            "after the import": "import os, csv, warm_import\nos.environ['SEEN'] = '1'\n",
-            "a look": "import os\nif os.environ.get('SEEN') == os.environ.setdefault('OTHER', 'OMP'):\n    print(os.environ['SEEN'])\n",
-        }
-        for name, head in {**refused, **fine}.items():
-            with self.subTest(name), Job() as job:
-                (job.directory / "inner").mkdir()
-                (job.directory / "inner/__init__.py").write_text("from . import deep\n")
-                (job.directory / "inner/deep.py").write_text("import os\nos.environ['SEEN'] = '2'\n")
-                line = self.ready_or_refused(job, "csv,warm_import", head=head, warm_import=reads)
-                if name in fine:
-                    self.assertIn("is ready", line)
-                else:
-                    variable = "OMP_NUM_THREADS" if "OMP" in head else "SEEN"
-                    self.assertIn(f"exit code 1 (the script sets {variable} before its imports; set it in front of muster)", line)
-
-    def test_with_auto_the_imports_of_the_scripts_own_files_are_warm_and_these_are_not(self):
+    def sees(self, body, warm_import=SEES):
+        """What a script sees that does this and then imports `warm_import`, and what the launcher prints; of one local rank of two."""
         with Job() as job:
-            (job.directory / "inner").mkdir()
-            (job.directory / "inner/__init__.py").write_text("import wave\n")
-            head = ("import tarfile\nfrom inner import wave\ntry:\n    import no_such_module\nexcept ImportError:\n    import csv\n"
-                    "def later():\n    import zipapp\n")
-            note = "import sys\nnames = ['tarfile', 'wave', 'inner', 'csv', 'zipapp', 'head']\nprint('warm:', [n for n in names if n in sys.modules])\n"
-            line = self.ready_or_refused(job, "auto", head=note + head)
-            self.assertIn("is ready", line)
-            self.assertIn("warm: ['tarfile', 'wave']", job.launchers[0].out.read_text())
+            (job.directory / "warm_import.py").write_text(warm_import)
+            (job.directory / "inner.py").write_text("import warm_import\n")
+            (job.directory / "head.py").write_text(f"import os\n{body}\nimport warm_import\n{SHOW}")
+            launcher = start(job, "head.py", imports="warm_import", warm=("--warm-workers", "2", "--warm-join"), OMP_NUM_THREADS="3")
+            job.expect_exit(launcher, 0)
+            shown = [line for line in launcher.out.read_text().splitlines() if "seen" in line]
+            self.assertEqual(len(shown), 2, job.story())
+            return re.sub(".*seen", "seen", min(shown)), err(launcher)
+
+    def on_time(self, *arguments):
+        """The same of standby processes that were not late."""
+        for _ in range(5):
+            shown, text = self.sees(*arguments)
+            if "did not take over" not in text:
+                return shown, text
+        self.fail("no standby process answered in time")
+
+    def test_a_variable_that_the_script_changes_before_the_import_is_seen_by_it(self):
+        for body, name, seen in (
+                ("os.environ['OMP_NUM_THREADS'] = '4'", "OMP_NUM_THREADS", "b'4' None"),
+                ("for name in ['OMP_NUM_THREADS']: os.environ[name] = '4'", "OMP_NUM_THREADS", "b'4' None"),
+                ("os.chdir('/')\nos.environ.setdefault('MKL_NUM_THREADS', '4')", "MKL_NUM_THREADS", "b'3' b'4'"),
+                ("os.environ.update(MKL_NUM_THREADS='4')", "MKL_NUM_THREADS", "b'3' b'4'"),
+                ("new = os.environ\nnew |= {'MKL_NUM_THREADS': '4'}", "MKL_NUM_THREADS", "b'3' b'4'"),
+                ("os.putenv('OMP_NUM_THREADS', '4')", "OMP_NUM_THREADS", "b'4' None"),
+                ("del os.environ['OMP_NUM_THREADS']", "OMP_NUM_THREADS", "None None"),
+                ("def later():\n    import warm_import\nos.environ['OMP_NUM_THREADS'] = '4'", "OMP_NUM_THREADS", "b'4' None")):
+            with self.subTest(body):
+                shown, text = self.on_time(body)
+                self.assertEqual(shown, f"seen {seen} normal")
+                self.assertEqual(text.count(f"muster: {name} is changed before warm_import is imported"), 2, text)
+                self.assertEqual(text.count("this worker starts anew"), 2, text)
+
+    def test_equal_values_other_variables_and_what_is_set_after_the_import_keep_a_worker_warm(self):
+        for body in ("os.environ['OMP_NUM_THREADS'] = '3'\nos.environ.setdefault('OMP_NUM_THREADS', '4')",
+                     "os.environ.update(TOKENIZERS_PARALLELISM='0', TORCH_NCCL_BLOCKING_WAIT='1', PATH='/bin')",
+                     "import warm_import\nos.environ['OMP_NUM_THREADS'] = '4'",
+                     "import inner\nos.environ['OMP_NUM_THREADS'] = '4'",
+                     "if os.fork() == 0:\n    os.environ['OMP_NUM_THREADS'] = '4'\n    os._exit(0)\nos.wait()"):
+            with self.subTest(body):
+                shown, text = self.on_time(body)
+                self.assertEqual(shown, "seen b'3' None warm", text)
+                self.assertNotIn("starts anew", text)
+
+    def test_a_worker_that_starts_anew_sees_what_a_normal_one_sees(self):
+        with Job() as job:
+            (job.directory / "changed.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '4'\n" + FACTS)
+            launcher = start(job, "changed.py", "a")
+            self.restart(job, launcher)
+            for rank in (0, 1):
+                self.assertEqual(differences(facts(job, rank, 0), facts(job, rank, 1)), {}, job.story())
+            self.assertTrue("OMP_NUM_THREADS is changed before json is imported" in err(launcher) or was_late(launcher))
+            launcher.terminate()
+            job.expect_exit(launcher, 143)
+            job.expect_gone()
 
     def test_an_import_that_reads_what_a_round_sets_is_refused(self):
-        with Job() as job:
-            line = self.ready_or_refused(job, head="", warm_import="import os\nos.getenv('RANK')\n")
-            self.assertIn("its imports have read RANK, which each round sets anew", line)
+        shown, text = self.sees("", SEES + "os.getenv('RANK')\n")
+        self.assertEqual(shown, "seen b'3' None normal")
+        self.assertIn("its imports have read RANK, which each round sets anew", text)
 
     def test_one_that_failed_is_followed_by_another_when_any_worker_starts_again(self):
         with Job() as job:

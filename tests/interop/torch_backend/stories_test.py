@@ -8,7 +8,6 @@ torch is imported once; the ranks of the stories are forked from here, because a
 """
 
 import ctypes
-import gc
 import importlib
 import os
 import pathlib
@@ -49,7 +48,6 @@ import examples  # noqa: E402
 import stories  # noqa: E402
 
 PATIENCE = 240
-ENDED = set()  # the pids of all ranks
 
 
 def rank_of(story, arguments, rank, ranks, folder, environment):
@@ -83,7 +81,6 @@ def play(story, *arguments, ranks=2, killed=(), environment=None, name=None, end
                 os._exit(0)
             sys.exit(0)
         children.append(child)
-        ENDED.add(str(child))
     wait_for(name, children, folder, killed, began)
     print(f"{name}: {time.monotonic() - began:.2f} s", flush=True)
     return folder
@@ -154,21 +151,21 @@ def check_launchers():
 
 
 def check_ends(count):
-    """Interpreters end as they do after a script, though all but the first ones leave torch's own objects, which are none of
-    ours, out of their last search for garbage: it takes four fifths of such an end."""
-    pr_set_child_subreaper = 36  # what a rank leaves becomes a child of this process
-    assert ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0) == 0
+    adopt_orphans(True)  # what a rank leaves becomes a child of this process
     before = left()
-    ways = ("kept", "dropped", "destroyed", "alone")
     for number in range(count):
-        if number == len(ways):
-            gc.freeze()
-        folder = play(stories.exit_pending, ways[number % len(ways)], name=f"exit_{ways[number % len(ways)]}", ends="as a script")
+        way = ("kept", "dropped", "destroyed", "alone")[number % 4]
+        folder = play(stories.exit_pending, way, name=f"exit_{way}", ends="as a script")
         files = set(os.listdir(folder))
         assert files <= {"store", "log.0", "log.1"}, f"a script left {files}"
         shutil.rmtree(folder)
         assert left() == before, f"a script left {left()}, of which {before} was there"
-    gc.unfreeze()
+    adopt_orphans(False)
+
+
+def adopt_orphans(on):
+    pr_set_child_subreaper = 36
+    assert ctypes.CDLL(None).prctl(pr_set_child_subreaper, int(on), 0, 0, 0) == 0
 
 
 def left():
@@ -177,9 +174,7 @@ def left():
         pid, _ = os.waitpid(-1, os.WNOHANG)
         raise AssertionError(f"a script left process {pid}" if pid else "a script left a process that runs on")
     except ChildProcessError:
-        pass
-    shared = [name for name in os.listdir("/dev/shm") if ENDED & set(re.findall(r"\d+", name))]
-    return os.listdir(own_tmpdir.folder), shared, os.listdir("/proc/self/fd")
+        return os.listdir(own_tmpdir.folder), os.listdir("/proc/self/fd")
 
 
 def main():
