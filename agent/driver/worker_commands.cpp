@@ -7,6 +7,7 @@
 
 #include "agent/diagnosis/error_file.h"
 #include "agent/evidence/flight_sample.h"
+#include "agent/output/log_index.h"
 #include "agent/process/signal_handlers.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/known_step.h"
@@ -98,8 +99,8 @@ Result<WorkerCommand> WorkerCommands::make_one(std::uint32_t local_rank, std::ui
     if (environment.has_error()) return environment.error();
     workers_[local_rank] = logs;
     auto command = lasting_command(local_rank, std::move(environment.value()));
-    command.heading = again_count == 0 ? cat("--- round ", assignment_.round, " ---")
-                                       : cat("--- round ", assignment_.round, ", start ", again_count + 1, " ---");
+    command.heading = again_count == 0 ? cat(log_heading, assignment_.round, " ---")
+                                       : cat(log_heading, assignment_.round, ", start ", again_count + 1, " ---");
     command.owner = log_owner(assignment_, local_rank);
     command.stdout_plan = std::move(logs.stdout_plan);
     command.stderr_plan = std::move(logs.stderr_plan);

@@ -26,6 +26,9 @@ inline constexpr int unnamed_marks_max = 1000;
 /// They have less, some 40 KB.
 inline constexpr std::size_t owner_stride_bytes = 64 << 10;
 
+/// A heading has this behind its time.
+inline constexpr std::string_view log_heading = "--- round ";
+
 struct LogMark {
     std::uint64_t offset = 0;  ///< From here on the bytes are as old as `time_ns`.
     std::uint64_t begin = 0;   ///< Of the workers' output: behind the heading, else `offset`.

@@ -22,8 +22,10 @@ std::string read_at(int file, std::uint64_t offset, std::size_t size) {
     return text;
 }
 
+/// Of a whole line: half of one, at the end, is not read as a mark later either.
 std::optional<LogMark> owner_mark(std::string_view text) {
-    auto mark = to_mark(text.substr(0, text.find('\n')));
+    const auto end = text.find('\n');
+    auto mark = end == std::string_view::npos ? std::nullopt : to_mark(text.substr(0, end));
     return mark && mark->owner ? mark : std::nullopt;
 }
 

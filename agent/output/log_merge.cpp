@@ -62,7 +62,7 @@ Result<void> LogMerge::open(const std::string& path, std::string name) {
     else if (selection_.round)
         reader->skip_to_round(*selection_.round);
     else if (selection_.last && !selection_.last_round && !selection_.ranks && !selection_.wanted)
-        reader->skip_to_last(*selection_.last);
+        reader->skip_to_last(*selection_.last, selection_.passed_over);
     names_.push_back(std::move(name));
     sources_.emplace(path, Source{.reader = std::move(*reader), .number = sources_.size()});
     return {};

@@ -34,7 +34,8 @@ struct LogSelection {
     std::function<Result<void>(const std::string& name)> may_open{};
     /// A file that cannot be read is left out and said here, each sentence once. Empty: find() and read() fail with it.
     std::function<void(const std::string& sentence)> trouble{};
-    std::function<void()> passed_over{};  ///< Called for each line that is left out, because there may be millions.
+    std::function<void()>
+        passed_over{};  ///< Called for each line that is left out, because there may be millions, or a piece of such.
 };
 
 /// Lines of one chunk of a worker's output stay together, and those of one file keep their order. Between files the

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::size_t chunk_bytes = 16 << 10;  // times two thousand files
 constexpr std::size_t index_line_max = 1024;
+constexpr std::size_t heading_bytes_max = 128;
 
 /// A pipe or a device in the place of a file could hold its reader for ever. Invalid with an errno.
 FileDescriptor open_regular(const std::string& path) {
@@ -26,6 +27,12 @@ FileDescriptor open_regular(const std::string& path) {
     if (S_ISREG(facts.st_mode)) return file;
     errno = EINVAL;
     return {};
+}
+
+/// A worker's own line that looks like one does no harm where headings are only passed over.
+bool begins_with_heading(std::string_view text) {
+    text = text.substr(0, std::min(text.find('\n'), heading_bytes_max));
+    return text.find(log_heading) != std::string_view::npos;
 }
 
 }  // namespace
@@ -50,15 +57,24 @@ void LogReader::skip_to_round(std::uint64_t round) {
     if (!marks_.empty()) position_ = marks_.front().offset;
 }
 
-void LogReader::skip_to_last(std::size_t lines) {
-    std::string piece(chunk_bytes, '\0');
-    for (auto from = ::lseek(file_.get(), 0, SEEK_END); from > 0;) {
+void LogReader::skip_to_last(std::size_t lines, const std::function<void()>& alive) {
+    std::string piece(chunk_bytes + heading_bytes_max, '\0');
+    const auto end = ::lseek(file_.get(), 0, SEEK_END);
+    for (auto from = end; from > 0;) {
+        if (alive) alive();
         const auto size = std::min<off_t>(from, static_cast<off_t>(chunk_bytes));
         from -= size;
-        if (::pread(file_.get(), piece.data(), static_cast<std::size_t>(size), from) != size) return;
-        for (auto at = size; at-- > 0;)
-            if (piece[static_cast<std::size_t>(at)] == '\n' && lines-- == 0)
-                return resume_at(static_cast<std::uint64_t>(from + at + 1));
+        // A heading that begins in the piece may end behind it.
+        const auto got = ::pread(file_.get(), piece.data(), static_cast<std::size_t>(size) + heading_bytes_max, from);
+        if (got < size) return;
+        const auto text = std::string_view(piece).substr(0, static_cast<std::size_t>(got));
+        for (auto at = static_cast<std::size_t>(size); at-- > 0;) {
+            if (text[at] != '\n' || begins_with_heading(text.substr(at + 1))) continue;
+            if (lines-- == 0) return resume_at(static_cast<std::uint64_t>(from) + at + 1);
+        }
+        if (end - from < last_bytes_max) continue;
+        const auto line_end = text.find('\n');
+        return resume_at(static_cast<std::uint64_t>(from) + (line_end == std::string_view::npos ? 0 : line_end + 1));
     }
 }
 

@@ -31,13 +31,16 @@ class LogReader {
   public:
     static Result<LogReader> open(const std::string& path, LogOwner owner);
 
-    // One of the next four, before the first line is read. Their time does not grow with the file.
+    // One of the next four, before the first line is read. Their time does not grow with the file, but for the lines of
+    // skip_to_last.
     /// Passes over what is older, as far as the index tells.
     void skip_to(std::int64_t time_ns);
     /// Passes over the output of earlier rounds, as far as the index tells.
     void skip_to_round(std::uint64_t round);
-    /// Passes over what is more than so many lines before the end.
-    void skip_to_last(std::size_t lines);
+    /// Passes over what is more than so many lines before the end, or more than last_bytes_max. `alive` is called now
+    /// and then, because that may be many bytes.
+    void skip_to_last(std::size_t lines, const std::function<void()>& alive);
+    static constexpr std::int64_t last_bytes_max = 64 << 20;
     /// Begins behind a line whose `end` that is.
     void resume_at(std::uint64_t offset);
     /// The next line. False at the end of the file; a beginning of a line there waits for its rest.

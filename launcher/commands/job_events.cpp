@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/commands/log_view.h"
+#include "launcher/status/json_text.h"
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
@@ -14,7 +16,12 @@ namespace {
 std::string id_of_last(std::string_view lines) {
     lines = trim(lines);
     const auto event = nlohmann::json::parse(lines.substr(lines.rfind('\n') + 1), nullptr, false);
-    return event.is_object() ? event.value("id", "") : std::string();
+    return json_text(event, "id");
+}
+
+nlohmann::json data_of(const nlohmann::json& event) {
+    const auto found = event.find("data");
+    return found == event.end() ? nlohmann::json() : *found;
 }
 
 }  // namespace
@@ -34,15 +41,22 @@ Result<std::string> job_events(const std::string& job, const GetPage& get) {
     return lines;
 }
 
-std::string events_text(std::string_view lines, std::string_view host) {
+std::string events_of_node(std::string_view lines, const std::string& node) {
+    std::string text;
+    for (const auto line : split(trim(lines), '\n'))
+        if (is_of_nodes(json_text(data_of(nlohmann::json::parse(line, nullptr, false)), "host"), {node}))
+            text += cat(line, '\n');
+    return text;
+}
+
+std::string events_text(std::string_view lines) {
     constexpr std::size_t to_the_second = std::string_view("2026-11-23T18:02:11").size();
     std::string text;
     for (const auto line : split(trim(lines), '\n')) {
         const auto event = nlohmann::json::parse(line, nullptr, false);
-        const auto& data = event.is_object() && event.contains("data") ? event["data"] : nlohmann::json();
-        if (!data.is_object() || (!host.empty() && data.value("host", "") != host)) continue;
-        text += cat(printable_line(event.value("time", "").substr(0, to_the_second)), "Z ",
-                    printable_line(data.value("text", "")), '\n');
+        if (const auto data = data_of(event); data.is_object())
+            text += cat(printable_line(json_text(event, "time").substr(0, to_the_second)), "Z ",
+                        printable_line(json_text(data, "text")), '\n');
     }
     return text;
 }

@@ -15,7 +15,9 @@ using GetPage = std::function<Result<std::string>(const std::string& target)>;
 /// All that are kept, one in a line, the oldest first. Errors are those of `get`.
 Result<std::string> job_events(const std::string& job, const GetPage& get);
 
-/// The lines as people read them: the time and the sentence. `host`: only those of this node; empty: all.
-std::string events_text(std::string_view lines, std::string_view host);
+/// Those of one node, by is_of_nodes.
+std::string events_of_node(std::string_view lines, const std::string& node);
+/// The lines as people read them: the time and the sentence.
+std::string events_text(std::string_view lines);
 
 }  // namespace muster::launcher

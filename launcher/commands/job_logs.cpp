@@ -124,6 +124,8 @@ void JobLogs::connect(Node& node, const JobAgents::Agent& agent) {
         asked.unread =
             std::max<Duration>(0s, std::chrono::nanoseconds(agent::log_time_ns() - *node.reached_ns)) + clock_error_max;
     NodeLogs::Request question{.agent = agent.place, .target = log_target(asked), .ways = ways_};
+    // An agent that does not know `last` sends all, and the viewer takes the end of it.
+    if (std::exchange(asked.last, std::nullopt)) question.plain_target = log_target(asked);
     if (!has_positions(question.target)) question.known = node.positions;
     in_history_.insert(&node);
     ++open_count_;

@@ -94,7 +94,12 @@ int show_events(const StatusOptions& options, const StatusSource& source) {
     const auto found = std::ranges::find(facts->jobs, printable_line(job), &StatusJob::id);
     const auto lines = job_events(job, [&](const std::string& target) { return source.ask(page_limit, target); });
     if (!lines) return fail(lines.error().context);
-    if (options.events) return answer("status", options.json ? *lines : events_text(*lines, options.node));
+    if (options.events) {
+        const auto shown = options.node.empty() ? *lines : events_of_node(*lines, options.node);
+        if (shown.empty() && !options.node.empty())
+            return fail(cat("no events of node '", printable_line(options.node), "'; leave out --node to see all"));
+        return answer("status", options.json ? shown : events_text(shown));
+    }
     const auto timeline = read_timeline(*lines, std::chrono::system_clock::now().time_since_epoch());
     if (!timeline) return fail(timeline.error().context);
     const auto goodput = found == facts->jobs.end() ? std::string() : found->goodput;
@@ -153,6 +158,7 @@ Result<StatusOptions> read_status_options(std::string_view verb, const std::vect
     if (options.once && options.watch) return wrong("--once and --watch contradict each other; write one of them");
     const bool shows_events = options.events || !options.plot.empty();
     if (shows_events && options.watch) return wrong("--plot and --events look once; leave out --watch");
+    if (options.events && !options.plot.empty()) return wrong("--plot draws and --events lists; write one of them");
     if (!options.node.empty() && !options.events) return wrong("--node chooses among events; write --events, too");
     return options;
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "launcher/status/json_text.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
@@ -15,9 +16,7 @@ using nlohmann::json;
 
 /// Peers have a say in names and sentences, so they are escaped.
 std::string text_in(const json& object, const char* name) {
-    const auto found = object.find(name);
-    return found != object.end() && found->is_string() ? printable_line(found->get_ref<const std::string&>())
-                                                       : std::string();
+    return printable_line(json_text(object, name));
 }
 
 std::int64_t number_in(const json& object, const char* name, std::int64_t otherwise) {

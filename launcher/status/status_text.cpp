@@ -237,7 +237,7 @@ bool has_job(const StatusFacts& facts, std::string_view job) {
 std::string unknown_job(const StatusFacts& facts, std::string_view job) {
     std::vector<std::string> ids;
     for (const auto& one : facts.jobs) ids.push_back(one.id);
-    return cat("no job '", printable_line(job), "'; ",
+    return cat(job.empty() ? "name a job" : cat("no job '", printable_line(job), "'"), "; ",
                ids.empty() ? "this daemon has no jobs" : "jobs: ", join(ids, ", "));
 }
 

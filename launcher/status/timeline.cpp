@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "launcher/status/json_text.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
@@ -45,17 +46,13 @@ std::optional<Duration> time_in(std::string_view text) {
 std::optional<Told> told_in(std::string_view line) {
     const auto event = json::parse(line, nullptr, false);
     if (!event.is_object() || !event.contains("data") || !event["data"].is_object()) return std::nullopt;
-    const auto text = [](const json& object, const char* name) {
-        const auto found = object.find(name);
-        return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-    };
     const auto number = [&data = event["data"]](const char* name) {
         const auto found = data.find(name);
         return found != data.end() && found->is_number_integer() ? found->get<std::int64_t>() : -1;
     };
-    const auto at = time_in(text(event, "time"));
+    const auto at = time_in(json_text(event, "time"));
     std::string_view type;
-    const auto whole = text(event, "type");
+    const auto whole = json_text(event, "type");
     if (!at || !whole.starts_with("muster.") || !whole.ends_with(".v1")) return std::nullopt;
     type = std::string_view(whole).substr(7, whole.size() - 10);
     return Told{.type = std::string(type),
@@ -63,7 +60,7 @@ std::optional<Told> told_in(std::string_view line) {
                 .round = number("round"),
                 .step = number("step"),
                 .first_step = number("first_step"),
-                .text = printable_line(text(event["data"], "text"))};
+                .text = printable_line(json_text(event["data"], "text"))};
 }
 
 class Fold {

@@ -188,7 +188,10 @@ Result<std::unique_ptr<EventFile>> EventFile::open_in(const std::string& directo
     // Not each file system has locks. Where there are none, nothing is lost without them.
     const auto name = cat(directory, "/lock");
     FileDescriptor lock(::open(name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
-    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    if (!lock.valid())
+        log(LogLevel::warning, "cannot lock ", name, ": ", errno_text(errno),
+            "; nothing keeps another musterd from writing its events there, too");
+    else if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return Error{Errc::invalid_argument,
                      cat("another musterd writes its events to ", directory, "; name a directory of its own")};
     auto file = open(cat(directory, "/events.jsonl"), rotation);

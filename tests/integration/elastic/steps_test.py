@@ -113,10 +113,13 @@ class Steps(unittest.TestCase):
             self.assertIn("job.ended", as_json[-1]["type"])
             here = status(job, job.id, "--events", "--node", os.uname().nodename).stdout.splitlines()
             self.assertTrue(here and set(here) < set(listed.stdout.splitlines()), here)
-            self.assertEqual(status(job, job.id, "--events", "--node", "elsewhere").stdout, "")
+            as_json = status(job, job.id, "--events", "--json", "--node", os.uname().nodename).stdout.splitlines()
+            self.assertEqual([json.loads(line)["data"]["text"] for line in as_json], [line[21:] for line in here])
             for words, told in ((("nosuch", "--plot", picture), "no events"), (("nosuch", "--events"), "no events"),
                                 ((job.id, "--node", "x"), "write --events"), ((job.id, "--plot", "/nowhere/x.svg"), "write /nowhere/x.svg"),
-                                ((job.id, "--plot", picture, "--watch"), "leave out --watch")):
+                                ((job.id, "--plot", picture, "--watch"), "leave out --watch"),
+                                ((job.id, "--plot", picture, "--events"), "write one of them"),
+                                ((job.id, "--events", "--node", "elsewhere"), "no events of node 'elsewhere'")):
                 wrong = status(job, *words)
                 self.assertIn(wrong.returncode, (1, 2))
                 self.assertIn(told, wrong.stderr)

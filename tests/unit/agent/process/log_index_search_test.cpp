@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "agent/output/log_files.h"
 #include "agent/output/log_reader.h"
@@ -108,7 +109,7 @@ TEST_CASE("a reader of the last lines has so many, and reads little of what come
     auto reader = LogReader::open(log.path, {});
     REQUIRE(reader.has_value());
     const auto before = bytes_read();
-    reader->skip_to_last(static_cast<std::size_t>(count));
+    reader->skip_to_last(static_cast<std::size_t>(count), {});
     if (count < 10) CHECK(bytes_read() - before < 1'000'000);  // of 7 MB
     LogLine line;
     int got = 0;
@@ -116,6 +117,67 @@ TEST_CASE("a reader of the last lines has so many, and reads little of what come
     }
     CHECK(got == std::min(count, 2'000'000));
     if (got > 0) CHECK(line.owner->round == 2);
+}
+
+TEST_CASE("headings are none of the last lines") {
+    const test::ScratchFolder folder;
+    const std::string path = folder / "stdout.log";
+    LogFiles files;
+    int error_number = 0;
+    for (const int round : {1, 2, 3, 4}) {
+        const auto file = files.open(path, cat("--- round ", round, " ---"), LogOwner{.host = "h"}, error_number);
+        REQUIRE(file);
+        if (round < 3) file->append(cat("first of ", round, "\nsecond of ", round, '\n'));
+    }
+    const int count = GENERATE(1, 3, 4, 5);
+    auto reader = LogReader::open(path, {});
+    REQUIRE(reader.has_value());
+    reader->skip_to_last(static_cast<std::size_t>(count), {});
+    std::vector<std::string> got;
+    for (LogLine line; *reader->next(line);) got.push_back(line.text);
+    const std::vector<std::string> all{"first of 1", "second of 1", "first of 2", "second of 2"};
+    CHECK(got == std::vector(all.end() - std::min(count, 4), all.end()));
+}
+
+TEST_CASE("the last lines are looked for in the last part of a file, with signs of life") {
+    const test::ScratchFolder folder;
+    const std::string path = folder / "stdout.log";
+    std::ofstream(path) << "old\n";
+    std::filesystem::resize_file(path, 200 << 20);  // a hole: one long line
+    std::ofstream(path, std::ios::app) << "\nnew\n";
+    auto reader = LogReader::open(path, {});
+    REQUIRE(reader.has_value());
+    int alive = 0;
+    const auto before = bytes_read();
+    reader->skip_to_last(1'000'000'000'000, [&] { ++alive; });
+    CHECK(bytes_read() - before < 2 * LogReader::last_bytes_max);
+    CHECK(alive > 1000);
+    LogLine line;
+    REQUIRE(*reader->next(line));
+    CHECK(line.text.front() == '\0');
+    while (*reader->next(line)) {
+    }
+    CHECK(line.text == "new");
+}
+
+TEST_CASE("an owner's line that was cut at the end of an index is passed over") {
+    const LongLog log(200'000);
+    const auto whole = long_index(200'000);
+    const auto last_owner = whole.rfind("round ");
+    const auto size = whole.find('\n', last_owner) - last_owner;
+    for (std::size_t kept = 1; kept <= size; ++kept) {
+        std::filesystem::resize_file(log_index_path(log.path), last_owner + kept);
+        for (const bool by_time : {true, false}) {
+            auto reader = LogReader::open(log.path, {});
+            REQUIRE(reader.has_value());
+            by_time ? reader->skip_to(3'000'000) : reader->skip_to_last(5, {});
+            LogLine line;
+            CAPTURE(kept, by_time);
+            REQUIRE(*reader->next(line));
+            CHECK(line.time_ns == 1'000'000 + 10 * 198'999);
+            CHECK(line.owner->rank == 5);
+        }
+    }
 }
 
 TEST_CASE("a long index names its owner again, and lines keep one owner") {

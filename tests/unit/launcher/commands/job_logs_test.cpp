@@ -1,5 +1,11 @@
 #include "launcher/commands/job_logs.h"
 
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/write.hpp>
+#include <thread>
+
+#include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -43,4 +49,47 @@ TEST_CASE("nodes that are gone are forgotten, and those that wait for a round ar
     CHECK(logs.cut_off_count() == JobLogs::nodes_max);
     logs.meet({.round = {}, .waiting = 1, .waiting_nodes = {"0"}, .agents = {}});
     CHECK(logs.cut_off_count() == 1);
+}
+
+TEST_CASE("a node whose agent does not know how to send the last lines is read all the same") {
+    using boost::asio::ip::tcp;
+    boost::asio::io_context io;
+    tcp::acceptor acceptor(io, {boost::asio::ip::address_v4::loopback(), 0});
+    std::vector<std::string> asked;
+    const std::jthread agent([&] {
+        for (int i = 0; i < 2; ++i) {
+            tcp::socket socket(io);
+            acceptor.accept(socket);
+            std::string question;
+            boost::asio::read_until(socket, boost::asio::dynamic_buffer(question), "\r\n\r\n");
+            asked.push_back(question.substr(0, question.find("\r\n")));
+            std::string answer = "HTTP/1.1 400 Bad Request\r\n\r\nThis agent does not know all of these options.\n";
+            if (question.find("last=") == std::string::npos) {
+                answer = cat("HTTP/1.1 200 OK\r\n\r\n", agent::to_wire(agent::LogClock{1}));
+                const agent::LogLine line{.text = "hello", .owner = std::make_shared<const agent::LogOwner>()};
+                agent::LineWriter().append(answer, 0, "0/stdout.log", line);
+                answer += agent::to_wire(agent::LogEnd{});
+            }
+            boost::asio::write(socket, boost::asio::buffer(answer));
+        }
+    });
+    LogRequest request;
+    request.last = 200;
+    std::string shown, troubles;
+    JobLogs logs(request, {std::nullopt}, [&](const std::string& trouble) { troubles += trouble; });
+    const auto take = [&](std::string_view lines) {
+        shown += lines;
+        return true;
+    };
+    logs.meet({.round = 0,
+               .agents = {{.incarnation = "1",
+                           .host = "h",
+                           .name = "h",
+                           .place = {"127.0.0.1", acceptor.local_endpoint().port()}}}});
+    const auto deadline = std::chrono::steady_clock::now() + 60s;
+    while (logs.open_count() > 0 && std::chrono::steady_clock::now() < deadline) logs.read(take, 100ms);
+    logs.finish(take);
+    CHECK(troubles.empty());
+    CHECK(shown == "[0]: hello\n");
+    CHECK(asked == std::vector<std::string>{"GET /logs?last=200 HTTP/1.0", "GET /logs HTTP/1.0"});
 }

@@ -52,6 +52,7 @@ TEST_CASE("several jobs are a table; one of them, or the only one, is shown with
           "NODE                               PID      PLACE      RANKS        HEARD\n"
           "gpu01                              4711     running    0-7          0 s ago\n"
           "gpu02                              4711     running    8-15         0 s ago\n");
+    CHECK(unknown_job(all, "") == "name a job; jobs: train, eval");
     CHECK(unknown_job(all, "tain") == "no job 'tain'; jobs: train, eval");
     CHECK(text(status_lines(facts({}), {}, 80)) == "no jobs\n");
     CHECK(unknown_job(facts({}), "x") == "no job 'x'; this daemon has no jobs");

@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "rendezvous/base/log_listener.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
@@ -100,6 +102,16 @@ TEST_CASE("a directory has one writer, and who may only read it keeps no writer 
     CHECK((facts.st_mode & 0777) == 0600);
     file->reset();
     CHECK(EventFile::open_in(folder.string(), rotation).has_value());
+}
+
+TEST_CASE("a directory whose lock cannot be opened has its events all the same, and that is said") {
+    const test::ScratchFolder folder;
+    std::filesystem::create_directory(folder / "lock");
+    std::string told;
+    set_log_listener([&](std::string_view sentence) { told += sentence; });
+    CHECK(EventFile::open_in(folder.string(), {}).has_value());
+    set_log_listener({});
+    CHECK(told.find("cannot lock ") != std::string::npos);
 }
 
 TEST_CASE("a new file that cannot be made costs no kept file, and the full one takes lines up to twice its size") {
