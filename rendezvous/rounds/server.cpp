@@ -90,8 +90,8 @@ class Server::Implementation {
     YieldingJobs yielding_;
     PastJobs past_;
     std::optional<Instant> held_since_;  ///< DecisionsHeld
-    std::string refused_job_;            ///< the last one that met a limit of this daemon, told
-    Instant refusal_is_old_at_{};        ///< and until then not told again
+    Instant refusal_is_old_at_{};        ///< a refusal for a limit of this daemon was told; until then no other is
+    std::uint64_t refusals_untold_ = 0;
     TimeHistogram lateness_;
 };
 
@@ -432,13 +432,16 @@ void Server::Implementation::schedule(Entry& entry, Instant now) {
 
 void Server::Implementation::refuse(Connections::iterator from, RefusalReason reason, std::string why,
                                     const Turn& turn) {
-    // Each node of the job asks, and its user may not be the one who can raise the limit.
+    // Its user may not be the one who can raise the limit. Each node of each job asks, and strangers name any job.
     const auto& connection = from->second;
-    if (reason == RefusalReason::limit && (refused_job_ != connection.hello->job || turn.now >= refusal_is_old_at_)) {
-        refused_job_ = connection.hello->job;
+    if (reason == RefusalReason::limit && turn.now < refusal_is_old_at_) {
+        ++refusals_untold_;
+    } else if (reason == RefusalReason::limit) {
         refusal_is_old_at_ = turn.now + 1min;
+        const auto untold = std::exchange(refusals_untold_, 0);
         turn.tell(EventKind::node_refused,
-                  cat("refused from ", connection.accepted.peer, ", job '", refused_job_, "': ", why));
+                  cat("refused from ", connection.accepted.peer, ", job '", connection.hello->job, "': ", why,
+                      untold == 0 ? "" : cat("; ", untold, " more were refused for a limit since the last such line")));
     }
     turn.send(from->first, Refused{reason, why});
     close(from, std::move(why), turn);

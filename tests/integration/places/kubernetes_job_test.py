@@ -33,11 +33,17 @@ class KubernetesJob(unittest.TestCase):
         # The file is the Secret's key, below the mount; the guide and the file give the same commands for it.
         folder, key = re.search(r"name: MUSTER_SECRET_FILE\n +value: (.*)/(.*)\n", job).groups()
         self.assertIn(f"mountPath: {folder}\n", job)
-        for command in (f"(umask 077; openssl rand -base64 32 >scripts/kubernetes/{key})", "kubectl apply -k scripts/kubernetes"):
+        for command in (f"(umask 077; set -C; openssl rand -base64 32 >scripts/kubernetes/{key})", "kubectl apply -k scripts/kubernetes"):
             self.assertIn(command, text)
             self.assertIn(command, (SCRIPTS.parent / "launcher/GETTING_STARTED.md").read_text())
 
-    @unittest.skipUnless(shutil.which("kubectl"), "needs kubectl")
+        # Without the file nothing is applied (below, with kubectl), and the Secret has the name that the job mounts.
+        made = (SCRIPTS / "kubernetes/kustomization.yaml").read_text()
+        self.assertIn("\nresources: [job.yaml]\n", made)
+        self.assertIn(f"\nsecretGenerator:\n  - name: train\n    files: [{key}]\n", made)
+        self.assertIn("\n  disableNameSuffixHash: true", made)
+
+    @unittest.skipIf(shutil.which("kubectl") is None and os.environ.get("CI") != "true", "needs kubectl")
     def test_the_job_comes_with_its_secret_or_not_at_all(self):
         held = tempfile.TemporaryDirectory(prefix="muster-places-")
         self.addCleanup(held.cleanup)
