@@ -18,6 +18,7 @@
 
 #include "agent/channel/agent_channel.h"
 #include "agent/process/side_process.h"
+#include "rendezvous/base/closing_ptr.h"
 #include "rendezvous/base/ids.h"
 #include "rendezvous/base/time.h"
 
@@ -27,7 +28,9 @@ class AgentPersister : public std::enable_shared_from_this<AgentPersister> {
   public:
     /// `limit`, in whole seconds, is how long one may take; zero: none is started but after success, where it finds out
     /// whether the disk has the newest step already. `loop` outlives it.
-    AgentPersister(boost::asio::io_context& loop, Duration limit) : loop_(loop), limit_(limit) {}
+    static ClosingPtr<AgentPersister> make(boost::asio::io_context& loop, Duration limit) {
+        return closing(std::shared_ptr<AgentPersister>(new AgentPersister(loop, limit)));
+    }
     /// Waits for nothing: what runs ends by itself.
     void close() { closed_ = true; }
 
@@ -67,6 +70,7 @@ class AgentPersister : public std::enable_shared_from_this<AgentPersister> {
     };
     using Place = std::list<Run>::iterator;
 
+    AgentPersister(boost::asio::io_context& loop, Duration limit) : loop_(loop), limit_(limit) {}
     void start(const std::string& directory, const std::vector<const MemoryHandover*>& copies, Round round, When when);
     void settle();
     void end();

@@ -20,6 +20,7 @@
 #include "agent/output/log_files.h"
 #include "agent/output/output_stream.h"
 #include "agent/supervision/process_host.h"
+#include "rendezvous/base/closing_ptr.h"
 #include "rendezvous/base/console_writer.h"
 #include "rendezvous/base/file_descriptor.h"
 
@@ -41,7 +42,9 @@ struct WorkerStreams {
 /// members under it, which both use.
 class OutputPump : public std::enable_shared_from_this<OutputPump> {
   public:
-    explicit OutputPump(Console console);
+    static ClosingPtr<OutputPump> make(Console console) {
+        return closing(std::shared_ptr<OutputPump>(new OutputPump(console)));
+    }
     /// Stops reading. flush() first. Where a log file takes nothing, it waits 5 s, and says so.
     void close();
 
@@ -75,6 +78,7 @@ class OutputPump : public std::enable_shared_from_this<OutputPump> {
         std::function<void()> settled;
     };
 
+    explicit OutputPump(Console console);
     boost::system::result<FileDescriptor, NotStarted> open_stream(std::uint64_t worker, const WorkerCommand& command,
                                                                   const StreamPlan& plan);
     void forget(std::uint64_t worker);

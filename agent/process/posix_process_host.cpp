@@ -36,7 +36,7 @@ FileDescriptor image_file(const std::string& image) {
 PosixProcessHost::PosixProcessHost(asio::io_context& context, GuardianHandle guardian, Console console)
     : context_(context),
       guardians_(std::make_shared<GuardianPair>(context, std::move(guardian))),
-      pump_(closing(std::make_shared<OutputPump>(console))) {}
+      pump_(OutputPump::make(console)) {}
 
 ClosingPtr<PosixProcessHost> PosixProcessHost::make(asio::io_context& context, GuardianHandle guardian,
                                                     Console console) {

@@ -56,8 +56,9 @@ void set_store(Variables& variables, const WorkerSpec& spec, const native::Assig
 }
 
 void set_torch_hook(Variables& variables, const WorkerFiles& files) {
-    set_or_erase(variables, "MUSTER_TORCH_SOCKET", files.torch_hook.empty() ? std::string() : files.torch_socket);
-    if (files.torch_hook.empty() || files.torch_socket.empty()) return;
+    const bool hooked = !files.torch_hook.empty() && !files.torch_socket.empty();
+    set_or_erase(variables, "MUSTER_TORCH_SOCKET", hooked ? files.torch_socket : std::string());
+    if (!hooked) return;
     auto& path = variables["PYTHONPATH"];
     path += path.empty() ? files.torch_hook : cat(':', files.torch_hook);
 }

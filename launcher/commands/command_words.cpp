@@ -26,8 +26,9 @@ Result<std::vector<std::string>> read_words(std::string_view verb, const std::ve
             continue;
         }
         std::string value(has_value ? word.substr(name.size() + 1) : "");
-        if (!has_value && !option->value_is_optional) {
-            if (at + 1 == words.size()) return Error{Errc::invalid_argument, cat(name, ": a value is missing")};
+        if (!has_value) {
+            if (at + 1 == words.size())
+                return Error{Errc::invalid_argument, cat(name, ": a value is missing (see muster ", verb, " --help)")};
             value = words[++at];
         }
         if (auto* const* text = std::get_if<std::string*>(&option->into))

@@ -15,7 +15,6 @@ struct WordOption {
     using Take = std::function<Result<void>(const std::string& value)>;
     std::string_view name;                         ///< "--step" or "-n".
     std::variant<bool*, std::string*, Take> into;  ///< A flag is bool; all others have a value.
-    bool value_is_optional = false;                ///< Take gets "" for the name alone.
 };
 
 /// Fills in the options, "--name VALUE" or "--name=VALUE", and returns the other words in order. Of a repeated option

@@ -33,10 +33,9 @@ Result<Order> read_order(const std::vector<std::string>& words) {
     const auto nodes =
         read_words("drain", words, {{"--job", &order.address.job}, {"--rdzv-endpoint", &order.address.endpoint}});
     if (!nodes) return nodes.error();
-    if (nodes->empty()) return wrong("the node is missing; write muster drain NODE");
+    if (nodes->empty() || nodes->front().empty()) return wrong("the node is missing; write muster drain NODE");
     if (nodes->size() > 1)
-        return wrong(
-            cat("only one node can be drained at a time: got ", "'", (*nodes)[0], "' and '", (*nodes)[1], "'"));
+        return wrong(cat("only one node can be drained at a time: got '", (*nodes)[0], "' and '", (*nodes)[1], "'"));
     order.node = nodes->front();
     if (order.node.size() > 255) return wrong("names have at most 255 bytes");
     return order;

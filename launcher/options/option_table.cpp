@@ -1,5 +1,6 @@
 #include "launcher/options/option_table.h"
 
+#include <algorithm>
 #include <array>
 #include <initializer_list>
 #include <limits>
@@ -39,17 +40,22 @@ Accepted flag(std::string_view value, bool& field) {
     return number ? Accepted() : "1 or 0";
 }
 
+Accepted one_of(std::string_view value, const std::vector<std::string>& names) {
+    if (std::ranges::find(names, value) != names.end()) return std::nullopt;
+    return cat(join(std::vector(names.begin(), names.end() - 1), ", "), " or ", names.back(),
+               nearest_in_brackets(value, names));
+}
+
 /// `field` becomes the meaning of the value.
 template <class Field>
 Accepted choose(std::string_view value, Field& field,
                 std::initializer_list<std::pair<std::string_view, std::type_identity_t<Field>>> choices) {
     std::vector<std::string> names;
     for (const auto& [name, meaning] : choices) {
-        if (name == value) return field = meaning, std::nullopt;
+        if (name == value) field = meaning;
         names.emplace_back(name);
     }
-    return cat(join(std::vector(names.begin(), names.end() - 1), ", "), " or ", names.back(),
-               nearest_in_brackets(value, names));
+    return one_of(value, names);
 }
 
 Accepted accept_nodes(std::string_view value, Settings& settings) {
@@ -251,7 +257,7 @@ constexpr std::array rows{
 
     OptionRow{"from", 0, Kind::value, Group::nodes, From::muster, true, "NAME",
               "Source of the number of nodes, endpoint, job id and number of workers that are not given. slurm, mpi (mpirun), kubernetes (indexed job), none, or auto (detected).", "auto",
-              [](auto value, auto&) { bool unused{}; return choose(value, unused, {{"auto", {}}, {"slurm", {}}, {"mpi", {}}, {"kubernetes", {}}, {"none", {}}}); }},
+              [](auto value, auto&) { return one_of(value, {"auto", "slurm", "mpi", "kubernetes", "none"}); }},
     OptionRow{"standalone", 0, Kind::flag, Group::rendezvous, From::torchrun, true, "",
               "Runs one node with its own rendezvous on a free port. Overrides --rdzv-backend, --rdzv-endpoint and --rdzv-id. Implied for one node without --rdzv-endpoint and --master-port.", "",
               [](auto value, auto& to) { return flag(value, to.standalone_asked); }},
@@ -439,7 +445,7 @@ constexpr std::array rows{
               [](auto value, auto&) { Duration unused{}; return positive_seconds(value, unused); }},
     OptionRow{"start-method", 0, Kind::value, Group::compatibility, From::torchrun, true, "spawn|fork|forkserver",
               "No effect.", "spawn",
-              [](auto value, auto&) { bool unused{}; return choose(value, unused, {{"spawn", {}}, {"fork", {}}, {"forkserver", {}}}); }},
+              [](auto value, auto&) { return one_of(value, {"spawn", "fork", "forkserver"}); }},
     OptionRow{"event-log-handler", 0, Kind::value, Group::compatibility, From::torchrun, true, "null|console|dynamic_rendezvous",
               "console: prints torchrun's JSON lines about the workers' starts and ends on stderr.", "null", accept_event_handler},
     OptionRow{"logs-specs", 0, Kind::value, Group::compatibility, From::torchrun, false, "NAME", "Only default is supported.", "default",

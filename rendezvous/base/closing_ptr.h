@@ -1,5 +1,5 @@
 // Owns an object that its own handlers under way share. Where a unique_ptr deletes, it calls close(): from then on the
-// handlers do nothing, and the object goes with the last of them.
+// handlers do nothing, and the object goes with the last of them. Nobody else calls close(), so it comes once.
 #pragma once
 
 #include <memory>

@@ -168,12 +168,6 @@ class Launched:
             self.process = subprocess.Popen([self.placed(word) for word in command], stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
                                             env=clean_environment(TMPDIR=str(scratch), ELASTIC_LOG=str(self.folder / "lines"), **environment))
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.end()
-
     def placed(self, word):
         return str(word).replace("FOLDER", str(self.folder))
 

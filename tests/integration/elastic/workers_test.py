@@ -130,7 +130,7 @@ class Workers(unittest.TestCase):
                                    (["--stream", "both", job.directory], "neither out nor err"),
                                    (["-n", "0", job.directory], "no number of lines"),
                                    (["--folow", job.directory], "unknown option '--folow'"),
-                                   ([job.directory, "--rank"], "a value is missing")):
+                                   ([job.directory, "--rank"], "--rank: a value is missing (see muster logs --help)")):
                 run = subprocess.run([BIN / "muster", "logs", *words], capture_output=True, text=True, timeout=60,
                                      env=job.environment())
                 self.assertEqual((run.returncode, run.stdout), (2, ""), words)

@@ -232,7 +232,7 @@ TEST_CASE("a pump for which there is no descriptor says so, and works once there
     rlimit tight = before;
     tight.rlim_cur = static_cast<rlim_t>(highest) + 2;  // the pipe to the worker, and nothing more
     ::setrlimit(RLIMIT_NOFILE, &tight);
-    const auto pump = closing(std::make_shared<OutputPump>(on(console)));
+    const auto pump = OutputPump::make(on(console));
     auto command = act({});
     command.stderr_plan = shown();
     const auto refused = pump->open(1, command);

@@ -187,6 +187,23 @@ TEST_CASE("a message of a newer runtime is passed over") {
     CHECK(rig.run_until([&] { return rig.facts().step == 2; }));
 }
 
+TEST_CASE(
+    "who hears of a worker's message may close the channel: it calls nobody any more, and the worker hears the end") {
+    ChannelRig rig;
+    Worker worker(*rig.channel);
+    int calls = 0;
+    rig.channel->on_keeping([&](const local::Message&) {
+        ++calls;
+        rig.channel.reset();
+    });
+    worker.say(local::CanKeep{true});
+    worker.say(local::CanKeep{false});
+    REQUIRE(rig.run_until([&] { return rig.channel == nullptr; }));
+    REQUIRE(rig.run_until([&] { return rig.loop.poll() == 0; }));
+    CHECK(worker.hear().empty());
+    CHECK(calls == 1);
+}
+
 TEST_CASE("a second connection is closed and the first one stays") {
     ChannelRig rig;
     Worker first(*rig.channel);

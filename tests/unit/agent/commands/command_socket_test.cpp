@@ -107,3 +107,16 @@ TEST_CASE("the agent's socket takes commands of its own user who waits for them;
     CHECK(heard.size() == 2);
     CHECK(command_as(::getuid(), address, loop) == answered);
 }
+
+TEST_CASE("the handler of a command may close the socket: the command's giver hears the end") {
+    boost::asio::io_context loop;
+    ClosingPtr<CommandSocket> commands;
+    const std::string job = "command-closes-test-" + std::to_string(::getpid());
+    auto opened = CommandSocket::open(loop, job, [&](const native::Command&) { commands.reset(); });
+    REQUIRE(opened.has_value());
+    commands = std::move(opened.value());
+    REQUIRE(addresses_of(job).size() == 1);
+    const auto address = write_command_address(addresses_of(job).front());
+    CHECK(command_as(::getuid(), address, loop) == hung_up);
+    CHECK(commands == nullptr);
+}

@@ -18,6 +18,8 @@
 
 #include "agent/channel/local_listener.h"
 #include "agent/commands/command_address.h"
+#include "launcher/commands/commands.h"
+#include "launcher/report/exit_code.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/native/codec.h"
@@ -136,6 +138,10 @@ class FakeAgent {
 };
 
 }  // namespace
+
+TEST_CASE("a node without a name, as of a variable that is not set, is missing: no agent is looked for") {
+    CHECK(launcher::run_drain({""}, {}) == launcher::exit_codes::usage);
+}
 
 TEST_CASE("an agent's answer reaches the terminal without control characters") {
     const auto job = cat("job-command-text-", ::getpid());
