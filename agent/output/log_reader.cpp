@@ -54,7 +54,8 @@ void LogReader::skip_to(std::int64_t time_ns) {
 
 void LogReader::skip_to_round(std::uint64_t round) {
     pass_while([this, round](const LogMark& mark) { return (mark.owner ? *mark.owner : *owner_).round < round; });
-    if (!marks_.empty()) position_ = marks_.front().offset;
+    // A kept worker may end in this round the line that it began in the one before.
+    if (!marks_.empty()) position_ = line_begin(marks_.front().offset);
 }
 
 void LogReader::skip_to_last(std::size_t lines, const std::function<void()>& alive) {
@@ -72,7 +73,7 @@ void LogReader::skip_to_last(std::size_t lines, const std::function<void()>& ali
             if (text[at] != '\n' || begins_with_heading(text.substr(at + 1))) continue;
             if (lines-- == 0) return resume_at(static_cast<std::uint64_t>(from) + at + 1);
         }
-        if (end - from < last_bytes_max) continue;
+        if (static_cast<std::uint64_t>(end - from) < last_bytes_max) continue;
         const auto line_end = text.find('\n');
         return resume_at(static_cast<std::uint64_t>(from) + (line_end == std::string_view::npos ? 0 : line_end + 1));
     }
@@ -172,6 +173,19 @@ void LogReader::read_index() {
         if (index_rest_.size() > index_line_max) index_rest_.clear();  // damaged
         if (marks_.size() > 1000) return;                              // the rest when these have been passed
     }
+}
+
+std::uint64_t LogReader::line_begin(std::uint64_t offset) const {
+    std::string piece(chunk_bytes, '\0');
+    for (auto from = offset; from > 0 && offset - from < last_bytes_max;) {
+        const auto size = std::min<std::uint64_t>(from, chunk_bytes);
+        from -= size;
+        if (::pread(file_.get(), piece.data(), size, static_cast<off_t>(from)) != static_cast<ssize_t>(size)) break;
+        const auto at = std::string_view(piece).substr(0, size).rfind('\n');
+        if (at != std::string_view::npos) return from + at + 1;
+        if (from == 0) return 0;
+    }
+    return offset;
 }
 
 void LogReader::pass_while(const std::function<bool(const LogMark&)>& is_before) {

@@ -40,7 +40,7 @@ class LogReader {
     /// Passes over what is more than so many lines before the end, or more than last_bytes_max. `alive` is called now
     /// and then, because that may be many bytes.
     void skip_to_last(std::size_t lines, const std::function<void()>& alive);
-    static constexpr std::int64_t last_bytes_max = 64 << 20;
+    static constexpr std::uint64_t last_bytes_max = 64 << 20;
     /// Begins behind a line whose `end` that is.
     void resume_at(std::uint64_t offset);
     /// The next line. False at the end of the file; a beginning of a line there waits for its rest.
@@ -59,6 +59,8 @@ class LogReader {
     [[nodiscard]] Result<bool> fill();
     void begin_again(std::uint64_t file_bytes, std::int64_t time_ns);
     void fill_in(LogLine& line, std::string_view text) const;
+    /// Where the line begins of which there is a part before `offset`; `offset` if there is none.
+    [[nodiscard]] std::uint64_t line_begin(std::uint64_t offset) const;
     /// Goes on at the first mark for which this does not hold.
     void pass_while(const std::function<bool(const LogMark&)>& is_before);
     void pass_marks();
