@@ -65,9 +65,10 @@ Result<siginfo_t> wait_for_job(pid_t pid, Duration limit) {
     constexpr int look_interval_ms = 1000, stopped_looks_max = 10;  // it may go on by then, as after Ctrl-Z
     constexpr int killed_ms = 5000;                                 // one that waits for a disk does not end even then
     const FileDescriptor job(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    const auto wait = [&job](siginfo_t& change, int options) {
-        return ::waitid(P_PIDFD, static_cast<id_t>(job.get()), &change, options | WNOHANG) == 0;
+    const auto wait = [pid](siginfo_t& change, int options) {
+        return ::waitid(P_PID, static_cast<id_t>(pid), &change, options | WNOHANG) == 0;
     };
+    // Only so that an end is seen at once: without it, as on an old kernel, it is at the next look.
     pollfd end{.fd = job.get(), .events = POLLIN, .revents = 0};
     const auto begin = std::chrono::steady_clock::now();
     std::string why;
@@ -85,7 +86,7 @@ Result<siginfo_t> wait_for_job(pid_t pid, Duration limit) {
         else if (std::chrono::steady_clock::now() - begin >= limit)
             why = cat("muster of the test on this node did not end, and was killed after ", describe(limit));
     }
-    ::syscall(SYS_pidfd_send_signal, job.get(), SIGKILL, nullptr, 0);
+    ::kill(pid, SIGKILL);
     ::poll(&end, 1, killed_ms);
     siginfo_t killed{};
     wait(killed, WEXITED);

@@ -26,12 +26,14 @@ class NetworkSearch {
     NetworkSearch(PairRounds& rounds, const SharedNetwork& network, Instant deadline)
         : rounds_(rounds), network_(network), deadline_(deadline) {}
 
-    /// All together, and in pairs where that fails. What no pair shows is tested again, so that chance does not decide.
+    /// All together, and in pairs where that fails. What no pair shows is tested twice again, so that chance does not
+    /// decide.
     Result<std::string> run() {
         const auto groups = GroupSearch(network_.nodes).next_round();
         if (groups.empty()) return search_pairs();
         if (auto failing = failing_of(groups); !failing || failing->empty()) return with_records(failing);
         if (auto found = search_pairs(); !found || !found->empty()) return found;
+        if (auto again = failing_of(groups); !again || again->empty()) return with_records(again);
         return with_records(failing_of(groups));
     }
 

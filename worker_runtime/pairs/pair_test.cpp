@@ -19,8 +19,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t small_count = 16, large_count_max = std::size_t{1} << 20;  // of 4 bytes
-/// 256 KiB, where only the size of packets counts: slow networks are no fault there.
-constexpr std::size_t large_count_by_address = std::size_t{1} << 16;
+/// 128 KiB for each node, where only the size of packets counts: slow networks are no fault there.
+constexpr std::size_t large_count_by_address = std::size_t{1} << 15;
 constexpr int small_repeats = 20, large_repeats_max = 32;
 /// Large messages go on so long, to count packets that are lost; and longer where a pair lost one.
 constexpr Duration large_enough = 600ms, large_if_lossy = 1800ms;
@@ -107,7 +107,7 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant dead
     const auto large_begin = Clock::now();
     std::vector<std::int64_t> rates;
     const bool is_judged = terms.address.empty();
-    const auto large_count = is_judged ? large_count_max : large_count_by_address;
+    const auto large_count = is_judged ? large_count_max : large_count_by_address * size;
     const auto large = repeat(**pair, large_count, is_judged ? large_repeats_max : 1, [&] {
         const auto sent = sent_since(before, sent_segments());
         rates.push_back(sent.bytes_per_s);
@@ -115,9 +115,9 @@ PairResult measure(const PairTerms& terms, const std::string& name, Instant dead
         return Clock::now() < std::min(large_begin + enough, deadline - last_message);
     });
     if (!large)
-        return failed(cat("small messages pass, but ", is_judged ? "4 MiB do" : "256 KiB do",
-                          " not: full packets are lost (MTU), or the path is very slow"),
-                      large.error());
+        return failed(
+            "small messages pass, but large ones do not: full packets are lost (MTU), or the path is very slow",
+            large.error());
     const auto best = std::max(std::ranges::min(*large), 1L);
     // Each node sends a part to each other one, and then the sum of its own part.
     const auto moved = 2 * (size - 1) * large_count * sizeof(float) / size;

@@ -81,7 +81,7 @@ def large_packets_are_lost(cluster):
     nodes, go = start(cluster, 6)
     nodes[4].drop(f"{BETWEEN_RANKS} meta length > 1300")
     answered = answers(cluster, go())
-    expect(cluster, answered, 2, "node-links", "n4 (rank", "small messages pass, but 4 MiB do not")
+    expect(cluster, answered, 2, "node-links", "n4 (rank", "small messages pass, but large ones do not")
     assert (nodes[0].folder / "failing_nodes.txt").read_text() == "n4\n"
 
 
@@ -141,7 +141,7 @@ def full_packets_vanish_by_ipv6(cluster):
     nodes, go = start(cluster, 5)
     second_networks(nodes)
     nodes[3].drop(f"ip6 saddr fd00:2::/64 {BETWEEN_RANKS} meta length > 1300")
-    expect(cluster, answers(cluster, go()), 1, "node-network", "n3 (rank", "small messages pass, but 256 KiB do not")
+    expect(cluster, answers(cluster, go()), 1, "node-network", "n3 (rank", "small messages pass, but large ones do not")
 
 
 def a_path_of_one_network(cluster):
