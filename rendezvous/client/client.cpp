@@ -203,12 +203,12 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
 
     void shaken(const std::string& name, const Endpoint& remote, TlsHandshake::Outcome outcome) {
         handshake_ = nullptr;
-        if (outcome.channel->state() == PskChannel::State::open)
+        auto failed = judge_handshake(outcome, remote.host);
+        if (!failed)
             return opened(std::make_shared<Link>(std::move(outcome.socket), std::move(outcome.channel), name, remote));
         doubt_address(name, remote);
-        auto failed = judge_handshake(*outcome.channel, outcome.why, remote.host);
-        if (failed.reached == ConnectionFailed::Reached::stranger) ask_store_at(remote);
-        step(std::move(failed));
+        if (failed->reached == ConnectionFailed::Reached::stranger) ask_store_at(remote);
+        step(*std::move(failed));
     }
 
     /// The addresses known for it, without those at which a stranger has answered; with them where no other is left.

@@ -83,7 +83,6 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
 
     void stream_opened(StreamId stream) override;
     void stream_failed(StreamId stream, std::string why) override;
-    void handshake_failed(StreamId stream, const rendezvous::PskChannel& channel, std::string why) override;
     void stream_accepted(StreamId stream, std::uint16_t port) override;
     void stream_received(StreamId stream, std::string bytes) override;
     void stream_closed(StreamId stream, std::string why) override;
@@ -94,7 +93,6 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
         native::PeerAsk question;
     };
 
-    void connect_failed(StreamId stream, rendezvous::ConnectionFailed failed);
     void process_started(Round round, std::int32_t pid, ProcessKind kind) override;
     void process_ended(Round round, std::int32_t pid) override;
     void process_held(std::int32_t pid) override;

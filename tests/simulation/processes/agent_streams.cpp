@@ -3,7 +3,6 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/client/tls_handshake.h"
 #include "tests/simulation/processes/agent_process.h"
 
 namespace muster::simulation {
@@ -157,18 +156,11 @@ void AgentProcess::stream_opened(StreamId stream) {
 }
 
 void AgentProcess::stream_failed(StreamId stream, std::string why) {
-    connect_failed(stream, {.tried = std::move(why)});
-}
-
-void AgentProcess::handshake_failed(StreamId stream, const rendezvous::PskChannel& channel, std::string why) {
-    connect_failed(stream, rendezvous::judge_handshake(channel, why, client_.endpoint().host));
-}
-
-void AgentProcess::connect_failed(StreamId stream, rendezvous::ConnectionFailed failed) {
-    post([this, stream, failed = std::move(failed)] {
+    post([this, stream, why = std::move(why)] {
         if (stream != attempt_) return answered(stream, std::nullopt);
         attempt_.reset();
-        give(failed);
+        using Reached = rendezvous::ConnectionFailed::Reached;
+        give(rendezvous::ConnectionFailed{why, why == Network::wrong_key ? Reached::refused : Reached::nobody});
     });
 }
 
