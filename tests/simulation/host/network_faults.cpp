@@ -52,7 +52,6 @@ void Network::heal_all() {
         }
     }
     diverted_.clear();
-    tampered_next_.clear();
     resume_held();
 }
 
