@@ -32,7 +32,7 @@ class LogReader {
     static Result<LogReader> open(const std::string& path, LogOwner owner);
 
     // One of the next four, before the first line is read. Their time does not grow with the file, but for the lines of
-    // skip_to_last.
+    // skip_to_last and a line that skip_to_round finds begun.
     /// Passes over what is older, as far as the index tells.
     void skip_to(std::int64_t time_ns);
     /// Passes over the output of earlier rounds, as far as the index tells.

@@ -96,7 +96,7 @@ def stand_by():
         return trace
 
     def watch(roots, variables):
-        """Until the script imports one of `roots`, a change of a variable that their imports have read starts it anew."""
+        """Until the script imports one of `roots`, a change of a variable that such imports read starts it anew."""
         import builtins
         usual, folder, pid = builtins.__import__, os.getcwd(), os.getpid()
 

@@ -27,10 +27,8 @@ namespace {
 constexpr Duration start_limit = 30s;
 /// For all nodes to tell what they are, once rank 0 has.
 constexpr Duration told_limit = 5s;
-/// A pair with less than this part of the usual bandwidth counts as failed, if its kernels are as slow as its ranks.
-constexpr int slow_part = 4;
-/// So does a group. Its many messages make more work for CPUs, and the rates of its kernels say little: each is that of
-/// one connection at one moment.
+/// As slow_part, for a group. Its many messages make more work for CPUs, and the rates of its kernels say little: each
+/// is that of one connection at one moment.
 constexpr int slow_group_part = 8;
 /// Wall clocks of two nodes that differ by more are named.
 constexpr std::int64_t clock_ms_max = 1000;

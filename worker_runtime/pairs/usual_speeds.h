@@ -11,6 +11,9 @@
 
 namespace muster::runtime {
 
+/// A pair with less than this part of the usual bandwidth counts as failed, if its kernels are as slow as its ranks.
+inline constexpr int slow_part = 4;
+
 class UsualSpeeds {
   public:
     /// `types` has a number for each node. Nodes with the same number are machines of one type. Those of a type with

@@ -2,13 +2,13 @@
 #include "worker_runtime/pairs/group_search.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <iterator>
 #include <numeric>
 #include <random>
 #include <set>
 
 #include "tests/support/catch.h"
+#include "tests/unit/worker_runtime/pairs/seed_count.h"
 
 using namespace muster::runtime;
 
@@ -55,11 +55,6 @@ Searched search(int node_count, const std::vector<Fault>& faults, double noise, 
     result.found = search.found();
     std::ranges::sort(result.found);
     return result;
-}
-
-int seed_count() {
-    const char* const given = std::getenv("PAIRING_SEEDS");
-    return given != nullptr ? std::atoi(given) : 400;
 }
 
 }  // namespace

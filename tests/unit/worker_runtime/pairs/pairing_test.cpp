@@ -2,12 +2,12 @@
 #include "worker_runtime/pairs/pairing.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <numeric>
 #include <random>
 
 #include "tests/support/catch.h"
+#include "tests/unit/worker_runtime/pairs/seed_count.h"
 #include "worker_runtime/pairs/group_search.h"
 
 using namespace muster::runtime;
@@ -113,11 +113,6 @@ Cluster draw(std::mt19937_64& draws, double noise) {
     for (int i = 0; i < bad_count; ++i)
         cluster.is_bad[std::uniform_int_distribution<std::size_t>(0, cluster.is_bad.size() - 1)(draws)] = true;
     return cluster;
-}
-
-int seed_count() {
-    const char* const given = std::getenv("PAIRING_SEEDS");
-    return given != nullptr ? std::atoi(given) : 400;
 }
 
 }  // namespace

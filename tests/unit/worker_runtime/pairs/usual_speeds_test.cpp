@@ -2,16 +2,14 @@
 #include "worker_runtime/pairs/usual_speeds.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <random>
 
 #include "tests/support/catch.h"
+#include "tests/unit/worker_runtime/pairs/seed_count.h"
 
 using namespace muster::runtime;
 
 namespace {
-
-constexpr int slow_part = 4;  // as pair_search.cpp
 
 struct Cluster {
     std::vector<int> types{};
@@ -47,11 +45,6 @@ Pairing search(const Cluster& cluster, std::uint64_t seed) {
         REQUIRE(pairing.round_count() < 64);
     }
     return pairing;
-}
-
-int seed_count() {
-    const char* const given = std::getenv("PAIRING_SEEDS");
-    return given != nullptr ? std::atoi(given) : 400;
 }
 
 }  // namespace
