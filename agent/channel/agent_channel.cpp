@@ -106,7 +106,7 @@ void AgentChannel::accept() {
 void AgentChannel::receive(FileDescriptor socket) {
     if (newcomers_.size() == newcomers_max) {
         // Its first message may lie there unread.
-        answer(newcomers_.front());
+        static_cast<void>(answer(newcomers_.front()));
         dismiss(newcomers_.front());
     }
     auto newcomer = std::make_shared<Newcomer>(loop_, std::move(socket));
@@ -115,10 +115,15 @@ void AgentChannel::receive(FileDescriptor socket) {
     newcomer->timer.async_wait([self = shared_from_this(), newcomer](boost::system::error_code stopped) {
         if (!stopped) self->dismiss(newcomer);
     });
+    hear(newcomer);
+}
+
+void AgentChannel::hear(const std::shared_ptr<Newcomer>& newcomer) {
     newcomer->socket.async_wait(asio::posix::stream_descriptor::wait_read,
                                 [self = shared_from_this(), newcomer](boost::system::error_code failure) {
                                     if (failure || self->closed_ || !newcomer->socket.is_open()) return;
-                                    self->answer(newcomer);
+                                    // A wake-up may be meant for an earlier descriptor of the same number.
+                                    if (!self->answer(newcomer)) return self->hear(newcomer);
                                     self->dismiss(newcomer);
                                 });
 }
@@ -131,17 +136,19 @@ void AgentChannel::dismiss(const std::shared_ptr<Newcomer>& newcomer) {
     kept->socket.close(ignored);
 }
 
-void AgentChannel::answer(const std::shared_ptr<Newcomer>& newcomer) {
+bool AgentChannel::answer(const std::shared_ptr<Newcomer>& newcomer) {
     const int socket = newcomer->socket.native_handle();
     const auto datagram = receive_datagram(socket, local::datagram_bytes_max, 1);
-    if (!datagram || datagram->bytes.empty()) return;
+    if (!datagram && errno == EAGAIN) return false;
+    if (!datagram || datagram->bytes.empty()) return true;
     const auto message = datagram->cut ? Result<local::Message>(Error{Errc::bad_frame, "too long"})
                                        : local::decode(datagram->bytes, local::Sender::worker);
     const auto* ask = message ? std::get_if<local::AskRanksKey>(&*message) : nullptr;
     const auto* hello = message ? std::get_if<local::Hello>(&*message) : nullptr;
-    if (!is_known(ask != nullptr ? ask->token : hello != nullptr ? hello->token : std::string())) return;
-    if (ask != nullptr) return give_key(socket);
+    if (!is_known(ask != nullptr ? ask->token : hello != nullptr ? hello->token : std::string())) return true;
+    if (ask != nullptr) give_key(socket);
     if (hello != nullptr) seat(*newcomer, *hello);
+    return true;
 }
 
 /// One worker, one connection: a second one (a forked data loader) is closed at once.
@@ -191,7 +198,7 @@ void AgentChannel::read() {
 
 void AgentChannel::read_the_rest() {
     for (const auto& newcomer : std::deque(newcomers_)) {
-        answer(newcomer);
+        static_cast<void>(answer(newcomer));
         dismiss(newcomer);
     }
     if (worker_.is_open()) read_some();

@@ -106,7 +106,9 @@ class AgentChannel : public std::enable_shared_from_this<AgentChannel> {
     void wait_for_worker();
     void receive(FileDescriptor socket);
     void dismiss(const std::shared_ptr<Newcomer>& newcomer);
-    void answer(const std::shared_ptr<Newcomer>& newcomer);
+    void hear(const std::shared_ptr<Newcomer>& newcomer);
+    /// False: it has said nothing yet.
+    bool answer(const std::shared_ptr<Newcomer>& newcomer);
     void seat(Newcomer& newcomer, const local::Hello& hello);
     /// False: it is not the token of this channel.
     bool is_known(const std::string& token);

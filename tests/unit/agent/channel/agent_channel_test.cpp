@@ -1,5 +1,6 @@
 #include "agent/channel/agent_channel.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"
@@ -311,6 +313,31 @@ TEST_CASE("a connection that has just said its token is not dismissed unread for
     accept_all();
     // The agent hears of the newer connection first.
     silent.push_back(std::make_unique<Worker>(rig.channel->address()));
+    worker.say(local::Hello{1, 42, "muster 0.1.0", rig.channel->token()});
+    CHECK(rig.run_until([&] { return rig.facts().connected; }));
+}
+
+TEST_CASE("a connection is not dismissed at a wake-up that was meant for an earlier descriptor") {
+    ChannelRig rig;
+    const auto pipe_of = [] {
+        int ends[2];
+        REQUIRE(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+        return std::pair(FileDescriptor(ends[0]), FileDescriptor(ends[1]));
+    };
+    auto [first_read, first_write] = pipe_of();
+    auto [gone_read, gone_write] = pipe_of();
+    using Descriptor = boost::asio::posix::stream_descriptor;
+    Descriptor first(rig.loop, first_read.release()), gone(rig.loop, gone_read.release());
+    first.async_wait(Descriptor::wait_read, [&](boost::system::error_code) { gone.close(); });
+    gone.async_wait(Descriptor::wait_read, [](boost::system::error_code) {});
+    rig.loop.poll();
+
+    // All three are ready at one look of the loop: what closes `gone`, the newcomer, which takes its place there, and
+    // the wake-up for `gone`.
+    REQUIRE(::write(first_write.get(), "x", 1) == 1);
+    Worker worker(rig.channel->address());
+    REQUIRE(::write(gone_write.get(), "x", 1) == 1);
+    rig.run_until([&] { return rig.loop.poll() == 0; });
     worker.say(local::Hello{1, 42, "muster 0.1.0", rig.channel->token()});
     CHECK(rig.run_until([&] { return rig.facts().connected; }));
 }
