@@ -106,7 +106,7 @@ void AgentChannel::accept() {
 void AgentChannel::receive(FileDescriptor socket) {
     if (newcomers_.size() == newcomers_max) {
         // Its first message may lie there unread.
-        static_cast<void>(answer(newcomers_.front()));
+        answer(newcomers_.front());
         dismiss(newcomers_.front());
     }
     auto newcomer = std::make_shared<Newcomer>(loop_, std::move(socket));
@@ -198,7 +198,7 @@ void AgentChannel::read() {
 
 void AgentChannel::read_the_rest() {
     for (const auto& newcomer : std::deque(newcomers_)) {
-        static_cast<void>(answer(newcomer));
+        answer(newcomer);
         dismiss(newcomer);
     }
     if (worker_.is_open()) read_some();
