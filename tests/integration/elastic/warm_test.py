@@ -11,7 +11,8 @@ import unittest
 
 from job import BIN, Job, wait_for
 
-# Writes what a script can see of its process, waits, and ends as WARM_END says in the last round.
+# Writes what a script can see of its process, waits, and ends as WARM_END says in the last round. Rank 0 alone raises: two
+# ranks' tracebacks would be mixed.
 FACTS = """
 import json, multiprocessing, os, pickle, sys, threading, time
 class Thing: pass
@@ -46,7 +47,7 @@ if __name__ == "__main__":
     open(path + ".new", "w").write(json.dumps(found))
     os.rename(path + ".new", path)
     print("out", os.environ["RANK"])
-    while os.environ["MUSTER_ROUND"] == "0" or os.environ["WARM_END"] == "wait":
+    while os.environ["MUSTER_ROUND"] == "0" or os.environ["WARM_END"] in ("wait", "raise" + os.environ["RANK"]):
         time.sleep(0.05)
     if os.environ["WARM_END"] == "exit":
         sys.exit(7)
@@ -61,8 +62,9 @@ get = ctypes.CDLL(None).getenv
 get.restype = ctypes.c_char_p
 SEEN = f"{get(b'OMP_NUM_THREADS')} {get(b'MKL_NUM_THREADS')}"
 """
+# One write, as python -u has it: print would write the line in pieces, between those of the other worker.
 SHOW = """
-print("seen", warm_import.SEEN, "warm" if b"stand_by" in open("/proc/self/cmdline", "rb").read() else "normal")
+os.write(1, f"seen {warm_import.SEEN} {'warm' if b'stand_by' in open('/proc/self/cmdline', 'rb').read() else 'normal'}\\n".encode())
 """
 # Names that a round sets anew, whose values differ between two rounds as between two normal starts.
 PASSING = {"MASTER_PORT", "MUSTER_AGENT_SOCKET", "MUSTER_AGENT_TOKEN", "MUSTER_ROUND", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT"}
@@ -180,7 +182,7 @@ class WarmWorkers(unittest.TestCase):
         texts = []
         for warm in (("--warm-workers", "2"), ()):
             with Job() as job:
-                launcher = start(job, "facts.py", end="raise", warm=warm)
+                launcher = start(job, "facts.py", end="raise1", warm=warm)
                 if warm:
                     self.restart(job, launcher)
                 else:

@@ -22,14 +22,15 @@ mount --bind "$SCRATCH/.hosts" /etc/hosts
 exec "$@"
 """
 HOSTS = "127.0.0.1 localhost\n10.77.0.1 node0 head\n10.77.0.2 node1\n10.77.0.3 node2\n"
+# python -u writes each argument of print by itself, between those of the other workers.
 TRAINER = """import os, sys
-print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "round", os.environ["MUSTER_ROUND"], *sys.argv[1:])
+print(" ".join(["rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "round", os.environ["MUSTER_ROUND"], *sys.argv[1:]]))
 """
 # Fails once, on rank 1 of the first round.
 FLAKY = """import os
 if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     raise RuntimeError("no such batch")
-print("rank", os.environ["RANK"], "trains")
+print(f"rank {os.environ['RANK']} trains")
 """
 
 
