@@ -165,6 +165,7 @@ void AgentChannel::seat(Newcomer& newcomer, const local::Hello& hello) {
     note(hello);
     offer(local::HandoverKind::snapshot);
     offer(local::HandoverKind::copy);
+    if (warning_) deliver(*warning_);
     read();
 }
 
@@ -309,7 +310,12 @@ void AgentChannel::hang_up() {
 }
 
 void AgentChannel::send(const local::Message& message) {
-    if (!worker_.is_open()) return;
+    if (std::holds_alternative<local::RoundEnded>(message) || std::holds_alternative<local::Notice>(message))
+        warning_ = message;
+    if (worker_.is_open()) deliver(message);
+}
+
+void AgentChannel::deliver(const local::Message& message) {
     if (send_datagram(worker_.native_handle(), local::encode(message)) != 0)
         log(LogLevel::info, "a ", local::name(message), " did not reach the worker at ", address_);
 }

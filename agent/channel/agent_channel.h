@@ -80,7 +80,7 @@ class AgentChannel : public std::enable_shared_from_this<AgentChannel> {
     [[nodiscard]] const std::string& address() const { return address_; }
 
     /// Sends now, or drops the message when no worker is connected or its buffer is full: the channel never makes the
-    /// agent wait for a worker.
+    /// agent wait for a worker. A worker that connects later still gets the last RoundEnded or Notice.
     void send(const local::Message& message);
 
     [[nodiscard]] const WorkerFacts& facts() const { return facts_; }
@@ -125,6 +125,7 @@ class AgentChannel : public std::enable_shared_from_this<AgentChannel> {
     void note_section(const local::Section& section);
     void keep(const local::Give& give, FileDescriptor memory);
     void offer(local::HandoverKind kind);
+    void deliver(const local::Message& message);
     void hang_up();
     /// What a worker that has ended had said before; its end may have been heard first.
     void read_the_rest();
@@ -137,6 +138,7 @@ class AgentChannel : public std::enable_shared_from_this<AgentChannel> {
     std::function<void(const local::Message&)> on_keeping_;
     std::map<local::HandoverKind, std::vector<MemoryHandover>> handovers_;  // the newest last
     FileDescriptor step_record_;
+    std::optional<local::Message> warning_;  // RoundEnded or Notice: it holds for whoever connects later
     boost::asio::posix::stream_descriptor listener_;
     boost::asio::posix::stream_descriptor worker_;
     boost::asio::steady_timer accept_timer_;

@@ -63,15 +63,11 @@ class Worker {
         REQUIRE(::sendmsg(socket_.get(), &header, MSG_NOSIGNAL) > 0);
     }
     /// What the agent sent, or nothing at the end of the channel.
-    std::string hear() {
-        char bytes[4096];
-        const auto size = ::recv(socket_.get(), bytes, sizeof bytes, 0);
-        return size <= 0 ? std::string() : std::string(bytes, static_cast<std::size_t>(size));
-    }
+    std::string hear() { return heard(0).value_or(std::string()); }
     /// The same without waiting; nullopt: nothing yet.
-    std::optional<std::string> heard() {
+    std::optional<std::string> heard(int flags = MSG_DONTWAIT) {
         char bytes[4096];
-        const auto size = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+        const auto size = ::recv(socket_.get(), bytes, sizeof bytes, flags);
         if (size < 0 && errno == EAGAIN) return std::nullopt;
         return size <= 0 ? std::string() : std::string(bytes, static_cast<std::size_t>(size));
     }
@@ -149,13 +145,17 @@ TEST_CASE("a worker's second connection counts once its first one is closed, als
     CHECK(rig.facts().connected);
 }
 
-TEST_CASE("a worker hears that its round is over") {
+TEST_CASE("a worker hears that its round is over, also one that connects after that") {
     ChannelRig rig;
-    Worker worker(*rig.channel);
-    REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
-    rig.channel->send(local::RoundEnded{"gpu07 was lost"});
-    CHECK(local::decode(worker.hear(), local::Sender::agent).value() ==
-          local::Message(local::RoundEnded{"gpu07 was lost"}));
+    const local::RoundEnded over{"gpu07 was lost"};
+    std::optional<Worker> worker;
+    SECTION("while it is connected") {
+        worker.emplace(*rig.channel);
+        REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
+    }
+    rig.channel->send(over);
+    if (!worker) worker.emplace(*rig.channel);
+    CHECK(rig.next_for(*worker) == local::encode(over));
 }
 
 TEST_CASE("without a worker, and to a worker that does not listen, nothing waits") {
