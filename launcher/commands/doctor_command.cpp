@@ -1,12 +1,12 @@
 #include "launcher/commands/commands.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <fstream>
 
 #include "agent/doctor/doctor_report.h"
 #include "agent/doctor/links_svg.h"
+#include "launcher/commands/command_words.h"
 #include "launcher/host/environment_probe.h"
 #include "launcher/host/node_doctor.h"
 #include "launcher/host/node_pairs.h"
@@ -54,11 +54,11 @@ constexpr std::string_view doctor_usage =
     "\n"
     "Exit codes: 0 no warning, 1 warning, 2 critical, 3 could not look (also: wrong usage).\n";
 
-enum class DoctorOutput { text, json, nagios };
-
 struct DoctorWords {
     DoctorOrder order;
-    DoctorOutput output = DoctorOutput::text;
+    bool json = false;
+    bool nagios = false;
+    int level = 1;
     bool between_nodes = false;
     PairsOrder pairs;
     std::string out_directory;
@@ -78,64 +78,54 @@ Result<void> take_doctor_limits(const std::string& path, agent::DoctorLimits& li
     return {};
 }
 
-Result<void> take_doctor_value(std::string_view option, const std::string& value, DoctorWords& words) {
-    if (value.empty()) return doctor_error(cat(option, ": the value is empty"));
-    if (option == "--limits") return take_doctor_limits(value, words.order.limits);
-    if (option == "--out") return words.out_directory = value, Result<void>();
-    if (option == "--plot") return words.plot = value, Result<void>();
-    if (option == "--dir")
-        words.order.directories.push_back(absolute_path(value));
-    else
-        for (const auto name : split(value, ',')) words.order.skip.emplace(trim(name));
-    return {};
-}
-
-/// Those of the test between nodes. False: another option.
-Result<bool> take_pairs_value(std::string_view option, const std::string& value, DoctorWords& words) {
-    const auto number = [&](int least, int most, int& into) -> Result<bool> {
-        if (parse_number(value, into) && into >= least && into <= most) return true;
-        return doctor_error(cat(option, ": got '", value, "'; accepted is a number from ", least, " to ", most));
+/// Those of the node, and those of the test between nodes.
+std::vector<WordOption> doctor_options(DoctorWords& words) {
+    const auto filled = [](std::string_view name, const WordOption::Take& take) {
+        return WordOption{name, [name, take](const std::string& value) {
+                              return value.empty() ? doctor_error(cat(name, ": the value is empty")) : take(value);
+                          }};
     };
-    int level = 0;
-    words.between_nodes |= option == "--nnodes" || option == "--rdzv-endpoint";
-    if (option == "--nnodes") return number(2, nodes_max, words.pairs.node_count);
-    if (option == "--wait") return number(1, 3600, words.pairs.wait_seconds);
-    if (option == "--rdzv-endpoint") return words.pairs.endpoint = value, true;
-    if (option == "--rdzv-id") return words.pairs.job = value, true;
-    if (option != "--level") return false;
-    const auto taken = number(1, 3, level);
-    words.between_nodes |= level == 2;
-    if (level == 3) words.order.gpu_tests = agent::GpuTests::taken;
-    return taken;
+    const auto text = [&](std::string_view name, std::string& into) {
+        return filled(name, [&into](const std::string& value) { return into = value, Result<void>(); });
+    };
+    const auto number = [&](std::string_view name, int least, int most, int& into) {
+        return filled(name, [=, &into](const std::string& value) -> Result<void> {
+            if (parse_number(value, into) && into >= least && into <= most) return {};
+            return doctor_error(cat(name, ": got '", value, "'; accepted is a number from ", least, " to ", most));
+        });
+    };
+    const auto take_dir = [&](const std::string& value) {
+        return words.order.directories.push_back(absolute_path(value)), Result<void>();
+    };
+    const auto take_skip = [&](const std::string& value) {
+        for (const auto name : split(value, ',')) words.order.skip.emplace(trim(name));
+        return Result<void>();
+    };
+    const auto take_limits = [&](const std::string& path) { return take_doctor_limits(path, words.order.limits); };
+    return {filled("--dir", take_dir),
+            filled("--skip", take_skip),
+            filled("--limits", take_limits),
+            text("--out", words.out_directory),
+            text("--plot", words.plot),
+            text("--rdzv-endpoint", words.pairs.endpoint),
+            text("--rdzv-id", words.pairs.job),
+            number("--nnodes", 2, nodes_max, words.pairs.node_count),
+            number("--wait", 1, 3600, words.pairs.wait_seconds),
+            number("--level", 1, 3, words.level),
+            {"--json", &words.json},
+            {"--nagios", &words.nagios}};
 }
 
 Result<DoctorWords> read_doctor_words(const std::vector<std::string>& arguments) {
     DoctorWords words;
-    for (std::size_t at = 0; at < arguments.size(); ++at) {
-        const std::string_view word = arguments[at];
-        if (word == "--json" || word == "--nagios") {
-            if (words.output != DoctorOutput::text) return doctor_error("write --json or --nagios, once");
-            words.output = word == "--json" ? DoctorOutput::json : DoctorOutput::nagios;
-            continue;
-        }
-        if (word == "--") {
-            words.pairs.muster_options.assign(arguments.begin() + static_cast<std::ptrdiff_t>(at) + 1, arguments.end());
-            break;
-        }
-        const auto option = word.substr(0, word.find('='));
-        constexpr std::array<std::string_view, 10> options{"--dir",  "--skip",   "--limits",        "--out",
-                                                           "--plot", "--nnodes", "--rdzv-endpoint", "--rdzv-id",
-                                                           "--wait", "--level"};
-        if (std::ranges::find(options, option) == options.end())
-            return doctor_error(cat("unknown word '", word, "' (see muster doctor --help)"));
-        const bool is_joined = option.size() < word.size();
-        if (!is_joined && at + 1 == arguments.size()) return doctor_error(cat(option, ": the value is missing"));
-        const auto value = is_joined ? std::string(word.substr(option.size() + 1)) : arguments[++at];
-        const auto of_pairs = take_pairs_value(option, value, words);
-        if (!of_pairs) return of_pairs.error();
-        if (*of_pairs) continue;
-        if (const auto taken = take_doctor_value(option, value, words); !taken) return taken.error();
-    }
+    const auto end = std::ranges::find(arguments, "--");
+    if (end != arguments.end()) words.pairs.muster_options.assign(end + 1, arguments.end());
+    const auto others = read_words("doctor", {arguments.begin(), end}, doctor_options(words));
+    if (!others) return others.error();
+    if (!others->empty()) return doctor_error(cat("unknown word '", others->front(), "' (see muster doctor --help)"));
+    if (words.json && words.nagios) return doctor_error("write --json or --nagios, not both");
+    if (words.level == 3) words.order.gpu_tests = agent::GpuTests::taken;
+    words.between_nodes = words.level == 2 || words.pairs.node_count > 0;
     if (words.pairs.endpoint.empty() != (words.pairs.node_count == 0))
         return doctor_error(
             "--nnodes and --rdzv-endpoint belong together; a scheduler's nodes are tested by --level 2");
@@ -194,9 +184,9 @@ int run_doctor(const std::vector<std::string>& arguments, const Environment& env
         .findings = agent::examine(facts, words->order.limits, words->order.skip),
         .check_count = agent::check_count(words->order.skip),
         .took_ms = static_cast<std::size_t>(std::chrono::duration_cast<std::chrono::milliseconds>(took).count())};
-    const auto text = words->output == DoctorOutput::json     ? agent::doctor_json(report)
-                      : words->output == DoctorOutput::nagios ? agent::doctor_nagios(report)
-                                                              : agent::doctor_text(report);
+    const auto text = words->json     ? agent::doctor_json(report)
+                      : words->nagios ? agent::doctor_nagios(report)
+                                      : agent::doctor_text(report);
     return answer("doctor", text, agent::doctor_exit_code(report.findings));
 }
 

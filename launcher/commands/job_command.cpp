@@ -256,19 +256,6 @@ int give_to_agent(std::string_view verb, const JobAddress& address, const native
 
 }  // namespace
 
-Result<bool> take_value(const std::vector<std::string>& words, std::size_t& at, std::string_view name,
-                        std::string& value) {
-    const std::string_view word = words[at];
-    if (word.starts_with(name) && word.substr(name.size()).starts_with('=')) {
-        value = word.substr(name.size() + 1);
-        return true;
-    }
-    if (word != name) return false;
-    if (at + 1 == words.size()) return Error{Errc::invalid_argument, cat(name, ": a value is missing")};
-    value = words[++at];
-    return true;
-}
-
 int give_command(std::string_view verb, const JobAddress& address, const native::Command& command,
                  const Environment& environment) {
     if (address.job.size() > 255) return print_error(verb, exit_codes::usage, "names have at most 255 bytes");

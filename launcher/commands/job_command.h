@@ -4,10 +4,8 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "launcher/config/environment.h"
-#include "rendezvous/base/error.h"
 #include "rendezvous/wire/native/messages.h"
 
 namespace muster::launcher {
@@ -17,11 +15,6 @@ struct JobAddress {
     std::string job;       ///< --job. Empty: the only job on this host.
     std::string endpoint;  ///< --rdzv-endpoint, one or several, comma-separated. Empty: an agent on this host.
 };
-
-/// Reads "--name VALUE" or "--name=VALUE" at words[at], and moves `at` to its last word. False if words[at] is not this
-/// option. Fails if the value is missing.
-Result<bool> take_value(const std::vector<std::string>& words, std::size_t& at, std::string_view name,
-                        std::string& value);
 
 /// Sends the command and prints the answer to stdout, or the error as "muster VERB: ..." to stderr. Exit codes: 0 done,
 /// 1 not done, 2 usage. Timeouts: 12 s for each agent of the job on this host, 10 s for the daemon.

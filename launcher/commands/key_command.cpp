@@ -4,8 +4,9 @@
 
 #include <iostream>
 #include <iterator>
+#include <optional>
 
-#include "launcher/commands/job_command.h"
+#include "launcher/commands/command_words.h"
 #include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/text/text.h"
@@ -60,21 +61,21 @@ int print_job_key(const rendezvous::Secret& secret, const std::string& job) {
 
 int run_key(const std::vector<std::string>& arguments, const Environment& environment) {
     if (asks_for_help(arguments)) return answer("key", key_usage);
-    const bool shows = arguments == std::vector<std::string>{"show"};
-    if (arguments == std::vector<std::string>{"set"}) return set_key(environment);
-    std::string job;
-    std::size_t at = 0;
-    const auto is_for_job = arguments.empty() ? Result<bool>(false) : take_value(arguments, at, "--job", job);
-    if (!is_for_job) return print_error("key", exit_codes::usage, is_for_job.error().context);
-    if (*is_for_job ? at + 1 < arguments.size() : !arguments.empty() && !shows)
+    std::optional<std::string> job;
+    const auto take_job = [&](const std::string& value) { return job = value, Result<void>(); };
+    const auto words = read_words("key", arguments, {{"--job", take_job}});
+    if (!words) return print_error("key", exit_codes::usage, words.error().context);
+    const bool shows = *words == std::vector<std::string>{"show"};
+    if (!job && *words == std::vector<std::string>{"set"}) return set_key(environment);
+    if (!words->empty() && (job || !shows))
         return print_error("key", exit_codes::usage, "write: muster key, muster key show, set or --job NAME");
     auto secret = rendezvous::find_secret(value_of(environment));
     const bool is_missing = secret && secret->text.empty();
-    if (is_missing && (shows || *is_for_job)) return print_error("key", 1, "no secret is set; make one: muster key");
+    if (is_missing && (shows || job)) return print_error("key", 1, "no secret is set; make one: muster key");
     if (is_missing) secret = rendezvous::make_own_key(value_of(environment));
     if (!secret) return print_error("key", 1, secret.error().context);
     if (shows) return answer("key", cat(secret->text, "\n"));
-    if (*is_for_job) return print_job_key(*secret, job);
+    if (job) return print_job_key(*secret, *job);
     return answer("key", cat("the secret of your jobs is ", secret->origin, is_missing ? ", made now" : "",
                              ". Nodes that have it can join; see muster key --help for nodes without this file\n"));
 }

@@ -10,7 +10,7 @@
 #include <optional>
 #include <thread>
 
-#include "launcher/commands/job_command.h"
+#include "launcher/commands/command_words.h"
 #include "launcher/commands/job_events.h"
 #include "launcher/commands/status_source.h"
 #include "launcher/report/command_output.h"
@@ -120,41 +120,30 @@ int print_again(const StatusOptions& options, const StatusSource& source) {
 
 }  // namespace
 
-Result<StatusOptions> read_status_options(std::string_view verb, const std::vector<std::string>& words) {
+Result<StatusOptions> read_status_options(std::string_view verb, std::vector<std::string> words) {
     StatusOptions options;
     const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
-    const bool is_status = verb == "status";
-    for (std::size_t at = 0; at < words.size(); ++at) {
-        auto taken = take_value(words, at, "--rdzv-endpoint", options.endpoint);
-        if (taken && !*taken && is_status) taken = take_value(words, at, "--plot", options.plot);
-        if (taken && !*taken && is_status) taken = take_value(words, at, "--node", options.node);
-        if (taken && !*taken && is_status) taken = take_value(words, at, "--job", options.job);
-        if (!taken) return taken.error();
-        if (*taken) continue;
-        const std::string_view word = words[at];
-        if (word == "--once") {
-            options.once = true;
-        } else if (word == "--insecure") {
-            options.insecure = true;
-        } else if (is_status && word == "--json") {
-            options.json = true;
-        } else if (is_status && word == "--events") {
-            options.events = true;
-        } else if (is_status && word == "--watch") {
-            options.watch = 2s;
-        } else if (is_status && word.starts_with("--watch=")) {
-            options.watch = seconds_in(word.substr(8));
-            if (!options.watch)
-                return wrong(
-                    cat("--watch: got '", word.substr(8), "'; accepted is a number of seconds from 0.1 to 3600"));
-        } else if (word.starts_with('-')) {
-            return wrong(cat("unknown option '", word, "' (see muster ", verb, " --help)"));
-        } else if (!options.job.empty()) {
-            return wrong(cat("one job at a time: got '", options.job, "' and '", word, "'"));
-        } else {
-            options.job = word;
-        }
+    const auto take_watch = [&](const std::string& value) -> Result<void> {
+        options.watch = seconds_in(value);
+        if (options.watch) return {};
+        return wrong(cat("--watch: got '", value, "'; accepted is a number of seconds from 0.1 to 3600"));
+    };
+    std::vector<WordOption> known{
+        {"--rdzv-endpoint", &options.endpoint}, {"--once", &options.once}, {"--insecure", &options.insecure}};
+    if (verb == "status") {
+        known.insert(known.end(), {{"--job", &options.job},
+                                   {"--node", &options.node},
+                                   {"--plot", &options.plot},
+                                   {"--json", &options.json},
+                                   {"--events", &options.events},
+                                   {"--watch", take_watch}});
+        std::ranges::replace(words, "--watch", "--watch=2");  // Its value is optional, and joined.
     }
+    auto jobs = read_words(verb, words, known);
+    if (!jobs) return jobs.error();
+    if (!options.job.empty()) jobs->push_back(options.job);
+    if (jobs->size() > 1) return wrong(cat("one job at a time: got '", (*jobs)[0], "' and '", (*jobs)[1], "'"));
+    if (!jobs->empty()) options.job = jobs->front();
     if (options.once && options.watch) return wrong("--once and --watch contradict each other; write one of them");
     const bool shows_events = options.events || !options.plot.empty();
     if (shows_events && options.watch) return wrong("--plot and --events look once; leave out --watch");

@@ -27,7 +27,7 @@ struct StatusOptions {
 
 /// Reads the arguments of status, or of `muster top`, which has only --once, --insecure and the endpoint. The error is
 /// for the user.
-Result<StatusOptions> read_status_options(std::string_view verb, const std::vector<std::string>& words);
+Result<StatusOptions> read_status_options(std::string_view verb, std::vector<std::string> words);
 
 /// The daemon to ask. Nothing: an error was printed, and `code` is the exit code.
 std::optional<StatusSource> find_status_source(std::string_view verb, const StatusOptions& options,

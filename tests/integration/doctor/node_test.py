@@ -213,7 +213,7 @@ cd /"""
         for words, sentence in ((("--skip", "shard-memory"), "the nearest is shared-memory"),
                                 (("--limits", "/none"), "--limits: read /none"),
                                 (("--limits", str(self.node.folder / "limits")), "line 1: there is no limit 'shm-gib'"),
-                                (("--limits",), "the value is missing"), (("--level", "2"), "--level 2: no scheduler"), (("now",), "unknown word 'now'"),
+                                (("--limits",), "--limits: a value is missing"), (("--level", "2"), "--level 2: no scheduler"), (("now",), "unknown word 'now'"),
                                 (("explain", "shm-mb"), "the nearest is shm-mib")):
             with self.subTest(words):
                 answer = self.node.doctor(*words, json_output=False)
