@@ -55,24 +55,9 @@ MUSTER_INLINE FloatPair with_one_nan(FloatPair x) {
     return {with_one_nan(x.even), with_one_nan(x.odd)};
 }
 
-struct F32 {
-    using Element = float;
-    using Raw = Floats;
-    using Sum = Floats;
-    static MUSTER_INLINE Sum decode(Raw raw) { return raw; }
-    static MUSTER_INLINE Raw encode(Sum sum) { return sum; }
-};
-
-struct F64 {
-    using Element = double;
-    using Raw = Doubles;
-    using Sum = Doubles;
-    static MUSTER_INLINE Sum decode(Raw raw) { return raw; }
-    static MUSTER_INLINE Raw encode(Sum sum) { return sum; }
-};
-
+/// A type whose elements are summed as they are.
 template <class T>
-struct Integer {
+struct Plain {
     using Element = T;
     using Raw = typename VectorOf<T>::Type;
     using Sum = Raw;

@@ -167,9 +167,9 @@ void reduce_floating(const Reduction& reduction) {
 void reduce_bits(const Reduction& of, std::size_t element_bytes) {
     Reduction bytes = of;
     bytes.count *= element_bytes;
-    if (of.reduce == ReduceOp::band) return reduce_rarely<Integer<std::uint8_t>>(bytes, AndAll{});
-    if (of.reduce == ReduceOp::bor) return reduce_rarely<Integer<std::uint8_t>>(bytes, OrAll{});
-    reduce_rarely<Integer<std::uint8_t>>(bytes, XorAll{});
+    if (of.reduce == ReduceOp::band) return reduce_rarely<Plain<std::uint8_t>>(bytes, AndAll{});
+    if (of.reduce == ReduceOp::bor) return reduce_rarely<Plain<std::uint8_t>>(bytes, OrAll{});
+    reduce_rarely<Plain<std::uint8_t>>(bytes, XorAll{});
 }
 
 /// Sums and products use the unsigned type of the same size, which wraps around.
@@ -179,12 +179,12 @@ void reduce_integers(const Reduction& reduction) {
     switch (reduction.reduce) {
         case ReduceOp::sum:
             if constexpr (sizeof(T) == 2)
-                return reduce_rarely<Integer<Unsigned>>(reduction, AddAll{});
+                return reduce_rarely<Plain<Unsigned>>(reduction, AddAll{});
             else
-                return reduce_few<Integer<Unsigned>>(reduction, AddAll{});
-        case ReduceOp::product: return reduce_rarely<Integer<Unsigned>>(reduction, MultiplyAll{});
-        case ReduceOp::min: return reduce_rarely<Integer<T>>(reduction, TakeLeast{});
-        case ReduceOp::max: return reduce_rarely<Integer<T>>(reduction, TakeGreatest{});
+                return reduce_few<Plain<Unsigned>>(reduction, AddAll{});
+        case ReduceOp::product: return reduce_rarely<Plain<Unsigned>>(reduction, MultiplyAll{});
+        case ReduceOp::min: return reduce_rarely<Plain<T>>(reduction, TakeLeast{});
+        case ReduceOp::max: return reduce_rarely<Plain<T>>(reduction, TakeGreatest{});
         case ReduceOp::band:
         case ReduceOp::bor:
         case ReduceOp::bxor: return reduce_bits(reduction, sizeof(T));
@@ -195,8 +195,8 @@ void reduce_integers(const Reduction& reduction) {
 
 void reduce_here(const Reduction& reduction) {
     switch (reduction.type) {
-        case DataType::f32: return reduce_floating<F32, float>(reduction);
-        case DataType::f64: return reduce_floating<F64, double>(reduction);
+        case DataType::f32: return reduce_floating<Plain<float>, float>(reduction);
+        case DataType::f64: return reduce_floating<Plain<double>, double>(reduction);
         case DataType::f16: return reduce_floating<F16, float>(reduction);
         case DataType::bf16: return reduce_floating<Bf16, float>(reduction);
         case DataType::i32: return reduce_integers<std::int32_t>(reduction);
