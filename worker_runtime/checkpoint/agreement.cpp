@@ -33,8 +33,7 @@ struct Word {
 Result<std::string> from_rank_0(Communicator& world, const Result<std::string>& own, Duration timeout) {
     Word word;
     if (world.rank() == 0) word = own ? Word(std::string_view(*own)) : Word(own.error());
-    if (auto shared = world.run(broadcast(buffer(bytes_of(std::span(&word, 1))), 0), timeout); !shared)
-        return shared.error();
+    MUSTER_TRY(world.run(broadcast(buffer(bytes_of(std::span(&word, 1))), 0), timeout));
     if (word.code >= 0) return word.error();
     return word.words();
 }

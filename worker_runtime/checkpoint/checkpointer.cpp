@@ -83,10 +83,9 @@ Result<CheckpointerBody::Directory> CheckpointerBody::take_directory() const {
     } else {
         log(LogLevel::warning, "the identity of ", options_.directory, ": ", identity.error().context);
     }
-    auto adopted = tidy_up(options_.directory, *claim);
-    if (!adopted) return adopted.error();
-    if (*adopted) {
-        log(LogLevel::info, options_.directory, ": ", to_string(**adopted),
+    auto adopted = MUSTER_TRY(tidy_up(options_.directory, *claim));
+    if (adopted) {
+        log(LogLevel::info, options_.directory, ": ", to_string(*adopted),
             " was complete except for its manifest, and is a checkpoint now");
     }
     auto listing = MUSTER_TRY(list_directory(options_.directory));
@@ -153,9 +152,8 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
             log(LogLevel::warning, "snapshots are not copied to the next node: ", agreed->failure.context);
         }
     }
-    auto local = open_local(identity);
-    if (!local) return local.error();
-    if (*local) terms.local = std::move(**local);
+    auto local = MUSTER_TRY(open_local(identity));
+    if (local) terms.local = std::move(*local);
     terms.directory = options_.directory;
     terms.nonce = opening_;
     terms.timeout = options_.persist_timeout;
@@ -231,7 +229,7 @@ Result<Checkpointer> Checkpointer::open(Communicator& world, std::unique_ptr<Sto
     auto agreed = MUSTER_TRY(runtime::all_agree(world, all ? Result<void>() : all.error(), options.persist_timeout));
     if (!agreed.all_well) return all ? agreed.failure : all.error();
     auto body = std::make_unique<runtime::CheckpointerBody>(world, identity, std::move(*all), std::move(snapshots));
-    if (auto opened = body->open(std::move(board), neighbours); !opened) return opened.error();
+    MUSTER_TRY(body->open(std::move(board), neighbours));
     return Checkpointer(std::move(body));
 }
 

@@ -136,13 +136,12 @@ Result<CheckpointName> commit_draft(const std::string& directory, const DraftNam
                                     const std::function<Result<void>()>& first) {
     CheckpointName name;
     auto committed = claim.exclusively([&]() -> Result<void> {
-        if (auto newest = claim.is_visitor() ? has_none_as_new(directory, draft.step) : Result<void>(); !newest)
-            return newest;
-        if (auto done = first ? first() : Result<void>(); !done) return done;
+        MUSTER_TRY(claim.is_visitor() ? has_none_as_new(directory, draft.step) : Result<void>());
+        MUSTER_TRY(first ? first() : Result<void>());
         name = free_name(directory, draft.step);
         const auto from = cat(directory, '/', to_string(draft)), to = cat(directory, '/', to_string(name));
         if (::rename(from.c_str(), to.c_str()) != 0) return error_from_errno(errno, cat("rename ", from));
-        if (auto flushed = flush_folder(directory); !flushed) return flushed;
+        MUSTER_TRY(flush_folder(directory));
         point_latest(directory, name);
         return {};
     });
@@ -162,7 +161,7 @@ Result<void> is_our_draft(const std::string& directory, const DraftName& draft) 
 Result<CheckpointName> finish_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim,
                                     const Interruption& interruption) {
     const auto folder = cat(directory, '/', to_string(draft));
-    if (auto ours = is_our_draft(directory, draft); !ours) return ours.error();
+    MUSTER_TRY(is_our_draft(directory, draft));
     const auto head = MUSTER_TRY(read_rank_file(cat(folder, '/', rank_file_name(0))));
     for (int rank = 0; rank < head.world; ++rank) {
         const auto path = cat(folder, '/', rank_file_name(rank));
@@ -170,10 +169,10 @@ Result<CheckpointName> finish_draft(const std::string& directory, const DraftNam
     }
     std::vector<std::uint32_t> checksums;
     for (int rank = 0; rank < head.world; ++rank) {
-        if (auto go_on = interruption ? interruption() : Result<void>(); !go_on) return go_on.error();
+        MUSTER_TRY(interruption ? interruption() : Result<void>());
         const auto path = cat(folder, '/', rank_file_name(rank));
         // The writer may have been killed before its flush: data that can be read need not be on disk.
-        if (auto flushed = flush_file(path); !flushed) return flushed.error();
+        MUSTER_TRY(flush_file(path));
         checksums.push_back(MUSTER_TRY(verify_rank_file(path)));
     }
     return commit_draft(directory, draft, claim, [&]() -> Result<void> {
@@ -188,7 +187,7 @@ Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, Dire
     // The process that committed the newest may have been killed before its flush, and the job now continues from
     // there.
     if (!listing.checkpoints.empty()) {
-        if (auto flushed = flush_folder(directory); !flushed) return flushed.error();
+        MUSTER_TRY(flush_folder(directory));
     }
     // Trash is removed first: a draft may need the space.
     for (const auto& name : listing.trash) {

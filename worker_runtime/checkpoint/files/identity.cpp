@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/files/durable_file.h"
 #include "worker_runtime/checkpoint/files/folders.h"
 #include "worker_runtime/checkpoint/format/crc32c.h"
@@ -25,9 +26,8 @@ std::string place_of(const std::string& directory) {
 /// LATEST is written with the first checkpoint, and retention keeps at least one.
 Result<bool> was_emptied(const std::string& directory) {
     if (!exists(directory + "/LATEST")) return false;
-    auto listing = list_directory(directory);
-    if (!listing) return listing.error();
-    return listing->checkpoints.empty();
+    auto listing = MUSTER_TRY(list_directory(directory));
+    return listing.checkpoints.empty();
 }
 
 /// Removes LATEST after IDENTITY was replaced. If this is interrupted, the next start replaces IDENTITY once more.
@@ -50,16 +50,15 @@ Result<std::string> keep_identity(const std::string& directory, DirectoryClaim& 
     std::string identity;
     auto kept = claim.exclusively([&]() -> Result<void> {
         identity = identity_of(directory);
-        auto emptied = was_emptied(directory);
-        if (!emptied) return emptied.error();
-        if (!identity.empty() && !*emptied) return {};
+        auto emptied = MUSTER_TRY(was_emptied(directory));
+        if (!identity.empty() && !emptied) return {};
         if (!identity.empty()) {
             log(LogLevel::warning, directory, ": its checkpoints were removed, so it starts from the beginning; ",
                 "copies of them in agents' memory and on local disks are ignored");
         }
         identity = fresh_token();
-        if (auto written = replace_text(place_of(directory), identity + "\n"); !written) return written;
-        return *emptied ? forget_latest(directory) : Result<void>();
+        MUSTER_TRY(replace_text(place_of(directory), identity + "\n"));
+        return emptied ? forget_latest(directory) : Result<void>();
     });
     if (!kept) return kept.error();
     return identity;
