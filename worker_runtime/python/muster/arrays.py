@@ -11,25 +11,26 @@ from typing import Any
 # An object with the buffer protocol, or a torch tensor: neither has a type that could be named without importing it.
 Array = Any
 
-# By name: the library's number, the size in bytes, the format that a memoryview shows (it cannot index 16-bit floats),
-# and numpy's name.
-_TYPES = {"f32": (0, 4, "f", "float32"), "f64": (1, 8, "d", "float64"), "f16": (2, 2, "H", "float16"),
-          "bf16": (3, 2, "H", "uint16"), "i32": (4, 4, "i", "int32"), "i64": (5, 8, "q", "int64"),
-          "u8": (6, 1, "B", "uint8"), "i8": (8, 1, "b", "int8"), "u16": (9, 2, "H", "uint16"),
-          "i16": (10, 2, "h", "int16"), "u32": (11, 4, "I", "uint32"), "u64": (12, 8, "Q", "uint64")}
-_OF_TORCH = {name: type for type, (_, _, _, name) in _TYPES.items() if type != "bf16"} | {"bfloat16": "bf16"}
+# By the library's number (tensor_type.h). Collectives take all but bool and the 8-bit floats.
+TYPES = ("f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool", "i8", "u16", "i16", "u32", "u64", "f8_e4m3", "f8_e5m2")
+SIZES = (4, 8, 2, 2, 4, 8, 1, 1, 1, 2, 2, 4, 8, 1, 1)
+NAMES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "bool", "int8", "uint16", "int16",
+         "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")  # numpy's and torch's
+CODES = "fdHHiqB?bHhIQBB"  # a memoryview's; it has no small floats that it can index
+_COMBINED = {type: number for number, type in enumerate(TYPES[:13]) if type != "bool"}
+_OF_TORCH = {NAMES[number]: type for type, number in _COMBINED.items()}
 
 
 def name_of(number):
     """The type with the library's `number`."""
-    return next(name for name, (known, *_) in _TYPES.items() if known == number)
+    return TYPES[number]
 
 
 def size_of(type):
     """Bytes of one element."""
-    if type not in _TYPES:
-        raise ValueError(f"type is {type!r}; known: {', '.join(_TYPES)}")
-    return _TYPES[type][1]
+    if type not in _COMBINED:
+        raise ValueError(f"type is {type!r}; known: {', '.join(_COMBINED)}")
+    return SIZES[_COMBINED[type]]
 
 
 class Elements:
@@ -44,7 +45,7 @@ class Elements:
 
     @property
     def type_number(self):
-        return _TYPES[self.type_name][0]
+        return _COMBINED[self.type_name]
 
 
 def _is_torch(thing):
@@ -68,17 +69,21 @@ def _of_tensor(tensor):
     return Elements(tensor.data_ptr(), tensor.numel(), type_name, tensor.shape, tensor)
 
 
-def _type_of_format(view):
+def type_of_format(view):
+    """The type of a memoryview's elements; None if the library has none."""
     code = view.format.lstrip("@=<")
-    if code in ("f", "d", "e"):
-        return {"f": "f32", "d": "f64", "e": "f16"}[code]
-    if code == "c":
-        return "u8"
-    if code == "H":
-        raise TypeError("elements of format 'H' may be u16, or the bits of bf16 or f16; pass `type`")
-    if code in tuple("bBhilqnILQN"):
+    if code in tuple("bhilqnBHILQN"):
         return ("i" if code.islower() else "u") + str(8 * view.itemsize)
-    raise TypeError(f"elements of format '{view.format}' are none of {', '.join(_TYPES)}; pass `type`")
+    return {"f": "f32", "d": "f64", "e": "f16", "c": "u8", "?": "bool"}.get(code)
+
+
+def _combined_type(view):
+    type = type_of_format(view)
+    if type == "u16":
+        raise TypeError("elements of format 'H' may be u16, or the bits of bf16 or f16; pass `type`")
+    if type not in _COMBINED:
+        raise TypeError(f"elements of format '{view.format}' are none of {', '.join(_COMBINED)}; pass `type`")
+    return type
 
 
 def elements(thing, type=None, written=True):
@@ -91,7 +96,7 @@ def elements(thing, type=None, written=True):
         raise ValueError("the array is not contiguous")
     if view.readonly and written:
         raise TypeError("the array is read-only, but the result must be written to it")
-    type_name = type or _type_of_format(view)
+    type_name = type or _combined_type(view)
     size = size_of(type_name)
     if view.nbytes % size:
         raise ValueError(f"{view.nbytes} bytes are not a whole number of {type_name} elements")
@@ -118,8 +123,11 @@ def view_of(address, type_name, shape, owner, like=None):
             return torch.empty(shape, dtype=like.dtype)
         return torch.frombuffer(memory, dtype=like.dtype).reshape(shape)
     if _is_numpy(like):
-        return sys.modules["numpy"].frombuffer(memory, _TYPES[type_name][3]).reshape(shape)
-    flat = memoryview(memory).cast("B")
-    if size == 0 or len(shape) == 0:
-        return flat.cast(_TYPES[type_name][2])
-    return flat.cast(_TYPES[type_name][2], shape)
+        name = "uint16" if type_name == "bf16" else NAMES[_COMBINED[type_name]]
+        return sys.modules["numpy"].frombuffer(memory, name).reshape(shape)
+    return shaped(memoryview(memory).cast("B"), _COMBINED[type_name], shape)
+
+
+def shaped(flat, number, shape):
+    """The bytes as elements of type `number`. A memoryview casts neither nothing nor a scalar to a shape."""
+    return flat.cast(CODES[number], shape) if flat.nbytes and shape else flat.cast(CODES[number])

@@ -14,14 +14,8 @@ import math
 import sys
 from collections.abc import Sequence
 
-from muster.arrays import Array
+from muster.arrays import NAMES, SIZES, TYPES, Array, shaped, type_of_format
 
-# By the library's number (tensor_type.h).
-TYPES = ("f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool", "i8", "u16", "i16", "u32", "u64", "f8_e4m3", "f8_e5m2")
-_SIZES = (4, 8, 2, 2, 4, 8, 1, 1, 1, 2, 2, 4, 8, 1, 1)
-_NAMES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "bool", "int8", "uint16", "int16",
-          "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")  # numpy's and torch's
-_CODES = "fdHHiqB?bHhIQBB"  # a memoryview's; it has no small floats that it can index
 _BUFFERS = (array.array, bytearray, memoryview, ctypes.Array)
 
 
@@ -70,9 +64,9 @@ def memory_of(thing, name, filled):
 
 
 def _number(type_name, name, what):
-    if type_name not in _NAMES:
-        raise TypeError(f"{name}: {what} of {type_name}; a checkpoint holds {', '.join(_NAMES)}")
-    return _NAMES.index(type_name)
+    if type_name not in NAMES:
+        raise TypeError(f"{name}: {what} of {type_name}; a checkpoint holds {', '.join(NAMES)}")
+    return NAMES.index(type_name)
 
 
 def _of_torch(tensor, name, filled):
@@ -112,18 +106,12 @@ def _of_numpy(given, name, filled):
     return Memory(host.ctypes.data, number, given.shape, host, lambda: numpy.copyto(given, host))
 
 
-def _type_of_format(view, name):
-    code = view.format.lstrip("@=<")
-    if code in ("f", "d", "e", "?", "c"):
-        return TYPES.index({"f": "f32", "d": "f64", "e": "f16", "?": "bool", "c": "u8"}[code])
-    if len(code) == 1 and code in "bhilqnBHILQN":
-        return TYPES.index(("i" if code.islower() else "u") + str(8 * view.itemsize))
-    raise TypeError(f"{name}: elements of format '{view.format}', which a checkpoint does not support")
-
-
 def _of_buffer(given, name, filled):
     view = memoryview(given)
-    number = _type_of_format(view, name)
+    type = type_of_format(view)
+    if type is None:
+        raise TypeError(f"{name}: elements of format '{view.format}', which a checkpoint does not support")
+    number = TYPES.index(type)
     if filled and (view.readonly or not view.c_contiguous):
         raise ValueError(f"{name}: the array is read-only or not contiguous, and cannot be filled")
     if not view.c_contiguous or view.readonly:
@@ -141,7 +129,7 @@ def _address_of(memory):
 
 def fresh(number, shape):
     """Memory for a tensor that does not exist yet; as_tensor() makes it one."""
-    block = bytearray(math.prod(shape) * _SIZES[number])
+    block = bytearray(math.prod(shape) * SIZES[number])
     return Memory(_address_of(block), number, shape, block)
 
 
@@ -150,23 +138,20 @@ def as_tensor(memory, kind):
     unsigned numbers."""
     if kind == "torch":
         torch = importlib.import_module("torch")
-        dtype = getattr(torch, _NAMES[memory.type])
+        dtype = getattr(torch, NAMES[memory.type])
         if memory.count == 0:
             return torch.empty(memory.shape, dtype=dtype)
         return torch.frombuffer(memory.keep, dtype=dtype).reshape(memory.shape)
     if kind == "numpy":
         numpy = importlib.import_module("numpy")
         return numpy.frombuffer(memory.keep, _numpy_type(numpy, memory.type)).reshape(memory.shape)
-    view = memoryview(memory.keep)
-    if memory.count == 0 or not memory.shape:
-        return view.cast(_CODES[memory.type])
-    return view.cast(_CODES[memory.type], memory.shape)
+    return shaped(memoryview(memory.keep), memory.type, memory.shape)
 
 
 def _numpy_type(numpy, number):
     if TYPES[number] not in ("bf16", "f8_e4m3", "f8_e5m2"):
-        return numpy.dtype(_NAMES[number])
+        return numpy.dtype(NAMES[number])
     try:
-        return numpy.dtype(getattr(importlib.import_module("ml_dtypes"), _NAMES[number]))
+        return numpy.dtype(getattr(importlib.import_module("ml_dtypes"), NAMES[number]))
     except ImportError:
-        return numpy.dtype(f"uint{8 * _SIZES[number]}")
+        return numpy.dtype(f"uint{8 * SIZES[number]}")
