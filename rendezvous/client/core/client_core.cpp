@@ -12,6 +12,9 @@ namespace muster::rendezvous {
 
 // More daemons than share a state.
 constexpr std::size_t silent_max = 8;
+// The daemon of the job before may still have the port, or somebody else take it for a moment. Whoever has a wrong key
+// is told after this time.
+constexpr Duration refusal_stands_after = 1s;
 
 ClientCore::ClientCore(ClientConfig config)
     : config_(std::move(config)),
@@ -317,9 +320,12 @@ void ClientCore::on(const ConnectionFailed& input, Instant now) {
     tried_ = input.tried;
     store_.clear();
     const bool is_refused = input.reached == ConnectionFailed::Reached::refused;
+    if (!is_refused) refused_since_.reset();
     if (is_refused && try_next_key(now)) return;
     // As for a Refused of a daemon that has not proved itself: it counts at the start alone.
     if (is_refused && !ever_received_) {
+        if (!refused_since_) refused_since_ = now;
+        if (now < *refused_since_ + refusal_stands_after) return retry_later(now);
         link_ = Link::none;
         return on_job_over(
             native::Refused{native::RefusalReason::secret, cat("job '", config_.job, "': ", input.tried)});
