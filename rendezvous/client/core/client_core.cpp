@@ -335,6 +335,8 @@ void ClientCore::on(const ConnectionFailed& input, Instant now) {
     note_timeout(now);
     try_next_endpoint(now);
     retry_later(now);
+    // Little time is left then to find the daemon that leads now, and this one will not be asked again at once.
+    if (has_choice() && fencing_.watching() && !is_silent(endpoint(), now)) retry_at_ = now + config_.backoff_min;
 }
 
 const Endpoint& ClientCore::endpoint() const {

@@ -9,6 +9,7 @@
 // L1 and L3 find. What is demanded in peace
 // ("short", "healed") is the world's own (world_health.cpp).
 #include <algorithm>
+#include <utility>
 
 #include "tests/simulation/invariants/invariants.h"
 
@@ -94,7 +95,8 @@ void Invariants::told_parked(Incarnation incarnation, const std::string& why, bo
     chronicle_.count(Happening::sick_node_parked);
     if (agent.finding.empty() || why.find(agent.finding) == std::string::npos)
         return violated("parked", cat(agent.name, " reports '", agent.finding, "' and is told: ", why));
-    agent.parked_for = agent.finding;
+    // Whoever is parked stays so when nodes leave, and may be told again.
+    if (!std::exchange(agent.parked_for, agent.finding).empty()) return;
     const auto parked = std::ranges::count_if(agents_, [&](const auto& entry) {
         const AgentTruth& other = entry.second;
         return other.job == agent.job && !other.gone && other.is_parked() &&
@@ -114,7 +116,8 @@ void Invariants::took_part(Incarnation incarnation, bool held_back) {
     AgentTruth& agent = agents_.at(incarnation);
     agent.parked_for.clear();
     if (agent.finding.empty()) return;
-    if (!held_back && !agent.goes_on && !agent.hosts)
+    // What one that is gone said last counts for the daemon alone.
+    if (!held_back && !agent.gone && !agent.goes_on && !agent.hosts)
         violated("sick", cat(agent.name, " takes part in a round, and reports: ", agent.finding));
     chronicle_.count(Happening::sick_node_went_on);
 }

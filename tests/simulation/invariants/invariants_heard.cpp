@@ -102,6 +102,7 @@ void Invariants::daemon_heard(rendezvous::ConnectionId connection, const native:
     if (const auto* hello = std::get_if<native::Hello>(&message)) {
         const auto known = agents_.find(hello->node.incarnation);
         if (known == agents_.end()) return;
+        known->second.parked_for.clear();  // the daemon may have dropped it since, and tells it anew where it has not
         connections_[connection] =
             Talk{hello->node.incarnation, hello->connection, !known->second.gone, known->second.job};
         return;

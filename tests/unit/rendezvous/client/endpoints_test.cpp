@@ -100,6 +100,29 @@ TEST_CASE(
     CHECK(waits(talk, 625ms));
 }
 
+TEST_CASE("with running workers, a daemon that refuses a connection costs no wait before the next one is asked") {
+    Dialogue talk;
+    talk.knows_several();
+    talk.settle_in();
+    REQUIRE(any_starts_with(talk.pass(2500ms), "connect b"));
+    Duration longest{};
+    for (int refusals = 0; refusals < 4;) {
+        const bool refuses = talk.core->endpoint().host == "b";
+        const auto since = talk.now;
+        if (refuses) {
+            talk.hears(ConnectionFailed{"connection refused"});
+        } else {
+            talk.open();
+            talk.daemon(native::NotLeader{""});
+        }
+        REQUIRE(next_endpoint(talk) != (refuses ? "b" : ""));
+        if (!refuses) continue;
+        longest = std::max(longest, talk.now - since);
+        ++refusals;
+    }
+    CHECK(longest <= 20ms);
+}
+
 TEST_CASE("a daemon that refused a connection is asked again soon when another one names it as the leader") {
     Dialogue talk;
     talk.knows_several();
