@@ -10,6 +10,7 @@
 #include "launcher/node/job_access.h"
 #include "launcher/scheduler/mpi_process.h"
 #include "launcher/scheduler/slurm_task.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/secret/job_secret.h"
 #include "rendezvous/store_client/blocking_socket.h"
@@ -190,14 +191,14 @@ std::string advice(PortOwner owner, const LaunchConfig& config) {
         case PortOwner::stranger:
             return cat("; the process there is not muster and probably belongs to another job: ", other_port,
                        ", or wait until it ends");
-        case PortOwner::silent:
-            return cat("; it gave no answer within ", describe(answer_wait),
-                       ". If it is the rendezvous of this job, it is stopped or overloaded: resume or restart that "
-                       "process and start this node again. If not, ",
-                       other_port);
         case PortOwner::nobody:
             return cat("; nobody answers there, probably because another job on this host uses the port: ", other_port,
                        ", or wait until it ends");
+        case PortOwner::silent:
+            return cat("; it gave no answer within ", describe(answer_wait),
+                       ". If it is the rendezvous of this job, it is stopped or overloaded: resume that process, and "
+                       "this node joins. If not, stop this node, and ",
+                       other_port);
         case PortOwner::this_job:
         case PortOwner::unknown: break;
     }
@@ -279,7 +280,9 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Ho
         if (error.code != Errc::already_exists) return error;
         if (hosting == Hosting::told) return error;
         const auto owner = port_owner({endpoint_addresses, config.endpoint.port, config.job, is_stopping}, deadline);
-        if (owner == PortOwner::this_job || owner == PortOwner::unknown) return std::unique_ptr<rendezvous::Daemon>{};
+        if (owner == PortOwner::silent) log(LogLevel::warning, error.context, advice(owner, config));
+        if (owner == PortOwner::this_job || owner == PortOwner::unknown || owner == PortOwner::silent)
+            return std::unique_ptr<rendezvous::Daemon>{};
         if (owner != PortOwner::nobody || Clock::now() >= deadline) {
             error.context += advice(owner, config);
             return error;

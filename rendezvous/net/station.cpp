@@ -256,7 +256,8 @@ void Station::tls_failed(Connection& connection, Instant now) {
 /// The refusal is an answer, so it comes after the first byte: only that tells the dialect.
 void Station::turn_away(Connection& connection, const Dialect& dialect, Instant now) {
     ++counts_.refused;
-    log_limited(cat("connection from ", connection.describe_peer(), " refused: ", connection.objection()), now);
+    log_limited(cat("connection from ", connection.describe_peer(), " refused: ", connection.objection()), now,
+                connection.objection());
     connection.send(dialect.refusal(connection.objection()));
     connection.finish("its user is not served");
 }
@@ -268,18 +269,22 @@ void Station::refuse(Connection& connection, std::string_view why, Instant now) 
     end(connection, why, now);
 }
 
-void Station::log_limited(std::string_view line, Instant now) {
+void Station::log_limited(std::string_view line, Instant now, std::string_view reason) {
     if (now - log_lines_since_ >= 1s) {
         if (swallowed_count_ > 0) {
             peer_log_.warn(cat("port ", port(), ": ", swallowed_count_, " more lines like these were left out"), now);
         }
         log_lines_since_ = now;
         log_line_count_ = swallowed_count_ = 0;
+        last_reason_.clear();
     }
-    if (++log_line_count_ > limits_.log_lines_per_second_max) {
+    // A daemon that stood still finds many connections that their processes have closed meanwhile.
+    const bool is_said = !reason.empty() && reason == last_reason_;
+    if (is_said || ++log_line_count_ > limits_.log_lines_per_second_max) {
         ++swallowed_count_;
         return;
     }
+    last_reason_ = reason;
     peer_log_.warn(cat("port ", port(), ": ", line), now);
 }
 

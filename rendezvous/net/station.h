@@ -60,7 +60,8 @@ class Station final : public EventLoop::Ticker {
     /// Closes at once, with a log line: the peer broke a rule.
     void refuse(Connection& connection, std::string_view why, Instant now);
     /// A log line about a peer, dropped when there are too many of them.
-    void log_limited(std::string_view line, Instant now);
+    /// At most so many lines a second, and of those with the same `reason` one.
+    void log_limited(std::string_view line, Instant now, std::string_view reason = {});
     /// Writes what has been sent since the last time; at the latest when the turn ends.
     void flush_dirty(Instant now);
 
@@ -128,6 +129,7 @@ class Station final : public EventLoop::Ticker {
     Instant log_lines_since_{};
     std::uint32_t log_line_count_ = 0;
     std::uint32_t swallowed_count_ = 0;
+    std::string last_reason_;  // since log_lines_since_
     PeerLog peer_log_;
     bool started_ = false;
     bool flushing_ = false;

@@ -119,6 +119,21 @@ TEST_CASE("a silent connection is closed at the handshake deadline") {
     CHECK(std::chrono::steady_clock::now() - start > 1900ms);
 }
 
+TEST_CASE("a daemon that stood still has one line for all connections that were closed meanwhile") {
+    const CapturedLog log;
+    RunningDaemon running;
+    std::promise<void> goes_on;
+    running.loop().post([stopped = goes_on.get_future().share()] { stopped.wait(); });
+    for (int i = 0; i < 5; ++i) running.connect().send(c10d_bytes::validate);
+    goes_on.set_value();
+    running.require_prompt_service();
+    CHECK(running.metric("muster_connections_refused_total") == 5);
+    const auto text = log.text();
+    const auto first = text.find("has closed it");
+    REQUIRE(first != std::string::npos);
+    CHECK(text.find("has closed it", first + 1) == std::string::npos);
+}
+
 TEST_CASE("a length of 1 GB costs nothing but its own connection") {
     const RunningDaemon running;
     const auto before = resident_bytes();
