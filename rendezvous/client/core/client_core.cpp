@@ -320,7 +320,6 @@ void ClientCore::on(const ConnectionFailed& input, Instant now) {
     tried_ = input.tried;
     store_.clear();
     const bool is_refused = input.reached == ConnectionFailed::Reached::refused;
-    if (!is_refused) refused_since_.reset();
     if (is_refused && try_next_key(now)) return;
     // As for a Refused of a daemon that has not proved itself: it counts at the start alone.
     if (is_refused && !ever_received_) {

@@ -141,15 +141,19 @@ TEST_CASE("a handshake that is refused for a second ends a node that has heard n
     CHECK(took >= 1s);
     CHECK(took <= 1500ms);
     CHECK(first.pass(100s).empty());
+    // A host has several addresses, and the one that refuses is not tried each time.
+    Dialogue several;
+    several.join();
+    several.hears(refusal);
+    several.pass(20ms);
+    several.hears(ConnectionFailed{.tried = "10.0.0.2: connection refused"});
+    several.pass(2s);
+    CHECK(any_starts_with(several.hears(refusal), "deliver Refused"));
     // The daemon of the job before is gone, and this one's is there.
     Dialogue early;
     early.join();
-    early.hears(refusal);
-    early.pass(20ms);
-    early.hears(ConnectionFailed{.tried = "10.0.0.1: connection refused"});
-    early.pass(2s);
     CHECK_FALSE(any_starts_with(early.hears(refusal), "deliver"));
-    early.pass(1s);
+    early.pass(20ms);
     CHECK(any_starts_with(early.open(), "send Hello"));
     Dialogue later;
     later.settle_in();
