@@ -130,7 +130,8 @@ struct Fenced {
 struct RendezvousLost {
     std::string why;
 };
-/// A line for the user: what is missing, the remaining time, and after 10 s what to check.
+/// A line for the user: what is missing, the remaining time, and after 10 s what to check. While workers run: that the
+/// daemon is silent, and that it is back.
 struct Progress {
     std::string line;
 };
@@ -216,6 +217,7 @@ class ClientCore {
     void settle_link(Instant now);
     void settle_ping(Instant now);
     void settle_fencing(Instant now);
+    void settle_missed(Instant now);
     void settle_connect_deadline(Instant now);
     void settle_lines(Instant now);
 
@@ -259,6 +261,8 @@ class ClientCore {
     [[nodiscard]] bool round_known() const { return assigned_.has_value(); }
     [[nodiscard]] Instant connect_deadline() const;
     [[nodiscard]] Instant owed_until() const;
+    /// When the silence of the daemon is reported while workers run.
+    [[nodiscard]] Instant missed_at() const { return heard_until_ + config_.lease; }
     [[nodiscard]] Instant decision_due() const {
         return held_back_since_ ? *held_back_since_ + config_.lost_timeout : no_deadline;
     }
@@ -357,6 +361,7 @@ class ClientCore {
     // the daemon
     bool ever_received_ = false;
     Instant heard_until_;  ///< When the last message was sent that the daemon is known to have received.
+    std::optional<Instant> missed_since_;  ///< Silence of more than a lease while workers run, already reported.
     ClockOffset offset_;
     Fencing fencing_;
     PeerProof peer_proof_;

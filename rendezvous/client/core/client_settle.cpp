@@ -10,6 +10,7 @@ namespace muster::rendezvous {
 
 std::vector<ClientOutput> ClientCore::settle(Instant now) {
     settle_fencing(now);
+    settle_missed(now);
     settle_connect_deadline(now);
     settle_link(now);
     settle_ping(now);
@@ -67,6 +68,21 @@ void ClientCore::settle_fencing(Instant now) {
     if (step.lost)
         give_up(cat(describe(endpoint()), " has not answered for ", describe(now - heard_until_),
                     tried_.empty() ? "" : "; last tried: ", tried_, what_would_help()));
+}
+
+void ClientCore::settle_missed(Instant now) {
+    if (!fencing_.watching()) {
+        missed_since_.reset();
+    } else if (!missed_since_ && now >= missed_at()) {
+        missed_since_ = heard_until_;
+        out_.push_back(Progress{cat(describe(endpoint()), " has not answered for ", describe(now - heard_until_),
+                                    "; the workers keep running; timeout in ",
+                                    describe(heard_until_ + config_.lost_timeout - now), " (--rdzv-lost-timeout)")});
+    } else if (missed_since_ && now < missed_at()) {
+        out_.push_back(
+            Progress{cat(describe(endpoint()), " answers again after ", describe(heard_until_ - *missed_since_))});
+        missed_since_.reset();
+    }
 }
 
 /// The deadline for an answer that the daemon owes, or has announced to hold back.
@@ -147,6 +163,7 @@ Instant ClientCore::deadline() const {
         if (join_held_) consider(promised_until_);
     }
     consider(fencing_.deadline(heard_until_));
+    if (fencing_.watching() && !missed_since_) consider(missed_at());
     consider(connect_deadline());
     if (membership_ == Membership::joining || held_back_since_) consider(lines_.deadline());
     return first;

@@ -72,6 +72,27 @@ class Restart(unittest.TestCase):
     def test_no_worker_notices_a_restart_without_state(self):
         self.no_worker_notices("memory")
 
+    def test_a_stopped_daemon_is_waited_for_on_its_own_host_and_reported_to_a_node_with_workers(self):
+        with Job() as job:
+            daemon = job.daemon()
+
+            def expect_line(text):
+                wait_for(text, lambda: text in node.err.read_text())
+
+            daemon.send_signal(signal.SIGSTOP)
+            node = job.node(*FAST, nnodes="1")
+            expect_line("another program may listen there, and that no firewall blocks it. If the daemon is there, check that it is not stopped")
+            daemon.send_signal(signal.SIGCONT)
+            job.round(0, 2)
+            daemon.send_signal(signal.SIGSTOP)
+            expect_line("the workers keep running; timeout in")
+            daemon.send_signal(signal.SIGCONT)
+            expect_line("answers again after")
+            job.finish()
+            job.expect_exit(node, 0)
+            job.expect_gone(but=[daemon])
+            self.assertEqual(node.err.read_text().count("the workers keep running"), 1)
+
     def test_a_failure_while_the_daemon_is_away_is_charged_once(self):
         with Job() as job:
             where = f"sqlite:{job.directory}/state.db"

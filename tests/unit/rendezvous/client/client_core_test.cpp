@@ -372,6 +372,23 @@ TEST_CASE("a lost rendezvous is told with what would have saved the job") {
     }
 }
 
+TEST_CASE("a daemon that workers miss for longer than a lease is reported once, and so is its return") {
+    Dialogue talk;
+    talk.settle_in(1);
+    const auto progress = [](Lines lines) {
+        std::erase_if(lines, [](const auto& line) { return !line.starts_with("progress: "); });
+        return lines;
+    };
+    CHECK(progress(talk.pass(60s, true)).empty());
+    CHECK(progress(talk.pass(4s)).empty());
+    CHECK(progress(talk.pass(16s)) == Lines{"progress: gpu00:29400 has not answered for 5 s; the workers keep running; "
+                                            "timeout in 55 s (--rdzv-lost-timeout)"});
+    const auto back = progress(talk.pong());
+    REQUIRE(back.size() == 1);
+    CHECK(back[0].starts_with("progress: gpu00:29400 answers again after "));
+    CHECK(progress(talk.pass(60s, true)).empty());
+}
+
 TEST_CASE("a command is said again after a reconnect until it is answered") {
     Dialogue talk;
     talk.settle_in();
