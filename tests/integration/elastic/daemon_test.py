@@ -81,7 +81,7 @@ class Restart(unittest.TestCase):
 
             daemon.send_signal(signal.SIGSTOP)
             node = job.node(*FAST, nnodes="1")
-            expect_line("another program may listen there, and that no firewall blocks it. If the daemon is there, check that it is not stopped")
+            expect_line("If it is the rendezvous of this job, it is stopped or overloaded")
             daemon.send_signal(signal.SIGCONT)
             job.round(0, 2)
             daemon.send_signal(signal.SIGSTOP)
