@@ -78,7 +78,7 @@ int print_once(const StatusOptions& options, const StatusSource& source) {
         return print_error("status", 1, unknown_job(*facts, options.job));
     if (options.json) return answer("status", cat(json_of(*page, options.job).value_or("{}"), '\n'));
     // A pipe has no width: nothing is cut there.
-    const auto columns = ::isatty(STDOUT_FILENO) == 1 ? Terminal::size().columns : 160;
+    const auto columns = ::isatty(STDOUT_FILENO) == 1 ? Terminal::size().columns : std::string::npos;
     return answer("status", text_of(status_lines(*facts, printable_line(options.job), columns)));
 }
 

@@ -207,15 +207,22 @@ std::vector<StatusLine> status_lines(const StatusFacts& facts, std::string_view 
     const auto* shown = found != facts.jobs.end()               ? &*found
                         : facts.jobs.size() == 1 && job.empty() ? &facts.jobs[0]
                                                                 : nullptr;
+    // No wider than the longest name needs: nobody looks across 100 blanks.
+    std::size_t longest = 20;
+    if (shown == nullptr)
+        for (const auto& one : facts.jobs) longest = std::max(longest, columns_of(one.id));
+    else
+        for (const auto& node : shown->nodes) longest = std::max(longest, columns_of(node.host));
+    const auto width = std::min(columns, longest + 52);
     if (shown != nullptr) {
         append(lines, job_lines(*shown));
-        if (!shown->nodes.empty()) lines.push_back(node_heading(columns));
-        for (const auto* node : worst_first(shown->nodes)) lines.push_back(node_row(*node, columns));
+        if (!shown->nodes.empty()) lines.push_back(node_heading(width));
+        for (const auto* node : worst_first(shown->nodes)) lines.push_back(node_row(*node, width));
     } else if (facts.jobs.empty()) {
         lines.push_back({"no jobs"});
     } else {
-        lines.push_back(job_heading(columns));
-        for (const auto& one : facts.jobs) lines.push_back(job_row(one, columns));
+        lines.push_back(job_heading(width));
+        for (const auto& one : facts.jobs) lines.push_back(job_row(one, width));
     }
     for (auto& line : lines) {
         line.text = cut_to(line.text, columns);

@@ -50,7 +50,7 @@ std::vector<const StatusNode*> worst_first(const std::vector<StatusNode>& nodes)
 // ---- Whole texts ----
 
 /// All jobs as a table; with `job`, or where there is one job, that job with its nodes, those in trouble first.
-/// Lines are cut.
+/// Lines are cut at `columns`, and tables are as wide as their longest name needs.
 std::vector<StatusLine> status_lines(const StatusFacts& facts, std::string_view job, std::size_t columns);
 
 /// The first line of a screen whose daemon does not answer: since when, and why.

@@ -28,7 +28,8 @@ int main(int argument_count, char** arguments) {
         return 2;
     }
     if (::kill(process, 0) != 0) {
-        ::fprintf(stderr, "muster-stacks: process %d: %m\n", process);
+        // A note: the agent shows what it reads here, and a worker may end at any time.
+        ::printf("note process %d: %m\n", process);
         return 1;
     }
     muster::agent::report_stacks(process, [](const std::string& line) {

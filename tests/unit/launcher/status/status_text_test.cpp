@@ -43,15 +43,15 @@ TEST_CASE("several jobs are a table; one of them, or the only one, is shown with
     const auto all =
         facts({job("train", "running", {node("gpu01", 0), node("gpu02", 8)}), job("eval", "gathering", json::array())});
     CHECK(text(status_lines(all, {}, 80)) ==
-          "JOB                          PHASE     ROUND  NODES        STEP       RESTARTS\n"
-          "train                        running   3      2/2-4        1200       1/3\n"
-          "eval                         gathering 3      0/2-4        1200       1/3\n");
+          "JOB                  PHASE     ROUND  NODES        STEP       RESTARTS\n"
+          "train                running   3      2/2-4        1200       1/3\n"
+          "eval                 gathering 3      0/2-4        1200       1/3\n");
     CHECK(text(status_lines(all, "train", 80)) ==
           "job train: running, round 3, 2 of 2-4 nodes in the round, step 1200, 1/3 rest...\n"
           "time: 92.4 % of 192 min trained\n"
-          "NODE                               PID      PLACE      RANKS        HEARD\n"
-          "gpu01                              4711     running    0-7          0 s ago\n"
-          "gpu02                              4711     running    8-15         0 s ago\n");
+          "NODE                       PID      PLACE      RANKS        HEARD\n"
+          "gpu01                      4711     running    0-7          0 s ago\n"
+          "gpu02                      4711     running    8-15         0 s ago\n");
     CHECK(unknown_job(all, "") == "name a job; jobs: train, eval");
     CHECK(unknown_job(all, "tain") == "no job 'tain'; jobs: train, eval");
     CHECK(text(status_lines(facts({}), {}, 80)) == "no jobs\n");
@@ -98,10 +98,10 @@ TEST_CASE("what is wrong comes first") {
           "time: 92.4 % of 192 min trained\n"
           "rank 12 on gpu02 is missing in load (data.py:31), idle for 42 s, after all_reduce 40 of world\n"
           "rank 13 waits in all_reduce 41 of world\n"
-          "NODE                                                   PID      PLACE      RANKS        HEARD\n"
-          "gpu03                                                  4711     lost       16-23        no link\n"
-          "gpu02                                                  4711     running    8-15         0 s ago\n"
-          "gpu01                                                  4711     running    0-7          0 s ago\n");
+          "NODE                       PID      PLACE      RANKS        HEARD\n"
+          "gpu03                      4711     lost       16-23        no link\n"
+          "gpu02                      4711     running    8-15         0 s ago\n"
+          "gpu01                      4711     running    0-7          0 s ago\n");
     CHECK(lines[2].style == LineStyle::attention);
     CHECK(lines[5].style == LineStyle::attention);
 }
