@@ -55,7 +55,7 @@ MUSTER_INLINE FloatPair with_one_nan(FloatPair x) {
     return {with_one_nan(x.even), with_one_nan(x.odd)};
 }
 
-/// A type whose elements are summed as they are.
+/// A type whose elements are reduced without a conversion.
 template <class T>
 struct Plain {
     using Element = T;

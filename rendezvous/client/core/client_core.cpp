@@ -181,6 +181,7 @@ void ClientCore::on(const ConnectionOpened& input, Instant now) {
     has_older_ = has_older_ || kept_;
     kept_.reset();
     trusted_ = !secret() || input.is_proven;
+    if (input.is_proven) refused_since_.reset();
     link_ = trusted_ ? Link::open : Link::greeting;
     opened_at_ = now;
     link_received_at_ = now;

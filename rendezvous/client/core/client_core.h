@@ -352,7 +352,7 @@ class ClientCore {
     bool ping_answered_ = false;                 ///< the last one
     Duration round_trip_ = Duration::max() / 2;  ///< Round trip of the last answered ping.
     Instant pinged_at_ = Instant::min();
-    std::optional<Instant> refused_since_;  ///< When a connect first met somebody with another key.
+    std::optional<Instant> refused_since_;  ///< A connect met somebody with another key, and none since the daemon.
     std::string tried_;
     std::string store_;  ///< description of the PyTorch store that closes our connections; empty: none known
     /// Until the first Pong of this connection: reports carry times, and this may be another daemon with another clock.

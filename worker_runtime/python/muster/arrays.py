@@ -17,20 +17,15 @@ SIZES = (4, 8, 2, 2, 4, 8, 1, 1, 1, 2, 2, 4, 8, 1, 1)
 NAMES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "bool", "int8", "uint16", "int16",
          "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")  # numpy's and torch's
 CODES = "fdHHiqB?bHhIQBB"  # a memoryview's; it has no small floats that it can index
-_COMBINED = {type: number for number, type in enumerate(TYPES[:13]) if type != "bool"}
-_OF_TORCH = {NAMES[number]: type for type, number in _COMBINED.items()}
-
-
-def name_of(number):
-    """The type with the library's `number`."""
-    return TYPES[number]
+_COLLECTIVE = {type: number for number, type in enumerate(TYPES) if type not in ("bool", "f8_e4m3", "f8_e5m2")}
+_OF_TORCH = {NAMES[number]: type for type, number in _COLLECTIVE.items()}
 
 
 def size_of(type):
     """Bytes of one element."""
-    if type not in _COMBINED:
-        raise ValueError(f"type is {type!r}; known: {', '.join(_COMBINED)}")
-    return SIZES[_COMBINED[type]]
+    if type not in _COLLECTIVE:
+        raise ValueError(f"type is {type!r}; known: {', '.join(_COLLECTIVE)}")
+    return SIZES[_COLLECTIVE[type]]
 
 
 class Elements:
@@ -45,7 +40,7 @@ class Elements:
 
     @property
     def type_number(self):
-        return _COMBINED[self.type_name]
+        return _COLLECTIVE[self.type_name]
 
 
 def _is_torch(thing):
@@ -81,8 +76,8 @@ def _combined_type(view):
     type = type_of_format(view)
     if type == "u16":
         raise TypeError("elements of format 'H' may be u16, or the bits of bf16 or f16; pass `type`")
-    if type not in _COMBINED:
-        raise TypeError(f"elements of format '{view.format}' are none of {', '.join(_COMBINED)}; pass `type`")
+    if type not in _COLLECTIVE:
+        raise TypeError(f"elements of format '{view.format}' are none of {', '.join(_COLLECTIVE)}; pass `type`")
     return type
 
 
@@ -123,9 +118,9 @@ def view_of(address, type_name, shape, owner, like=None):
             return torch.empty(shape, dtype=like.dtype)
         return torch.frombuffer(memory, dtype=like.dtype).reshape(shape)
     if _is_numpy(like):
-        name = "uint16" if type_name == "bf16" else NAMES[_COMBINED[type_name]]
+        name = "uint16" if type_name == "bf16" else NAMES[_COLLECTIVE[type_name]]
         return sys.modules["numpy"].frombuffer(memory, name).reshape(shape)
-    return shaped(memoryview(memory).cast("B"), _COMBINED[type_name], shape)
+    return shaped(memoryview(memory).cast("B"), _COLLECTIVE[type_name], shape)
 
 
 def shaped(flat, number, shape):

@@ -173,7 +173,7 @@ class Calls:
     def _bucket(self, fields):
         slices = tuple(BucketSlice(one.parameter, one.offset, one.count) for one in fields.slices[:fields.slice_count])
         like = self._parameters[slices[0].parameter] if slices else None
-        gradients = arrays.view_of(fields.gradients, arrays.name_of(fields.type), (fields.count,), self, like)
+        gradients = arrays.view_of(fields.gradients, arrays.TYPES[fields.type], (fields.count,), self, like)
         return Bucket(fields.index, fields.count, slices, gradients, fields.samples, fields.step)
 
     def _prepare(self, buckets, count):
