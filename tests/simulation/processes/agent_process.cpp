@@ -268,6 +268,7 @@ void AgentProcess::act(agent::SupervisorAction& action) {
         world_.invariants.through(incarnation(), round_);
         carry_out(client_.workers_succeeded(now()));
     } else if (auto* report = std::get_if<agent::ReportRound>(&action)) {
+        world_.invariants.drained(incarnation(), Invariants::MayHold::yes);  // the Join may wait for a health check
         carry_out(client_.round_report(std::move(report->report), now()));
     } else if (auto* leave = std::get_if<agent::SendLeave>(&action)) {
         carry_out(client_.leave(std::move(leave->why), now()));
