@@ -103,8 +103,10 @@ void Invariants::daemon_heard(rendezvous::ConnectionId connection, const native:
         const auto known = agents_.find(hello->node.incarnation);
         if (known == agents_.end()) return;
         known->second.parked_for.clear();  // the daemon may have dropped it since, and tells it anew where it has not
-        connections_[connection] =
-            Talk{hello->node.incarnation, hello->connection, !known->second.gone, known->second.job};
+        Talk talk{hello->node.incarnation, hello->connection, false, known->second.job};
+        // A daemon that stood still reads the words of long ago.
+        talk.counts = !known->second.gone && !replaced(talk);
+        connections_[connection] = talk;
         return;
     }
     const auto talk = connections_.find(connection);
@@ -117,9 +119,12 @@ void Invariants::daemon_heard(rendezvous::ConnectionId connection, const native:
     Round mentioned = no_round;
     if (const auto* join = std::get_if<native::Join>(&message)) {
         mentioned = join->last_round;
-        if (talk->second.counts) joined(talk->second.incarnation, *join);
+        AgentTruth& agent = agents_.at(talk->second.incarnation);
+        if (talk->second.counts)
+            joined(talk->second.incarnation, *join);
+        else if (agent.gone)
+            agent.finding = join->unhealthy;  // the daemon counts it with the others'
         // A node that parks is no reason to end a round.
-        const AgentTruth& agent = agents_.at(talk->second.incarnation);
         if (join->unhealthy.empty() || agent.goes_on) job.last_newcomer = events_.now();
     }
     if (const auto* resume = std::get_if<native::Resume>(&message)) {
