@@ -148,13 +148,12 @@ TEST_CASE("a worker's second connection counts once its first one is closed, als
 TEST_CASE("a worker hears that its round is over or will be, also one that connects after that") {
     ChannelRig rig;
     const auto said = GENERATE(local::Message(local::RoundEnded{"gpu07 was lost"}), local::Message(local::Notice{}));
+    const bool is_late = GENERATE(false, true);
     std::optional<Worker> worker;
-    SECTION("while it is connected") {
-        worker.emplace(*rig.channel);
-        REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
-    }
+    if (!is_late) worker.emplace(*rig.channel);
+    REQUIRE(rig.run_until([&] { return is_late || rig.facts().connected; }));
     rig.channel->send(said);
-    if (!worker) worker.emplace(*rig.channel);
+    if (is_late) worker.emplace(*rig.channel);
     CHECK(rig.next_for(*worker) == local::encode(said));
 }
 
