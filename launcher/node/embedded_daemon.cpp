@@ -279,7 +279,11 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Ho
         auto error = opened.error();
         if (error.code != Errc::already_exists) return error;
         if (hosting == Hosting::told) return error;
-        const auto owner = port_owner({endpoint_addresses, config.endpoint.port, config.job, is_stopping}, deadline);
+        auto owner = port_owner({endpoint_addresses, config.endpoint.port, config.job, is_stopping}, deadline);
+        // Nodes wait for a daemon that is stopped. Of another user's process nothing is known: it may be one.
+        const auto holder = rendezvous::describe_port_holder(config.endpoint.port);
+        if (owner == PortOwner::silent && !holder.empty() && holder.find("(muster") == std::string::npos)
+            owner = PortOwner::stranger;
         if (owner == PortOwner::silent) log(LogLevel::warning, error.context, advice(owner, config));
         if (owner == PortOwner::this_job || owner == PortOwner::unknown || owner == PortOwner::silent)
             return std::unique_ptr<rendezvous::Daemon>{};

@@ -39,10 +39,10 @@ struct DaemonCallbacks {
 
 /// Binds the endpoint's port on all addresses, or only on loopback (standalone, or an endpoint on loopback). Returns
 /// null without an error if another muster or musterd of this host owns the port, or somebody who does not answer
-/// within 5 s (logged: it may be a daemon that is stopped, for which nodes wait), or if `is_stopping` cut the question
-/// short: then this node is a client. The error names the port's owner if it is known. The bound port replaces
-/// `config.endpoint.port` 0. `endpoint_addresses` is the endpoint's host, resolved, for asking the port's owner; it may
-/// be empty.
+/// within 5 s and is not known to be another program (logged: it may be a daemon that is stopped, for which nodes
+/// wait), or if `is_stopping` cut the question short: then this node is a client. The error names the port's owner if
+/// it is known. The bound port replaces `config.endpoint.port` 0. `endpoint_addresses` is the endpoint's host,
+/// resolved, for asking the port's owner; it may be empty.
 Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Hosting hosting,
                                                         const std::vector<std::string>& endpoint_addresses,
                                                         rendezvous::EventLoop& loop, const IsStopping& is_stopping,
