@@ -25,7 +25,12 @@ class Server::Implementation {
 
     ServerStep step(const ServerEvent& event, Instant now);
     [[nodiscard]] Instant deadline() const {
-        return agenda_.empty() || held_since_ ? no_deadline : agenda_.begin()->first;
+        if (held_since_) return no_deadline;
+        const auto first = agenda_.empty() ? no_deadline : agenda_.begin()->first;
+        // Without a job it looks at the clock alone, to see whether it stood still.
+        const bool may_know_none =
+            jobs_.empty() && config_.start_hold != StartHold::none && stepped_at_ < start_.at + complete_after;
+        return may_know_none ? std::min(first, stepped_at_ + start_look) : first;
     }
     [[nodiscard]] std::vector<const Job*> jobs() const;
     [[nodiscard]] const PastJobs& past() const { return past_; }
@@ -81,7 +86,12 @@ class Server::Implementation {
     [[nodiscard]] static Arrival arrival(Connections::iterator from);
 
     ServerConfig config_;
-    const DaemonStart start_;
+    /// After the start of a daemon that found no state: the longest lease that is in use, with a margin.
+    static constexpr Duration complete_after = 60s;
+    static constexpr Duration start_look = 200ms;
+
+    DaemonStart start_;
+    Instant stepped_at_;
     bool complete_;  ///< no job runs that is not in jobs_ (or this is not kept)
     Gate gate_;
     Connections connections_;
@@ -95,12 +105,10 @@ class Server::Implementation {
     TimeHistogram lateness_;
 };
 
-/// After the start of a daemon that found no state: the longest lease that is in use, with a margin.
-constexpr Duration complete_after = 60s;
-
 Server::Implementation::Implementation(ServerConfig config, Instant started, KeptState kept)
     : config_(std::move(config)),
       start_{started, kept.complete},
+      stepped_at_(started),
       complete_(kept.complete || !config_.keep_records),
       gate_(config_.secret, config_.secret_seed) {
     if (kept.complete) config_.start_hold = StartHold::none;
@@ -114,11 +122,14 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
     ServerStep out;
     const Turn turn{now, out};
     // The driver promised to come by deadline(). Where it is late, agents' words may lie unread in the sockets.
-    if (const auto promised = deadline(); promised != no_deadline && now > promised)
+    if (const auto promised = deadline(); promised != no_deadline && now > promised) {
+        start_.at += now - promised;  // nor had agents that look for it this time to come back
         for (auto& [id, entry] : jobs_) {
             entry.job.on_stall(now - promised, "this daemon was suspended", turn);
             entry.job.take_events(turn);
         }
+    }
+    stepped_at_ = now;
     std::visit([&](const auto& happened) { on(happened, turn); }, event);
     note_complete(turn);
     for (const auto& action : out.actions)

@@ -187,6 +187,7 @@ class Invariants {
     [[nodiscard]] std::pair<std::uint64_t, Round> key_of(Incarnation agent, Round round) const;
     void leave_round(std::int32_t pid, ProcessTruth& process);
     void check_held();
+    [[nodiscard]] bool overtaken(const Talk& talk) const;
     [[nodiscard]] bool replaced(const Talk& talk) const;
     void replace_older(const Talk& speaking);
     void begin_life(JobTruth& job);

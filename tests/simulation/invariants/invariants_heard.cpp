@@ -91,11 +91,15 @@ void Invariants::replace_older(const Talk& speaking) {
 }
 
 /// Whether a newer connection of the same agent counts; once that is over, an older one may count again.
-bool Invariants::replaced(const Talk& talk) const {
-    return !talk.counts && std::any_of(connections_.begin(), connections_.end(), [&](const auto& entry) {
+bool Invariants::overtaken(const Talk& talk) const {
+    return std::ranges::any_of(connections_, [&](const auto& entry) {
         const Talk& other = entry.second;
         return other.incarnation == talk.incarnation && other.number > talk.number && other.counts;
     });
+}
+
+bool Invariants::replaced(const Talk& talk) const {
+    return !talk.counts && overtaken(talk);
 }
 
 void Invariants::daemon_heard(rendezvous::ConnectionId connection, const native::Message& message) {
@@ -103,10 +107,8 @@ void Invariants::daemon_heard(rendezvous::ConnectionId connection, const native:
         const auto known = agents_.find(hello->node.incarnation);
         if (known == agents_.end()) return;
         known->second.parked_for.clear();  // the daemon may have dropped it since, and tells it anew where it has not
-        Talk talk{hello->node.incarnation, hello->connection, false, known->second.job};
-        // A daemon that stood still reads the words of long ago.
-        talk.counts = !known->second.gone && !replaced(talk);
-        connections_[connection] = talk;
+        connections_[connection] =
+            Talk{hello->node.incarnation, hello->connection, !known->second.gone, known->second.job};
         return;
     }
     const auto talk = connections_.find(connection);
@@ -120,7 +122,8 @@ void Invariants::daemon_heard(rendezvous::ConnectionId connection, const native:
     if (const auto* join = std::get_if<native::Join>(&message)) {
         mentioned = join->last_round;
         AgentTruth& agent = agents_.at(talk->second.incarnation);
-        if (talk->second.counts)
+        // A daemon that stood still reads the words of long ago.
+        if (talk->second.counts && !overtaken(talk->second))
             joined(talk->second.incarnation, *join);
         else if (agent.gone)
             agent.finding = join->unhealthy;  // the daemon counts it with the others'

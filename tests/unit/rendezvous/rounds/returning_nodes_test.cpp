@@ -35,6 +35,15 @@ TEST_CASE("a node that comes back is told the same place in the tree as all were
     }
 }
 
+TEST_CASE(
+    "a daemon that stood still after its start has a lease from then on to hear of rounds that it does not know") {
+    Story story("min=1 max=1 lease=5s quiet_always");
+    story.answers("join n0\nadvance 6s\nrestart\nadvance 1s\nstall 6s");
+    CHECK(story.answers("join n1").find("Assigned") == std::string::npos);
+    CHECK(story.answers("resume n0").find("round 0 continues") != std::string::npos);
+    CHECK(story.answers("advance 6s").find("Parked") != std::string::npos);
+}
+
 namespace {
 
 /// A round of `count` nodes.
