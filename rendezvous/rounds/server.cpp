@@ -123,7 +123,8 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
     const Turn turn{now, out};
     // The driver promised to come by deadline(). Where it is late, agents' words may lie unread in the sockets.
     if (const auto promised = deadline(); promised != no_deadline && now > promised) {
-        start_.at += now - promised;  // nor had agents that look for it this time to come back
+        // Nor had agents that look for it this time to come back. The words that it reads then are many steps.
+        start_.at += now - std::max(promised, stepped_at_);
         for (auto& [id, entry] : jobs_) {
             entry.job.on_stall(now - promised, "this daemon was suspended", turn);
             entry.job.take_events(turn);
