@@ -182,6 +182,12 @@ rendezvous::DaemonConfig embedded_daemon(const LaunchConfig& config, const Daemo
     return daemon;
 }
 
+/// Nodes wait for a daemon that is stopped. Of another user's process nothing is known: it may be one.
+bool may_be_muster(std::uint16_t port) {
+    const auto holder = rendezvous::describe_port_holder(port);
+    return holder.empty() || holder.find("(muster") != std::string::npos;
+}
+
 std::string advice(PortOwner owner, const LaunchConfig& config) {
     const bool is_static = std::string_view(endpoint_option(config)) == "--master-addr";
     const auto other_port = cat("choose another port for this one (",
@@ -280,10 +286,7 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Ho
         if (error.code != Errc::already_exists) return error;
         if (hosting == Hosting::told) return error;
         auto owner = port_owner({endpoint_addresses, config.endpoint.port, config.job, is_stopping}, deadline);
-        // Nodes wait for a daemon that is stopped. Of another user's process nothing is known: it may be one.
-        const auto holder = rendezvous::describe_port_holder(config.endpoint.port);
-        if (owner == PortOwner::silent && !holder.empty() && holder.find("(muster") == std::string::npos)
-            owner = PortOwner::stranger;
+        if (owner == PortOwner::silent && !may_be_muster(config.endpoint.port)) owner = PortOwner::stranger;
         if (owner == PortOwner::silent) log(LogLevel::warning, error.context, advice(owner, config));
         if (owner == PortOwner::this_job || owner == PortOwner::unknown || owner == PortOwner::silent)
             return std::unique_ptr<rendezvous::Daemon>{};

@@ -59,8 +59,7 @@ class Station final : public EventLoop::Ticker {
     [[nodiscard]] Connection* find(ConnectionId id);
     /// Closes at once, with a log line: the peer broke a rule.
     void refuse(Connection& connection, std::string_view why, Instant now);
-    /// A log line about a peer, dropped when there are too many of them.
-    /// At most so many lines a second, and of those with the same `reason` one.
+    /// A log line about a peer: at most so many a second, and one of those with the same `reason`.
     void log_limited(std::string_view line, Instant now, std::string_view reason = {});
     /// Writes what has been sent since the last time; at the latest when the turn ends.
     void flush_dirty(Instant now);

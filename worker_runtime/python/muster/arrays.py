@@ -72,7 +72,7 @@ def type_of_format(view):
     return {"f": "f32", "d": "f64", "e": "f16", "c": "u8", "?": "bool"}.get(code)
 
 
-def _combined_type(view):
+def _collective_type(view):
     type = type_of_format(view)
     if type == "u16":
         raise TypeError("elements of format 'H' may be u16, or the bits of bf16 or f16; pass `type`")
@@ -91,7 +91,7 @@ def elements(thing, type=None, written=True):
         raise ValueError("the array is not contiguous")
     if view.readonly and written:
         raise TypeError("the array is read-only, but the result must be written to it")
-    type_name = type or _combined_type(view)
+    type_name = type or _collective_type(view)
     size = size_of(type_name)
     if view.nbytes % size:
         raise ValueError(f"{view.nbytes} bytes are not a whole number of {type_name} elements")
