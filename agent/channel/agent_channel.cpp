@@ -1,5 +1,6 @@
 #include "agent/channel/agent_channel.h"
 
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -42,6 +43,11 @@ constexpr Duration accept_pause = 200ms;
 constexpr std::size_t newcomers_max = 8;
 constexpr Duration newcomer_limit = 5s;
 
+/// A worker that never stops talking must not keep the loop: some datagrams, then everybody else's turn.
+constexpr int turn_datagrams_max = 64;
+/// Of a worker that has ended. More than a socket buffer of 32 MiB holds; a child of the worker may talk on.
+constexpr int rest_datagrams_max = 1 << 16;
+
 /// Of one rank and one directory.
 bool alike(const MemoryHandover& a, const MemoryHandover& b) {
     return a.rank == b.rank && a.directory == b.directory;
@@ -64,6 +70,11 @@ void keep_newest(std::vector<MemoryHandover>& handovers, const MemoryHandover& m
     const auto is_one = [&](const MemoryHandover& gift) { return gift.earlier == earlier && alike(gift, model); };
     auto count = static_cast<std::size_t>(std::count_if(handovers.begin(), handovers.end(), is_one));
     for (; count > most; --count) handovers.erase(std::find_if(handovers.begin(), handovers.end(), is_one));
+}
+
+bool has_hung_up(int socket) {
+    pollfd peer{socket, 0, 0};
+    return ::poll(&peer, 1, 0) == 1 && (peer.revents & POLLHUP) != 0;
 }
 
 }  // namespace
@@ -153,7 +164,8 @@ bool AgentChannel::answer(const std::shared_ptr<Newcomer>& newcomer) {
 
 /// One worker, one connection: a second one (a forked data loader) is closed at once.
 void AgentChannel::seat(Newcomer& newcomer, const local::Hello& hello) {
-    if (worker_.is_open()) read_some();  // the end of the one before may lie in the queue still
+    // The end of the one before may lie in the queue still.
+    if (worker_.is_open() && has_hung_up(worker_.native_handle())) read_some(rest_datagrams_max);
     if (worker_.is_open()) return;
     FileDescriptor socket(newcomer.socket.release());
     boost::system::error_code failure;
@@ -193,7 +205,7 @@ void AgentChannel::wait_for_message() {
 }
 
 void AgentChannel::read() {
-    read_some();
+    read_some(turn_datagrams_max);
     if (worker_.is_open()) wait_for_message();
 }
 
@@ -202,12 +214,11 @@ void AgentChannel::read_the_rest() {
         answer(newcomer);
         dismiss(newcomer);
     }
-    if (worker_.is_open()) read_some();
+    read_some(rest_datagrams_max);
 }
 
-void AgentChannel::read_some() {
-    // A worker that never stops talking must not keep the loop: some datagrams, then everybody else's turn.
-    for (int i = 0; i < 64 && worker_.is_open(); ++i) {
+void AgentChannel::read_some(int most) {
+    for (int i = 0; i < most && worker_.is_open(); ++i) {
         auto datagram = receive_datagram(worker_.native_handle(), local::datagram_bytes_max, 1);
         if (!datagram && errno == EAGAIN) return;
         if (!datagram || datagram->bytes.empty()) return hang_up();
@@ -277,7 +288,7 @@ void AgentChannel::offer(local::HandoverKind kind) {
 void AgentChannel::note_section(const local::Section& section) {
     constexpr std::uint64_t longest_ms = 1000ULL * 3600 * 24 * 365;
     const auto now = std::chrono::steady_clock::now();
-    if (facts_.section == local::checkpoint_section) facts_.loading += now - facts_.section_since;
+    facts_.sections = facts_.sections_at(now);
     facts_.section = section.name;
     facts_.section_since = now;
     facts_.section_limit = std::chrono::milliseconds(std::min(section.limit_ms, longest_ms));
@@ -286,6 +297,7 @@ void AgentChannel::note_section(const local::Section& section) {
 void AgentChannel::note_step(std::int64_t step) {
     step = std::clamp<std::int64_t>(step, -1, step_max);
     facts_.step = step;
+    facts_.stepped_at = std::chrono::steady_clock::now();
     if (!facts_.first_step) facts_.first_step = step;
 }
 

@@ -21,6 +21,7 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/base/section_times.h"
 #include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/local/messages.h"
@@ -33,10 +34,17 @@ struct WorkerFacts {
     std::string runtime;
     std::optional<std::int64_t> step;        ///< Of its last message Progress.
     std::optional<std::int64_t> first_step;  ///< Of the first one.
+    Instant stepped_at;                      ///< When the last one came.
     std::string section;
     Duration section_limit{};  ///< Limit of the section. Zero: no limit.
     Instant section_since;
-    Duration loading{};  ///< Time in section "checkpoint", without the present one.
+    SectionTimes sections{};  ///< Time in each, without the present one.
+    /// With the present one.
+    [[nodiscard]] SectionTimes sections_at(Instant now) const {
+        auto all = sections;
+        if (!section.empty()) section_time(all, section) += (now - section_since).count();
+        return all;
+    }
     std::uint64_t heartbeats = 0;
     std::int64_t snapshot_step = -1;  ///< Of the last snapshot that it gave. -1: none.
     std::int64_t copy_step = -1;      ///< Of the last copy of another rank's.
@@ -117,7 +125,7 @@ class AgentChannel : public std::enable_shared_from_this<AgentChannel> {
     void accept();
     void wait_for_message();
     void read();
-    void read_some();
+    void read_some(int most);
     /// False when the worker broke the protocol.
     bool take(Datagram datagram);
     void note(const local::Message& message);

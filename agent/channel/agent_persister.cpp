@@ -113,7 +113,11 @@ void AgentPersister::tell(const Run& run, int status) {
     const bool fine = exited && WEXITSTATUS(status) == 0;
     const bool expected = exited && WEXITSTATUS(status) == overtaken && run.when == When::between_rounds;
     if (fine) {
-        if (!line.empty() && is_news(line) && on_line) on_line(line);
+        if (line.empty() || !is_news(line) || !on_event) return;
+        on_event({.kind = EventKind::checkpoint_persisted,
+                  .text = line,
+                  .facts = {.checkpoint_step = run.step},
+                  .place = EventPlace::notice_and_stream});
     } else if (expected) {
         log(LogLevel::info, line);
     } else {

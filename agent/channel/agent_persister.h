@@ -21,6 +21,7 @@
 #include "rendezvous/base/closing_ptr.h"
 #include "rendezvous/base/ids.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/events/event.h"
 
 namespace muster::agent {
 
@@ -50,8 +51,8 @@ class AgentPersister : public std::enable_shared_from_this<AgentPersister> {
     /// Waits no longer.
     void hurry();
 
-    /// For lines to the person at the launcher.
-    std::function<void(std::string)> on_line;
+    /// Called with checkpoint_persisted.
+    std::function<void(const Event&)> on_event;
 
   private:
     struct Run {

@@ -5,12 +5,12 @@
 
 #include "agent/diagnosis/visible_gpus.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/wire/native/limits.h"
 
 namespace muster::agent {
 
 namespace {
 
-constexpr std::size_t gpus_max = 64;
 constexpr std::size_t processes_max = 512;
 
 std::uint64_t unclaimed(const GpuUse& gpu) {
@@ -26,18 +26,25 @@ std::string in_mib(std::uint64_t bytes) {
 }  // namespace
 
 std::vector<GpuUse> read_gpu_use(std::string_view output, std::optional<std::string_view> visible) {
+    if (!output.ends_with("end\n")) return {};
     std::vector<GpuUse> gpus;
+    bool is_of_last = false;  // Not after a line of a GPU that is left out.
     for (const auto line : split(output, '\n')) {
         const auto words = split(line, ' ');
-        if (words.size() == 4 && words[0] == "gpu" && gpus.size() < gpus_max) {
+        if (words.size() == 4 && words[0] == "gpu") {
             GpuUse gpu;
             gpu.uuid = words[2];
-            if (parse_number(words[1], gpu.index) && parse_number(words[3], gpu.used_bytes)) gpus.push_back(gpu);
-        } else if (words.size() == 3 && words[0] == "process" && !gpus.empty()) {
+            is_of_last = parse_number(words[1], gpu.index) && parse_number(words[3], gpu.used_bytes) &&
+                         gpus.size() < native::gpus_max;
+            if (is_of_last) gpus.push_back(gpu);
+        } else if (words.size() == 3 && words[0] == "process" && is_of_last) {
             GpuUse::Process process;
             auto& processes = gpus.back().processes;
             const bool read = parse_number(words[1], process.pid) && parse_number(words[2], process.used_bytes);
             if (read && processes.size() < processes_max) processes.push_back(process);
+        } else if (words.size() == 2 && words[0] == "busy" && is_of_last) {
+            if (std::uint32_t percent = 0; parse_number(words[1], percent) && percent <= 100)
+                gpus.back().busy_percent = percent;
         }
     }
     std::vector<std::string> uuids;

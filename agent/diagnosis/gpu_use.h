@@ -23,11 +23,13 @@ struct GpuUse {
     std::string uuid;
     std::uint64_t used_bytes = 0;
     std::vector<Process> processes;
+    std::optional<std::uint32_t> busy_percent{};  ///< Of the time in which a kernel ran.
     friend bool operator==(const GpuUse&, const GpuUse&) = default;
 };
 
 /// Of muster-gpus' output, those GPUs that CUDA_VISIBLE_DEVICES (nothing: not set) shows by index or UUID; where it
-/// names parts of GPUs, all. Empty: there are none, or the driver does not answer.
+/// names parts of GPUs, all. Empty: there are none, or the driver does not answer. Output without "end" is no answer:
+/// the driver was asked for a GPU that it did not return from.
 std::vector<GpuUse> read_gpu_use(std::string_view output, std::optional<std::string_view> visible);
 
 /// By UUID: bytes that no process claimed while none of our workers ran.

@@ -268,7 +268,7 @@ bool HangWatch::did_something(const Known& known, const WorkerSample& sample, In
     const auto& before = known.last;
     return used_cpu(sample.cpu - before.cpu, now) || sample.io_bytes > before.io_bytes + active_io_bytes ||
            began_operation(before, sample) || sample.section != before.section ||
-           sample.heartbeats != before.heartbeats;
+           sample.heartbeats != before.heartbeats || sample.step != before.step;
 }
 
 bool HangWatch::seems_idle(const WorkerSample& sample, Instant now) const {

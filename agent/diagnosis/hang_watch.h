@@ -61,6 +61,7 @@ struct WorkerSample {
     std::string section;           ///< Section that the worker has announced. Exempt from checks while not empty.
     Duration section_limit{};      ///< The section's own limit. Zero: none.
     std::uint64_t heartbeats = 0;  ///< Heartbeats sent so far.
+    std::int64_t step = -1;        ///< The last step that it reported. -1: none.
     std::optional<OperationSample> operation;
 };
 

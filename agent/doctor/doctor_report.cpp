@@ -14,8 +14,9 @@ std::size_t count_of(const std::vector<Finding>& findings, Level level) {
     return static_cast<std::size_t>(std::ranges::count(findings, level, &Finding::level));
 }
 
-/// "1 critical, 2 warnings".
-std::string summary(const std::vector<Finding>& findings) {
+}  // namespace
+
+std::string findings_summary(const std::vector<Finding>& findings) {
     std::string out;
     for (const auto level : {Level::critical, Level::unknown, Level::warning, Level::info}) {
         const auto count = count_of(findings, level);
@@ -25,8 +26,6 @@ std::string summary(const std::vector<Finding>& findings) {
     }
     return out.empty() ? "no findings" : out;
 }
-
-}  // namespace
 
 int doctor_exit_code(const std::vector<Finding>& findings) {
     constexpr std::array<int, 4> codes{0, 1, 3, 2};  // by Level
@@ -46,7 +45,7 @@ std::string doctor_text(const DoctorReport& report) {
     std::string out;
     for (const auto& one : report.findings) out += finding_line(one) + '\n';
     return out + cat(report.host, ": ", report.check_count, " checks in ", report.took_ms,
-                     " ms: ", summary(report.findings), "\n");
+                     " ms: ", findings_summary(report.findings), "\n");
 }
 
 std::string doctor_json(const DoctorReport& report) {
@@ -68,7 +67,7 @@ std::string doctor_json(const DoctorReport& report) {
 std::string doctor_nagios(const DoctorReport& report) {
     constexpr std::array<std::string_view, 4> states{"OK", "WARNING", "CRITICAL", "UNKNOWN"};
     auto out = cat("MUSTER ", states[static_cast<std::size_t>(doctor_exit_code(report.findings))], " - ",
-                   summary(report.findings));
+                   findings_summary(report.findings));
     // '|' begins the performance data.
     const auto add = [&out](std::string_view text) {
         for (const char c : text) out.push_back(c == '|' ? '/' : c);

@@ -22,6 +22,8 @@ struct DoctorReport {
 /// precedes a warning.
 int doctor_exit_code(const std::vector<Finding>& findings);
 
+/// "1 critical, 2 warnings"; "no findings".
+std::string findings_summary(const std::vector<Finding>& findings);
 /// One line for each finding, and a last line that counts them.
 std::string doctor_text(const DoctorReport& report);
 /// One finding as a line, without its end.

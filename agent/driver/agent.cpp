@@ -18,8 +18,8 @@ static constexpr Duration look_after = 300ms;
 /// The collector is asked every 15 s as a rule.
 static constexpr Duration metrics_interval = 5s;
 
-Agent::Driver::Driver(Agent& agent, asio::io_context& loop, AgentConfig config, RendezvousLink& link, ProcessHost& host,
-                      RoundStoreHost& stores)
+Agent::Driver::Driver(Agent& agent, asio::io_context& loop, AgentConfig config, rendezvous::RendezvousLink& link,
+                      ProcessHost& host, RoundStoreHost& stores)
     : agent_(agent),
       config_(std::move(config)),
       link_(link),
@@ -33,7 +33,7 @@ Agent::Driver::Driver(Agent& agent, asio::io_context& loop, AgentConfig config, 
       persister_(AgentPersister::make(loop, config_.persist_limit)),
       hangs_(loop, config_.hang, config_.workers.environment),
       timers_(loop),
-      gpus_(loop, config_.workers.environment),
+      gpus_(loop, config_.workers.environment, {}),
       preflight_(loop),
       health_(loop, config_.health),
       faults_(loop, config_.allow_faults ? FaultInjector::Faults::allowed : FaultInjector::Faults::refused),
@@ -63,7 +63,7 @@ void Agent::Driver::start() {
     hangs_.on_notice = [this](std::string line) {
         if (agent_.on_progress) agent_.on_progress(std::move(line));
     };
-    commands_.on_event = [this](const Event& event) { tell(event); };
+    commands_.on_event = hangs_.on_event = [this](const Event& event) { tell(event); };
     commands_.on_keeping = [this](std::uint32_t local_rank, const local::Message& message) {
         const auto* can = std::get_if<local::CanKeep>(&message);
         happen(WorkerKeeps{local_rank, can == nullptr ? KeepWord::held : can->can ? KeepWord::can : KeepWord::cannot});
@@ -71,7 +71,8 @@ void Agent::Driver::start() {
     hangs_.on_seen = [this](native::WorkersSeen seen) {
         seen.round = commands_.last_round();
         seen.checkpoints = commands_.tiers();
-        link_.workers_seen(std::move(seen));
+        seen.gpus = gpus_.busy();
+        link_.submit(std::move(seen));
     };
     gpus_.on_notice = hangs_.on_notice;
     if (auto refused = set_up())
@@ -94,7 +95,7 @@ std::optional<SetUpRefused> Agent::Driver::set_up() {
     if (auto made = logs_.run_directory(); made.has_error()) return SetUpRefused{made.error().context};
     if (timers.has_error()) return SetUpRefused{timers.error().context};
     if (config_.metrics_file.empty()) return std::nullopt;
-    auto opened = MetricsFile::open(config_.metrics_file, metrics());
+    auto opened = MetricsFile::open(config_.metrics_file, metrics(MetricsFormat::text));
     if (!opened) return SetUpRefused{cat("--metrics-file: ", opened.error().context)};
     metrics_file_ = *std::move(opened);
     write_metrics();
@@ -106,12 +107,12 @@ void Agent::Driver::write_metrics() {
     measuring_.async_wait([weak = weak_from_this()](boost::system::error_code failure) {
         const auto self = weak.lock();
         if (failure || !self || !self->metrics_file_) return;
-        self->metrics_file_->write(self->metrics());
+        self->metrics_file_->write(self->metrics(MetricsFormat::text));
         self->write_metrics();
     });
 }
 
-std::string Agent::Driver::metrics() const {
+std::string Agent::Driver::metrics(MetricsFormat format) const {
     std::vector<WorkerNumbers> workers;
     const bool in_round = commands_.last_round() != no_round;
     for (std::uint32_t local_rank = 0; in_round && local_rank < config_.supervisor.join.slots; ++local_rank)
@@ -119,7 +120,7 @@ std::string Agent::Driver::metrics() const {
                            .rank = commands_.rank_of(local_rank),
                            .runs = worker_pids_.contains(local_rank),
                            .steps = commands_.steps_of(local_rank)});
-    return worker_metrics(config_.shown_job, commands_.last_round(), workers);
+    return worker_metrics(format, config_.shown_job, commands_.last_round(), workers, gpus_.busy());
 }
 
 /// While the node joins or the workers start: nothing waits for it, and the job's end drops what is not known by then.
@@ -132,9 +133,8 @@ void Agent::Driver::look_at_node() {
         if (failure || !self || self->supervisor_.phase() == Phase::done) return;
         self->preflight_.start(*self->config_.preflight, [driver = self.get()](const DoctorFacts& facts) {
             const auto& plan = *driver->config_.preflight;
-            for (const auto& finding : examine(facts, plan.limits, plan.skip))
-                if (finding.level > Level::info)
-                    driver->tell(preflight_event(finding, driver->config_.supervisor.host));
+            const auto findings = examine(facts, plan.limits, plan.skip);
+            for (const auto& event : preflight_events(findings, driver->config_.supervisor.host)) driver->tell(event);
         });
     });
 }
@@ -146,7 +146,7 @@ void Agent::Driver::listen() {
         if (auto* answer = std::get_if<native::CommandAnswer>(&message))
             self->answer(std::move(*answer));
         else if (const auto* fault = std::get_if<native::FaultOrdered>(&message))
-            self->link_.fault_answer(self->faults_.inject(*fault));
+            self->link_.submit(self->faults_.inject(*fault));
         else if (const auto* seen = std::get_if<native::JobSeen>(&message))
             self->hangs_.job_seen(*seen);
         else
@@ -158,9 +158,8 @@ void Agent::Driver::listen() {
         auto self = weak.lock();
         if (self && self->agent_.on_progress) self->agent_.on_progress(std::move(line));
     };
-    persister_->on_line = [weak = weak_from_this()](const std::string& line) {
-        auto self = weak.lock();
-        if (self && self->agent_.on_progress) self->agent_.on_progress(line);
+    persister_->on_event = [weak = weak_from_this()](const Event& event) {
+        if (auto self = weak.lock()) self->tell(event);
     };
     host_.on_event = [weak = weak_from_this()](ProcessEvent event) {
         if (auto self = weak.lock()) self->host_said(std::move(event));
@@ -170,7 +169,7 @@ void Agent::Driver::listen() {
 /// Nobody's job depends on it.
 void Agent::Driver::take_commands() {
     auto opened = CommandSocket::open(loop_, config_.shown_job, [weak = weak_from_this()](native::Command command) {
-        if (auto self = weak.lock()) self->link_.command(std::move(command));
+        if (auto self = weak.lock()) self->link_.submit(std::move(command));
     });
     if (opened.has_error())
         log(LogLevel::warning, "this agent accepts no commands: ", muster::describe(opened.error()));
@@ -355,7 +354,7 @@ WorkerNotes Agent::Driver::notes_at(Instant at) const {
     return notes;
 }
 
-Agent::Agent(asio::io_context& loop, AgentConfig config, RendezvousLink& link, ProcessHost& host,
+Agent::Agent(asio::io_context& loop, AgentConfig config, rendezvous::RendezvousLink& link, ProcessHost& host,
              RoundStoreHost& stores)
     : driver_(std::make_shared<Driver>(*this, loop, std::move(config), link, host, stores)) {}
 
@@ -371,6 +370,14 @@ std::string Agent::log_folder() const {
 
 std::vector<std::string> Agent::kept_logs() const {
     return driver_->kept_logs();
+}
+
+void Agent::tell_stacks(const std::optional<std::set<std::uint32_t>>& ranks, std::function<void(std::string)> use) {
+    driver_->tell_stacks(ranks, std::move(use));
+}
+
+std::string Agent::metrics(MetricsFormat format) const {
+    return driver_->metrics(format);
 }
 
 }  // namespace muster::agent

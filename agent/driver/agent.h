@@ -14,16 +14,17 @@
 
 #include "agent/driver/agent_config.h"
 #include "agent/supervision/process_host.h"
-#include "agent/supervision/rendezvous_link.h"
 #include "agent/supervision/round_store_host.h"
 #include "agent/supervision/supervisor.h"
+#include "rendezvous/base/text/metrics_page.h"
+#include "rendezvous/client/rendezvous_link.h"
 
 namespace muster::agent {
 
 class Agent {
   public:
     /// All references must outlive the agent; everything runs on `loop`'s one thread.
-    Agent(boost::asio::io_context& loop, AgentConfig config, RendezvousLink& link, ProcessHost& host,
+    Agent(boost::asio::io_context& loop, AgentConfig config, rendezvous::RendezvousLink& link, ProcessHost& host,
           RoundStoreHost& stores);
     ~Agent();
     Agent(const Agent&) = delete;
@@ -36,6 +37,10 @@ class Agent {
     [[nodiscard]] std::string log_folder() const;
     /// Those of workers that are held from one round to the next.
     [[nodiscard]] std::vector<std::string> kept_logs() const;
+    /// What the workers of this node do, for Prometheus.
+    [[nodiscard]] std::string metrics(MetricsFormat format) const;
+    /// Where the workers of this node are, as HangWatcher::tell_stacks.
+    void tell_stacks(const std::optional<std::set<std::uint32_t>>& ranks, std::function<void(std::string)> use);
 
     /// Called once, from the loop, when the workers are gone, the link is closed and nothing is left to wait for.
     std::function<void(Ending)> on_end;

@@ -40,10 +40,10 @@ void Agent::Driver::carry_out(const SendJoin& action) {
         // What they hold of a GPU is neither foreign nor about to come back.
         log(LogLevel::debug, "workers are held: joining without a look at the GPUs");
         gpus_.drop();
-        return link_.join(action.join);
+        return link_.submit(action.join);
     }
     gpus_.when_free([weak = weak_from_this(), join = action.join] {
-        if (auto self = weak.lock()) self->link_.join(join);
+        if (auto self = weak.lock()) self->link_.submit(join);
     });
 }
 
@@ -68,6 +68,7 @@ void Agent::Driver::carry_out(const StartWorkers& action) {
         // The guardian may be hungry from a time when it could not be fed.
         if (link_.may_feed()) host_.feed();
         host_.start(std::move(made.value()));
+        if (config_.gpu_use) gpus_.watch_busy();
         return;
     }
     // Held workers are not resumed then, and end with the round.
@@ -140,7 +141,7 @@ void Agent::Driver::carry_out(const PreemptWorkers& action) {
 }
 
 void Agent::Driver::carry_out(const SendCommand& action) {
-    link_.command(action.command);
+    link_.submit(action.command);
 }
 
 void Agent::Driver::carry_out(const KillTree&) {
@@ -153,14 +154,14 @@ void Agent::Driver::carry_out(const KillGuardian&) {
 }
 
 void Agent::Driver::carry_out(const ReportFailed& action) {
-    auto failures = action.failures;
-    native::fit_report(failures);
-    link_.workers_failed(std::move(failures));
+    native::WorkersFailed failed{.failures = action.failures};
+    native::fit_report(failed.failures);
+    link_.submit(std::move(failed));
 }
 
 /// What has happened since the last look, also of workers that were killed.
 void Agent::Driver::send_last_steps() {
-    native::WorkersSeen seen{.round = commands_.last_round(), .loading_ms = hangs_.loading_ms(), .final = true};
+    native::WorkersSeen seen{.round = commands_.last_round(), .sections = hangs_.sections(), .final = true};
     for (std::uint32_t local_rank = 0; local_rank < config_.supervisor.join.slots; ++local_rank) {
         auto steps = commands_.steps_of(local_rank);
         if (steps.last_step < 0 || seen.workers.size() == native::activities_max) continue;
@@ -168,15 +169,17 @@ void Agent::Driver::send_last_steps() {
         seen.workers.push_back({.at = {.rank = rank}, .step = steps.last_step, .tally = steps.tally});
         if (rank == 0) seen.step_times = std::move(steps.times);
     }
-    if (!seen.workers.empty()) link_.workers_seen(std::move(seen));
+    if (!seen.workers.empty()) link_.submit(std::move(seen));
 }
 
 void Agent::Driver::carry_out(const ReportSucceeded&) {
+    gpus_.drop();
     send_last_steps();
-    link_.workers_succeeded();
+    link_.submit(native::WorkersSucceeded{});
 }
 
 void Agent::Driver::carry_out(const ReportRound& action) {
+    gpus_.drop();
     auto report = action.report;
     native::fit_report(report.failures);
     commands_.keep_flight_records();
@@ -185,17 +188,17 @@ void Agent::Driver::carry_out(const ReportRound& action) {
     report.checkpoint_step = commands_.checkpoint_step();
     report.activities = hangs_.activities();
     persister_->start(commands_.snapshots(), commands_.last_round(), AgentPersister::When::between_rounds);
-    link_.round_report(std::move(report));
+    link_.submit(std::move(report));
 }
 
 void Agent::Driver::carry_out(const SendLeave& action) {
     gpus_.drop();
     health_.drop();
-    link_.leave(action.why);
+    link_.submit(native::Leave{action.why});
 }
 
 void Agent::Driver::carry_out(const AcknowledgeEnd&) {
-    link_.end_acknowledged();
+    link_.submit(native::EndAcknowledged{});
 }
 
 void Agent::Driver::carry_out(const Finish& action) {
@@ -222,7 +225,7 @@ void Agent::Driver::carry_out(const Finish& action) {
                       : succeeded                         ? When::after_success
                                                           : When::at_the_end);
     // The daemon and the other agents need not wait for our disk, so the link closes meanwhile.
-    link_.close([weak = weak_from_this(), ending = action.ending] {
+    link_.close(1s, [weak = weak_from_this(), ending = action.ending] {
         auto self = weak.lock();
         if (!self) return;
         self->finishing_ = true;

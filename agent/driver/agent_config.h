@@ -39,6 +39,7 @@ struct AgentConfig {
     HealthCheckConfig health;           ///< --health-check and --health-dir.
     bool warm_before_join = false;      ///< --warm-join: the node joins when its standby processes are ready.
     std::string metrics_file;           ///< Of --metrics-file, absolute. Empty: none.
+    bool gpu_use = false;               ///< --gpu-use: the driver is asked how busy the GPUs are while workers run.
     Duration persist_limit = 60s;  ///< Time limit for writing copies in memory to disk. Zero: they are not written.
 };
 

@@ -30,12 +30,16 @@ namespace muster::agent {
 /// Shared with the handlers under way, which hold it weakly: after ~Agent none of them does anything.
 class Agent::Driver : public std::enable_shared_from_this<Driver> {
   public:
-    Driver(Agent& agent, boost::asio::io_context& loop, AgentConfig config, RendezvousLink& link, ProcessHost& host,
-           RoundStoreHost& stores);
+    Driver(Agent& agent, boost::asio::io_context& loop, AgentConfig config, rendezvous::RendezvousLink& link,
+           ProcessHost& host, RoundStoreHost& stores);
 
     void start();
     [[nodiscard]] std::string log_folder() const { return writes_files(config_.logs) ? logs_.made() : std::string(); }
     [[nodiscard]] std::vector<std::string> kept_logs() const { return commands_.kept_logs(); }
+    [[nodiscard]] std::string metrics(MetricsFormat format) const;
+    void tell_stacks(const std::optional<std::set<std::uint32_t>>& ranks, std::function<void(std::string)> use) {
+        hangs_.tell_stacks(ranks, std::move(use));
+    }
 
   private:
     template <class Event>
@@ -71,7 +75,6 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void send_last_steps();
     std::optional<SetUpRefused> set_up();
     void write_metrics();
-    [[nodiscard]] std::string metrics() const;
 
     // One for each action.
     void carry_out(const CheckHealth& action);
@@ -99,7 +102,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
 
     Agent& agent_;
     AgentConfig config_;
-    RendezvousLink& link_;
+    rendezvous::RendezvousLink& link_;
     ProcessHost& host_;
     RoundStoreHost& stores_;
     LogDirectory logs_;

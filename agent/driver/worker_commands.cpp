@@ -335,13 +335,12 @@ HangWatcher::WorkerInput WorkerCommands::told(std::uint32_t local_rank) const {
     const int memory = channel.gift(local::HandoverKind::flight_record);
     const auto& facts = channel.facts();
     const auto& directory = workers_[local_rank].directory;
-    const bool loads = facts.section == local::checkpoint_section;
     return {.section = facts.section,
             .section_limit = facts.section_limit,
             .heartbeats = facts.heartbeats,
             .operation = memory < 0 ? std::nullopt : sample_flight_record(memory),
             .steps = steps_of(local_rank),
-            .loading = facts.loading + (loads ? std::chrono::steady_clock::now() - facts.section_since : 0s),
+            .sections = facts.sections_at(std::chrono::steady_clock::now()),
             .torch_socket = torch_.socket(local_rank),
             .torch_file = directory.empty() ? std::string() : cat(directory, "/torch_flight.json")};
 }
@@ -355,6 +354,7 @@ StepSample WorkerCommands::steps_of(std::uint32_t local_rank) const {
     const auto& facts = channel.facts();
     if (sample.last_step >= 0 || !facts.step) return sample;
     sample.last_step = *facts.step;
+    sample.last_at = facts.stepped_at;
     sample.tally.first_step = *facts.first_step;
     sample.tally.step_count =
         static_cast<std::uint64_t>(std::max<std::int64_t>(*facts.step - *facts.first_step, 0)) + 1;

@@ -4,7 +4,6 @@
 #include <functional>
 
 #include "rendezvous/base/step_buckets.h"
-#include "rendezvous/base/text/metrics_page.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
@@ -17,8 +16,9 @@ double seconds(std::uint64_t ns) {
 
 }  // namespace
 
-std::string worker_metrics(const std::string& job, Round round, const std::vector<WorkerNumbers>& workers) {
-    MetricsPage page(MetricsFormat::text);
+std::string worker_metrics(MetricsFormat format, const std::string& job, Round round,
+                           const std::vector<WorkerNumbers>& workers, const std::vector<native::GpuBusy>& gpus) {
+    MetricsPage page(format);
     std::vector<std::string> names;
     for (const auto& worker : workers) names.push_back(cat(worker.local_rank));
     const auto labels = [&](std::size_t i) { return MetricsPage::Labels{{"job", job}, {"local_rank", names[i]}}; };
@@ -64,6 +64,12 @@ std::string worker_metrics(const std::string& job, Round round, const std::vecto
                 "Part of the measured time: it waited for communication.", &native::StepTally::exposed_ns);
     add_seconds("muster_worker_late_seconds_total", "Part of the measured time: others waited for it.",
                 &native::StepTally::late_ns);
+    page.family("muster_gpu_utilization_ratio", MetricKind::gauge,
+                "Share of the time in which a kernel ran on the GPU.");
+    for (const auto& gpu : gpus) {
+        const auto number = cat(gpu.index);
+        page.add(gpu.percent / 100.0, {{"job", job}, {"gpu", number}});
+    }
     return page.finish();
 }
 

@@ -1,4 +1,4 @@
-// The metrics of one node's workers, for --metrics-file. Pure.
+// The metrics of one node's workers, for --metrics-file and --metrics-listen. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 
 #include "agent/evidence/step_sample.h"
 #include "rendezvous/base/ids.h"
+#include "rendezvous/base/text/metrics_page.h"
+#include "rendezvous/wire/native/messages.h"
 
 namespace muster::agent {
 
@@ -17,7 +19,8 @@ struct WorkerNumbers {
     StepSample steps;
 };
 
-/// Prometheus' text format. A worker's counters begin anew with each round.
-std::string worker_metrics(const std::string& job, Round round, const std::vector<WorkerNumbers>& workers);
+/// A worker's counters begin anew with each round.
+std::string worker_metrics(MetricsFormat format, const std::string& job, Round round,
+                           const std::vector<WorkerNumbers>& workers, const std::vector<native::GpuBusy>& gpus);
 
 }  // namespace muster::agent

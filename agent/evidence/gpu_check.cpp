@@ -7,21 +7,18 @@
 
 #include "agent/process/side_process.h"
 #include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
 
 namespace {
 
-constexpr Duration driver_limit = 5s;  // a driver that is slow to begin with takes one or two
 constexpr Duration memory_pause = 500ms;
+constexpr std::string_view note = "note ";  // of muster-gpus and SideRuns: why there is no answer
 
 std::string name_of_process(std::int32_t pid) {
     return std::string(trim(read_file(cat("/proc/", pid, "/comm"))));
-}
-
-Instant steady_now() {
-    return std::chrono::steady_clock::now();
 }
 
 }  // namespace
@@ -30,8 +27,8 @@ bool has_gpu_driver(std::string_view nvml_library) {
     return !nvml_library.empty() || ::access("/dev/nvidiactl", F_OK) == 0;
 }
 
-GpuCheck::GpuCheck(boost::asio::io_context& loop, const std::map<std::string, std::string>& environment)
-    : runs_(loop), pause_(loop) {
+GpuCheck::GpuCheck(boost::asio::io_context& loop, const std::map<std::string, std::string>& environment, Times times)
+    : times_(times), runs_(loop), pause_(loop) {
     const auto named = environment.find("MUSTER_NVML_LIBRARY");
     is_present_ = has_gpu_driver(named != environment.end() ? std::string_view(named->second) : std::string_view());
     if (const auto found = environment.find("CUDA_VISIBLE_DEVICES"); found != environment.end())
@@ -42,14 +39,13 @@ void GpuCheck::tell(const std::string& line) const {
     if (on_notice) on_notice(line);
 }
 
-void GpuCheck::look(std::function<void(const std::vector<GpuUse>&)> use) {
-    runs_.start({side_program("muster-gpus")}, driver_limit,
-                [this, life = std::weak_ptr(life_), use = std::move(use)](const std::string& output) {
+void GpuCheck::look(std::vector<std::string> words, Looked looked) {
+    words.insert(words.begin(), side_program("muster-gpus"));
+    runs_.start(std::move(words), times_.answer,
+                [this, life = std::weak_ptr(life_), looked = std::move(looked)](std::string_view output) {
                     if (life.expired()) return;
                     const auto visible = visible_ ? std::optional<std::string_view>(*visible_) : std::nullopt;
-                    const auto gpus = read_gpu_use(output, visible);
-                    for (const auto& line : watch_.foreign(gpus, name_of_process)) tell(line);
-                    use(gpus);
+                    looked(read_gpu_use(output, visible), output.starts_with(note) ? output.substr(note.size()) : "");
                 });
 }
 
@@ -58,37 +54,63 @@ void GpuCheck::when_free(std::function<void()> go) {
     if (!is_present_) return go();
     go_ = std::move(go);
     told_ = false;
-    wait(steady_now() + limit);
+    wait(std::chrono::steady_clock::now() + limit);
 }
 
 void GpuCheck::wait(Instant until) {
-    look([this, until](const std::vector<GpuUse>& gpus) {
-        if (!std::exchange(is_known_, true)) {
+    look({}, [this, until](const std::vector<GpuUse>& gpus, std::string_view) {
+        for (const auto& line : watch_.foreign(gpus, name_of_process)) tell(line);
+        if (!gpus.empty() && !std::exchange(is_known_, true)) {
             watch_.set_baseline(gpus);
             watch_.lower_baseline(kept_.take_over(watch_.baseline()));
             kept_.keep(watch_.baseline());
         }
         const auto held = watch_.still_held(gpus);
-        const bool over = steady_now() >= until;
-        if (held.empty() || over) {
-            if (!held.empty()) {
-                tell(cat(held, " was not released within ", muster::describe(limit), "; starting the workers anyway"));
-                watch_.set_baseline(gpus);
-                kept_.keep(watch_.baseline());
-            }
-            if (auto go = std::exchange(go_, nullptr)) go();
-            return;
+        if (!held.empty() && std::chrono::steady_clock::now() < until) {
+            if (!std::exchange(told_, true)) tell(cat("waiting for GPU memory of ended workers: ", held));
+            pause_.expires_after(memory_pause);
+            return pause_.async_wait([this, life = std::weak_ptr(life_), until](auto cancelled) {
+                if (!cancelled && !life.expired()) wait(until);
+            });
         }
-        if (!std::exchange(told_, true)) tell(cat("waiting for GPU memory of ended workers: ", held));
-        pause_.expires_after(memory_pause);
-        pause_.async_wait([this, life = std::weak_ptr(life_), until](boost::system::error_code cancelled) {
-            if (!cancelled && !life.expired()) wait(until);
+        if (!held.empty()) {
+            tell(cat(held, " was not released within ", muster::describe(limit), "; starting the workers anyway"));
+            watch_.set_baseline(gpus);
+            kept_.keep(watch_.baseline());
+        }
+        if (auto go = std::exchange(go_, nullptr)) go();
+    });
+}
+
+void GpuCheck::watch_busy() {
+    if (!is_present_) return tell("--gpu-use shows nothing: this host has no NVIDIA driver (no /dev/nvidiactl)");
+    ask_busy(times_.first_busy, true);
+}
+
+void GpuCheck::ask_busy(Duration pause, bool once_more) {
+    pause_.expires_after(pause);
+    pause_.async_wait([this, life = std::weak_ptr(life_), once_more](auto cancelled) {
+        if (cancelled || life.expired()) return;
+        look({"--busy"}, [this, once_more](const std::vector<GpuUse>& gpus, std::string_view why) {
+            busy_.clear();
+            for (const auto& gpu : gpus)
+                if (gpu.busy_percent) busy_.push_back({gpu.index, *gpu.busy_percent});
+            if (!busy_.empty() || (!why.empty() && once_more)) return ask_busy(times_.busy_pause, !busy_.empty());
+            tell(cat("--gpu-use: ",
+                     why.empty() ? cat("the NVIDIA driver reported no use of the workers' GPUs within ",
+                                       muster::describe(times_.answer),
+                                       ". GPUs in MIG mode have no such figure; for others run nvidia-smi on this node "
+                                       "(muster-gpus may stay in a driver that hangs)")
+                                 : printable_line(trim(why.substr(0, why.find('\n')))),
+                     "; the driver is asked again in the next round"));
         });
     });
 }
 
 void GpuCheck::drop() {
     go_ = nullptr;
+    busy_.clear();
+    life_ = std::make_shared<char>();
     pause_.cancel();
     runs_.drop_all();
 }

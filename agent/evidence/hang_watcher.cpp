@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -88,6 +89,7 @@ HangWatcher::HangWatcher(boost::asio::io_context& loop, HangConfig config,
 
 void HangWatcher::begin_round(std::uint32_t rank_base) {
     rank_base_ = rank_base;
+    began_at_ = std::chrono::steady_clock::now();
     workers_.clear();
     watch_.begin_round();
     torch_.forget();
@@ -95,7 +97,7 @@ void HangWatcher::begin_round(std::uint32_t rank_base) {
     seen_sent_at_.reset();
     paces_sent_.clear();
     stepped_sent_ = 0;
-    loading_ = {};
+    sections_.clear();
     torch_operations_.clear();
     resting_ = false;
     arm();
@@ -152,6 +154,29 @@ void HangWatcher::arm() {
     });
 }
 
+void HangWatcher::tell_section(std::uint32_t local_rank, Worker& worker, const std::string& section) {
+    const auto tell = [&](EventKind kind, std::string_view what) {
+        const auto rank = static_cast<std::int32_t>(rank_base_ + local_rank);
+        if (on_event)
+            on_event({.kind = kind,
+                      .text = cat("rank ", rank, what, worker.section),
+                      .facts = {.pid = worker.pid,
+                                .rank = rank,
+                                .local_rank = static_cast<std::int32_t>(local_rank),
+                                .section = worker.section},
+                      .place = EventPlace::stream_only});
+    };
+    if (!worker.section.empty() && worker.section != section) {
+        tell(EventKind::section_left, " left section ");
+        worker.section.clear();
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (section.empty() || section == worker.section || now < worker.section_due) return;
+    worker.section = section;
+    worker.section_due = now + std::clamp<Duration>((now - began_at_) / 100, 10s, 5min);
+    tell(EventKind::section_entered, " is in section ");
+}
+
 WorkerSample HangWatcher::sample_of(std::uint32_t local_rank, Worker& worker) {
     WorkerSample sample;
     sample.local_rank = local_rank;
@@ -164,11 +189,12 @@ WorkerSample HangWatcher::sample_of(std::uint32_t local_rank, Worker& worker) {
     worker.state = sample.state;
     read_io(worker.program, sample);
     auto told = ask(local_rank);
-    // What it loads or saves after its first step is no part of the start.
-    if (!std::exchange(worker.stepped, told.steps.last_step >= 0)) loading_ = std::max(loading_, told.loading);
+    raise_to(sections_, told.sections);
+    tell_section(local_rank, worker, told.section);
     sample.section = std::move(told.section);
     sample.section_limit = told.section_limit;
     sample.heartbeats = told.heartbeats;
+    sample.step = told.steps.last_step;
     sample.operation = std::move(told.operation);
     sample.where = read_file(cat("/proc/", worker.program, "/wchan"));
     if (sample.where == "0") sample.where.clear();  // it runs, or we may not know
@@ -239,20 +265,23 @@ std::vector<WorkerActivity> HangWatcher::with_torch(std::vector<WorkerActivity> 
 
 void HangWatcher::send_seen(Instant now) {
     if (!on_seen || workers_.empty()) return;
-    native::WorkersSeen seen{.workers = watch_.seen(now), .counts = watch_.counts(now), .loading_ms = loading_ms()};
+    native::WorkersSeen seen{.workers = watch_.seen(now), .counts = watch_.counts(now), .sections = sections_};
     std::map<std::int32_t, native::WorkerPace> paces;
     for (const auto& worker : seen.workers)
         if (worker.pace != native::WorkerPace::usual) paces[worker.at.rank] = worker.pace;
     std::size_t stepped = 0;
+    auto last_at = Instant::min();
     for (auto& worker : seen.workers) {
         auto steps = ask(static_cast<std::uint32_t>(worker.at.rank) - rank_base_).steps;
         worker.tally = steps.tally;
         if (worker.at.rank == 0) seen.step_times = std::move(steps.times);
         if (steps.last_step < 0) continue;
         worker.step = steps.last_step;
+        last_at = std::max(last_at, steps.last_at);
         worker.at.state += cat(", step ", steps.last_step, " done");
         ++stepped;
     }
+    if (stepped > 0) seen.since_step_ns = std::max(now - last_at, Duration::zero()).count();
     const bool is_news = paces != paces_sent_ || stepped > stepped_sent_;
     if (seen_sent_at_ && now - *seen_sent_at_ < seen_pause && !is_news) return;
     seen_sent_at_ = now;
@@ -275,9 +304,34 @@ void HangWatcher::take_stacks(std::uint32_t local_rank, std::function<void(const
 
 void HangWatcher::stacks_taken(std::uint32_t local_rank, std::int32_t pid, const std::string& output) {
     const auto found = workers_.find(local_rank);
-    if (found == workers_.end() || found->second.pid != pid || resting_) return;
+    if (found == workers_.end() || found->second.pid != pid) return;
     const auto stacks = read_stacks(output);
     for (const auto& use : std::exchange(found->second.want, {})) use(stacks);
+}
+
+void HangWatcher::tell_stacks(const std::optional<std::set<std::uint32_t>>& ranks,
+                              std::function<void(std::string)> use) {
+    // The last callback that goes, called or not, brings the text.
+    struct Gathered {
+        explicit Gathered(std::function<void(std::string)> wish) : use(std::move(wish)) {}
+        Gathered(const Gathered&) = delete;
+        Gathered& operator=(const Gathered&) = delete;
+        ~Gathered() {
+            std::string text;
+            for (const auto& [rank, lines] : of_rank)
+                text += cat("rank ", rank, ":\n", lines.empty() ? "    not known" : join(lines, "\n"), "\n");
+            use(std::move(text));
+        }
+        const std::function<void(std::string)> use;
+        std::map<std::uint32_t, std::vector<std::string>> of_rank;
+    };
+    const auto gathered = std::make_shared<Gathered>(std::move(use));
+    for (const auto& [local_rank, worker] : workers_) {
+        const auto rank = rank_base_ + local_rank;
+        if (ranks && !ranks->contains(rank)) continue;
+        auto& lines = gathered->of_rank[rank];
+        take_stacks(local_rank, [gathered, &lines](const StackText& stacks) { lines = stacks.lines; });
+    }
 }
 
 void HangWatcher::report_stacks(std::uint32_t local_rank) {

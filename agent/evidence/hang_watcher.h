@@ -1,7 +1,6 @@
 // Samples the workers once a second and executes the decisions of diagnosis/hang_watch.h.
 #pragma once
 
-#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
@@ -9,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +19,7 @@
 #include "agent/evidence/torch_server.h"
 #include "agent/process/side_runs.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/events/event.h"
 #include "rendezvous/wire/native/failure_cause.h"
 
 namespace muster::agent {
@@ -32,7 +33,7 @@ class HangWatcher {
         std::uint64_t heartbeats = 0;
         std::optional<OperationSample> operation;
         StepSample steps;          ///< The training steps that it reported.
-        Duration loading{};        ///< Time in section "checkpoint" so far.
+        SectionTimes sections{};   ///< Time in each so far.
         std::string torch_socket;  ///< Socket of torch's handlers in it. Empty: none.
         std::string torch_file;    ///< Path for its dump.
     };
@@ -43,6 +44,9 @@ class HangWatcher {
 
     std::function<WorkerInput(std::uint32_t local_rank)> ask;
     std::function<void(std::string)> on_notice;
+    /// Called with section_entered and section_left: of each rank when a sample sees it, a hundred times in a round,
+    /// and not more often than every ten seconds.
+    std::function<void(const Event&)> on_event;
     /// Called with the workers' states: after their start, every 10 s, and at once when a worker becomes overdue or
     /// waiting or ceases to be, or reports its first step.
     std::function<void(native::WorkersSeen)> on_seen;
@@ -60,10 +64,12 @@ class HangWatcher {
     /// The workers are being stopped: no samples until the next round.
     void rest();
 
-    /// WorkersSeen::loading_ms of this round.
-    [[nodiscard]] std::uint32_t loading_ms() const {
-        return static_cast<std::uint32_t>(std::min<std::int64_t>(loading_ / 1ms, UINT32_MAX));
-    }
+    /// Calls `use` once with the stacks of the workers of these ranks (nothing: all) that run or are being stopped, as
+    /// far as they are known, within some 2 s. It may be called within the destructor, too.
+    void tell_stacks(const std::optional<std::set<std::uint32_t>>& ranks, std::function<void(std::string)> use);
+
+    /// WorkersSeen::sections of this round.
+    [[nodiscard]] const SectionTimes& sections() const { return sections_; }
 
   private:
     struct Worker {
@@ -71,16 +77,18 @@ class HangWatcher {
         std::int32_t program = 0;  ///< The program under a shell, else the worker itself.
         FileDescriptor pidfd;      ///< Protects against reused pids. Invalid: the worker is not killed.
         std::string ended_why;
-        char state = '?';      ///< State in the last sample.
-        bool stepped = false;  ///< It had reported a step then.
+        char state = '?';       ///< State in the last sample.
+        std::string section;    ///< That on_event was told of. Empty: none, or it was left.
+        Instant section_due{};  ///< It is told of no other one before.
         /// Callbacks for its stacks. Not empty while they are being read.
         std::vector<std::function<void(const StackText&)>> want;
     };
 
     void arm();
     void sample_workers();
+    void tell_section(std::uint32_t local_rank, Worker& worker, const std::string& section);
     [[nodiscard]] WorkerSample sample_of(std::uint32_t local_rank, Worker& worker);
-    /// Calls `use` with the stacks, unless the worker ends first or sampling stops.
+    /// Calls `use` with the stacks, unless the worker ends or rest() is called first.
     void take_stacks(std::uint32_t local_rank, std::function<void(const StackText&)> use);
     void stacks_taken(std::uint32_t local_rank, std::int32_t pid, const std::string& output);
     void report_stacks(std::uint32_t local_rank);
@@ -98,12 +106,13 @@ class HangWatcher {
     TorchDump torch_;
     TorchServer torch_server_;
     std::uint32_t rank_base_ = 0;
+    Instant began_at_{};                                     ///< Of the round.
     std::map<std::uint32_t, Worker> workers_;                ///< Running workers, keyed by local rank.
     std::optional<std::vector<WorkerActivity>> activities_;  ///< The places when the round failed.
     std::optional<Instant> seen_sent_at_;
     std::map<std::int32_t, native::WorkerPace> paces_sent_;  ///< Ranks whose pace is not `usual`.
     std::size_t stepped_sent_ = 0;                           ///< Workers that had reported a step then.
-    Duration loading_{};                                     ///< Of this round (loading_ms()).
+    SectionTimes sections_;                                  ///< Of this round.
     /// Keyed by rank: its operation when it was last idle for long.
     std::map<std::int32_t, TorchOperation> torch_operations_;
     bool resting_ = true;

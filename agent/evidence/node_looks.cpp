@@ -192,11 +192,24 @@ void NodeLooks::drop() {
     runs_.drop_all();
 }
 
-Event preflight_event(const Finding& finding, const std::string& host) {
-    return {.kind = EventKind::doctor_check,
-            .text = cat("preflight: ", finding_line(finding)),
-            .facts = {.host = host, .check = finding.check, .level = std::string(level_name(finding.level))},
-            .place = EventPlace::warning_and_stream};
+std::vector<Event> preflight_events(std::vector<Finding> findings, const std::string& host) {
+    std::erase_if(findings, [](const auto& one) { return one.level <= Level::info; });
+    std::vector<Event> events;
+    Event verdict{.kind = EventKind::doctor_verdict,
+                  .text = cat("preflight: ", findings_summary(findings)),
+                  .facts = {.host = host},
+                  .place = EventPlace::stream_only};
+    auto worst = Level::info;
+    for (const auto& one : findings) {
+        worst = std::max(worst, one.level);
+        events.push_back({.kind = EventKind::doctor_check,
+                          .text = cat("preflight: ", finding_line(one)),
+                          .facts = {.host = host, .check = one.check, .level = std::string(level_name(one.level))},
+                          .place = EventPlace::warning_and_stream});
+    }
+    if (worst > Level::info) verdict.facts.level = level_name(worst);
+    events.push_back(std::move(verdict));
+    return events;
 }
 
 }  // namespace muster::agent

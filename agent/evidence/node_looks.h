@@ -73,7 +73,7 @@ class NodeLooks {
     std::shared_ptr<char> life_ = std::make_shared<char>();  // handlers hold it weakly
 };
 
-/// What a job is told of a finding: "preflight: ...", as a warning.
-Event preflight_event(const Finding& finding, const std::string& host);
+/// What a job is told: of each finding above info "preflight: ...", as a warning, and the verdict.
+std::vector<Event> preflight_events(std::vector<Finding> findings, const std::string& host);
 
 }  // namespace muster::agent

@@ -17,10 +17,10 @@ std::optional<StepSample> sample_step_record(int memory) {
         return static_cast<std::uint64_t>(number >= 0 && number <= most ? number : 0);
     };
     StepSample sample;
-    if (known_step(record.first_step) >= 0 && known_step(record.last_step) >= 0) {
-        sample.last_step = record.last_step;
-        sample.tally.first_step = record.first_step;
-    }
+    // Of a first step, one number may be there before the other.
+    if (record.first_step != runtime::StepRecord{}.first_step) sample.last_step = known_step(record.last_step);
+    if (sample.last_step >= 0) sample.tally.first_step = known_step(record.first_step);
+    sample.last_at = Instant(Duration(static_cast<Duration::rep>(known(record.last_at_ns))));
     sample.tally.step_count = known(record.step_count);
     sample.tally.step_ns = known(record.step_ns);
     sample.tally.measured_ns = known(record.measured_ns);

@@ -5,12 +5,14 @@
 #include <optional>
 #include <vector>
 
+#include "rendezvous/base/time.h"
 #include "rendezvous/wire/native/messages.h"
 
 namespace muster::agent {
 
 struct StepSample {
     std::int64_t last_step = -1;  ///< -1: none was reported.
+    Instant last_at{};            ///< When it was.
     native::StepTally tally;
     std::vector<native::StepTimeCount> times;  ///< By step_time_bounds (rendezvous/base/step_buckets.h).
 };

@@ -12,6 +12,7 @@
 
 #include "rendezvous/base/system/absolute_path.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::agent {
 
@@ -67,9 +68,7 @@ Result<void> LogDirectory::make(const std::string& path) {
 Result<void> LogDirectory::make_base() {
     if (config_.none || !base_.empty()) return {};
     if (config_.base.empty()) {
-        auto made = make_fresh(config_.temporary + "/torchelastic_");
-        if (made.has_error()) return made.error();
-        base_ = std::move(made.value());
+        base_ = MUSTER_TRY(make_fresh(config_.temporary + "/torchelastic_"));
         return {};
     }
     if (auto made = make(config_.base); made.has_error()) return made;
@@ -82,9 +81,7 @@ Result<std::string> LogDirectory::run_directory() {
     if (auto base = make_base(); base.has_error()) return base.error();
     std::string job = config_.job;
     std::replace(job.begin(), job.end(), '/', '_');
-    auto made = make_fresh(cat(base_, '/', job, '_'));
-    if (made.has_error()) return made.error();
-    run_ = std::move(made.value());
+    run_ = MUSTER_TRY(make_fresh(cat(base_, '/', job, '_')));
     return run_;
 }
 

@@ -1,7 +1,6 @@
 // Creates the directories that supervision/log_layout names. A directory that contains a file is never removed.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 

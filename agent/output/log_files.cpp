@@ -43,7 +43,7 @@ void LogFile::append(std::string_view bytes) {
     const auto next_owner = take_next_owner();
     if (index_.valid() && (next_owner || now >= marked_at_ + mark_interval || size_ >= marked_size_ + mark_bytes)) {
         marked_at_ = now;
-        mark(size_, next_owner);
+        mark(next_owner);
     }
     write(bytes);
 }
@@ -79,9 +79,10 @@ void LogFile::begin_section(std::string_view heading, const std::optional<LogOwn
             ::open(log_index_path(path_).c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
     if (indexed) size_ = static_cast<std::uint64_t>(facts.st_size);
     if (continues_line) write("\n");
-    const auto offset = size_;
-    write(cat(line_time(fd_.get()), heading, '\n'));
-    if (indexed) mark(offset, owner);
+    const auto line = cat(line_time(fd_.get()), heading, '\n');
+    // First, so that no reader takes the heading for a worker's line.
+    if (indexed) mark(owner, line.size());
+    write(line);
 }
 
 void LogFile::change_owner(const LogOwner& owner) {
@@ -95,13 +96,14 @@ std::optional<LogOwner> LogFile::take_next_owner() {
 }
 
 /// One write, so that a disk that takes nothing leaves at most one line that is no mark.
-void LogFile::mark(std::uint64_t offset, std::optional<LogOwner> owner) {
+void LogFile::mark(std::optional<LogOwner> owner, std::size_t heading_bytes) {
     marked_size_ = size_;
     if (!index_.valid()) return;
     if (owner) owner_ = owner;
     if (unnamed_marks_ == unnamed_marks_max) owner = owner_;
     unnamed_marks_ = owner ? 0 : unnamed_marks_ + 1;
-    const auto line = to_line({.offset = offset, .begin = size_, .time_ns = log_time_ns(), .owner = owner});
+    const auto line =
+        to_line({.offset = size_, .begin = size_ + heading_bytes, .time_ns = log_time_ns(), .owner = owner});
     [[maybe_unused]] const auto written = ::write(index_.get(), line.data(), line.size());
 }
 

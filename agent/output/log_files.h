@@ -39,7 +39,7 @@ class LogFile {
   private:
     void write(std::string_view bytes);
     std::optional<LogOwner> take_next_owner();
-    void mark(std::uint64_t offset, std::optional<LogOwner> owner);
+    void mark(std::optional<LogOwner> owner, std::size_t heading_bytes = 0);
 
     std::string path_;
     FileDescriptor fd_;

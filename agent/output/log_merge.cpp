@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::agent {
 
@@ -39,7 +40,7 @@ Result<void> LogMerge::find() {
             if (sources_.contains(entry->path().string())) continue;
             auto name_here = entry->path().string().substr(std::min(folder.size() + 1, entry->path().string().size()));
             if (auto opened = open(entry->path().string(), std::move(name_here)); !opened)
-                if (auto left_out = leave_out(opened.error()); !left_out) return left_out;
+                MUSTER_TRY(leave_out(opened.error()));
         }
         if (trouble)
             if (auto left_out = leave_out({Errc::invalid_argument, cat(folder, ": ", trouble.message())}); !left_out)
@@ -51,20 +52,18 @@ Result<void> LogMerge::find() {
 }
 
 Result<void> LogMerge::open(const std::string& path, std::string name) {
-    if (selection_.may_open)
-        if (auto allowed = selection_.may_open(name); !allowed) return allowed;
-    auto reader = LogReader::open(path, owner_by_folder(path));
-    if (!reader) return reader.error();
+    if (selection_.may_open) MUSTER_TRY(selection_.may_open(name));
+    auto reader = MUSTER_TRY(LogReader::open(path, owner_by_folder(path)));
     if (const auto known = selection_.resume.find(name); known != selection_.resume.end())
-        reader->resume_at(known->second);
+        reader.resume_at(known->second);
     else if (selection_.since_ns > 0)
-        reader->skip_to(selection_.since_ns);
+        reader.skip_to(selection_.since_ns);
     else if (selection_.round)
-        reader->skip_to_round(*selection_.round);
+        reader.skip_to_round(*selection_.round);
     else if (selection_.last && !selection_.last_round && !selection_.ranks && !selection_.wanted)
-        reader->skip_to_last(*selection_.last, selection_.passed_over);
+        reader.skip_to_last(*selection_.last, selection_.passed_over);
     names_.push_back(std::move(name));
-    sources_.emplace(path, Source{.reader = std::move(*reader), .number = sources_.size()});
+    sources_.emplace(path, Source{.reader = std::move(reader), .number = sources_.size()});
     return {};
 }
 
@@ -137,8 +136,7 @@ Result<bool> LogMerge::read(const Sink& sink, std::int64_t until_ns) {
     std::priority_queue<Source*, std::vector<Source*>, decltype(later)> waiting(later);
     for (auto& [path, source] : sources_) {
         source.holds_none = false;
-        if (!source.line)
-            if (auto advanced = advance(source); !advanced) return advanced.error();
+        if (!source.line) MUSTER_TRY(advance(source));
         if (source.line) waiting.push(&source);
     }
     note_ranks();
@@ -153,7 +151,7 @@ Result<bool> LogMerge::read(const Sink& sink, std::int64_t until_ns) {
         // A chunk's lines stay together.
         for (const auto time_ns = source.line->time_ns; source.line && source.line->time_ns == time_ns;) {
             const bool goes_on = sink(source.number, *std::exchange(source.line, std::nullopt));
-            if (auto advanced = advance(source); !advanced) return advanced.error();
+            MUSTER_TRY(advance(source));
             if (!goes_on) return false;
         }
         if (source.line) waiting.push(&source);

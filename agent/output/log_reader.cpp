@@ -128,6 +128,12 @@ Result<bool> LogReader::fill() {
     const auto size = ::pread(file_.get(), chunk_.data(), chunk_.size(), static_cast<off_t>(position_));
     if (size < 0) return error_from_errno(errno, "read a log file");
     chunk_.resize(static_cast<std::size_t>(size));
+    if (marks_.empty() && !chunk_.empty()) {
+        // A mark is written before what it marks, so this has all of the chunk.
+        read_index();
+        if (!marks_.empty() && marks_.front().offset == position_) return fill();
+        if (!marks_.empty()) chunk_.resize(std::min<std::uint64_t>(chunk_.size(), marks_.front().offset - position_));
+    }
     if (struct stat facts{}; (chunk_.empty() || was_cut()) && ::fstat(file_.get(), &facts) == 0) {
         const auto written_ns = facts.st_mtim.tv_sec * 1'000'000'000 + facts.st_mtim.tv_nsec;
         if (was_cut()) time_ns_ = std::max(time_ns_, written_ns);
@@ -135,7 +141,7 @@ Result<bool> LogReader::fill() {
         // On a shared file system the size may be one from before the index was written, and the time with it. A file
         // has the time of the kernel's last tick, a mark the exact one.
         constexpr std::int64_t ticks_ns = 20'000'000;
-        if (file_end < seen_end_ || (file_end < position_ && written_ns + ticks_ns >= time_ns_)) {
+        if (file_end < seen_end_ || (file_end < marked_ && written_ns + ticks_ns >= time_ns_)) {
             begin_again(file_end, written_ns);
             return fill();
         }
@@ -151,7 +157,7 @@ void LogReader::begin_again(std::uint64_t file_bytes, std::int64_t time_ns) {
     splitter_ = LineSplitter();
     index_ = {};
     marks_.clear();
-    position_ = seen_end_ = 0;
+    position_ = seen_end_ = marked_ = 0;
     time_ns_ = std::max(time_ns_, time_ns);
 }
 
@@ -203,6 +209,7 @@ void LogReader::pass_marks() {
 
 void LogReader::pass_mark() {
     auto& mark = marks_.front();
+    marked_ = mark.offset;
     position_ = std::max(position_, mark.begin);
     time_ns_ = mark.time_ns;
     // The same owner is named again and again.

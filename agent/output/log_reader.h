@@ -73,6 +73,7 @@ class LogReader {
     std::deque<LogMark> marks_;  ///< Those from `position_` on.
     std::uint64_t position_ = 0;
     std::uint64_t seen_end_ = 0;  ///< The file has had so many bytes for sure.
+    std::uint64_t marked_ = 0;    ///< So many before the newest mark that was passed.
     std::int64_t time_ns_ = 0;
     std::shared_ptr<const LogOwner> owner_;
     std::optional<std::uint64_t> cut_bytes_;  ///< The file was cut, and had so many bytes when that was seen.

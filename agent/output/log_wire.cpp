@@ -120,10 +120,15 @@ Result<std::optional<LogMessage>> LogWireReader::next() {
 bool LogWireReader::is_new(const SentLine& sent) {
     const auto name = names_.find(sent.file);
     if (name == names_.end()) return true;
+    const auto begin = std::exchange(ends_[sent.file], sent.line.end);
     if (const auto known = drops_.find(name->second); known != drops_.end()) {
         if (sent.line.end <= known->second) return false;
-        // Half a line that was taken as a line, and that the next heading has ended. One letter may be a new half.
-        if (sent.line.end == known->second + 1 && sent.line.text.size() > 1) return false;
+        // Half a line that was taken as a line, and that the next heading has ended: it has more than the one byte that
+        // is new. One letter may also be a new half line. It is taken for one unless the line before ended right before
+        // it, because filters leave lines out; only a left-out empty line between them would deceive this.
+        const auto size = sent.line.text.size();
+        const bool is_ended = sent.line.end == known->second + 1;
+        if (is_ended && (size > 1 || (size == 1 && begin + 1 == known->second))) return false;
         drops_.erase(known);
     }
     positions_[name->second] = sent.line.end;

@@ -96,6 +96,7 @@ class LogWireReader {
     std::map<std::size_t, std::string> names_;
     std::map<std::string, std::uint64_t> positions_;
     std::map<std::string, std::uint64_t> drops_;  ///< Until a line of the file is new.
+    std::map<std::size_t, std::uint64_t> ends_;   ///< Of the last line of each file, also where it was dropped.
     std::map<std::size_t, std::shared_ptr<const LogOwner>> owners_;
 };
 

@@ -95,6 +95,10 @@ def stand_by():
             trace = trace.tb_next
         return trace
 
+    def holds_torch(package):
+        own = [module for name, module in sys.modules.items() if name.split(".")[0] == package]
+        return any(getattr(module, "__dict__", {}).get("torch") is sys.modules["torch"] for module in own)
+
     def watch(roots, variables):
         """Until the script imports one of `roots`, a change of a variable that such imports read starts it anew."""
         import builtins
@@ -119,6 +123,8 @@ def stand_by():
             os.chdir(folder)
             os.execvpe(command[0], command, variables)
 
+        # warnings.warn passes over frames of the import system, so that a module's warning names the line that imports it.
+        end_at_import.__code__ = end_at_import.__code__.replace(co_filename="<frozen importlib._bootstrap>")
         builtins.__import__ = end_at_import
         sys.addaudithook(start_anew_at_change)
 
@@ -135,7 +141,7 @@ def stand_by():
     from io import open_code
     be_normal = be_idle()
     end_notes = note_reads()
-    roots = set()  # torch and what brings it, or else all
+    roots = set()  # torch and what imports it, or else all
     for name in imports.split(",") if imports else ("torch", "torch._dynamo"):
         had_torch = "torch" in sys.modules
         try:
@@ -144,8 +150,9 @@ def stand_by():
             if imports:
                 raise
         else:
-            if not had_torch:
-                roots = {"torch"} if "torch" in sys.modules else roots
+            if not had_torch and "torch" in sys.modules:
+                roots = {"torch"}
+            if not had_torch or holds_torch(name.split(".")[0]):
                 roots.add(name.split(".")[0])
     names = end_notes()
     passing = names & set(@PASSING@)

@@ -9,6 +9,7 @@
 #include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/files/export.h"
 #include "worker_runtime/checkpoint/files/folders.h"
 #include "worker_runtime/checkpoint/files/verify.h"
@@ -59,9 +60,8 @@ Result<Manifest> inspect(const std::string& folder, Verification verification) {
     auto manifest = runtime::read_manifest(folder);
     if (!manifest || verification == Verification::at_sizes) return manifest;
     for (const auto& file : manifest->files) {
-        auto sum = runtime::verify_rank_file(cat(folder, '/', file.name));
-        if (!sum) return sum.error();
-        if (*sum != file.crc32c) {
+        auto sum = MUSTER_TRY(runtime::verify_rank_file(cat(folder, '/', file.name)));
+        if (sum != file.crc32c) {
             return Error{Errc::bad_frame, cat(folder, '/', file.name, " is damaged (checksum of the file)")};
         }
     }
@@ -88,14 +88,13 @@ Result<std::uint64_t> read_size(const std::string& text) {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
     if (text.empty() || *end != '\0' || !std::isfinite(value) || value <= 0 || value > most) {
-        return Error{Errc::invalid_argument, cat("--max-file-size: '", text, "' is not a number of GiB above 0")};
+        return wrong(cat("--max-file-size: '", text, "' is not a number of GiB above 0"));
     }
     return static_cast<std::uint64_t>(std::ceil(value * gib));
 }
 
 Result<Request> read_request(const std::vector<std::string>& arguments) {
     Request request;
-    const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
     const auto take_step = [&](const std::string& value) -> Result<void> {
         std::int64_t step = 0;
         if (!parse_number(value, step) || step < 0) return wrong(cat("--step: '", value, "' is not a step number"));
@@ -103,9 +102,7 @@ Result<Request> read_request(const std::vector<std::string>& arguments) {
         return {};
     };
     const auto take_size = [&](const std::string& value) -> Result<void> {
-        const auto size = read_size(value);
-        if (!size) return size.error();
-        request.options.file_bytes_max = *size;
+        request.options.file_bytes_max = MUSTER_TRY(read_size(value));
         return {};
     };
     bool every_byte = false;

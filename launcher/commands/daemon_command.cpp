@@ -9,6 +9,7 @@
 #include "launcher/commands/daemon_talk.h"
 #include "launcher/host/environment_probe.h"
 #include "rendezvous/base/sockets/name_lookup.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/sockets/reachable.h"
 #include "rendezvous/base/text/text.h"
 

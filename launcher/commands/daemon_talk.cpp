@@ -4,6 +4,7 @@
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/base/try.h"
 #include "rendezvous/secret/control_key.h"
 #include "rendezvous/secret/job_secret.h"
 
@@ -28,9 +29,8 @@ Result<DaemonTalk> DaemonTalk::begin(const SocketAddress& daemon, const native::
 Result<DaemonTalk> DaemonTalk::begin_with(const rendezvous::JobKey& key, const SocketAddress& daemon,
                                           native::Hello hello, Instant deadline, std::optional<std::string>* leader,
                                           bool& wrong_key) {
-    auto socket = rendezvous::BlockingSocket::connect(daemon, deadline);
-    if (!socket) return socket.error();
-    DaemonTalk talk(DaemonSocket(*std::move(socket)), deadline);
+    auto socket = MUSTER_TRY(rendezvous::BlockingSocket::connect(daemon, deadline));
+    DaemonTalk talk(DaemonSocket(std::move(socket)), deadline);
     const bool speaks_tls = !key.empty() && !is_loopback(daemon.numeric());
     Result<void> known;
     if (speaks_tls) known = talk.socket_.begin_tls(rendezvous::control_key(key, hello.job), deadline);
@@ -46,14 +46,12 @@ Result<DaemonTalk> DaemonTalk::begin_with(const rendezvous::JobKey& key, const S
 Result<void> DaemonTalk::prove(native::Hello hello, const rendezvous::JobKey& key) {
     const auto secret = rendezvous::control_hash(key);
     hello.challenge = secret(rendezvous::random_nonce());
-    if (auto said = say(hello); !said) return said;
-    const auto asked = hear<native::Challenge>();
-    if (!asked) return asked.error();
-    const auto proof = native::proof_of(secret, native::Prover::agent, hello, asked->nonce);
+    MUSTER_TRY(say(hello));
+    const auto asked = MUSTER_TRY(hear<native::Challenge>());
+    const auto proof = native::proof_of(secret, native::Prover::agent, hello, asked.nonce);
     if (auto said = say(native::Proof{proof}); !said) return said;
-    const auto proven = hear<native::Challenge>();
-    if (!proven) return proven.error();
-    wrong_key_ = !same_digest(native::proof_of(secret, native::Prover::daemon, hello, asked->nonce), proven->proof);
+    const auto proven = MUSTER_TRY(hear<native::Challenge>());
+    wrong_key_ = !same_digest(native::proof_of(secret, native::Prover::daemon, hello, asked.nonce), proven.proof);
     return wrong_key_ ? Error{Errc::permission_denied, "it does not know the job's secret"} : Result<void>();
 }
 
@@ -65,29 +63,26 @@ Result<void> DaemonTalk::say(const native::Message& message) {
 
 Result<native::Message> DaemonTalk::next() {
     for (;;) {
-        auto message = reader_.next();
-        if (!message) return message.error();
-        if (auto& whole = message.value()) {
-            if (const auto* refused = std::get_if<native::Refused>(&*whole)) {
+        auto message = MUSTER_TRY(reader_.next());
+        if (message) {
+            if (const auto* refused = std::get_if<native::Refused>(&*message)) {
                 wrong_key_ = refused->reason == native::RefusalReason::secret;
                 return Error{Errc::permission_denied, refused->why};
             }
-            if (const auto* other = std::get_if<native::NotLeader>(&*whole)) {
+            if (const auto* other = std::get_if<native::NotLeader>(&*message)) {
                 leader_ = other->leader;
                 return Error{Errc::unreachable, leader_->empty()
                                                     ? std::string("it is not the leader, and no leader is known")
                                                     : cat("it is not the leader; the leader is ", *leader_)};
             }
-            return *std::move(whole);
+            return *std::move(message);
         }
-        auto bytes = socket_.receive(deadline_);
-        if (!bytes) return bytes.error();
-        reader_.append(*bytes);
+        reader_.append(MUSTER_TRY(socket_.receive(deadline_)));
     }
 }
 
 Result<void> DaemonTalk::end() {
-    if (auto sent = socket_.end_sending(deadline_); !sent) return sent;
+    MUSTER_TRY(socket_.end_sending(deadline_));
     for (;;)
         if (const auto message = next(); !message)
             return message.error().code == Errc::peer_closed ? Result<void>() : Result<void>(message.error());

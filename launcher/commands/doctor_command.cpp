@@ -11,9 +11,11 @@
 #include "launcher/host/node_doctor.h"
 #include "launcher/host/node_pairs.h"
 #include "launcher/report/command_output.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/system/absolute_path.h"
 #include "rendezvous/base/system/config_text.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::launcher {
 
@@ -65,34 +67,23 @@ struct DoctorWords {
     std::string plot;
 };
 
-Error doctor_error(std::string why) {
-    return {Errc::invalid_argument, std::move(why)};
-}
-
 Result<void> take_doctor_limits(const std::string& path, agent::DoctorLimits& limits) {
     const auto text = read_config_file(path);
-    if (!text) return doctor_error(cat("--limits: ", text.error().context));
+    if (!text) return wrong(cat("--limits: ", text.error().context));
     auto parsed = agent::parse_limits(*text);
-    if (!parsed) return doctor_error(cat("--limits: ", path, ": ", parsed.error().context));
+    if (!parsed) return wrong(cat("--limits: ", path, ": ", parsed.error().context));
     limits = *std::move(parsed);
     return {};
 }
 
 /// Those of the node, and those of the test between nodes.
 std::vector<WordOption> doctor_options(DoctorWords& words) {
-    const auto filled = [](std::string_view name, const WordOption::Take& take) {
-        return WordOption{name, [name, take](const std::string& value) {
-                              return value.empty() ? doctor_error(cat(name, ": the value is empty")) : take(value);
-                          }};
-    };
-    const auto text = [&](std::string_view name, std::string& into) {
-        return filled(name, [&into](const std::string& value) { return into = value, Result<void>(); });
-    };
     const auto number = [&](std::string_view name, int least, int most, int& into) {
-        return filled(name, [=, &into](const std::string& value) -> Result<void> {
+        const auto take = [=, &into](const std::string& value) -> Result<void> {
             if (parse_number(value, into) && into >= least && into <= most) return {};
-            return doctor_error(cat(name, ": got '", value, "'; accepted is a number from ", least, " to ", most));
-        });
+            return wrong(cat(name, ": got '", value, "'; accepted is a number from ", least, " to ", most));
+        };
+        return WordOption{name, take};
     };
     const auto take_dir = [&](const std::string& value) {
         return words.order.directories.push_back(absolute_path(value)), Result<void>();
@@ -102,13 +93,13 @@ std::vector<WordOption> doctor_options(DoctorWords& words) {
         return Result<void>();
     };
     const auto take_limits = [&](const std::string& path) { return take_doctor_limits(path, words.order.limits); };
-    return {filled("--dir", take_dir),
-            filled("--skip", take_skip),
-            filled("--limits", take_limits),
-            text("--out", words.out_directory),
-            text("--plot", words.plot),
-            text("--rdzv-endpoint", words.pairs.endpoint),
-            text("--rdzv-id", words.pairs.job),
+    return {{"--dir", take_dir},
+            {"--skip", take_skip},
+            {"--limits", take_limits},
+            {"--out", &words.out_directory},
+            {"--plot", &words.plot},
+            {"--rdzv-endpoint", &words.pairs.endpoint},
+            {"--rdzv-id", &words.pairs.job},
             number("--nnodes", 2, nodes_max, words.pairs.node_count),
             number("--wait", 1, 3600, words.pairs.wait_seconds),
             number("--level", 1, 3, words.level),
@@ -120,19 +111,17 @@ Result<DoctorWords> read_doctor_words(const std::vector<std::string>& arguments)
     DoctorWords words;
     const auto end = std::ranges::find(arguments, "--");
     if (end != arguments.end()) words.pairs.muster_options.assign(end + 1, arguments.end());
-    const auto others = read_words("doctor", {arguments.begin(), end}, doctor_options(words));
-    if (!others) return others.error();
-    if (!others->empty()) return doctor_error(cat("unknown word '", others->front(), "' (see muster doctor --help)"));
-    if (words.json && words.nagios) return doctor_error("write --json or --nagios, not both");
+    const auto others = MUSTER_TRY(read_words("doctor", {arguments.begin(), end}, doctor_options(words)));
+    if (!others.empty()) return wrong(cat("unknown word '", others.front(), "' (see muster doctor --help)"));
+    if (words.json && words.nagios) return wrong("write --json or --nagios, not both");
     if (words.level == 3) words.order.gpu_tests = agent::GpuTests::taken;
     words.between_nodes = words.level == 2 || words.pairs.node_count > 0;
     if (words.pairs.endpoint.empty() != (words.pairs.node_count == 0))
-        return doctor_error(
-            "--nnodes and --rdzv-endpoint belong together; a scheduler's nodes are tested by --level 2");
+        return wrong("--nnodes and --rdzv-endpoint belong together; a scheduler's nodes are tested by --level 2");
     if (!words.between_nodes && (!words.out_directory.empty() || !words.plot.empty()))
-        return doctor_error("--out and --plot show the nodes: write --nnodes and --rdzv-endpoint, or --level 2");
+        return wrong("--out and --plot show the nodes: write --nnodes and --rdzv-endpoint, or --level 2");
     if (const auto known = agent::check_skip_names(words.order.skip); !known)
-        return doctor_error(cat("--skip: ", known.error().context));
+        return wrong(cat("--skip: ", known.error().context));
     return words;
 }
 
@@ -149,10 +138,9 @@ Result<void> write_pictures(const DoctorWords& words, const agent::Look& nodes) 
         std::ofstream file(path, std::ios::binary);
         file << text;
         if (file.flush()) return {};
-        return doctor_error(cat("cannot write ", path));
+        return Error{Errc::io, cat("cannot write ", path)};
     };
-    if (!words.plot.empty())
-        if (auto drawn = write(words.plot, agent::links_svg(nodes)); !drawn) return drawn;
+    if (!words.plot.empty()) MUSTER_TRY(write(words.plot, agent::links_svg(nodes)));
     if (words.out_directory.empty()) return {};
     const auto passing = write(words.out_directory + "/passing_nodes.txt", agent::hosts_of(nodes, true));
     return passing ? write(words.out_directory + "/failing_nodes.txt", agent::hosts_of(nodes, false)) : passing;

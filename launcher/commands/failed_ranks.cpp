@@ -1,9 +1,9 @@
 #include "launcher/commands/failed_ranks.h"
 
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "launcher/config/option_values.h"
+#include "launcher/status/json_text.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -13,11 +13,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t rank_max = 1'000'000;
-
-std::int64_t number_in(const json& object, const char* name) {
-    const auto found = object.is_object() ? object.find(name) : object.end();
-    return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : -1;
-}
 
 void add(FailedRanks& failed, std::int64_t round, std::int64_t rank) {
     if (round < 0 || rank < 0 || rank > rank_max) return;
@@ -36,14 +31,9 @@ void add_list(FailedRanks& failed, std::int64_t round, std::string_view list) {
 }
 
 void add_report(FailedRanks& failed, const json& report) {
-    const auto round = number_in(report, "round");
-    if (const auto first = report.find("first"); first != report.end()) add(failed, round, number_in(*first, "rank"));
-    const auto groups = report.find("groups");
-    if (groups == report.end() || !groups->is_array()) return;
-    for (const auto& group : *groups)
-        if (const auto ranks = group.is_object() ? group.find("ranks") : group.end();
-            ranks != group.end() && ranks->is_string())
-            add_list(failed, round, ranks->get_ref<const std::string&>());
+    const auto round = json_number(report, "round");
+    if (const auto first = report.find("first"); first != report.end()) add(failed, round, json_number(*first, "rank"));
+    for (const auto& group : report.value("groups", json())) add_list(failed, round, json_text(group, "ranks"));
 }
 
 }  // namespace
@@ -59,10 +49,8 @@ Result<FailedRanks> read_failed_ranks(std::string_view text) {
         const auto event = json::parse(line, nullptr, false);  // The last line may be torn.
         if (!event.is_object() || !event.contains("specversion")) continue;
         ++event_count;
-        const auto type = event.find("type");
-        const auto data = event.find("data");
-        if (type != event.end() && *type == "muster.worker.failed.v1" && data != event.end())
-            add(failed, number_in(*data, "round"), number_in(*data, "rank"));
+        if (json_text(event, "type") == "muster.worker.failed.v1" && event.contains("data"))
+            add(failed, json_number(event["data"], "round"), json_number(event["data"], "rank"));
     }
     if (event_count > 0) return failed;
     return Error{Errc::invalid_argument,

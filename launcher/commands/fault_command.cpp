@@ -10,6 +10,7 @@
 #include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::launcher {
 
@@ -48,10 +49,6 @@ struct FaultOrder {
     std::string node;
     JobAddress address;
 };
-
-Error wrong(std::string why) {
-    return Error{Errc::invalid_argument, std::move(why)};
-}
 
 Result<FaultKind> read_kind(const std::string& word) {
     static const std::map<std::string, FaultKind> kinds{{"kill", FaultKind::kill},
@@ -105,21 +102,18 @@ void fill_in(native::Fault& fault) {
 Result<FaultOrder> read_fault(const std::vector<std::string>& words) {
     FaultOrder order;
     std::string length, share;
-    const auto places = read_words("fault", words,
-                                   {{"--job", &order.address.job},
-                                    {"--rdzv-endpoint", &order.address.endpoint},
-                                    {"--for", &length},
-                                    {"--stopped", &share}});
-    if (!places) return places.error();
-    if (places->empty()) return wrong("the fault is missing; write muster fault KIND TARGET (see muster fault --help)");
-    const auto kind = read_kind(places->front());
+    const auto places = MUSTER_TRY(read_words("fault", words,
+                                              {{"--job", &order.address.job},
+                                               {"--rdzv-endpoint", &order.address.endpoint},
+                                               {"--for", &length},
+                                               {"--stopped", &share}}));
+    if (places.empty()) return wrong("the fault is missing; write muster fault KIND TARGET (see muster fault --help)");
+    const auto kind = read_kind(places.front());
     if (!kind) return kind.error();
     order.fault.kind = *kind;
-    if (auto target = read_target({places->begin() + 1, places->end()}, order); !target) return target.error();
+    if (auto target = read_target({places.begin() + 1, places.end()}, order); !target) return target.error();
     if (!length.empty()) {
-        const auto time = read_time(length);
-        if (!time) return time.error();
-        order.fault.for_ms = *time;
+        order.fault.for_ms = MUSTER_TRY(read_time(length));
     }
     const auto percent = share.empty() ? std::optional<std::int64_t>() : whole_number(share, 1, 99);
     if (!share.empty() && !percent) return wrong(cat("--stopped '", share, "' is not a percentage from 1 to 99"));

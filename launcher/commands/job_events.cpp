@@ -13,6 +13,8 @@ namespace muster::launcher {
 
 namespace {
 
+using namespace std::chrono_literals;
+
 std::string id_of_last(std::string_view lines) {
     lines = trim(lines);
     const auto event = nlohmann::json::parse(lines.substr(lines.rfind('\n') + 1), nullptr, false);
@@ -39,6 +41,10 @@ Result<std::string> job_events(const std::string& job, const GetPage& get) {
         after = last;
     }
     return lines;
+}
+
+Result<std::string> job_events(const std::string& job, const StatusSource& source) {
+    return job_events(job, [&](const std::string& target) { return source.ask(5s, target); });
 }
 
 std::string events_of_node(std::string_view lines, const std::string& node) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/commands/status_source.h"
 #include "rendezvous/base/error.h"
 
 namespace muster::launcher {
@@ -14,6 +15,8 @@ using GetPage = std::function<Result<std::string>(const std::string& target)>;
 
 /// All that are kept, one in a line, the oldest first. Errors are those of `get`.
 Result<std::string> job_events(const std::string& job, const GetPage& get);
+/// The same of this daemon, which has 5 s for each page.
+Result<std::string> job_events(const std::string& job, const StatusSource& source);
 
 /// Those of one node, by is_of_nodes.
 std::string events_of_node(std::string_view lines, const std::string& node);

@@ -48,7 +48,6 @@ int set_key(const Environment& environment) {
 }
 
 int print_job_key(const rendezvous::Secret& secret, const std::string& job) {
-    if (job.empty()) return print_error("key", exit_codes::usage, "--job: got '', accepted is the name of a job");
     if (rendezvous::is_job_key(secret.text))
         return print_error("key", 1,
                            cat(secret.origin,

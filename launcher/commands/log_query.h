@@ -19,7 +19,8 @@ inline constexpr std::string_view logs_path = "/logs";
 /// "0-7,31". Nothing for another text, or for more ranks than a job can have: an agent reads it on its loop.
 std::optional<std::set<std::uint32_t>> read_ranks(std::string_view text);
 
-/// The parts of the request that an agent decides. --failed, --node, --include and --exclude are the viewer's.
+/// The parts of the request that an agent decides. --failed, --failed-in, --node, --include and --exclude are the
+/// viewer's.
 std::string log_target(const LogRequest& request);
 /// An agent's HTTP head may have 8 KiB.
 inline constexpr std::size_t log_target_bytes_max = 7'000;

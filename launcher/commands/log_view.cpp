@@ -1,7 +1,6 @@
 #include "launcher/commands/log_view.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace muster::launcher {
 

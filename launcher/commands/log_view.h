@@ -65,7 +65,7 @@ class LogView {
 
 /// A host has the name of a node in full, or up to a dot ("gpu07" of "gpu07.example.org"). True without names.
 bool is_of_nodes(std::string_view host, const std::set<std::string>& nodes);
-/// What --node, --failed, --include and --exclude ask of a line.
+/// What --node, --failed, --failed-in, --include and --exclude ask of a line.
 std::function<bool(const agent::LogLine& line)> line_filter(const LogRequest& request);
 LogShow::Form form_of(const LogRequest& request);
 

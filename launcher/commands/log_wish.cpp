@@ -1,9 +1,9 @@
 #include "launcher/commands/log_wish.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "launcher/commands/command_words.h"
@@ -11,16 +11,16 @@
 #include "launcher/config/option_values.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::launcher {
 
 namespace {
 
 constexpr std::size_t failed_file_bytes_max = 64 << 20;
-
-Error wrong(std::string why) {
-    return {Errc::invalid_argument, std::move(why)};
-}
+constexpr std::array<std::string_view, 16> line_options{
+    "-f",      "--follow", "--all", "--fold", "--times", "--failed",  "--failed-in", "--stream",
+    "--round", "--since",  "-n",    "--last", "-i",      "--include", "-e",          "--exclude"};
 
 /// Seconds, or a number with s, m, h or d.
 Result<Duration> read_age(std::string_view text) {
@@ -51,9 +51,9 @@ Result<void> read_value(std::string_view option, const std::string& value, LogRe
             if (name.empty()) return wrong(cat("--node: '", value, "' is no list of nodes such as gpu01,gpu02"));
             request.nodes.emplace(name);
         }
-    } else if (option == "--failed") {
+    } else if (option == "--failed-in") {
         auto failed = read_failed_ranks(read_start_of_file(value, failed_file_bytes_max));
-        if (!failed) return wrong(cat("--failed: ", value, ": ", failed.error().context));
+        if (!failed) return wrong(cat("--failed-in: ", value, ": ", failed.error().context));
         request.failed = std::move(*failed);
     } else if (option == "--stream") {
         if (value != "out" && value != "err") return wrong(cat("--stream: '", value, "' is neither out nor err"));
@@ -65,17 +65,14 @@ Result<void> read_value(std::string_view option, const std::string& value, LogRe
         request.last_round = !round;
         if (round) request.round = static_cast<std::uint64_t>(*round);
     } else if (option == "--since") {
-        const auto age = read_age(value);
-        if (!age) return age.error();
-        request.since = *age;
+        request.since = MUSTER_TRY(read_age(value));
     } else if (option == "-n" || option == "--last") {
         const auto lines = whole_number(value, 1, 1'000'000);
         if (!lines) return wrong(cat(option, ": '", value, "' is no number of lines from 1 to 1000000"));
         request.last = static_cast<std::size_t>(*lines);
     } else {
-        auto pattern = read_pattern(option, value);
-        if (!pattern) return pattern.error();
-        (option == "-i" || option == "--include" ? request.include : request.exclude).push_back(std::move(*pattern));
+        auto pattern = MUSTER_TRY(read_pattern(option, value));
+        (option == "-i" || option == "--include" ? request.include : request.exclude).push_back(std::move(pattern));
     }
     return {};
 }
@@ -104,20 +101,28 @@ Result<void> read_places(const std::vector<std::string>& places, LogWish& wish) 
 Result<LogWish> read_log_wish(const std::vector<std::string>& words) {
     LogWish wish;
     auto& request = wish.request;
-    bool all = false;
+    bool all = false, fold = false;
     std::vector<WordOption> options{{"--rdzv-endpoint", &wish.endpoint}, {"--job", &wish.job},
                                     {"--insecure", &wish.insecure},      {"-f", &request.follow},
                                     {"--follow", &request.follow},       {"--all", &all},
-                                    {"--times", &request.times}};
-    for (const std::string_view name : {"--rank", "--node", "--failed", "--stream", "--round", "--since", "-n",
+                                    {"--times", &request.times},         {"--failed", &wish.failed}};
+    options.insert(options.end(), {{"--fold", &fold}, {"--stacks", &wish.stacks}});
+    for (const std::string_view name : {"--rank", "--node", "--failed-in", "--stream", "--round", "--since", "-n",
                                         "--last", "-i", "--include", "-e", "--exclude"})
         options.push_back(
             {name, [name, &request](const std::string& value) { return read_value(name, value, request); }});
-    const auto places = read_words("logs", words, options);
-    if (!places) return places.error();
-    request.fold = !all && !request.times;
-    if (auto placed = read_places(*places, wish); !placed) return placed.error();
+    const auto places = MUSTER_TRY(read_words("logs", words, options));
+    request.fold = (fold || !all) && !request.times;
+    MUSTER_TRY(read_places(places, wish));
     request.job = wish.job;
+    if (wish.failed && wish.job.empty())
+        return wrong(
+            "--failed: only a running job's daemon knows who failed; for folders write --failed-in FILE, with the "
+            "job's report (--report) or events (--events)");
+    if (wish.stacks && wish.job.empty()) return wrong("--stacks asks the agents of a running job; write JOB");
+    for (const auto& word : words)
+        if (const auto name = word.substr(0, word.find('=')); wish.stacks && std::ranges::count(line_options, name) > 0)
+            return wrong(cat("--stacks shows no lines, among which ", name, " chooses; leave one of the two out"));
     if (!wish.job.empty() && log_target(request).size() > log_target_bytes_max)
         return wrong("--rank: too many single ranks to ask agents for them; give ranges such as 0-999, or fewer ranks");
     return wish;

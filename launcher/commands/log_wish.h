@@ -14,6 +14,8 @@ struct LogWish {
     std::string job;  ///< Of a daemon. Empty: the request has folders.
     std::string endpoint = "127.0.0.1";
     bool insecure = false;  ///< In clear text where no key is accepted.
+    bool stacks = false;    ///< Where the workers are, in place of lines.
+    bool failed = false;    ///< Only workers that ended badly, by the events that the daemon has.
 };
 
 /// Errors are sentences for the user.

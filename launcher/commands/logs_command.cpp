@@ -10,7 +10,10 @@
 #include <utility>
 
 #include "agent/output/log_files.h"
+#include "launcher/commands/failed_ranks.h"
+#include "launcher/commands/job_events.h"
 #include "launcher/commands/job_logs.h"
+#include "launcher/commands/job_stacks.h"
 #include "launcher/commands/log_view.h"
 #include "launcher/commands/log_wish.h"
 #include "launcher/commands/status_source.h"
@@ -22,6 +25,7 @@
 #include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "rendezvous/secret/control_key.h"
 
 namespace muster::launcher {
@@ -40,7 +44,8 @@ constexpr std::string_view logs_usage =
     "  --job JOB          the job, also where there is a folder of its name here\n"
     "  --rank RANKS       only these ranks, such as 0-7,31\n"
     "  --node NAMES       only these nodes, such as gpu01,gpu02\n"
-    "  --failed FILE      only workers that ended badly: FILE is the job's report (--report), or has its events\n"
+    "  --failed           only workers of a running job that have ended badly, in the rounds in which they did\n"
+    "  --failed-in FILE   the same by FILE, which is the job's report (--report), or has its events (--events)\n"
     "  --stream out|err   only this stream\n"
     "  --round N|last     only this round; -f stays with the one that is the last at its start\n"
     "  --since TIME       only the last TIME: 90 (seconds), 10m, 2h\n"
@@ -48,7 +53,9 @@ constexpr std::string_view logs_usage =
     "  -e, --exclude RE   without lines that match\n"
     "  -n, --last N       only the last N lines, of what is written at the start; of a rank no more than its last N\n"
     "  -f, --follow       go on with what is written from now on, until Ctrl-C\n"
-    "  --all              every line of every rank\n"
+    "  --all              every line of every rank; --fold overrides it\n"
+    "  --stacks           in place of lines, the frames of a running job's workers (of --rank and --node): where they "
+    "are\n"
     "  --times            with the time of each line; implies --all\n"
     "  --insecure         ask other hosts in clear text where no key of this node is accepted\n"
     "A line that comes after later ones, because its node was slow, begins with '~'.\n";
@@ -85,9 +92,10 @@ int exit_code(int error_number) {
 
 std::string_view last_lines(std::string_view text, std::size_t count) {
     auto from = text.size();
-    for (; count > 0 && from > 0; --count) {
+    while (count > 0 && from > 0) {
         const auto end = from < 2 ? std::string_view::npos : text.rfind('\n', from - 2);
         from = end == std::string_view::npos ? 0 : end + 1;
+        if (!text.substr(from).starts_with("  [")) --count;  // "  [same from ranks 1-3]" goes with the line before.
     }
     return text.substr(from);
 }
@@ -149,7 +157,7 @@ int show_folders(const LogRequest& request) {
 Error explained(Error answer, const std::string& job, const StatusSource& source) {
     const auto page = answer.code == Errc::not_found ? source.ask(daemon_limit) : Result<std::string>(answer);
     const auto facts = page ? read_status_facts(*page) : Result<StatusFacts>(page.error());
-    if (facts && !has_job(*facts, printable_line(job))) return {Errc::not_found, unknown_job(*facts, job)};
+    if (facts && !find_job(*facts, printable_line(job))) return {Errc::not_found, unknown_job(*facts, job)};
     return answer;
 }
 
@@ -265,7 +273,25 @@ int show_lines(const LogWish& wish, const StatusSource& source, const JobAgents&
     return code == 0 && !is_whole ? 1 : code;
 }
 
-int show_job(const LogWish& wish, const Environment& environment) {
+Result<FailedRanks> ask_who_failed(const std::string& job, const StatusSource& source) {
+    const auto events = MUSTER_TRY(job_events(job, source));
+    return events.empty() ? FailedRanks{} : read_failed_ranks(events);
+}
+
+int show_stacks(const LogWish& wish, const JobAgents& agents, const std::vector<Way>& ways) {
+    bool has_all = true;
+    int trouble = 0;
+    job_stacks(
+        wish.request, agents, ways, [&](std::string_view text) { return (trouble = print(text)) == 0; },
+        [&](const auto& sentence) {
+            tell(sentence);
+            has_all = false;
+        });
+    const int code = exit_code(trouble);
+    return code == 0 && !has_all ? 1 : code;
+}
+
+int show_job(LogWish wish, const Environment& environment) {
     const auto source = StatusSource::find(wish.endpoint, environment, wish.insecure);
     if (!source)
         return print_error(
@@ -281,16 +307,23 @@ int show_job(const LogWish& wish, const Environment& environment) {
     if (agents->is_over) return print_error("logs", 1, "the job is over; muster logs DIR shows the files");
     if (agents->agents.empty() && !wish.request.follow)
         return print_error("logs", 1,
-                           "no node of the job is in a round, so that there are no lines to show now; -f waits for the "
-                           "next round, and "
-                           "muster logs DIR shows the files");
-    if (const auto trouble = too_many_nodes(*agents, wish.request.nodes); !trouble.empty())
+                           wish.stacks ? "no node of the job is in a round, so that no worker runs now"
+                                       : "no node of the job is in a round, so that there are no lines to show now; -f "
+                                         "waits for the next round, and muster logs DIR shows the files");
+    if (const auto trouble = wish.stacks ? std::string() : too_many_nodes(*agents, wish.request.nodes);
+        !trouble.empty())
         return print_error("logs", 1, trouble);
     if (auto unknown = unknown_nodes(*agents, wish.request.nodes); !unknown.empty()) {
         if (!wish.request.follow) return print_error("logs", 1, unknown);
         tell(cat(unknown, "; its lines come when it joins"));
     }
+    if (wish.failed) {
+        auto failed = ask_who_failed(wish.job, *source);
+        if (!failed) return print_error("logs", 1, cat("--failed: ", source->name(), ": ", failed.error().context));
+        wish.request.failed = std::move(*failed);
+    }
     std::signal(SIGPIPE, SIG_IGN);
+    if (wish.stacks) return show_stacks(wish, *agents, *ways);
     return show_lines(wish, *source, *agents, *std::move(ways));
 }
 

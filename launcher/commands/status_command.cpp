@@ -66,6 +66,17 @@ std::string text_of(const std::vector<StatusLine>& lines) {
     return text;
 }
 
+/// Of a job that is over, /status knows nothing any more, but its events are kept for a while.
+std::string absent_job(const std::string& job, const StatusFacts& facts, const StatusSource& source) {
+    const auto lines = job_events(job, source);
+    const auto text = lines ? events_text(*lines) : std::string();
+    if (text.empty()) return unknown_job(facts, job);
+    const auto last = trim(text);
+    return cat("job '", printable_line(job),
+               "' does not run; the last that is known of it: ", last.substr(last.rfind('\n') + 1),
+               "; write --events to see all");
+}
+
 int print_once(const StatusOptions& options, const StatusSource& source) {
     const auto page = source.ask(page_limit);
     if (!page)
@@ -74,8 +85,8 @@ int print_once(const StatusOptions& options, const StatusSource& source) {
                                "; give --rdzv-endpoint HOST:PORT of musterd, or of the job's first node"));
     const auto facts = read_status_facts(*page);
     if (!facts) return print_error("status", 1, cat(source.name(), ": ", facts.error().context));
-    if (!options.job.empty() && !has_job(*facts, printable_line(options.job)))
-        return print_error("status", 1, unknown_job(*facts, options.job));
+    if (!options.job.empty() && !find_job(*facts, printable_line(options.job)))
+        return print_error("status", 1, absent_job(options.job, *facts, source));
     if (options.json) return answer("status", cat(json_of(*page, options.job).value_or("{}"), '\n'));
     // A pipe has no width: nothing is cut there.
     const auto columns = ::isatty(STDOUT_FILENO) == 1 ? Terminal::size().columns : std::string::npos;
@@ -92,7 +103,7 @@ int show_events(const StatusOptions& options, const StatusSource& source) {
     if (job.empty() && facts->jobs.size() == 1) job = facts->jobs.front().id;
     if (job.empty()) return fail(unknown_job(*facts, job));
     const auto found = std::ranges::find(facts->jobs, printable_line(job), &StatusJob::id);
-    const auto lines = job_events(job, [&](const std::string& target) { return source.ask(page_limit, target); });
+    const auto lines = job_events(job, source);
     if (!lines) return fail(lines.error().context);
     if (options.events) {
         const auto shown = options.node.empty() ? *lines : events_of_node(*lines, options.node);
@@ -122,7 +133,6 @@ int print_again(const StatusOptions& options, const StatusSource& source) {
 
 Result<StatusOptions> read_status_options(std::string_view verb, std::vector<std::string> words) {
     StatusOptions options;
-    const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
     const auto take_watch = [&](const std::string& value) -> Result<void> {
         options.watch = seconds_in(value);
         if (options.watch) return {};

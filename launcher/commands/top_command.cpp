@@ -23,7 +23,7 @@ constexpr std::string_view top_usage =
     "A screen with the jobs of a daemon, their nodes, and what is wrong: who waits for whom, who is lost, how fast "
     "the\n"
     "job steps. JOB is the job's --rdzv-id. Keys: arrows or j and k, enter, esc, / (filter), s (sort), l (logs),\n"
-    "e (events), ? (help), q.\n"
+    "p (stacks), e (events), ? (help), q.\n"
     "It changes nothing. --once, or without a terminal that has a cursor: the text of muster status, once.\n"
     "The daemon is at --rdzv-endpoint, default 127.0.0.1:29400. Of another host's daemon with a secret it needs the\n"
     "secret: set MUSTER_SECRET_FILE. --insecure asks in clear text where no key of this node is accepted.\n";
@@ -62,7 +62,7 @@ int run_screen(const StatusOptions& options, const StatusSource& source, std::st
         if (auto answer = poll->take()) top.take(*std::move(answer), std::chrono::steady_clock::now());
         if (std::exchange(had_facts, top.status().has_facts) || !top.status().has_facts) continue;
         const auto& facts = top.status().reader.facts();
-        if (options.job.empty() || options.watch || has_job(facts, printable_line(options.job))) continue;
+        if (options.job.empty() || options.watch || find_job(facts, printable_line(options.job))) continue;
         unknown = unknown_job(facts, options.job);
         return 1;
     }

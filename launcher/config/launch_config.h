@@ -29,6 +29,11 @@ enum class Backend {
 /// Bit mask of one worker's streams, as torchrun writes it.
 enum class StreamMask : std::uint8_t { none = 0, out = 1, err = 2, both = 3 };
 
+struct ListenPlace {
+    std::string address;
+    PortRange ports;
+};
+
 /// "-r 3" for all, or "-r 0:1,12:3" for some local ranks; those not named have `none`.
 struct StreamChoice {
     StreamMask all = StreamMask::none;
@@ -131,6 +136,7 @@ struct LaunchConfig {
     std::optional<agent::NumaBinding> numa_binding;  ///< Empty: workers may use all CPUs of muster.
     bool threads_from_cores = false;                 ///< --omp auto. False: OMP_NUM_THREADS has torchrun's value.
     std::string torch_backend;                       ///< --torch-backend: "muster". Empty: torch's own choice.
+    bool torch_steps = false;                        ///< --torch-steps: steps of PyTorch's optimizers are reported.
     std::string
         preflight_fault;  ///< What the test before the job found of this node (job_preflight.h). Empty: nothing.
     std::vector<agent::Placement> placements;  ///< Indexed by local rank, set by resolve_placement. Empty: unbound.
@@ -184,11 +190,13 @@ struct LaunchConfig {
     bool host_prefix = false;     ///< Prefix [host:rank] on every line.
     ConsoleLines console = ConsoleLines::automatic;  ///< --console: equal lines of many ranks once, or each line.
     LogLevel log_level = LogLevel::warning;
-    std::string report;         ///< --report as given (report_writer.h). Empty: no file.
-    std::string events;         ///< --events as given, with the same names. Empty: no file.
-    std::string gpu_job_dir;    ///< --hpc-job-mapping-dir. Empty: the GPUs' job is not told.
-    std::string metrics_dir;    ///< --metrics-file. Empty: no file.
-    bool torch_events = false;  ///< --event-log-handler console: torchrun's lines on stderr.
+    std::string report;          ///< --report as given (report_writer.h). Empty: no file.
+    std::string events;          ///< --events as given, with the same names. Empty: no file.
+    std::string gpu_job_dir;     ///< --hpc-job-mapping-dir. Empty: the GPUs' job is not told.
+    std::string metrics_dir;     ///< --metrics-file. Empty: no file.
+    ListenPlace metrics_listen;  ///< --metrics-listen. Without an address: no port.
+    bool gpu_use = false;        ///< --gpu-use: how busy this node's GPUs are is asked while workers run.
+    bool torch_events = false;   ///< --event-log-handler console: torchrun's lines on stderr.
 };
 
 /// The job may have more nodes than this one.

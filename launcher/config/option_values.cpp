@@ -119,6 +119,15 @@ std::optional<StreamChoice> stream_choice(std::string_view text) {
     return choice;
 }
 
+std::optional<ListenPlace> listen_place(std::string_view text) {
+    const auto colon = text.rfind(':');
+    const auto host = colon == std::string_view::npos ? "127.0.0.1" : text.substr(0, colon);
+    const auto place = parse_endpoint(host, 0);
+    const auto ports = parse_port_range(text.substr(colon + 1));
+    const bool is_whole = host.find(':') == std::string_view::npos || host.ends_with(']');
+    return place && ports && is_whole ? std::optional(ListenPlace{place->host, *ports}) : std::nullopt;
+}
+
 std::optional<std::vector<std::uint32_t>> local_ranks(std::string_view text) {
     std::vector<std::uint32_t> ranks;
     for (const auto piece : split(text, ',')) {

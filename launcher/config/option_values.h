@@ -48,6 +48,9 @@ std::optional<NodeRange> node_range(std::string_view text);
 /// "0".."3", or "local rank:mask,..." (local ranks of any number of digits, unlike torchrun's).
 std::optional<StreamChoice> stream_choice(std::string_view text);
 
+/// "P" or "P-Q", at 127.0.0.1, or behind "ADDR:". An address of IPv6 is in brackets: its last part would be a port.
+std::optional<ListenPlace> listen_place(std::string_view text);
+
 /// "0,1,12".
 std::optional<std::vector<std::uint32_t>> local_ranks(std::string_view text);
 

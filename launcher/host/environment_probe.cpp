@@ -11,7 +11,6 @@
 #include "launcher/host/cgroup_quota.h"
 #include "launcher/host/gpu_count.h"
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
 
@@ -120,12 +119,6 @@ std::string single_worker_hint(const LaunchConfig& config, const Environment& en
     return cat("one worker on a node with ", gpus, " GPUs: write --nproc-per-node=auto for one worker per GPU");
 }
 
-std::string host_name() {
-    std::array<char, 256> name{};
-    if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
-    return name.data();
-}
-
 namespace {
 
 bool is_own_address(const std::string& address) {
@@ -152,14 +145,6 @@ std::string local_ranks_here(std::uint32_t workers) {
 }
 
 }  // namespace
-
-Result<std::vector<std::string>> resolve_host(const std::string& host, Duration limit) {
-    const auto found = look_up({host, 0}, std::chrono::steady_clock::now() + limit);
-    if (!found) return found.error();
-    std::vector<std::string> addresses;
-    for (const auto& address : *found) addresses.push_back(address.numeric());
-    return addresses;
-}
 
 bool is_own_name(const std::string& host) {
     return is_loopback(host) || lower_case(host) == lower_case(host_name());

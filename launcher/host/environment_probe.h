@@ -47,12 +47,6 @@ std::string single_worker_hint(const LaunchConfig& config, const Environment& en
 /// different numbers of workers may share a command line. Call it after resolve_worker_count.
 std::vector<std::string> absent_rank_hints(const LaunchConfig& config);
 
-/// The host's name (gethostname).
-std::string host_name();
-
-/// The numeric addresses of `host`: a name, an address, or several, comma-separated. Blocks for at most `limit`.
-Result<std::vector<std::string>> resolve_host(const std::string& host, Duration limit);
-
 /// True for localhost and this host's own name. Does not query a name service, which may be slow or have another
 /// address (Debian's 127.0.1.1, a stale entry).
 bool is_own_name(const std::string& host);

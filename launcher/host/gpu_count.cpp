@@ -41,7 +41,7 @@ Result<std::vector<GpuDevice>> list_gpus(const std::string& library) {
         if (nvml.device_by_index(index, &device) == GpuDriver::success)
             devices.push_back(describe_device(nvml, device));
     }
-    if (nvml.shutdown != nullptr) nvml.shutdown();
+    nvml.ask("nvmlShutdown");
     if (failed != GpuDriver::success) return Error{Errc::io, cat("nvmlDeviceGetCount: ", nvml.words(failed))};
     return devices;
 }
@@ -56,6 +56,9 @@ Result<std::vector<GpuDevice>> read_gpus(std::string_view output) {
         if (words[0] == "partitioned") devices.back().mig_enabled = true;
         if (words[0] == "part" && words.size() == 2) devices.back().mig_uuids.emplace_back(words[1]);
     }
+    if (!output.ends_with("end\n"))
+        return Error{Errc::timed_out, cat("the NVIDIA driver has not listed all GPUs within ", describe(driver_limit),
+                                          "; run nvidia-smi on this node")};
     return devices;
 }
 

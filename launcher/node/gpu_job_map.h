@@ -2,8 +2,6 @@
 // has a file for each GPU, named by its index, with one job a line. dcgm-exporter puts them into the label hpc_job.
 #pragma once
 
-#include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -71,9 +71,11 @@ Result<bool> use_own_key(LaunchConfig& config, const Environment& environment) {
 /// --insecure leaves ~/.muster/key aside, which is made without being asked for.
 Result<std::vector<std::string>> take_key(LaunchConfig& config, const Environment& environment) {
     std::vector<std::string> news;
+    const bool shows_metrics = !config.metrics_listen.address.empty() && !is_loopback(config.metrics_listen.address);
+    const bool needs_key = shows_metrics || serves_other_hosts(config);
     auto secrets =
         rendezvous::find_accepted_secrets(config.insecure ? without_home(environment) : value_of(environment));
-    if (!secrets && !serves_other_hosts(config)) {
+    if (!secrets && !needs_key) {
         auto other = rendezvous::find_accepted_secrets(without_home(environment));
         if (other) news.push_back(cat(secrets.error().context, "; this job has one node and goes on without that key"));
         if (other) secrets = std::move(other);
@@ -82,13 +84,19 @@ Result<std::vector<std::string>> take_key(LaunchConfig& config, const Environmen
     if (!secrets->empty()) {
         use_secrets(config, *std::move(secrets));
     } else if (!config.insecure && meets_in_slurm_step(config, environment)) {
+        if (shows_metrics)
+            return Error{Errc::invalid_argument,
+                         cat("--metrics-listen ", config.metrics_listen.address,
+                             " asks other hosts for a token, which nobody has where munge gives the job its key: make "
+                             "one first (muster key), or set MUSTER_KEY")};
         config.awaits_key = true;
-    } else if (!config.insecure && serves_other_hosts(config)) {
+    } else if (!config.insecure && needs_key) {
         return make_key(config, environment);
-    } else if (authentication(config) == "none" && serves_other_hosts(config)) {
-        news.emplace_back(
-            "--insecure: every host that reaches this node's ports can join the job, and so run programs as its user; "
-            "without --insecure, a key (~/.muster/key) keeps strangers out");
+    } else if (needs_key) {
+        news.push_back(cat("--insecure: every host that reaches this node's ports can ",
+                           serves_other_hosts(config) ? "join the job, and so run programs as its user"
+                                                      : "read what --metrics-listen shows",
+                           "; without --insecure, a key (~/.muster/key) keeps strangers out"));
     }
     return news;
 }

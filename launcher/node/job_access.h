@@ -17,10 +17,11 @@ bool serves_other_hosts(const LaunchConfig& config);
 /// Whether the nodes are tasks of one step of Slurm's, one of which serves the rendezvous: they can agree on a key.
 bool meets_in_slurm_step(const LaunchConfig& config, const Environment& environment);
 
-/// Sets config.key and config.keys. A job whose ports accept other hosts and that has no secret gets ~/.muster/key,
-/// which is made if it does not exist; in a step of Slurm's config.awaits_key is set instead. With --insecure it gets
-/// no key, and ~/.muster/key is not read. Returns warnings for the user: how other nodes get the key, if this call made
-/// it, and that of --insecure. Errors: a source that cannot be used, or no key where one is needed.
+/// Sets config.key and config.keys. A job whose ports accept other hosts (--metrics-listen is one, too) and that has no
+/// secret gets ~/.muster/key, which is made if it does not exist; in a step of Slurm's config.awaits_key is set
+/// instead. With --insecure it gets no key, and ~/.muster/key is not read. Returns warnings for the user: how other
+/// nodes get the key, if this call made it, and that of --insecure. Errors: a source that cannot be used, or no key
+/// where one is needed.
 Result<std::vector<std::string>> take_key(LaunchConfig& config, const Environment& environment);
 
 /// The part of take_key that makes ~/.muster/key if it does not exist, and uses it. Returns and errors as take_key's.

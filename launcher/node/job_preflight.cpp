@@ -5,6 +5,7 @@
 #include "launcher/host/node_doctor.h"
 #include "launcher/host/node_pairs.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/events/files/said_event.h"
 
@@ -43,9 +44,9 @@ agent::DoctorFacts look_at_gpus(const Environment& environment) {
 
 }  // namespace
 
-PreflightVerdict test_before_job(const Launch& launch, const Environment& environment) {
+std::optional<PreflightVerdict> test_before_job(const Launch& launch, const Environment& environment) {
     const auto& config = launch.config;
-    if (config.preflight < Preflight::pairs) return {};
+    if (config.preflight < Preflight::pairs) return std::nullopt;
     const bool has_links = !config.standalone && config.nodes_max + config.spares > 1;
     const auto links = has_links ? look_at_links(launch, environment) : agent::Look{};
     auto facts = config.preflight == Preflight::full ? look_at_gpus(environment) : agent::DoctorFacts{};
@@ -69,14 +70,14 @@ PreflightVerdict test_before_job(const Launch& launch, const Environment& enviro
     return verdict;
 }
 
-std::string tell_preflight(const PreflightVerdict& verdict, NodeEvents& events) {
-    for (const auto& one : verdict.findings) {
-        auto event = agent::preflight_event(one, host_name());
+std::string tell_preflight(const std::optional<PreflightVerdict>& verdict, NodeEvents& events) {
+    if (!verdict) return {};
+    for (auto& event : agent::preflight_events(verdict->findings, host_name())) {
         say(event);
         events.take(std::move(event));
     }
-    if (verdict.own_fault.empty()) return {};
-    return cat("--preflight: ", verdict.own_fault, "; to take part, start muster there again when it is mended");
+    if (verdict->own_fault.empty()) return {};
+    return cat("--preflight: ", verdict->own_fault, "; to take part, start muster there again when it is mended");
 }
 
 }  // namespace muster::launcher

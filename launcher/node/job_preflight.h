@@ -1,6 +1,7 @@
 // --preflight=pairs|full: tests the nodes of a job before its first round.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,12 @@ struct PreflightVerdict {
 };
 
 /// Blocks: with `pairs` the nodes meet once as another job and test their links; with `full` this node then tests its
-/// GPUs. A job of one node has no links. The rendezvous and the GPUs' deadlines bound it. Changes nothing.
-PreflightVerdict test_before_job(const Launch& launch, const Environment& environment);
+/// GPUs; nothing with less. A job of one node has no links. The rendezvous and the GPUs' deadlines bound it. Changes
+/// nothing.
+std::optional<PreflightVerdict> test_before_job(const Launch& launch, const Environment& environment);
 
-/// Makes an event of each finding, which is logged as a warning, "preflight: ...". Returns
+/// Makes an event of each finding, which is logged as a warning, "preflight: ...", and one of the verdict. Returns
 /// LaunchConfig::preflight_fault: the own fault as the nodes of the job are told of it. Empty: none.
-std::string tell_preflight(const PreflightVerdict& verdict, NodeEvents& events);
+std::string tell_preflight(const std::optional<PreflightVerdict>& verdict, NodeEvents& events);
 
 }  // namespace muster::launcher

@@ -9,6 +9,7 @@
 #include "agent/output/log_wire.h"
 #include "launcher/commands/log_query.h"
 #include "rendezvous/base/kernel/open_files.h"
+#include "rendezvous/base/text/percent.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
 #include "rendezvous/net/connection.h"
@@ -225,12 +226,22 @@ void LogStreams::end_round(std::vector<std::string> kept) {
     round_->is_over = true;
 }
 
-std::optional<HttpPage> LogStreams::refusal(const HttpRequest& request, const Connection& connection) {
-    if (!request.target.starts_with(logs_path)) return no(404, "There is /logs.");
-    if (!serves_all_ && !connection.is_own() && !connection.key_identity().starts_with(rendezvous::logs_label))
+std::optional<HttpPage> LogStreams::objection(const HttpRequest& request, const Connection& asker) const {
+    if (!serves_all_ && !asker.is_own() && !asker.key_identity().starts_with(rendezvous::logs_label))
         return no(403, "The lines are for who has the job's key: set MUSTER_SECRET_FILE or MUSTER_KEY.");
     // A page of a browser could take places of viewers.
     if (!request.fetch_site.empty()) return no(403, "Use muster logs.");
+    return std::nullopt;
+}
+
+bool LogStreams::may_read(const HttpRequest& request, const Connection& asker) const {
+    return !objection(request, asker) &&
+           percent_decoded(rendezvous::query_value(request.target, "job").value_or("")) == job_;
+}
+
+std::optional<HttpPage> LogStreams::refusal(const HttpRequest& request, const Connection& connection) {
+    if (auto why = objection(request, connection)) return why;
+    if (!request.target.starts_with(logs_path)) return no(404, "There are /logs and, of this job, /stacks.");
     if (threads_->load() < viewers_max) return std::nullopt;
     return no(503, cat(viewers_max, " viewers read this node's log files, which is the limit. End one of them."));
 }

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -41,6 +40,8 @@ class LogStreams {
     /// On the loop's thread. Null: the target is another one, the asker proves nothing, or there are too many.
     std::unique_ptr<rendezvous::HttpStream> begin(const rendezvous::HttpRequest& request,
                                                   rendezvous::Connection& connection);
+    /// The asker may read what the workers write, and where they are, and means this job.
+    [[nodiscard]] bool may_read(const rendezvous::HttpRequest& request, const rendezvous::Connection& asker) const;
     /// To a request that got null from `begin` in the same turn.
     [[nodiscard]] std::optional<rendezvous::HttpPage> answer(const rendezvous::HttpRequest& request) const;
     /// Serve also who proves nothing (--insecure). Before the first `begin`.
@@ -49,6 +50,9 @@ class LogStreams {
   private:
     class Viewer;
 
+    /// Why it gets nothing. Nothing: it may read.
+    [[nodiscard]] std::optional<rendezvous::HttpPage> objection(const rendezvous::HttpRequest& request,
+                                                                const rendezvous::Connection& asker) const;
     /// Why there is no stream for it. Nothing: there is.
     std::optional<rendezvous::HttpPage> refusal(const rendezvous::HttpRequest& request,
                                                 const rendezvous::Connection& connection);

@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/log_listener.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::launcher {
 
@@ -27,9 +28,7 @@ Result<std::unique_ptr<NodeEvents>> NodeEvents::open(const LaunchConfig& config,
                                                      const std::string& host) {
     std::unique_ptr<EventFile> opened;
     if (!file.empty()) {
-        auto made = EventFile::open(file);
-        if (!made) return made.error();
-        opened = *std::move(made);
+        opened = MUSTER_TRY(EventFile::open(file));
     }
     return std::unique_ptr<NodeEvents>(new NodeEvents(config, std::move(opened), host));
 }

@@ -4,7 +4,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 
 #include "agent/supervision/supervisor.h"
 #include "agent/supervision/torch_events.h"

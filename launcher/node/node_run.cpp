@@ -12,7 +12,6 @@
 #include <random>
 
 #include "agent/driver/agent.h"
-#include "agent/driver/client_link.h"
 #include "agent/driver/metrics_file.h"
 #include "agent/process/posix_process_host.h"
 #include "agent/supervision/store_candidates.h"
@@ -35,8 +34,10 @@
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/system/start_up_signals.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/client/client.h"
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/secret/job_secret.h"
+#include "rendezvous/servers/metrics_port.h"
 
 namespace muster::launcher {
 
@@ -51,6 +52,8 @@ constexpr Duration slurm_node_limit = 5s;  // timeout for scontrol to report a n
 constexpr Duration end_linger = 10s;       // timeout for the other agents to receive the end from this node's daemon
 constexpr Duration stop_slack = 10s;       // for the parts of a stop besides the grace period and copies to disk
 constexpr Duration last_lines_limit = 5s;  // a disk that hangs holds up the end no longer
+constexpr Duration metrics_retry = 10s;    // between attempts to open the port of --metrics-listen, and how many;
+constexpr int metrics_tries = 3;           // each failure looks through /proc for the port's holder
 constexpr Duration idle_look = 20ms;       // between checks for agents that are still connected
 
 Incarnation random_incarnation() {
@@ -84,28 +87,30 @@ class NodeRun::Body {
         if (auto wrong = agree_on_key(config_, environment_, endpoints_, [this] { return is_signalled(); }))
             return *wrong;
         key_giver_ = KeyGiver::make(io_, config_, environment_);
+        // Before the daemon: if the options are wrong, no other node has reached this one.
+        if (auto wrong = open_metrics_port()) return *wrong;
         if (auto wrong = config_.etcd ? meet_at_etcd() : host_daemon()) return *wrong;
-        if (auto started = net_loop_.start_thread(); !started)
-            return NotLaunched{exit_codes::internal, started.error().context};
+        if (auto running = net_loop_.start_thread(); !running)
+            return NotLaunched{exit_codes::internal, running.error().context};
 
         const auto host = agent::PosixProcessHost::make(io_, std::move(guardian));
         host->on_notice = [](const std::string& line) { print_notice(cat("muster: ", line, "\n")); };
         keep_standbys(*host);
         auto client = client_config(config_, environment_, facts_);
         client.secret_seed = rendezvous::random_nonce();
-        agent::ClientLink link(io_, std::move(client));
+        rendezvous::Client link(io_, std::move(client));
         link_ = &link;
         host->on_standbys = [this](const native::StandbysSeen& seen) { note_standbys(seen); };
-        agent::Agent* started = nullptr;
-        RoundStores stores(config_,
-                           {.loop = net_loop_,
-                            .post = [this](auto work) { boost::asio::post(io_, std::move(work)); },
-                            .answer = [&link](const native::PeerAsk& ask) { return link.client().answer(ask); },
-                            .addresses = facts_.addresses,
-                            .log_folder = [&started] { return started->log_folder(); },
-                            .kept_logs = [&started] { return started->kept_logs(); }});
+        RoundStores stores(
+            config_, {.loop = net_loop_,
+                      .post = [this](auto work) { boost::asio::post(io_, std::move(work)); },
+                      .answer = [&link](const native::PeerAsk& ask) { return link.answer(ask); },
+                      .addresses = facts_.addresses,
+                      .log_folder = [this] { return agent_->log_folder(); },
+                      .kept_logs = [this] { return agent_->kept_logs(); },
+                      .stacks = [this](const auto& ranks, auto use) { agent_->tell_stacks(ranks, std::move(use)); }});
         agent::Agent agent(io_, agent_config(config_, entry_, environment_, facts_), link, *host, stores);
-        started = &agent;
+        agent_ = &agent;
         if (daemon_ == nullptr) host->set_death_notice(death_notice({}));
         link.on_connected = [this, &host](const Endpoint& daemon) {
             // This node's own daemon dies with this process.
@@ -255,7 +260,7 @@ class NodeRun::Body {
         EtcdCallbacks callbacks;
         callbacks.leader = [this](std::optional<Endpoint> leader, std::string why) {
             boost::asio::post(io_, [this, leader = std::move(leader), why = std::move(why)]() mutable {
-                link_->client().leader_is(leader, std::move(why));
+                link_->leader_is(leader, std::move(why));
             });
         };
         callbacks.on_event = events_.daemon_sink();
@@ -299,6 +304,44 @@ class NodeRun::Body {
                 facts_.known_addresses += cat(',', address);
         facts_.hosts_endpoint = daemon_ != nullptr;
         return std::nullopt;
+    }
+
+    /// For --metrics-listen.
+    std::optional<NotLaunched> open_metrics_port(int tries = metrics_tries) {
+        if (config_.metrics_listen.address.empty()) return std::nullopt;
+        const auto& ports = config_.metrics_listen.ports;
+        auto opened = rendezvous::MetricsPort::open(
+            net_loop_, {.listen = {.address = config_.metrics_listen.address,
+                                   .ports = ports,
+                                   .local_users = config_.local_users,
+                                   .sources = config_.allow_from},
+                        .keys = config_.keys,
+                        .page = [this](MetricsFormat format) { return agent_->metrics(format); },
+                        .post = [this](auto work) { boost::asio::post(io_, work); }});
+        if (!opened && opened.error().code != Errc::already_exists)
+            return NotLaunched{exit_codes::configuration, cat("--metrics-listen: ", opened.error().context)};
+        if (!opened) {
+            retry_metrics_port(opened.error().context, tries);
+            return std::nullopt;
+        }
+        metrics_port_ = *std::move(opened);
+        if (tries < metrics_tries || ports.first == 0 || ports.first < ports.last)
+            print_notice(cat("muster: metrics of this node: http://", metrics_port_->place(), "/metrics\n"));
+        return std::nullopt;
+    }
+
+    /// Metrics stop no job. The port may be that of an earlier launcher of this job, which just ends.
+    void retry_metrics_port(const std::string& trouble, int tries) {
+        log(LogLevel::warning, "--metrics-listen: ", trouble,
+            tries == 0 ? "; this node serves no metrics. Give each launcher of a host a port of its own, such as "
+                         "9501-9508, or 0"
+                       : cat("; tried again in ", describe(metrics_retry)));
+        if (tries == 0) return;
+        metrics_timer_.expires_after(metrics_retry);
+        metrics_timer_.async_wait([this, tries](const boost::system::error_code& cancelled) {
+            const auto wrong = cancelled ? std::nullopt : open_metrics_port(tries - 1);
+            if (wrong) log(LogLevel::warning, wrong->why);
+        });
     }
 
     /// The daemon asks on its own loop, and hears the answer there.
@@ -390,8 +433,11 @@ class NodeRun::Body {
     std::unique_ptr<KeyGiver> key_giver_;  ///< Null: this node gives no key.
     std::unique_ptr<rendezvous::Daemon> embedded_;
     std::unique_ptr<EtcdRendezvous> etcd_;
+    std::unique_ptr<rendezvous::MetricsPort> metrics_port_;  ///< Null: none, or it is still taken.
+    boost::asio::steady_timer metrics_timer_{io_};
     rendezvous::Daemon* daemon_ = nullptr;  ///< This node's daemon. Null: none.
-    agent::ClientLink* link_ = nullptr;
+    rendezvous::Client* link_ = nullptr;
+    agent::Agent* agent_ = nullptr;  ///< Within run().
     boost::asio::steady_timer idle_timer_{io_};
     boost::asio::steady_timer last_lines_timer_{io_};
     Instant linger_until_{};
@@ -403,7 +449,7 @@ class NodeRun::Body {
     OnEnding on_ending_;  ///< Empty: it was called.
 
     void note_standbys(const native::StandbysSeen& seen) {
-        link_->client().standbys_seen(seen);
+        link_->submit(seen);
         standbys_.count = std::max(standbys_.count, seen.count);
         standbys_.memory_bytes = std::max(standbys_.memory_bytes, seen.memory_bytes);
     }

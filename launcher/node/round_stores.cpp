@@ -1,8 +1,12 @@
 #include "launcher/node/round_stores.h"
 
+#include "launcher/commands/job_stacks.h"
+#include "launcher/commands/log_query.h"
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/sockets/own_addresses.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/secret/job_key.h"
 
@@ -37,10 +41,10 @@ Result<agent::RoundPorts> RoundStores::open() {
     config.logs = {
         .keys = logs_keys_,
         .streams = [this](const auto& request, auto& connection) { return logs_.begin(request, connection); },
+        .late = [this](const auto& request, const auto& asker, auto gone,
+                       auto answer) { return tell_stacks(request, asker, std::move(gone), std::move(answer)); },
         .pages = [this](const auto& request, Instant) { return logs_.answer(request); }};
-    auto opened = rendezvous::RoundStore::open(plumbing_.loop, std::move(config));
-    if (!opened) return opened.error();
-    store_ = std::move(*opened);
+    store_ = MUSTER_TRY(rendezvous::RoundStore::open(plumbing_.loop, std::move(config)));
     agent::RoundPorts ports{.store = serves_workers_ ? store_->port() : std::uint16_t{0}, .peer = store_->port()};
     // Anew for each round: an interface may have come or got another address.
     for (const auto& own : known_elsewhere(list_own_addresses()))
@@ -51,11 +55,25 @@ Result<agent::RoundPorts> RoundStores::open() {
     if (probes_) {
         // The port is closed again at once. Another process may take it before the worker binds it; the default, the
         // agent's own store, avoids this race.
-        const auto probe = rendezvous::Listener::open({});
-        if (!probe) return probe.error();
-        ports.store = (*probe)->port();
+        const auto probe = MUSTER_TRY(rendezvous::Listener::open({}));
+        ports.store = probe->port();
     }
     return ports;
+}
+
+bool RoundStores::tell_stacks(const rendezvous::HttpRequest& request, const rendezvous::Connection& asker,
+                              rendezvous::AskerGone gone, std::function<void(rendezvous::HttpPage)> answer) {
+    if (!request.target.starts_with(cat(stacks_path, '?')) || !logs_.may_read(request, asker)) return false;
+    const auto wish = rendezvous::query_value(request.target, "ranks");
+    auto ranks = wish ? read_ranks(*wish) : std::nullopt;
+    if (wish && !ranks) return false;
+    plumbing_.post([this, ranks = std::move(ranks), gone = std::move(gone), answer = std::move(answer)] {
+        if (*gone) return;
+        plumbing_.stacks(ranks, [answer, &loop = plumbing_.loop](std::string text) {
+            loop.post([answer, page = rendezvous::HttpPage{.body = std::move(text)}] { answer(page); });
+        });
+    });
+    return true;
 }
 
 void RoundStores::serve(const native::Assigned& assigned) {

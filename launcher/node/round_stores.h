@@ -27,6 +27,9 @@ class RoundStores final : public agent::RoundStoreHost {
         std::function<std::string()> log_folder{};
         /// At a round's end, the log files of workers that outlive it. Called on the owner's thread.
         std::function<std::vector<std::string>()> kept_logs{};
+        /// As Agent::tell_stacks. Called on the owner's thread, with a function for that thread.
+        std::function<void(const std::optional<std::set<std::uint32_t>>& ranks, std::function<void(std::string)>)>
+            stacks{};
     };
     RoundStores(const LaunchConfig& config, Plumbing plumbing);
 
@@ -41,6 +44,9 @@ class RoundStores final : public agent::RoundStoreHost {
     void when_read(std::function<void()> done);
 
   private:
+    bool tell_stacks(const rendezvous::HttpRequest& request, const rendezvous::Connection& asker,
+                     rendezvous::AskerGone gone, std::function<void(rendezvous::HttpPage)> answer);
+
     Plumbing plumbing_;
     rendezvous::ListenConfig listen_;
     bool serves_workers_ = true;

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <variant>
 #include <vector>
@@ -73,16 +74,21 @@ std::string other_python(const LaunchConfig& config, const Environment& environm
 
 }  // namespace
 
-Result<void> offer_torch_backend(const LaunchConfig& config, Environment& environment) {
+Result<void> offer_torch_package(const LaunchConfig& config, Environment& environment) {
     environment.erase("MUSTER_TORCH_BACKEND");
-    if (config.torch_backend.empty()) return {};
+    environment.erase("MUSTER_TORCH_STEPS");
+    if (config.torch_backend.empty() && !config.torch_steps) return {};
+    const bool is_backend = !config.torch_backend.empty();
+    const auto option = is_backend ? cat("--torch-backend ", config.torch_backend) : std::string("--torch-steps");
+    const std::string_view otherwise = is_backend ? "PyTorch would use gloo" : "no steps are reported";
+    if (is_backend) environment["MUSTER_TORCH_BACKEND"] = config.torch_backend;
+    if (config.torch_steps) environment["MUSTER_TORCH_STEPS"] = "1";
     // Only "1" loads back ends; PyTorch takes the variable so.
     const auto autoload = lookup(environment, "TORCH_DEVICE_BACKEND_AUTOLOAD");
     if (autoload && *autoload != "1")
         return Error{Errc::invalid_argument,
-                     cat("--torch-backend ", config.torch_backend, ": TORCH_DEVICE_BACKEND_AUTOLOAD=", *autoload,
-                         " keeps PyTorch from loading back ends, so it would use gloo; unset the variable")};
-    environment["MUSTER_TORCH_BACKEND"] = config.torch_backend;
+                     cat(option, ": TORCH_DEVICE_BACKEND_AUTOLOAD=", *autoload,
+                         " keeps PyTorch from loading back ends, so ", otherwise, "; unset the variable")};
     auto& path = environment["PYTHONPATH"];
     for (const auto folder : split(path, ':'))
         if (has_package(folder)) return {};
@@ -91,9 +97,8 @@ Result<void> offer_torch_backend(const LaunchConfig& config, Environment& enviro
         const auto other = other_python(config, environment);
         if (other.empty()) return {};
         return Error{Errc::not_found,
-                     cat("--torch-backend ", config.torch_backend, ": muster is installed in ", site.string(),
-                         ", and the workers' Python is ", other,
-                         ", whose PyTorch would use gloo; install muster there too, or set PYTHON_EXEC to ",
+                     cat(option, ": muster is installed in ", site.string(), ", and the workers' Python is ", other,
+                         ", where ", otherwise, "; install muster there too, or set PYTHON_EXEC to ",
                          (program_folder() / "python3").string())};
     }
     std::vector<std::string> looked;
@@ -104,10 +109,9 @@ Result<void> offer_torch_backend(const LaunchConfig& config, Environment& enviro
         return {};
     }
     return Error{Errc::not_found,
-                 cat("--torch-backend ", config.torch_backend,
-                     ": muster's Python package is neither in PYTHONPATH nor beside this program (", join(looked, ", "),
-                     "), and without it PyTorch would use gloo; add the folder "
-                     "that has muster/, muster_torch.py and muster-*.dist-info to PYTHONPATH")};
+                 cat(option, ": muster's Python package is neither in PYTHONPATH nor beside this program (",
+                     join(looked, ", "), "), and without it ", otherwise,
+                     "; add the folder that has muster/, muster_torch.py and muster-*.dist-info to PYTHONPATH")};
 }
 
 int run_torch_build(const std::vector<std::string>& arguments, Environment environment) {
@@ -118,7 +122,7 @@ int run_torch_build(const std::vector<std::string>& arguments, Environment envir
     config.script = "muster.torch_build";
     config.arguments = arguments;
     environment.erase("TORCH_DEVICE_BACKEND_AUTOLOAD");  // what a job must not set is no matter here
-    if (const auto offered = offer_torch_backend(config, environment); !offered)
+    if (const auto offered = offer_torch_package(config, environment); !offered)
         return print_error(command, exit_codes::configuration, offered.error().context);
     environment.erase("MUSTER_TORCH_BACKEND");
     const auto entry = resolve_entry(config, environment);

@@ -1,4 +1,4 @@
-// --torch-backend: gives the workers muster's Python package, which registers the back end with their PyTorch.
+// --torch-backend and --torch-steps: give the workers muster's Python package, which their PyTorch loads.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace muster::launcher {
 
-/// Sets MUSTER_TORCH_BACKEND for the workers, and appends the folder of the package to their PYTHONPATH, unless a
-/// folder there has it or pip has installed it for their Python. Without the option it removes the variable. not_found:
-/// there is no package, or it is another Python's; invalid_argument: TORCH_DEVICE_BACKEND_AUTOLOAD keeps PyTorch from
-/// loading it. The workers would use gloo without a word.
-Result<void> offer_torch_backend(const LaunchConfig& config, Environment& environment);
+/// Sets MUSTER_TORCH_BACKEND and MUSTER_TORCH_STEPS for the workers, and appends the folder of the package to their
+/// PYTHONPATH, unless a folder there has it or pip has installed it for their Python. Without an option it removes its
+/// variable. not_found: there is no package, or it is another Python's; invalid_argument: TORCH_DEVICE_BACKEND_AUTOLOAD
+/// keeps PyTorch from loading it. The workers would use gloo, or report no steps, without a word.
+Result<void> offer_torch_package(const LaunchConfig& config, Environment& environment);
 
 /// muster torch-build: becomes `PYTHON -m muster.torch_build ARGUMENTS`, which compiles the back end for a torch that
 /// muster has none for, with the Python and the package that a job would use. Returns an exit code if there is none.

@@ -38,6 +38,7 @@
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/system/absolute_path.h"
 #include "rendezvous/base/system/standard_streams.h"
 #include "rendezvous/base/system/start_up_signals.h"
@@ -155,7 +156,10 @@ Result<void> check_configuration(ServiceUnit& unit, const LaunchConfig& config, 
                          "home directory, or set MUSTER_SECRET_FILE or MUSTER_KEY on every node")};
     }
     if (auto user = unit.check_user(::geteuid(), config.allow_root); !user) return user;
-    if (auto offered = offer_torch_backend(config, environment); !offered) return offered;
+    if (auto offered = offer_torch_package(config, environment); !offered) {
+        if (!config.torch_backend.empty()) return offered;
+        log(LogLevel::warning, offered.error().context);  // training needs no steps
+    }
     return config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);
 }
 

@@ -123,12 +123,6 @@ Accepted accept_warm_workers(std::string_view value, Settings& settings) {
     return std::nullopt;
 }
 
-Accepted accept_warm_imports(std::string_view value, Settings& settings) {
-    if (!are_modules(value)) return "names of modules, e.g. torch or torch,transformers";
-    settings.config.warm_imports = value;
-    return std::nullopt;
-}
-
 Accepted accept_log_dir(std::string_view value, Settings& settings) {
     settings.config.log_dir_null = value == "/dev/null";
     settings.config.log_dir = settings.config.log_dir_null || value.empty() ? "" : absolute_path(value);
@@ -154,11 +148,6 @@ Accepted accept_ranks_filter(std::string_view value, Settings& settings) {
     const auto ranks = local_ranks(value);
     if (!ranks) return "comma-separated local ranks, e.g. 0,1,2";
     settings.config.local_ranks_filter = *ranks;
-    return std::nullopt;
-}
-
-Accepted accept_filters(std::string_view value, std::vector<std::string>& field) {
-    field = comma_list(value);
     return std::nullopt;
 }
 
@@ -332,6 +321,9 @@ constexpr std::array rows{
     OptionRow{"torch-backend", 0, Kind::value, Group::program, From::muster, true, "muster|torch",
               "Back end of PyTorch's process groups on the CPU, in scripts that ask for gloo or for nothing. torch: the one that the script asks for.", "torch",
               [](auto value, auto& to) { return choose(value, to.config.torch_backend, {{"muster", "muster"}, {"torch", ""}}); }},
+    OptionRow{"torch-steps", 0, Kind::flag, Group::program, From::muster, true, "",
+              "Reports each step of PyTorch's optimizer as the script's step, for scripts that do not call muster.progress().", "off",
+              [](auto value, auto& to) { return flag(value, to.config.torch_steps); }},
 
     OptionRow{"max-restarts", 0, Kind::value, Group::restarts, From::torchrun, true, "N[/WINDOW]",
               "Maximum number of restarts after worker failures, for the whole job or within a sliding window, e.g. 10/1h.", "0", accept_restarts},
@@ -371,7 +363,8 @@ constexpr std::array rows{
               accept_warm_workers},
     OptionRow{"warm-imports", 0, Kind::value, Group::restarts, From::muster, true, "MODULES",
               "With --warm-workers: modules that a standby process imports, separated by commas. The script itself is never imported.", "torch,torch._dynamo",
-              accept_warm_imports},
+              [](auto value, auto& to) -> Accepted { if (!are_modules(value)) return "names of modules, e.g. torch or torch,transformers";
+                  to.config.warm_imports = value; return std::nullopt; }},
     OptionRow{"warm-join", 0, Kind::flag, Group::restarts, From::muster, true, "",
               "With --warm-workers: joins when the standby processes are ready, after 60 s at the latest, and they become the first workers of this node. Nodes that are in a round then do not wait for the imports of one that comes.", "",
               [](auto value, auto& to) { return flag(value, to.config.warm_before_join); }},
@@ -414,10 +407,10 @@ constexpr std::array rows{
               "Local ranks whose output is shown on the console, e.g. 0,1.", "", accept_ranks_filter},
     OptionRow{"duplicate-stdout-filters", 0, Kind::value, Group::output, From::torchrun, true, "WORDS",
               "Copies lines of tee'd stdout that contain one of these words to filtered_stdout.log. ',,' is a literal comma.", "",
-              [](auto value, auto& to) { return accept_filters(value, to.config.stdout_filters); }},
+              [](auto value, auto& to) -> Accepted { to.config.stdout_filters = comma_list(value); return std::nullopt; }},
     OptionRow{"duplicate-stderr-filters", 0, Kind::value, Group::output, From::torchrun, true, "WORDS",
               "The same for stderr and filtered_stderr.log.", "",
-              [](auto value, auto& to) { return accept_filters(value, to.config.stderr_filters); }},
+              [](auto value, auto& to) -> Accepted { to.config.stderr_filters = comma_list(value); return std::nullopt; }},
     OptionRow{"prefix", 0, Kind::value, Group::output, From::muster, true, "worker|host",
               "Prefix of tee'd lines. worker: [role local-rank]: as torchrun; host: [host:rank] before every line.", "worker",
               [](auto value, auto& to) { return choose(value, to.config.host_prefix, {{"worker", false}, {"host", true}}); }},
@@ -433,6 +426,14 @@ constexpr std::array rows{
     OptionRow{"metrics-file", 0, Kind::value, Group::output, From::muster, true, "DIR",
               "Writes metrics of this node's workers to DIR/muster_JOB.prom every 5 s, for node_exporter's textfile collector.", "",
               [](auto value, auto& to) { return accept_directory(value, to.config.metrics_dir); }},
+    OptionRow{"metrics-listen", 0, Kind::value, Group::output, From::muster, true, "[ADDR:]PORT[-LAST]",
+              "Serves the metrics of --metrics-file as GET /metrics, at 127.0.0.1 by default. Off loopback it asks for the token that musterd --status-token prints with the job's key.", "",
+              [](auto value, auto& to) -> Accepted { if (auto place = listen_place(value)) to.config.metrics_listen = *std::move(place);
+                  else return "[ADDR:]P or [ADDR:]P-Q, e.g. 9501, 0.0.0.0:9501 or [::]:9501-9508; 0 is any free port";
+                  return std::nullopt; }},
+    OptionRow{"gpu-use", 0, Kind::flag, Group::output, From::muster, true, "",
+              "Asks the NVIDIA driver every minute how busy this node's GPUs are, for muster top, muster status, the page and --metrics-file.", "off",
+              [](auto value, auto& to) { return flag(value, to.config.gpu_use); }},
     OptionRow{"hpc-job-mapping-dir", 0, Kind::value, Group::output, From::muster, true, "DIR",
               "Names this job in DIR for each GPU of its workers, for dcgm-exporter's option of this name.", "",
               [](auto value, auto& to) { return accept_directory(value, to.config.gpu_job_dir); }},
@@ -444,8 +445,7 @@ constexpr std::array rows{
               "No effect: muster detects worker exits immediately.", "0.1",
               [](auto value, auto&) { Duration unused{}; return positive_seconds(value, unused); }},
     OptionRow{"start-method", 0, Kind::value, Group::compatibility, From::torchrun, true, "spawn|fork|forkserver",
-              "No effect.", "spawn",
-              [](auto value, auto&) { return one_of(value, {"spawn", "fork", "forkserver"}); }},
+              "No effect.", "spawn", [](auto value, auto&) { return one_of(value, {"spawn", "fork", "forkserver"}); }},
     OptionRow{"event-log-handler", 0, Kind::value, Group::compatibility, From::torchrun, true, "null|console|dynamic_rendezvous",
               "console: prints torchrun's JSON lines about the workers' starts and ends on stderr.", "null", accept_event_handler},
     OptionRow{"logs-specs", 0, Kind::value, Group::compatibility, From::torchrun, false, "NAME", "Only default is supported.", "default",

@@ -70,7 +70,8 @@ std::string slurm_reason(std::string_view job_line) {
     if (is_set(scontrol_field(job_line, "PreemptTime"))) return "Slurm preempted this job for another one";
     const auto state = scontrol_field(job_line, "JobState");
     if (state == "COMPLETING" || state == "CANCELLED") return "this job was cancelled (scancel)";
-    if (state != "RUNNING") return {};
+    // The second one is that of a running job until the controller knows that its signal has arrived.
+    if (state != "RUNNING" && state != "SIGNALING") return {};
     const auto limit = slurm_time(limit_text), run = slurm_time(scontrol_field(job_line, "RunTime"));
     if (limit && run) return before_the_limit(std::max(*limit - *run, 0s));
     return "neither a preemption by Slurm nor a time limit (this job has none): a user sent it";

@@ -1,5 +1,7 @@
 #include "launcher/status/http_get.h"
 
+#include <utility>
+
 #include "launcher/status/daemon_socket.h"
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/sockets/reachable.h"
@@ -11,14 +13,15 @@ namespace {
 
 constexpr std::size_t page_bytes_max = std::size_t{64} << 20;
 
-Result<HttpAnswer> parse(std::string_view answer) {
+Result<HttpAnswer> parse(std::string answer) {
     constexpr std::string_view begin = "HTTP/1.1 ";
     const auto head_end = answer.find("\r\n\r\n");
     unsigned status = 0;
-    if (!answer.starts_with(begin) || head_end == std::string_view::npos ||
-        answer.find("\r\nServer: muster\r\n") > head_end || !parse_number(answer.substr(begin.size(), 3), status))
+    if (!answer.starts_with(begin) || head_end == std::string::npos ||
+        answer.find("\r\nServer: muster\r\n") > head_end ||
+        !parse_number(std::string_view(answer).substr(begin.size(), 3), status))
         return Error{Errc::bad_frame, "its answer is not muster's; does another server own the port?"};
-    return HttpAnswer{status, std::string(answer.substr(head_end + 4))};
+    return HttpAnswer{status, std::move(answer.erase(0, head_end + 4))};
 }
 
 /// Lets an interruption use the socket while this lives.
@@ -67,7 +70,7 @@ Result<HttpAnswer> get_at(const SocketAddress& address, const std::string& quest
     std::string answer;
     for (;;) {
         const auto piece = socket.receive(deadline);
-        if (!piece && piece.error().code == Errc::peer_closed) return parse(answer);
+        if (!piece && piece.error().code == Errc::peer_closed) return parse(std::move(answer));
         if (!piece) return named(piece.error());
         answer.append(*piece);
         if (answer.size() > page_bytes_max) return Error{Errc::limit_exceeded, "its page is longer than 64 MiB"};

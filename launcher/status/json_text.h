@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -9,6 +10,12 @@ namespace muster::launcher {
 inline std::string json_text(const nlohmann::json& object, const char* name) {
     const auto found = object.find(name);
     return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+/// The same of a whole number, `otherwise` in place of empty.
+inline std::int64_t json_number(const nlohmann::json& object, const char* name, std::int64_t otherwise = -1) {
+    const auto found = object.find(name);
+    return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : otherwise;
 }
 
 }  // namespace muster::launcher

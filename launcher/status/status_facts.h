@@ -17,6 +17,12 @@ struct StatusRank {
     friend bool operator==(const StatusRank&, const StatusRank&) = default;
 };
 
+struct StatusGpu {
+    std::int64_t index = 0;
+    std::int64_t busy_percent = 0;
+    friend bool operator==(const StatusGpu&, const StatusGpu&) = default;
+};
+
 struct StatusNode {
     std::string host;
     std::int64_t pid = 0;
@@ -29,6 +35,7 @@ struct StatusNode {
     bool is_left_out = false;
     std::int64_t standby_count = 0;  ///< Standby processes (--warm-workers).
     std::int64_t standby_bytes = 0;  ///< Their memory.
+    std::vector<StatusGpu> gpus{};   ///< Those of which it is known (--gpu-use).
     std::vector<StatusRank> ranks;
     friend bool operator==(const StatusNode&, const StatusNode&) = default;
 };
@@ -52,6 +59,7 @@ struct StatusJob {
     std::int64_t nodes_min = 0;
     std::int64_t nodes_max = 0;
     std::int64_t step = -1;
+    double samples_per_second = 0;  ///< 0: unknown.
     std::int64_t checkpoint_step = -1;
     std::vector<StatusCheckpoint> checkpoints{};
     std::vector<StatusNode> nodes;

@@ -19,11 +19,6 @@ std::string text_in(const json& object, const char* name) {
     return printable_line(json_text(object, name));
 }
 
-std::int64_t number_in(const json& object, const char* name, std::int64_t otherwise) {
-    const auto found = object.find(name);
-    return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : otherwise;
-}
-
 bool flag_in(const json& object, const char* name, bool otherwise) {
     const auto found = object.find(name);
     return found != object.end() && found->is_boolean() ? found->get<bool>() : otherwise;
@@ -38,24 +33,27 @@ const json& list_in(const json& object, const char* name) {
 StatusNode node_in(const json& object) {
     StatusNode node;
     node.host = text_in(object, "host");
-    node.pid = number_in(object, "pid", 0);
+    node.pid = json_number(object, "pid", 0);
     node.place = text_in(object, "place");
-    node.slots = number_in(object, "slots", 0);
-    node.group_rank = number_in(object, "group_rank", -1);
-    node.rank_base = number_in(object, "rank_base", -1);
-    node.silent_ms = number_in(object, "silent_ms", 0);
+    node.slots = json_number(object, "slots", 0);
+    node.group_rank = json_number(object, "group_rank");
+    node.rank_base = json_number(object, "rank_base");
+    node.silent_ms = json_number(object, "silent_ms", 0);
     node.is_connected = flag_in(object, "connected", true);
     node.is_left_out = flag_in(object, "left_out", false);
-    if (const auto standbys = object.find("standbys"); standbys != object.end() && standbys->is_object()) {
-        node.standby_count = number_in(*standbys, "count", 0);
-        node.standby_bytes = number_in(*standbys, "memory_bytes", 0);
+    const auto standbys = object.value("standbys", json());
+    node.standby_count = json_number(standbys, "count", 0);
+    node.standby_bytes = json_number(standbys, "memory_bytes", 0);
+    for (const auto& one : list_in(object, "gpus")) {
+        const auto percent = json_number(one, "busy_percent");
+        if (percent >= 0 && percent <= 100) node.gpus.push_back({json_number(one, "index", 0), percent});
     }
     for (const char* pace : {"overdue", "waiting"})
         for (const auto& one : list_in(object, pace)) {
             if (!one.is_object()) continue;
-            node.ranks.push_back({.rank = number_in(one, "rank", -1),
+            node.ranks.push_back({.rank = json_number(one, "rank"),
                                   .is_overdue = std::string_view(pace) == "overdue",
-                                  .idle_ms = number_in(one, "idle_ms", 0),
+                                  .idle_ms = json_number(one, "idle_ms", 0),
                                   .operation = text_in(one, "operation"),
                                   .place = text_in(one, "place")});
         }
@@ -65,6 +63,7 @@ StatusNode node_in(const json& object) {
 /// There are four. An age beyond ten years is shown as that.
 constexpr std::size_t tiers_max = 8;
 constexpr std::int64_t age_max_s = 10LL * 365 * 24 * 3600;
+constexpr double samples_per_second_max = 1e15;
 
 /// Without its nodes.
 StatusJob job_in(const json& object) {
@@ -72,20 +71,21 @@ StatusJob job_in(const json& object) {
     job.id = text_in(object, "id");
     job.phase = text_in(object, "phase");
     job.waiting_for = text_in(object, "waiting_for");
-    job.round = number_in(object, "round", -1);
-    job.restarts_used = number_in(object, "restarts_used", 0);
-    job.restarts_max = number_in(object, "restarts_max", 0);
-    job.nodes_min = number_in(object, "nodes_min", 0);
-    job.nodes_max = number_in(object, "nodes_max", 0);
-    job.step = number_in(object, "step", -1);
-    job.checkpoint_step = number_in(object, "checkpoint_step", -1);
+    job.round = json_number(object, "round");
+    job.restarts_used = json_number(object, "restarts_used", 0);
+    job.restarts_max = json_number(object, "restarts_max", 0);
+    job.nodes_min = json_number(object, "nodes_min", 0);
+    job.nodes_max = json_number(object, "nodes_max", 0);
+    job.step = json_number(object, "step");
+    if (const auto samples = object.find("samples_per_second"); samples != object.end() && samples->is_number())
+        job.samples_per_second = std::clamp(samples->get<double>(), 0.0, samples_per_second_max);
+    job.checkpoint_step = json_number(object, "checkpoint_step");
     if (const auto tiers = object.find("checkpoints"); tiers != object.end() && tiers->is_object())
         for (const auto& [tier, one] : tiers->items())
             if (one.is_object() && job.checkpoints.size() < tiers_max)
                 job.checkpoints.push_back(
-                    {tier, number_in(one, "step", -1), std::min(number_in(one, "age_s", -1), age_max_s)});
-    if (const auto goodput = object.find("goodput"); goodput != object.end() && goodput->is_object())
-        job.goodput = text_in(*goodput, "text");
+                    {tier, json_number(one, "step"), std::min(json_number(one, "age_s"), age_max_s)});
+    job.goodput = text_in(object.value("goodput", json()), "text");
     return job;
 }
 
@@ -178,22 +178,18 @@ std::optional<Parts> parts_of(std::string_view page, const PageBefore& before) {
     }
 }
 
-/// `old`: those of the page before, which are moved from.
+/// `nodes`: those of the page before.
 std::vector<StatusNode> nodes_in(std::string_view page, const std::vector<StatusReader::NodeText>& texts,
-                                 std::vector<StatusNode>& old) {
-    std::vector<StatusNode> nodes;
-    nodes.reserve(texts.size());
+                                 std::vector<StatusNode> nodes) {
+    const auto old_count = nodes.size();
+    nodes.resize(texts.size());
     for (std::size_t i = 0; i < texts.size(); ++i) {
         const auto& text = texts[i];
-        std::int64_t silent_ms = 0;
-        if (text.is_same && i < old.size() &&
-            parse_number(page.substr(text.silent, text.silent_end - text.silent), silent_ms)) {
-            nodes.push_back(std::move(old[i]));
-            nodes.back().silent_ms = silent_ms;
-        } else {
-            const auto object = json::parse(page.substr(text.begin, text.end - text.begin), nullptr, false);
-            nodes.push_back(object.is_object() ? node_in(object) : StatusNode{});
-        }
+        if (text.is_same && i < old_count &&
+            parse_number(page.substr(text.silent, text.silent_end - text.silent), nodes[i].silent_ms))
+            continue;
+        const auto object = json::parse(page.substr(text.begin, text.end - text.begin), nullptr, false);
+        nodes[i] = object.is_object() ? node_in(object) : StatusNode{};
     }
     return nodes;
 }
@@ -208,19 +204,18 @@ Result<void> StatusReader::read(std::string text) {
     StatusFacts facts;
     facts.stands_by = flag_in(page, "standby", false);
     facts.leader = text_in(page, "leader");
-    if (const auto stall = page.find("state_stalled"); stall != page.end() && stall->is_object())
-        facts.trouble = text_in(*stall, "why");
+    facts.trouble = text_in(page.value("state_stalled", json()), "why");
     bool in_order = parts.has_value();
     for (const auto& object : page["jobs"]) {
         if (!object.is_object()) continue;
         auto& job = facts.jobs.emplace_back(job_in(object));
         const auto at = facts.jobs.size() - 1;
-        const auto list = static_cast<std::size_t>(number_in(object, "nodes", -1));
+        const auto list = static_cast<std::size_t>(json_number(object, "nodes"));
         in_order = in_order && list == at;
         if (parts && list < parts->nodes.size()) {
-            std::vector<StatusNode> none;
             const bool is_known = in_order && at < facts_.jobs.size();
-            job.nodes = nodes_in(text, parts->nodes[list], is_known ? facts_.jobs[at].nodes : none);
+            job.nodes = nodes_in(text, parts->nodes[list],
+                                 is_known ? std::move(facts_.jobs[at].nodes) : std::vector<StatusNode>());
         }
         for (const auto& node : list_in(object, "nodes"))
             if (node.is_object()) job.nodes.push_back(node_in(node));

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <tuple>
 
 #include "launcher/status/text_columns.h"
+#include "rendezvous/base/text/decimal.h"
 #include "rendezvous/base/text/number_ranges.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
@@ -38,10 +40,6 @@ std::string number_or_dash(std::int64_t number) {
 /// A job of thousands of ranks that wait for each other is told in a few lines.
 constexpr std::size_t missing_ranks_told_max = 8;
 
-void append(std::vector<StatusLine>& lines, std::vector<StatusLine> more) {
-    std::ranges::move(more, std::back_inserter(lines));
-}
-
 std::string in_place(const StatusRank& rank) {
     return rank.place.empty() ? std::string() : cat(" in ", rank.place);
 }
@@ -69,16 +67,21 @@ std::string node_columns(std::size_t columns, std::string_view host, std::string
 
 /// 0 is the worst.
 int order_of(const StatusNode& node) {
-    if (node.place == "lost") return 0;
+    const std::string_view place = node.place;
+    if (place == "lost") return 0;
     if (!node.is_connected) return 1;
     for (const auto& rank : node.ranks)
         if (rank.is_overdue) return 2;
-    if (node.place == "draining") return 3;
+    if (place == "draining") return 3;
     if (node.is_left_out) return 4;
     return node.ranks.empty() ? 6 : 5;
 }
 
 }  // namespace
+
+void append(std::vector<StatusLine>& lines, std::vector<StatusLine> more) {
+    std::ranges::move(more, std::back_inserter(lines));
+}
 
 std::vector<StatusLine> daemon_lines(const StatusFacts& facts) {
     std::vector<StatusLine> lines;
@@ -126,6 +129,24 @@ std::string standby_text(const StatusJob& job) {
                " MiB of memory");
 }
 
+/// "GPU use: 91 % on average of 16 GPUs, lowest 3 % (GPU 5 of gpu07)"; empty: it is not known.
+static std::string gpus_text(const StatusJob& job) {
+    std::int64_t count = 0, sum = 0;
+    const StatusNode* at = nullptr;
+    const StatusGpu* lowest = nullptr;
+    for (const auto& node : job.nodes)
+        for (const auto& gpu : node.gpus) {
+            ++count;
+            sum += gpu.busy_percent;
+            if (lowest != nullptr && lowest->busy_percent <= gpu.busy_percent) continue;
+            lowest = &gpu;
+            at = &node;
+        }
+    if (lowest == nullptr) return {};
+    return cat("GPU use: ", sum / count, " % on average of ", count, count == 1 ? " GPU" : " GPUs", ", lowest ",
+               lowest->busy_percent, " % (GPU ", lowest->index, " of ", at->host, ')');
+}
+
 /// "checkpoints: step 40 in memory (12 s ago), step 30 shared (5 min ago)".
 static std::string checkpoints_line(const std::vector<StatusCheckpoint>& checkpoints) {
     std::vector<std::string> told;
@@ -146,7 +167,7 @@ std::vector<StatusLine> job_lines(const StatusJob& job) {
     std::vector<StatusLine> lines;
     lines.push_back(
         {cat("job ", job.id, ": ", job.phase, job.round < 0 ? std::string() : cat(", round ", job.round), ", ",
-             running_nodes(job), " of ", nodes_wanted(job), " nodes in the round",
+             running_nodes(job), " of ", nodes_wanted(job), job.phase == "running" ? " nodes" : " nodes in the round",
              job.step < 0 ? std::string() : cat(", step ", job.step), ", ", restarts(job), " restarts used"),
          style_of(job)});
     if (!job.waiting_for.empty()) lines.push_back({cat("waiting for ", job.waiting_for), LineStyle::attention});
@@ -154,8 +175,11 @@ std::vector<StatusLine> job_lines(const StatusJob& job) {
         lines.push_back({checkpoints_line(job.checkpoints)});
     else if (job.checkpoint_step >= 0)
         lines.push_back({cat("newest checkpoint at the end of the last round: step ", job.checkpoint_step)});
+    if (job.phase == "running" && job.samples_per_second > 0)
+        lines.push_back({cat("samples/s: ", one_decimal(job.samples_per_second), " in the last steps")});
     if (!job.goodput.empty()) lines.push_back({cat("time: ", job.goodput)});
-    if (auto standbys = standby_text(job); !standbys.empty()) lines.push_back({std::move(standbys)});
+    for (auto& text : {gpus_text(job), standby_text(job)})
+        if (!text.empty()) lines.push_back({text});
     append(lines, waiting_lines(worst_first(job.nodes)));
     return lines;
 }
@@ -190,10 +214,14 @@ std::string heard_of(const StatusNode& node) {
 }
 
 std::vector<const StatusNode*> worst_first(const std::vector<StatusNode>& nodes) {
+    // A sort asks for a node's key a dozen times.
+    std::vector<std::tuple<int, std::int64_t, const StatusNode*>> keys;
+    keys.reserve(nodes.size());
+    for (const auto& node : nodes) keys.emplace_back(order_of(node), node.group_rank, &node);
+    std::ranges::sort(keys);
     std::vector<const StatusNode*> all;
     all.reserve(nodes.size());
-    for (const auto& node : nodes) all.push_back(&node);
-    std::ranges::stable_sort(all, {}, [](const auto* node) { return std::pair(order_of(*node), node->group_rank); });
+    for (const auto& [order, group_rank, node] : keys) all.push_back(node);
     return all;
 }
 
@@ -203,10 +231,7 @@ bool is_in_trouble(const StatusNode& node) {
 
 std::vector<StatusLine> status_lines(const StatusFacts& facts, std::string_view job, std::size_t columns) {
     auto lines = daemon_lines(facts);
-    const auto found = std::ranges::find(facts.jobs, job, &StatusJob::id);
-    const auto* shown = found != facts.jobs.end()               ? &*found
-                        : facts.jobs.size() == 1 && job.empty() ? &facts.jobs[0]
-                                                                : nullptr;
+    const auto* shown = facts.jobs.size() == 1 && job.empty() ? &facts.jobs[0] : find_job(facts, job);
     // No wider than the longest name needs: nobody looks across 100 blanks.
     std::size_t longest = 20;
     if (shown == nullptr)
@@ -237,8 +262,9 @@ StatusLine no_answer_line(std::string_view endpoint, Duration since, std::string
             LineStyle::attention};
 }
 
-bool has_job(const StatusFacts& facts, std::string_view job) {
-    return std::ranges::find(facts.jobs, job, &StatusJob::id) != facts.jobs.end();
+const StatusJob* find_job(const StatusFacts& facts, std::string_view job) {
+    const auto found = std::ranges::find(facts.jobs, job, &StatusJob::id);
+    return found == facts.jobs.end() ? nullptr : &*found;
 }
 
 std::string unknown_job(const StatusFacts& facts, std::string_view job) {

@@ -27,6 +27,7 @@ struct StatusSize {
 
 // ---- Parts, for other views ----
 
+void append(std::vector<StatusLine>& lines, std::vector<StatusLine> more);
 /// What concerns the daemon itself: it stands by, or cannot write its state.
 std::vector<StatusLine> daemon_lines(const StatusFacts& facts);
 /// A job without its nodes: its state, what it waits for, and who waits for whom.
@@ -56,7 +57,7 @@ std::vector<StatusLine> status_lines(const StatusFacts& facts, std::string_view 
 /// The first line of a screen whose daemon does not answer: since when, and why.
 StatusLine no_answer_line(std::string_view endpoint, Duration since, std::string_view why);
 
-[[nodiscard]] bool has_job(const StatusFacts& facts, std::string_view job);
+[[nodiscard]] const StatusJob* find_job(const StatusFacts& facts, std::string_view job);
 /// "no job 'x'; jobs: a, b".
 std::string unknown_job(const StatusFacts& facts, std::string_view job);
 

@@ -23,7 +23,7 @@ namespace {
 constexpr std::array handled{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH};
 /// The bytes of one key come together, but a network may part them.
 constexpr auto sequence_limit = 50ms;
-/// Signals that have come since wait() looked. Handlers run only inside ppoll, so nothing is lost.
+/// Signals that have come since wait() looked. Handlers run only inside ppoll, which loses none, and write_all().
 volatile std::sig_atomic_t end_signal = 0, stop_asked = 0, draw_asked = 0;
 
 void note_signal(int signal) {
@@ -33,17 +33,6 @@ void note_signal(int signal) {
         draw_asked = 1;
     else
         end_signal = signal;
-}
-
-void write_all(std::string_view text) {
-    while (!text.empty()) {
-        const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
-        if (written < 0 && errno != EINTR) {
-            end_signal = SIGHUP;  // The terminal is gone. A process that ignores hang-ups must see it, too.
-            return;
-        }
-        if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
-    }
 }
 
 }  // namespace
@@ -91,8 +80,36 @@ void Terminal::enter() {
 }
 
 void Terminal::leave() {
-    write_all("\033[m\033[?25h\033[?1049l");
+    constexpr std::string_view whole = "\033[m\033[?25h\033[?1049l";
+    auto* const stopping = std::signal(SIGTTOU, SIG_IGN);  // Its default stops a process of the background.
+    write_all(whole);                                      // Nothing after a signal that ends this process.
+    const int ended = std::exchange(end_signal, 0);
+    if (ended != 0) {  // The terminal may take nothing, as after Ctrl-S.
+        termios before{};
+        ::tcgetattr(STDOUT_FILENO, &before);
+        auto modes = before;
+        modes.c_iflag &= ~static_cast<tcflag_t>(IXON);  // Ends Ctrl-S.
+        ::tcsetattr(STDOUT_FILENO, TCSANOW, &modes);
+        ::tcflush(STDOUT_FILENO, TCOFLUSH);
+        write_all(whole);
+        ::tcsetattr(STDOUT_FILENO, TCSANOW, &before);
+        end_signal = ended;
+    }
     if (has_modes_) ::tcsetattr(STDIN_FILENO, TCSANOW, &modes_);
+    std::signal(SIGTTOU, stopping);
+}
+
+void Terminal::write_all(std::string_view text) {
+    sigset_t ours;
+    ::pthread_sigmask(SIG_SETMASK, &before_, &ours);
+    // A signal between this look and the wait in write() is seen at the next one: it is a matter of a few instructions.
+    while (!text.empty() && end_signal == 0) {
+        const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
+        // The terminal is gone. A process that ignores hang-ups must see it, too.
+        if (written < 0 && errno != EINTR) end_signal = SIGHUP;
+        if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+    }
+    ::pthread_sigmask(SIG_SETMASK, &ours, nullptr);
 }
 
 StatusSize Terminal::size() {

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/status/key_reader.h"
@@ -50,6 +51,8 @@ class Terminal {
     void handle_signals(void (*action)(int));
     void enter();
     void leave();
+    /// Until a signal ends it: a terminal that takes nothing holds up no end.
+    void write_all(std::string_view text);
     bool has_ended_by_itself(pid_t program);
     void wait_for_enter();
     void suspend();

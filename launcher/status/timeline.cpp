@@ -23,6 +23,7 @@ struct Told {
     std::int64_t round = -1;
     std::int64_t step = -1;
     std::int64_t first_step = -1;
+    std::int64_t before_ms = -1;  ///< So long before it began what it tells.
     std::string text;
 };
 
@@ -46,21 +47,17 @@ std::optional<Duration> time_in(std::string_view text) {
 std::optional<Told> told_in(std::string_view line) {
     const auto event = json::parse(line, nullptr, false);
     if (!event.is_object() || !event.contains("data") || !event["data"].is_object()) return std::nullopt;
-    const auto number = [&data = event["data"]](const char* name) {
-        const auto found = data.find(name);
-        return found != data.end() && found->is_number_integer() ? found->get<std::int64_t>() : -1;
-    };
+    const auto& data = event["data"];
     const auto at = time_in(json_text(event, "time"));
-    std::string_view type;
     const auto whole = json_text(event, "type");
     if (!at || !whole.starts_with("muster.") || !whole.ends_with(".v1")) return std::nullopt;
-    type = std::string_view(whole).substr(7, whole.size() - 10);
-    return Told{.type = std::string(type),
+    return Told{.type = whole.substr(7, whole.size() - 10),
                 .at = *at,
-                .round = number("round"),
-                .step = number("step"),
-                .first_step = number("first_step"),
-                .text = printable_line(json_text(event["data"], "text"))};
+                .round = json_number(data, "round"),
+                .step = json_number(data, "step"),
+                .first_step = json_number(data, "first_step"),
+                .before_ms = std::max(json_number(data, "hung_ms"), json_number(data, "detecting_ms")),
+                .text = printable_line(json_text(data, "text"))};
 }
 
 class Fold {
@@ -82,7 +79,7 @@ class Fold {
         else if (told.type == "hang.over" && phase == Phase::hung)
             turn_to(Phase::stepping, told, at);
         else if (told.type == "hang.suspected" && phase == Phase::stepping)
-            turn_to(Phase::hung, told, at);
+            turn_to(Phase::hung, told, before(told, at));
         else if (told.type == "round.ended")
             end_round(told, at);
         else if (told.type == "round.drained")
@@ -114,12 +111,20 @@ class Fold {
             {.phase = phase, .from = at, .to = at, .round = is_between ? -1 : told.round, .text = told.text});
     }
 
+    /// Not before the last word.
+    [[nodiscard]] Duration before(const Told& told, Duration at) const {
+        const auto longest = std::chrono::floor<std::chrono::milliseconds>(at - line_.spans.back().from).count();
+        return at - std::chrono::milliseconds(std::clamp<std::int64_t>(told.before_ms, 0, longest));
+    }
+
     /// A round without steps was not starting all the time.
     void settle_start() {
         if (line_.spans.back().phase == Phase::starting) line_.spans.back().phase = Phase::unmeasured;
     }
     void end_round(const Told& told, Duration at) {
+        const auto failed_at = before(told, at);
         settle_start();
+        if (failed_at < at && line_.spans.back().phase != Phase::hung) turn_to(Phase::detecting, told, failed_at);
         turn_to(Phase::stopping, told, at);
     }
     void end(const Told& told, Duration at) {
@@ -171,6 +176,7 @@ std::string_view name(Timeline::Phase phase) {
         case Phase::stepping: return "stepping";
         case Phase::hung: return "hung";
         case Phase::unmeasured: return "no steps reported";
+        case Phase::detecting: return "a failure not yet known";
         case Phase::stopping: return "stopping";
     }
     return "unknown";

@@ -12,7 +12,7 @@
 namespace muster::launcher {
 
 struct Timeline {
-    enum class Phase { waiting, starting, stepping, hung, unmeasured, stopping };
+    enum class Phase { waiting, starting, stepping, hung, unmeasured, detecting, stopping };
     enum class MarkKind { failure, loss, checkpoint, failed_checkpoint, notice };
 
     /// The spans follow one another without gaps.

@@ -32,6 +32,7 @@ std::string_view colour(Phase phase) {
         case Phase::stepping: return "#2e7d32";
         case Phase::hung: return "#8e24aa";
         case Phase::unmeasured: return "#90a4ae";
+        case Phase::detecting: return "#ff8a65";
         case Phase::stopping: return "#e64a19";
     }
     return "black";
@@ -98,8 +99,8 @@ class Picture {
             svg_.text({x + 14, 62}, words, {.fill = grey});
             x += 30 + 6.7 * static_cast<double>(words.size());
         };
-        for (const auto phase :
-             {Phase::waiting, Phase::starting, Phase::stepping, Phase::hung, Phase::unmeasured, Phase::stopping}) {
+        for (const auto phase : {Phase::waiting, Phase::starting, Phase::stepping, Phase::hung, Phase::unmeasured,
+                                 Phase::detecting, Phase::stopping}) {
             const bool is_there = std::ranges::any_of(line_.spans, [&](const auto& one) { return one.phase == phase; });
             if (!is_there) continue;
             svg_.box({x, 53, 10, 10}, colour(phase));

@@ -32,14 +32,13 @@ void Top::take(Result<std::string> answer, Instant now) {
     if (!answers || !status_.trouble.empty()) return;
     const auto& facts = status_.reader.facts();
     for (const auto& job : facts.jobs) rates_[job.id].note(job.step, now);
-    std::erase_if(rates_, [&](const auto& rate) { return !has_job(facts, rate.first); });
+    std::erase_if(rates_, [&](const auto& rate) { return !find_job(facts, rate.first); });
 }
 
 const StatusJob* Top::shown_job() const {
-    const auto& jobs = status_.reader.facts().jobs;
-    if (job_.empty()) return jobs.size() == 1 && !shows_list_ ? &jobs[0] : nullptr;
-    const auto found = std::ranges::find(jobs, job_, &StatusJob::id);
-    return found == jobs.end() ? nullptr : &*found;
+    const auto& facts = status_.reader.facts();
+    if (!job_.empty()) return find_job(facts, job_);
+    return facts.jobs.size() == 1 && !shows_list_ ? &facts.jobs[0] : nullptr;
 }
 
 const StatusNode* Top::shown_node(const StatusJob& job) const {
@@ -86,8 +85,7 @@ Top::Rows Top::rows() const {
 }
 
 std::size_t Top::selected(const Rows& rows) const {
-    if (rows.size() == 0) return 0;
-    if (!selection_) return 0;
+    if (rows.size() == 0 || !selection_) return 0;
     const auto at = std::min(selected_row_, rows.size() - 1);
     if (rows.is(at, *selection_)) return at;
     for (std::size_t row = 0; row < rows.size(); ++row)
@@ -153,6 +151,7 @@ bool Top::press_character(const std::string& text) {
     if (text == "q") return false;
     if (text == "?" || text == "h") shows_help_ = true;
     if (text == "l") ask_for({"logs", "--follow", "--last=200"});
+    if (text == "p" && shown_job() != nullptr) ask_for({"logs", "--stacks"});
     if (text == "e") ask_for({"status", "--events"});
     if (text == "/") types_filter_ = !node_;
     if (text == "s" && shown_job() != nullptr) order_ = static_cast<Order>((static_cast<int>(order_) + 1) % 4);

@@ -5,6 +5,7 @@
 
 #include "launcher/status/text_columns.h"
 #include "launcher/status/top.h"
+#include "rendezvous/base/text/decimal.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -15,23 +16,21 @@ constexpr std::size_t rows_with_heading = 4;
 constexpr std::size_t rows_with_foot = 6;
 /// Of the marks before each row of a table: selected, in trouble.
 constexpr std::size_t mark_columns = 2;
+constexpr std::size_t gpus_of_line = 7;  ///< In 80 columns, with two digits each and 100 %.
 
 const StatusLine nobody_waits{"none of its ranks waits or is missing"};
-
-void add_lines(std::vector<StatusLine>& lines, std::vector<StatusLine> more) {
-    std::ranges::move(more, std::back_inserter(lines));
-}
 
 std::vector<StatusLine> help_lines() {
     return {{"muster top: what the jobs of a daemon do, and what is wrong", LineStyle::heading},
             {""},
-            {"  up, down, k, j        select a row; also page up and down, home, end, space, g, G"},
+            {"  up, down, k, j        select a row; also page up/down, space, home, end, g, G"},
             {"  enter                 open the selected job or node"},
             {"  esc                   go back; with a filter: show all rows again"},
             {"  /                     show only rows whose host, place or job contains a text"},
-            {"  s                     sort nodes by trouble, rank, host, or the time since they were heard"},
+            {"  s                     sort nodes by trouble, rank, host, or time of silence"},
             {"  r                     reverse the order"},
-            {"  l                     follow the log files of the selected job or node; Ctrl-C comes back"},
+            {"  l                     follow the logs of the selected row; Ctrl-C comes back"},
+            {"  p                     show the stacks of the selected node's workers"},
             {"  e                     list what happened to the selected job or node"},
             {"  Ctrl-L                draw the screen anew"},
             {"  q, Ctrl-C             leave"},
@@ -48,15 +47,15 @@ std::vector<StatusLine> node_lines(const StatusNode& node, const StatusJob& job)
         {cat("group rank: ", node.group_rank < 0 ? std::string("-") : cat(node.group_rank), ", ranks: ", ranks_of(node),
              " (", node.slots, " in all)")},
         {cat("heard: ", heard_of(node))}};
+    for (std::size_t i = 0; i < node.gpus.size(); ++i) {
+        if (i % gpus_of_line == 0) lines.push_back({i == 0 ? "GPU use in %: " : "  "});
+        const auto& [index, percent] = node.gpus[i];
+        lines.back().text += cat(i % gpus_of_line == 0 ? "" : ", ", index, ": ", percent);
+    }
     auto waits = waiting_lines({&node});
     if (waits.empty()) waits.resize(1, nobody_waits);
-    add_lines(lines, std::move(waits));
+    append(lines, std::move(waits));
     return lines;
-}
-
-std::string one_decimal(double value) {
-    const auto tenths = static_cast<std::int64_t>(value * 10 + 0.5);
-    return cat(tenths / 10, '.', tenths % 10);
 }
 
 }  // namespace
@@ -96,7 +95,7 @@ std::vector<StatusLine> Top::head(Instant now) const {
     else if (!status_.has_facts)
         lines.push_back({cat("asking ", daemon_, " ...")});
     if (!status_.has_facts) return lines;
-    add_lines(lines, daemon_lines(facts));
+    append(lines, daemon_lines(facts));
     const auto* const job = shown_job();
     if (job == nullptr) {
         if (!job_.empty())
@@ -108,11 +107,11 @@ std::vector<StatusLine> Top::head(Instant now) const {
         return lines;
     }
     if (!node_) {
-        add_lines(lines, job_lines(*job));
-        const auto behind_first = lines.end() - static_cast<std::ptrdiff_t>(job_lines(*job).size()) + 1;
-        std::ranges::move(speed_lines(*job, now), std::inserter(lines, behind_first));
+        auto told = job_lines(*job);
+        std::ranges::move(speed_lines(*job, now), std::inserter(told, told.begin() + 1));
+        append(lines, std::move(told));
     } else if (const auto* const node = shown_node(*job)) {
-        add_lines(lines, node_lines(*node, *job));
+        append(lines, node_lines(*node, *job));
     } else {
         lines.push_back(
             {cat("node ", node_->text, " (pid ", node_->pid, ") has left job ", job->id), LineStyle::attention});
@@ -142,7 +141,7 @@ std::string Top::foot(const Rows& rows, const Layout& layout) const {
     static constexpr std::string_view order_names[] = {"trouble", "rank", "host", "heard"};
     if (shows_help_) return "any key: back";
     if (types_filter_) return cat("/", filter_, "_");
-    if (node_) return "esc back  q quit  ? help  l logs  e events";
+    if (node_) return "esc back  q quit  ? help  l logs  p stacks  e events";
     const auto first = layout.table_rows == 0 ? 0 : selected(rows) / layout.table_rows * layout.table_rows;
     const auto last = std::min(rows.size(), first + layout.table_rows);
     return cat(rows.size() == 0 ? std::size_t{0} : first + 1, "-", last, " of ", rows.size(),

@@ -73,11 +73,11 @@ std::string describe(const PortRange& ports) {
 
 bool is_loopback(std::string_view host) {
     if (host == "localhost" || host == "::1") return true;
+    if (!host.starts_with("127.")) return false;
     const auto pieces = split(host, '.');
     unsigned number = 0;
-    return pieces.size() == 4 && pieces[0] == "127" && std::all_of(pieces.begin(), pieces.end(), [&](auto piece) {
-               return parse_number(piece, number) && number < 256;
-           });
+    return pieces.size() == 4 && std::all_of(pieces.begin(), pieces.end(),
+                                             [&](auto piece) { return parse_number(piece, number) && number < 256; });
 }
 
 }  // namespace muster

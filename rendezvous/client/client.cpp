@@ -45,10 +45,10 @@ Instant now() {
 
 class Client::Implementation : public std::enable_shared_from_this<Implementation> {
   public:
-    Implementation(asio::io_context& io, ClientConfig config, ClientCallbacks callbacks)
+    Implementation(asio::io_context& io, ClientConfig config, RendezvousLink& callbacks)
         : io_(io),
           config_(std::move(config)),
-          callbacks_(std::move(callbacks)),
+          callbacks_(callbacks),
           core_(config_),
           resolver_(io),
           timer_(io),
@@ -92,7 +92,6 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
 
     void stop() {
         stopped_ = true;
-        callbacks_ = {};
         flushed_ = nullptr;
         timer_.cancel();
         flush_timer_.cancel();
@@ -203,12 +202,12 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
 
     void shaken(const std::string& name, const Endpoint& remote, TlsHandshake::Outcome outcome) {
         handshake_ = nullptr;
-        auto failed = judge_handshake(outcome, remote.host);
-        if (!failed)
+        if (outcome.channel->state() == PskChannel::State::open)
             return opened(std::make_shared<Link>(std::move(outcome.socket), std::move(outcome.channel), name, remote));
         doubt_address(name, remote);
-        if (failed->reached == ConnectionFailed::Reached::stranger) ask_store_at(remote);
-        step(*std::move(failed));
+        auto failed = judge_handshake(*outcome.channel, outcome.why, remote.host);
+        if (failed.reached == ConnectionFailed::Reached::stranger) ask_store_at(remote);
+        step(std::move(failed));
     }
 
     /// The addresses known for it, without those at which a stranger has answered; with them where no other is left.
@@ -397,7 +396,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
 
     asio::io_context& io_;
     const ClientConfig config_;
-    ClientCallbacks callbacks_;
+    RendezvousLink& callbacks_;  ///< Gone once stopped_.
     ClientCore core_;
     bool heard_ = false;  // the daemon has spoken; until then a stranger may sit in its place
     Instant wrong_peer_asked_at_{};
@@ -423,48 +422,21 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     std::function<void()> flushed_;
 };
 
-Client::Client(asio::io_context& io, ClientConfig config, ClientCallbacks callbacks)
-    : implementation_(std::make_shared<Implementation>(io, std::move(config), std::move(callbacks))) {}
+Client::Client(asio::io_context& io, ClientConfig config)
+    : implementation_(std::make_shared<Implementation>(io, std::move(config), *this)) {}
 
 Client::~Client() {
     implementation_->stop();
 }
 
-void Client::join(native::Join join) {
-    implementation_->carry_out(implementation_->core().join(std::move(join), now()));
-}
-void Client::workers_failed(std::vector<Failure> failures) {
-    implementation_->carry_out(implementation_->core().workers_failed(std::move(failures), now()));
-}
-void Client::workers_succeeded() {
-    implementation_->carry_out(implementation_->core().workers_succeeded(now()));
-}
-void Client::round_report(native::RoundReport report) {
-    implementation_->carry_out(implementation_->core().round_report(std::move(report), now()));
-}
-void Client::leave(std::string why) {
-    implementation_->carry_out(implementation_->core().leave(std::move(why), now()));
-}
-void Client::command(native::Command command) {
-    implementation_->carry_out(implementation_->core().command(std::move(command), now()));
-}
-void Client::fault_answer(native::FaultAnswer answer) {
-    implementation_->carry_out(implementation_->core().fault_answer(std::move(answer), now()));
-}
-void Client::workers_seen(native::WorkersSeen seen) {
-    implementation_->carry_out(implementation_->core().workers_seen(std::move(seen), now()));
-}
-void Client::standbys_seen(native::StandbysSeen seen) {
-    implementation_->carry_out(implementation_->core().standbys_seen(seen, now()));
+void Client::submit(native::Message message) {
+    implementation_->carry_out(implementation_->core().submit(std::move(message), now()));
 }
 void Client::cut_off(Duration length) {
     implementation_->cut_off(length);
 }
 void Client::leader_is(const std::optional<Endpoint>& leader, std::string why) {
     implementation_->carry_out(implementation_->core().leader_is(leader, std::move(why), now()));
-}
-void Client::end_acknowledged() {
-    implementation_->carry_out(implementation_->core().end_acknowledged(now()));
 }
 
 std::optional<native::PeerAnswer> Client::answer(const native::PeerAsk& ask) const {
@@ -482,8 +454,8 @@ Instant Client::heard_until() const {
     return implementation_->core().heard_until();
 }
 
-void Client::flush(Duration limit, std::function<void()> done) {
-    implementation_->flush(limit, std::move(done));
+void Client::close(Duration limit, std::function<void()> closed) {
+    implementation_->flush(limit, std::move(closed));
 }
 
 }  // namespace muster::rendezvous

@@ -69,22 +69,21 @@ void TlsHandshake::finish(std::string why) {
     handler({std::move(socket_), std::move(channel_), std::move(why)});
 }
 
-std::optional<ConnectionFailed> judge_handshake(const TlsHandshake::Outcome& outcome, const std::string& address) {
+ConnectionFailed judge_handshake(const PskChannel& channel, std::string_view why, std::string_view address) {
     using Reached = ConnectionFailed::Reached;
-    if (outcome.channel->state() == PskChannel::State::open) return std::nullopt;
-    const auto failed = [&](Reached reached, std::string_view why) {
-        return ConnectionFailed{.tried = cat(address, ": ", why), .reached = reached};
+    const auto failed = [&](Reached reached, std::string_view means) {
+        return ConnectionFailed{.tried = cat(address, ": ", means), .reached = reached};
     };
-    if (outcome.channel->failure() == PskChannel::Failure::wrong_key)
+    if (channel.failure() == PskChannel::Failure::wrong_key)
         return failed(Reached::refused,
                       "the rendezvous has another secret than this node, or a key of another job; copy the secret from "
                       "a node that has it: muster key show | ssh NODE muster key set");
-    if (outcome.channel->failure() == PskChannel::Failure::no_key)
+    if (channel.failure() == PskChannel::Failure::no_key)
         return failed(
             Reached::refused,
             "the rendezvous has no secret, and this node has one; give the daemon the same secret (muster key "
             "--help), or start the job with --insecure, which leaves ~/.muster/key aside");
-    return failed(Reached::stranger, cat("connected, but no TLS is spoken there: ", outcome.why,
+    return failed(Reached::stranger, cat("connected, but no TLS is spoken there: ", why,
                                          "; another service, or another version of muster, answers"));
 }
 

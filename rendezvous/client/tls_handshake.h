@@ -7,7 +7,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "rendezvous/base/time.h"
@@ -50,7 +49,7 @@ class TlsHandshake : public std::enable_shared_from_this<TlsHandshake> {
     std::array<char, 4'096> input_;
 };
 
-/// What a failed one with this address means for this node, in words for the user. Empty: it has not failed.
-std::optional<ConnectionFailed> judge_handshake(const TlsHandshake::Outcome& outcome, const std::string& address);
+/// What one with `address` that failed for `why` means for this node, in words for the user.
+ConnectionFailed judge_handshake(const PskChannel& channel, std::string_view why, std::string_view address);
 
 }  // namespace muster::rendezvous

@@ -34,11 +34,32 @@ class AgentDialect::AgentSession final : public Session {
             dialect_.station_->refuse(connection_, "half a message of a stranger, and the memory is used up", now);
     }
     [[nodiscard]] bool holds_half() const { return reader_.held_bytes() > 0; }
+    /// False: it has joined, or is refused.
+    bool may_stay_unjoined(Instant now) {
+        if (!joined_ && holds_half())
+            dialect_.station_->refuse(connection_,
+                                      cat("it holds half a message and has not joined within ",
+                                          describe(dialect_.station_->limits().unjoined_max)),
+                                      now);
+        return !joined_ && !connection_.closing();
+    }
     void ended(std::string_view why, Instant now) override {
-        dialect_.unjoined_.erase(connection_.id());
+        dialect_.sessions_.erase(connection_.id());
         dialect_.agents_.erase(connection_.id());
-        if (dialect_.shutting_down_ || dialect_.known_.erase(connection_.id()) == 0) return;
+        if (dialect_.shutting_down_ || !known_) return;
         dialect_.step(ConnectionEnded{.connection = connection_.id(), .why = std::string(why)}, now);
+    }
+    void introduce(Instant now) {
+        known_ = true;
+        dialect_.step(ConnectionAccepted{.connection = connection_.id(),
+                                         .peer = connection_.peer(),
+                                         .proven_job = std::string(job_of_identity(connection_.key_identity())),
+                                         .is_local = is_loopback(connection_.peer())},
+                      now);
+    }
+    /// The server is gone, and a connection that it knew is sent to the leader.
+    void forget() {
+        if (std::exchange(known_, false)) dialect_.turn_away(connection_);
     }
 
   private:
@@ -58,17 +79,16 @@ class AgentDialect::AgentSession final : public Session {
             return false;
         }
         // One that was accepted while this daemon stood by.
-        if (!dialect_.known_.contains(connection_.id())) dialect_.introduce(connection_, now);
-        const bool joins = std::holds_alternative<native::Join>(message);
-        if (joins && !std::exchange(joins_, true)) dialect_.note_where(connection_);
-        const bool is_agent = joins || std::holds_alternative<native::Resume>(message);
-        if (is_agent) dialect_.agents_.insert(connection_.id());
+        if (!known_) introduce(now);
+        const bool is_agent =
+            std::holds_alternative<native::Join>(message) || std::holds_alternative<native::Resume>(message);
         // The step may close this very connection; its object lives until the turn's end.
         dialect_.step(Received{.connection = connection_.id(), .message = std::move(message)}, now);
         if (connection_.closing()) return false;
         if (is_agent && !std::exchange(joined_, true)) {
             connection_.rise(Standing::joined);
-            dialect_.unjoined_.erase(connection_.id());
+            dialect_.agents_.insert(connection_.id());
+            dialect_.note_where(connection_);
         }
         return true;
     }
@@ -77,8 +97,8 @@ class AgentDialect::AgentSession final : public Session {
     Connection& connection_;
     native::FrameReader reader_{native::Sender::agent};
     MemoryCharge held_;    ///< half a message
-    bool joins_ = false;   ///< it is an agent's, as it has shown
-    bool joined_ = false;  ///< ... and was not refused
+    bool known_ = false;   ///< The server knows the connection.
+    bool joined_ = false;  ///< it is an agent's, and was not refused
 };
 
 AgentDialect::AgentDialect(ServerConfig config, std::unique_ptr<StateStore> state, KeptState kept, Hooks hooks,
@@ -126,8 +146,7 @@ void AgentDialect::stand_by(std::string leader) {
     forget_steps();
     agents_.clear();
     deadline_ = no_deadline;
-    for (const ConnectionId id : std::exchange(known_, {}))
-        if (Connection* connection = station_->find(id)) turn_away(*connection);
+    for (const auto& [id, session] : sessions_) session->forget();
 }
 
 void AgentDialect::forget_steps() {
@@ -169,21 +188,12 @@ std::string AgentDialect::with_state(std::string status, Instant now) const {
     return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void AgentDialect::introduce(Connection& connection, Instant now) {
-    known_.insert(connection.id());
-    step(ConnectionAccepted{.connection = connection.id(),
-                            .peer = connection.peer(),
-                            .proven_job = std::string(job_of_identity(connection.key_identity())),
-                            .is_local = is_loopback(connection.peer())},
-         now);
-}
-
 std::unique_ptr<Session> AgentDialect::begin(Connection& connection, Instant now) {
     connection.limit_unsent(station_->limits().agent_unsent_bytes_max);
     tune_thin_stream(connection.fd());
-    if (server_) introduce(connection, now);
     auto talk = std::make_unique<AgentSession>(*this, connection);
-    unjoined_[connection.id()] = talk.get();
+    sessions_[connection.id()] = talk.get();
+    if (server_) talk->introduce(now);
     unjoined_until_.push_back({connection.id(), now + station_->limits().unjoined_max});
     return talk;
 }
@@ -193,15 +203,8 @@ void AgentDialect::judge_unjoined(Instant now) {
     while (!unjoined_until_.empty() && unjoined_until_.front().second <= now) {
         const auto id = unjoined_until_.front().first;
         unjoined_until_.pop_front();
-        const auto found = unjoined_.find(id);
-        Connection* connection = station_->find(id);
-        if (found == unjoined_.end() || connection == nullptr) continue;
-        if (found->second->holds_half())
-            station_->refuse(
-                *connection,
-                cat("it holds half a message and has not joined within ", describe(station_->limits().unjoined_max)),
-                now);
-        else
+        const auto found = sessions_.find(id);
+        if (found != sessions_.end() && found->second->may_stay_unjoined(now))
             unjoined_until_.push_back({id, now + station_->limits().unjoined_max});
     }
 }
@@ -288,16 +291,14 @@ void AgentDialect::carry_out(const ActionGate::Actions& actions) {
 }
 
 void AgentDialect::carry_out(const SendTo& send) {
-    std::string bytes;
+    std::string bytes = std::exchange(encoded_, {});
+    bytes.clear();
     native::append_frame(bytes, send.message);
     // A small message is copied into each block and shares its write with what else goes there; a big one is shared.
     constexpr std::size_t worth_sharing_bytes = 4'096;
     const Buffer shared = send.connections.size() > 1 && bytes.size() >= worth_sharing_bytes
                               ? charged_bytes(std::move(bytes), station_->memory())
                               : nullptr;
-    // The peers of 4,000 nodes are 4,000 times 80 KiB: what was said before, the assignments, must not queue behind
-    // them.
-    if (shared) station_->flush_dirty(std::chrono::steady_clock::now());
     for (const ConnectionId id : send.connections) {
         Connection* connection = station_->find(id);
         if (connection == nullptr) continue;
@@ -308,6 +309,7 @@ void AgentDialect::carry_out(const SendTo& send) {
         else
             connection->send(bytes);
     }
+    if (bytes.size() < worth_sharing_bytes) encoded_ = std::move(bytes);
 }
 
 }  // namespace muster::rendezvous

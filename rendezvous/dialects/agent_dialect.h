@@ -89,7 +89,6 @@ class AgentDialect final : public Dialect {
     void stand_by(std::string leader);
     void note_leader(const std::string& leader, std::string text, Instant now);
     void turn_away(Connection& connection);
-    void introduce(Connection& connection, Instant now);
     void note_where(const Connection& connection);
     void step(const ServerEvent& event, Instant now);
     void forget_steps();
@@ -102,14 +101,13 @@ class AgentDialect final : public Dialect {
     ServerConfig config_;
     std::optional<Server> server_;                     ///< none while it stands by
     std::string leader_;                               ///< where agents go then
-    std::set<ConnectionId> known_;                     ///< the connections that server_ knows
     std::map<std::string, std::uint64_t> reached_at_;  ///< how often; no more than this host has addresses
     std::unique_ptr<StateStore> state_;
     Hooks hooks_;
     ActionGate gate_;
     StateWatch watch_;
-    std::set<ConnectionId> agents_;                   ///< Those of known_ that have joined a job or resumed a round.
-    std::map<ConnectionId, AgentSession*> unjoined_;  ///< that have not joined a job
+    std::map<ConnectionId, AgentSession*> sessions_;               ///< All.
+    std::set<ConnectionId> agents_;                                ///< Those that have joined a job or resumed a round.
     std::deque<std::pair<ConnectionId, Instant>> unjoined_until_;  ///< in the order of their time
     std::optional<MemoryCharge> steps_held_;
     std::deque<std::pair<std::uint64_t, Instant>>
@@ -117,6 +115,7 @@ class AgentDialect final : public Dialect {
     TimeHistogram write_times_;
     std::uint64_t leader_change_count_ = 0;
     std::optional<std::string> last_leader_;
+    std::string encoded_;   ///< The memory of the last message, for the next one.
     bool is_held_ = false;  ///< The server knows of the stall.
     Station* station_ = nullptr;
     Instant deadline_ = no_deadline;  // the server's, asked after every step

@@ -6,6 +6,7 @@
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/hmac_sha256.h"
+#include "rendezvous/base/sockets/own_addresses.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
@@ -24,8 +25,8 @@ class HttpDialect::HttpSession final : public Session {
         if (!request) return dialect_.station_->refuse(connection_, request.error().context, now);
         if (!*request) return;
         is_asked_ = true;
-        if (dialect_.answers_late(**request, connection_, gone_)) return;
         auto page = dialect_.objection_to(**request, connection_);
+        if (!page && dialect_.answers_late(**request, connection_, gone_)) return;
         if (!page && dialect_.streams_ && (*request)->method == "GET")
             stream_ = dialect_.streams_(**request, connection_);
         if (stream_) return connection_.establish();
@@ -47,6 +48,17 @@ class HttpDialect::HttpSession final : public Session {
     const std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);
 };
 
+HttpDialect::HttpDialect(Pages pages, Access access, LatePages late, Streams streams)
+    : pages_(std::move(pages)), access_(std::move(access)), late_(std::move(late)), streams_(std::move(streams)) {
+    const auto host = host_name();
+    access_.names.push_back(host.substr(0, host.find('.')));
+    access_.names.push_back(host);
+}
+
+bool HttpDialect::is_other_user(const Connection& connection) {
+    return !connection.objection().empty() && !connection.may_use_http();
+}
+
 std::unique_ptr<Session> HttpDialect::begin(Connection& connection, Instant) {
     return std::make_unique<HttpSession>(*this, connection);
 }
@@ -56,34 +68,44 @@ std::string HttpDialect::refusal(std::string_view why) const {
 }
 
 bool HttpDialect::answers_late(const HttpRequest& request, const Connection& connection, AskerGone gone) const {
-    if (!late_ || request.method != "GET" || !is_own_host(request.host, access_.names)) return false;
-    return late_(request.target, connection.peer(), std::move(gone),
-                 [self = std::weak_ptr(self_), id = connection.id()](const HttpPage& page) {
+    return late_ &&
+           late_(request, connection, std::move(gone),
+                 [self = std::weak_ptr(self_), id = connection.id(), method = request.method](const HttpPage& page) {
                      const auto dialect = self.lock();
                      auto* const asker = dialect ? (*dialect)->station_->find(id) : nullptr;
                      if (asker == nullptr || asker->closing()) return;
-                     asker->send(http_response(page, "GET"));
+                     asker->send(http_response(page, method));
                      asker->finish("answered");
                  });
 }
 
 bool HttpDialect::may_see(const HttpRequest& request, const Connection& connection) const {
     const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
-    return !access_.tokens || (access_.is_public && access_.is_public(path)) || is_loopback(connection.peer()) ||
-           (access_.has_key && access_.has_key(connection.key_identity())) ||
-           std::ranges::any_of(access_.tokens(), [&](const auto& token) {
-               return same_digest(request.authorization, cat("Bearer ", token));
+    const bool is_open = !access_.keys || (access_.is_public && access_.is_public(path)) ||
+                         is_loopback(connection.peer()) ||
+                         (access_.has_key && access_.has_key(connection.key_identity()));
+    if (is_open && !is_other_user(connection)) return true;
+    return access_.keys && std::ranges::any_of(access_.keys({}), [&](const auto& key) {
+               return same_digest(request.authorization, cat("Bearer ", status_token(key)));
            });
 }
 
 std::optional<HttpPage> HttpDialect::objection_to(const HttpRequest& request, const Connection& connection) const {
     if (!is_own_host(request.host, access_.names))
-        return HttpPage{.status = 421,
-                        .body = cat("This daemon is not known as '", printable_line(request.host),
-                                    "'. Use its address, or start musterd with --status-host NAME.\n")};
+        return HttpPage{
+            .status = 421,
+            .body = cat("This server is not known as '", printable_line(request.host),
+                        "'. Use its address or the name of its host; ", access_.name_option, " adds a name.\n")};
     if (request.method != "GET" && request.method != "HEAD")
         return HttpPage{.status = 405, .body = "Only GET is answered here.\n"};
     if (may_see(request, connection)) return std::nullopt;
+    if (is_other_user(connection))
+        return HttpPage{
+            .status = 403,
+            .body = cat(connection.objection(),
+                        access_.keys ? "; or send 'Authorization: Bearer TOKEN', with the token that musterd "
+                                       "--status-token prints\n"
+                                     : "\n")};
     return HttpPage{.status = 401,
                     .body =
                         "Status pages are for who knows the job's secret. Send 'Authorization: Bearer TOKEN' with the "

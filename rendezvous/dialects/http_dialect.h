@@ -12,6 +12,7 @@
 #include "rendezvous/dialects/http_message.h"
 #include "rendezvous/net/session.h"
 #include "rendezvous/net/station.h"
+#include "rendezvous/secret/job_key.h"
 
 namespace muster::rendezvous {
 
@@ -31,15 +32,16 @@ class HttpDialect final : public Dialect {
     using Pages = std::function<std::optional<HttpPage>(const HttpRequest& request, Instant now)>;
 
     /// False: it has no such page. Else `answer` is called once, on the loop's thread, at any time.
-    using LatePages = std::function<bool(std::string_view target, const std::string& source, AskerGone gone,
+    using LatePages = std::function<bool(const HttpRequest& request, const Connection& asker, AskerGone gone,
                                          std::function<void(HttpPage)> answer)>;
 
     struct Access {
-        std::vector<std::string> names;  ///< of this daemon, beside its addresses and localhost
-        using Tokens = std::function<std::vector<std::string>()>;
-        Tokens tokens;  ///< one is asked of requests from other hosts for what is not public; empty: none is asked
+        std::vector<std::string> names;  ///< of this server, beside its host's name and addresses, and localhost
+        std::string_view name_option = "musterd --status-host NAME";  ///< which adds one
+        /// The token of one is asked of requests from other hosts for what is not public; empty: none is asked.
+        JobKeys keys;
         /// Who has proved the key of this identity needs no token, as long as the daemon accepts the key. Without
-        /// `tokens` it is not called.
+        /// `keys` it is not called.
         std::function<bool(std::string_view identity)> has_key;
         /// True for paths that have nothing of a job.
         std::function<bool(std::string_view path)> is_public;
@@ -48,8 +50,7 @@ class HttpDialect final : public Dialect {
     /// Null: the target is no stream, or there are too many. Then Pages is asked.
     using Streams = std::function<std::unique_ptr<HttpStream>(const HttpRequest& request, Connection& connection)>;
 
-    HttpDialect(Pages pages, Access access, LatePages late = {}, Streams streams = {})
-        : pages_(std::move(pages)), access_(std::move(access)), late_(std::move(late)), streams_(std::move(streams)) {}
+    HttpDialect(Pages pages, Access access, LatePages late = {}, Streams streams = {});
 
     void attach(Station& station) { station_ = &station; }
     /// It needs no token for that target, or has one of the present, or has proved such a key.
@@ -63,12 +64,14 @@ class HttpDialect final : public Dialect {
 
     /// Why the request is not served; nothing: it is.
     [[nodiscard]] std::optional<HttpPage> objection_to(const HttpRequest& request, const Connection& connection) const;
+    /// Of this host, and not served without a token.
+    [[nodiscard]] static bool is_other_user(const Connection& connection);
     [[nodiscard]] HttpPage page_for(const HttpRequest& request, Instant now) const;
 
     [[nodiscard]] bool answers_late(const HttpRequest& request, const Connection& connection, AskerGone gone) const;
 
     Pages pages_;
-    const Access access_;
+    Access access_;
     LatePages late_;
     const Streams streams_;
     Station* station_ = nullptr;

@@ -68,14 +68,24 @@ std::string data_of(const Event& event) {
     data.number("rank", facts.rank);
     data.number("local_rank", facts.local_rank);
     data.number("group_rank", facts.group_rank);
+    data.number("node", facts.node);
+    data.number("slots", facts.slot_count);
+    data.text("role", facts.role);
+    data.text("expected_hosts", facts.expected_hosts);
     data.number("role_rank", facts.role_rank);
     data.number("role_world_size", facts.role_world_size);
     data.text("reason", facts.reason);
     data.text("kind", facts.kind);
     data.text("cause", facts.cause);
+    data.text("section", facts.section);
     data.text("check", facts.check);
     data.text("level", facts.level);
     data.text("outcome", facts.outcome);
+    data.text("waiting_for", facts.waiting_for);
+    data.number("nodes_min", facts.nodes_min);
+    data.number("nodes_max", facts.nodes_max);
+    data.number("restarts_max", facts.restarts_max);
+    data.text("members", facts.members);
     data.number("nodes", facts.node_count);
     data.number("ranks", facts.rank_count);
     data.number("ranks_max", facts.rank_count_max);
@@ -84,7 +94,14 @@ std::string data_of(const Event& event) {
     data.number("first_step", facts.first_step);
     data.number("checkpoint_step", facts.checkpoint_step);
     data.number("data_wait_ms", facts.data_wait_ms);
-    data.number("loading_ms", facts.loading_ms);
+    JsonObject sections;
+    for (const auto& [name, time_ns] : facts.sections) {
+        const auto quoted = json_text(name);
+        sections.add(std::string_view(quoted).substr(1, quoted.size() - 2), cat(time_ns / 1'000'000));
+    }
+    if (!facts.sections.empty()) data.add("section_ms", sections.whole());
+    data.number("detecting_ms", facts.detecting_ms);
+    data.number("hung_ms", facts.hung_ms);
     data.number("queued_ms", facts.queued_ms);
     data.number("dropped", facts.dropped_count);
     data.number("uncertainty_ms", facts.uncertainty_ms);
@@ -97,6 +114,7 @@ std::string data_of(const Event& event) {
 std::string_view type_name(EventKind kind) {
     switch (kind) {
         case EventKind::job_started: return "muster.job.started.v1";
+        case EventKind::job_waiting: return "muster.job.waiting.v1";
         case EventKind::job_note: return "muster.job.note.v1";
         case EventKind::job_ended: return "muster.job.ended.v1";
         case EventKind::round_sealed: return "muster.round.sealed.v1";
@@ -111,6 +129,7 @@ std::string_view type_name(EventKind kind) {
         case EventKind::node_refused: return "muster.node.refused.v1";
         case EventKind::node_lost: return "muster.node.lost.v1";
         case EventKind::node_left: return "muster.node.left.v1";
+        case EventKind::node_gone: return "muster.node.gone.v1";
         case EventKind::node_drained: return "muster.node.drained.v1";
         case EventKind::node_left_out: return "muster.node.left_out.v1";
         case EventKind::node_taken_back: return "muster.node.taken_back.v1";
@@ -126,8 +145,12 @@ std::string_view type_name(EventKind kind) {
         case EventKind::hang_over: return "muster.hang.over.v1";
         case EventKind::notice_given: return "muster.preemption.notice.v1";
         case EventKind::fault_injected: return "muster.fault.injected.v1";
+        case EventKind::checkpoint_persisted: return "muster.checkpoint.persisted.v1";
         case EventKind::checkpoint_loading: return "muster.checkpoint.loading.v1";
         case EventKind::doctor_check: return "muster.doctor.check.v1";
+        case EventKind::doctor_verdict: return "muster.doctor.verdict.v1";
+        case EventKind::section_entered: return "muster.section.entered.v1";
+        case EventKind::section_left: return "muster.section.left.v1";
         case EventKind::daemon_started: return "muster.daemon.started.v1";
         case EventKind::daemon_leader: return "muster.daemon.leader.v1";
         case EventKind::daemon_stalled: return "muster.daemon.stalled.v1";

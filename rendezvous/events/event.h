@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "rendezvous/base/ids.h"
+#include "rendezvous/base/section_times.h"
 #include "rendezvous/base/time.h"
 
 namespace muster {
@@ -22,6 +23,7 @@ inline constexpr std::int64_t queued_ms_max = 30LL * 24 * 3600 * 1000;
 
 enum class EventKind : std::uint8_t {
     job_started,  ///< The first node has joined.
+    job_waiting,  ///< What its nodes wait for has changed.
     job_note,     ///< A sentence about a job that has no type of its own.
     job_ended,
     round_sealed,
@@ -36,6 +38,7 @@ enum class EventKind : std::uint8_t {
     node_refused,
     node_lost,
     node_left,
+    node_gone,      ///< It is no member any more, without node_left: no worker of it can run.
     node_drained,   ///< It was told to leave.
     node_left_out,  ///< It takes part in no round for now, because it failed too often.
     node_taken_back,
@@ -47,11 +50,15 @@ enum class EventKind : std::uint8_t {
     worker_late,           ///< Others wait for it, or it is a straggler.
     checkpoint_committed,  ///< All ranks' files are on disk.
     checkpoint_failed,
-    checkpoint_loading,  ///< Where a round that follows another one takes up the training.
-    doctor_check,        ///< A finding of a preflight.
-    hang_suspected,      ///< Ranks wait in an operation, and others do nothing or wait in another one.
-    hang_over,           ///< That is no longer so.
-    notice_given,        ///< The workers were told that the job will be stopped soon.
+    checkpoint_persisted,  ///< An agent wrote a snapshot of its workers to disk.
+    checkpoint_loading,    ///< Where a round that follows another one takes up the training.
+    doctor_check,          ///< A finding of a preflight.
+    doctor_verdict,        ///< A preflight is over.
+    section_entered,       ///< A worker is in a section, now and then.
+    section_left,
+    hang_suspected,  ///< Ranks wait in an operation, and others do nothing or wait in another one.
+    hang_over,       ///< That is no longer so.
+    notice_given,    ///< The workers were told that the job will be stopped soon.
     fault_injected,
     daemon_started,
     daemon_leader,  ///< Which of several daemons leads from now on.
@@ -70,14 +77,24 @@ struct EventFacts {
     std::int32_t rank = -1;
     std::int32_t local_rank = -1;
     std::int32_t group_rank = -1;  ///< Of a node.
+    std::int64_t node = -1;        ///< Its number in the job, by which `members` names it.
+    std::int64_t slot_count = -1;  ///< Workers of a node.
+    std::string role{};            ///< Of a node's workers.
+    std::string expected_hosts{};  ///< The hosts of the job, as a node knows them from its scheduler.
     std::int32_t role_rank = -1;
     std::int32_t role_world_size = -1;
     std::string reason{};               ///< Of a round's end: "worker_failed", "node_lost" ...
     std::string kind{};                 ///< Of a failure: "killed", "worker_error" ...
     std::string cause{};                ///< Of a failure: "out_of_memory" ...
+    std::string section{};              ///< That a worker entered or left.
     std::string check{};                ///< Of a finding: "shared-memory" ...
     std::string level{};                ///< Of a finding: "warning", "could not look", "critical".
     std::string outcome{};              ///< Of a job: "succeeded", "failed" ...
+    std::string waiting_for{};          ///< Of job_waiting.
+    std::int64_t nodes_min = -1;        ///< Of a job.
+    std::int64_t nodes_max = -1;        ///< Of a job.
+    std::int64_t restarts_max = -1;     ///< Of a job.
+    std::string members{};              ///< Nodes of a sealed round by group rank: "1-7,12,9".
     std::int64_t node_count = -1;       ///< Nodes of a sealed round.
     std::int64_t rank_count = -1;       ///< Ranks of a sealed round.
     std::int64_t rank_count_max = -1;   ///< What they would be with the most nodes.
@@ -86,7 +103,9 @@ struct EventFacts {
     std::int64_t first_step = -1;       ///< The first one that a rank reported in the round.
     std::int64_t checkpoint_step = -1;  ///< The newest checkpoint.
     std::int64_t data_wait_ms = -1;     ///< In the round, of the rank that waited longest for its data.
-    std::int64_t loading_ms = -1;       ///< In the round before its first step, of the rank that loaded longest.
+    SectionTimes sections{};            ///< In the round, of the rank that was longest in each.
+    std::int64_t detecting_ms = -1;     ///< From the first failure to the end of its round.
+    std::int64_t hung_ms = -1;          ///< Of a suspected hang: since the last step, where that is unusually long.
     std::int64_t queued_ms = -1;        ///< Of a job: from its submission to its first node.
     std::int64_t dropped_count = -1;    ///< Of events_dropped.
     std::int64_t uncertainty_ms = -1;   ///< Error of the time, where clocks of two hosts are involved.

@@ -6,21 +6,34 @@
 #include <vector>
 
 #include "rendezvous/base/known_step.h"
+#include "rendezvous/base/text/decimal.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster {
 
 namespace {
 
-constexpr std::int64_t ranks_max = 1 << 30;
-constexpr auto day_ms = std::chrono::milliseconds(24h).count();
+constexpr auto day_ns = Duration(24h).count();
+/// Not a name that a section can have.
+constexpr std::string_view data_wait{};
 
-std::string percent(double share) {
-    const auto tenths = static_cast<std::int64_t>(std::lround(share * 1000));
-    return tenths % 10 == 0 ? cat(tenths / 10, " %") : cat(tenths / 10, ".", tenths % 10, " %");
+/// Sections, and with them the wait for data.
+SectionTimes times_in(const EventFacts& facts) {
+    auto times = facts.sections;
+    if (facts.data_wait_ms > 0)
+        times.push_back({std::string(data_wait), std::min(facts.data_wait_ms, step_max / 1000) * 1'000'000});
+    return times;
 }
 
-}  // namespace
+std::int64_t time_in(const SectionTimes& times, std::string_view name) {
+    const auto found = std::ranges::find(times, name, &SectionTime::name);
+    return found == times.end() ? 0 : std::max<std::int64_t>(found->time_ns, 0);
+}
+
+/// So long before `now`, but not before `since`. -1: at `now`.
+Instant before(Instant now, std::int64_t ms, Instant since) {
+    return ms <= 0 ? now : std::max(since, now - std::chrono::milliseconds(std::min(ms, day_ns / 1'000'000)));
+}
 
 std::string_view name(TimeBucket bucket) {
     switch (bucket) {
@@ -34,14 +47,23 @@ std::string_view name(TimeBucket bucket) {
         case TimeBucket::reconfiguring: return "reconfiguring";
         case TimeBucket::queued: return "queued";
         case TimeBucket::loading_checkpoint: return "loading_checkpoint";
+        case TimeBucket::checkpoint_blocked: return "checkpoint_blocked";
+        case TimeBucket::detecting: return "detecting";
+        case TimeBucket::first_section: break;
     }
     return "unknown";
 }
 
+}  // namespace
+
+std::string GoodputLedger::Totals::name_of(std::size_t bucket) const {
+    return bucket < fixed_buckets ? std::string(name(static_cast<TimeBucket>(bucket)))
+                                  : cat("section:", sections[bucket - fixed_buckets]);
+}
+
 double GoodputLedger::Totals::goodput() const {
     if (wall_clock <= Duration::zero()) return 0;
-    return static_cast<double>((of(TimeBucket::stepping) - lost_work).count()) /
-           static_cast<double>(wall_clock.count());
+    return static_cast<double>((trained() - lost_work).count()) / static_cast<double>(wall_clock.count());
 }
 
 void GoodputLedger::count(Totals& totals, TimeBucket bucket, Instant until) const {
@@ -84,20 +106,34 @@ void GoodputLedger::begin_round(Instant now) {
     switch_to(TimeBucket::starting, now);
     pending_ = true;
     hangs_ = false;
-    data_wait_ms_ = -1;
+    told_.reset();
     leave_round({});
     round_ = OpenRound();
 }
 
-/// Of the time since the last such report, as much was spent on data as the report has more. The first one says from
-/// where they count.
-void GoodputLedger::split_stepping(std::int64_t data_wait_ms, Instant now) {
-    if (data_wait_ms < 0 || pending_ || current_ != TimeBucket::stepping) return;
-    if (data_wait_ms_ < 0) data_wait_ms_ = data_wait_ms;
-    const auto grown = std::clamp<std::int64_t>(data_wait_ms - data_wait_ms_, 0, day_ms);
-    data_wait_ms_ = data_wait_ms;
-    add(TimeBucket::data_wait, std::min(since_ + std::chrono::milliseconds(grown), now));
-    add(TimeBucket::stepping, now);
+TimeBucket GoodputLedger::bucket_of(std::string_view section) {
+    if (section == data_wait) return TimeBucket::data_wait;
+    if (section == checkpoint_section) return TimeBucket::checkpoint_blocked;
+    return static_cast<TimeBucket>(fixed_buckets + section_place(totals_.sections, section));
+}
+
+/// A word of steps: of the time since the last one, each section has as much as it has grown, and training the rest.
+void GoodputLedger::divide(const EventFacts& facts, Instant until) {
+    auto times = times_in(facts);
+    for (const auto& [section, time_ns] : times) {
+        const auto grown = std::clamp<std::int64_t>(told_ ? time_ns - time_in(*told_, section) : 0, 0, day_ns);
+        const auto end = std::min(since_ + Duration(grown), until);
+        if (is_stepping() && end > since_) add(bucket_of(section), end);
+    }
+    if (is_stepping()) add(TimeBucket::stepping, until);
+    told_ = std::move(times);
+}
+
+void GoodputLedger::begin_hang(const EventFacts& facts, Instant now) {
+    hangs_ = true;
+    if (!is_stepping()) return;
+    divide(facts, before(now, facts.hung_ms, since_));
+    current_ = TimeBucket::hung;
 }
 
 /// A round without steps leaves the one before it to be resumed.
@@ -113,23 +149,26 @@ void GoodputLedger::leave_round(const EventFacts& facts) {
 
 void GoodputLedger::begin_steps(const EventFacts& facts, Instant now) {
     if (pending_) {
-        const auto loading = std::chrono::milliseconds(std::clamp<std::int64_t>(facts.loading_ms, 0, day_ms));
-        add(TimeBucket::loading_checkpoint, std::min(since_ + loading, now));
+        const auto loading = std::min(time_in(facts.sections, checkpoint_section), day_ns);
+        add(TimeBucket::loading_checkpoint, std::min(since_ + Duration(loading), now));
     }
     add(pending_ ? TimeBucket::starting : current_, now);
     pending_ = false;
     current_ = hangs_ ? TimeBucket::hung : TimeBucket::stepping;
     if (!round_) round_ = OpenRound{.resumed = true};  // A restarted daemon has not seen its seal.
-    if (data_wait_ms_ < 0) data_wait_ms_ = facts.data_wait_ms;
+    told_ = times_in(facts);
     if (round_->first_step >= 0) return;
     const auto step = known_step(facts.step), first = known_step(facts.first_step);
     round_->first_step = first < 0 || round_->resumed ? std::max(step, first) : first;
-    count_lost(first >= 0 ? first : step);
+    count_lost(first);
 }
 
 void GoodputLedger::end_round(const EventFacts& facts, Instant now) {
     const bool changes = facts.reason == "node_joined" || facts.reason == "node_left";
     if (!changes) ++totals_.failed_round_count;
+    const auto failed_at = is_open() ? before(now, facts.detecting_ms, since_) : now;
+    divide(facts, failed_at);
+    switch_to(TimeBucket::detecting, failed_at);
     switch_to(changes ? TimeBucket::reconfiguring : TimeBucket::stopping, now);
     if (round_) round_->last_step = std::max(round_->first_step, known_step(facts.step));
 }
@@ -140,7 +179,8 @@ std::int64_t GoodputLedger::after_checkpoint() const {
     return left_ && left_->checkpoint_step >= 0 ? left_->checkpoint_step + 1 : -1;
 }
 
-/// Its share of the round's steps is its share of the round's time.
+/// Nothing if the next round's steps have no numbers, so each round counts from 1. Else its share of the round's steps
+/// is its share of the round's time.
 void GoodputLedger::count_lost(std::int64_t first_repeated) {
     const auto round = std::exchange(left_, std::nullopt);
     if (!round || first_repeated < 0) return;
@@ -156,7 +196,6 @@ void GoodputLedger::take(const Event& event, Instant now) {
     if (over_ && event.kind != EventKind::job_started) return;
     if (!began_) began_ = since_ = now;
     now = std::max(now, since_);  // A turn of the daemon's loop may have begun before its state was read.
-    split_stepping(event.facts.data_wait_ms, now);
     switch (event.kind) {
         case EventKind::job_started: return begin(event.facts, now);
         case EventKind::round_sealed: begin_round(now); return note_ranks(event.facts);
@@ -166,17 +205,16 @@ void GoodputLedger::take(const Event& event, Instant now) {
             round_->resumed = true;
             return note_ranks(event.facts);
         case EventKind::round_stepping: return begin_steps(event.facts, now);
-        case EventKind::hang_suspected:
-            hangs_ = true;
-            if (!pending_ && current_ == TimeBucket::stepping) switch_to(TimeBucket::hung, now);
-            return;
+        case EventKind::round_progress: return divide(event.facts, now);
+        case EventKind::hang_suspected: return begin_hang(event.facts, now);
         case EventKind::hang_over:
             hangs_ = false;
             if (current_ == TimeBucket::hung) switch_to(TimeBucket::stepping, now);
-            return;
+            return divide(event.facts, now);
         case EventKind::round_ended: return end_round(event.facts, now);
         case EventKind::round_drained: switch_to(TimeBucket::waiting_nodes, now); return leave_round(event.facts);
         case EventKind::job_ended:
+            divide(event.facts, now);
             switch_to(current_, now);
             if (event.facts.outcome != "succeeded") leave_round(event.facts);
             count_lost(after_checkpoint());
@@ -192,7 +230,8 @@ GoodputLedger::Totals GoodputLedger::totals(Instant now) const {
     if (!began_ || over_) return totals;
     now = std::max(now, since_);
     const auto open = now - since_;
-    if (pending_ || (data_wait_ms_ >= 0 && current_ == TimeBucket::stepping))
+    totals.is_stepping = is_stepping();
+    if (is_open())
         totals.pending = open;
     else
         count(totals, current_, now);
@@ -200,89 +239,13 @@ GoodputLedger::Totals GoodputLedger::totals(Instant now) const {
     return totals;
 }
 
-std::vector<std::int64_t> GoodputLedger::kept(Duration to_wall_clock) const {
-    if (!began_) return {};
-    const auto at = [&](Instant instant) { return Duration(instant.time_since_epoch() + to_wall_clock).count(); };
-    const auto round = round_.value_or(OpenRound{});
-    const auto left = left_.value_or(OpenRound{});
-    std::vector<std::int64_t> numbers{at(*began_),
-                                      at(since_),
-                                      over_ ? 1 : 0,
-                                      pending_ ? 1 : 0,
-                                      static_cast<std::int64_t>(current_),
-                                      totals_.wall_clock.count(),
-                                      totals_.lost_work.count(),
-                                      totals_.lost_step_count,
-                                      totals_.failed_round_count,
-                                      round_ ? 1 : 0,
-                                      round.first_step,
-                                      round.last_step,
-                                      round.stepping.count(),
-                                      left_ ? 1 : 0,
-                                      left.first_step,
-                                      left.last_step,
-                                      left.stepping.count(),
-                                      left.checkpoint_step,
-                                      data_wait_ms_};
-    for (const auto bucket : totals_.buckets) numbers.push_back(bucket.count());
-    numbers.push_back(ranks_);
-    numbers.push_back(ranks_missing_);
-    return numbers;
-}
-
-GoodputLedger GoodputLedger::from(const std::vector<std::int64_t>& kept, Duration to_wall_clock, Instant now) {
-    // Three years: sums of such numbers do not overflow.
-    constexpr auto time_max = Duration(3 * 365 * 24h).count();
-    GoodputLedger ledger;
-    constexpr std::size_t before_buckets = 19;
-    constexpr std::size_t size = before_buckets + time_bucket_count;
-    // A daemon that counted no ranks has kept two numbers less.
-    if (kept.size() != size && kept.size() != size + 2) return ledger;
-    const auto in = [](std::int64_t number, std::int64_t least, std::int64_t most) {
-        return number >= least && number <= most;
-    };
-    const auto here = [&](std::int64_t at) { return at - Duration(now.time_since_epoch() + to_wall_clock).count(); };
-    // Never later than now: a wall clock may have been set back.
-    if (!in(kept[0], 0, INT64_MAX) || !in(kept[1], kept[0], INT64_MAX)) return ledger;
-    const auto began = std::min<std::int64_t>(here(kept[0]), 0), since = std::min<std::int64_t>(here(kept[1]), 0);
-    if (began < -time_max || !in(kept[4], 0, static_cast<std::int64_t>(time_bucket_count) - 1)) return ledger;
-    for (const auto i : {5, 6, 7, 8, 12, 16})
-        if (!in(kept[static_cast<std::size_t>(i)], 0, time_max)) return ledger;
-    if (!in(kept[8], 0, UINT32_MAX)) return ledger;
-    for (const auto i : {10, 11, 14, 15, 17, 18})
-        if (!in(kept[static_cast<std::size_t>(i)], -1, time_max)) return ledger;
-    for (std::size_t i = 0; i < time_bucket_count; ++i) {
-        if (!in(kept[before_buckets + i], 0, time_max)) return GoodputLedger{};
-        ledger.totals_.buckets[i] = Duration(kept[before_buckets + i]);
-    }
-    if (kept.size() > size && in(kept[size], 0, ranks_max) && in(kept[size + 1], 0, ranks_max)) {
-        ledger.ranks_ = kept[size];
-        ledger.ranks_missing_ = kept[size + 1];
-    }
-    ledger.began_ = now + Duration(began);
-    ledger.since_ = now + Duration(since);
-    ledger.weighed_from_ = now;
-    ledger.over_ = kept[2] != 0;
-    ledger.pending_ = kept[3] != 0;
-    ledger.current_ = static_cast<TimeBucket>(kept[4]);
-    ledger.data_wait_ms_ = kept[18];
-    ledger.totals_.wall_clock = Duration(kept[5]);
-    ledger.totals_.lost_work = Duration(kept[6]);
-    ledger.totals_.lost_step_count = kept[7];
-    ledger.totals_.failed_round_count = static_cast<std::uint32_t>(kept[8]);
-    if (kept[9] != 0) ledger.round_ = OpenRound{kept[10], kept[11], Duration(kept[12])};
-    if (kept[13] != 0 && kept[14] >= 0 && kept[15] >= kept[14])
-        ledger.left_ = OpenRound{kept[14], kept[15], Duration(kept[16]), kept[17]};
-    return ledger;
-}
-
 std::string GoodputLedger::sentence(Instant now) const {
     const auto totals = this->totals(now);
     if (!began_ || totals.wall_clock <= Duration::zero()) return {};
-    const auto stepping = totals.of(TimeBucket::stepping);
+    const auto stepping = totals.trained();
     const auto unmeasured = totals.of(TimeBucket::unmeasured) + (pending_ ? totals.pending : Duration::zero());
     const auto wall_clock = describe(totals.wall_clock);
-    auto text = stepping > Duration::zero() ? cat(percent(totals.goodput()), " of ", wall_clock, " trained")
+    auto text = stepping > Duration::zero() ? cat(one_decimal(100 * totals.goodput()), " % of ", wall_clock, " trained")
                 : unmeasured == Duration::zero()
                     ? cat("no worker ran in ", wall_clock)
                     : cat("workers ran for ", describe(unmeasured), " of ", wall_clock, " and reported no steps");
@@ -296,7 +259,11 @@ std::string GoodputLedger::sentence(Instant now) const {
     tell(totals.of(TimeBucket::starting), "starting");
     tell(totals.of(TimeBucket::loading_checkpoint), "loading checkpoints");
     tell(totals.of(TimeBucket::data_wait), "waiting for data");
+    tell(totals.of(TimeBucket::checkpoint_blocked), "blocked by checkpoints");
+    for (auto i = fixed_buckets; i < totals.bucket_count(); ++i)
+        tell(totals.buckets[i], cat("in section ", totals.sections[i - fixed_buckets]));
     tell(totals.of(TimeBucket::hung), "hung");
+    tell(totals.of(TimeBucket::detecting), "until failures were known");
     tell(totals.of(TimeBucket::stopping), "stopping");
     tell(totals.of(TimeBucket::reconfiguring), "for changes of nodes");
     const auto failures = totals.failed_round_count;

@@ -210,7 +210,7 @@ void Station::choose_dialect(Connection& connection, unsigned char first_byte, I
         case DialectKind::unknown: break;
     }
     if (dialect == nullptr) return refuse(connection, "its first byte begins no protocol that is spoken here", now);
-    const bool is_let_in = dialect == dialects_.http && connection.may_use_http();
+    const bool is_let_in = dialect == dialects_.http && (dialects_.http_judges_users || connection.may_use_http());
     if (!connection.objection().empty() && !is_let_in) return turn_away(connection, *dialect, now);
     if (dialect == connection.dialect_) return;  // as it began
     if (connection.session_) connection.session_->ended("it speaks another protocol", now);
@@ -226,8 +226,11 @@ bool Station::begin_tls(Connection& connection, Instant now) {
     connection.dialect_ = nullptr;
     if (!dialects_.tls) {
         ++counts_.refused;
-        log_limited(cat("connection from ", connection.describe_peer(), " refused: it has a key and speaks TLS, and ",
-                        "this port has no key; give all nodes the same key, or none"),
+        const bool is_http_only = dialects_.native == nullptr && dialects_.c10d == nullptr;
+        log_limited(cat("connection from ", connection.describe_peer(), " refused: ",
+                        is_http_only ? "it speaks TLS, and this port serves http:// alone"
+                                     : "it has a key and speaks TLS, and this port has no key; give all nodes the same "
+                                       "key, or none"),
                     now);
         connection.send(PskChannel::keyless_answer());
         connection.finish("there is no key here");

@@ -29,6 +29,8 @@ struct Dialects {
     Dialect* http = nullptr;
     Dialect* native = nullptr;
     std::shared_ptr<const PskContext> tls = nullptr;  ///< around any of them; empty: there is no key
+    /// `http` gets the requests of users of this host that are not served, too, and judges them by a token.
+    bool http_judges_users = false;
 };
 
 struct StationCounts {

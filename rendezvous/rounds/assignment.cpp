@@ -72,12 +72,11 @@ class Assigner {
 
 std::string peer_address(const Member& member) {
     constexpr std::size_t addresses_asked_max = 3;
-    const auto addresses = addresses_of(member);
-    std::string list;
-    for (std::size_t i = 0; i < std::min(addresses.size(), addresses_asked_max); ++i) {
-        const auto longer = i == 0 ? addresses[i] : cat(list, ',', addresses[i]);
-        if (longer.size() <= native::name_bytes_max) list = longer;
-    }
+    const auto& addresses = member.join.addresses;
+    if (addresses.empty()) return member.peer;
+    auto list = addresses.front();
+    for (std::size_t i = 1; i < std::min(addresses.size(), addresses_asked_max); ++i)
+        if (list.size() + 1 + addresses[i].size() <= native::name_bytes_max) list.append(",").append(addresses[i]);
     return list;
 }
 

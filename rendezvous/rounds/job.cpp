@@ -103,10 +103,15 @@ void Job::set_connection(Member& member, ConnectionId connection, std::uint32_t 
     if (member.place == Place::waiting) waiting_changed_ = true;
 }
 
-void Job::erase(Members::iterator gone, const Turn& turn) {
+/// Its event is node_gone, unless node_left is `told`.
+void Job::erase(Members::iterator gone, const Turn& turn, EventKind told) {
     const auto& member = gone->second;
     count(member, -1);
     waiting_changed_ = true;
+    // Of a job that is over each node goes when it has acknowledged the end.
+    if (!ending_ && told != EventKind::node_left)
+        turn.note(EventKind::node_gone, cat("job '", id_, "': ", label(member.node), " is no node of it any more"),
+                  facts_of(member));
     const bool was_through = member.place == Place::succeeded;
     if (was_through) round_.through_gone.insert(member.group_rank);
     if (member.round == round_.number && member.round != no_round)
@@ -114,10 +119,13 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
                             LostNode{label(member.node), member.sealed ? member.node.incarnation : 0});
     if (round_.running() && member.round == round_.number && member.place == Place::running)
         round_.gone_step = slowest_step();
-    remember_node(member);
+    remember_node(member, turn);
     if (!member.record.empty()) gone_.push_back(member.node.incarnation);
     members_.erase(gone);
-    if (members_.empty()) empty_since_ = turn.now;
+    if (members_.empty()) {
+        empty_since_ = turn.now;
+        next_check_ = no_deadline;  // else the next member would find it past, as after a standstill
+    }
     // At the end of the job all of them go, and nobody needs a place any more.
     if (was_through && round_.running() && !ending_) send_peers(turn);
 }
@@ -147,8 +155,8 @@ void Job::send_peers(const Turn& turn) const {
             turn.send(member->connection, peers(at, round_.number, place));
 }
 
-/// The same for one that has come back. All of them may, one after another: its work grows only with the nodes that
-/// have left.
+/// The same for one that was sealed or has come back. All of them may, one after another: its work grows only with the
+/// nodes that have left.
 void Job::send_peers_to(const Member& member, const Turn& turn) const {
     if (!knows_tree() || !in_running_round(member)) return;
     const auto& gone = round_.through_gone;
@@ -185,14 +193,7 @@ Member& Job::add_member(const Arrival& arrival, const native::Join& join, const 
     waiting_changed_ = true;
     last_refusal_.clear();
     empty_since_ = no_deadline;
-    if (terms_by_.empty()) {
-        terms_by_ = label(arrival.node);
-        auto facts = facts_of(member.node);
-        if (join.queued_ms > 0)
-            facts.queued_ms = static_cast<std::int64_t>(std::min<std::uint64_t>(join.queued_ms, queued_ms_max));
-        turn.note(EventKind::job_started, cat("job '", id_, "' is started by ", terms_by_), std::move(facts));
-    }
-    turn.note(EventKind::node_joined, cat("job '", id_, "': ", label(member.node), " joined"), facts_of(member.node));
+    tell_joined(member, turn);
     return member;
 }
 
@@ -230,7 +231,7 @@ void Job::note_known(const Member& member, const Turn& turn) {
 JobHold Job::hold() const {
     if (config_.embedded_for == id_) return JobHold::firm;
     if (round_.number == no_round || round_.taught.claim_count > 0) return JobHold::unsealed;
-    return members_.empty() ? JobHold::empty : JobHold::firm;
+    return members_.empty() || (ending_ && announced_) ? JobHold::empty : JobHold::firm;
 }
 
 /// Nobody is refused: who lives joins again, and may be luckier.
@@ -386,7 +387,7 @@ void Job::join_again(Member& member, const native::Join& join, const Turn& turn)
         // For example fenced: it has no workers any more, so the round is over for the others too.
         const auto why = explained(member, "stopped its workers because it lost contact with the rendezvous", turn.now);
         blame_node(member, cat("it ", why), turn.now);
-        turn.note(EventKind::node_lost, cat("job '", id_, "': ", label(member.node), " ", why), facts_of(member.node));
+        turn.note(EventKind::node_lost, cat("job '", id_, "': ", label(member.node), " ", why), facts_of(member));
         set_place(member, Place::waiting);
         end_round(RoundEndReason::node_lost, cat(label(member.node), " ", why), turn);
     } else if (member.place != Place::waiting) {
@@ -455,12 +456,13 @@ void Job::departed(Members::iterator gone, RoundEndReason reason, const std::str
     // Its workers had stopped, by a signal to its agent, before or while the round ended.
     if (reason == RoundEndReason::node_left && member.round == round_.number) round_.left = true;
     note_parting(member, turn.now);
-    erase(gone, turn);
     left_ = reason == RoundEndReason::node_left;
     // It was lost before, by its silence.
-    const auto kind = member.place == Place::lost ? EventKind::job_note : EventKind::node_lost;
-    turn.tell(left_ ? EventKind::node_left : kind,
-              cat("job '", id_, "': ", label(member.node), left_ ? " left: " : " died: ", why), facts_of(member.node));
+    const auto kind = left_                         ? EventKind::node_left
+                      : member.place == Place::lost ? EventKind::job_note
+                                                    : EventKind::node_lost;
+    turn.tell(kind, cat("job '", id_, "': ", label(member.node), left_ ? " left: " : " died: ", why), facts_of(member));
+    erase(gone, turn, kind);
     if (member.place == Place::running && round_.running())
         end_round(reason, cat(label(member.node), left_ ? " left: " : " was lost: ", why), turn);
     settle(turn);

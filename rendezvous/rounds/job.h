@@ -3,7 +3,7 @@
 // The phase of a job is not stored. Every transition ends in settle(), which derives what is due from the members and
 // the last sealed round, in this order:
 //
-//   over        JobEnded has gone out; remembered until all have acknowledged it, or end_linger
+//   over        JobEnded has gone out; remembered until all have acknowledged it, or remembered_until()
 //   running     all succeeded -> over; a late joiner was gathered for -> the round ends
 //   ended       every member has joined again, left, or is proven gone -> charge the budget -> over, or gathering
 //   gathering   enough nodes, and the last call is over or nobody else can come -> seal
@@ -55,8 +55,10 @@ struct Turn {
     }
 };
 
-/// The facts about a node in an event.
+/// The facts about a node in an event. Host and pid may be those of the node that it replaces, as in a container that
+/// was restarted: only the number of a member tells them apart.
 EventFacts facts_of(const NodeIdentity& node);
+EventFacts facts_of(const Member& member);
 std::string_view name(native::RoundEndReason reason);
 std::string_view name(native::JobOutcome outcome);
 
@@ -73,9 +75,8 @@ class Job {
     /// Restores the job from an earlier daemon's records (job_keep.cpp).
     Job(const ServerConfig& config, KeptJob kept, Instant now);
 
-    // ---- messages of agents; `from_agent` is the incarnation. The first two return false when refused: nothing
-    // changed
-    // ----
+    // ---- messages of agents; `from_agent` is the incarnation. The first two return false when refused: nothing has
+    // changed, but that a refused Resume may hold back the seal (claimed_until_) ----
     /// A join that may start the job again is held back (job_new_start.cpp) until take_released() returns it.
     bool on_join(const Arrival& arrival, const native::Join& join, const Turn& turn);
     bool on_resume(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
@@ -99,7 +100,7 @@ class Job {
     std::optional<Duration> on_heard(Incarnation incarnation, const Turn& turn);
     void on_connection_ended(Incarnation incarnation, ConnectionId connection, const Turn& turn);
     /// The daemon's own loop was late by this much. Beyond a fifth of the lease, all leases restart. `what` is the log
-    /// line's subject and verb.
+    /// line's subject and verb; empty: it was told.
     void on_stall(Duration late, std::string_view what, const Turn& turn);
     /// Decisions were held back for this long: the deadlines for agents' answers start now.
     void on_decisions_freed(Duration held, const Turn& turn);
@@ -187,8 +188,6 @@ class Job {
     void close_replaced(ConnectionId connection, const Turn& turn);
     [[nodiscard]] std::string why_held(const native::Join& join, Instant now) const;
     [[nodiscard]] bool any_connected() const;
-    [[nodiscard]] bool any_new_start() const;
-    void send_end_to_held(const Turn& turn);
     bool hold_claim(const Arrival& arrival, const native::Join& join, bool resumes, const Turn& turn);
     bool is_refused(const Arrival& arrival, const native::Join& join, const Turn& turn);
     [[nodiscard]] bool believes(const Arrival& arrival, Round last) const;
@@ -196,8 +195,9 @@ class Job {
     // job_settle.cpp: the one place where the phase changes
     void settle(const Turn& turn);
     void settle_doubtful(const Turn& turn);
-    [[nodiscard]] Duration doubt_lasts(const Member& member) const;
+    [[nodiscard]] Duration doubt_lasts(bool proven, Duration stop_grace) const;
     [[nodiscard]] Instant abandoned_at() const;
+    [[nodiscard]] Instant remembered_until() const;
     bool settle_over(const Turn& turn);
     bool settle_running(const Turn& turn);
     bool settle_ended(const Turn& turn);
@@ -231,7 +231,7 @@ class Job {
     /// True: a host was lost that has been the first cause of a round's end before.
     bool judge_nodes(const Turn& turn);
     void leave_out_numbers(Round count);
-    void remember_node(const Member& gone);
+    void remember_node(const Member& gone, const Turn& turn);
     void recall_node(Member& newcomer);
     [[nodiscard]] bool fails_too_often(const Member& member) const;
     [[nodiscard]] std::string exclusion_reason(const Member& member) const;
@@ -293,7 +293,9 @@ class Job {
     void succeed(Member& member, const Turn& turn);
     void note_steps(Member& member, const Turn& turn);
     void count_stepping(Member& member, const Turn& turn);
-    [[nodiscard]] std::int64_t loading_ms() const;
+    [[nodiscard]] EventFacts spent_facts() const;
+    [[nodiscard]] std::int64_t hung_ms(Instant now) const;
+    [[nodiscard]] std::int64_t detecting_ms(Instant now) const;
     void note_tiers(const Turn& turn);
     [[nodiscard]] std::int64_t first_step() const;
     void tell_news(const StepLedger::News& news, const Turn& turn);
@@ -303,6 +305,9 @@ class Job {
 
     // job_waiting.cpp: progress messages
     void send_waiting(const Turn& turn);
+    std::string note_waiting(const Turn& turn);
+    [[nodiscard]] std::string awaited(Instant now) const;
+    [[nodiscard]] std::string strangers() const;
     [[nodiscard]] std::uint32_t room() const;
     [[nodiscard]] std::uint32_t wanted() const;
 
@@ -324,22 +329,26 @@ class Job {
     void report_lost_workers(const Member& member, Instant now);
 
     // job_resume.cpp: agents that reconnect with running workers
+    void wait_for_refused(const Arrival& arrival, const native::Resume& resume, bool is_held, const Turn& turn);
     void resume_known(Member& member, const native::Resume& resume, const Turn& turn);
     void adopt(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     void take_back(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     Member& add_resumed(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     void learn_round(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     [[nodiscard]] bool agrees(const native::Resume& resume) const;
-    void note_claim(Member& member);
+    void note_claim(Member& member, const Turn& turn);
+    void agree(const Turn& turn);
     void believe_alone(const Turn& turn);
-    void send_ended(const Member& member, const Turn& turn) const;
 
     // job.cpp
     void note_known(const Member& member, const Turn& turn);
+    void tell_joined(const Member& member, const Turn& turn);
+    void tell_inherited(const Member& member, const Turn& turn) const;
+    [[nodiscard]] EventFacts terms_facts() const;
     bool count_failure(Failure failure);
     void note_failure(Failure failure, const Turn& turn);
     Member& add_member(const Arrival& arrival, const native::Join& join, const Turn& turn);
-    void erase(Members::iterator gone, const Turn& turn);
+    void erase(Members::iterator gone, const Turn& turn, EventKind told = EventKind::node_gone);
     /// The members of the running round, with running or successful workers.
     [[nodiscard]] std::vector<const Member*> there_by_rank() const;
     void send_peers(const Turn& turn) const;
@@ -424,6 +433,7 @@ class Job {
     Instant next_check_ = no_deadline;                ///< when somebody's silence must be judged at the latest
     Instant reports_awaited_since_ = Instant::min();  ///< a round's end, or this daemon's start where it was later
     bool waiting_changed_ = false;
+    std::string waiting_told_;  ///< what note_waiting() compares, since the seal
     std::string torchrun_at_;   ///< address of a waiting torchrun agent, since the last seal
     std::string last_refusal_;  ///< why the last node was refused, for the progress messages
     Instant waiting_sent_at_ = Instant::min();
@@ -436,8 +446,12 @@ class Job {
     std::vector<std::string> former_hosts_;  ///< of nodes that were in a round and are gone, oldest first
     std::map<ConnectionId, HeldJoin> held_;
     Instant claims_until_ = no_deadline;  ///< until then agents with other terms are held; no_deadline: there are none
-    Instant noticed_at_ = no_deadline;    ///< the workers of the running round were told last
-    std::string notice_why_;              ///< with these words
+    /// Until then workers of a round may run whose agent was refused, or is held; nobody else has named a round.
+    Instant claimed_until_ = Instant::min();
+    /// Standstills of this daemon up to here are counted in claimed_until_.
+    Instant claim_counted_at_ = Instant::min();
+    Instant noticed_at_ = no_deadline;        ///< the workers of the running round were told last
+    std::string notice_why_;                  ///< with these words
     Instant notice_lasts_until_ = Instant{};  ///< until then another notice is the same one
     bool announced_ = false;                  ///< JobForgotten has gone out
     bool forgotten_ = false;

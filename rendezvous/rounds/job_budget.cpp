@@ -46,6 +46,7 @@ void Job::decide_budget(const Turn& turn) {
     if (lost) return;
     if (!budget_spent()) {
         ++restarts_used_;
+        turn.note(EventKind::job_note, cat("job '", id_, "': ", restarts_text()), {.restart_count = restarts_used_});
         if (terms_.restarts_window_ms > 0) charged_at_.push_back(round_.ended_at);
     } else {
         finish(JobOutcome::failed, why_no_restart(), turn);
@@ -196,7 +197,7 @@ bool Job::judge_nodes(const Turn& turn) {
         turn.tell(too_often ? EventKind::node_left_out : EventKind::node_taken_back,
                   cat("job '", id_,
                       "': ", too_often ? exclusion_reason(member) : cat(label(member.node), " may take part again")),
-                  facts_of(member.node));
+                  facts_of(member));
     }
     return flaps;
 }
@@ -218,7 +219,7 @@ bool Job::fails_too_often(const Member& member) const {
 }
 
 /// The next agent on the same host inherits the failures of the gone one. It may be here already.
-void Job::remember_node(const Member& gone) {
+void Job::remember_node(const Member& gone, const Turn& turn) {
     if (gone.round != no_round && gone.round == round_.number)
         lost_of_round_.push_back({gone.node.host, static_cast<std::int32_t>(gone.group_rank), gone.arrival});
     if (gone.round != no_round && std::ranges::find(former_hosts_, gone.node.host) == former_hosts_.end()) {
@@ -234,6 +235,7 @@ void Job::remember_node(const Member& gone) {
         count(member, -1);
         recall_node(member);
         count(member, +1);
+        tell_inherited(member, turn);
         return;
     }
 }

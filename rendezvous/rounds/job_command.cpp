@@ -80,8 +80,7 @@ native::CommandAnswer Job::drain_node(const native::Command& command, const Turn
         member.leave_reason = command.why.empty() ? "requested with muster drain" : command.why;
         waiting_changed_ = true;
         turn.tell(EventKind::node_drained,
-                  cat("job '", id_, "': ", label(member.node), " must leave: ", member.leave_reason),
-                  facts_of(member.node));
+                  cat("job '", id_, "': ", label(member.node), " must leave: ", member.leave_reason), facts_of(member));
     }
     if (round_.running() && in_running_round(member)) round_.drained = true;
     turn.send(member.connection, native::Drain{member.leave_reason});

@@ -1,4 +1,5 @@
 // What a job's events say beyond their sentences.
+#include <algorithm>
 #include <iterator>
 
 #include "rendezvous/base/text/text.h"
@@ -16,6 +17,10 @@ constexpr std::size_t failures_told_max = 64;
 
 EventFacts facts_of(const NodeIdentity& node) {
     return {.host = node.host, .pid = node.pid};
+}
+
+EventFacts facts_of(const Member& member) {
+    return {.host = member.node.host, .pid = member.node.pid, .node = static_cast<std::int64_t>(member.arrival)};
 }
 
 std::string_view name(native::RoundEndReason reason) {
@@ -51,6 +56,36 @@ void Job::take_events(const Turn& turn) {
     }
 }
 
+/// With what it brings. The first one brings the job's terms.
+void Job::tell_joined(const Member& member, const Turn& turn) {
+    const auto& join = member.join;
+    auto facts = facts_of(member);
+    if (terms_by_.empty()) {
+        terms_by_ = label(member.node);
+        auto start = terms_facts();
+        start.host = facts.host;
+        start.pid = facts.pid;
+        if (join.queued_ms > 0)
+            start.queued_ms = static_cast<std::int64_t>(std::min<std::uint64_t>(join.queued_ms, queued_ms_max));
+        turn.note(EventKind::job_started, cat("job '", id_, "' is started by ", terms_by_), std::move(start));
+    }
+    facts.slot_count = join.slots;
+    facts.role = join.role;
+    facts.expected_hosts = join.expected_hosts;
+    turn.note(EventKind::node_joined, cat("job '", id_, "': ", label(member.node), " joined"), std::move(facts));
+    tell_inherited(member, turn);
+}
+
+/// A node may be excluded for what its host's last agent did.
+void Job::tell_inherited(const Member& member, const Turn& turn) const {
+    if (member.excluded)
+        turn.note(EventKind::node_left_out, cat("job '", id_, "': ", exclusion_reason(member)), facts_of(member));
+}
+
+EventFacts Job::terms_facts() const {
+    return {.nodes_min = terms_.nodes_min, .nodes_max = terms_.nodes_max, .restarts_max = terms_.restarts_max};
+}
+
 /// A report may come twice, and a failure may be in two kinds of reports: it counts once. All count, whether or not
 /// they have an event.
 bool Job::count_failure(Failure failure) {
@@ -73,6 +108,18 @@ void Job::note_failure(Failure failure, const Turn& turn) {
     auto text = cat("job '", id_, "': ", sentence(failure));
     if (count_failure(std::move(failure)) && round_.failures.count() <= failures_told_max)
         turn.note(EventKind::worker_failed, std::move(text), std::move(facts));
+}
+
+/// Since the first failure of the round, and of a lost node since its last word. -1: the time of none is known.
+std::int64_t Job::detecting_ms(Instant now) const {
+    const auto now_ns = std::chrono::nanoseconds(now.time_since_epoch()).count();
+    std::int64_t longest = -1;
+    for (const auto& failure : round_.failures.kept()) {
+        if (failure.at_ns == 0) continue;
+        const auto at_ns = failure.at_ns - (failure.kind == FailureKind::node_lost ? failure.uncertainty_ns : 0);
+        longest = std::max<std::int64_t>(longest, (now_ns - at_ns) / 1'000'000);
+    }
+    return longest;
 }
 
 }  // namespace muster::rendezvous

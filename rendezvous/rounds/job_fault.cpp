@@ -74,7 +74,7 @@ void Job::on_report(Incarnation from_agent, const native::FaultAnswer& answer, c
     if (!answer.done) return;
     turn.tell(EventKind::fault_injected,
               cat("job '", id_, "': on ", label(member.node), ", injected by ", native::describe(asked.fault)),
-              facts_of(member.node));
+              facts_of(member));
     if (asked.fault.target != native::FaultTarget::agent) return;
     member.fault = native::describe(asked.fault);
     // The lease detects its loss; two leases leave room for a slow daemon. The same holds for a permanent stop: an

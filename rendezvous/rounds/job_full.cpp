@@ -37,7 +37,7 @@ void Job::refuse_others(const Turn& turn) {
         const auto* other = another_job(there, member.join);
         if (other == nullptr) continue;
         auto why = why_other("is full and runs other arguments", *other, member.node, member.join);
-        turn.tell(EventKind::node_refused, cat(label(member.node), " is refused: ", why), facts_of(member.node));
+        turn.tell(EventKind::node_refused, cat(label(member.node), " is refused: ", why), facts_of(member));
         turn.send(member.connection, native::Refused{native::RefusalReason::job_full, std::move(why)});
         turn.step.actions.push_back(CloseConnection{member.connection, "refused"});
         refused.push_back(incarnation);

@@ -47,7 +47,7 @@ void Job::judge_health(Member& member, const Turn& turn) {
         if (before != Health::ignored)
             turn.tell(EventKind::node_taken_back,
                       cat("job '", id_, "': ", label(member.node), " may take part again: its health check passes"),
-                      facts_of(member.node));
+                      facts_of(member));
         return;
     }
     if (before != Health::fit) set_health(member, Health::fit);
@@ -61,7 +61,7 @@ void Job::judge_health(Member& member, const Turn& turn) {
     }
     const auto nodes = std::max(static_cast<std::uint32_t>(members_.size()), nodes_needed());
     const auto most = parked_max(nodes);
-    auto facts = facts_of(member.node);
+    auto facts = facts_of(member);
     facts.reason = "unhealthy";
     if (parked < most && !is_host(member)) {
         set_health(member, is_ignored ? Health::doubted : Health::parked);
@@ -73,7 +73,8 @@ void Job::judge_health(Member& member, const Turn& turn) {
         if (other.health == Health::parked && finding_of(other) == key) set_health(other, Health::doubted);
     set_health(member, Health::ignored);
     if (before != Health::ignored)
-        turn.tell(EventKind::job_note, cat("job '", id_, "': ", why_goes_on(member)), std::move(facts));
+        turn.tell(before == Health::fit ? EventKind::job_note : EventKind::node_taken_back,
+                  cat("job '", id_, "': ", why_goes_on(member)), std::move(facts));
 }
 
 std::string Job::why_parked(const Member& member) {
@@ -95,7 +96,9 @@ std::string Job::why_goes_on(const Member& member) const {
 /// each node of the round gets.
 std::vector<std::string> Job::notes_on_health(const std::vector<Member*>& sealed) {
     constexpr std::size_t findings_max = 8;
-    const std::set<const Member*> taking_part(sealed.begin(), sealed.end());
+    std::set<const Member*> taking_part;
+    std::ranges::copy_if(sealed, std::inserter(taking_part, taking_part.end()),
+                         [](const Member* member) { return member->health != Health::fit; });
     std::map<std::pair<std::string_view, bool>, std::vector<const Member*>> groups;
     for (auto& [incarnation, member] : members_)
         if (member.health != Health::fit && member.place == Place::waiting)

@@ -50,7 +50,7 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
     if (kept.facts.parted_at_ns != 0) round_.parted_at = here(kept.facts.parted_at_ns);
     if (round_.ended) round_.ended_at = here(kept.facts.round_ended_at_ns);
     // An end of long ago is nobody's any more, and is no news either. Not earlier: nobody is late for what is past.
-    ended_at_ = std::max(here(kept.facts.ended_at_ns), now - config_.end_linger);
+    ended_at_ = std::max(here(kept.facts.ended_at_ns), now - std::max(config_.end_linger, lost_timeout()));
     announced_ = ending_ && (kept.members.empty() || ended_at_ + config_.end_linger <= now);
     if (kept.facts.noticed_at_ns != 0) {
         noticed_at_ = here(kept.facts.noticed_at_ns);

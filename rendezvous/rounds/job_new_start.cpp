@@ -39,7 +39,9 @@ bool Job::hold_back(const Arrival& arrival, const native::Join& join, const Turn
         return false;
     }
     held_.insert_or_assign(arrival.connection, HeldJoin{arrival, join, anew});
-    if (anew && (members_.empty() || (ending_ && turn.now >= ended_at_ + config_.end_linger))) return true;  // at once
+    const bool at_once = ending_ ? members_.empty() || turn.now >= ended_at_ + config_.end_linger
+                                 : members_.empty() && turn.now >= given_up_have_stopped_at();
+    if (anew && at_once) return true;
     const auto why = why_held(join, turn.now);
     turn.tell(EventKind::node_waiting, cat("job '", id_, "': ", label(arrival.node), " waits for ", why),
               facts_of(arrival.node));
@@ -69,9 +71,12 @@ bool Job::take_held_connection(const Arrival& arrival, const Turn& turn) {
 
 std::string Job::why_held(const native::Join& join, Instant now) const {
     if (ending_) return "all agents of this job's earlier run to acknowledge its end";
+    if (members_.empty())
+        return cat("the workers of this job's refused agents to stop, at most ",
+                   describe(given_up_have_stopped_at() - now));
     const auto differs = difference(terms_, terms_by_, join.terms, "this node");
     // Of a job that has no members the time is Instant::min(), from which nothing can be taken away.
-    const auto until = std::max(given_up_at(reachability(now)) + lease(), now);
+    const auto until = std::max({given_up_at(reachability(now)) + lease(), given_up_have_stopped_at(), now});
     return cat("the lost agents of this job's earlier run to be confirmed gone, at most ", describe(until - now),
                differs.empty() ? std::string("; it ran another program") : cat("; ", differs));
 }
@@ -80,35 +85,32 @@ bool Job::any_connected() const {
     return std::ranges::any_of(members_, [](const auto& entry) { return entry.second.connected(); });
 }
 
-bool Job::any_new_start() const {
-    return std::ranges::any_of(held_, [](const auto& entry) { return entry.second.anew; });
-}
-
 std::vector<HeldJoin> Job::take_released() {
     std::vector<HeldJoin> released;
-    if (held_.empty()) return released;
-    const bool is_open = claims_until_ != no_deadline && settled_at_ < claims_until_;
-    if (!forgotten_ && (is_open || ending_ || (claims_until_ == no_deadline && !any_connected()))) return released;
-    for (auto& [connection, held] : std::exchange(held_, {})) released.push_back(std::move(held));
+    // Without members nobody contradicts them.
+    const bool is_open = settled_at_ < claims_until_ && !members_.empty();
+    std::erase_if(held_, [&](auto& entry) {
+        const bool waits = !forgotten_ && (ending_ || (entry.second.claims ? is_open : !any_connected()));
+        if (!waits) released.push_back(std::move(entry.second));
+        return !waits;
+    });
     return released;
-}
-
-void Job::send_end_to_held(const Turn& turn) {
-    for (const auto& [connection, held] : std::exchange(held_, {})) tell_end(held.arrival, turn);
 }
 
 /// A daemon that has just been started without state may hear a stray agent first, whose terms it takes for the job's.
 /// Agents that have been in a round of it know them better, but anybody can say so. So they are held for a lease, and
-/// the terms change when more of them have the same ones than there are members. False: it is not held, and is judged
-/// by the job's terms.
+/// the terms change when more of them have the same ones than there are members, or one that runs a round has proved
+/// the secret. False: it is not held, and is judged by the job's terms.
 bool Job::hold_claim(const Arrival& arrival, const native::Join& join, bool resumes, const Turn& turn) {
     const auto objected = round_.number == no_round ? objection(arrival, join) : std::nullopt;
-    if (!objected || objected->reason != native::RefusalReason::terms_differ || turn.now >= claims_until_) return false;
+    if (!objected || objected->reason != native::RefusalReason::terms_differ) return false;
+    const bool is_known = resumes && arrival.proven;
+    if (!is_known && turn.now >= claims_until_ && !members_.empty()) return false;
     if (claims_until_ == no_deadline) claims_until_ = turn.now + lease();
     held_.insert_or_assign(arrival.connection, HeldJoin{arrival, join, false, true, resumes});
     const auto same = std::ranges::count_if(
         held_, [&](const auto& entry) { return entry.second.claims && entry.second.join.terms == join.terms; });
-    if (static_cast<std::size_t>(same) <= members_.size()) {
+    if (!is_known && static_cast<std::size_t>(same) <= members_.size()) {
         turn.tell(EventKind::node_waiting,
                   cat("job '", id_, "': ", label(arrival.node),
                       " waits until it is clear which terms are the job's: ", objected->why),
@@ -123,11 +125,11 @@ bool Job::hold_claim(const Arrival& arrival, const native::Join& join, bool resu
                 member.join};
         erase(members_.begin(), turn);
     }
-    turn.tell(EventKind::job_note, cat("job '", id_, "': ", label(arrival.node),
-                                       " and others have been in a round of it, and "
-                                       "their terms are the job's; they were ",
-                                       terms_by_, "'s until now"));
     terms_ = join.terms;
+    turn.tell(EventKind::job_note,
+              cat("job '", id_, "': the terms of ", label(arrival.node),
+                  ", which has been in a round of it, replace those of ", terms_by_),
+              terms_facts());
     terms_by_ = label(arrival.node);
     claims_until_ = turn.now;
     held_.erase(arrival.connection);

@@ -43,8 +43,8 @@ constexpr std::size_t fingerprints_max = 1'000;
 
 /// Of restarts within a window, the newest.
 constexpr std::size_t charges_max = 10'000;
-/// More than GoodputLedger::kept has.
-constexpr std::size_t goodput_numbers_max = 32;
+/// More than GoodputLedger::Kept has.
+constexpr std::size_t goodput_numbers_max = 64;
 
 struct GoneRow {
     std::uint32_t group_rank = 0;
@@ -133,7 +133,8 @@ void fields(auto& v, IsJobRow auto& m) {
     v.names(facts.ended_on, native::peers_max);
     v.names(facts.former_hosts, former_hosts_max);
     v(facts.noticed_at_ns, facts.notice_why);
-    v.list(facts.goodput, goodput_numbers_max);
+    v.list(facts.goodput.numbers, goodput_numbers_max);
+    v.names(facts.goodput.sections, sections_max);
     v(m.round);
 }
 

@@ -24,7 +24,7 @@
 namespace muster::rendezvous {
 
 /// Of all records. One more for each change of a field, here or in a message that is part of a record.
-inline constexpr std::uint8_t record_version = 12;
+inline constexpr std::uint8_t record_version = 13;
 
 /// The record of a job, without its round and nodes.
 struct JobFacts {
@@ -51,7 +51,7 @@ struct JobFacts {
     std::vector<std::string> former_hosts;  ///< of nodes that were in a round and are gone, oldest first
     std::int64_t noticed_at_ns = 0;         ///< the last notice to all workers, on the wall clock; 0: none
     std::string notice_why;                 ///< its words
-    std::vector<std::int64_t> goodput{};    ///< GoodputLedger::kept
+    GoodputLedger::Kept goodput{};
 };
 
 /// A job without the connections and the clocks of the daemon that knew it: no instant in here means anything.

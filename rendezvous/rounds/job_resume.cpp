@@ -19,23 +19,29 @@ bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const 
     const bool is_open = round_.number == no_round ? turn.now < taught_until_ : turn.now < no_seal_before_;
     const bool is_believed = believes(arrival, resume.round);
     const bool may_teach = is_open && is_believed;
-    if (found == members_.end()) {
-        if (may_teach && hold_claim(arrival, resume.as_joined, true, turn)) {
-            number_rounds_from(resume.round + 1);
-            settle(turn);
-            return true;
-        }
-        if (is_refused(arrival, resume.as_joined, turn)) return false;
-    }
+    const bool is_known = found != members_.end();
+    const bool is_held = !is_known && may_teach && hold_claim(arrival, resume.as_joined, true, turn);
+    const bool refused = !is_known && !is_held && is_refused(arrival, resume.as_joined, turn);
+    if ((is_held || refused) && may_teach && round_.number == no_round)
+        wait_for_refused(arrival, resume, is_held, turn);
+    if (refused) return false;
     if (is_believed) number_rounds_from(resume.round + 1);
-    if (found != members_.end())
+    if (is_known)
         resume_known(found->second, resume, turn);
-    else if (may_teach)
+    else if (may_teach && !is_held)
         adopt(arrival, resume, turn);
-    else
+    else if (!is_held)
         take_back(arrival, resume, turn);
     settle(turn);
     return true;
+}
+
+/// From its refusal on it needs time to stop its workers. A held one is refused when the hold is over. One after the
+/// other prolongs it, while this daemon can be taught a round.
+void Job::wait_for_refused(const Arrival& arrival, const native::Resume& resume, bool is_held, const Turn& turn) {
+    const auto lasts = doubt_lasts(arrival.proven, resume.stop_grace_ms * 1ms);
+    if (claimed_until_ < turn.now) claim_counted_at_ = turn.now;
+    claimed_until_ = std::max(claimed_until_, (is_held ? claims_until_ : turn.now) + lasts);
 }
 
 void Job::resume_known(Member& member, const native::Resume& resume, const Turn& turn) {
@@ -56,10 +62,6 @@ void Job::resume_known(Member& member, const native::Resume& resume, const Turn&
     member.workers_gone = false;
     member.reported = false;
     set_place(member, Place::draining);
-}
-
-void Job::send_ended(const Member& member, const Turn& turn) const {
-    turn.send(member.connection, native::RoundEnded{round_.number, round_.reason, round_.final, round_.why});
 }
 
 /// True when the agent says of its round what is known of it, and its rank is free. All members may come back, one
@@ -108,6 +110,7 @@ void Job::take_back(const Arrival& arrival, const native::Resume& resume, const 
 /// one agent's word: nothing is charged for it, and it gives no right to command.
 void Job::learn_round(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
     taught_ = true;
+    claimed_until_ = Instant::min();
     tiers_.resume();
     round_.number = resume.round;
     round_.sealed_at = turn.now;
@@ -123,7 +126,7 @@ void Job::learn_round(const Arrival& arrival, const native::Resume& resume, cons
 }
 
 /// One more agent says the same of the round. With most of its members, and at least two, it is known.
-void Job::note_claim(Member& member) {
+void Job::note_claim(Member& member, const Turn& turn) {
     auto& taught = round_.taught;
     ++taught.claim_count;
     const auto believe = [this](Member& one) {
@@ -133,8 +136,7 @@ void Job::note_claim(Member& member) {
     };
     if (taught.agreed) return believe(member);
     if (taught.claim_count < 2 || taught.claim_count * 2 <= round_.node_count) return;
-    taught.agreed = true;
-    restarts_used_ = std::max(restarts_used_, taught.restarts_used);
+    agree(turn);
     for (auto& [incarnation, one] : members_)
         if (one.round == round_.number) believe(one);
 }
@@ -148,15 +150,22 @@ void Job::believe_alone(const Turn& turn) {
     const auto there = there_by_rank();
     const bool is_proven = !there.empty() && there.front()->proven;
     if (!is_proven && (turn.now < no_seal_before_ || members_.size() != 1)) return;
-    taught.agreed = true;
-    restarts_used_ = std::max(restarts_used_, taught.restarts_used);
+    agree(turn);
+}
+
+void Job::agree(const Turn& turn) {
+    round_.taught.agreed = true;
+    restarts_used_ = std::max(restarts_used_, round_.taught.restarts_used);
+    turn.note(EventKind::job_note,
+              cat("job '", id_, "': its nodes agree on round ", round_.number, ", ", restarts_text()),
+              {.restart_count = restarts_used_});
 }
 
 void Job::adopt(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
     if (round_.number == no_round) learn_round(arrival, resume, turn);
     auto& member = add_resumed(arrival, resume, turn);
     const bool in_round = member.round != no_round;
-    if (in_round) note_claim(member);
+    if (in_round) note_claim(member, turn);
     if (in_round && round_.running()) {
         set_place(member, Place::running);
         if (resume.succeeded) succeed(member, turn);
@@ -164,7 +173,8 @@ void Job::adopt(const Arrival& arrival, const native::Resume& resume, const Turn
         return;
     }
     set_place(member, Place::draining);
-    if (round_.ended && round_.number == resume.round) return send_ended(member, turn);
+    if (round_.ended && round_.number == resume.round)
+        return turn.send(member.connection, native::RoundEnded{resume.round, round_.reason, round_.final, round_.why});
     auto why = cat("after a restart of the daemon ", label(arrival.node), " and others ran different rounds");
     turn.send(arrival.connection, native::RoundEnded{resume.round, RoundEndReason::daemon_restarted, false, why});
     // The round goes on where more of its members have been heard than of others.

@@ -15,12 +15,25 @@ namespace muster::rendezvous {
 
 namespace {
 
+/// "1-7,12,9": in this order, also of ten thousand nodes mostly a few ranges.
+std::string numbers(const std::vector<const Member*>& by_rank) {
+    std::vector<std::string> ranges;
+    for (std::size_t i = 0; i < by_rank.size();) {
+        const auto first = by_rank[i]->arrival;
+        auto last = first;
+        while (++i < by_rank.size() && by_rank[i]->arrival == last + 1) ++last;
+        ranges.push_back(first == last ? cat(first) : cat(first, "-", last));
+    }
+    return join(ranges, ",");
+}
+
 /// With the ranks of the most nodes, if those had as many as these have.
 EventFacts seal_facts(const std::vector<const Member*>& by_rank, std::uint32_t nodes_max, std::uint32_t restarts_used) {
     const auto node_count = static_cast<std::int64_t>(by_rank.size());
     std::int64_t rank_count = 0;
     for (const auto* member : by_rank) rank_count += member->join.slots;
-    return {.node_count = node_count,
+    return {.members = numbers(by_rank),
+            .node_count = node_count,
             .rank_count = rank_count,
             .rank_count_max = rank_count * nodes_max / node_count,
             .restart_count = restarts_used};
@@ -88,6 +101,7 @@ void Job::seal(const Turn& turn) {
     seen_ = SeenLedger{};
     last_refusal_.clear();
     torchrun_at_.clear();
+    waiting_told_.clear();
     round_.number = next_round_++;
     round_.node_count = round_.unfinished = size;
     round_.sealed_at = turn.now;
@@ -96,8 +110,9 @@ void Job::seal(const Turn& turn) {
         round_.secret = RoundSecret::draw(
             config_.secret(id_),
             cat(round_.number, ' ', turn.now.time_since_epoch().count(), ' ', config_.secret_seed, ' ', id_));
+    std::vector<Member*> sealed(members.size());  // by rank
     for (std::size_t i = 0; i < members.size(); ++i) {
-        auto& member = *members[i];
+        auto& member = *(sealed[ranks[i]] = members[i]);
         member.group_rank = ranks[i];
         set_place(member, Place::running);
         member.sealed = true;
@@ -106,14 +121,13 @@ void Job::seal(const Turn& turn) {
         member.forget_seen();
         member.stepping = member.last_steps = false;
     }
-    std::ranges::sort(members, {}, &Member::group_rank);
     call_open_ = short_of_nodes_ = all_silent_ = false;
     call_ends_ = no_deadline;
     noticed_at_ = no_deadline;
     notice_lasts_until_ = Instant{};
     no_seal_before_ = Instant::min();  // what this daemon sealed it knows
 
-    const std::vector<const Member*> by_rank(members.begin(), members.end());
+    const std::vector<const Member*> by_rank(sealed.begin(), sealed.end());
     round_.notes = notes_on_members(by_rank);
     for (auto& line : notes) round_.notes.push_back(std::move(line));
     const auto source = source_of(by_rank.front()->peer);
@@ -123,11 +137,11 @@ void Job::seal(const Turn& turn) {
     auto told = assignments(by_rank, round_, restarts_used_, heartbeat());
     turn.step.actions.reserve(turn.step.actions.size() + 2 * told.size());  // an assignment and a place for each
     for (std::size_t i = 0; i < by_rank.size(); ++i) {
-        members[i]->rank_base = told[i].rank_base;
-        members[i]->assignment_sent = members[i]->connected();
+        sealed[i]->rank_base = told[i].rank_base;
+        sealed[i]->assignment_sent = sealed[i]->connected();
         turn.send(by_rank[i]->connection, std::move(told[i]));
+        send_peers_to(*sealed[i], turn);
     }
-    send_peers(turn);
     turn.tell(EventKind::round_sealed,
               cat("job '", id_, "': round ", round_.number, " sealed with ", size, size == 1 ? " node" : " nodes", ", ",
                   restarts_text()),
@@ -183,13 +197,13 @@ std::vector<std::string> Job::notes_on_changes(const std::vector<Member*>& seale
     std::size_t more = 0;
     for (std::size_t i = 0; i < sealed.size(); ++i) {
         const auto& member = *sealed[i];
-        const auto who = label(member.node);
         const bool held = member.round == round_.number;
         if (held && member.group_rank == ranks[i]) continue;
         if (lines.size() == listed_max) {
             ++more;
             continue;
         }
+        const auto who = label(member.node);
         const auto before = held ? std::string() : holder_of(ranks[i]);
         lines.push_back(held             ? cat(who, " moves from group rank ", member.group_rank, " to ", ranks[i])
                         : before.empty() ? cat(who, " joins as group rank ", ranks[i])

@@ -29,6 +29,10 @@ native::WorkersSeen believed(native::WorkersSeen seen, const Member& member) {
         for (auto* step : {&worker.step, &worker.tally.first_step, &worker.tally.checkpoint_step})
             *step = known_step(*step);
     if (seen.counts.sum() > member.join.slots) seen.counts = {};
+    std::erase_if(seen.gpus, [](const auto& gpu) { return gpu.percent > 100; });
+    constexpr auto week_ns = Duration(7 * 24h).count();
+    if (seen.since_step_ns > week_ns) seen.since_step_ns = -1;
+    for (auto& section : seen.sections) section.time_ns = std::clamp<std::int64_t>(section.time_ns, 0, 500 * week_ns);
     auto& tiers = seen.checkpoints;
     for (auto* step : {&tiers.memory, &tiers.neighbour, &tiers.local, &tiers.shared}) *step = known_step(*step);
     return seen;
@@ -44,7 +48,8 @@ void Job::on_report(Incarnation from_agent, const native::WorkersSeen& told, con
     const auto news = steps_.take(from_agent, member.workers_seen, seen, round_.node_count);
     member.workers_seen = seen.workers;
     member.ranks_seen = seen.counts;
-    member.loading_ms = std::max(member.loading_ms, seen.loading_ms);
+    if (seen.since_step_ns >= 0) member.stepped_at = turn.now - Duration(seen.since_step_ns);
+    member.gpus = seen.gpus;
     member.workers_seen_at = turn.now;
     member.last_steps = seen.final;
     if (member.place != Place::running) return;
@@ -82,12 +87,14 @@ void Job::tell_news(const StepLedger::News& news, const Turn& turn) {
     if (news.checkpoint_failure_count > 0)
         turn.note(EventKind::checkpoint_failed, cat("job '", id_, "': ", news.checkpoint_failure_count,
                                                     " save of a checkpoint failed; the log of rank 0 has the reason"));
-    if (news.hang == StepLedger::Hang::suspected)
+    if (news.hang == StepLedger::Hang::suspected) {
+        auto facts = spent_facts();
+        facts.hung_ms = hung_ms(turn.now);
         turn.note(EventKind::hang_suspected,
-                  cat("job '", id_, "': ranks wait in an operation that others do not reach"),
-                  {.step = slowest_step(), .data_wait_ms = steps_.data_wait_ms()});
+                  cat("job '", id_, "': ranks wait in an operation that others do not reach"), std::move(facts));
+    }
     if (news.hang == StepLedger::Hang::over)
-        turn.note(EventKind::hang_over, cat("job '", id_, "': the ranks that waited go on"), {.step = slowest_step()});
+        turn.note(EventKind::hang_over, cat("job '", id_, "': the ranks that waited go on"), spent_facts());
 }
 
 /// About a hundred times in a round, so that a job of weeks keeps its history, and not more often than nodes report.
@@ -98,8 +105,7 @@ void Job::tell_progress(const Turn& turn) {
     const auto runs_for = turn.now - round_.sealed_at;
     round_.progress_told_at = turn.now + std::clamp<Duration>(runs_for / 100, progress_min, progress_max);
     turn.note(EventKind::round_progress,
-              cat("job '", id_, "': all ranks of round ", round_.number, " have completed step ", step),
-              {.step = step, .data_wait_ms = steps_.data_wait_ms()});
+              cat("job '", id_, "': all ranks of round ", round_.number, " have completed step ", step), spent_facts());
 }
 
 /// The first step of the last rank ends the round's start.
@@ -120,20 +126,26 @@ void Job::count_stepping(Member& member, const Turn& turn) {
     const auto step = slowest_step();
     if (step < 0) return;  // No program reports steps.
     unkept_ = true;
-    turn.note(
-        EventKind::round_stepping,
-        cat("job '", id_, "': all ranks of round ", round_.number, " have completed a step (", step, ")"),
-        {.step = step, .first_step = first_step(), .data_wait_ms = steps_.data_wait_ms(), .loading_ms = loading_ms()});
+    auto facts = spent_facts();
+    facts.first_step = first_step();
+    turn.note(EventKind::round_stepping,
+              cat("job '", id_, "': all ranks of round ", round_.number, " have completed a step (", step, ")"),
+              std::move(facts));
     take_events(turn);
 }
 
-/// -1: no rank told of any.
-std::int64_t Job::loading_ms() const {
-    std::int64_t longest = -1;
+/// What divides the time of a round between training and the rest.
+EventFacts Job::spent_facts() const {
+    return {.step = slowest_step(), .data_wait_ms = steps_.data_wait_ms(), .sections = steps_.sections()};
+}
+
+/// Since the last step of any rank. -1: it is unknown, or no longer than some steps are.
+std::int64_t Job::hung_ms(Instant now) const {
+    auto last = Instant::min();
     for (const auto& [incarnation, member] : members_)
-        if (member.round == round_.number && member.loading_ms > 0)
-            longest = std::max<std::int64_t>(longest, member.loading_ms);
-    return longest;
+        if (member.round == round_.number) last = std::max(last, member.stepped_at);
+    const auto median = steps_.median_step();
+    return median && last > Instant::min() && now - last > 3 * *median ? (now - last) / 1ms : -1;
 }
 
 std::int64_t Job::first_step() const {

@@ -1,5 +1,6 @@
 // The one place where a job's phase changes. See job.h for the order, STATES.md for the reasons.
 #include <algorithm>
+#include <utility>
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text/text.h"
@@ -26,10 +27,10 @@ void Job::settle(const Turn& turn) {
 
 /// How long the seal waits for workers that only their agent's word says to run: a lease to be heard, and then their
 /// own --shutdown-timeout. A stranger can name any, so without the secret it counts up to the job's lost timeout.
-Duration Job::doubt_lasts(const Member& member) const {
+Duration Job::doubt_lasts(bool proven, Duration stop_grace) const {
     const auto longest = std::max(config_.stop_grace, lost_timeout());
-    const auto grace = member.stop_grace == Duration::zero() ? config_.stop_grace : member.stop_grace;
-    return lease() + (member.proven ? grace : std::min(grace, longest));
+    const auto grace = stop_grace == Duration::zero() ? config_.stop_grace : stop_grace;
+    return lease() + (proven ? grace : std::min(grace, longest));
 }
 
 /// Agents that only say that workers of a round run on their nodes. After a restart of the daemon it may be true, and
@@ -42,14 +43,15 @@ void Job::settle_doubtful(const Turn& turn) {
         const auto member = at++;
         auto& doubted = member->second;
         if (doubted.sealed || (doubted.place != Place::draining && doubted.place != Place::lost)) continue;
-        if (doubted.doubt_ends == no_deadline) doubted.doubt_ends = turn.now + doubt_lasts(doubted);
+        if (doubted.doubt_ends == no_deadline)
+            doubted.doubt_ends = turn.now + doubt_lasts(doubted.proven, doubted.stop_grace);
         if (turn.now < doubted.doubt_ends) {
             doubt_ends_ = std::min(doubt_ends_, doubted.doubt_ends);
             continue;
         }
         const std::string why = "it did not stop its workers in time, and no other node confirms its round";
         turn.tell(EventKind::node_lost, cat("job '", id_, "': ", label(doubted.node), " is not waited for: ", why),
-                  facts_of(doubted.node));
+                  facts_of(doubted));
         if (doubted.connected()) turn.step.actions.push_back(CloseConnection{doubted.connection, why});
         erase(member, turn);
     }
@@ -59,13 +61,11 @@ bool Job::settle_over(const Turn& turn) {
     if (!ending_ && !members_.empty()) return false;
     const bool lingered = ending_ && turn.now >= ended_at_ + config_.end_linger;
     // No member is left that another run under this name could disturb.
-    const bool anew = any_new_start();
+    const bool anew = std::ranges::any_of(held_, [](const auto& entry) { return entry.second.anew; });
     const bool abandoned = !ending_ && turn.now >= given_up_have_stopped_at() &&
                            (anew || round_.number == no_round || left_ || turn.now >= abandoned_at());
-    if (ending_ && !announced_ && (members_.empty() || lingered)) {
-        announced_ = true;
-        turn.step.actions.push_back(JobForgotten{id_});
-    }
+    const bool is_over = ending_ ? members_.empty() || lingered : abandoned && !anew;
+    if (is_over && !std::exchange(announced_, true)) turn.step.actions.push_back(JobForgotten{id_});
     // Nobody had joined a job that its first Join was refused.
     if (abandoned && !terms_by_.empty())
         turn.note(EventKind::job_ended, cat("job '", id_, "' is given up: it has no node any more"),
@@ -73,12 +73,10 @@ bool Job::settle_over(const Turn& turn) {
     // If a node was still expected, it may join late and receives JobEnded. Otherwise the next join under this name
     // starts a new job.
     const bool expected = ending_ && round_.node_count < terms_.nodes_max;
-    if (lingered && !anew) send_end_to_held(turn);
-    forgotten_ = lingered || abandoned || (announced_ && !expected) || (ending_ && anew && members_.empty());
-    if (abandoned && !announced_ && !anew) {
-        announced_ = true;
-        turn.step.actions.push_back(JobForgotten{id_});
-    }
+    if (lingered && !anew)
+        for (const auto& [connection, held] : std::exchange(held_, {})) tell_end(held.arrival, turn);
+    forgotten_ = abandoned || (lingered && (anew || turn.now >= remembered_until())) ||
+                 (ending_ && members_.empty() && (anew || !expected));
     return true;
 }
 
@@ -200,15 +198,19 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
     if (round_.final) round_.final_why = why_no_restart();
     round_.settled_budget = round_.final;
     taught_ = false;
-    all_silent_ = false;
+    if (std::exchange(all_silent_, false)) check_again_at(turn.now);  // nobody is spared any more
     call_open_ = false;
     call_ends_ = no_deadline;
     short_of_nodes_ = false;
-    check_again_at(turn.now);
     told.message = native::RoundEnded{round_.number, reason, round_.final, round_.why};
     if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
+    auto facts = spent_facts();
+    facts.reason = name(reason);
+    facts.outcome = round_.final ? "failed" : "";
+    if (reason == RoundEndReason::worker_failed || reason == RoundEndReason::node_lost)
+        facts.detecting_ms = detecting_ms(turn.now);
     turn.tell(EventKind::round_ended, cat("job '", id_, "': round ", round_.number, " ended: ", round_.why),
-              {.reason = std::string(name(reason)), .step = slowest_step(), .data_wait_ms = steps_.data_wait_ms()});
+              std::move(facts));
 }
 
 Verdict Job::verdict() const {
@@ -232,7 +234,8 @@ void Job::finish(JobOutcome outcome, std::string why, const Turn& turn) {
                .restart_count = restarts_used_,
                .step = last_step(),
                .checkpoint_step = round_.checkpoint_step,
-               .data_wait_ms = steps_.data_wait_ms()});
+               .data_wait_ms = steps_.data_wait_ms(),
+               .sections = steps_.sections()});
     take_events(turn);
     ending_->goodput = goodput_.sentence(turn.now);
     ended_on_.clear();
@@ -269,6 +272,12 @@ Instant Job::abandoned_at() const {
     return empty_since_ == no_deadline ? settled_at_ : empty_since_ + lost_timeout();
 }
 
+/// A member that has not acknowledged the end may be cut off. It looks for the daemon for its lost timeout, and would
+/// run its round again beside a job that nobody remembers.
+Instant Job::remembered_until() const {
+    return ended_at_ + (members_.empty() ? config_.end_linger : std::max(config_.end_linger, lost_timeout()));
+}
+
 Instant Job::deadline() const {
     if (forgotten_) return settled_at_;  // at once
     auto first = no_deadline;
@@ -277,6 +286,7 @@ Instant Job::deadline() const {
     };
     if (ending_) {
         consider(ended_at_ + config_.end_linger);
+        consider(remembered_until());
         return first;
     }
     consider(given_up_have_stopped_at());
@@ -291,8 +301,7 @@ Instant Job::deadline() const {
     if (!held_.empty()) consider(claims_until_);
     if (round_.running()) consider(seen_.due());
     if (round_.ended && round_.final) consider(reports_awaited_since_ + lost_timeout());
-    if (waiting_changed_ && tally_.gathered + tally_.parked > 0)
-        consider(waiting_sent_at_ + config_.gathering_interval);
+    if (waiting_changed_) consider(waiting_sent_at_ + config_.gathering_interval);
     return first;
 }
 

@@ -85,16 +85,16 @@ void Job::note_parting(const Member& member, Instant now) {
     if (member.round == round_.number && member.place != Place::waiting) round_.parted_at = now;
 }
 
-/// From when on a member that was given up, or was never heard by this daemon, has no workers, whoever else went: it
-/// may rely for a lease on the promise of one that went. A member that has joined again had waited until then.
+/// From when on a node that was given up, was never heard by this daemon, or was refused, has no workers, whoever else
+/// went: it may rely for a lease on the promise of one that went. A member that has joined again had waited until then.
 Instant Job::given_up_have_stopped_at() const {
     const auto& taught = round_.taught;
     const bool is_one_missing = round_.gave_up || (taught.claim_count > 0 && taught.claim_count < round_.node_count);
-    if (!is_one_missing || round_.parted_at == Instant::min()) return Instant::min();
+    if (!is_one_missing || round_.parted_at == Instant::min()) return claimed_until_;
     const bool has_waited = std::ranges::any_of(members_, [this](const auto& entry) {
         return entry.second.place == Place::waiting && may_have_promised(entry.second);
     });
-    return has_waited ? Instant::min() : round_.parted_at + lease() + lease() / 10;
+    return has_waited ? claimed_until_ : std::max(claimed_until_, round_.parted_at + lease() + lease() / 10);
 }
 
 void Job::judge_timeouts(const Turn& turn) {
@@ -132,7 +132,7 @@ void Job::lose(Members::iterator lost, const Turn& turn) {
     if (!workers_may_run) {
         if (member.place != Place::succeeded || round_.running())
             turn.tell(member.place == Place::lost ? EventKind::job_note : EventKind::node_lost,
-                      cat("job '", id_, "': ", label(member.node), " is gone: ", how), facts_of(member.node));
+                      cat("job '", id_, "': ", label(member.node), " is gone: ", how), facts_of(member));
         left_ = false;
         if (member.place != Place::lost)
             note_parting(member, turn.now);
@@ -145,8 +145,7 @@ void Job::lose(Members::iterator lost, const Turn& turn) {
     blame_node(member, why, turn.now);
     const bool running = member.place == Place::running;
     set_place(member, Place::lost);
-    turn.note(EventKind::node_lost, cat("job '", id_, "': ", label(member.node), " was lost: ", why),
-              facts_of(member.node));
+    turn.note(EventKind::node_lost, cat("job '", id_, "': ", label(member.node), " was lost: ", why), facts_of(member));
     if (running) end_round(RoundEndReason::node_lost, cat(label(member.node), " was lost: ", why), turn);
 }
 
@@ -200,10 +199,16 @@ void Job::on_decisions_freed(Duration held, const Turn& turn) {
 }
 
 void Job::on_stall(Duration late, std::string_view what, const Turn& turn) {
-    if (late <= lease() / 5 || members_.empty() || ending_) return;
-    rearm_leases(turn.now);
+    if (late <= lease() / 5 || ending_) return;
+    // Each of the steps that follow one standstill tells of all of it.
+    if (claimed_until_ >= turn.now - late) {
+        claimed_until_ += std::min(late, turn.now - claim_counted_at_);
+        claim_counted_at_ = turn.now;
+    }
+    if (!members_.empty()) rearm_leases(turn.now);
     // The time in which a taught round's other members may come back was not theirs either.
     if (no_seal_before_ >= turn.now - late) no_seal_before_ = turn.now + lease();
+    if (what.empty() || members_.empty()) return;
     turn.tell(EventKind::daemon_stalled,
               cat("job '", id_, "': ", what, " for ", describe(late), "; all leases restart"));
 }

@@ -1,6 +1,7 @@
 // Progress messages to waiting nodes: what they wait for; sent on change, at most once per gathering_interval.
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/rounds/job.h"
@@ -29,6 +30,10 @@ std::uint32_t Job::wanted() const {
 }
 
 std::string Job::waiting_for(Instant now) const {
+    return awaited(now) + strangers();
+}
+
+std::string Job::awaited(Instant now) const {
     if (ending_) return "agents to acknowledge the end";
     if (round_.running())
         return room() > 0 && tally_.gathered > tally_.excluded ? "more nodes, before the round restarts with them" : "";
@@ -43,22 +48,40 @@ std::string Job::waiting_for(Instant now) const {
     if (tally_.draining > 0) return cat(one_of(Place::draining), others(tally_.draining), " to stop its workers");
     if (tally_.lost > 0)
         return cat("confirmation that ", one_of(Place::lost), others(tally_.lost), ", lost, has stopped");
-    auto refused = last_refusal_.empty() ? std::string{} : cat("; the last node was refused: ", last_refusal_);
-    if (!torchrun_at_.empty())
-        refused +=
-            cat("; torchrun on ", torchrun_at_,
-                " waits here for a job with this name, but muster and torchrun cannot form one job: start all nodes "
-                "with muster, or all with torchrun");
-    refused += parked_nodes();
+    const auto parked = parked_nodes();
     const auto missing = tally_.gathered < wanted() ? missing_hosts(members_) : std::string();
     const auto named = missing.empty() ? std::string() : cat(" (missing: ", missing, ")");
-    if (tally_.gathered < nodes_needed()) return cat(more_nodes(nodes_needed() - tally_.gathered), named, refused);
-    if (now < given_up_have_stopped_at()) return "confirmation that the workers of lost nodes have stopped";
+    if (tally_.gathered < nodes_needed()) return cat(more_nodes(nodes_needed() - tally_.gathered), named, parked);
+    if (now < given_up_have_stopped_at()) return "confirmation that the workers of lost or refused nodes have stopped";
     if (tally_.gathered < wanted())
-        return cat("up to ", more_nodes(wanted() - tally_.gathered), named, ", until the last call ends", refused);
+        return cat("up to ", more_nodes(wanted() - tally_.gathered), named, ", until the last call ends", parked);
     if (lacks_host()) return "the node whose muster serves this rendezvous; it has not joined, or has left";
     if (is_holding_back(now)) return "nodes of an earlier round, which may reconnect after the daemon's start";
     return tally_.away > 0 ? "a node that lost its connection" : "";
+}
+
+/// Who cannot join it while it gathers.
+std::string Job::strangers() const {
+    const bool gathers = !ending_ && !round_.running() && tally_.draining + tally_.lost == 0;
+    if (!gathers || tally_.gathered >= wanted()) return {};
+    auto out = last_refusal_.empty() ? std::string{} : cat("; the last node was refused: ", last_refusal_);
+    if (!torchrun_at_.empty())
+        out += cat("; torchrun on ", torchrun_at_,
+                   " waits here for a job with this name, but muster and torchrun cannot form one job: start all nodes "
+                   "with muster, or all with torchrun");
+    return out;
+}
+
+/// For the events, on change. A node that is refused again and again is one change, though its words differ.
+std::string Job::note_waiting(const Turn& turn) {
+    const auto others = strangers();
+    auto told = awaited(turn.now);
+    auto whole = told + others;
+    if (!others.empty()) told += ";";
+    if (told != std::exchange(waiting_told_, told))
+        turn.note(EventKind::job_waiting, cat("job '", id_, "' waits for ", whole.empty() ? "no more nodes" : whole),
+                  {.waiting_for = whole});
+    return whole;
 }
 
 void Job::on_torchrun(const std::string& peer, const Turn& turn) {
@@ -70,7 +93,13 @@ void Job::on_torchrun(const std::string& peer, const Turn& turn) {
 }
 
 void Job::send_waiting(const Turn& turn) {
-    if (!waiting_changed_ || tally_.gathered + tally_.parked == 0) return;
+    if (!waiting_changed_) return;
+    if (tally_.gathered + tally_.parked == 0) {
+        // Nobody is to be told, but the events say so. Not while each node that drains would be a change.
+        waiting_changed_ = false;
+        if (tally_.draining + tally_.lost == 0) note_waiting(turn);
+        return;
+    }
     if (waiting_sent_at_ != Instant::min() && turn.now < waiting_sent_at_ + config_.gathering_interval) return;
     waiting_changed_ = false;
     waiting_sent_at_ = turn.now;
@@ -93,7 +122,7 @@ void Job::send_waiting(const Turn& turn) {
                            .nodes_min = nodes_needed(),
                            .nodes_max = terms_.nodes_max,
                            .last_call_left_ms = -1,
-                           .waiting_for = waiting_for(turn.now)};
+                           .waiting_for = note_waiting(turn)};
     // A daemon that has just started seals nothing in its quiet time, so nodes may come until that ends too.
     if (call_open_)
         news.last_call_left_ms = std::max<std::int64_t>(

@@ -56,8 +56,9 @@ struct Member {
     std::int64_t rank_base = -1;   ///< in that round, of its first worker; -1: in none
     std::vector<native::SeenWorker> workers_seen{};  ///< what its agent last told of them, in that round, ...
     native::RankCounts ranks_seen{};                 ///< All of them by what they did, ...
-    std::uint32_t loading_ms = 0;                    ///< how long one loaded a checkpoint before its first step, ...
+    Instant stepped_at = Instant::min();             ///< when one did its last step, ...
     native::TierSteps checkpoints{};                 ///< the checkpoints that it knows, ...
+    std::vector<native::GpuBusy> gpus{};             ///< how busy its GPUs are, ...
     Instant workers_seen_at;                         ///< ... and when
     bool workers_gone = false;  ///< it reported that the round's workers ended, so its loss cannot delay the next seal
     bool reported = false;      ///< its RoundReport has arrived
@@ -94,7 +95,8 @@ struct Member {
         workers_seen.clear();
         ranks_seen = {};
         checkpoints = {};
-        loading_ms = 0;
+        gpus.clear();
+        stepped_at = Instant::min();
     }
 };
 

@@ -37,7 +37,8 @@ SeenNodes::Look SeenNodes::look_of(const Member& member, std::int64_t silent_s) 
               .group_rank = member.group_rank,
               .rank_base = member.rank_base,
               .silent_s = silent_s,
-              .standbys = member.standbys};
+              .standbys = member.standbys,
+              .gpus = member.gpus};
     std::ranges::copy_if(member.workers_seen, std::back_inserter(look.workers), is_news);
     return look;
 }
@@ -47,8 +48,8 @@ bool SeenNodes::shows(const Look& look, const Member& member, std::int64_t silen
     if (look.silent_s != silent_s || look.is_connected != member.connected() || look.round != member.round ||
         look.group_rank != member.group_rank || look.rank_base != member.rank_base || look.health != member.health ||
         look.is_left_out != rendezvous::is_left_out(member) || look.slots != member.join.slots ||
-        look.standbys != member.standbys || look.place != place_name(member) || look.role != member.join.role ||
-        look.finding != member.join.unhealthy)
+        look.standbys != member.standbys || look.gpus != member.gpus || look.place != place_name(member) ||
+        look.role != member.join.role || look.finding != member.join.unhealthy)
         return false;
     auto known = look.workers.begin();
     for (const auto& worker : member.workers_seen) {

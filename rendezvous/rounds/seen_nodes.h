@@ -39,6 +39,7 @@ class SeenNodes {
         std::int64_t rank_base = -1;
         std::int64_t silent_s = -1;
         native::StandbysSeen standbys{};
+        std::vector<native::GpuBusy> gpus{};
         std::vector<native::SeenWorker> workers{};  ///< Those that are overdue or wait.
     };
     static Look look_of(const Member& member, std::int64_t silent_s);

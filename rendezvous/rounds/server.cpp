@@ -125,8 +125,9 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
     if (const auto promised = deadline(); promised != no_deadline && now > promised) {
         // Nor had agents that look for it this time to come back. The words that it reads then are many steps.
         start_.at += now - std::max(promised, stepped_at_);
+        const auto* what = stepped_at_ > promised ? "" : "this daemon was suspended";
         for (auto& [id, entry] : jobs_) {
-            entry.job.on_stall(now - promised, "this daemon was suspended", turn);
+            entry.job.on_stall(now - promised, what, turn);
             entry.job.take_events(turn);
         }
     }
@@ -406,9 +407,7 @@ void Server::Implementation::judge_released(const std::string& id, Round next_ro
         entry.job.number_rounds_from(next_round);
         from->second.may_act_for_agent = entry.job.on_join(arrived, join, turn);
         if (!from->second.may_act_for_agent) close(from, "refused", turn);
-        entry.job.take_events(turn);
-        entry.job.keep_records(turn);
-        schedule(entry, turn.now);
+        update(entry, turn);
     }
 }
 

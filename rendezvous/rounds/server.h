@@ -36,7 +36,8 @@ enum class StartHold {
 struct ServerConfig {
     Duration reconnect_window = 500ms;  ///< after a bare close, the same incarnation may come back
     Duration victim_window = 500ms;     ///< within it a communication error is somebody's victim (verdict.h)
-    /// How long an embedded daemon waits for EndAcknowledged, and how long a finished job is remembered.
+    /// How long an embedded daemon waits for EndAcknowledged, and how long a finished job is remembered at
+    /// least (Job::remembered_until).
     Duration end_linger = 10s;
     /// How long workers may take to stop: --shutdown-timeout's default. For agents that no round of this daemon has.
     Duration stop_grace = 30s;

@@ -26,10 +26,15 @@ nlohmann::json describe(const Member& member) {
                        {"slots", member.join.slots}, {"role", member.join.role}, {"connected", member.connected()}};
     if (member.round != no_round) out["group_rank"] = member.group_rank;
     if (member.rank_base >= 0) out["rank_base"] = member.rank_base;
-    if (member.excluded || member.health == Health::parked) out["left_out"] = true;
+    // The minimum may need it all the same: then it is running.
+    if (member.place == Place::waiting && (member.set_aside() || member.health == Health::parked))
+        out["left_out"] = true;
     if (member.health != Health::fit) out["unhealthy"] = member.join.unhealthy;
     if (const auto& standbys = member.standbys; standbys.count > 0)
         out["standbys"] = {{"count", standbys.count}, {"memory_bytes", standbys.memory_bytes}};
+    if (member.place == Place::running)
+        for (const auto& gpu : member.gpus)
+            out["gpus"].push_back({{"index", gpu.index}, {"busy_percent", gpu.percent}});
     for (const auto& worker : member.workers_seen) {
         if (worker.pace == native::WorkerPace::usual) continue;
         const auto* pace = worker.pace == native::WorkerPace::overdue ? "overdue" : "waiting";
@@ -48,8 +53,7 @@ nlohmann::json describe(const GoodputLedger::Totals& totals) {
                        {"pending", seconds(totals.pending)},
                        {"lost_work", seconds(totals.lost_work)},
                        {"lost_steps", totals.lost_step_count}};
-    for (std::size_t i = 0; i < time_bucket_count; ++i)
-        out[std::string(name(static_cast<TimeBucket>(i)))] = seconds(totals.buckets[i]);
+    for (std::size_t i = 0; i < totals.bucket_count(); ++i) out[totals.name_of(i)] = seconds(totals.buckets[i]);
     return out;
 }
 

@@ -1,9 +1,6 @@
 #include "rendezvous/servers/daemon.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -44,19 +41,13 @@ std::shared_ptr<const PskContext> tls_with(const JobKeys& keys) {
     });
 }
 
-std::vector<std::string> status_tokens(const JobKeys& keys) {
-    std::vector<std::string> tokens;
-    for (const auto& key : keys({})) tokens.push_back(status_token(key));
-    return tokens;
-}
-
 HttpDialect::LatePages key_pages(KeyQuestion question) {
     if (!question) return {};
-    return [question = std::move(question)](std::string_view target, const std::string& source, AskerGone gone,
+    return [question = std::move(question)](const HttpRequest& request, const Connection& asker, AskerGone gone,
                                             std::function<void(HttpPage)> answer) {
         constexpr std::string_view asked = "/key?nonce=";
-        if (!target.starts_with(asked)) return false;
-        question(source, std::string(target.substr(asked.size())), std::move(gone),
+        if (request.method != "GET" || !request.target.starts_with(asked)) return false;
+        question(asker.peer(), request.target.substr(asked.size()), std::move(gone),
                  [answer = std::move(answer)](unsigned status, std::string body) {
                      answer({.status = status, .body = std::move(body)});
                  });
@@ -66,25 +57,11 @@ HttpDialect::LatePages key_pages(KeyQuestion question) {
 
 /// What every peer may see: nothing of a job.
 bool is_public(std::string_view path) {
-    return path == "/healthz" || find_page_file(path) != nullptr;
-}
-
-std::string host_name() {
-    std::array<char, 256> host{};
-    return ::gethostname(host.data(), host.size() - 1) == 0 ? host.data() : std::string();
+    return path == "/healthz" || path == "/key" || find_page_file(path) != nullptr;
 }
 
 std::int64_t wall_clock_ms() {
     return std::chrono::system_clock::now().time_since_epoch() / 1ms;
-}
-
-/// With this host's name, in full and its first part.
-std::vector<std::string> own_names(std::vector<std::string> names) {
-    const auto name = host_name();
-    if (name.empty()) return names;
-    names.push_back(name.substr(0, name.find('.')));
-    names.push_back(name);
-    return names;
 }
 
 }  // namespace
@@ -127,9 +104,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
                    }),
           pages_(
               [this](const HttpRequest& request, Instant now) { return page(request, now); },
-              {.names = own_names(std::move(config.status_hosts)),
-               .tokens =
-                   config.keys ? [keys = config.keys] { return status_tokens(keys); } : HttpDialect::Access::Tokens{},
+              {.names = std::move(config.status_hosts),
+               .keys = config.keys,
                .has_key = [keys = config.keys](
                               std::string_view identity) { return keys && !find_status_key(keys, identity).empty(); },
                .is_public = is_public},

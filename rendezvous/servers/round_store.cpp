@@ -31,7 +31,7 @@ class RoundStore::Implementation final : EventLoop::Ticker {
           port_(listener->port()),
           listener_(std::move(listener)) {
         if (config.logs.streams)
-            logs_.emplace(std::move(config.logs.pages), HttpDialect::Access{}, HttpDialect::LatePages{},
+            logs_.emplace(std::move(config.logs.pages), HttpDialect::Access{}, std::move(config.logs.late),
                           std::move(config.logs.streams));
     }
     Result<void> serve(const RoundService& service) {

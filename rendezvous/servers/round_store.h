@@ -44,6 +44,7 @@ struct LogPort {
     /// Of each key of the job that is accepted (logs_key). Empty: there is no TLS for viewers.
     std::vector<ControlKey> keys{};
     HttpDialect::Streams streams{};  ///< On the loop's thread. Empty: no log files are served.
+    HttpDialect::LatePages late{};   ///< As `streams`, and asked before.
     HttpDialect::Pages pages{};      ///< To requests that get no stream.
 };
 

@@ -23,7 +23,7 @@
 
 #include "rendezvous/rounds/server.h"
 #include "rendezvous/wire/native/codec.h"
-#include "scripts/bench/swarm.h"
+#include "scripts/bench/loopback.h"
 
 namespace {
 

@@ -179,6 +179,12 @@ class Launched:
             return value
         return wait_for(what, found, seconds, pause, self.log.read_text)
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
     def end(self):
         self.process.terminate()
         try:

@@ -1,9 +1,6 @@
 // The clients of a large job at one store: they connect at once, count themselves in `init/`, wait for the id of their
 // NCCL communicator, read it (C10D.md), and end at once. One epoll loop; no client waits for another one's answer.
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -43,10 +40,7 @@ class Crowd {
   public:
     Crowd(const Server& server, std::size_t count)
         : server_(server), poller_(::epoll_create1(EPOLL_CLOEXEC)), missing_(count) {
-        rlimit files{};
-        ::getrlimit(RLIMIT_NOFILE, &files);
-        files.rlim_cur = files.rlim_max;
-        ::setrlimit(RLIMIT_NOFILE, &files);
+        raise_open_files();
         descriptors_.reserve(count);
     }
     Crowd(const Crowd&) = delete;
@@ -88,17 +82,8 @@ class Crowd {
 
   private:
     void begin_one() {
-        const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd < 0) fail("the limit of open files is too low for so many clients");
-        const int yes = 1;
-        ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_port = htons(server_.port);
-        address.sin_addr.s_addr =
-            htonl(INADDR_LOOPBACK + 1 + static_cast<std::uint32_t>(descriptors_.size() % addresses));
-        if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 && errno != EINPROGRESS)
-            fail("cannot connect");
+        const auto host = 1 + static_cast<std::uint32_t>(descriptors_.size() % addresses);
+        const int fd = connect_to(server_.port, SOCK_NONBLOCK, host);
         epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLET, .data = {.u64 = descriptors_.size()}};
         descriptors_.push_back(fd);
         greeted_.push_back(false);
@@ -205,7 +190,7 @@ void crowd(const Server& server, std::size_t count, std::size_t behind) {
     const auto erase = request_of(Operation::delete_key, id_key);
     first.ask(erase, add_reply_bytes);
     first.await_all();
-    const double resident = server.resident_bytes();
+    const double resident = resident_bytes(cat(server.pid));
     const std::size_t open = server.descriptor_count();
     Phases phases(server);
     std::printf("{");
@@ -218,7 +203,7 @@ void crowd(const Server& server, std::size_t count, std::size_t behind) {
     clients.ask(traffic.request(request_of(Operation::wait, id_key) + ping()), traffic.reply(ping_reply_bytes));
     clients.await_all();
     phases.end("park");
-    const double parked = server.resident_bytes();
+    const double parked = resident_bytes(cat(server.pid));
     clients.expect(traffic.reply(1));
     phases.begin();
     first.ask(set_of(id_key, std::string(id_bytes, 'n')) + ping(), ping_reply_bytes);

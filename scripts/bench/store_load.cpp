@@ -15,8 +15,6 @@
 // does not sleep for answers: to be woken costs the server, which has to do it, and more time than the answer took. It
 // writes its pieces of 4 KiB many in one system call. And the 1,000 ends lie ready when the server finds them: it is
 // stopped (SIGSTOP) while the load closes its sockets, which takes as long as the server needs to see that.
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -24,10 +22,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -41,14 +37,7 @@ namespace {
 
 class Socket {
   public:
-    explicit Socket(const Server& server) : descriptor_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_port = htons(server.port);
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        if (::connect(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) fail("cannot connect");
-        const int yes = 1;
-        ::setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    explicit Socket(const Server& server) : descriptor_(connect_to(server.port)) {
         send(handshake());
         receive(4);
     }

@@ -1,12 +1,7 @@
 // What the two halves of store_load share: the server under load, and requests as bytes.
 #pragma once
 
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -14,17 +9,13 @@
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/c10d/request.h"
+#include "scripts/bench/loopback.h"
 
 namespace muster::bench {
 
 using c10d::Operation;
 using c10d::Request;
 using std::chrono::steady_clock;
-
-[[noreturn]] inline void fail(const std::string& what) {
-    std::fprintf(stderr, "store_load: %s\n", what.c_str());
-    std::exit(1);
-}
 
 inline double seconds_since(Instant start) {
     return std::chrono::duration<double>(steady_clock::now() - start).count();
@@ -38,27 +29,12 @@ inline int patience_ms() {
 struct Server {
     std::uint16_t port;
     pid_t pid;
-    std::string process = cat("/proc/", pid);
 
     /// CPU time of all threads so far, in seconds.
-    [[nodiscard]] double cpu() const {
-        double sum = 0;
-        for (const auto& thread : std::filesystem::directory_iterator(process + "/task")) {
-            double nanoseconds = 0;
-            std::ifstream(thread.path() / "schedstat") >> nanoseconds;
-            sum += nanoseconds * 1e-9;
-        }
-        return sum;
-    }
+    [[nodiscard]] double cpu() const { return cpu_of(cat(pid)); }
     [[nodiscard]] std::size_t descriptor_count() const {
-        const std::filesystem::directory_iterator entries(process + "/fd");
+        const std::filesystem::directory_iterator entries(cat("/proc/", pid, "/fd"));
         return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
-    }
-    /// Resident memory, in bytes.
-    [[nodiscard]] double resident_bytes() const {
-        double pages = 0;
-        std::ifstream(process + "/statm") >> pages >> pages;
-        return pages * static_cast<double>(::sysconf(_SC_PAGESIZE));
     }
 };
 

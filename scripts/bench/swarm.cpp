@@ -1,17 +1,9 @@
 #include "scripts/bench/swarm.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -22,19 +14,6 @@ namespace muster::bench {
 namespace {
 
 constexpr auto give_up_after = std::chrono::seconds(60);
-
-int connect_to(std::uint16_t port) {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) fail("socket (raise ulimit -n)");
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) fail("connect");
-    const int on = 1;
-    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    return fd;
-}
 
 char type_of(const native::Message& message) {
     std::string bytes;
@@ -50,20 +29,8 @@ const char job_seen_type = type_of(native::JobSeen{});
 
 }  // namespace
 
-void fail(const std::string& what) {
-    std::fprintf(stderr, "swarm: %s: %s\n", what.c_str(), std::strerror(errno));
-    std::exit(1);
-}
-
 double milliseconds(Clock::duration time) {
     return std::chrono::duration<double, std::milli>(time).count();
-}
-
-void raise_open_files() {
-    rlimit limit{};
-    ::getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 Swarm::Swarm(std::uint16_t port, std::uint32_t count, const std::string& secret)
@@ -150,9 +117,9 @@ void Swarm::join() {
 
 void Swarm::lose_one() {
     const std::uint32_t index = count_ / 2;
-    ::close(std::exchange(agents_[index].fd, -1));
+    Agent& guardian = agents_[index];  // in the place of its agent
+    ::close(guardian.fd);
     --alive_;
-    Agent guardian;
     guardian.fd = connect_to(port_);
     std::string bytes;
     native::append_frame(bytes, hello(index));
@@ -167,11 +134,9 @@ void Swarm::lose_one() {
         guardian.tls->read(wire, plain_);
     }
     write(guardian, bytes);
-    // As a guardian does: the daemon serves no connection that its process has closed before it is accepted.
+    // Stays open, because the daemon does not serve a connection that its process closed before it was accepted. Not
+    // awaited either: the other agents are processes of their own, which read while the daemon still tells the rest.
     ::shutdown(guardian.fd, SHUT_WR);
-    while (::recv(guardian.fd, answer.data(), answer.size(), 0) > 0) {
-    }
-    ::close(guardian.fd);
 }
 
 void Swarm::fail_one() {

@@ -4,8 +4,6 @@
 // everything else that goes wrong.
 #pragma once
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -15,17 +13,13 @@
 
 #include "rendezvous/tls/psk_channel.h"
 #include "rendezvous/wire/native/codec.h"
+#include "scripts/bench/loopback.h"
 
 namespace muster::bench {
 
 using Clock = std::chrono::steady_clock;
 
-[[noreturn]] void fail(const std::string& what);
-
 double milliseconds(Clock::duration time);
-
-/// As many open files as the hard limit allows.
-void raise_open_files();
 
 class Swarm {
   public:

@@ -2,18 +2,16 @@
 // process. They heartbeat at the pace that the daemon tells, and look for it when it is gone. Their questions to each
 // other take no network: the answer comes 0.2 ms later.
 //
-//   swarm_cores PID SECONDS LEASE N PORT [PORT ...]    PID is that of the daemon that leads; LEASE in seconds
+//   swarm_cores PID SECONDS LEASE N GPUS PORT [PORT ...]    PID is that of the daemon that leads; LEASE in seconds
+//
+// With GPUS above 0 each agent says every ten seconds how busy so many GPUs are, another figure each minute.
 //
 // Prints a line of JSON for each phase:
 //   steady     the daemon's share of a core and its memory, for so many seconds from the moment that all are assigned
 //   returned   whoever started this program has ended the daemon after that line, and sees to the next one: the time
 //              from the first connection that broke until all agents have had an answer on a new one, and then how many
 //              agents were fenced or told that the round had ended
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <array>
 #include <cerrno>
@@ -27,7 +25,6 @@
 #include <vector>
 
 #include "rendezvous/client/core/client_core.h"
-#include "scripts/bench/daemon_cost.h"
 #include "scripts/bench/swarm.h"
 
 namespace {
@@ -37,13 +34,15 @@ using namespace muster::bench;
 using namespace muster::rendezvous;
 
 constexpr auto phase_limit = 120s;
+constexpr Duration seen_pause = 10s;         // agent/evidence/hang_watcher.cpp
 constexpr std::uint32_t starting_max = 200;  // connections at once, within the listener's backlog
 
 class Cores {
   public:
-    Cores(std::vector<std::uint16_t> ports, std::uint32_t count, Duration lease)
+    Cores(std::vector<std::uint16_t> ports, std::uint32_t count, Duration lease, std::uint32_t gpus)
         : ports_(std::move(ports)),
           lease_(lease),
+          gpus_(gpus),
           epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
           agents_(count),
           by_rank_(count) {}
@@ -56,8 +55,14 @@ class Cores {
         run_until([&] { return told_ == agents_.size(); });
     }
     void run_for(Duration length) {
-        const auto end = Clock::now() + length;
-        run_until([&] { return Clock::now() >= end; });
+        const auto begin = Clock::now();
+        std::int64_t next = 0;  // the agents take turns
+        run_until([&] {
+            const auto count = static_cast<std::int64_t>(agents_.size());
+            for (; gpus_ > 0 && begin + next * seen_pause / count <= Clock::now(); ++next)
+                say_gpus(static_cast<std::uint32_t>(next % count), static_cast<std::uint32_t>(next / count));
+            return Clock::now() >= begin + length;
+        });
     }
     /// In ms, from the first connection that breaks.
     double wait_for_return() {
@@ -125,6 +130,13 @@ class Cores {
         }
     }
 
+    void say_gpus(std::uint32_t index, std::uint32_t turn) {
+        constexpr std::uint32_t turns = 60s / seen_pause;
+        native::WorkersSeen seen{.round = 0};
+        for (std::uint32_t gpu = 0; gpu < gpus_; ++gpu)
+            seen.gpus.push_back({gpu, (index + gpu + (turn + index % turns) / turns) % 101});
+        carry_out(index, agents_[index].core->submit(std::move(seen), Clock::now()));
+    }
     void run_due() {
         constexpr int turns_max = 256;
         const auto now = Clock::now();
@@ -239,19 +251,9 @@ class Cores {
     void carry_out(std::uint32_t index, const Connect&) {
         carry_out(index, Abandon{});
         auto& agent = agents_[index];
-        const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd < 0) fail("socket (raise ulimit -n)");
-        const int on = 1;
-        ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_port = htons(agent.core->endpoint().port);
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        agent.next_fd = fd;
-        links_[fd].agent = index;
-        // A refusal comes as an event too.
-        ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address);
-        watch(fd, EPOLL_CTL_ADD, EPOLLOUT);
+        agent.next_fd = connect_to(agent.core->endpoint().port, SOCK_NONBLOCK);
+        links_[agent.next_fd].agent = index;
+        watch(agent.next_fd, EPOLL_CTL_ADD, EPOLLOUT);
     }
     void carry_out(std::uint32_t index, const Disconnect&) {
         carry_out(index, Abandon{});
@@ -289,6 +291,7 @@ class Cores {
 
     std::vector<std::uint16_t> ports_;
     Duration lease_;
+    std::uint32_t gpus_;
     int epoll_fd_;
     std::vector<Agent> agents_;
     std::vector<std::uint32_t> by_rank_;
@@ -303,8 +306,8 @@ class Cores {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 6) {
-        std::fprintf(stderr, "usage: swarm_cores PID SECONDS LEASE N PORT [PORT ...]\n");
+    if (argc < 7) {
+        std::fprintf(stderr, "usage: swarm_cores PID SECONDS LEASE N GPUS PORT [PORT ...]\n");
         return 2;
     }
     raise_open_files();
@@ -313,15 +316,15 @@ int main(int argc, char** argv) {
     const auto lease = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::atof(argv[3])));
     const auto count = static_cast<std::uint32_t>(std::atoi(argv[4]));
     std::vector<std::uint16_t> ports;
-    for (int i = 5; i < argc; ++i) ports.push_back(static_cast<std::uint16_t>(std::atoi(argv[i])));
-    Cores cores(ports, count, lease);
+    for (int i = 6; i < argc; ++i) ports.push_back(static_cast<std::uint16_t>(std::atoi(argv[i])));
+    Cores cores(ports, count, lease, static_cast<std::uint32_t>(std::atoi(argv[5])));
     cores.start_all();
     const auto before = cpu_of(daemon);
     const auto begun = Clock::now();
     cores.run_for(length);
     const auto took = std::chrono::duration<double>(Clock::now() - begun).count();
     std::printf("{\"agents\": %u, \"phase\": \"steady\", \"cpu_percent\": %.2f, \"memory_mib\": %.1f}\n", count,
-                100 * (cpu_of(daemon) - before) / took, memory_of(daemon));
+                100 * (cpu_of(daemon) - before) / took, resident_bytes(daemon) / (1 << 20));
     std::fflush(stdout);
     const auto away_ms = cores.wait_for_return();
     cores.run_for(2 * lease);  // whoever is to be fenced is fenced by then

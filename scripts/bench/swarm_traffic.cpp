@@ -13,7 +13,6 @@
 
 #include "rendezvous/client/core/clock_offset.h"
 #include "rendezvous/wire/native/heartbeat_pace.h"
-#include "scripts/bench/daemon_cost.h"
 #include "scripts/bench/swarm.h"
 
 namespace {

@@ -19,7 +19,8 @@ enum class Happening : std::uint8_t {
     partition_one_way,
     partition_two_way,
     half_open_peer,
-    tls_tampered,
+    tls_tampered,  ///< after the handshake
+    tls_handshake_tampered,
     tls_impersonated,
     tls_failed,
     reconnect_overtook,

@@ -12,7 +12,9 @@ namespace {
 /// Writes down everything that reaches it.
 struct Recorder : StreamHandler {
     void stream_opened(StreamId) override { story += "opened;"; }
-    void stream_failed(StreamId, std::string why) override { story += cat("failed ", why, ';'); }
+    void stream_failed(StreamId, rendezvous::ConnectionFailed failed) override {
+        story += cat("failed ", failed.tried, ';');
+    }
     void stream_accepted(StreamId stream, std::uint16_t) override { accepted = stream, story += "accepted;"; }
     void stream_received(StreamId, std::string bytes) override { received += bytes; }
     void stream_closed(StreamId, std::string why) override { story += cat("closed: ", why, ';'); }

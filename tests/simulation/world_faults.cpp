@@ -120,17 +120,23 @@ void World::cut(HostIndex from, HostIndex to, Duration duration) {
     });
 }
 
-/// The man in the middle changes what one end says, answers in the daemon's place, or says to the daemon what an agent
-/// has said before.
+/// The man in the middle says to the daemon what an agent has said before, changes what one end says, now or in the
+/// next handshake, or answers in the daemon's place.
 void World::tamper() {
     Node* const node = pick_alive();
     if (node == nullptr || !network_faults_allowed()) return;
+    impostors_.push_back(std::make_unique<Impostor>(surroundings_, random_.fork()));
+    // Repeated words are another connection's, and excuse nobody.
+    if (random_.chance(160)) return impostors_.back()->resay(last_host() + 1, daemon().address());
     mark_host(node->host);
     if (random_.chance(600) && network_.tamper_one(node->host)) return;
-    impostors_.push_back(std::make_unique<Impostor>(surroundings_, random_.fork()));
-    if (random_.chance(400)) return impostors_.back()->resay(last_host() + 1, daemon().address());
-    chronicle_.tell("an impostor answers ", node->name);
-    network_.divert(node->host, impostors_.back().get());
+    if (random_.chance(500)) {
+        chronicle_.tell("the next handshake of ", node->name, " is changed");
+        network_.tamper_next(node->host);
+    } else {
+        chronicle_.tell("an impostor answers ", node->name);
+        network_.divert(node->host, impostors_.back().get());
+    }
     network_.reset_one(node->host);
 }
 
@@ -139,6 +145,8 @@ void World::tamper() {
 void World::kill_agent() {
     Node* const node = pick_alive();
     if (node == nullptr) return;
+    // He may await the guardian's words about it.
+    if (scenario_.faults.tampering != never && random_.chance(300)) network_.tamper_next(node->host);
     node->agent()->kill();
     if (hosts_daemon(*node)) end_daemon();
     const auto index = static_cast<std::size_t>(node - nodes_.data());

@@ -2,7 +2,7 @@
 
 Every process that `subprocess` starts gets SIGKILL as its parent-death signal. The kernel sends that signal when the thread that
 started the process ends, so what another thread starts is started by one thread that lives as long as the test. A change of user
-takes the signal away: `as_user()` gives it back.
+takes the signal away: `as_user()` gives it back. SIGINT has its default: in a job that a script begins with `&` it is ignored.
 """
 import concurrent.futures
 import ctypes
@@ -29,6 +29,7 @@ class Popen(subprocess.Popen):
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != test:
                 os._exit(1)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             if preexec_fn is not None:
                 preexec_fn()
 

@@ -1,6 +1,7 @@
 #include "tests/transcripts/story.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "rendezvous/base/check.h"
@@ -85,6 +86,8 @@ void Story::run(std::string_view text) {
     if (verb == "show") return show(pieces.at(1));
     if (verb == "stall") {
         now_ += duration_of(pieces.at(1));
+        // What waited in its sockets is read first, each in a step of its own.
+        for (int accepted = 0; accepted < 20; ++accepted) step(ConnectionAccepted{next_connection_++, "10.0.0.2"});
         return step(Elapsed{});
     }
     if (verb == "hold") return step(DecisionsHeld{});
@@ -196,7 +199,7 @@ Story::Puppet& Story::puppet(const std::string& name) {
 void Story::connect(Puppet& agent) {
     agent.connection = next_connection_++;
     names_[agent.connection] = agent.name;
-    step(ConnectionAccepted{agent.connection, "10.0.0.1"});
+    step(ConnectionAccepted{agent.connection, "10.0.0.1", agent.proven ? "job" : ""});
     native::Hello hello;
     hello.job = "job";
     hello.node = agent.node;
@@ -215,6 +218,7 @@ void Story::join(Puppet& agent, const Words& words) {
     take(words, "slots", agent.join.slots);
     take(words, "rank", agent.join.node_rank);
     take(words, "queued", agent.join.queued_ms);
+    take(words, "pid", agent.node.pid);
     if (words.contains("host")) agent.node.host = words.at("host");
     if (words.contains("role")) agent.join.role = words.at("role");
     if (words.contains("entry")) agent.join.entry = words.at("entry");
@@ -226,6 +230,7 @@ void Story::join(Puppet& agent, const Words& words) {
     agent.join.unhealthy = words.contains("sick") ? words.at("sick") : "";
     agent.join.last_round = agent.assigned.round;
     take(words, "last_round", agent.join.last_round);
+    agent.proven = agent.proven || words.contains("proven");
     if (agent.connection == 0) connect(agent);
     hear(agent, agent.join);
 }
@@ -235,9 +240,17 @@ void Story::seen(Puppet& agent, const Words& words) {
     native::WorkersSeen seen{agent.assigned.round, {}};
     take(words, "round", seen.round);
     seen.final = words.contains("final");
-    take(words, "loading", seen.loading_ms);
+    for (const auto& [word, section] : {std::pair{"loading", "checkpoint"}, std::pair{"evaluating", "evaluation"}})
+        if (words.contains(word)) section_time(seen.sections, section) = Duration(duration_of(words.at(word))).count();
+    if (words.contains("median")) {
+        seen.step_times.resize(step_time_bucket_count);
+        const auto bucket = std::ranges::lower_bound(step_time_bounds, duration_of(words.at("median")));
+        seen.step_times[static_cast<std::size_t>(bucket - step_time_bounds.begin())].count = 100;
+    }
+    if (words.contains("stepped")) seen.since_step_ns = Duration(duration_of(words.at("stepped"))).count();
     take(words, "memory", seen.checkpoints.memory);
     take(words, "shared", seen.checkpoints.shared);
+    if (words.contains("gpu")) take(words, "gpu", seen.gpus.emplace_back().percent);
     auto base = agent.assigned.rank_base;
     take(words, "base", base);
     for (std::uint32_t i = 0; i < agent.join.slots; ++i)
@@ -370,6 +383,7 @@ void Story::restart(Duration down) {
     auto kept = decode_state(records);
     MUSTER_CHECK(kept.has_value(), kept.has_error() ? kept.error().context : "");
     server_ = std::make_unique<Server>(config_, now_, *std::move(kept));
+    if (!config_.keep_records) replays_.clear();
 }
 
 void Story::show(const std::string& what) {
@@ -402,10 +416,19 @@ std::string Story::name_of(ConnectionId connection) const {
 void Story::step(const ServerEvent& event) {
     print(server_->step(event, now_));
     MUSTER_CHECK(server_->indexes_agree());
+    const auto status = nlohmann::json::parse(server_->status_json(now_));
+    for (const auto& job : status["jobs"]) {
+        const auto known = replays_.find(job["id"].get<std::string>());
+        if (known == replays_.end()) continue;  // None of its nodes was accepted.
+        const auto difference = known->second.difference(job, now_);
+        MUSTER_CHECK(difference.empty(), difference);
+    }
 }
 
 void Story::print(const ServerStep& step) {
     events_.insert(events_.end(), step.why.begin(), step.why.end());
+    for (const auto& event : step.why)
+        if (!event.job.empty()) replays_[event.job].take(event);
     for (const auto& why : step.why)
         if (why.place == EventPlace::log_and_stream) line(cat("log: ", why.text));
     for (const auto& record : step.records) {

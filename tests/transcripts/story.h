@@ -9,11 +9,12 @@
 //         beats=7 fan_out=2                     heartbeats a second of a job, children of a node in the peers' tree
 //   join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [arguments=--lr=1] [version=1.0] [last_round=9] [sick=hot]
 //           [expects=n[0-3]]                    the hosts that a scheduler gave to the job
+//           [host=n1] [pid=1]                   those of its agent, where they are not its own
 //                                               Join; Hello first on a new connection
 //   report n0 [stopped=2]                       RoundReport
 //   rejoin n0                                   report, join
 //   fail n0 [code=1|signal=9|comm|lost] [early] [full] [ago=20ms] [error=1ms]   WorkersFailed
-//   seen n0 [overdue|waiting|final] [round=0] [step=3] [first=1] [base=0] WorkersSeen
+//   seen n0 [overdue|waiting|final] [round=0] [step=3] [first=1] [base=0] [gpu=97] WorkersSeen
 //   succeed n0 | leave n0 | ack n0
 //   drain n0 node=n1 | notify n0                a command that n0 passes on
 //   close n0                                    the connection breaks
@@ -45,6 +46,7 @@
 #include <vector>
 
 #include "rendezvous/rounds/server.h"
+#include "tests/transcripts/job_replay.h"
 
 namespace muster::test {
 
@@ -64,6 +66,7 @@ class Story {
         std::uint32_t connection_number = 0;
         rendezvous::ConnectionId connection = 0;
         bool silent = false;
+        bool proven = false;  ///< It shows the job's key.
         native::Join join;
         native::Assigned assigned;
         std::string version;
@@ -102,6 +105,7 @@ class Story {
     rendezvous::ConnectionId next_connection_ = 1;
     std::string out_;
     std::vector<Event> events_;  ///< Since `show events`.
+    std::map<std::string, JobReplay> replays_;
 };
 
 /// True when what a story answered has these words in it.

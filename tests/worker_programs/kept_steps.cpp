@@ -13,9 +13,9 @@
 //     threads=T resident_kib=K
 //   step rank=R round=N step=S at_ns=T       the monotonic clock
 //   sum rank=R value=HEX                     at the end
-// Files in the working directory steer it: "hold" makes all ranks wait between steps until it is gone; "stuck.R" makes
-// rank R wait outside of muster, as in a call that cannot be interrupted. "torn.R" makes rank R leave the
-// round in the middle of its optimizer's step; "other.R" changes one element of its state before it loads. Both once.
+// Files in the working directory steer it: with "done" the rest of the steps has no pauses; "stuck.R" makes rank R wait
+// outside of muster, as in a call that cannot be interrupted, until it is gone. "torn.R" makes rank R leave the round
+// in the middle of its optimizer's step; "other.R" changes one element of its state before it loads. Both once.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -153,8 +153,7 @@ Result<void> train(Context& context, const Resume& resume, const Plan& plan, Mod
                    " resident_kib=", resident_kib()));
     for (auto step = from + 1; step <= plan.steps; ++step) {
         wait_while_there(cat("stuck.", rank));
-        wait_while_there("hold");
-        if (plan.pause_ms > 0) ::poll(nullptr, 0, plan.pause_ms);
+        if (plan.pause_ms > 0 && !std::filesystem::exists("done")) ::poll(nullptr, 0, plan.pause_ms);
         if (auto taken = model.take_step(part ? *part : context.world(), step); !taken) return taken.error();
         const auto at = std::chrono::steady_clock::now().time_since_epoch().count();
         write_line(cat("step rank=", rank, " round=", context.round(), " step=", step, " at_ns=", at));

@@ -144,12 +144,11 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
     terms.refusal = MUSTER_TRY(receive_from_rank_0(terms.refusal.substr(0, sentence_bytes_max)));
     auto identity = MUSTER_TRY(receive_from_rank_0(directory.identity));
     word_ = directory_word(options_.directory, identity);
-    auto agreed = agree(reach_neighbours(neighbours));
-    if (!agreed) return agreed.error();
-    if (!agreed->all_well) {
+    auto agreed = MUSTER_TRY(agree(reach_neighbours(neighbours)));
+    if (!agreed.all_well) {
         copies_.reset();
         if (world_.rank() == 0) {
-            log(LogLevel::warning, "snapshots are not copied to the next node: ", agreed->failure.context);
+            log(LogLevel::warning, "snapshots are not copied to the next node: ", agreed.failure.context);
         }
     }
     auto local = MUSTER_TRY(open_local(identity));
@@ -164,9 +163,8 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
     auto worker = SaveWorker::start(
         std::move(terms), std::make_unique<SaveBoard>(std::move(board), opening_, world_.rank(), world_.size(),
                                                       [this] { return still_needed(); }));
-    agreed = agree(worker ? Result<void>() : worker.error());
-    if (!agreed) return agreed.error();
-    if (!agreed->all_well) return agreed->failure;
+    agreed = MUSTER_TRY(agree(worker ? Result<void>() : worker.error()));
+    if (!agreed.all_well) return agreed.failure;
     worker_ = std::move(*worker);
     return {};
 }

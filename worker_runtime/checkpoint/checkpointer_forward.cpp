@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <span>
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
@@ -25,15 +26,6 @@ bool has_shard(const std::vector<StateTensor>& tensors) {
 /// A part of the state that no other rank has.
 bool has_own_part(const CheckpointState& state) {
     return !state.rank_value.empty() || !state.rank_bytes.empty() || has_shard(state.tensors);
-}
-
-/// The memory of the tensors, sorted by name: their order may differ between ranks.
-std::map<std::string_view, std::span<std::byte>> memories_of(const std::vector<StateTensor>& tensors) {
-    std::map<std::string_view, std::span<std::byte>> memories;
-    for (const auto& tensor : tensors)
-        memories[tensor.name] = {static_cast<std::byte*>(tensor.data),
-                                 *element_count(tensor.shape) * size_of(tensor.type)};
-    return memories;
 }
 
 /// The part of the state that is not in tensors, such as a learning rate. `values` are sorted by their keys.
@@ -75,19 +67,19 @@ Result<Holders> find_holders(Communicator& world, std::int64_t clean_step, const
     return holders;
 }
 
-/// A collective: gives the whole state of one holder to the ranks that lack it. Over a part of the world, so that the
-/// other holders neither need memory for it nor time.
-Result<void> pass_on(Communicator& world, const Holders& holders, const std::vector<StateTensor>& tensors,
-                     Duration timeout) {
-    if (holders.others.empty()) return {};
+/// A collective: gives the whole state of one holder to the ranks that lack it, and computes the checksums of all.
+/// Over a part of the world, so that the other holders neither need memory for it nor time: they read their state
+/// meanwhile.
+Result<std::vector<Replica>> pass_on(Communicator& world, const Holders& holders,
+                                     const std::vector<StateTensor>& tensors, Duration timeout) {
+    if (holders.others.empty()) return replicas_of(tensors);
     const int from = holders.ranks.front();
     const bool takes_part = world.rank() == from || std::ranges::count(holders.others, world.rank()) > 0;
     auto part = MUSTER_TRY(world.split(takes_part ? 0 : -1, world.rank() == from ? -1 : world.rank()));
-    if (!takes_part) return {};
-    for (const auto& [name, memory] : memories_of(tensors)) {
-        MUSTER_TRY(part->run(broadcast({memory.data(), memory.size(), DataType::u8}, 0), timeout));
-    }
-    return {};
+    if (!takes_part) return replicas_of(tensors);
+    return replicas_of(tensors, [&](std::span<std::byte> bytes) {
+        return part->run(broadcast({bytes.data(), bytes.size(), DataType::u8}, 0), timeout);
+    });
 }
 
 }  // namespace
@@ -107,13 +99,11 @@ Result<Manifest> CheckpointerBody::layout_of(int rank, std::int64_t step, const 
         head = encode_head(file);
     }
     std::array<std::uint64_t, 2> sizes{head.size(), file.size_bytes};
-    auto shared = world_.run(broadcast(buffer(std::span<std::uint64_t>(sizes)), rank), options_.persist_timeout);
-    if (!shared) return shared.error();
+    MUSTER_TRY(world_.run(broadcast(buffer(std::span<std::uint64_t>(sizes)), rank), options_.persist_timeout));
     if (sizes[0] > safetensors_length_bytes + safetensors_header_bytes_max)
         return Error{Errc::bad_frame, "a survivor describes its state with too many bytes"};
     head.resize(sizes[0]);
-    shared = world_.run(broadcast({head.data(), head.size(), DataType::u8}, rank), options_.persist_timeout);
-    if (!shared) return shared.error();
+    MUSTER_TRY(world_.run(broadcast({head.data(), head.size(), DataType::u8}, rank), options_.persist_timeout));
     const auto parsed = MUSTER_TRY(parse_rank_file(head, sizes[1]));
     return make_manifest({parsed}, {0});
 }
@@ -143,22 +133,18 @@ Result<CheckpointerBody::Forward> CheckpointerBody::try_forward(CheckpointState&
     }
     if (fits && has_shard(state.tensors)) fits = Error{Errc::unsupported, "a rank asks for shards"};
     if (fits) fits = match_model(*layout, state.tensors);
-    auto agreed = agree(fits);
-    if (!agreed) return agreed.error();
-    if (!agreed->all_well && agreed->failure.code == Errc::unsupported) return roll_back(agreed->failure.context);
-    if (!agreed->all_well) return agreed->failure;
+    auto agreed = MUSTER_TRY(agree(fits));
+    if (!agreed.all_well && agreed.failure.code == Errc::unsupported) return roll_back(agreed.failure.context);
+    if (!agreed.all_well) return agreed.failure;
     // A new rank's state, too, is torn if this ends early.
     if (!holds) clean.set(CleanStep::torn);
-    const auto passed = pass_on(world_, holders, state.tensors, options_.persist_timeout);
-    // Before the agreement: the ranks that neither give nor receive read their state meanwhile.
-    const auto replicas = passed ? replicas_of(state.tensors) : std::vector<Replica>();
-    agreed = agree(passed);
-    if (!agreed) return agreed.error();
-    if (!agreed->all_well) return roll_back(agreed->failure.context);
-    const auto same = compare_replicas(world_, replicas, "", options_.persist_timeout);
+    const auto replicas = pass_on(world_, holders, state.tensors, options_.persist_timeout);
+    agreed = MUSTER_TRY(agree(replicas ? Result<void>() : replicas.error()));
+    if (!agreed.all_well) return roll_back(agreed.failure.context);
+    const auto same = compare_replicas(world_, *replicas, "", options_.persist_timeout);
     // Also after a failure: other ranks may have seen a difference, and then no rank may continue from this state.
     if (!same) clean.begin();
-    if (auto alive = world_.status(); !alive) return alive.error();
+    MUSTER_TRY(world_.status());
     if (!same) return roll_back(same.error().context);
     state.values = layout->values;
     report.step = holders.step;

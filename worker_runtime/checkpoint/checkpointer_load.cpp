@@ -39,7 +39,7 @@ Result<Manifest> CheckpointerBody::open_candidate(const std::string& folder, Che
                                                   const PlaceTensors& place) {
     auto manifest = read_manifest(folder);
     if (!manifest) return as_damage(manifest.error());
-    if (auto placed = place_tensors(*manifest, state, place); !placed) return placed.error();
+    MUSTER_TRY(place_tensors(*manifest, state, place));
     if (auto match = match_model(*manifest, state.tensors); !match) return with_context(match.error(), folder);
     return manifest;
 }
@@ -57,19 +57,17 @@ Result<bool> CheckpointerBody::try_candidate(const CheckpointName& name, Checkpo
         return false;
     };
     auto manifest = open_candidate(folder, state, place);
-    auto agreed = agree(manifest ? Result<void>() : manifest.error());
-    if (!agreed) return agreed.error();
-    if (!agreed->all_well) {
-        if (agreed->failure.code != Errc::bad_frame) return agreed->failure;
-        return skip(agreed->failure);
+    auto agreed = MUSTER_TRY(agree(manifest ? Result<void>() : manifest.error()));
+    if (!agreed.all_well) {
+        if (agreed.failure.code != Errc::bad_frame) return agreed.failure;
+        return skip(agreed.failure);
     }
     const auto filled =
         load_tensors(folder, *manifest, with_rank_bytes(*manifest, state, world_.rank(), world_.size()));
-    agreed = agree(filled ? filled : as_damage(filled.error()));
-    if (!agreed) return agreed.error();
-    if (!agreed->all_well) {
-        if (agreed->failure.code != Errc::bad_frame) return agreed->failure;
-        return skip(agreed->failure);
+    agreed = MUSTER_TRY(agree(filled ? filled : as_damage(filled.error())));
+    if (!agreed.all_well) {
+        if (agreed.failure.code != Errc::bad_frame) return agreed.failure;
+        return skip(agreed.failure);
     }
     take_texts(*manifest, state);
     report.step = name.step;
@@ -89,14 +87,13 @@ Result<bool> CheckpointerBody::try_near(const MemoryTier& tier, Nearness nearnes
                                         const PlaceTensors& place, LoadReport& report) {
     auto fits = place_tensors(tier.manifest(), state, place);
     if (fits) fits = match_model(tier.manifest(), state.tensors);
-    auto agreed = agree(fits);
-    if (!agreed) return agreed.error();
-    if (!agreed->all_well) return agreed->failure;
-    agreed = agree(tier.load(world_, with_rank_bytes(tier.manifest(), state, world_.rank(), world_.size())));
-    if (!agreed) return agreed.error();
-    if (!agreed->all_well) {
+    auto agreed = MUSTER_TRY(agree(fits));
+    if (!agreed.all_well) return agreed.failure;
+    agreed =
+        MUSTER_TRY(agree(tier.load(world_, with_rank_bytes(tier.manifest(), state, world_.rank(), world_.size()))));
+    if (!agreed.all_well) {
         report.skipped.push_back(cat(nearness == Nearness::memory ? "the agents' copies" : "the local disks' files",
-                                     " of step ", tier.step(), ": ", agreed->failure.context));
+                                     " of step ", tier.step(), ": ", agreed.failure.context));
         if (world_.rank() == 0) log(LogLevel::warning, report.skipped.back());
         return false;
     }
@@ -109,18 +106,17 @@ Result<bool> CheckpointerBody::try_near(const MemoryTier& tier, Nearness nearnes
 
 /// Gathers the agents' copies, or the local disks' if they have a newer step: restarted agents do not know that step.
 Result<std::pair<MemoryTier, CheckpointerBody::Nearness>> CheckpointerBody::gather_near() {
-    auto memory =
+    auto memory = MUSTER_TRY(
         MemoryTier::gather(world_, snapshots_ ? snapshots_->take_offers(offer_wait) : std::vector<OfferedSnapshot>(),
-                           word_, options_.persist_timeout);
-    if (!memory) return memory.error();
-    if (options_.local_directory.empty()) return std::pair(std::move(*memory), Nearness::memory);
+                           word_, options_.persist_timeout));
+    if (options_.local_directory.empty()) return std::pair(std::move(memory), Nearness::memory);
     // The file names suffice: usually the disks have nothing newer, and no file is read.
     auto newest = worker_->newest_local();
     MUSTER_TRY(world_.run(all_reduce(buffer(std::span(&newest, 1)), ReduceOp::max), options_.persist_timeout));
-    if (newest <= memory->step()) return std::pair(std::move(*memory), Nearness::memory);
+    if (newest <= memory.step()) return std::pair(std::move(memory), Nearness::memory);
     auto disks =
         MUSTER_TRY(MemoryTier::gather(world_, worker_->take_local(local_parts_max), word_, options_.persist_timeout));
-    if (disks.step() <= memory->step()) return std::pair(std::move(*memory), Nearness::memory);
+    if (disks.step() <= memory.step()) return std::pair(std::move(memory), Nearness::memory);
     return std::pair(std::move(disks), Nearness::local_disk);
 }
 

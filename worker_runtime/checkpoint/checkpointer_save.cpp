@@ -108,7 +108,8 @@ Result<CheckpointerBody::Go> CheckpointerBody::may_begin(std::int64_t step, cons
     if (votes[0] == refuse)
         return Error{Errc::invalid_argument, "another rank's state cannot be saved: see the error of that rank"};
     if (votes[0] == go_on && votes[3] != go_on) {
-        MUSTER_TRY(compare_replicas(world_, replicas_of(state.tensors), advice, options_.persist_timeout));
+        const auto replicas = MUSTER_TRY(replicas_of(state.tensors));
+        MUSTER_TRY(compare_replicas(world_, replicas, advice, options_.persist_timeout));
     }
     return Go{.begin = votes[0] == go_on, .copy = votes[1] == go_on, .shared = votes[2] != go_on};
 }

@@ -14,6 +14,7 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/files/verify.h"
 #include "worker_runtime/checkpoint/format/names.h"
 #include "worker_runtime/shared_memory/shared_segment.h"
@@ -41,16 +42,15 @@ Result<OfferedSnapshot> read_copy(const std::string& path, int file) {
     struct stat facts {};
     if (::fstat(file, &facts) != 0) return error_from_errno(errno, cat("look at ", path));
     const auto bytes = static_cast<std::uint64_t>(facts.st_size);
-    auto room = SharedSegment::create(in_whole_blocks(std::max<std::uint64_t>(bytes, 1)), cat("reading ", path));
-    if (!room) return room.error();
+    auto room =
+        MUSTER_TRY(SharedSegment::create(in_whole_blocks(std::max<std::uint64_t>(bytes, 1)), cat("reading ", path)));
     std::size_t at = 0;
-    auto read = read_ranges(path, {{0, bytes}}, [&](std::span<const std::byte> part) -> Result<void> {
-        std::memcpy(room->data() + at, part.data(), part.size());
+    MUSTER_TRY(read_ranges(path, {{0, bytes}}, [&](std::span<const std::byte> part) -> Result<void> {
+        std::memcpy(room.data() + at, part.data(), part.size());
         at += part.size();
         return {};
-    });
-    if (!read) return read.error();
-    FileDescriptor memory(::fcntl(room->descriptor().get(), F_DUPFD_CLOEXEC, 3));
+    }));
+    FileDescriptor memory(::fcntl(room.descriptor().get(), F_DUPFD_CLOEXEC, 3));
     if (!memory.valid()) return error_from_errno(errno, cat("keep ", path));
     return OfferedSnapshot{.memory = std::move(memory), .size_bytes = bytes};
 }
@@ -70,7 +70,7 @@ LocalDirectory LocalDirectory::open(const std::string& directory, const std::str
 Result<void> LocalDirectory::put(const RankFile& file, std::span<const std::byte> memory,
                                  const Interruption& interruption) {
     if (!exists(folder_)) {
-        if (auto made = make_folders(folder_); !made) return made;
+        MUSTER_TRY(make_folders(folder_));
     }
     const auto path = cat(folder_, '/', to_string(LocalName{.step = file.step, .rank = file.rank}));
     const auto fresh = cat(path, fresh_mark);
@@ -84,9 +84,8 @@ Result<void> LocalDirectory::put(const RankFile& file, std::span<const std::byte
         ::unlink(fresh.c_str());
         return refused;
     }
-    if (auto flushed = flush_folder(folder_); !flushed) return flushed;
-    auto names = names_in(folder_);
-    if (!names) return names.error();
+    MUSTER_TRY(flush_folder(folder_));
+    auto names = MUSTER_TRY(names_in(folder_));
     // After training has gone back, it is unknown whether the steps before this one are complete.
     const auto whole = last_step_ < file.step ? last_step_ : -1;
     const bool needed = put_before_ == whole || put_before_ == last_put_ || file.step <= last_put_;
@@ -99,7 +98,7 @@ Result<void> LocalDirectory::put(const RankFile& file, std::span<const std::byte
         // A later step of another rank is obsolete: that rank went back too and has not saved since.
         return other && (other->step < whole || other->step > file.step || other->step == given_up);
     };
-    for (const auto& name : *names) {
+    for (const auto& name : names) {
         if (is_gone(name)) ::unlink(cat(folder_, '/', name).c_str());
     }
     put_before_ = std::exchange(last_put_, file.step);

@@ -8,6 +8,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/agreement.h"
 #include "worker_runtime/checkpoint/format/rank_file.h"
 
@@ -60,9 +61,7 @@ NeighbourCopies::NeighbourCopies(Terms terms) : terms_(std::move(terms)) {
 
 Result<std::unique_ptr<NeighbourCopies>> NeighbourCopies::start(Terms terms) {
     std::unique_ptr<NeighbourCopies> copies(new NeighbourCopies(std::move(terms)));
-    auto thread = start_thread("muster-copies", [raw = copies.get()] { raw->run(); });
-    if (!thread) return thread.error();
-    copies->thread_ = std::move(*thread);
+    copies->thread_ = MUSTER_TRY(start_thread("muster-copies", [raw = copies.get()] { raw->run(); }));
     return copies;
 }
 
@@ -129,10 +128,10 @@ Result<bool> NeighbourCopies::exchange(const Image& image) {
         for (auto& each : incoming_) {
             batch.start(receive(buffer(bytes_of(std::span(&each.head, 1))), each.source.group_rank));
         }
-        if (auto done = batch.wait(); !done) return done.error();
+        MUSTER_TRY(batch.wait());
     }
     for (auto& each : incoming_) make_room(each);
-    if (auto done = exchange_bytes(image); !done) return done.error();
+    MUSTER_TRY(exchange_bytes(image));
     return exchange_receipts();
 }
 
@@ -188,7 +187,7 @@ Result<void> NeighbourCopies::exchange_bytes(const Image& image) {
                 batch.start(receive(bytes(chunk), each.source.group_rank));
             }
         }
-        if (auto done = batch.wait(); !done) return done;
+        MUSTER_TRY(batch.wait());
     }
     return {};
 }
@@ -213,7 +212,7 @@ Result<bool> NeighbourCopies::exchange_receipts() {
         batch.start(send(buffer(std::span(&each.taken, 1)), each.source.group_rank));
     }
     batch.start(receive(buffer(std::span(&own_taken, 1)), terms_.target));
-    if (auto done = batch.wait(); !done) return done.error();
+    MUSTER_TRY(batch.wait());
     return own_taken != 0;
 }
 

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
-#include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/agreement.h"
 #include "worker_runtime/checkpoint/format/crc32c.h"
 #include "worker_runtime/checkpoint/format/safetensors.h"
@@ -18,11 +19,21 @@ namespace {
 
 constexpr std::size_t named_ranks_max = 8;
 
-std::uint32_t checksum_of(const StateTensor& tensor) {
+/// A part is still in the cache of the core that has filled it when its checksum is computed.
+constexpr std::size_t part_bytes_max = 1U << 20U;
+
+Result<std::uint32_t> checksum_of(const StateTensor& tensor, const FillPart& fill) {
     std::string head = cat(tensor.name, '\n', name(tensor.type));
     for (const auto size : tensor.shape) head += cat(' ', size);
-    const auto bytes = *element_count(tensor.shape) * size_of(tensor.type);
-    return crc32c({static_cast<const std::byte*>(tensor.data), bytes}, crc32c(std::as_bytes(std::span(head))));
+    auto sum = crc32c(std::as_bytes(std::span(head)));
+    std::span rest(static_cast<std::byte*>(tensor.data), *element_count(tensor.shape) * size_of(tensor.type));
+    while (!rest.empty()) {
+        const auto part = rest.first(std::min(rest.size(), part_bytes_max));
+        if (fill) MUSTER_TRY(fill(part));
+        sum = crc32c(part, sum);
+        rest = rest.subspan(part.size());
+    }
+    return sum;
 }
 
 std::string description_of(const std::vector<std::size_t>& ranks) {
@@ -48,19 +59,21 @@ std::vector<std::size_t> unlike_rank_0(std::span<const Value> all, std::size_t s
 template <class Value>
 Result<std::vector<Value>> gather(Communicator& world, std::vector<Value> mine, Duration timeout) {
     std::vector<Value> all(mine.size() * static_cast<std::size_t>(world.size()));
-    auto gathered = world.run(
-        all_gather(buffer(bytes_of(std::span<Value>(mine))), buffer(bytes_of(std::span<Value>(all)))), timeout);
-    return gathered ? Result<std::vector<Value>>(std::move(all)) : gathered.error();
+    MUSTER_TRY(world.run(all_gather(buffer(bytes_of(std::span<Value>(mine))), buffer(bytes_of(std::span<Value>(all)))),
+                         timeout));
+    return all;
 }
 
 }  // namespace
 
-std::vector<Replica> replicas_of(const std::vector<StateTensor>& tensors) {
-    std::vector<Replica> replicas;
+Result<std::vector<Replica>> replicas_of(const std::vector<StateTensor>& tensors, const FillPart& fill) {
+    std::map<std::string_view, const StateTensor*> sorted;
     for (const auto& tensor : tensors) {
-        if (tensor.placement == Placement::replicated) replicas.push_back({tensor.name, checksum_of(tensor)});
+        if (tensor.placement == Placement::replicated) sorted[tensor.name] = &tensor;
     }
-    std::ranges::sort(replicas, {}, &Replica::name);
+    std::vector<Replica> replicas;
+    for (const auto& [name, tensor] : sorted)
+        replicas.push_back({std::string(name), MUSTER_TRY(checksum_of(*tensor, fill))});
     return replicas;
 }
 
@@ -69,21 +82,19 @@ Result<void> compare_replicas(Communicator& world, const std::vector<Replica>& r
     std::vector<std::uint32_t> checksums;
     for (const auto& replica : replicas) checksums.push_back(replica.checksum);
     const auto sum = crc32c(std::as_bytes(std::span(checksums)));
-    const auto sums = gather<std::uint64_t>(world, {checksums.size(), sum}, timeout);
-    if (!sums) return sums.error();
-    const std::span<const std::uint64_t> summary(*sums);
+    const auto sums = MUSTER_TRY(gather<std::uint64_t>(world, {checksums.size(), sum}, timeout));
+    const std::span<const std::uint64_t> summary(sums);
     if (const auto ranks = unlike_rank_0(summary, 2, 0); !ranks.empty()) {
         return Error{Errc::invalid_argument,
                      cat("the ranks have different numbers of replicated tensors: ", description_of(ranks),
                          ", which has ", summary[0], "; rank ", ranks[0], " has ", summary[2 * ranks[0]])};
     }
     if (unlike_rank_0(summary, 2, 1).empty()) return {};
-    const auto all = gather(world, checksums, timeout);
-    if (!all) return all.error();
+    const auto all = MUSTER_TRY(gather(world, checksums, timeout));
     std::string first;
     std::size_t more = 0;
     for (std::size_t i = 0; i < replicas.size(); ++i) {
-        const auto ranks = unlike_rank_0(std::span<const std::uint32_t>(*all), replicas.size(), i);
+        const auto ranks = unlike_rank_0(std::span<const std::uint32_t>(all), replicas.size(), i);
         if (ranks.empty()) continue;
         more += first.empty() ? 0 : 1;
         if (first.empty())

@@ -1,7 +1,10 @@
 // Compares the replicated tensors of all ranks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,9 +21,13 @@ struct Replica {
     std::uint32_t checksum = 0;  ///< CRC-32C of name, type, shape and elements
 };
 
+/// Fills a part of a tensor's memory before it is read.
+using FillPart = std::function<Result<void>(std::span<std::byte>)>;
+
 /// Of this rank's replicated tensors, sorted by name: the order of the tensors may differ between ranks. Reads them
-/// all.
-std::vector<Replica> replicas_of(const std::vector<StateTensor>& tensors);
+/// all, in parts of 1 MiB. The parts that `fill` is called with are the same on all ranks, and in the same order; its
+/// error ends this.
+Result<std::vector<Replica>> replicas_of(const std::vector<StateTensor>& tensors, const FillPart& fill = {});
 
 /// A collective. invalid_argument, on all ranks alike, if the replicated tensors differ between ranks: the text names
 /// the first tensor that differs and the ranks that differ from rank 0, and ends with `advice`. Tensors are compared by

@@ -8,6 +8,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/files/durable_file.h"
 #include "worker_runtime/checkpoint/files/folders.h"
 #include "worker_runtime/checkpoint/format/crc32c.h"
@@ -45,9 +46,7 @@ std::uint32_t seal(Snapshot& snapshot) {
 
 Result<std::unique_ptr<SaveWorker>> SaveWorker::start(Terms terms, std::unique_ptr<SaveBoard> board) {
     std::unique_ptr<SaveWorker> worker(new SaveWorker(std::move(terms), std::move(board)));
-    auto thread = start_thread("muster-save", [raw = worker.get()] { raw->run(); });
-    if (!thread) return thread.error();
-    worker->thread_ = std::move(*thread);
+    worker->thread_ = MUSTER_TRY(start_thread("muster-save", [raw = worker.get()] { raw->run(); }));
     return worker;
 }
 
@@ -175,7 +174,7 @@ Result<std::string> SaveWorker::persist(Snapshot& snapshot) {
     const auto own = write_own_file(snapshot, cat(terms_.directory, '/', to_string(draft)), deadline);
     ++saves_;
     if (terms_.rank != 0) {
-        if (auto told = board_->publish(saves_ - 1, own); !told) return told.error();
+        MUSTER_TRY(board_->publish(saves_ - 1, own));
         // Rank 0 begins no commit after the deadline, but a commit may take a while.
         return board_->await(saves_ - 1, deadline + commit_time());
     }
@@ -194,10 +193,9 @@ Result<std::string> SaveWorker::finish_together(const Snapshot& snapshot, const 
         const auto all = board_->collect(saves_ - 1, own, deadline);
         return all ? Result<std::string>(terms_.local->folder()) : all.error();
     }
-    const auto name = commit(draft, own, deadline);
-    if (!name) return name.error();
-    terms_.known.push_back({.name = *name, .verified = true});
-    return cat(terms_.directory, '/', to_string(*name));
+    const auto name = MUSTER_TRY(commit(draft, own, deadline));
+    terms_.known.push_back({.name = name, .verified = true});
+    return cat(terms_.directory, '/', to_string(name));
 }
 
 /// If the shared directory follows, a failing local disk is only a warning.
@@ -244,10 +242,10 @@ Result<std::uint32_t> SaveWorker::write_own_file(Snapshot& snapshot, const std::
         if (std::chrono::steady_clock::now() < deadline) return {};
         return Error{Errc::timed_out, "the disk is too slow for the save's timeout"};
     };
-    if (auto local = write_local(snapshot, in_time); !local) return local.error();
+    MUSTER_TRY(write_local(snapshot, in_time));
     if (!snapshot.to_shared) return checksum;
     if (!terms_.refusal.empty()) return Error{Errc::permission_denied, terms_.refusal};
-    if (auto made = make_folder(folder); !made) return made.error();
+    MUSTER_TRY(make_folder(folder));
     const auto path = cat(folder, '/', rank_file_name(terms_.rank));
     if (auto written = write_new_file(path, snapshot.memory, snapshot.file.size_bytes, in_time); !written) {
         return written.error();

@@ -22,8 +22,8 @@ class SnapshotLink {
     virtual ~SnapshotLink() = default;
 
     /// Gives the first `size_bytes` of `memory`, this rank's snapshot of `step` for the checkpoints in `directory` (an
-    /// absolute path). They must stay unchanged until two others were given. Returns false if it was not taken; the one
-    /// given before counts then.
+    /// absolute path). They must stay unchanged until two others were given. Returns false if it was not taken within a
+    /// few seconds; the one given before counts then.
     virtual bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,
                       const std::string& directory) = 0;
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/format/rank_file.h"
 
 namespace muster::runtime {
@@ -49,10 +50,8 @@ Result<void> SnapshotMemory::grow(std::uint64_t bytes) {
     segment_ = {};
     unmap_left();
     // A little more than needed, so that a longer text beside the tensors causes no new allocation.
-    auto memory = SharedSegment::create(in_whole_blocks(bytes) + 16 * file_alignment,
-                                        "the copy that a checkpoint is written from");
-    if (!memory) return memory.error();
-    segment_ = std::move(*memory);
+    segment_ = MUSTER_TRY(SharedSegment::create(in_whole_blocks(bytes) + 16 * file_alignment,
+                                                "the copy that a checkpoint is written from"));
     auto pin = pin_host_memory(segment_.data(), segment_.size_bytes());
     if (pin) {
         pin_ = std::move(*pin);

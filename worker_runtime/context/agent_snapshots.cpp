@@ -4,6 +4,18 @@
 
 namespace muster::runtime {
 
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// The thread that saves waits so long for an agent that has no CPU for a moment, or a job's last snapshot would be
+/// lost to it, and ranks would have no step in common. All ranks leave out further snapshots meanwhile.
+constexpr Duration give_time_max = 2s;
+/// Between two tries: the limit of descriptors under way may be reached, for which no poll waits.
+constexpr Duration give_pause = 5ms;
+
+}  // namespace
+
 void AgentSnapshots::connect(AgentLink& agent) {
     const std::lock_guard lock(mutex_);
     agent_ = &agent;
@@ -12,6 +24,7 @@ void AgentSnapshots::connect(AgentLink& agent) {
 void AgentSnapshots::disconnect() {
     const std::lock_guard lock(mutex_);
     agent_ = nullptr;
+    heard_.notify_all();
 }
 
 void AgentSnapshots::add_offer(const local::Offer& offer, FileDescriptor memory) {
@@ -23,10 +36,17 @@ void AgentSnapshots::add_offer(const local::Offer& offer, FileDescriptor memory)
 
 bool AgentSnapshots::give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,
                           const std::string& directory) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     const local::Give give{
         .kind = local::HandoverKind::snapshot, .size_bytes = size_bytes, .step = step, .directory = directory};
-    return agent_ != nullptr && agent_->send(give, &memory);
+    const auto until = Clock::now() + (was_taken_ ? give_time_max : Duration::zero());
+    was_taken_ = false;
+    while (agent_ != nullptr && !was_taken_) {
+        was_taken_ = agent_->send(give, &memory);
+        if (was_taken_ || has_failed() || Clock::now() >= until) break;
+        heard_.wait_for(lock, give_pause);
+    }
+    return was_taken_;
 }
 
 bool AgentSnapshots::give_copy(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step, int rank) {

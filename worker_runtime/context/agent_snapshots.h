@@ -38,6 +38,8 @@ class AgentSnapshots final : public SnapshotLink {
     std::size_t expected_;
     std::vector<OfferedSnapshot> offers_;
     AgentLink* agent_ = nullptr;
+    /// The agent has taken the last snapshot: one that does not is waited for once.
+    bool was_taken_ = true;
 };
 
 }  // namespace muster::runtime

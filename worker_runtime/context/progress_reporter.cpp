@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <new>
 #include <span>
 #include <utility>
 
 #include "muster/section.h"
+#include "rendezvous/base/known_step.h"
 #include "rendezvous/base/sockets/datagram.h"
 #include "rendezvous/wire/local/codec.h"
 #include "worker_runtime/context/agent_link.h"
@@ -22,6 +24,11 @@ namespace runtime {
 namespace {
 
 constexpr Duration heartbeat_pause = 100ms;
+
+/// muster/torch/steps.py reports as this plus n that it has seen n steps of a training that may have more.
+constexpr std::int64_t unnumbered = INT64_MIN;
+/// A record's first step then: no number, and none will follow.
+constexpr std::int64_t no_first_step = -2;
 
 }  // namespace
 
@@ -47,11 +54,21 @@ void ProgressReporter::heartbeat() {
 }
 
 void ProgressReporter::progress(std::int64_t step) {
-    if (!is_ours() || step < 0) return;
+    const bool is_numbered = step >= 0;
+    if (!is_numbered) step -= unnumbered;
+    if (!is_ours() || known_step(step) < 0) return;
     const std::lock_guard lock(mutex_);
     if (link_ == nullptr && !own_tried_) connect();
     const auto now = std::chrono::steady_clock::now();
-    if (record_ != nullptr) note_step(*record_, step, now);
+    if (record_ != nullptr) {
+        // A script that numbers its steps itself is heard after the hook of the first one's optimizer.
+        const std::atomic_ref first(record_->first_step);
+        if (!is_numbered || first.load(std::memory_order_relaxed) == no_first_step)
+            first.store(is_numbered ? step : no_first_step, std::memory_order_relaxed);
+        note_step(*record_, step, now);
+    } else if (!is_numbered) {
+        return;  // the message alone cannot say so
+    }
     if (now - progress_at_ < heartbeat_pause) return;
     progress_at_ = now;
     send(local::Progress{step});

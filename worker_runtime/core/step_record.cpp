@@ -27,9 +27,9 @@ void note_step(StepRecord& record, std::int64_t step, Instant now) {
     const std::int64_t now_ns = now.time_since_epoch().count();
     const auto ahead = step - record.last_step;
     const auto count = ahead > 0 && ahead <= steps_at_once_max ? ahead : 1;
-    if (record.first_step < 0) {
+    if (record.step_count == 0) {
         add(record.step_count, 1);
-        set(record.first_step, step);
+        if (record.first_step == StepRecord{}.first_step) set(record.first_step, step);
     } else {
         const auto took = now_ns - record.last_at_ns;
         const auto bucket = std::ranges::lower_bound(step_time_bounds, Duration(took / count));

@@ -13,6 +13,7 @@
 
 #include "muster/context.h"
 #include "muster/gradient_reducer.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/examples/digits_data.h"
 #include "worker_runtime/examples/trainer_options.h"
 
@@ -77,15 +78,14 @@ void place_gradients(torch::nn::Sequential& network, const GradientReducer& redu
 
 Result<void> train(const TrainerOptions& options, Communicator& world, torch::nn::Sequential& network,
                    const std::vector<Digit>& digits) {
-    auto reducer = GradientReducer::make(world, parameters_of(network));
-    if (!reducer) return reducer.error();
-    place_gradients(network, *reducer);
+    auto reducer = MUSTER_TRY(GradientReducer::make(world, parameters_of(network)));
+    place_gradients(network, reducer);
     // A hook lives as long as its accumulator. (Which kind of pointer holds that differs between versions of torch.)
     std::vector<decltype(torch::autograd::impl::grad_accumulator(torch::Tensor()))> accumulators;
     for (const auto& parameter : network->parameters()) {
         accumulators.push_back(torch::autograd::impl::grad_accumulator(parameter));
         const int index = static_cast<int>(accumulators.size()) - 1;
-        accumulators.back()->add_post_hook(std::make_unique<ReadyHook>(*reducer, index));
+        accumulators.back()->add_post_hook(std::make_unique<ReadyHook>(reducer, index));
     }
     const auto& plan = options.plan;
     torch::optim::SGD optimizer(network->parameters(),
@@ -97,20 +97,19 @@ Result<void> train(const TrainerOptions& options, Communicator& world, torch::nn
         const auto samples = sampler.next();
         const auto share = *sampler.indices(samples, {.rank = world.rank(), .world = world.size()});
         const auto batch = batch_of(digits, share);
-        const auto begun = reducer->begin_step(static_cast<float>(share.size()));
-        if (!begun) return begun.error();
-        if (*begun == Layout::moved) place_gradients(network, *reducer);
-        reducer->zero_gradients();
+        const auto begun = MUSTER_TRY(reducer.begin_step(static_cast<float>(share.size())));
+        if (begun == Layout::moved) place_gradients(network, reducer);
+        reducer.zero_gradients();
         double sums[2] = {0, static_cast<double>(share.size())};
         if (!share.empty()) {
             const auto loss = torch::nn::functional::cross_entropy(network->forward(batch.pixels), batch.labels);
             loss.backward();
             sums[0] = loss.item<double>() * sums[1];
         }
-        if (auto finished = reducer->finish(); !finished) return finished;
+        MUSTER_TRY(reducer.finish());
         optimizer.step();
-        if (auto added = world.run(all_reduce({sums, 2, DataType::f64}, ReduceOp::sum)); !added) return added;
-        if (auto committed = sampler.commit(samples); !committed) return committed;
+        MUSTER_TRY(world.run(all_reduce({sums, 2, DataType::f64}, ReduceOp::sum)));
+        MUSTER_TRY(sampler.commit(samples));
         char line[64];
         std::snprintf(line, sizeof line, "%llu %.9g\n", static_cast<unsigned long long>(step), sums[0] / sums[1]);
         if (losses.is_open()) losses << line;

@@ -16,6 +16,7 @@
 #include "muster/recoverable.h"
 #include "muster/section.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/examples/trainer_options.h"
 #include "worker_runtime/examples/training.h"
 
@@ -75,9 +76,6 @@ TrainingEvents events_for(const TrainerOptions& options, const Context& context,
     events.before_step = [&options, &context](std::uint64_t step) {
         pause_if_asked(options);
         die_if_due(options, context, step);
-        const FaultPlace place{context.world(), options.checkpoint_dir};
-        if (const auto done = commit_if_due(options.fault, context.rank(), step, place); !done)
-            std::exit(fail(cat("rank ", context.rank(), ": "), done.error()));
     };
     events.step_done = [&losses](std::uint64_t step, const BatchSums& sums) {
         // At once: what a killed worker has computed is to be seen.
@@ -115,26 +113,21 @@ int judge(const TrainerOptions& options, const Context& context, DigitsNetwork& 
 
 /// The exit code. Everything here belongs to the round of `context`.
 Result<int> run(const TrainerOptions& options, Context& context) {
-    const auto digits = load_digits(options.data);
-    if (digits.has_error()) return digits.error();
+    const auto digits = MUSTER_TRY(load_digits(options.data));
     std::ofstream losses;
     if (context.rank() == 0 && !options.losses.empty()) {
         losses.open(options.losses, std::ios::app);
         if (!losses) return Error{Errc::io, cat(options.losses, ": cannot be written; name another with --losses")};
     }
-    const auto steps = step_count(options.plan, digits->train.size());
+    const auto steps = step_count(options.plan, digits.train.size());
     std::optional<Checkpointer> checkpointer;
     if (!options.checkpoint_dir.empty()) {
-        auto opened = Checkpointer::open(context, {.directory = options.checkpoint_dir});
-        if (opened.has_error()) return opened.error();
-        checkpointer = std::move(opened.value());
+        checkpointer = MUSTER_TRY(Checkpointer::open(context, {.directory = options.checkpoint_dir}));
     }
-    const auto notice = PreemptionNotice::watch(context);
-    if (notice.has_error()) return notice.error();
-    auto trained = train(options.plan, context.world(), *digits, events_for(options, context, steps, losses),
-                         {.checkpointer = checkpointer ? &*checkpointer : nullptr, .notice = &notice.value()});
-    if (trained.has_error()) return trained.error();
-    if (!trained->left) return judge(options, context, trained->network, *digits);
+    const auto notice = MUSTER_TRY(PreemptionNotice::watch(context));
+    auto trained = MUSTER_TRY(train(options.plan, context.world(), digits, events_for(options, context, steps, losses),
+                                    {.checkpointer = checkpointer ? &*checkpointer : nullptr, .notice = &notice}));
+    if (!trained.left) return judge(options, context, trained.network, digits);
     say(context, "preemption notice: state is saved, exiting");
     return exit_saved_and_left;
 }

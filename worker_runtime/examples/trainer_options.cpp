@@ -79,10 +79,6 @@ constexpr std::array options_known{
                to.in_process = value == "in-process";
                return to.in_process || value == "restart";
            }},
-    Option{"--fault", "KIND:RANK:STEP",
-           "that rank has this fault before that step: crash, memory, bus, disk, segment, library, swap, size, stop, "
-           "slow",
-           [](const auto& value, auto& to) { return parse_injected_fault(value, to.fault); }},
 };
 
 Error usage(const std::string& text) {

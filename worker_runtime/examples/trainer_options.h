@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
-#include "worker_runtime/examples/injected_fault.h"
 #include "worker_runtime/examples/training.h"
 
 namespace muster::runtime {
@@ -20,7 +19,6 @@ struct TrainerOptions {
     /// it makes the file first, so that the next round lives. 0: never.
     std::uint64_t die_at_step = 0;
     std::string die_once;
-    InjectedFault fault;
     std::string pause_file;   ///< While this file exists, each step waits for the milliseconds that it contains.
     bool in_process = false;  ///< Survivors of a failed round enter the next one in the same process.
     bool help = false;

@@ -74,12 +74,12 @@ std::span<float> floats(const Buffer& buffer) {
 /// The step of data-parallel training: afterwards every rank has the average gradients of all samples.
 Result<BatchSums> average_gradients(GradientReducer& reducer, DigitsNetwork& network,
                                     std::span<const Digit* const> samples) {
-    if (auto begun = reducer.begin_step(static_cast<float>(samples.size())); !begun) return begun.error();
+    MUSTER_TRY(reducer.begin_step(static_cast<float>(samples.size())));
     const auto sums = network.forward(samples);
-    auto done = network.backward([&reducer](int parameter) { return floats(reducer.gradient(parameter)); },
-                                 [&reducer](int parameter) { return reducer.mark_ready(parameter); });
-    if (done) done = reducer.finish();
-    return done ? Result<BatchSums>(sums) : done.error();
+    MUSTER_TRY(network.backward([&reducer](int parameter) { return floats(reducer.gradient(parameter)); },
+                                [&reducer](int parameter) { return reducer.mark_ready(parameter); }));
+    MUSTER_TRY(reducer.finish());
+    return sums;
 }
 
 /// Gradient descent with momentum, as torch.optim.SGD has it.
@@ -98,8 +98,7 @@ void descend(const TrainingPlan& plan, const GradientReducer& reducer, State& st
 
 Result<BatchSums> add_up(Communicator& world, const BatchSums& mine) {
     std::array sums{mine.loss, mine.sample_count, mine.right_count};
-    if (auto added = world.run(all_reduce(buffer(std::span<double>(sums)), ReduceOp::sum)); !added)
-        return added.error();
+    MUSTER_TRY(world.run(all_reduce(buffer(std::span<double>(sums)), ReduceOp::sum)));
     return BatchSums{.loss = sums[0], .sample_count = sums[1], .right_count = sums[2]};
 }
 
@@ -114,7 +113,7 @@ Result<BatchSums> take_step(const TrainingPlan& plan, GradientReducer& reducer, 
     }
     if (!sums) return with_context(sums.error(), cat("step ", state.step));
     ++state.step;
-    if (auto committed = state.sampler.commit(step); !committed) return committed.error();
+    MUSTER_TRY(state.sampler.commit(step));
     return sums;
 }
 
@@ -128,13 +127,12 @@ Result<bool> save_if_due(const TrainingPlan& plan, const GradientReducer& reduce
     const bool last = *leave || state.sampler.epoch() == plan.epochs;
     if (!last && state.step % plan.checkpoint_every != 0) {
         if (state.step % plan.snapshot_every != 0) return false;
-        auto kept = aids.checkpointer->snapshot(static_cast<std::int64_t>(state.step), checkpoint_of(state));
-        return kept ? Result<bool>(false) : kept.error();
+        MUSTER_TRY(aids.checkpointer->snapshot(static_cast<std::int64_t>(state.step), checkpoint_of(state)));
+        return false;
     }
     // These steps are far shorter than a save: without waiting, hardly any checkpoint would be made.
-    auto saved = aids.checkpointer->save(static_cast<std::int64_t>(state.step), checkpoint_of(state), WhenBusy::wait);
-    if (saved && last) saved = aids.checkpointer->finish();
-    if (!saved) return saved.error();
+    MUSTER_TRY(aids.checkpointer->save(static_cast<std::int64_t>(state.step), checkpoint_of(state), WhenBusy::wait));
+    if (last) MUSTER_TRY(aids.checkpointer->finish());
     return *leave && state.sampler.epoch() < plan.epochs;
 }
 
@@ -176,10 +174,10 @@ Result<Trained> train(const TrainingPlan& plan, Communicator& world, const Digit
     MUSTER_CHECK(plan.batch_size > 0 && plan.checkpoint_every > 0, plan.batch_size, plan.checkpoint_every);
     State state(sampler_for(plan, digits.train.size()));
     if (aids.checkpointer != nullptr) {
-        if (auto restored = restore(plan, *aids.checkpointer, state); !restored) return restored.error();
+        MUSTER_TRY(restore(plan, *aids.checkpointer, state));
     }
     auto reducer = MUSTER_TRY(GradientReducer::make(world, state.network.parameters(), {.wire = plan.wire}));
-    if (auto restored = reducer.restore(state.reducer); !restored) return restored.error();
+    MUSTER_TRY(reducer.restore(state.reducer));
     if (events.started) events.started(state.step, state.from_memory);
     // A round that was killed on its way out had taken the step, and saved.
     if (plan.leave_at_step > 0 && state.step >= plan.leave_at_step) {

@@ -1,4 +1,5 @@
 #include "worker_runtime/gpu_test/gpu_between.h"
+#include "rendezvous/base/try.h"
 
 #include <stdlib.h>
 
@@ -9,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/base/try.h"
 #include "worker_runtime/gpu_test/record.h"
 #include "worker_runtime/gpu_test/test_device.h"
 #include "worker_runtime/kernels/check_kernels.h"
@@ -36,15 +36,12 @@ std::uint64_t word_of(const Gpu& gpu, std::size_t place) {
 Result<Gpu> open_gpu(std::string name, int number, std::uint64_t seed) {
     Gpu gpu{.name = std::move(name), .device = nullptr, .sent = {}, .received = {}, .seed = kernels::mixed(seed)};
     gpu.device = MUSTER_TRY(TestDevice::open(number));
-    auto sent = gpu.device->allocate(pair_bytes), received = gpu.device->allocate(pair_bytes);
-    if (!sent || !received) return sent ? received.error() : sent.error();
-    gpu.sent = *std::move(sent);
-    gpu.received = *std::move(received);
+    gpu.sent = MUSTER_TRY(gpu.device->allocate(pair_bytes));
+    gpu.received = MUSTER_TRY(gpu.device->allocate(pair_bytes));
     std::vector<std::uint64_t> words(pair_words);
     for (std::size_t i = 0; i < pair_words; ++i) words[i] = word_of(gpu, i);
-    auto copied = gpu.device->copy(gpu.sent.as<void>(), words.data(), pair_bytes);
-    if (copied) copied = gpu.device->finish();
-    if (!copied) return copied.error();
+    MUSTER_TRY(gpu.device->copy(gpu.sent.as<void>(), words.data(), pair_bytes));
+    MUSTER_TRY(gpu.device->finish());
     return gpu;
 }
 
@@ -55,15 +52,13 @@ Result<void> copy_from_to(Gpu& from, Gpu& to, std::vector<std::uint64_t>& words)
     double best_s = 0;
     for (int i = 0; i < pair_copies; ++i) {
         const auto begin = std::chrono::steady_clock::now();
-        auto copied = from.device->copy(to.received.as<void>(), from.sent.as<void>(), pair_bytes);
-        if (copied) copied = from.device->finish();
-        if (!copied) return copied;
+        MUSTER_TRY(from.device->copy(to.received.as<void>(), from.sent.as<void>(), pair_bytes));
+        MUSTER_TRY(from.device->finish());
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
         if (i > 0) best_s = i == 1 ? took.count() : std::min(best_s, took.count());
     }
-    auto read = to.device->copy(words.data(), to.received.as<void>(), pair_bytes);
-    if (read) read = to.device->finish();
-    if (!read) return read;
+    MUSTER_TRY(to.device->copy(words.data(), to.received.as<void>(), pair_bytes));
+    MUSTER_TRY(to.device->finish());
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < pair_words; ++i) wrong += words[i] != word_of(from, i) ? 1 : 0;
     print_record(cat("between", field("from", from.name), field("to", to.name), field("direct", is_direct ? 1 : 0),

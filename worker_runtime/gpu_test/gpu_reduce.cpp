@@ -58,15 +58,13 @@ class GpuRank {
     /// Copies, combines, copies back. Returns the time of the collective.
     Result<double> sum(const float* from, std::size_t count, ReduceOp operation) {
         auto* const there = memory_.as<float>();
-        auto done = device_.copy(there, from, count * sizeof(float));
-        if (done) done = device_.finish();
-        if (!done) return done.error();
+        MUSTER_TRY(device_.copy(there, from, count * sizeof(float)));
+        MUSTER_TRY(device_.finish());
         const auto begin = std::chrono::steady_clock::now();
-        done = world_.run(all_reduce(buffer(std::span(there, count)), operation), reduce_limit);
+        MUSTER_TRY(world_.run(all_reduce(buffer(std::span(there, count)), operation), reduce_limit));
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-        if (done) done = device_.copy(received_.data(), there, count * sizeof(float));
-        if (done) done = device_.finish();
-        if (!done) return done.error();
+        MUSTER_TRY(device_.copy(received_.data(), there, count * sizeof(float)));
+        MUSTER_TRY(device_.finish());
         return took.count();
     }
 
@@ -86,15 +84,13 @@ Result<void> reduce_between_gpus() {
     auto memory = MUSTER_TRY(device->allocate(many_elements * sizeof(float)));
     GpuRank rank(world, *device, std::move(memory));
     auto count = few_elements;
-    auto reduced = rank.reduce(count);
-    if (!reduced) return reduced.error();
-    auto wrong = reduced->wrong;
-    const auto slowest = MUSTER_TRY(rank.agree(reduced->best_s, ReduceOp::max));
+    auto reduced = MUSTER_TRY(rank.reduce(count));
+    auto wrong = reduced.wrong;
+    const auto slowest = MUSTER_TRY(rank.agree(reduced.best_s, ReduceOp::max));
     if (slowest < quick_s) {
         count = many_elements;
-        reduced = rank.reduce(count);
-        if (!reduced) return reduced.error();
-        wrong += reduced->wrong;
+        reduced = MUSTER_TRY(rank.reduce(count));
+        wrong += reduced.wrong;
     }
     const auto all_wrong = MUSTER_TRY(rank.agree(static_cast<double>(wrong), ReduceOp::sum));
     if (world.rank() != 0) return {};
@@ -102,7 +98,7 @@ Result<void> reduce_between_gpus() {
     const double moved = 2.0 * (world.size() - 1) / world.size() * static_cast<double>(bytes);
     print_record(cat("reduced", field("gpus", world.size()), field("mib", bytes >> 20),
                      field("wrong", static_cast<std::uint64_t>(all_wrong)),
-                     field("mbytes-per-s", static_cast<std::uint64_t>(moved / reduced->best_s / 1e6))));
+                     field("mbytes-per-s", static_cast<std::uint64_t>(moved / reduced.best_s / 1e6))));
     return {};
 }
 

@@ -1,4 +1,5 @@
 #include "worker_runtime/gpu_test/gpu_steps.h"
+#include "rendezvous/base/try.h"
 
 #include <stdlib.h>
 
@@ -9,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/base/try.h"
 #include "worker_runtime/gpu_test/known_product.h"
 #include "worker_runtime/gpu_test/record.h"
 #include "worker_runtime/kernels/launch.h"
@@ -40,9 +40,8 @@ void begin_step(std::string_view name) {
 template <class Work>
 Result<Seconds> timed(TestDevice& device, Work work) {
     const auto begin = std::chrono::steady_clock::now();
-    Result<void> done = work();
-    if (done) done = device.finish();
-    if (!done) return done.error();
+    MUSTER_TRY(work());
+    MUSTER_TRY(device.finish());
     return Seconds(std::chrono::steady_clock::now() - begin);
 }
 
@@ -53,42 +52,36 @@ class ProductOnGpu {
     static Result<ProductOnGpu> put(TestDevice& device, const KnownProduct<Element>& known) {
         ProductOnGpu product;
         const auto bytes = known.a.size() * sizeof(Element);
-        auto a = device.allocate(bytes), b = device.allocate(bytes);
-        if (!a || !b) return a ? b.error() : a.error();
-        product.kernel_ = {.a = a->template as<Element>(),
-                           .b = b->template as<Element>(),
+        product.a_ = MUSTER_TRY(device.allocate(bytes));
+        product.b_ = MUSTER_TRY(device.allocate(bytes));
+        product.kernel_ = {.a = product.a_.template as<Element>(),
+                           .b = product.b_.template as<Element>(),
                            .sums = nullptr,
                            .size = known.size,
                            .depth = known.depth};
         const auto items = product.kernel_.items();
-        auto sums = MUSTER_TRY(device.allocate(batch_max * items * sizeof(std::uint64_t)));
+        product.sums_ = MUSTER_TRY(device.allocate(batch_max * items * sizeof(std::uint64_t)));
         product.sums_on_host_.resize(batch_max * items);
         product.expected_ = known.checksum;
-        auto copied = device.copy(a->template as<void>(), known.a.data(), bytes);
-        if (copied) copied = device.copy(b->template as<void>(), known.b.data(), bytes);
-        if (copied) copied = device.finish();
-        if (!copied) return copied.error();
-        product.a_ = *std::move(a);
-        product.b_ = *std::move(b);
-        product.sums_ = std::move(sums);
+        MUSTER_TRY(device.copy(product.a_.template as<void>(), known.a.data(), bytes));
+        MUSTER_TRY(device.copy(product.b_.template as<void>(), known.b.data(), bytes));
+        MUSTER_TRY(device.finish());
         return product;
     }
 
     /// Multiplies `count` times, at most batch_max, and counts wrong checksums.
     Result<Seconds> multiply(TestDevice& device, std::uint64_t count) {
         const auto items = kernel_.items();
-        const auto took = timed(device, [&]() -> Result<void> {
+        const auto took = MUSTER_TRY(timed(device, [&]() -> Result<void> {
             for (std::uint64_t i = 0; i < count; ++i) {
                 auto kernel = kernel_;
                 kernel.sums = sums_.template as<std::uint64_t>() + i * items;
-                if (auto launched = launch(device, kernel); !launched) return launched;
+                MUSTER_TRY(launch(device, kernel));
             }
             return {};
-        });
-        if (!took) return took;
-        auto read = device.copy(sums_on_host_.data(), sums_.template as<void>(), count * items * sizeof(std::uint64_t));
-        if (read) read = device.finish();
-        if (!read) return read.error();
+        }));
+        MUSTER_TRY(device.copy(sums_on_host_.data(), sums_.template as<void>(), count * items * sizeof(std::uint64_t)));
+        MUSTER_TRY(device.finish());
         for (std::uint64_t i = 0; i < count; ++i) {
             const auto begin = sums_on_host_.begin() + static_cast<std::ptrdiff_t>(i * items);
             const auto sum = std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(items), std::uint64_t{0});
@@ -114,16 +107,15 @@ Result<void> test_products_of(TestDevice& device, const char* type,
     std::uint64_t count = 0, wrong = 0;
     for (std::uint32_t size = smallest_size;; size *= 4) {
         auto product = MUSTER_TRY(ProductOnGpu<Kernel, Element>::put(device, make(size, seed)));
-        auto one = product.multiply(device, 1);  // the first also loads the code
-        if (one) one = product.multiply(device, 1);
-        if (!one) return one.error();
-        if (size < largest_size && *one < product_enough) {
+        MUSTER_TRY(product.multiply(device, 1));  // the first also loads the code
+        const auto one = MUSTER_TRY(product.multiply(device, 1));
+        if (size < largest_size && one < product_enough) {
             count += product.count();
             wrong += product.wrong();
             continue;
         }
-        const auto batch = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(batch_time / *one), 1, batch_max);
-        Seconds best = *one, all{0};
+        const auto batch = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(batch_time / one), 1, batch_max);
+        Seconds best = one, all{0};
         while (all < product_time) {
             const auto took = MUSTER_TRY(product.multiply(device, batch));
             all += took;
@@ -185,14 +177,13 @@ Result<double> copy_speed(TestDevice& device, void* to, const void* from, std::s
     double best = 0;
     Seconds all{0};
     while (all < copy_time) {
-        const auto took = timed(device, [&] {
+        const auto took = MUSTER_TRY(timed(device, [&] {
             Result<void> copied;
             for (int i = 0; copied && i < at_once; ++i) copied = device.copy(to, from, size_bytes);
             return copied;
-        });
-        if (!took) return took.error();
-        all += *took;
-        best = std::max(best, at_once * static_cast<double>(size_bytes) / took->count());
+        }));
+        all += took;
+        best = std::max(best, at_once * static_cast<double>(size_bytes) / took.count());
     }
     return best;
 }
@@ -207,9 +198,8 @@ Result<void> test_copy(TestDevice& device, const char* way, void* to, const void
 }  // namespace
 
 Result<void> test_products(TestDevice& device, std::uint64_t seed) {
-    auto done = test_products_of<kernels::CheckHalves>(device, "f16", known_halves, seed);
-    if (done) done = test_products_of<kernels::CheckFloats>(device, "f32", known_floats, seed);
-    return done;
+    MUSTER_TRY(test_products_of<kernels::CheckHalves>(device, "f16", known_halves, seed));
+    return test_products_of<kernels::CheckFloats>(device, "f32", known_floats, seed);
 }
 
 Result<void> test_copies(TestDevice& device, std::uint64_t seed) {
@@ -217,18 +207,16 @@ Result<void> test_copies(TestDevice& device, std::uint64_t seed) {
     auto sent = MUSTER_TRY(LockedNumbers::make(device, copied_bytes));
     const auto received = MUSTER_TRY(LockedNumbers::make(device, copied_bytes));
     sent.randomise(seed);
-    auto first = device.allocate(copied_within_bytes), second = device.allocate(copied_within_bytes);
-    if (!first || !second) return first ? second.error() : first.error();
-    auto* const there = first->as<void>();
-    auto* const beside = second->as<void>();
-    auto done = test_copy(device, "to the GPU", there, sent.data(), copied_bytes);
-    if (done) done = test_copy(device, "from the GPU", received.data(), there, copied_bytes);
-    if (!done) return done;
+    const auto first = MUSTER_TRY(device.allocate(copied_within_bytes));
+    const auto second = MUSTER_TRY(device.allocate(copied_within_bytes));
+    auto* const there = first.as<void>();
+    auto* const beside = second.as<void>();
+    MUSTER_TRY(test_copy(device, "to the GPU", there, sent.data(), copied_bytes));
+    MUSTER_TRY(test_copy(device, "from the GPU", received.data(), there, copied_bytes));
     auto wrong = sent.difference_count(received);
-    done = test_copy(device, "within the GPU", beside, there, copied_within_bytes);
-    if (done) done = device.copy(received.data(), beside, copied_bytes);
-    if (done) done = device.finish();
-    if (!done) return done;
+    MUSTER_TRY(test_copy(device, "within the GPU", beside, there, copied_within_bytes));
+    MUSTER_TRY(device.copy(received.data(), beside, copied_bytes));
+    MUSTER_TRY(device.finish());
     wrong += sent.difference_count(received);
     print_record(cat("copied", field("wrong", wrong), field("mib", copied_bytes / mib)));
     return {};
@@ -238,22 +226,20 @@ Result<void> test_memory(TestDevice& device, std::uint64_t seed) {
     begin_step("the pattern in memory");
     const auto bytes = std::min(device.free_bytes() / 8, 1024 * mib) / mib * mib;
     if (bytes == 0) return Error{Errc::limit_exceeded, "the GPU has less than 8 MiB of free memory"};
-    auto memory = device.allocate(bytes);
-    auto counts = device.allocate(kernels::PatternCompare::items_max * sizeof(std::uint64_t));
-    if (!memory || !counts) return memory ? counts.error() : memory.error();
+    const auto memory = MUSTER_TRY(device.allocate(bytes));
+    const auto counts = MUSTER_TRY(device.allocate(kernels::PatternCompare::items_max * sizeof(std::uint64_t)));
     std::vector<std::uint64_t> found(kernels::PatternCompare::items_max);
     std::uint64_t wrong = 0;
     for (const std::uint64_t flip : {std::uint64_t{0}, ~std::uint64_t{0}}) {
         const kernels::PatternWrite write{
-            .data = memory->as<std::uint64_t>(), .count = bytes / sizeof(std::uint64_t), .seed = seed, .flip = flip};
+            .data = memory.as<std::uint64_t>(), .count = bytes / sizeof(std::uint64_t), .seed = seed, .flip = flip};
         const kernels::PatternCompare compare{
-            .data = write.data, .count = write.count, .seed = seed, .flip = flip, .wrong = counts->as<std::uint64_t>()};
-        auto done = launch(device, write);
-        if (done) done = launch(device, compare);
-        if (done) done = device.finish();
-        if (done) done = device.copy(found.data(), compare.wrong, compare.items() * sizeof(std::uint64_t));
-        if (done) done = device.finish();
-        if (!done) return done;
+            .data = write.data, .count = write.count, .seed = seed, .flip = flip, .wrong = counts.as<std::uint64_t>()};
+        MUSTER_TRY(launch(device, write));
+        MUSTER_TRY(launch(device, compare));
+        MUSTER_TRY(device.finish());
+        MUSTER_TRY(device.copy(found.data(), compare.wrong, compare.items() * sizeof(std::uint64_t)));
+        MUSTER_TRY(device.finish());
         wrong += std::accumulate(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(compare.items()),
                                  std::uint64_t{0});
     }

@@ -48,10 +48,9 @@ Result<void> test(std::uint64_t seed) {
     print_record(cat("cuda", field("versions", device.versions()), field("seed", seed),
                      field("memory-mbytes-per-s", memory_khz * 2 * bus_bits / 8 / 1000),
                      field("free-mib", device.free_bytes() >> 20)));
-    auto done = test_products(device, seed);
-    if (done) done = test_copies(device, seed);
-    if (done) done = test_memory(device, seed);
-    return done;
+    MUSTER_TRY(test_products(device, seed));
+    MUSTER_TRY(test_copies(device, seed));
+    return test_memory(device, seed);
 }
 
 }  // namespace

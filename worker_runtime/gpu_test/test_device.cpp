@@ -42,13 +42,9 @@ Result<std::unique_ptr<TestDevice>> TestDevice::open(int number) {
     auto cuda = MUSTER_TRY(CudaTable::load(named != nullptr ? named : ""));
     std::unique_ptr<TestDevice> device(new TestDevice(std::move(cuda), number));
     auto& table = device->cuda_;
-    auto opened = device->check(table.set_device(number), "use the GPU");
-    if (opened)
-        opened =
-            device->check(table.stream_create(&device->stream_, cudaStreamNonBlocking), "make a stream on the GPU");
-    if (opened)
-        opened = device->check(table.event_create(&device->done_, cudaEventDisableTiming), "make an event on the GPU");
-    if (!opened) return opened.error();
+    MUSTER_TRY(device->check(table.set_device(number), "use the GPU"));
+    MUSTER_TRY(device->check(table.stream_create(&device->stream_, cudaStreamNonBlocking), "make a stream on the GPU"));
+    MUSTER_TRY(device->check(table.event_create(&device->done_, cudaEventDisableTiming), "make an event on the GPU"));
     device->kernels_ = MUSTER_TRY(KernelImage::load(table, number));
     return device;
 }

@@ -1,5 +1,6 @@
 """What `import torch` runs, so it imports nothing of muster: that takes longer than the rest of it. See muster/torch."""
 
+import contextlib
 import functools
 import importlib.util
 import os
@@ -18,12 +19,30 @@ def autoload():
         register()
     except Exception as error:  # noqa: BLE001
         if os.environ.get("MUSTER_TORCH_BACKEND") == "muster":
-            print(f"muster: PyTorch will use gloo in spite of MUSTER_TORCH_BACKEND=muster: {type(error).__name__}: {error}; "
-                  "does this version of PyTorch fit to this muster?", file=sys.stderr, flush=True)
+            tell(f"muster: PyTorch will use gloo in spite of MUSTER_TORCH_BACKEND=muster: {type(error).__name__}: {error}; "
+                 "does this version of PyTorch fit to this muster?")
+    try:
+        if os.environ.get("MUSTER_TORCH_STEPS") == "1":
+            from muster.torch import steps
+
+            steps.report()
+    except Exception as error:  # noqa: BLE001
+        tell_no_steps(error)
     try:
         follow_torchrun()
     except Exception as error:  # noqa: BLE001
         _tell_launcher(error)
+
+
+def tell(line):
+    """stderr may be closed, or nobody may read it: `import torch` must not fail by this."""
+    with contextlib.suppress(Exception):
+        print(line, file=sys.stderr, flush=True)
+
+
+def tell_no_steps(error):
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        tell(f"muster: no steps are reported: {type(error).__name__}: {error}")
 
 
 def register():
@@ -89,8 +108,7 @@ def _attach(module):
 
 
 def _tell_launcher(error):
-    print(f"muster: PyTorch's own launcher is used: {type(error).__name__}: {error}; does this version of PyTorch fit to this muster?",
-          file=sys.stderr, flush=True)
+    tell(f"muster: PyTorch's own launcher is used: {type(error).__name__}: {error}; does this version of PyTorch fit to this muster?")
 
 
 def _create(*arguments):
@@ -148,5 +166,4 @@ def _has_other_accelerator(torch):
 def _tell():
     # Without RANK nobody knows which of many processes this is, so all keep quiet.
     if os.environ.get("RANK") == "0":
-        print("muster: process groups on the CPU use the back end muster instead of gloo (MUSTER_TORCH_BACKEND=muster)",
-              file=sys.stderr, flush=True)
+        tell("muster: process groups on the CPU use the back end muster instead of gloo (MUSTER_TORCH_BACKEND=muster)")

@@ -36,14 +36,12 @@ Result<void> brought(DeviceQueue& device, Duration timeout, const Buffer& part, 
     for (std::size_t at = 0; at < part.count; at += most) {
         Buffer piece{.data = room.data(), .count = std::min(most, part.count - at), .type = part.type};
         auto* const there = static_cast<std::byte*>(part.data) + at * size_of(part.type);
-        auto done = device.copy(room.data(), there, piece.size_bytes());
-        if (done) done = device.finish(timeout);
-        if (!done) return done;
+        MUSTER_TRY(device.copy(room.data(), there, piece.size_bytes()));
+        MUSTER_TRY(device.finish(timeout));
         visit(piece);
         if (copied == Copied::there) continue;
-        done = device.copy(there, room.data(), piece.size_bytes());
-        if (done) done = device.finish(timeout);
-        if (!done) return done;
+        MUSTER_TRY(device.copy(there, room.data(), piece.size_bytes()));
+        MUSTER_TRY(device.finish(timeout));
     }
     return {};
 }
@@ -95,7 +93,7 @@ Result<double> ReducerBody::norm_after_finish(const char* function, void* after)
     if (!failure_) return failure_.error();
     if (in_pass_) return in_step({Errc::invalid_argument, cat(function, " must be called after finish()")});
     if (after != nullptr) {
-        if (auto waits = wait_on_device(after); !waits) return waits.error();
+        MUSTER_TRY(wait_on_device(after));
     }
     // If each rank would have to copy all averages from its GPU, the ranks divide them among themselves.
     const bool divided = options_.result == GradientResult::own_piece || device_;
@@ -155,7 +153,7 @@ Result<void> ReducerBody::scale_parts(const std::vector<Buffer>& parts, double f
                        [&](const Buffer& part) { scale(part, factor); });
     }
     for (const auto& part : parts) {
-        if (auto done = device_norm_.scale(part, factor); !done) return done;
+        MUSTER_TRY(device_norm_.scale(part, factor));
     }
     return device_norm_.finish();
 }

@@ -70,11 +70,9 @@ Result<void> compare_registrations(Communicator& communicator, const Registratio
         if (!first) return with_context(first.error(), "compare models");
         const auto other = fetch(communicator, mine, static_cast<int>(rank), cards[rank].size_bytes);
         if (!other) return with_context(other.error(), "compare models");
-        const auto left = decode_registration(*first);
-        const auto right = decode_registration(*other);
-        if (!left) return left.error();
-        if (!right) return right.error();
-        return Error{Errc::invalid_argument, first_difference(*left, 0, *right, static_cast<int>(rank))};
+        const auto left = MUSTER_TRY(decode_registration(*first));
+        const auto right = MUSTER_TRY(decode_registration(*other));
+        return Error{Errc::invalid_argument, first_difference(left, 0, right, static_cast<int>(rank))};
     }
     return {};
 }
@@ -99,10 +97,9 @@ Result<void> broadcast_parameters(Communicator& communicator, std::span<const Pa
     };
     const auto send = [&](const GradientBucket& bucket) -> Result<void> {
         const bool root = communicator.rank() == 0;
-        auto done = root ? copy(bucket, true) : Result<void>();
-        if (done) done = communicator.run(broadcast(bucket.gradients, 0));
-        if (done && !root) done = copy(bucket, false);
-        return done;
+        if (root) MUSTER_TRY(copy(bucket, true));
+        MUSTER_TRY(communicator.run(broadcast(bucket.gradients, 0)));
+        return root ? Result<void>() : copy(bucket, false);
     };
     for (const auto& bucket : buckets) {
         if (auto sent = send(bucket); !sent) return with_context(sent.error(), "broadcast rank 0's parameters");

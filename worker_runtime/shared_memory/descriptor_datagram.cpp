@@ -2,12 +2,20 @@
 
 #include <errno.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "rendezvous/base/try.h"
 #include "worker_runtime/transport/poll_timeout.h"
 
 namespace muster::runtime {
+
+namespace {
+
+constexpr Duration too_many_pause = std::chrono::milliseconds(5);
+
+}  // namespace
 
 Result<bool> wait_ready(int fd, short events, const MeetingWait& wait) {
     pollfd polled{fd, events, 0};
@@ -30,19 +38,21 @@ Result<void> send_datagram_before(const MeetingWait& wait, int fd, std::string_v
         const int failed = send_datagram(fd, bytes, descriptors);
         if (failed == 0) return {};
         if (failed != EAGAIN && failed != ETOOMANYREFS) return error_from_errno(failed, "hand over shared memory");
+        // Too many descriptors of this user are under way, maybe of other processes: the socket is writable meanwhile.
+        if (failed == ETOOMANYREFS) std::this_thread::sleep_for(too_many_pause);
+        MUSTER_TRY(wait.check_alive());
         const auto ready = MUSTER_TRY(wait_ready(fd, POLLOUT, wait));
-        if (!ready) return Error{Errc::timed_out, "timed out while sending"};
+        if (!ready || std::chrono::steady_clock::now() >= wait.deadline)
+            return Error{Errc::timed_out, "timed out while sending"};
     }
 }
 
 Result<Datagram> receive_datagram_before(const MeetingWait& wait, int fd) {
-    for (bool was_reset = false;;) {
+    for (;;) {
         const auto ready = MUSTER_TRY(wait_ready(fd, POLLIN, wait));
         if (!ready) return Error{Errc::timed_out, "timed out while receiving"};
         auto datagram = receive_datagram(fd, 2048, datagram_descriptors_max);
         if (!datagram && errno == EAGAIN) continue;
-        // The other end left something of ours unread. What it said last still lies behind that.
-        if (!datagram && errno == ECONNRESET && !std::exchange(was_reset, true)) continue;
         if (!datagram) return error_from_errno(errno, "receive shared memory");
         if (datagram->bytes.empty()) return Error{Errc::peer_closed, "it has gone"};
         if (datagram->cut)

@@ -1,4 +1,5 @@
 #include "worker_runtime/shared_memory/shared_collectives.h"
+#include "rendezvous/base/try.h"
 
 #include <string.h>
 
@@ -6,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/base/try.h"
 #include "worker_runtime/arithmetic/reduce_kernels.h"
 #include "worker_runtime/core/parts_table.h"
 
@@ -157,7 +157,7 @@ Result<void> Collective::all_reduce() {
     // Not so the turn of the windows: ranks that disagree about it would read each other's wrong halves from now on.
     group_.turn();
     if (copied) copy_bytes(group_.window(group_.rank()), operation_.input, bytes(operation_.count));
-    if (auto met = group_.meet(operation_, copied, terms_); !met) return met;
+    MUSTER_TRY(group_.meet(operation_, copied, terms_));
     met_ = true;
     if (group_.all_copied()) {
         if (has_result()) reduce_all(windows(0), &const_cast<Operation&>(operation_).output, 1, operation_.count);
@@ -185,13 +185,13 @@ Result<void> Collective::all_reduce_windows() {
         std::byte* const own = group_.window(group_.rank());
         copy_bytes(own, input(done), bytes(slice.begin));
         copy_bytes(own + bytes(slice.end), input(done + slice.end), bytes(count - slice.end));
-        if (auto stepped = next_step(); !stepped) return stepped;
+        MUSTER_TRY(next_step());
         auto inputs = windows(slice.begin);
         auto outputs = inputs;
         inputs[rank] = const_cast<std::byte*>(input(done + slice.begin));
         if (has_result()) outputs[rank] = output(done + slice.begin);
         reduce_for_all(inputs, outputs, slice.end - slice.begin);
-        if (auto stepped = next_step(); !stepped) return stepped;
+        MUSTER_TRY(next_step());
         if (!has_result()) continue;
         copy_bytes(output(done), own, bytes(slice.begin));
         copy_bytes(output(done + slice.end), own + bytes(slice.end), bytes(count - slice.end));
@@ -200,7 +200,7 @@ Result<void> Collective::all_reduce_windows() {
 }
 
 Result<void> Collective::reduce_scatter() {
-    if (auto met = next_step(); !met) return met;
+    MUSTER_TRY(next_step());
     const auto places = MUSTER_TRY(group_.common_memory(bytes(ranks_ * operation_.count)));
     if (!places.empty()) {
         reduce_all(moved(places, bytes(own_piece())), &const_cast<Operation&>(operation_).output, 1, operation_.count);
@@ -216,7 +216,7 @@ Result<void> Collective::reduce_scatter() {
             copy_bytes(group_.window(group_.rank()) + bytes(rank * count), input(rank * operation_.count + done),
                        bytes(count));
         }
-        if (auto stepped = next_step(); !stepped) return stepped;
+        MUSTER_TRY(next_step());
         auto inputs = windows(own * count);
         inputs[own] = const_cast<std::byte*>(input(own_piece() + done));
         void* place = output(done);
@@ -233,12 +233,12 @@ Result<std::vector<void*>> Collective::meet_with_pieces(std::size_t input_bytes,
     const bool copied = input_bytes <= small_in_place_bytes || !group_.is_shared(operation_.input);
     group_.turn();
     if (copied) fill();
-    if (auto met = group_.meet(operation_, copied, terms_); !met) return met.error();
+    MUSTER_TRY(group_.meet(operation_, copied, terms_));
     met_ = true;
     if (group_.all_copied()) return std::vector<void*>();
     if (auto places = group_.common_memory(input_bytes); !places || !places->empty()) return places;
     if (!copied) fill();
-    if (auto stepped = next_step(); !stepped) return stepped.error();
+    MUSTER_TRY(next_step());
     return std::vector<void*>();
 }
 
@@ -255,10 +255,9 @@ Result<void> Collective::all_gather() {
         if (takes && static_cast<int>(rank) != group_.rank())
             copy_bytes(output(rank * operation_.count + done), from, size_bytes);
     };
-    const auto places = meet_with_pieces(bytes(operation_.count), [&] { fill(0); });
-    if (!places) return places.error();
-    if (!places->empty()) {
-        for (std::size_t rank = 0; rank < ranks_; ++rank) take(0, rank, (*places)[rank], bytes(operation_.count));
+    const auto places = MUSTER_TRY(meet_with_pieces(bytes(operation_.count), [&] { fill(0); }));
+    if (!places.empty()) {
+        for (std::size_t rank = 0; rank < ranks_; ++rank) take(0, rank, places[rank], bytes(operation_.count));
         return next_step();
     }
     std::size_t done = 0;
@@ -269,7 +268,7 @@ Result<void> Collective::all_gather() {
         if (done >= operation_.count) return {};
         group_.turn();
         fill(done);
-        if (auto stepped = next_step(); !stepped) return stepped;
+        MUSTER_TRY(next_step());
     }
 }
 
@@ -281,7 +280,7 @@ Result<void> Collective::broadcast() {
         const std::size_t count = std::min(chunk, operation_.count - done);
         group_.turn();
         if (is_root) copy_bytes(group_.window(group_.rank()), input(done), bytes(count));
-        if (auto stepped = next_step(); !stepped) return stepped;
+        MUSTER_TRY(next_step());
         if (!is_root) copy_bytes(output(done), group_.window(operation_.peer), bytes(count));
         done += chunk;
     } while (done < operation_.count);
@@ -304,10 +303,9 @@ Result<void> Collective::all_to_all() {
             copy_bytes(output(rank * operation_.count + done), from, bytes(count));
         }
     };
-    const auto places = meet_with_pieces(bytes(ranks_ * operation_.count), [&] { fill(0); });
-    if (!places) return places.error();
-    if (!places->empty()) {
-        take(0, *places, own_piece(), operation_.count);
+    const auto places = MUSTER_TRY(meet_with_pieces(bytes(ranks_ * operation_.count), [&] { fill(0); }));
+    if (!places.empty()) {
+        take(0, places, own_piece(), operation_.count);
         return next_step();
     }
     std::size_t done = 0;
@@ -317,7 +315,7 @@ Result<void> Collective::all_to_all() {
         if (done >= operation_.count) return {};
         group_.turn();
         fill(done);
-        if (auto stepped = next_step(); !stepped) return stepped;
+        MUSTER_TRY(next_step());
     }
 }
 
@@ -341,7 +339,7 @@ Result<void> Collective::exchange(const Parts& parts, std::size_t largest) {
         each(parts.sent, [&](std::size_t rank, std::size_t at, std::size_t count) {
             copy_bytes(group_.window(group_.rank()) + bytes(rank * slot), input(at), bytes(count));
         });
-        if (auto stepped = next_step(); !stepped) return stepped;
+        MUSTER_TRY(next_step());
         each(parts.expected, [&](std::size_t rank, std::size_t at, std::size_t count) {
             copy_bytes(output(at), group_.window(static_cast<int>(rank)) + bytes(own * slot), bytes(count));
         });
@@ -354,7 +352,7 @@ Result<void> Collective::all_to_all_uneven() {
     PartsTable table(operation_, group_.rank(), group_.size());
     group_.turn();
     copy_bytes(group_.window(group_.rank()), table.own_row(), table.row_bytes());
-    if (auto met = next_step(); !met) return met;
+    MUSTER_TRY(next_step());
     for (int rank = 0; rank < group_.size(); ++rank)
         if (rank != group_.rank()) copy_bytes(table.row(rank), group_.window(rank), table.row_bytes());
     if (const int rank = table.damaged(); rank >= 0) return group_.corrupted(rank, PartsTable::damage);

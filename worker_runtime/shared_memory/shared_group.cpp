@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/shared_memory/host_memory.h"
 
 namespace muster::runtime {
@@ -54,8 +55,8 @@ Result<std::unique_ptr<SharedGroup>> SharedGroup::form(const GroupTerms& terms, 
     auto meeting = LocalMeeting::hold(terms.rank, std::move(door), std::move(identities), wait);
     if (!meeting) return with_context(meeting.error(), cat("communicator ", terms.id));
     std::unique_ptr<SharedGroup> group(new SharedGroup(terms, std::move(*meeting), std::move(watch)));
-    if (auto shared = group->share_segments(wait); !shared) return shared.error();
-    if (auto watched = group->watch_peers(wait); !watched) return watched.error();
+    MUSTER_TRY(group->share_segments(wait));
+    MUSTER_TRY(group->watch_peers(wait));
     return group;
 }
 
@@ -98,26 +99,22 @@ Result<std::vector<SharedSegment>> SharedGroup::share_memory(std::size_t own_byt
 Result<void> SharedGroup::share_segments(const MeetingWait& wait) {
     std::vector<std::size_t> sizes(static_cast<std::size_t>(size_), layout_.follower_bytes);
     sizes[0] = layout_.leader_bytes;
-    auto segments = share_memory(sizes[static_cast<std::size_t>(rank_)], sizes, cat("communicator ", id_), wait);
-    if (!segments) return segments.error();
-    segments_ = std::move(*segments);
+    segments_ =
+        MUSTER_TRY(share_memory(sizes[static_cast<std::size_t>(rank_)], sizes, cat("communicator ", id_), wait));
     return {};
 }
 
 Result<void> SharedGroup::watch_peers(const MeetingWait& wait) {
     const FileDescriptor own(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
     const std::string trouble = own.valid() ? "" : error_from_errno(errno, "open a descriptor of this process").context;
-    auto peers = meeting_.share(own, trouble, wait);
-    if (!peers) return peers.error();
-    peers_ = std::move(*peers);
+    peers_ = MUSTER_TRY(meeting_.share(own, trouble, wait));
     for (int rank = 0; rank < size_; ++rank) {
         if (rank == rank_) continue;
-        auto id = watch_->add(peers_[static_cast<std::size_t>(rank)], [this, rank] {
+        auto id = MUSTER_TRY(watch_->add(peers_[static_cast<std::size_t>(rank)], [this, rank] {
             peer_ended(rank);
             return false;
-        });
-        if (!id) return id.error();
-        watched_.push_back(*id);
+        }));
+        watched_.push_back(id);
     }
     return {};
 }
@@ -177,10 +174,10 @@ Result<void> SharedGroup::sign(const Operation& operation, bool copied) {
 }
 
 Result<void> SharedGroup::meet(const Operation& operation, bool copied, const RunTerms& terms) {
-    if (auto signed_up = sign(operation, copied); !signed_up) return signed_up;
-    if (auto come = await_all(terms); !come) return come;
-    if (auto taken = take_signatures(); !taken) return taken;
-    if (auto same = compare_signatures(); !same) return same;
+    MUSTER_TRY(sign(operation, copied));
+    MUSTER_TRY(await_all(terms));
+    MUSTER_TRY(take_signatures());
+    MUSTER_TRY(compare_signatures());
     return map_new_regions(terms);
 }
 
@@ -377,7 +374,7 @@ std::vector<double> SharedGroup::weights() const {
 Result<Memory> SharedGroup::allocate(std::size_t size_bytes, const RunTerms& terms) {
     // A wrong size on one rank is found here, before anybody maps memory that is shorter than it thinks.
     const Operation request{.kind = OperationKind::barrier, .count = size_bytes};
-    if (auto met = meet(request, false, terms); !met) return met.error();
+    MUSTER_TRY(meet(request, false, terms));
     const std::size_t mapped_bytes = std::max<std::size_t>((size_bytes + 4095) / 4096 * 4096, 4096);
     // Sockets are waited for here, which know nothing of an abort() or of what another rank has found.
     const MeetingWait wait(terms.deadline, std::make_shared<ParentGroup>([this] { return check_alive(); }, size_));

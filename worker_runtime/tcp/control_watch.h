@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/tcp/tcp_group.h"
 #include "worker_runtime/transport/fd_watch.h"
 
@@ -29,18 +30,16 @@ class ControlWatch {
         const std::function<bool(int rank)>& hear,
         const std::function<void(const Error& why)>& failed = [](const Error&) {}) {
         for (const int rank : group_.partners()) {
-            auto id = watch_->add(group_.peer(rank).control.socket(), [hear, rank] { return hear(rank); });
-            if (!id) return id.error();
-            watched_.push_back(*id);
+            auto id = MUSTER_TRY(watch_->add(group_.peer(rank).control.socket(), [hear, rank] { return hear(rank); }));
+            watched_.push_back(id);
         }
         if (group_.is_whole()) return {};
-        auto id = watch_->add(group_.late_bell(), [group = &group_, failed] {
+        auto id = MUSTER_TRY(watch_->add(group_.late_bell(), [group = &group_, failed] {
             if (group->serve_late()) return true;
             failed(group->failure());
             return false;
-        });
-        if (!id) return id.error();
-        watched_.push_back(*id);
+        }));
+        watched_.push_back(id);
         return {};
     }
 

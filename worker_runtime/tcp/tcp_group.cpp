@@ -14,6 +14,7 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/transport/poll_timeout.h"
 
@@ -44,9 +45,7 @@ Result<std::unique_ptr<TcpGroup>> TcpGroup::over(const GroupTerms& terms, TcpMes
     if (!wake.valid()) return error_from_errno(errno, "make an event descriptor");
     std::unique_ptr<TcpGroup> group(new TcpGroup(terms, std::move(mesh), std::move(wake)));
     if (group->mesh_.door) {
-        auto late = TcpLateLinks::over(group->terms_, group->mesh_);
-        if (!late) return late.error();
-        group->late_ = std::move(*late);
+        group->late_ = MUSTER_TRY(TcpLateLinks::over(group->terms_, group->mesh_));
     }
     return group;
 }
@@ -262,7 +261,7 @@ Result<void> TcpGroup::check_alive() {
     if (failure_) return *failure_;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         if (controls[i].revents != 0) read(ranks[i]);
-        if (auto well = received_or_lost(ranks[i]); !well) return well.error();
+        MUSTER_TRY(received_or_lost(ranks[i]));
     }
     return {};
 }

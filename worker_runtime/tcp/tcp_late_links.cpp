@@ -76,9 +76,11 @@ Result<const TcpPeer*> TcpLateLinks::connect(int rank, Instant deadline) {
             return ended_ ? Result<void>(*ended_) : Result<void>();
         },
         terms_.size);
-    auto peer = connect_late(terms_, mesh_, rank, is_stranger(rank), {deadline, alive});
-    auto added = peer ? add(rank, std::move(*peer)) : Result<void>(peer.error());
+    auto call = MeshBuilder::late(terms_, mesh_, rank, is_stranger(rank));
+    auto added = call->build({deadline, alive});
+    if (added) added = add(rank, std::move(call->mesh().peers[static_cast<std::size_t>(rank)]));
     lock.lock();
+    if (!added) given_up_.push_back(std::move(call));
     calling_.erase(rank);
     changed_.notify_all();
     if (!added) return added.error();
@@ -89,6 +91,7 @@ void TcpLateLinks::end(const Error& why) {
     const std::lock_guard lock(mutex_);
     ended_ = why;
     changed_.notify_all();
+    for (const auto& call : given_up_) call->tell(why);
 }
 
 /// From now on the link is whole.

@@ -17,6 +17,7 @@
 #include "worker_runtime/tcp/mesh/fork_guard.h"
 #include "worker_runtime/tcp/mesh/tcp_door.h"
 #include "worker_runtime/tcp/mesh/tcp_mesh.h"
+#include "worker_runtime/tcp/mesh/tcp_mesh_builder.h"
 #include "worker_runtime/transport/meeting_place.h"
 
 namespace muster::runtime {
@@ -68,6 +69,9 @@ class TcpLateLinks final : private TcpHost {
     std::condition_variable changed_;
     std::map<int, Link> kept_;
     std::set<int> calling_;  ///< The ranks that a thread is calling.
+    /// Their connections are open until the group ends: the other rank may have all of them, and take this one for
+    /// dead.
+    std::vector<std::unique_ptr<MeshBuilder>> given_up_;
     std::optional<Error> ended_;
 };
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "rendezvous/base/try.h"
 #include "worker_runtime/tcp/mesh/tcp_limits.h"
 #include "worker_runtime/tcp/tcp_group.h"
 #include "worker_runtime/transport/poll_timeout.h"
@@ -62,9 +63,8 @@ Result<FailedRanks> TcpGroup::trace(const std::vector<int>& late, std::uint64_t 
         if (by_root && !*by_root) return fail(by_root->error().code, by_root->error().context, number);
         if (by_root) return FailedRanks{.ranks = numbers_here((*by_root)->ranks), .names = (*by_root)->names};
     }
-    auto failed_ranks = size() == 2 ? Result<std::vector<int>>(late) : trace_here(late, witnesses);
-    if (!failed_ranks) return failed_ranks.error();
-    return FailedRanks{.ranks = *failed_ranks, .names = who(*failed_ranks)};
+    auto failed_ranks = MUSTER_TRY(size() == 2 ? Result<std::vector<int>>(late) : trace_here(late, witnesses));
+    return FailedRanks{.ranks = failed_ranks, .names = who(failed_ranks)};
 }
 
 /// Along the ranks of this group.
@@ -191,8 +191,7 @@ Error TcpGroup::failure_soon() {
     Instant current = std::chrono::steady_clock::now();
     for (const Instant end = current + trace_limit + answer_limit; current < end;
          current = std::chrono::steady_clock::now()) {
-        for (const int one : linked())
-            if (auto heard = one == by ? receive_or_lose(one) : hear(one); !heard) return heard.error();
+        for (const int one : linked()) MUSTER_TRY(one == by ? receive_or_lose(one) : hear(one));
         if (::poll(&wake, 1, poll_timeout_ms(current + answer_check_interval, current)) > 0) return failure();
     }
     return fail(Errc::timed_out, "a rank stopped this operation without giving a reason");

@@ -82,7 +82,7 @@ class TcpTransport final : public Transport {
         const bool fits = available_memory_bytes() / static_cast<std::size_t>(group_->ranks_here()) > size_bytes;
         auto pages = std::make_shared<Pages>(fits ? size_bytes : 0);
         const bool got = fits && pages->bytes.data() != nullptr;
-        if (auto agreed = agree_on_memory(*group_, *lanes_, size_bytes, got, terms); !agreed) return agreed.error();
+        MUSTER_TRY(agree_on_memory(*group_, *lanes_, size_bytes, got, terms));
         return Memory(std::shared_ptr<std::span<std::byte>>(pages, &pages->bytes));
     }
 
@@ -108,10 +108,9 @@ class TcpTransport final : public Transport {
 Result<TcpParts> connect_tcp(const GroupTerms& terms, const TcpOptions& options) {
     MUSTER_CHECK(terms.size >= 2 && terms.rank >= 0 && terms.rank < terms.size, terms.rank, terms.size);
     auto mesh = MUSTER_TRY(connect_mesh(terms, options.addresses, options.connections_per_peer, options.more_partners));
-    auto group = TcpGroup::over(terms, std::move(mesh));
-    if (!group) return group.error();
-    auto lanes = MUSTER_TRY(TcpLanes::over(**group));
-    return TcpParts{.group = std::move(*group), .lanes = std::move(lanes)};
+    auto group = MUSTER_TRY(TcpGroup::over(terms, std::move(mesh)));
+    auto lanes = MUSTER_TRY(TcpLanes::over(*group));
+    return TcpParts{.group = std::move(group), .lanes = std::move(lanes)};
 }
 
 std::unique_ptr<Transport> tcp_transport_over(TcpParts parts, TcpAlgorithm algorithm) {
@@ -137,8 +136,7 @@ Result<std::unique_ptr<Transport>> make_tcp_transport(const GroupTerms& terms, c
     if (transport->listens_later()) {
         watch = MUSTER_TRY(options.watch ? Result<std::shared_ptr<FdWatch>>(options.watch) : FdWatch::start());
     }
-    if (watch)
-        if (auto heard = transport->answer_at_all_times(std::move(watch)); !heard) return heard.error();
+    if (watch) MUSTER_TRY(transport->answer_at_all_times(std::move(watch)));
     return std::unique_ptr<Transport>(std::move(transport));
 }
 

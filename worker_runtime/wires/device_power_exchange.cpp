@@ -1,8 +1,8 @@
 #include "worker_runtime/wires/device_power_exchange.h"
+#include "rendezvous/base/try.h"
 
 #include <algorithm>
 
-#include "rendezvous/base/try.h"
 #include "worker_runtime/kernels/launch.h"
 
 namespace muster::runtime {
@@ -129,9 +129,8 @@ Result<void> DevicePowerExchange::put_tables() {
         return to.count > 0 ? queue_->copy(to.data, from, to.size_bytes()) : Result<void>();
     };
     for (const auto& mine : staging_) {
-        auto done = put(mine.places_on_device, mine.places.data());
-        if (done) done = put(mine.slices_on_device, mine.slices.data());
-        if (!done) return done;
+        MUSTER_TRY(put(mine.places_on_device, mine.places.data()));
+        MUSTER_TRY(put(mine.slices_on_device, mine.slices.data()));
     }
     return queue_->finish(timeout_);
 }
@@ -172,14 +171,12 @@ kernels::PowerPack DevicePowerExchange::pack(const Staging& staging, bool back) 
 }
 
 Result<void> DevicePowerExchange::project(const Staging& staging) const {
-    auto put = kernels::launch(*queue_, pack(staging, false));
+    MUSTER_TRY(kernels::launch(*queue_, pack(staging, false)));
     // A rank without samples adds nothing; its residuals wait for a step with samples.
-    if (put && staging.counts) {
-        put = kernels::launch(*queue_, kernels::PowerAdd{.gradients = floats(staging.gradients).data,
-                                                         .lost = floats<const float>(staging.lost).data,
-                                                         .count = staging.gradients.count});
-    }
-    if (!put) return put;
+    if (staging.counts)
+        MUSTER_TRY(kernels::launch(*queue_, kernels::PowerAdd{.gradients = floats(staging.gradients).data,
+                                                              .lost = floats<const float>(staging.lost).data,
+                                                              .count = staging.gradients.count}));
     return kernels::launch(*queue_, kernels::PowerProject{.table = table(staging),
                                                           .gradients = floats<const float>(staging.gradients),
                                                           .kept = floats<const float>(kept_),
@@ -192,18 +189,14 @@ Result<void> DevicePowerExchange::project_back(const Staging& staging, KernelQue
     const auto read_only_p = floats<const float>(staging.first.numbers);
     const auto parts = floats(parts_);
     auto* const grams = static_cast<double*>(grams_.data);
-    auto put = kernels::launch(stream, kernels::PowerGram{.table = all, .p = read_only_p, .grams = grams});
-    if (put) {
-        put = kernels::launch(stream, kernels::PowerSolve{.grams = grams, .count = all.count, .columns = all.columns});
-    }
-    if (put) put = kernels::launch(stream, kernels::PowerTurn{.table = all, .shares = grams, .p = p});
-    if (put) {
-        put = kernels::launch(
-            stream,
-            kernels::PowerProjectBack{
-                .table = all, .gradients = floats<const float>(staging.gradients), .p = read_only_p, .parts = parts});
-    }
-    if (!put) return put;
+    MUSTER_TRY(kernels::launch(stream, kernels::PowerGram{.table = all, .p = read_only_p, .grams = grams}));
+    MUSTER_TRY(
+        kernels::launch(stream, kernels::PowerSolve{.grams = grams, .count = all.count, .columns = all.columns}));
+    MUSTER_TRY(kernels::launch(stream, kernels::PowerTurn{.table = all, .shares = grams, .p = p}));
+    MUSTER_TRY(kernels::launch(
+        stream,
+        kernels::PowerProjectBack{
+            .table = all, .gradients = floats<const float>(staging.gradients), .p = read_only_p, .parts = parts}));
     return kernels::launch(
         stream, kernels::PowerAddParts{
                     .table = all, .parts = floats<const float>(parts_), .q = floats(staging.second.numbers)});

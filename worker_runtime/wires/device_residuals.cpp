@@ -15,9 +15,8 @@ Result<bool> restore_device(DeviceQueue& queue, Duration timeout, const Buffer& 
                             std::span<const std::byte>& from) {
     if (from.size() < memory.size_bytes()) return false;
     if (memory.count > 0) {
-        auto done = queue.copy(memory.data, from.data(), memory.size_bytes());
-        if (done) done = queue.finish(timeout);
-        if (!done) return done.error();
+        MUSTER_TRY(queue.copy(memory.data, from.data(), memory.size_bytes()));
+        MUSTER_TRY(queue.finish(timeout));
     }
     from = from.subspan(memory.size_bytes());
     return true;
@@ -31,8 +30,7 @@ Result<void> DeviceResiduals::prepare(const ExchangeTerms& terms, std::span<cons
         auto& values = on_host_.all()[b];
         values.resize(places_[b].count);
         if (values.empty()) continue;
-        if (auto brought = queue_->copy(values.data(), places_[b].data, places_[b].size_bytes()); !brought)
-            return brought;
+        MUSTER_TRY(queue_->copy(values.data(), places_[b].data, places_[b].size_bytes()));
     }
     MUSTER_TRY(queue_->finish(timeout_));
     on_host_.prepare(terms.parameters, buckets);
@@ -57,7 +55,7 @@ Result<void> DeviceResiduals::take_place() {
 
 Result<void> DeviceResiduals::keep(std::vector<std::byte>& to) const {
     for (const auto& place : places_) {
-        if (auto kept = keep_device(*queue_, timeout_, place, to); !kept) return kept;
+        MUSTER_TRY(keep_device(*queue_, timeout_, place, to));
     }
     return {};
 }

@@ -15,23 +15,39 @@ constexpr std::size_t uuid_bytes = 96;
 constexpr unsigned processes_max = 512;
 constexpr unsigned long long not_available = ~0ULL;
 
+struct Memory {
+    unsigned long long total, free, used;
+};
+
+struct Pci {  // of nvmlDeviceGetPciInfo_v3
+    char legacy_bus_id[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char bus_id[32];
+};
+
+struct Process {  // of nvmlDeviceGetComputeRunningProcesses_v2 and _v3
+    unsigned pid;
+    unsigned long long used;
+    unsigned gpu_instance, compute_instance;
+};
+
 }  // namespace
 
 template <class Function>
-void GpuDriver::find(const char* name, Function*& function) {
+void GpuDriver::find(const char* name, Function*& function) const {
     function = reinterpret_cast<Function*>(symbol(name));
 }
 
 std::optional<std::vector<std::string>> GpuDriver::parts_of(Device device) const {
     unsigned current = 0;
     unsigned pending = 0;
-    if (mig_mode == nullptr || mig_mode(device, &current, &pending) != success || current != 1) return std::nullopt;
+    if (!ask("nvmlDeviceGetMigMode", device, &current, &pending) || current != 1) return std::nullopt;
     std::vector<std::string> parts;
     unsigned count = 0;
-    if (mig_count_max == nullptr || mig_by_index == nullptr || mig_count_max(device, &count) != success) return parts;
+    if (!ask("nvmlDeviceGetMaxMigDeviceCount", device, &count)) return parts;
     for (unsigned index = 0; index < count; ++index) {
         Device part = nullptr;
-        if (mig_by_index(device, index, &part) == success) parts.push_back(uuid_of(part));
+        if (ask("nvmlDeviceGetMigDeviceHandleByIndex", device, index, &part)) parts.push_back(uuid_of(part));
     }
     return parts;
 }
@@ -45,40 +61,32 @@ Result<GpuDriver> GpuDriver::load(const std::string& library) {
     driver.handle_ = ::dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
     if (driver.handle_ == nullptr)
         return Error{Errc::not_found, cat(library, " was not found: no NVIDIA driver is installed")};
-    driver.find("nvmlInit_v2", driver.init_);
-    driver.find("nvmlShutdown", driver.shutdown);
-    driver.find("nvmlErrorString", driver.error_string_);
+    int (*init)() = nullptr;
+    driver.find("nvmlInit_v2", init);
     driver.find("nvmlDeviceGetCount_v2", driver.device_count);
     driver.find("nvmlDeviceGetHandleByIndex_v2", driver.device_by_index);
-    driver.find("nvmlDeviceGetUUID", driver.uuid_);
-    driver.find("nvmlDeviceGetMigMode", driver.mig_mode);
-    driver.find("nvmlDeviceGetMaxMigDeviceCount", driver.mig_count_max);
-    driver.find("nvmlDeviceGetMigDeviceHandleByIndex", driver.mig_by_index);
-    driver.find("nvmlDeviceGetPciInfo_v3", driver.pci_);
-    driver.find("nvmlDeviceGetMemoryInfo", driver.memory_);
-    driver.find("nvmlDeviceGetComputeRunningProcesses_v3", driver.processes_);
-    if (driver.processes_ == nullptr) driver.find("nvmlDeviceGetComputeRunningProcesses_v2", driver.processes_);
-    if (driver.init_ == nullptr || driver.device_count == nullptr || driver.device_by_index == nullptr ||
-        driver.uuid_ == nullptr)
+    if (init == nullptr || driver.device_count == nullptr || driver.device_by_index == nullptr ||
+        driver.symbol("nvmlDeviceGetUUID") == nullptr)
         return Error{Errc::unsupported, cat(library, " is not a known NVML library")};
-    if (const auto failed = driver.init_(); failed != success)
-        return Error{Errc::io, cat("nvmlInit: ", driver.words(failed))};
+    if (const auto failed = init(); failed != success) return Error{Errc::io, cat("nvmlInit: ", driver.words(failed))};
     return driver;
 }
 
 std::string GpuDriver::words(int failed) const {
-    return error_string_ != nullptr ? std::string(error_string_(failed)) : cat("error ", failed);
+    const char* (*error_string)(int) = nullptr;
+    find("nvmlErrorString", error_string);
+    return error_string != nullptr ? std::string(error_string(failed)) : cat("error ", failed);
 }
 
 std::string GpuDriver::uuid_of(Device device) const {
     std::array<char, uuid_bytes> text{};
-    if (uuid_(device, text.data(), static_cast<unsigned>(text.size())) != success) return {};
+    if (!ask("nvmlDeviceGetUUID", device, text.data(), static_cast<unsigned>(text.size()))) return {};
     return text.data();
 }
 
 std::string GpuDriver::pci_address_of(Device device) const {
     Pci pci{};
-    if (pci_ == nullptr || pci_(device, &pci) != success) return {};
+    if (!ask("nvmlDeviceGetPciInfo_v3", device, &pci)) return {};
     std::array<char, 32> text{};
     std::snprintf(text.data(), text.size(), "%04x:%02x:%02x.0", pci.domain, pci.bus, pci.device);
     return text.data();
@@ -87,7 +95,9 @@ std::string GpuDriver::pci_address_of(Device device) const {
 std::vector<GpuProcess> GpuDriver::processes_of(Device device) const {
     std::vector<Process> found(processes_max);
     auto count = processes_max;
-    if (processes_ == nullptr || processes_(device, &count, found.data()) != success) return {};
+    const char* name = "nvmlDeviceGetComputeRunningProcesses_v3";
+    if (symbol(name) == nullptr) name = "nvmlDeviceGetComputeRunningProcesses_v2";
+    if (!ask(name, device, &count, found.data())) return {};
     std::vector<GpuProcess> out;
     for (unsigned i = 0; i < count && i < processes_max; ++i)
         out.push_back({found[i].pid, found[i].used == not_available ? 0 : found[i].used});
@@ -96,7 +106,7 @@ std::vector<GpuProcess> GpuDriver::processes_of(Device device) const {
 
 std::uint64_t GpuDriver::used_bytes_of(Device device) const {
     Memory memory{};
-    return memory_ != nullptr && memory_(device, &memory) == success ? memory.used : 0;
+    return ask("nvmlDeviceGetMemoryInfo", device, &memory) ? memory.used : 0;
 }
 
 }  // namespace muster::agent

@@ -40,7 +40,8 @@ class GpuDriver {
 
     /// A function that this library may have; null if it does not.
     [[nodiscard]] void* symbol(const char* name) const;
-    /// Calls the function of that name. False: the library does not have it, or it failed.
+    /// Calls the function of that name. False: the library does not have it, or it failed. The types of the arguments
+    /// are the function's ABI, so a literal needs the type that NVML has.
     template <class... Arguments>
     bool ask(const char* name, Arguments... arguments) const {
         const auto function = reinterpret_cast<int (*)(Arguments...)>(symbol(name));
@@ -49,36 +50,11 @@ class GpuDriver {
 
     int (*device_count)(unsigned*) = nullptr;
     int (*device_by_index)(unsigned, Device*) = nullptr;
-    int (*mig_mode)(Device, unsigned* current,
-                    unsigned* pending) = nullptr;  ///< Null in old drivers, as are the next two.
-    int (*mig_count_max)(Device, unsigned*) = nullptr;
-    int (*mig_by_index)(Device, unsigned, Device*) = nullptr;
-    int (*shutdown)() = nullptr;
 
   private:
-    struct Memory {
-        unsigned long long total, free, used;
-    };
-    struct Pci {  // of nvmlDeviceGetPciInfo_v3
-        char legacy_bus_id[16];
-        unsigned domain, bus, device, device_id, subsystem_id;
-        char bus_id[32];
-    };
-    struct Process {  // of nvmlDeviceGetComputeRunningProcesses_v2 and _v3
-        unsigned pid;
-        unsigned long long used;
-        unsigned gpu_instance, compute_instance;
-    };
-
     template <class Function>
-    void find(const char* name, Function*& function);
+    void find(const char* name, Function*& function) const;
 
-    int (*init_)() = nullptr;
-    const char* (*error_string_)(int) = nullptr;
-    int (*uuid_)(Device, char*, unsigned) = nullptr;
-    int (*pci_)(Device, Pci*) = nullptr;
-    int (*memory_)(Device, Memory*) = nullptr;
-    int (*processes_)(Device, unsigned*, Process*) = nullptr;
     void* handle_ = nullptr;  // never unloaded: the driver's threads may live in it
 };
 

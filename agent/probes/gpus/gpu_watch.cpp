@@ -80,7 +80,7 @@ Device device_of(const GpuDriver& driver, const std::string& uuid) {
 /// Who uses it, in words; empty: nobody.
 std::string user_of(const GpuDriver& driver, Device device) {
     unsigned mig = 0, pending = 0;
-    if (driver.mig_mode != nullptr && driver.mig_mode(device, &mig, &pending) == GpuDriver::success && mig == 1)
+    if (driver.ask("nvmlDeviceGetMigMode", device, &mig, &pending) && mig == 1)
         return "its MIG instances, which are not tested";
     for (const auto& process : driver.processes_of(device)) {
         const std::string name(trim(read_file(cat("/proc/", process.pid, "/comm"))));

@@ -4,10 +4,13 @@
 //     partitioned
 //     part UUID
 //     process PID USED_BYTES
+//     end
 //
-// With --health it prints what `muster doctor` judges (gpu_health.h), and "end". The order is NVML's. With
-// --test UUID PROGRAM... it runs a program that tests this GPU, and watches it (gpu_watch.h).
-// MUSTER_NVML_LIBRARY may name the library. A separate program, because a faulty driver may hang.
+// Output without "end" is no answer. The order is NVML's. With --busy a GPU has only "gpu INDEX UUID 0" and "busy
+// PERCENT": the share of the driver's last sample (1/6 s to 1 s) in which a kernel ran, if it reports one. With
+// --health it prints what `muster doctor` judges (gpu_health.h), and "end". With --test UUID PROGRAM... it runs a
+// program that tests this GPU, and watches it (gpu_watch.h). MUSTER_NVML_LIBRARY may name the library. A separate
+// program, because a faulty driver may hang.
 //
 // Exit codes: 0; 1 if there is no driver, or it does not answer.
 #include <stdio.h>
@@ -23,6 +26,10 @@
 #include "rendezvous/base/system/end_with_parent.h"
 
 namespace {
+
+struct Utilization {  // nvmlUtilization_t
+    unsigned gpu, memory;
+};
 
 /// `words` are the arguments of --test; none: --health.
 int print_look(const muster::Result<muster::agent::GpuDriver>& driver, std::vector<std::string> words) {
@@ -46,6 +53,7 @@ int main(int argc, char** argv) {
     const char* const named = ::getenv("MUSTER_NVML_LIBRARY");
     auto driver = GpuDriver::load(named != nullptr && *named != '\0' ? named : muster::agent::gpu_library);
     if (looks) return print_look(driver, {argv + 2, argv + argc});
+    const bool is_busy = order == "--busy";
     unsigned count = 0;
     if (!driver || driver->device_count(&count) != GpuDriver::success) {
         ::printf("note %s\n", driver ? "nvmlDeviceGetCount failed" : driver.error().context.c_str());
@@ -54,13 +62,20 @@ int main(int argc, char** argv) {
     for (unsigned index = 0; index < count; ++index) {
         GpuDriver::Device device = nullptr;
         if (driver->device_by_index(index, &device) != GpuDriver::success) continue;
+        const auto used_bytes = is_busy ? 0 : driver->used_bytes_of(device);
         ::printf("gpu %u %s %llu\n", index, driver->uuid_of(device).c_str(),
-                 static_cast<unsigned long long>(driver->used_bytes_of(device)));
+                 static_cast<unsigned long long>(used_bytes));
+        if (is_busy) {
+            if (Utilization shares{}; driver->ask("nvmlDeviceGetUtilizationRates", device, &shares))
+                ::printf("busy %u\n", shares.gpu);
+            continue;
+        }
         const auto parts = driver->parts_of(device);
         if (parts) ::puts("partitioned");
         for (const auto& part : parts.value_or(std::vector<std::string>())) ::printf("part %s\n", part.c_str());
         for (const auto& process : driver->processes_of(device))
             ::printf("process %u %llu\n", process.pid, static_cast<unsigned long long>(process.used_bytes));
     }
+    ::puts("end");
     return 0;
 }

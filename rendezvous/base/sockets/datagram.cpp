@@ -20,9 +20,10 @@ std::optional<Datagram> receive_datagram(int socket, std::size_t bytes_max, std:
     header.msg_control = control;
     header.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors_max);
     ssize_t size = 0;
+    // An end that closes with unread datagrams makes the kernel report a reset, once, before what that end has sent.
     do {
         size = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    } while (size < 0 && errno == EINTR);
+    } while (size < 0 && (errno == EINTR || errno == ECONNRESET));
     if (size < 0) return std::nullopt;
     datagram.bytes.resize(static_cast<std::size_t>(size));
     datagram.cut = (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;

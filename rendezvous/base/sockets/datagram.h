@@ -21,7 +21,8 @@ struct Datagram {
     bool cut = false;                         ///< True if the datagram or its descriptors were truncated.
 };
 
-/// The next datagram, or nothing and errno: EAGAIN when none is there yet, anything else when the socket is broken.
+/// The next datagram, or nothing and errno: EAGAIN when none is there yet, anything else when the socket is broken. A
+/// reset of the other end, which has left something unread, is passed over: its last words lie behind it.
 std::optional<Datagram> receive_datagram(int socket, std::size_t bytes_max, std::size_t descriptors_max);
 
 /// 0, or the errno: EAGAIN and ETOOMANYREFS (too many descriptors under way) when it may be tried again, EPIPE or

@@ -2,8 +2,10 @@
 
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/text/text.h"
@@ -16,6 +18,11 @@ namespace {
 constexpr std::size_t addresses_listed_max = 4;
 
 }  // namespace
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
 
 std::vector<OwnAddress> list_own_addresses() {
     std::vector<OwnAddress> found;

@@ -1,4 +1,4 @@
-// The addresses of this host's interfaces, as the kernel lists them. No name service is used.
+// This host's name and the addresses of its interfaces, as the kernel has them. No name service is used.
 #pragma once
 
 #include <string>
@@ -16,6 +16,9 @@ struct OwnAddress {
     bool is_loopback = false;
     bool is_running = true;  ///< False: a bridge without a member, or an unplugged cable.
 };
+
+/// That of gethostname; "localhost" where it fails.
+std::string host_name();
 
 /// Those of interfaces that are up. Empty when the kernel does not say.
 std::vector<OwnAddress> list_own_addresses();

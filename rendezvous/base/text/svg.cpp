@@ -1,7 +1,6 @@
 #include "rendezvous/base/text/svg.h"
 
-#include <cmath>
-
+#include "rendezvous/base/text/decimal.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster {
@@ -21,24 +20,17 @@ std::string escaped(std::string_view text) {
     return out;
 }
 
-/// A tenth of a pixel is enough.
-std::string number(double value) {
-    const auto tenths = std::llround(value * 10);
-    const auto digits = std::abs(tenths);
-    const auto whole = cat(tenths < 0 ? "-" : "", digits / 10);
-    return digits % 10 == 0 ? whole : cat(whole, ".", digits % 10);
-}
-
 std::string list(const std::vector<Svg::Point>& points) {
     std::string out;
-    for (const auto& [x, y] : points) out += cat(out.empty() ? "" : " ", number(x), ",", number(y));
+    for (const auto& [x, y] : points) out += cat(out.empty() ? "" : " ", one_decimal(x), ",", one_decimal(y));
     return out;
 }
 
 }  // namespace
 
 Svg::Svg(double width, double height)
-    : out_(cat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", number(width), "\" height=\"", number(height),
+    : out_(cat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", one_decimal(width), "\" height=\"",
+               one_decimal(height),
                "\" font-family=\"monospace\" font-size=\"11\">\n"
                "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n")) {}
 
@@ -49,8 +41,8 @@ void Svg::add(std::string_view element, std::string_view attributes, std::string
 
 void Svg::box(const Box& box, std::string_view fill, std::string_view title) {
     add("rect",
-        cat("x=\"", number(box.x), "\" y=\"", number(box.y), "\" width=\"", number(box.width), "\" height=\"",
-            number(box.height), "\" fill=\"", fill, "\""),
+        cat("x=\"", one_decimal(box.x), "\" y=\"", one_decimal(box.y), "\" width=\"", one_decimal(box.width),
+            "\" height=\"", one_decimal(box.height), "\" fill=\"", fill, "\""),
         title);
 }
 
@@ -60,14 +52,16 @@ void Svg::shape(const std::vector<Point>& corners, std::string_view fill, std::s
 
 void Svg::line(const std::vector<Point>& points, std::string_view stroke, double width) {
     add("polyline",
-        cat("points=\"", list(points), "\" fill=\"none\" stroke=\"", stroke, "\" stroke-width=\"", number(width), "\""),
+        cat("points=\"", list(points), "\" fill=\"none\" stroke=\"", stroke, "\" stroke-width=\"", one_decimal(width),
+            "\""),
         {});
 }
 
 void Svg::text(const Point& at, std::string_view words, const Lettering& lettering) {
     const auto [x, y] = at;
-    const auto place = lettering.upwards ? cat("transform=\"translate(", number(x), " ", number(y), ") rotate(-90)\"")
-                                         : cat("x=\"", number(x), "\" y=\"", number(y), "\"");
+    const auto place = lettering.upwards
+                           ? cat("transform=\"translate(", one_decimal(x), " ", one_decimal(y), ") rotate(-90)\"")
+                           : cat("x=\"", one_decimal(x), "\" y=\"", one_decimal(y), "\"");
     const std::string_view anchor = lettering.align == Align::middle ? " text-anchor=\"middle\""
                                     : lettering.align == Align::end  ? " text-anchor=\"end\""
                                                                      : "";

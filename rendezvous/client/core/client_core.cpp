@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "rendezvous/base/check.h"
 #include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/native/report.h"
@@ -12,6 +13,8 @@ namespace muster::rendezvous {
 
 // More daemons than share a state.
 constexpr std::size_t silent_max = 8;
+// Of a lease: so long a daemon is skipped that has refused a connection.
+constexpr int refused_part = 10;
 // The daemon of the job before may still have the port, or somebody else take it for a moment. Whoever has a wrong key
 // is told after this time.
 constexpr Duration refusal_stands_after = 1s;
@@ -24,6 +27,22 @@ ClientCore::ClientCore(ClientConfig config)
       lines_(config_.endpoint, config_.job, config_.leader_is_supplied, config_.endpoint_option) {}
 
 // ---- the supervisor's verbs ----
+
+std::vector<ClientOutput> ClientCore::submit(native::Message message, Instant now) {
+    if (auto* one = std::get_if<native::Join>(&message)) return join(std::move(*one), now);
+    if (auto* one = std::get_if<native::WorkersFailed>(&message)) return workers_failed(std::move(one->failures), now);
+    if (std::holds_alternative<native::WorkersSucceeded>(message)) return workers_succeeded(now);
+    if (auto* one = std::get_if<native::RoundReport>(&message)) return round_report(std::move(*one), now);
+    if (auto* one = std::get_if<native::Leave>(&message)) return leave(std::move(one->why), now);
+    if (std::holds_alternative<native::EndAcknowledged>(message)) return end_acknowledged(now);
+    if (auto* one = std::get_if<native::Command>(&message)) return command(std::move(*one), now);
+    const bool is_sample = !std::holds_alternative<native::FaultAnswer>(message);
+    MUSTER_CHECK(!is_sample || std::holds_alternative<native::WorkersSeen>(message) ||
+                     std::holds_alternative<native::StandbysSeen>(message),
+                 message.index());
+    if (can_send() && !holds_join() && !(is_sample && answer_is_overdue(now))) say(std::move(message));
+    return settle(now);
+}
 
 std::vector<ClientOutput> ClientCore::join(native::Join join, Instant now) {
     if (membership_ == Membership::over || membership_ == Membership::leaving) return settle(now);
@@ -98,21 +117,6 @@ std::vector<ClientOutput> ClientCore::command(native::Command command, Instant n
     if (commands_.size() == commands_max) commands_.erase(commands_.begin());
     if (can_send() && !holds_join()) say(command);
     commands_.push_back({std::move(command), now});
-    return settle(now);
-}
-
-std::vector<ClientOutput> ClientCore::fault_answer(native::FaultAnswer answer, Instant now) {
-    if (can_send() && !holds_join()) say(std::move(answer));
-    return settle(now);
-}
-
-std::vector<ClientOutput> ClientCore::workers_seen(native::WorkersSeen seen, Instant now) {
-    if (can_send() && !holds_join() && !answer_is_overdue(now)) say(std::move(seen));
-    return settle(now);
-}
-
-std::vector<ClientOutput> ClientCore::standbys_seen(native::StandbysSeen seen, Instant now) {
-    if (can_send() && !holds_join() && !answer_is_overdue(now)) say(seen);
     return settle(now);
 }
 
@@ -250,11 +254,9 @@ void ClientCore::introduce(Instant now) {
     reports_held_ = offset_.is_stale() && sends_times();
     switch (membership_) {
         case Membership::joining:
-            if (!reports_held_) send_reports(now);
-            break;
         case Membership::in_round:
         case Membership::drained:
-            if (assigned_)
+            if (assigned_)  // not while joining
                 say(native::Resume{assigned_->round, succeeded_, as_joined_, *assigned_,
                                    saturated_ms(config_.stop_grace)});
             if (!reports_held_) send_reports(now);
@@ -347,21 +349,27 @@ const Endpoint& ClientCore::endpoint() const {
 /// A redirect to another daemon is dropped as soon as that daemon does not answer.
 void ClientCore::try_next_endpoint(Instant now) {
     if (config_.leader_is_supplied) return;
-    const auto count = config_.others.size() + 1;
     const auto left = endpoint();
-    if (!std::exchange(named_leader_, std::nullopt) || endpoint() == left) endpoint_at_ = (endpoint_at_ + 1) % count;
+    const auto next = [this] { endpoint_at_ = (endpoint_at_ + 1) % daemon_count(); };
+    if (!std::exchange(named_leader_, std::nullopt) || endpoint() == left) next();
     // All of them may be: then the next one in turn is as good as any.
-    for (std::size_t skipped = 0; skipped < count && is_silent(endpoint(), now); ++skipped)
-        endpoint_at_ = (endpoint_at_ + 1) % count;
+    for (std::size_t skipped = 0; skipped < daemon_count() && is_silent(endpoint(), now); ++skipped) next();
 }
 
 void ClientCore::note_timeout(Instant now) {
     if (!has_choice()) return;
     // A refusal costs no time, and a daemon that is just being started may be the next leader.
     const bool was_refused = now < attempted_at_ + config_.lease / 20;
-    silent_[describe(endpoint())] = now + config_.lease / (was_refused ? 10 : 2);
+    silent_[describe(endpoint())] = now + config_.lease / (was_refused ? refused_part : 2);
     if (silent_.size() <= silent_max) return;
     silent_.erase(std::ranges::min_element(silent_, {}, &std::pair<const std::string, Instant>::second));
+}
+
+/// Another daemon that is named as the leader. Empty where etcd names it, which knows best.
+std::optional<Endpoint> ClientCore::elsewhere(std::string_view named) const {
+    auto leader = parse_endpoint(named, 0);
+    if (config_.leader_is_supplied || !leader || leader->port == 0 || *leader == endpoint()) return std::nullopt;
+    return *std::move(leader);
 }
 
 /// A follower's messages do not count as contact: only the leader's do.
@@ -374,14 +382,15 @@ void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
     tried_ = cat(describe(endpoint()), " is not the leader",
                  nobody ? std::string(" and knows no leader") : cat("; the leader is ", told.leader));
     lines_.no_answer(WaitingLines::Reached::a_peer, tried_, now);
-    auto leader = parse_endpoint(told.leader, 0);
-    // etcd knows the leader best; a daemon that names another one is behind.
-    const bool useful = !config_.leader_is_supplied && leader && leader->port != 0 && !(*leader == endpoint()) &&
-                        !is_silent(*leader, now);
+    auto leader = elsewhere(told.leader);
+    // It may be behind, and name the lost leader. Another one may lead since it was silent; but one that has refused a
+    // connection is asked again no sooner.
+    const bool is_skipped = leader && is_silent(*leader, now) &&
+                            (leader == last_leader_ || !is_silent(*leader, now + config_.lease / refused_part));
     try_next_endpoint(now);
     retry_later(now);
-    if (!useful) return;
-    named_leader_ = *std::move(leader);
+    if (!leader || is_skipped) return;
+    named_leader_ = std::move(leader);
     retry_at_ = now + config_.backoff_min;
 }
 
@@ -419,10 +428,13 @@ void ClientCore::on(const ConnectionClosed& input, Instant now) {
 void ClientCore::retry_later(Instant now) {
     link_ = Link::none;
     retry_at_ = now + backoff_;
-    // With running workers, a quarter of a lease remains to find a daemon that is back (fencing.h).
-    const Duration longest =
-        fencing_.watching() ? std::min(config_.backoff_max, config_.lease / 10) : config_.backoff_max;
-    backoff_ = std::min(backoff_ * 2, longest);
+    backoff_ = std::min(backoff_ * 2, config_.backoff_max);
+    // With running workers, a quarter of a lease remains to find the one of all daemons that is back (fencing.h).
+    if (!fencing_.watching()) return;
+    // But all nodes of a large round together ask the daemons no more often than they send heartbeats.
+    const auto quickest = std::max<Duration>(config_.backoff_min, config_.lease / 10 / std::int64_t(daemon_count()));
+    const auto share = Duration{1s} * assigned_->group_world_size / native::heartbeats_per_second;
+    backoff_ = std::min(backoff_, std::max(quickest, std::min(config_.lease / 10, share)));
 }
 
 // ---- answers of peers ----
@@ -443,24 +455,23 @@ void ClientCore::on(const PeerAnswered& input, Instant now) {
 void ClientCore::look_for_daemon(std::string_view named, Instant now) {
     // This peer has reached the next leader while this node waits for the lost one.
     const bool is_old = now >= attempted_at_ + config_.lease / 20;
-    auto leader = parse_endpoint(named, 0);
-    const bool is_useful = leader && leader->port != 0 && !config_.leader_is_supplied && !(*leader == endpoint()) &&
-                           !is_silent(*leader, now);
+    // Its word is newer than an earlier silence of the named one, which may have been suspended, and leads since then.
+    auto leader = elsewhere(named);
+    // A peer notices 0.4 lease after the leader's last message that it is lost; its word may be as old.
+    const bool may_be_stale = now < heard_until_ + config_.lease * 55 / 100;
+    if (leader && leader == last_leader_ && is_silent(*leader, now) && may_be_stale) return;
     // A leader that all come back to at once answers in its time: another connection would only keep it busier.
-    const bool waits_there = link_ != Link::connecting && leader && *leader == endpoint();
+    const bool waits_there = link_ != Link::connecting && named == describe(endpoint());
     const bool in_vain =
-        has_choice() && !waits_there && (link_ == Link::connecting || !link_answered_) && (is_old || is_useful);
+        has_choice() && !waits_there && (link_ == Link::connecting || !link_answered_) && (is_old || leader);
     if (link_ != Link::none && in_vain) {
-        if (kept_)
-            out_.push_back(Abandon{});
-        else
-            out_.push_back(Disconnect{});
+        out_.push_back(kept_ ? ClientOutput(Abandon{}) : ClientOutput(Disconnect{}));
         link_ = Link::none;
         if (is_old) note_timeout(now);
         try_next_endpoint(now);
     }
     if (link_ == Link::none) {
-        if (is_useful && has_choice()) named_leader_ = *std::move(leader);
+        if (leader && has_choice()) named_leader_ = std::move(leader);
         retry_at_ = now;
         backoff_ = config_.backoff_min;
     }

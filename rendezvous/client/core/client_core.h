@@ -144,6 +144,10 @@ class ClientCore {
 
     // Calls of the supervisor, also while disconnected: what still matters is sent after the reconnect. Times of
     // failures are on this host's clock (clock_ns) and are converted to the daemon's.
+
+    /// The call for this message; the core knows the round. FaultAnswer, WorkersSeen and StandbysSeen are sent at most
+    /// once and dropped without a connection; the next sample replaces one that is not sent.
+    std::vector<ClientOutput> submit(native::Message message, Instant now);
     std::vector<ClientOutput> join(native::Join join, Instant now);
     std::vector<ClientOutput> workers_failed(std::vector<Failure> failures, Instant now);
     std::vector<ClientOutput> workers_succeeded(Instant now);
@@ -156,11 +160,6 @@ class ClientCore {
     /// Forwards a command: repeated after a reconnect until its answer, with the same number, is delivered. A fault is
     /// sent once, because it may have broken the connection.
     std::vector<ClientOutput> command(native::Command command, Instant now);
-    /// Sent at most once; dropped without a connection.
-    std::vector<ClientOutput> fault_answer(native::FaultAnswer answer, Instant now);
-    /// Sent at most once; the next one replaces it.
-    std::vector<ClientOutput> workers_seen(native::WorkersSeen seen, Instant now);
-    std::vector<ClientOutput> standbys_seen(native::StandbysSeen seen, Instant now);
 
     std::vector<ClientOutput> step(const ClientInput& input, Instant now);
 
@@ -243,6 +242,7 @@ class ClientCore {
     }
     void give_up(std::string why);
     void retry_later(Instant now);
+    [[nodiscard]] std::optional<Endpoint> elsewhere(std::string_view named) const;
     void look_for_daemon(std::string_view named, Instant now);
     [[nodiscard]] std::string answering_daemon() const;
     void try_next_endpoint(Instant now);
@@ -255,7 +255,8 @@ class ClientCore {
         const auto found = silent_.find(describe(endpoint));
         return found != silent_.end() && now < found->second;
     }
-    [[nodiscard]] bool has_choice() const { return !config_.others.empty(); }
+    [[nodiscard]] std::size_t daemon_count() const { return config_.others.size() + 1; }
+    [[nodiscard]] bool has_choice() const { return daemon_count() > 1; }
     [[nodiscard]] bool wants_connection() const;
     [[nodiscard]] std::string_view what_would_help() const;
     [[nodiscard]] bool round_known() const { return assigned_.has_value(); }
@@ -334,8 +335,9 @@ class ClientCore {
     bool has_older_ = false;                ///< until DropOlder
     std::size_t endpoint_at_ = 0;           ///< 0: config_.endpoint, then config_.others
     std::optional<Endpoint> named_leader_;  ///< the leader, according to a daemon or etcd
-    /// The daemons that did not answer, nor have since. Each is skipped until then: the others name it as the leader
-    /// until another one is elected.
+    std::optional<Endpoint> last_leader_;   ///< whose answers counted last
+    /// The daemons that did not answer, nor have since. Each is skipped until then: the others name the lost leader
+    /// until another one is elected. That one may have been silent too, so a peer's word, or a new name, counts more.
     std::map<std::string, Instant> silent_;
     Instant attempted_at_;
     std::uint32_t connection_count_ = 0;

@@ -24,6 +24,7 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
         return distrust(refused != nullptr ? refused->why : "it did not prove that it has the job's secret", now);
     link_received_at_ = now;
     store_.clear();
+    if (!link_answered_) last_leader_ = endpoint();
     if (!std::exchange(link_answered_, true) && std::exchange(has_older_, false)) out_.push_back(DropOlder{});
     ever_received_ = true;
     lines_.answered(now);

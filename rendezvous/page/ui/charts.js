@@ -50,35 +50,47 @@ export class Timeline {
 }
 
 const buckets = [
-  ['stepping', 'trained'], ['unmeasured', 'ran, steps not reported'], ['pending', 'running, no step yet'],
+  ['stepping', 'trained'], ['unmeasured', 'ran, steps not reported'], ['pending', 'running, not yet counted'],
   ['queued', 'in the queue'], ['waiting_nodes', 'waiting for nodes'], ['starting', 'starting'],
-  ['loading_checkpoint', 'loading checkpoints'], ['data_wait', 'waiting for data'], ['hung', 'hung'],
+  ['loading_checkpoint', 'loading checkpoints'], ['data_wait', 'waiting for data'],
+  ['checkpoint_blocked', 'blocked by checkpoints'], ['hung', 'hung'], ['detecting', 'until failures were known'],
   ['stopping', 'stopping after a failure'], ['reconfiguring', 'changing nodes'],
 ];
 
 // How the time was spent: one bar, and the same as a list.
 export class TimeSpent {
   constructor() {
-    this.bars = buckets.map(([name]) => el('rect', {class: name, y: 0, height: 20}));
-    this.items = buckets.map(([name, label]) => el('li', {}, el('span', {class: `swatch ${name}`, 'aria-hidden': 'true'}),
-      `${label} `, el('b')));
+    this.parts = new Map();
+    this.bars = el('svg', {class: 'spent', viewBox: `0 0 ${width} 20`, preserveAspectRatio: 'none', 'aria-hidden': 'true'});
     this.lost = el('li', {}, 'of the trained time lost with steps after a checkpoint ', el('b'));
-    this.node = el('div', {}, el('svg', {class: 'spent', viewBox: `0 0 ${width} 20`, preserveAspectRatio: 'none',
-      'aria-hidden': 'true'}, ...this.bars), el('ul', {class: 'legend'}, ...this.items, this.lost));
+    this.node = el('div', {}, this.bars, el('ul', {class: 'legend'}, this.lost));
+    for (const [name, label] of buckets) this.add(name, name, label);
+  }
+
+  add(name, style, label) {
+    const bar = el('rect', {class: style, y: 0, height: 20});
+    const item = el('li', {}, el('span', {class: `swatch ${style}`, 'aria-hidden': 'true'}), `${label} `, el('b'));
+    this.bars.append(bar);
+    this.lost.before(item);
+    this.parts.set(name, [bar, item]);
   }
 
   update(spent = {}) {
+    const prefix = 'section:';
+    for (const name of Object.keys(spent)) {
+      if (name.startsWith(prefix) && !this.parts.has(name)) this.add(name, 'section', `in section ${name.slice(prefix.length)}`);
+    }
     const whole = spent.wall_clock || 1;
     let x = 0;
-    buckets.forEach(([name], i) => {
+    for (const [name, [bar, item]] of this.parts) {
       const seconds = spent[name] ?? 0;
       const part = width * seconds / whole;
-      this.bars[i].setAttribute('x', x);
-      this.bars[i].setAttribute('width', part);
+      bar.setAttribute('x', x);
+      bar.setAttribute('width', part);
       x += part;
-      this.items[i].hidden = !(seconds > 0);
-      say(this.items[i].querySelector('b'), `${duration(seconds)}, ${percent(seconds / whole)}`);
-    });
+      item.hidden = !(seconds > 0);
+      say(item.querySelector('b'), `${duration(seconds)}, ${percent(seconds / whole)}`);
+    }
     this.lost.hidden = !(spent.lost_work > 0);
     say(this.lost.querySelector('b'), `${duration(spent.lost_work)}, ${count(spent.lost_steps, 'step')}`);
   }

@@ -37,7 +37,7 @@ export class History {
   }
 
   get failures() { return this.events.filter((event) => failures.has(event.type)); }
-  get overText() { return this.events.findLast((event) => event.type === 'job.ended')?.text; }
+  get over() { return this.events.findLast((event) => event.type === 'job.ended'); }
 
   // {rounds, marks, from, until}; `until` is undefined while the job runs. `running` is the number of the round that runs.
   // A round that began before the oldest event (`before`) begins with it.

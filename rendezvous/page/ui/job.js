@@ -87,7 +87,7 @@ export class Job {
       return;
     }
     this.parts.hidden = false;
-    const detail = {...model.detail, over_text: model.history.overText};
+    const detail = {...model.detail, over_text: model.history.over?.text};
     say(this.phase, phaseSentence(row, detail));
     this.showFacts(row, model);
     // While the job waits for nodes, its phase names them already.
@@ -110,8 +110,11 @@ export class Job {
 
   showFacts(row, model) {
     const set = (fact, value) => say(this.values[fact], value);
-    set('Step', row.step === undefined ? 'not reported' : number(row.step));
-    set('Pace', model.pace ? `${model.pace.toPrecision(3)} steps/s` : '-');
+    const step = row.phase === 'over' ? model.history.over?.data.step ?? row.step : row.step;
+    set('Step', step === undefined ? 'not reported' : number(step));
+    const rates = {'steps/s': model.pace, 'samples/s': row.phase === 'running' && model.detail.samples_per_second};
+    set('Pace', Object.entries(rates).filter(([, rate]) => rate)
+      .map(([unit, rate]) => `${number(Number(rate.toPrecision(3)))} ${unit}`).join(', ') || '-');
     set('Checkpoint', row.checkpoint_step === undefined ? '-' : `step ${number(row.checkpoint_step)}`);
     set('Trained', row.goodput > 0 ? percent(row.goodput) : '-');
     set('Nodes', Object.entries(row.nodes).map(([place, many]) => `${number(many)} ${place}`).join(', ') || 'none');

@@ -13,6 +13,7 @@ const facts = [
   ['Role', (node) => node.role],
   ['Standby processes', (node) => (node.standbys ? `${count(node.standbys.count, 'process', 'processes')}, ${
     number(Math.floor(node.standbys.memory_bytes / 2 ** 20))} MiB of memory` : 'none')],
+  ['GPU use', (node) => node.gpus?.map((gpu) => `GPU ${gpu.index} ${gpu.busy_percent} %`).join(', ')],
   ['Connection', (node) => (node.connected ? 'open' : 'lost')],
   ['Last word', (node) => (node.silent_s ? `${duration(node.silent_s)} ago` : 'now')],
 ];
@@ -39,7 +40,10 @@ export class Node {
     this.last = node;
     this.title = `Node ${node.host}`;
     say(this.state, model.nodes.has(this.key) ? `It is ${stateOf(node)}.` : 'It is no longer in the job; this was its last state.');
-    facts.forEach(([, value], i) => say(this.values[i], value(node)));
+    facts.forEach(([, value], i) => {
+      say(this.values[i], value(node) ?? '');
+      show(this.values[i].parentNode, value(node) !== undefined);
+    });
     const sentences = waitSentences([node]);
     show(this.waitsPart, sentences.length > 0);
     this.waits.replaceChildren(...sentences.map((one) => el('li', {class: one.kind}, one.text)));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace muster::rendezvous {
@@ -46,6 +48,7 @@ void StepLedger::begin_round() {
     tally_ = StepTally{};
     times_.clear();
     checkpoint_step_ = data_wait_ms_ = -1;
+    sections_.clear();
     rank_count_ = waiting_count_ = overdue_count_ = 0;
     hangs_ = false;
 }
@@ -53,6 +56,7 @@ void StepLedger::begin_round() {
 StepLedger::News StepLedger::take(Incarnation from, const std::vector<SeenWorker>& before,
                                   const native::WorkersSeen& seen, std::uint32_t node_count) {
     News news;
+    raise_to(sections_, seen.sections);
     if (seen.workers.empty()) return news;
     Node node;
     // Of many workers `workers` has those that wait, which may look like all of them. Ended ones are in no count.
@@ -128,6 +132,21 @@ StepLedger::Hang StepLedger::judge(std::uint32_t node_count) {
     if (hangs == hangs_) return Hang::no_change;
     hangs_ = hangs;
     return hangs ? Hang::suspected : Hang::over;
+}
+
+/// As Prometheus's histogram_quantile has it: the steps of a bucket are spread evenly.
+std::optional<Duration> StepLedger::median_step() const {
+    auto below = static_cast<double>(std::accumulate(sums_.times.begin(), sums_.times.end(), std::uint64_t{})) / 2;
+    if (below <= 0) return std::nullopt;
+    Duration from{};
+    for (std::size_t i = 0; i < step_time_bounds.size(); from = step_time_bounds[i++]) {
+        const auto count = static_cast<double>(sums_.times[i]);
+        if (count >= below)
+            return from +
+                   Duration(std::llround(below / count * static_cast<double>((step_time_bounds[i] - from).count())));
+        below -= count;
+    }
+    return from;
 }
 
 StepSummary StepLedger::summary() const {

@@ -50,6 +50,10 @@ class StepLedger {
     [[nodiscard]] std::int64_t checkpoint_step() const { return checkpoint_step_; }
     /// In this round, of the rank that waited longest for its data. -1: no rank measures it.
     [[nodiscard]] std::int64_t data_wait_ms() const { return data_wait_ms_; }
+    /// In this round, of the rank that was longest in each.
+    [[nodiscard]] const SectionTimes& sections() const { return sections_; }
+    /// Of rank 0, within the bounds of the histogram. Nothing before a step has a time.
+    [[nodiscard]] std::optional<Duration> median_step() const;
 
   private:
     struct Node {
@@ -72,6 +76,7 @@ class StepLedger {
     std::vector<native::StepTimeCount> times_;
     std::int64_t checkpoint_step_ = -1;
     std::int64_t data_wait_ms_ = -1;
+    SectionTimes sections_;
     std::uint64_t rank_count_ = 0;
     std::uint64_t waiting_count_ = 0;
     std::uint64_t overdue_count_ = 0;

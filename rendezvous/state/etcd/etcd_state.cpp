@@ -10,6 +10,7 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/thread_start.h"
+#include "rendezvous/base/try.h"
 #include "rendezvous/rounds/job_record.h"
 #include "rendezvous/state/etcd/http_caller.h"
 #include "rendezvous/state/etcd/record_seal.h"
@@ -35,15 +36,11 @@ class EtcdState::Implementation {
 
     /// Calls the callbacks of `owner` on the daemon's thread until stop().
     Result<void> start(EtcdState* owner) {
-        auto caller = HttpCaller::open(io_, place_.members, place_.tls);
-        if (!caller) return caller.error();
-        caller_ = *std::move(caller);
+        caller_ = MUSTER_TRY(HttpCaller::open(io_, place_.members, place_.tls));
         for (std::size_t i = 0; i < place_.known_addresses.size(); ++i) caller_->know(i, place_.known_addresses[i]);
         owner_ = std::make_shared<EtcdState*>(owner);
         asio::post(io_, [this] { carry_out(core_.start(now())); });
-        auto thread = start_thread("etcd", [this] { io_.run(); });
-        if (!thread) return thread.error();
-        thread_ = *std::move(thread);
+        thread_ = MUSTER_TRY(start_thread("etcd", [this] { io_.run(); }));
         return {};
     }
 
@@ -212,7 +209,7 @@ class EtcdState::Implementation {
 Result<std::unique_ptr<EtcdState>> EtcdState::open(EtcdPlace place, std::string self, PostToDaemon post) {
     auto state = std::unique_ptr<EtcdState>(
         new EtcdState(std::make_unique<Implementation>(std::move(place), std::move(self), std::move(post))));
-    if (auto started = state->implementation_->start(state.get()); !started) return started.error();
+    MUSTER_TRY(state->implementation_->start(state.get()));
     return state;
 }
 

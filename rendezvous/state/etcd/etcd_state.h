@@ -2,7 +2,6 @@
 // ETCD.md.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,5 +1,4 @@
 // EtcdCore: what a new leader reads, and what it writes afterwards.
-#include <algorithm>
 #include <utility>
 
 #include "rendezvous/base/text/bytes.h"

@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/try.h"
 #include "rendezvous/connect/connect_race.h"
 
 namespace muster::rendezvous {
@@ -291,9 +292,7 @@ Result<std::unique_ptr<HttpCaller>> HttpCaller::open(asio::io_context& io, std::
                                                      const std::optional<TlsFiles>& tls, LookUp look_up) {
     std::unique_ptr<asio::ssl::context> context;
     if (tls) {
-        auto made = make_tls_context(*tls);
-        if (!made) return made.error();
-        context = *std::move(made);
+        context = MUSTER_TRY(make_tls_context(*tls));
     }
     return std::unique_ptr<HttpCaller>(new HttpCaller(std::make_shared<Shared>(
         io, std::move(servers), std::move(context), tls ? tls->ca : std::string{}, std::move(look_up))));

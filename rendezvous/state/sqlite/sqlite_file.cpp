@@ -10,7 +10,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <utility>
 
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
@@ -125,17 +124,17 @@ Result<std::int64_t> SqliteFile::number(const char* question) {
 
 Result<void> SqliteFile::prepare() {
     sqlite3_busy_timeout(database_, busy_wait_ms);
-    if (auto done = run("PRAGMA locking_mode=EXCLUSIVE", opening); !done) return done;
-    if (auto known = check_version(); !known) return known;
+    MUSTER_TRY(run("PRAGMA locking_mode=EXCLUSIVE", opening));
+    MUSTER_TRY(check_version());
     for (const auto* statement : {"PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL"})
-        if (auto done = run(statement, opening); !done) return done;
-    if (auto claimed = claim(); !claimed) return claimed;
+        MUSTER_TRY(run(statement, opening));
+    MUSTER_TRY(claim());
     const auto make = [this](const char* text, sqlite3_stmt*& statement) -> Result<void> {
         const int code = sqlite3_prepare_v3(database_, text, -1, SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
         if (code == SQLITE_OK) return {};
         return failure(opening, code);
     };
-    if (auto done = make("INSERT OR REPLACE INTO records(key, value) VALUES(?, ?)", put_); !done) return done;
+    MUSTER_TRY(make("INSERT OR REPLACE INTO records(key, value) VALUES(?, ?)", put_));
     return make("DELETE FROM records WHERE key = ?", erase_);
 }
 
@@ -146,10 +145,9 @@ Result<void> SqliteFile::check_version() {
     if (id == 0 && table_count == 0) return {};
     if (id != application_id)
         return Error{Errc::invalid_argument, cat("the state file ", path_, " is the database of another program")};
-    const auto version = number("PRAGMA user_version");
-    if (!version) return version.error();
-    if (*version != layout_version)
-        return Error{Errc::bad_frame, cat("the state file ", path_, " has version ", *version,
+    const auto version = MUSTER_TRY(number("PRAGMA user_version"));
+    if (version != layout_version)
+        return Error{Errc::bad_frame, cat("the state file ", path_, " has version ", version,
                                           "; this musterd supports version ", layout_version)};
     return {};
 }

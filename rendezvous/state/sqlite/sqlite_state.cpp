@@ -6,6 +6,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
+#include "rendezvous/base/try.h"
 
 namespace muster::rendezvous {
 
@@ -16,13 +17,11 @@ constexpr Duration complaint_interval = 10s;
 
 /// Opens the file and reads its records. bad_frame: they are unusable.
 Result<std::pair<std::unique_ptr<SqliteFile>, KeptState>> read_whole(const std::string& path) {
-    auto file = SqliteFile::open(path);
-    if (!file) return file.error();
-    auto records = (*file)->read();
-    if (!records) return records.error();
-    auto kept = decode_state(*records);
+    auto file = MUSTER_TRY(SqliteFile::open(path));
+    auto records = MUSTER_TRY(file->read());
+    auto kept = decode_state(records);
     if (!kept) return with_context(kept.error(), cat("the state file ", path));
-    return std::pair(std::move(*file), std::move(*kept));
+    return std::pair(std::move(file), std::move(*kept));
 }
 
 }  // namespace
@@ -43,9 +42,7 @@ Result<SqliteState::Opened> SqliteState::open(const std::string& path, PostToDae
             " was empty (0 bytes), so its contents are lost; this daemon starts with an empty state, and the agents of "
             "running jobs send theirs again");
     auto state = std::unique_ptr<SqliteState>(new SqliteState(std::move(whole->first), std::move(post)));
-    auto thread = start_thread("state", [writer = state.get()] { writer->work(); });
-    if (!thread) return thread.error();
-    state->thread_ = *std::move(thread);
+    state->thread_ = MUSTER_TRY(start_thread("state", [writer = state.get()] { writer->work(); }));
     return Opened{std::move(state), std::move(whole->second)};
 }
 

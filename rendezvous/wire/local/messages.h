@@ -41,9 +41,6 @@ struct Section {
     friend bool operator==(const Section&, const Section&) = default;
 };
 
-/// The section in which muster's checkpoints are loaded and saved.
-inline constexpr std::string_view checkpoint_section = "checkpoint";
-
 /// "I live", when there was nothing else to say.
 struct Heartbeat {
     friend bool operator==(const Heartbeat&, const Heartbeat&) = default;

@@ -206,11 +206,23 @@ void fields(auto& v, Is<TierSteps> auto& m) {
     v(m.memory, m.neighbour, m.local, m.shared);
 }
 
+void fields(auto& v, Is<GpuBusy> auto& m) {
+    v(m.index, m.percent);
+}
+
+void fields(auto& v, Is<SectionTime> auto& m) {
+    v.line(m.name, section_name_bytes_max);
+    v(m.time_ns);
+}
+
 void fields(auto& v, Is<WorkersSeen> auto& m) {
     v(m.round);
     v.list(m.workers, activities_max);
-    v(m.counts, m.checkpoints, m.loading_ms);
+    v(m.counts, m.checkpoints);
+    v.list(m.sections, sections_max);
+    v(m.since_step_ns);
     v.list(m.step_times, step_time_bucket_count);
+    v.list(m.gpus, gpus_max);
     v(m.final);
 }
 

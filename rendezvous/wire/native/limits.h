@@ -65,6 +65,9 @@ inline constexpr std::size_t activities_max = 16;
 inline constexpr std::size_t activity_text_max = 128;
 inline constexpr std::size_t activity_place_max = 320;
 
+/// GPUs of one node.
+inline constexpr std::size_t gpus_max = 64;
+
 /// Notes of an Assigned: one per component that differs, and warnings.
 inline constexpr std::size_t notes_max = 64;
 

@@ -16,13 +16,14 @@
 #include <vector>
 
 #include "rendezvous/base/ids.h"
+#include "rendezvous/base/section_times.h"
 #include "rendezvous/wire/native/failure.h"
 #include "rendezvous/wire/native/fault.h"
 #include "rendezvous/wire/native/tree_place.h"
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 10;
+inline constexpr std::uint32_t protocol_version = 12;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.
@@ -246,6 +247,13 @@ struct TierSteps {
     friend bool operator==(const TierSteps&, const TierSteps&) = default;
 };
 
+/// One GPU that a node's workers see.
+struct GpuBusy {
+    std::uint32_t index = 0;    ///< As the driver counts them on the node.
+    std::uint32_t percent = 0;  ///< Of the time in which a kernel ran.
+    friend bool operator==(const GpuBusy&, const GpuBusy&) = default;
+};
+
 /// What an agent last saw of its workers: all that the others know of them where their node is lost, and what shows,
 /// put together with the words of all others (JobSeen), who does not come.
 struct WorkersSeen {
@@ -253,8 +261,10 @@ struct WorkersSeen {
     std::vector<SeenWorker> workers{};  ///< Some of them, `counts` has all.
     RankCounts counts{};
     TierSteps checkpoints{};
-    std::uint32_t loading_ms = 0;  ///< The longest that one was in section "checkpoint" before its first step.
+    SectionTimes sections{};                  ///< In the round so far, of the worker that was longest in each.
+    std::int64_t since_step_ns = -1;          ///< Since the last step of any of them. -1: none.
     std::vector<StepTimeCount> step_times{};  ///< Of rank 0, from its node. Empty: it counts none.
+    std::vector<GpuBusy> gpus{};              ///< With --gpu-use, those whose driver answers.
     bool final = false;                       ///< The workers have ended: the steps are the last ones.
     friend bool operator==(const WorkersSeen&, const WorkersSeen&) = default;
 };

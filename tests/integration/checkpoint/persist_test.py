@@ -108,8 +108,12 @@ class Persist(unittest.TestCase):
 
     def test_another_directory_than_the_launchers_travels_with_the_copy(self):
         other = self.job.directory / "other"
-        process = self.job.spawn("muster", "--standalone", "--nproc-per-node", 1, "--no-python", WORKERS / "persist_worker", "exit", other)
+        events = self.job.directory / "events.jsonl"
+        process = self.job.spawn("muster", "--standalone", "--nproc-per-node", 1, "--events", events, "--no-python", WORKERS / "persist_worker",
+                                 "exit", other)
         self.assertIn(f"{KEPT}{other}", self.ends(process, 3))
+        kept, = [one for one in map(json.loads, events.read_text().splitlines()) if KEPT in one["data"]["text"]]
+        self.assertEqual((kept["type"], kept["data"]["checkpoint_step"]), ("muster.checkpoint.persisted.v1", 20))
         self.assertTrue((other / "step_00000020/manifest.json").exists())
 
     @unittest.skipUnless(ROOT, "a small disk needs a mount namespace")

@@ -43,6 +43,9 @@ class Preflight(unittest.TestCase):
             self.assertEqual((finding["type"], finding["data"]["check"], finding["data"]["level"]),
                              ("muster.doctor.check.v1", "gpu-remapped-rows", "critical"))
             self.assertIn(finding["data"]["text"], said())
+            verdict, = [one["data"] for one in told if one["type"] == "muster.doctor.verdict.v1"]
+            self.assertEqual(verdict["level"], "critical")
+            self.assertIn("preflight: 1 critical", verdict["text"])
 
     def test_a_driver_that_hangs_holds_up_no_worker_and_no_end(self):
         with Job() as job:
@@ -77,12 +80,14 @@ class Preflight(unittest.TestCase):
     def test_full_names_a_gpu_that_computes_wrong_results_before_the_workers_start(self):
         with Job() as job:
             faults = {**GPUS, "FAKE_NVML": "GPU-b", "MUSTER_CUDA_LIBRARY": os.environ["STANDIN_CUDA"],
-                      "MUSTER_STANDIN_GPU_FAULT": "muster_CheckHalves"}
-            launcher = self.launch(job, "--preflight=full", worker="echo worker >&2", **faults)
+                      "MUSTER_STANDIN_GPU_FAULT": "muster_CheckHalves", "TZ": "UTC"}
+            launcher = self.launch(job, "--preflight=full", worker="echo worker $(date -u +%FT%T.%3N) >&2", **faults)
             self.assertEqual(launcher.wait(150), 0, launcher.err.read_text())
             said = launcher.err.read_text()
             self.assertRegex(said, r"preflight: critical: gpu-checksum: GPU 0 \(0000:e0:00.0, GPU-b\): .* f16 are wrong")
-            self.assertLess(said.index("gpu-checksum"), said.index("worker"))
+            # By the times: the log and the workers' output are written by threads of their own.
+            named, began = (re.search(pattern, said)[1] for pattern in (r"(\S+)\+00:00 .* gpu-checksum", r"worker (\S+)"))
+            self.assertLess(named, began)
 
     @unittest.skipUnless(os.environ.get("CI") == "true" or os.geteuid() == 0, "mounting needs root")
     def test_full_writes_to_no_rdma_port_that_another_job_may_use(self):

@@ -97,7 +97,7 @@ def again_if_late(test):
 
 
 class Kept(Job):
-    """A job of kept_steps. "hold" stops its training between two steps."""
+    """A job of kept_steps."""
     late = False  # one of these jobs was
 
     def __exit__(self, *failure):
@@ -105,7 +105,7 @@ class Kept(Job):
         super().__exit__(*failure)
 
     def train(self, *options, nproc=4, nodes=None, steps=STEPS, kind="recoverable", restarts=99, size=BYTES, pause_ms=30, **extra):
-        """A training of 12 s: a test that stands still for a moment must not miss it."""
+        """A training of 12 s, until trained_to_the_end(): a test that stands still for a moment must not miss it."""
         where = () if nodes is None else ("--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
                                           "--rdzv-id", self.id, "--rdzv-conf", "last_call_timeout=60")
         return self.spawn("muster", *where, "--nproc-per-node", nproc, "--max-restarts", restarts, "--log-level=info",
@@ -126,6 +126,11 @@ class Kept(Job):
             self.progress(rank, round_number, first + more)
         return self.round(round_number, world)
 
+    def trained_to_the_end(self, *launchers):
+        self.finish()
+        for launcher in launchers:
+            self.expect_exit(launcher, 0, deadline=120)
+
     def sums(self, world):
         found = wait_for("the ranks' results", lambda: (lines := self.lines("sum")) and len(lines) >= world and lines)
         return {line["rank"]: line["value"] for line in found}
@@ -134,8 +139,7 @@ class Kept(Job):
 @functools.cache
 def undisturbed(steps=STEPS, size=BYTES, kind="recoverable"):
     with Kept() as job:
-        launcher = job.train(steps=steps, size=size, kind=kind, pause_ms=5)
-        job.expect_exit(launcher, 0, deadline=120)
+        job.trained_to_the_end(job.train(steps=steps, size=size, kind=kind))
         return job.sums(4)
 
 
@@ -169,7 +173,7 @@ class KeptRounds(unittest.TestCase):
                 after = job.trained(number + 1, 4)
                 self.expect_kept(before, after, {victim})
                 before = after
-            job.expect_exit(launcher, 0, deadline=120)
+            job.trained_to_the_end(launcher)
             self.assertEqual(job.sums(4), expected)
             job.expect_gone()
 
@@ -188,8 +192,8 @@ class KeptRounds(unittest.TestCase):
             self.assertLessEqual(after[0]["step"], last)
             if source == "survivor":
                 self.assertEqual({line["step"] for line in after.values()}, {last})
+            job.trained_to_the_end(launcher)
             self.assertEqual(job.sums(4), undisturbed(kind="forward"))
-            job.expect_exit(launcher, 0)
             return launcher.err.read_text()
 
     @again_if_late
@@ -216,8 +220,7 @@ class KeptRounds(unittest.TestCase):
                 after = job.trained(number + 1, 4)
                 self.expect_kept(before, after, {victim})
                 before = after
-            for launcher in launchers:
-                job.expect_exit(launcher, 0, deadline=120)
+            job.trained_to_the_end(*launchers)
             self.assertEqual(job.sums(4), expected)
             job.expect_gone()
 
@@ -237,7 +240,7 @@ class KeptRounds(unittest.TestCase):
                 self.assertEqual(after[rank]["pid"], before[rank]["pid"])
             for rank in (1, 2):
                 self.assertNotEqual(after[rank]["pid"], before[rank]["pid"])
-            job.expect_exit(launcher, 0, deadline=120)
+            job.trained_to_the_end(launcher)
 
     def held(self, job, launcher, count):
         wait_for(f"{count} held workers\n{job.story()[-3000:]}",
@@ -282,7 +285,7 @@ class KeptRounds(unittest.TestCase):
             after = job.trained(1, 4)
             for rank in range(4):
                 self.assertNotEqual(after[rank]["pid"], before[rank]["pid"])
-            job.expect_exit(launcher, 0, deadline=120)
+            job.trained_to_the_end(launcher)
 
     @again_if_late
     def test_a_failure_that_only_a_split_has_seen_is_the_rounds_end(self):
@@ -291,7 +294,7 @@ class KeptRounds(unittest.TestCase):
             before = job.trained(0, 4)
             os.kill(before[1]["pid"], signal.SIGKILL)
             self.expect_kept(before, job.trained(1, 4), {1})
-            job.expect_exit(launcher, 0, deadline=120)
+            job.trained_to_the_end(launcher)
 
     def test_a_program_that_keeps_a_checkpointer_does_not_enter_the_next_round_with_it(self):
         with Kept() as job:
@@ -302,7 +305,7 @@ class KeptRounds(unittest.TestCase):
             for rank in range(4):
                 self.assertNotEqual(after[rank]["pid"], before[rank]["pid"])
             wait_for("word of the checkpointer", lambda: "a checkpointer or a process group of the round is still there" in launcher.err.read_text())
-            job.expect_exit(launcher, 0, deadline=120)
+            job.trained_to_the_end(launcher)
 
     def test_a_worker_of_version_1_hears_what_it_knows_and_is_restarted(self):
         with Kept() as job:

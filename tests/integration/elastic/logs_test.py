@@ -3,9 +3,11 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -13,7 +15,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from job import BIN, Job, wait_for
+from job import BIN, NOBODY, Job, as_user, wait_for
 
 FAST = ("--lease", 5)
 
@@ -85,17 +87,32 @@ class Logs(unittest.TestCase):
                              'echo "rank $RANK of round $MUSTER_ROUND"; touch said.$RANK.$MUSTER_ROUND; test $RANK = $MUSTER_ROUND || exec sleep 600; '
                              'for rank in 0 1 2; do until test -e said.$rank.$MUSTER_ROUND; do sleep 0.05; done; done; exit 3')
             job.expect_exit(node, 3)
-            shown = logs(job, folder, "--failed", events, "--all")
+            shown = logs(job, folder, "--failed-in", events, "--all")
             self.assertEqual(shown.stdout.splitlines(), ["[0]: rank 0 of round 0", "[1]: rank 1 of round 1"], shown.stderr)
-            shown = logs(job, folder, "--failed", report, "--all")
+            shown = logs(job, folder, "--failed-in", report, "--all")
             self.assertEqual(shown.stdout, "[1]: rank 1 of round 1\n", shown.stderr)
             self.assertEqual(len(logs(job, folder, "--all").stdout.splitlines()), 6)
             for wrong in (job.directory / "none", job.log):
-                refused = logs(job, folder, "--failed", wrong)
+                refused = logs(job, folder, "--failed-in", wrong)
                 self.assertEqual(refused.returncode, 2)
-                self.assertIn(f"--failed: {wrong}: it cannot be read, or is neither a report", refused.stderr)
+                self.assertIn(f"--failed-in: {wrong}: it cannot be read, or is neither a report", refused.stderr)
+            refused = logs(job, folder, "--failed")
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn("for folders write --failed-in FILE", refused.stderr)
 
     # ---- of a running job ----
+    def test_workers_of_a_running_job_that_have_failed_are_known_to_its_daemon(self):
+        with Job() as job:
+            job.daemon()
+            job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 3, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}",
+                      "--rdzv-id", job.id, "--max-restarts", 1, *FAST, "--log-dir", job.directory / "logs", "-r", 3, "--no-python", "sh", "-c",
+                      'echo "rank $RANK of round $MUSTER_ROUND"; touch said.$RANK.$MUSTER_ROUND; test $RANK.$MUSTER_ROUND = 1.0 || exec sleep 600; '
+                      'for rank in 0 2; do until test -e said.$rank.0; do sleep 0.05; done; done; exit 3')
+            wait_for("the second round", lambda: all((job.directory / f"said.{rank}.1").exists() for rank in range(3)), deadline=120)
+            shown = self.of_job(job, "--failed", "--all")
+            self.assertEqual((shown.returncode, shown.stdout), (0, "[1]: rank 1 of round 0\n"), shown.stderr)
+            self.assertEqual(len(self.of_job(job, "--all").stdout.splitlines()), 6)
+
     WORKER = 'echo "rank $RANK says hello"; echo "rank $RANK warns" >&2; echo everybody; touch "$READY.$RANK"; exec sleep 600'
 
     def start_node(self, job, *options, **extra):
@@ -122,21 +139,38 @@ class Logs(unittest.TestCase):
             self.assertEqual(sorted(shown.stdout.splitlines()),
                              sorted(line for rank in range(4) for line in (f"[{rank}]: rank {rank} says hello", f"[{rank}]: rank {rank} warns",
                                                                            f"[{rank}]: everybody")))
-            folded = self.of_job(job, "-i", "everybody")
-            self.assertIn("all 4 ranks", folded.stdout)
+            folded = self.of_job(job, "-i", "everybody", "-n", 1)
+            self.assertRegex(folded.stdout, r"\A\[.\]: everybody\n  \[same from all 4 ranks\]\n\Z")
             self.assertEqual(sorted(self.of_job(job, "--rank", "1,2", "--stream", "err", "--all").stdout.splitlines()),
                              ["[1]: rank 1 warns", "[2]: rank 2 warns"])
             self.assertEqual(self.of_job(job, "--round", 7).stdout, "")
+            stacks = self.of_job(job, "--stacks")
+            self.assertEqual((stacks.returncode, stacks.stderr), (0, ""))
+            self.assertEqual(sorted(re.findall(r"(?m)^rank (\d):\n +\S", stacks.stdout)), ["0", "1", "2", "3"], stacks.stdout)
+            self.assertEqual(len(re.findall(r"(?m)^node \S+ \(pid \d+\):$", stacks.stdout)), 2)
+            self.assertIn("--stacks asks the agents", logs(job, job.directory / "node 0", "--stacks").stderr)
+            stacks = self.of_job(job, "--stacks", "--rank", "1,3-9")
+            self.assertEqual((stacks.returncode, sorted(re.findall(r"(?m)^rank (\d):$", stacks.stdout))), (0, ["1", "3"]), stacks)
+            stacks = self.of_job(job, "--stacks", "--rank", "0")
+            self.assertEqual((stacks.returncode, len(re.findall(r"(?m)^(?:node|rank) ", stacks.stdout))), (0, 2), stacks)
+            stacks = self.of_job(job, "--stacks", "--rank", "17")
+            self.assertEqual((stacks.returncode, stacks.stdout), (1, ""))
+            self.assertIn("no node that has answered has a worker of these ranks now", stacks.stderr)
+            for words in (("--round", 7), ("-i", "nothing"), ("--since=5",), ("--times",), ("-f",)):
+                refused = self.of_job(job, "--stacks", *words)
+                self.assertEqual((refused.returncode, refused.stdout), (2, ""))
+                self.assertIn("--stacks shows no lines, among which " + str(words[0]).split("=")[0], refused.stderr)
             host, port = (agents(job)["nodes"][0][name] for name in ("host", "port"))
             self.assertEqual(len(self.of_job(job, "--node", host, "--all", "-i", "hello").stdout.splitlines()), 4)
             self.assertEqual(len(logs(job, job.directory / "node 0", "--node", host, "--all", "-i", "hello").stdout.splitlines()), 2)
             refused = self.of_job(job, "--node", "other")
             self.assertEqual((refused.returncode, refused.stdout), (1, ""))
             self.assertIn(f"--node: the job has no node 'other' now; it has {host}", refused.stderr)
-            with self.assertRaises(urllib.error.HTTPError) as refusal:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/logs?job=other", timeout=60)
-            self.assertEqual(refusal.exception.code, 404)
-            refusal.exception.close()
+            for path in ("logs", "stacks"):
+                with self.assertRaises(urllib.error.HTTPError) as refusal:
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}?job=other", timeout=60)
+                self.assertEqual(refusal.exception.code, 404)
+                refusal.exception.close()
             self.assertEqual(len(self.of_job(job, "--round", "last", "--all", "-n", 5).stdout.splitlines()), 5)
 
     WRONG_CLOCK = r"""
@@ -363,6 +397,33 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
             self.assertEqual(unknown.returncode, 1)
             self.assertIn("goes to no files", self.of_job(job, "-f").stderr)
 
+    STUBBORN = """
+import os, pathlib, signal, time
+def here(what): return pathlib.Path(f"{os.environ['READY']}.{what}")
+def stay_on_purpose():
+    here(f"stopped.{rank}").touch()
+    while not here("end").exists(): time.sleep(0.01)
+    os._exit(0)
+rank = os.environ["RANK"]
+signal.signal(signal.SIGTERM, lambda *_: stay_on_purpose())
+here(f"runs.{rank}").touch()
+while not (rank == "0" and here("fail").exists()): time.sleep(0.01)
+os._exit(3)
+"""
+
+    def test_workers_that_do_not_end_have_stacks_while_they_are_stopped(self):
+        with Job() as job:
+            job.daemon()
+            node = job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 3, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}",
+                             "--rdzv-id", job.id, *FAST, "--no-python", sys.executable, "-c", self.STUBBORN, READY=str(job.directory / "ready"))
+            wait_for("workers", lambda: all((job.directory / f"ready.runs.{rank}").exists() for rank in range(3)), 120)
+            (job.directory / "ready.fail").touch()
+            wait_for("workers that do not end", lambda: all((job.directory / f"ready.stopped.{rank}").exists() for rank in (1, 2)), 120)
+            stacks = self.of_job(job, "--stacks")
+            self.assertEqual((stacks.returncode, stacks.stdout.count("stay_on_purpose")), (0, 2), stacks)
+            (job.directory / "ready.end").touch()
+            job.expect_exit(node, 3)
+
     def test_the_lines_are_for_who_has_the_job_s_key(self):
         with Job() as job:
             key, other = "0123456789abcdef" * 4, "fedcba9876543210" * 4
@@ -371,9 +432,21 @@ int clock_gettime(clockid_t clock, struct timespec* now) {
             for node in range(2):
                 self.start_node(job, "--log-dir", job.directory / "logs", "-r", 3, MUSTER_KEY=key)
             wait_for("four ranks", lambda: all((job.directory / f"ready.{rank}").exists() for rank in range(4)), deadline=120)
-            command = [BIN / "muster", "logs", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--all", "-i", "hello"]
+            of_job = [BIN / "muster", "logs", job.id, "--rdzv-endpoint", f"127.0.0.1:{job.port}"]
+            command = [*of_job, "--all", "-i", "hello"]
             shown = subprocess.run(command, capture_output=True, text=True, timeout=120, env=job.environment(MUSTER_KEY=key))
             self.assertEqual(len(shown.stdout.splitlines()), 4, shown.stderr)
+            stacks = subprocess.run([*of_job, "--stacks"], capture_output=True, text=True, timeout=120, env=job.environment(MUSTER_KEY=key))
+            self.assertEqual(len(re.findall(r"(?m)^rank \d:$", stacks.stdout)), 4, stacks.stderr)
+            page = f"http://127.0.0.1:{agents(job)['nodes'][0]['port']}/stacks?job={job.id}"
+            with urllib.request.urlopen(page, timeout=60) as answer:  # the agent's own user
+                self.assertIn(b"rank ", answer.read())
+            if os.geteuid() == 0:
+                stranger = subprocess.run([*as_user(NOBODY), "bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{page.split(':')[2].split('/')[0]}; "
+                                           f"printf 'GET /stacks?job={job.id} HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"],
+                                          capture_output=True, text=True, timeout=60)
+                self.assertTrue(stranger.stdout.startswith("HTTP/1.1 403 "), stranger)
+                self.assertNotIn("rank ", stranger.stdout)
             refused = subprocess.run(command, capture_output=True, text=True, timeout=120, env=job.environment(MUSTER_KEY=other))
             self.assertEqual((refused.returncode, refused.stdout), (1, ""))
             self.assertEqual(refused.stderr.count("it has another key of the job; give the same secret to this command"), 2)

@@ -1,13 +1,16 @@
 """GET /metrics in both formats, read by Prometheus' own tools, with jobs whose names are hostile."""
 import os
 import pathlib
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import unittest
+import urllib.error
 import urllib.request
 
-from job import WORKERS, Job, wait_for
+from job import BIN, NOBODY, WORKERS, Job, as_user, wait_for
 
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 # Debian's interpreter, for which python3-prometheus-client is installed.
@@ -23,10 +26,31 @@ for family in text_string_to_metric_families(sys.stdin.buffer.read().decode()):
 NAMES = ['quote"name', "back\\slash", "naïve-漢字", '{job="x"} 1', " "]
 
 
-def scrape(job, accept):
-    request = urllib.request.Request(f"http://127.0.0.1:{job.port}/metrics", headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+def get(page, **headers):
+    with urllib.request.urlopen(urllib.request.Request(page, headers=headers), timeout=60) as answer:
         return answer.headers["Content-Type"], answer.read()
+
+
+def scrape(job, accept):
+    return get(f"http://127.0.0.1:{job.port}/metrics", Accept=accept)
+
+
+def status_of(page, **headers):
+    """HTTP's status where the answer is a refusal, and its words."""
+    with unittest.TestCase().assertRaises(urllib.error.HTTPError) as refused:
+        get(page, **headers)
+    with refused.exception as answer:
+        return answer.code, answer.read().decode()
+
+
+def far_address():
+    """An address of this host that is not loopback. Empty: it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            return ""
+        return probe.getsockname()[0]
 
 
 def has_parser():
@@ -38,10 +62,10 @@ needs_nvml = unittest.skipUnless(NVML, "FAKE_NVML_LIBRARY is not set")
 
 
 class Metrics(unittest.TestCase):
-    def check(self, job):
-        text_type, text = scrape(job, "*/*")
+    def check(self, page):
+        text_type, text = get(page, Accept="*/*")
         self.assertEqual(text_type, "text/plain; version=0.0.4; charset=utf-8")
-        open_type, open_text = scrape(job, OPEN_METRICS)
+        open_type, open_text = get(page, Accept=OPEN_METRICS)
         self.assertEqual(open_type, "application/openmetrics-text; version=1.0.0; charset=utf-8")
         self.assertTrue(open_text.endswith(b"\n# EOF\n"))
         checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
@@ -55,14 +79,15 @@ class Metrics(unittest.TestCase):
             self.skipTest("promtool or python3-prometheus-client is missing (scripts/setup --tests)")
         with Job() as job:
             job.daemon()
-            self.check(job)
+            daemon = f"http://127.0.0.1:{job.port}/metrics"
+            self.check(daemon)
             nodes = []
             for name in NAMES:
                 nodes.append(job.spawn("muster", "--nnodes", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint",
                                        f"127.0.0.1:{job.port}", "--lease", 5, "--no-python", WORKERS / "elastic",
                                        "--until", "done", before=("env",), MUSTER_RDZV_ID=name))
             job.round(0, len(NAMES))
-            seen = self.check(job)
+            seen = self.check(daemon)
             self.assertEqual(seen.count("('muster_job_restarts_total'"), len(NAMES), seen)
             self.assertIn("'naïve-漢字'", seen)
             own = scrape(job, "")[1].decode()
@@ -74,7 +99,7 @@ class Metrics(unittest.TestCase):
                 job.expect_exit(node, 0)
             over = 'muster_job_phase{job=" ",phase="over"} 1'
             wait_for("ended job in the metrics", lambda: over in scrape(job, "")[1].decode())
-            seen = self.check(job)
+            seen = self.check(daemon)
             self.assertEqual(seen.count("('muster_job_goodput_ratio'"), len(NAMES), seen)
 
     def check_file(self, text):
@@ -114,6 +139,110 @@ class Metrics(unittest.TestCase):
             job.expect_exit(nodes[1], 0)
             self.assertEqual(list(folder.iterdir()), [])
 
+    def listen(self, job, place, *arguments, **extra):
+        """A launcher of a job of its own, and the address of its page, as it prints it."""
+        node = job.spawn("muster", "--nproc-per-node", 2, "--metrics-listen", place, *arguments, "--no-python",
+                         WORKERS / "elastic", "--until", "done", **extra)
+        said = wait_for("the port's line", lambda: re.search(r"metrics of this node: (\S+/metrics)\n", node.err.read_text()), 120)
+        return node, said[1]
+
+    def test_each_node_answers_on_a_port_of_its_own_in_both_formats_and_on_no_other_address(self):
+        with Job() as job:
+            nodes, pages = zip(*(self.listen(job, place, "--standalone", "--rdzv-id", "train") for place in ("0", "[::1]:0", "localhost:0")))
+            job.round(0, 6)
+            self.assertTrue(pages[0].startswith("http://127.0.0.1:") and pages[1].startswith("http://[::1]:"), pages)
+            for page in pages:
+                text = get(page)[1].decode()
+                self.assertIn('muster_worker_info{job="train",local_rank="1",rank="1",round="0"} 1\n', text)
+                self.check_file(text)
+                code, words = status_of(page.replace("metrics", "status"))
+                self.assertEqual((code, words), (404, "There is /metrics.\n"))
+                code, words = status_of(page, Host="rebound.example")
+                self.assertEqual((code, words.partition("; ")[2]), (421, "--metrics-listen NAME:PORT adds a name.\n"))
+                if shutil.which("promtool") and has_parser():
+                    self.assertIn("('muster_worker_running'", self.check(page))
+            port = int(pages[0].split(":")[2].split("/")[0])
+            if os.geteuid() == 0:
+                self.assertRegex(self.as_nobody(str(port), "00"), r"\AHTTP/1.1 403 ")
+            # Of more connections than the limit the oldest give way, and those that ask for nothing end.
+            idle = [socket.create_connection(("127.0.0.1", port), 60) for _ in range(40)]
+            idle[-1].sendall(b"GET /metrics HTTP/1.1\r\n")
+            self.assertIn("muster_worker_running", get(pages[0])[1].decode())
+            wait_for("the line of the limit", lambda: "its place is needed: 32 are open" in nodes[0].err.read_text())
+            with socket.create_connection(("127.0.0.1", port), 60) as secure:
+                secure.sendall(b"\x16\x03\x01")
+                wait_for("the line about https", lambda: "it speaks TLS, and this port serves http:// alone" in nodes[0].err.read_text())
+            for one in idle:
+                self.assertEqual(one.recv(1), b"")
+                one.close()
+            # A taken port stops no job: its holder is named, and the launcher gets the port when the holder is gone, whose
+            # connections may still be in TIME_WAIT.
+            again = job.spawn("muster", "--standalone", "--rdzv-id", "again", "--metrics-listen", f"127.0.0.1:{port}", "--no-python", WORKERS / "elastic", "--until", "done")
+            wait_for("the port's holder", lambda: re.search(rf"--metrics-listen: .*port {port} on 127.0.0.1.*held by process {nodes[0].pid} \(muster.*; tried again in 10 s",
+                                                            again.err.read_text()), 120)
+            os.kill(nodes[0].pid, signal.SIGKILL)
+            nodes[0].wait()
+            job.round(0, 7)
+            wait_for("page of the next launcher", lambda: self.answers(pages[0]) and 'job="again"' in get(pages[0])[1].decode(), 120)
+            job.finish()
+            for node in (*nodes[1:], again):
+                job.expect_exit(node, 0)
+            self.assertFalse(self.answers(pages[0]))
+
+    def as_nobody(self, place, token=""):
+        """What another user of this host is answered on loopback."""
+        asked = subprocess.run([*as_user(NOBODY), "bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{place.split('/')[0]}; printf 'GET /metrics HTTP/1.0\\r\\n"
+                                f"Host: localhost\\r\\nAuthorization: Bearer {token}\\r\\n\\r\\n' >&3; cat <&3"], capture_output=True, text=True, timeout=60)
+        return asked.stdout or asked.stderr
+
+    def answers(self, page):
+        try:
+            return get(page)
+        except OSError:
+            return None
+
+    def test_other_hosts_need_the_token_of_the_jobs_key_and_without_a_key_nobody_listens_for_them(self):
+        far = far_address()
+        if not far:
+            self.skipTest("this host has loopback alone")
+        with Job() as job:
+            keyed, page = self.listen(job, "0.0.0.0:0", "--standalone", MUSTER_KEY="0123456789abcdef0123")
+            job.round(0, 2)
+            port = page.split(":")[2]
+            self.assertIn("muster_worker_running", get(f"http://127.0.0.1:{port}")[1].decode())
+            page = f"http://{far}:{port}"
+            self.assertEqual(status_of(page)[0], 401)
+            self.assertEqual(status_of(page, Authorization="Bearer 00")[0], 401)
+            token = subprocess.run([BIN / "musterd", "--status-token"], env=job.environment(MUSTER_KEY="0123456789abcdef0123"),
+                                   capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+            self.assertIn("muster_worker_running", get(page, Authorization=f"Bearer {token}")[1].decode())
+            if os.geteuid() == 0:
+                self.assertRegex(self.as_nobody(port), r"\AHTTP/1.1 403 [^~]*Bearer TOKEN")
+                self.assertRegex(self.as_nobody(port, token), r"\AHTTP/1.1 200 [^~]*muster_worker_running\{")
+            # A job of one node gets a key for it, with which musterd --status-token agrees.
+            made, page = self.listen(job, f"{far}:0", "--standalone")
+            self.assertEqual(status_of(page)[0], 401)
+            self.assertTrue((job.directory / ".muster" / "key").exists())
+            token = subprocess.run([BIN / "musterd", "--status-token"], env=job.environment(), capture_output=True, text=True,
+                                   timeout=60, check=True).stdout.strip()
+            wait_for("workers", lambda: "muster_worker_running{" in get(page, Authorization=f"Bearer {token}")[1].decode())
+            told, page = self.listen(job, f"{far}:0", "--standalone", "--insecure")
+            wait_for("workers", lambda: "muster_worker_running{" in get(page)[1].decode())
+            self.assertIn("--metrics-listen", told.err.read_text())
+            job.finish()
+            for node in (keyed, made, told):
+                job.expect_exit(node, 0)
+
+    def test_bad_places_to_listen_are_refused_by_a_sentence_before_anything_starts(self):
+        with Job() as job:
+            for place, code, words in ((":9400", 2, "accepted is [ADDR:]P"), ("::1:9400", 2, "accepted is [ADDR:]P"),
+                                       ("70000", 2, "accepted is [ADDR:]P"), ("gpu07", 2, "accepted is [ADDR:]P"), ("", 2, "accepted is"),
+                                       ("203.0.113.1:9400", 78, "the address must be one of this host's")):
+                wrong = job.spawn("muster", "--standalone", "--insecure", "--metrics-listen", place, "--no-python", WORKERS / "elastic")
+                self.assertEqual((place, job.exit_code(wrong)), (place, code))
+                self.assertIn(words, wrong.err.read_text())
+            self.assertEqual(job.starts(), [])
+
     @needs_nvml
     def test_dcgm_exporter_gets_the_job_of_each_gpu_until_its_end_also_by_sigkill(self):
         with Job() as job:
@@ -132,6 +261,8 @@ class Metrics(unittest.TestCase):
             job.finish()
             job.expect_exit(nodes[1], 0)
             self.assertEqual([entry.name for entry in folder.iterdir()], ["1"])
+            # What a killed agent knew of its GPUs stays for the next one on them.
+            pathlib.Path(f"/dev/shm/muster-gpus.{os.getuid()}.{nodes[0].pid}").unlink(missing_ok=True)
 
     @needs_nvml
     def test_a_driver_that_hangs_costs_the_job_only_its_lines(self):

@@ -35,7 +35,7 @@ class Status(unittest.TestCase):
             shown = status(job)
             self.assertEqual(shown.returncode, 0, shown.stderr)
             lines = shown.stdout.splitlines()
-            self.assertTrue(lines[0].startswith(f"job {job.id}: running, round 0, 2 of 2 nodes in the round"), shown.stdout)
+            self.assertTrue(lines[0].startswith(f"job {job.id}: running, round 0, 2 of 2 nodes"), shown.stdout)
             self.assertEqual(sum(line.split()[0] == os.uname().nodename for line in lines), 2, shown.stdout)
             page = json.loads(status(job, job.id, "--json").stdout)
             self.assertEqual([one["id"] for one in page["jobs"]], [job.id])
@@ -46,6 +46,9 @@ class Status(unittest.TestCase):
             job.finish()
             for node in nodes:
                 job.expect_exit(node, 0)
+            over = status(job, job.id)
+            self.assertEqual((over.returncode, over.stdout), (1, ""))
+            self.assertRegex(over.stderr, f"^muster status: job '{job.id}' does not run; the last that is known of it: 2.*Z job '{job.id}' .*--events")
             daemon.terminate()
             job.expect_exit(daemon, 0)
             gone = status(job)

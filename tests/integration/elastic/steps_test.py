@@ -16,7 +16,7 @@ FAST = ("--lease", 5)
 # Speaks to its agent as muster's runtime does (rendezvous/wire/local): Hello with its token, then Progress. It steps on
 # while there is a file "step" in its directory that names a step, and ends with "done", or fails with "fail".
 WORKER = r"""
-import os, pathlib, socket, struct, sys, time
+import itertools, os, pathlib, socket, struct, sys, time
 folder = pathlib.Path(sys.argv[1])
 link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 address = os.environ["MUSTER_AGENT_SOCKET"]
@@ -25,15 +25,16 @@ token = os.environ["MUSTER_AGENT_TOKEN"].encode()
 runtime = b"a test"
 link.send(struct.pack("<BIi", 1, 1, os.getpid()) + struct.pack("<H", len(runtime)) + runtime + struct.pack("<H", len(token)) + token)
 link.send(struct.pack("<BH", 3, 10) + b"checkpoint" + struct.pack("<Q", 0))  # until its first step
-loads = True
+loads, names = True, itertools.cycle((b"evaluation", b"checkpoint"))
 (folder / ("started-" + os.environ["RANK"] + "-" + os.environ["MUSTER_ROUND"])).touch()
 while not (folder / "done").exists():
     if os.environ["MUSTER_ROUND"] == "0" and (folder / "fail").exists() and os.environ["RANK"] == "1":
         sys.exit(3)
     if (folder / "step").exists():
-        if loads:
-            link.send(struct.pack("<BH", 3, 0) + struct.pack("<Q", 0))
-            loads = False
+        section = next(names) if (folder / "sections").exists() else b""
+        if section or loads:
+            link.send(struct.pack("<BH", 3, len(section)) + section + struct.pack("<Q", 0))
+            loads = bool(section)
         link.send(struct.pack("<Bq", 2, int((folder / "step").read_text() or 0)))
     time.sleep(0.05)  # a step
 """
@@ -82,12 +83,15 @@ class Steps(unittest.TestCase):
             wait_for("first step in the status", lambda: page().get("step") == 10)
             wait_for("stepping time", lambda: page()["goodput"]["stepping"] > 0.5)
             self.assertIn("step 10", status(job).stdout)
+            job.touch("sections")
+            wait_for("time in both", lambda: min(page()["goodput"].get(one, 0) for one in ("section:evaluation", "checkpoint_blocked")) > 1)
+            (job.directory / "sections").unlink()
             job.touch("fail")
             wait_for("start of the next round", (job.directory / "started-1-1").exists)
             wait_for("first step of the next round", lambda: page().get("step") == 10)
             spent = page()["goodput"]
             buckets = ("waiting_nodes", "starting", "stepping", "data_wait", "hung", "unmeasured", "stopping", "reconfiguring",
-                       "queued", "loading_checkpoint", "pending")
+                       "queued", "loading_checkpoint", "checkpoint_blocked", "detecting", "section:evaluation", "pending")
             self.assertAlmostEqual(sum(spent[one] for one in buckets), spent["wall_clock"], places=6)
             self.assertGreaterEqual(spent["queued"], 100)
             self.assertGreater(spent["loading_checkpoint"], 0)

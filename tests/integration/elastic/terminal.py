@@ -63,9 +63,9 @@ class Cells:
 
 
 class Screen:
-    """`muster WORDS` with the terminal as its standard streams."""
+    """`muster WORDS`, perhaps by another program that gets it as its words, with the terminal as its standard streams."""
 
-    def __init__(self, job, *words, rows=24, columns=80, **extra):
+    def __init__(self, job, *words, rows=24, columns=80, by=(), **extra):
         self.master, self.slave = pty.openpty()
         self.cells = Cells(rows, columns)
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -75,7 +75,7 @@ class Screen:
         def own_terminal():
             os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        self.process = subprocess.Popen([BIN / "muster", *words, "--rdzv-endpoint", f"127.0.0.1:{job.port}"],
+        self.process = subprocess.Popen([*by, BIN / "muster", *words, "--rdzv-endpoint", f"127.0.0.1:{job.port}"],
                                         stdin=self.slave, stdout=self.slave, stderr=self.slave, preexec_fn=own_terminal,
                                         cwd=job.directory, env=job.environment(**{"TERM": "xterm", **extra}))
 
@@ -132,12 +132,12 @@ class Screen:
         self.cells.resize(self.cells.rows, self.cells.columns)
         act()
 
-    def expect_whole(self, code, seconds=60):
+    def expect_whole(self, *codes, seconds=60):
         deadline = time.monotonic() + seconds
         while self.process.poll() is None and time.monotonic() < deadline:
             self.read()
             time.sleep(0.005)  # between two looks
-        assert self.process.poll() == code, self.process.poll()
+        assert self.process.poll() in codes, self.process.poll()
         assert LEAVE in self.read(), self.bytes[-200:]
         assert termios.tcgetattr(self.slave) == self.before
         return self.bytes.rpartition(LEAVE)[2]

@@ -1,5 +1,6 @@
 """muster top on a real terminal: a real job, keys, sizes, signals, a daemon that goes and comes, and 10,000 nodes."""
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -51,14 +52,17 @@ def show_logs(seen):
 
 
 class ManyNodes(threading.Thread):
-    """Answers GET /status as a daemon with one job of 10,000 healthy nodes does."""
+    """Answers GET /status as a daemon with one job of 10,000 healthy nodes does. On each page a sixtieth of them or more have another
+    GPU use: at one page a second all change once a minute."""
 
-    def __init__(self, port, nodes=10_000):
+    def __init__(self, port, nodes=10_000, gpus=8):
         super().__init__(daemon=True)
         self.pages = []
         for turn in range(5):
             rows = [{"connected": True, "group_rank": i, "host": f"gpu{i:05}", "pid": 4711 + i, "place": "running",
-                     "rank_base": 8 * i, "role": "default", "silent_ms": (turn * 1000 + 37 * i) % 2500, "slots": 8} for i in range(nodes)]
+                     "rank_base": 8 * i, "role": "default", "silent_ms": (turn * 1000 + 37 * i) % 2500, "slots": 8,
+                     "gpus": [{"index": gpu, "busy_percent": (i + gpu + (i % 60 < turn)) % 101} for gpu in range(gpus)]}
+                    for i in range(nodes)]
             page = {"auth": "none", "jobs": [{"id": "large", "phase": "running", "round": 1, "restarts_used": 0, "restarts_max": 3,
                                               "nodes_min": nodes, "nodes_max": nodes, "step": 1000 + turn, "waiting_for": "",
                                               "goodput": {"text": "92.4 % of 192 min trained"}, "nodes": rows}]}
@@ -93,7 +97,7 @@ class Top(unittest.TestCase):
             node = stepping_job(job)
             host = os.uname().nodename
             with top(job) as seen:
-                seen.expect(f"job {job.id}: running, round 0, 1 of 1 nodes in the round")
+                seen.expect(f"job {job.id}: running, round 0, 1 of 1 nodes")
                 seen.expect("NODE")
                 seen.expect("> " + host)
                 (job.directory / "step").write_text("10")
@@ -147,6 +151,38 @@ class Top(unittest.TestCase):
                 seen.expect("no answer from 127.0.0.1:")
                 seen.press(b"q")
                 seen.expect_whole(0)
+
+    def test_a_terminal_that_takes_nothing_holds_up_no_signal(self):
+        with Job() as job, top(job) as seen:
+            seen.expect("no answer from 127.0.0.1:")
+            server = ManyNodes(job.port, nodes=100)
+            server.start()
+            seen.expect("of 100 ")
+            seen.press(b"\x13")  # Ctrl-S
+            begin = server.answered
+            wait_for("pages that cannot be drawn", lambda: server.answered >= begin + 4)
+            seen.process.terminate()
+            seen.expect_whole(143)
+            server.socket.close()
+
+    def test_a_terminal_that_takes_nothing_is_whole_after_q_and_a_signal(self):
+        with Job() as job, top(job) as seen:
+            job.daemon()
+            seen.expect("no jobs at")
+            seen.press(b"\x13q")  # Ctrl-S
+            wait_for("the key that was read", lambda: fcntl.ioctl(seen.slave, termios.FIONREAD, b"....") == bytes(4))
+            seen.process.terminate()
+            seen.expect_whole(0, 143)  # the signal may be there before the key has come through
+
+    def test_a_signal_ends_it_in_the_background_too(self):
+        with Job() as job:
+            job.daemon()
+            background = ("sh", "-c", 'set -m; "$@" </dev/null & echo $! >pid; wait $!', "sh")
+            with Screen(job, "status", "--watch", by=background) as seen:
+                seen.expect("no jobs")
+                seen.press(b"\x13")  # Ctrl-S
+                os.kill(int((job.directory / "pid").read_text()), signal.SIGTERM)
+                seen.expect_whole(143)
 
     def test_ctrl_z_gives_the_terminal_back_and_fg_draws_again(self):
         with Job() as job, top(job) as seen:
@@ -218,6 +254,11 @@ class Top(unittest.TestCase):
                 seen.press(b"e")
                 wait_for("what happened to the node", lambda: b"-- Enter: back --" in seen.read())
                 self.assertIn(f"Z job '{job.id}': ".encode(), seen.bytes)
+                seen.draw_again_after(lambda: seen.press(b"\n"))
+                seen.expect("> " + os.uname().nodename)
+                seen.press(b"p")
+                wait_for("the frames of the worker", lambda: b"-- Enter: back --" in seen.read())
+                self.assertRegex(seen.bytes, rb"node \S+ \(pid \d+\):\s+rank 0:\s+\S")
                 seen.draw_again_after(lambda: seen.press(b"\n"))
             with top(job) as seen:  # Also where it waits for Enter, which a person pressed too early.
                 show_logs(seen)

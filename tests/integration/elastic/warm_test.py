@@ -345,13 +345,15 @@ class WarmWorkers(unittest.TestCase):
             job.expect_exit(launcher, 143)
             job.expect_gone()
 
-    def sees(self, body, warm_import=SEES):
+    def sees(self, body, warm_import=SEES, imports="warm_import"):
         """What a script sees that does this and then imports `warm_import`, and what the launcher prints; of one local rank of two."""
         with Job() as job:
             (job.directory / "warm_import.py").write_text(warm_import)
-            (job.directory / "inner.py").write_text("import warm_import\n")
+            (job.directory / "torch.py").write_text("")
+            (job.directory / "inner.py").write_text("import torch, warm_import\n")
+            (job.directory / "old.py").write_text("import warnings\nwarnings.warn('planned', DeprecationWarning, stacklevel=2)\n")
             (job.directory / "head.py").write_text(f"import os\n{body}\nimport warm_import\n{SHOW}")
-            launcher = start(job, "head.py", imports="warm_import", warm=("--warm-workers", "2", "--warm-join"), OMP_NUM_THREADS="3")
+            launcher = start(job, "head.py", imports=imports, warm=("--warm-workers", "2", "--warm-join"), OMP_NUM_THREADS="3")
             job.expect_exit(launcher, 0)
             shown = [line for line in launcher.out.read_text().splitlines() if "seen" in line]
             self.assertEqual(len(shown), 2, job.story())
@@ -391,6 +393,17 @@ class WarmWorkers(unittest.TestCase):
                 shown, text = self.on_time(body)
                 self.assertEqual(shown, "seen b'3' None warm", text)
                 self.assertNotIn("starts anew", text)
+
+    def test_the_import_of_a_package_that_imports_torch_counts_as_that_of_torch(self):
+        for package, ends in (("inner", "warm"), ("warm_import", "normal")):
+            with self.subTest(package):
+                shown, text = self.on_time(f"import {package}\nos.environ['OMP_NUM_THREADS'] = '4'", SEES, f"torch,{package}")
+                self.assertEqual(shown, f"seen b'3' None {ends}", text)
+                self.assertEqual(text.count("OMP_NUM_THREADS is changed before torch is imported"), 2 if ends == "normal" else 0, text)
+
+    def test_the_warning_of_a_module_names_the_line_that_imports_it(self):
+        _, text = self.on_time("import old", SEES)
+        self.assertEqual(text.count("head.py:2: DeprecationWarning: planned"), 2, text)
 
     def test_a_worker_that_starts_anew_sees_what_a_normal_one_sees(self):
         with Job() as job:

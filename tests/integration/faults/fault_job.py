@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "elastic"))
-from job import BIN, Job, wait_for  # noqa: E402
+from job import BIN, WORKERS, Job, wait_for  # noqa: E402
 from torch_there import has_torch  # noqa: E402
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]

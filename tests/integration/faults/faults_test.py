@@ -7,7 +7,7 @@ import os
 import re
 import unittest
 
-from fault_job import BIN, CI, HAS_TORCH, HOSTS, PYTHON, REPOSITORY, ROOT, FaultJob, LinkedJob, MemoryGroup
+from fault_job import BIN, CI, HAS_TORCH, HOSTS, PYTHON, REPOSITORY, ROOT, WORKERS, FaultJob, LinkedJob, MemoryGroup
 from fault_job import keep_mounts_private, small_disk, wait_for
 
 DDP = REPOSITORY / "tests/worker_programs/ddp_faults.py"
@@ -24,8 +24,8 @@ class Faults(unittest.TestCase):
             job.variables.update(variables)
             if trainer == "cpp":
                 rank, nproc = 3, 2
-                program = ["--no-python", BIN / "digits_trainer", "--data", DIGITS,
-                           *(["--fault", f"{kind}:{rank}:{step}"] if kind else []), *extra]
+                trainer_and_fault = [WORKERS / "faulty_trainer", f"{kind}:{rank}:{step}"] if kind else [BIN / "digits_trainer"]
+                program = ["--no-python", *trainer_and_fault, "--data", DIGITS, *extra]
             else:
                 rank, nproc = 2 * ddp_nproc - 1, ddp_nproc
                 program = ["--no-python", PYTHON, DDP, kind, rank, step, "disk"]
@@ -151,7 +151,7 @@ class Faults(unittest.TestCase):
     def test_of_two_ranks_that_differ_both_are_named(self):
         # Nobody can tell which of them is right: the second one differs from the first, and that one's call stands beside.
         with FaultJob() as job:
-            reports = job.both(["--no-python", BIN / "digits_trainer", "--data", DIGITS, "--epochs", "200", "--fault", "size:1:3"],
+            reports = job.both(["--no-python", WORKERS / "faulty_trainer", "size:1:3", "--data", DIGITS, "--epochs", "200"],
                                nproc=1)
             for report in reports:
                 self.assertEqual(report["first"], reports[0]["first"], job.story())
@@ -165,7 +165,7 @@ class Faults(unittest.TestCase):
                   says=r"it has done nothing for .*stopped by a signal.*missing from all_reduce \d+ of world, in which rank.*; it was at ")
 
     def test_a_slow_rank_is_not_taken_for_hung(self):
-        programs = {"cpp": (2, [BIN / "digits_trainer", "--data", DIGITS, "--epochs", "3", "--fault", "slow:3:130"]),
+        programs = {"cpp": (2, [WORKERS / "faulty_trainer", "slow:3:130", "--data", DIGITS, "--epochs", "3"]),
                     "ddp": (1, [PYTHON, DDP, "slow", 1, 180])}
         for trainer, (nproc, program) in programs.items():
             with self.subTest(trainer=trainer), FaultJob() as job:

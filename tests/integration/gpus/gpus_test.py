@@ -1,4 +1,5 @@
-"""GPUs before workers start on them: others' processes are named, and memory of dead workers is waited for."""
+"""GPUs before workers start on them: others' processes are named, and memory of dead workers is waited for. How busy they are."""
+import json
 import os
 import pathlib
 import sys
@@ -53,6 +54,44 @@ class Gpus(unittest.TestCase):
             _, launcher = self.launch(job, WORKER, FAKE_NVML="broken")
             self.assertEqual(launcher.wait(60), 0, launcher.err.read_text())
             self.assertNotIn("waiting for GPU", launcher.err.read_text())
+
+    def test_how_busy_gpus_are_is_told_where_it_is_asked_for_and_while_workers_run(self):
+        with Job() as job:
+            job.daemon()
+
+            def node(end, *options, **extra):
+                return job.spawn("muster", "--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--rdzv-id",
+                                 job.id, *options, "--no-python", "/bin/sh", "-c", f"while ! test -e {end}; do sleep 0.1; done",
+                                 MUSTER_NVML_LIBRARY=os.environ["FAKE_NVML_LIBRARY"], FAKE_NVML="GPU-a;GPU-b;GPU-c",
+                                 FAKE_NVML_HEALTH="0 busy 97 1 busy 12", FAKE_NVML_ASKED=job.directory / f"asked-{end}", **extra)
+
+            def status(*words):
+                program = job.spawn("muster", "status", *words, "--rdzv-endpoint", f"127.0.0.1:{job.port}")
+                program.wait(60)
+                return program.out.read_text()
+
+            def told(launcher):
+                jobs = json.loads(status("--json"))["jobs"]
+                return next((one for job in jobs for one in job["nodes"] if one["pid"] == launcher.pid), {})
+
+            def metric():
+                return 'muster_gpu_utilization_ratio{job="%s",gpu="1"} 0.12\n' % job.id in metrics.read_text()
+
+            silent = node("silent")
+            asked = node("asked", "--gpu-use", "--metrics-file", job.directory, CUDA_VISIBLE_DEVICES="1,0")
+            metrics = job.directory / f"muster_{job.id}.prom"
+            wait_for("how busy its GPUs are", lambda: "gpus" in told(asked))
+            self.assertEqual(told(asked)["gpus"], [{"index": 0, "busy_percent": 97}, {"index": 1, "busy_percent": 12}])
+            self.assertIn("\nGPU use: 54 % on average of 2 GPUs, lowest 12 % (GPU 1 of ", status(job.id))
+            wait_for("its metric", metric)
+            job.touch("asked")
+            wait_for("the end of its numbers with its workers", lambda: "gpus" not in told(asked) and not metric())
+            self.assertEqual((asked.poll(), told(silent)["place"]), (None, "running"))
+            self.assertNotIn("gpus", told(silent))
+            self.assertEqual(set((job.directory / "asked-asked").read_text()), set("012"))
+            self.assertFalse((job.directory / "asked-silent").exists())
+            job.touch("silent")
+            self.assertEqual([launcher.wait(60) for launcher in (asked, silent)], [0, 0])
 
     def test_a_launcher_that_waits_for_memory_can_be_stopped(self):
         with Job() as job:

@@ -1,4 +1,5 @@
 """Workers that hang, and others that are only slow: what `muster` says of them, and where they are."""
+import json
 import os
 import pathlib
 import re
@@ -7,6 +8,9 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "elastic"))
+from events_test import events_of  # noqa: E402
+from replay_test import Replay  # noqa: E402
+from status_test import status  # noqa: E402
 from job import NOBODY, WARM, Job, wait_for, without_times  # noqa: E402
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "worker_runtime/python"
@@ -53,6 +57,8 @@ with muster.Context(operation_timeout=6.5) as context:
         if step == 29 and context.rank == 1:
             time.sleep(1000)
         context.world.all_reduce(array.array("f", [1]))
+        time.sleep(0.05)
+        muster.progress(step)
 """
 # The same, and the operation's own deadline is the default, which is minutes away.
 FAR = AWAY.replace("operation_timeout=6.5", "")
@@ -117,7 +123,8 @@ class Hangs(unittest.TestCase):
         if not WARM:
             cls.lost = start(cls.job(), LOST, hang_timeout=4, before=("/bin/sh", "-c", '"$$@"; exit', "sh"))  # it stays, and waits
         cls.away = start_nodes(cls.job(), AWAY, 2)
-        cls.far = start_nodes(cls.job(), FAR, 3, hang_timeout=5)
+        cls.far_job = cls.job()
+        cls.far = start_nodes(cls.far_job, FAR, 3, hang_timeout=5)
         if not WARM:
             cls.both_job = cls.job()
             os.mkfifo(cls.both_job.directory / "gate")
@@ -186,7 +193,7 @@ class Hangs(unittest.TestCase):
 
     def test_a_rank_alone_on_its_node_is_named_on_every_node_long_before_the_operation_gives_up_and_nobody_is_ended(self):
         waiting = {wait_for("who is missing", lambda: re.search(
-            r"rank 1 \(pid \d+\) on \S+ has done nothing for [\d.]+ s \(asleep in \w+, after all_reduce 29 of world.*\); it is "
+            r"rank 1 \(pid \d+\) on \S+ has done nothing for [\d.]+ s \(asleep in \w+, (?:step 28 done, )?after all_reduce 29 of world.*\); it is "
             r"missing from all_reduce 30 of world, in which rank ([02]) \(pid \d+\) on \S+ waits\n", launcher.err.read_text()))[1]
             for launcher in self.far}
         self.assertEqual(len(waiting), 1)
@@ -200,6 +207,11 @@ class Hangs(unittest.TestCase):
             self.assertEqual(re.findall(r"where rank (\d+) is:", said), [str(rank)] if rank in explained else [])
             self.assertEqual(said.count("missing from"), 1)
             self.assertIsNone(launcher.poll())
+        page = json.loads(status(self.far_job, self.far_job.id, "--json").stdout)["jobs"][0]["goodput"]
+        events = events_of(self.far_job)
+        suspected = next(event["data"] for event in events if "hang.suspected" in event["type"])
+        self.assertGreater(suspected["hung_ms"], 4000)  # The last step was before the 5 s.
+        self.assertAlmostEqual(page["hung"], Replay(events).times(page["wall_clock"])[1]["hung"], delta=0.5)
         for launcher in self.far:
             self.end(launcher)
 

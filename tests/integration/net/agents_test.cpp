@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <functional>
-#include <future>
 
 #include "rendezvous/client/client.h"
 #include "rendezvous/secret/control_key.h"
@@ -33,12 +32,12 @@ class Agent {
   public:
     Agent(boost::asio::io_context& io, Endpoint endpoint, Incarnation incarnation, Duration join_timeout = 600s,
           ClientConfig more = {})
-        : client(io, config(std::move(more), std::move(endpoint), incarnation, join_timeout),
-                 {.on_message = [this](native::Message message) { messages.push_back(std::move(message)); },
-                  .on_fenced = [this](std::string why) { fenced = why; },
-                  .on_lost = [this](std::string why) { lost = why; },
-                  .on_progress = [this](std::string line) { progress.push_back(std::move(line)); },
-                  .on_connected = {}}) {}
+        : client(io, config(std::move(more), std::move(endpoint), incarnation, join_timeout)) {
+        client.on_message = [this](native::Message message) { messages.push_back(std::move(message)); };
+        client.on_fenced = [this](std::string why) { fenced = why; };
+        client.on_lost = [this](std::string why) { lost = why; };
+        client.on_progress = [this](std::string line) { progress.push_back(std::move(line)); };
+    }
 
     template <class T>
     [[nodiscard]] const T* find() const {
@@ -108,34 +107,28 @@ TEST_CASE("two agents join over real sockets, are assigned, succeed, and the job
     boost::asio::io_context io;
     Agent first(io, {"127.0.0.1", daemon->port()}, 1);
     Agent second(io, {"localhost", daemon->port()}, 2);
-    first.client.join(join_of_two());
-    second.client.join(join_of_two());
+    first.client.submit(join_of_two());
+    second.client.submit(join_of_two());
     REQUIRE(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
     CHECK(first.find<native::Assigned>()->group_world_size == 2);
     CHECK(first.find<native::Assigned>()->group_rank != second.find<native::Assigned>()->group_rank);
     CHECK(daemon->status_json().find("\"job\"") != std::string::npos);
 
-    first.client.workers_succeeded();
-    second.client.workers_succeeded();
+    first.client.submit(native::WorkersSucceeded{});
+    second.client.submit(native::WorkersSucceeded{});
     REQUIRE(run_until(io, [&] { return first.find<native::JobEnded>() && second.find<native::JobEnded>(); }));
     CHECK(first.find<native::JobEnded>()->outcome == native::JobOutcome::succeeded);
     // While the daemon is kept from reading, no flush may end.
-    std::promise<void> kept;
-    std::promise<void> go_on;
-    loop.post([&kept, stopped = go_on.get_future().share()] {
-        kept.set_value();
-        stopped.wait();
-    });
-    kept.get_future().wait();
+    Standstill reads_nothing(loop);
     bool flushed[2] = {false, false};
-    first.client.end_acknowledged();
-    first.client.flush(15s, [&] { flushed[0] = true; });
-    second.client.end_acknowledged();
-    second.client.flush(15s, [&] { flushed[1] = true; });
+    first.client.submit(native::EndAcknowledged{});
+    first.client.close(15s, [&] { flushed[0] = true; });
+    second.client.submit(native::EndAcknowledged{});
+    second.client.close(15s, [&] { flushed[1] = true; });
     io.restart();
     io.run_for(50ms);
     CHECK_FALSE((flushed[0] || flushed[1]));
-    go_on.set_value();
+    reads_nothing.end();
     CHECK(run_until(io, [&] { return flushed[0] && flushed[1]; }));
     CHECK(forgotten == 1);
     CHECK(daemon->idle());
@@ -146,8 +139,8 @@ TEST_CASE("a daemon that starts later than its agents is found") {
     boost::asio::io_context io;
     Agent first(io, {"127.0.0.1", port}, 1);
     Agent second(io, {"127.0.0.1", port}, 2);
-    first.client.join(join_of_two());
-    second.client.join(join_of_two());
+    first.client.submit(join_of_two());
+    second.client.submit(join_of_two());
     io.run_for(200ms);  // some refused attempts
     EventLoop loop;
     const auto daemon = open_daemon(loop, port);
@@ -168,16 +161,16 @@ TEST_CASE("agents come back to a daemon that was restarted, and their round goes
     Agent second(io, {"127.0.0.1", port}, 2, 600s, quiet);
     auto join = join_of_two();
     join.terms.lease_ms = 50'000;
-    first.client.join(join);
-    second.client.join(join);
+    first.client.submit(join);
+    second.client.submit(join);
     REQUIRE(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
     daemon.reset();
     const auto restarted = std::chrono::steady_clock::now();
     DaemonConfig config;
     config.server.start_hold = StartHold::always;
     daemon = open_daemon(loop, port, std::move(config));
-    first.client.workers_succeeded();
-    second.client.workers_succeeded();
+    first.client.submit(native::WorkersSucceeded{});
+    second.client.submit(native::WorkersSucceeded{});
     REQUIRE(run_until(io, [&] { return first.find<native::JobEnded>() && second.find<native::JobEnded>(); }));
     CHECK(first.find<native::JobEnded>()->outcome == native::JobOutcome::succeeded);
     CHECK(first.fenced.empty());
@@ -208,8 +201,8 @@ TEST_CASE("an address at which a stranger answers is left for the others that ar
     ClientConfig old;  // its name leads elsewhere by now
     old.known_addresses = there;
     Agent second(io, {"localhost", port}, 2, 600s, old);
-    first.client.join(join_of_two());
-    second.client.join(join_of_two());
+    first.client.submit(join_of_two());
+    second.client.submit(join_of_two());
     CHECK(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
 }
 
@@ -223,18 +216,18 @@ TEST_CASE("agents with the job's key join, succeed and leave over TLS") {
     Agent second(io, {"localhost", daemon->port()}, 2, 600s, over_tls("ours"));
     auto join = join_of_two();
     join.arguments = std::string(500, 'a');
-    first.client.join(join);
-    second.client.join(join);
+    first.client.submit(join);
+    second.client.submit(join);
     REQUIRE(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
-    first.client.workers_succeeded();
-    second.client.workers_succeeded();
+    first.client.submit(native::WorkersSucceeded{});
+    second.client.submit(native::WorkersSucceeded{});
     REQUIRE(run_until(io, [&] { return first.find<native::JobEnded>() && second.find<native::JobEnded>(); }));
     CHECK(first.find<native::JobEnded>()->outcome == native::JobOutcome::succeeded);
-    first.client.end_acknowledged();
-    second.client.end_acknowledged();
+    first.client.submit(native::EndAcknowledged{});
+    second.client.submit(native::EndAcknowledged{});
     int flushed = 0;
-    first.client.flush(patience, [&] { ++flushed; });
-    second.client.flush(patience, [&] { ++flushed; });
+    first.client.close(patience, [&] { ++flushed; });
+    second.client.close(patience, [&] { ++flushed; });
     CHECK(run_until(io, [&] { return flushed == 2; }));
     CHECK(run_until(io, [&] { return daemon->idle(); }));
 }
@@ -247,13 +240,13 @@ TEST_CASE("agents come back over TLS to a daemon that was started again") {
     boost::asio::io_context io;
     Agent first(io, {"127.0.0.1", port}, 1, 600s, over_tls("ours"));
     Agent second(io, {"127.0.0.1", port}, 2, 600s, over_tls("ours"));
-    first.client.join(join_of_two());
-    second.client.join(join_of_two());
+    first.client.submit(join_of_two());
+    second.client.submit(join_of_two());
     REQUIRE(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
     daemon.reset();
     daemon = open_daemon(loop, port, with_secret("ours"), "127.0.0.1");
-    first.client.workers_succeeded();
-    second.client.workers_succeeded();
+    first.client.submit(native::WorkersSucceeded{});
+    second.client.submit(native::WorkersSucceeded{});
     CHECK(run_until(io, [&] { return first.find<native::JobEnded>() && second.find<native::JobEnded>(); }));
 }
 
@@ -264,7 +257,7 @@ TEST_CASE("a node with another secret, or with one that the daemon has not, is r
     loop.start_thread();
     boost::asio::io_context io;
     Agent agent(io, {"127.0.0.1", daemon->port()}, 1, 600s, over_tls("theirs"));
-    agent.client.join(join_of_two());
+    agent.client.submit(join_of_two());
     REQUIRE(run_until(io, [&] { return agent.find<native::Refused>() != nullptr; }));
     const auto& refused = *agent.find<native::Refused>();
     CHECK(refused.reason == native::RefusalReason::secret);
@@ -283,7 +276,7 @@ TEST_CASE("a port that closes at the first word of TLS is named, and tried until
     };
     accept();
     Agent agent(io, {"127.0.0.1", port.local_endpoint().port()}, 1, 1s, over_tls("ours"));
-    agent.client.join(join_of_two());
+    agent.client.submit(join_of_two());
     REQUIRE(run_until(io, [&] { return !agent.lost.empty(); }));
     INFO(agent.lost);
     CHECK(agent.lost.find("no TLS is spoken there") != std::string::npos);
@@ -302,14 +295,14 @@ TEST_CASE("agents of a round that come upon a daemon of another secret go to the
     known.secret_seed = "seed";
     Agent first(io, {"no-such-host.invalid", port}, 1, 600s, known);
     Agent second(io, {"no-such-host.invalid", port}, 2, 600s, known);
-    first.client.join(join_of_two());
-    second.client.join(join_of_two());
+    first.client.submit(join_of_two());
+    second.client.submit(join_of_two());
     REQUIRE(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
     const auto theirs = open_daemon(loop, port, with_secret("theirs"), "127.0.0.2");
     daemon.reset();
     daemon = open_daemon(loop, port, with_secret("ours"), "127.0.0.1");
-    first.client.workers_succeeded();
-    second.client.workers_succeeded();
+    first.client.submit(native::WorkersSucceeded{});
+    second.client.submit(native::WorkersSucceeded{});
     CHECK(run_until(io, [&] { return first.find<native::JobEnded>() && second.find<native::JobEnded>(); }));
     CHECK(first.fenced.empty());
 }
@@ -317,7 +310,7 @@ TEST_CASE("agents of a round that come upon a daemon of another secret go to the
 TEST_CASE("a name that does not resolve ends in RendezvousLost, which says the name") {
     boost::asio::io_context io;
     Agent agent(io, {"no-such-host.invalid", 29400}, 1, 300ms);
-    agent.client.join(join_of_two());
+    agent.client.submit(join_of_two());
     REQUIRE(run_until(io, [&] { return !agent.lost.empty(); }));
     CHECK(agent.lost.find("no-such-host.invalid") != std::string::npos);
 }
@@ -326,7 +319,7 @@ TEST_CASE("a port where nobody listens ends in RendezvousLost, which says what w
     const std::uint16_t port = (*Listener::open({}))->port();
     boost::asio::io_context io;
     Agent agent(io, {"127.0.0.1", port}, 1, 300ms);
-    agent.client.join(join_of_two());
+    agent.client.submit(join_of_two());
     REQUIRE(run_until(io, [&] { return !agent.lost.empty(); }));
     INFO(agent.lost);
     CHECK(agent.lost.find("127.0.0.1") != std::string::npos);
@@ -341,7 +334,7 @@ TEST_CASE("a client that is destroyed in the middle of anything calls nobody bac
     for (const auto pause : {0ms, 1ms, 5ms, 20ms}) {
         for (const std::string host : {"127.0.0.1", "localhost", "no-such-host.invalid"}) {
             Agent agent(io, {host, daemon->port()}, 77);
-            agent.client.join(join_of_two());
+            agent.client.submit(join_of_two());
             io.restart();
             io.run_for(pause);
         }

@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 
 #include <fstream>
-#include <future>
 #include <random>
 
 #include "rendezvous/base/text/text.h"
@@ -122,10 +121,9 @@ TEST_CASE("a silent connection is closed at the handshake deadline") {
 TEST_CASE("a daemon that stood still has one line for all connections that were closed meanwhile") {
     const CapturedLog log;
     RunningDaemon running;
-    std::promise<void> goes_on;
-    running.loop().post([stopped = goes_on.get_future().share()] { stopped.wait(); });
+    Standstill still(running.loop());
     for (int i = 0; i < 5; ++i) running.connect().send(c10d_bytes::validate);
-    goes_on.set_value();
+    still.end();
     running.require_prompt_service();
     CHECK(running.metric("muster_connections_refused_total") == 5);
     const auto text = log.text();
@@ -233,12 +231,11 @@ TEST_CASE(
     std::string requests = c10d_bytes::validate + c10d_bytes::set("/k", value);
     constexpr std::size_t count = 300;  // a little more than makes the core pause: the kernel takes it all at once
     for (std::size_t i = 0; i < count; ++i) requests += c10d_bytes::get("/k");
-    // The loop is held up meanwhile, so that it finds the questions and the end together.
-    std::promise<void> all_sent;
-    running.loop().post([sent = all_sent.get_future().share()] { sent.wait(); });
+    // So that the loop finds the questions and the end together.
+    Standstill still(running.loop());
     REQUIRE(brief.send(requests));
     ::shutdown(brief.fd(), SHUT_WR);
-    all_sent.set_value();
+    still.end();
     bool closed = false;
     CHECK(brief.receive_all(closed).size() == count * (8 + value.size()));
     CHECK(closed);

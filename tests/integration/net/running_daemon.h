@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <future>
 #include <string>
 
 #include "rendezvous/secret/job_key.h"
@@ -38,6 +39,22 @@ inline std::size_t resident_bytes() {
     file >> total >> resident;
     return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
+
+/// Keeps a loop from turning until end(). When the constructor returns, the loop stands still.
+class Standstill {
+  public:
+    explicit Standstill(rendezvous::EventLoop& loop) {
+        loop.post([this, over = over_.get_future().share()] {
+            begun_.set_value();
+            over.wait();
+        });
+        begun_.get_future().wait();
+    }
+    void end() { over_.set_value(); }
+
+  private:
+    std::promise<void> begun_, over_;
+};
 
 class RunningDaemon {
   public:

@@ -173,7 +173,7 @@ class Wheel(unittest.TestCase):
     def test_another_python_than_that_of_the_package_is_told(self):
         done = call(self.bin / "muster", "--torch-backend=muster", self.script(TORCH), check=False, PYTHON_EXEC="/usr/bin/python3")
         self.assertEqual(done.returncode, 78, done.stderr)
-        self.assertIn("the workers' Python is /usr/bin/python3, whose PyTorch would use gloo; install muster there too", done.stderr)
+        self.assertIn("the workers' Python is /usr/bin/python3, where PyTorch would use gloo; install muster there too", done.stderr)
 
     def mypy(self):
         python = next((one for one in (TORCH_PYTHON, sys.executable) if Path(one).is_file() and

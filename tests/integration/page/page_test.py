@@ -240,8 +240,9 @@ class Seen(unittest.TestCase):
         script = job.directory / "worker.py"
         script.write_text(WORKER)
         node = job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                         f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--max-restarts", 1, "--lease", 10, "--no-python", sys.executable,
-                         script, job.directory)
+                         f"127.0.0.1:{job.port}", "--rdzv-id", job.id, "--max-restarts", 1, "--lease", 10, "--gpu-use", "--no-python",
+                         sys.executable, script, job.directory, MUSTER_NVML_LIBRARY=os.environ["FAKE_NVML_LIBRARY"],
+                         FAKE_NVML="GPU-a;GPU-b", FAKE_NVML_HEALTH="0 busy 97 1 busy 12")
         for rank in (0, 1):
             wait_for("start of a worker", (job.directory / f"started-{rank}-0").exists)
         self.write_step(job, 10)
@@ -275,6 +276,7 @@ class Seen(unittest.TestCase):
             page.press("Enter", 13)
             page.wait_for("It is running.")
             page.wait_for("Ranks 0-1")
+            page.wait_for("GPU use GPU 0 97 %, GPU 1 12 %")
             self.picture(page, "node")
             page.value("document.getElementById('to-daemon').click()")
             page.wait_for("muster_agents")
@@ -291,7 +293,24 @@ class Seen(unittest.TestCase):
             page.call("Page.bringToFront")  # A tab in the background has no stream.
             page.value(f"location.hash = '#/jobs/{job.id}'")
             page.wait_for("The job succeeded: all workers exited 0.")
+            page.wait_for("Step 10 ")
             self.picture(page, "over")
+            self.check(page)
+
+    def test_the_step_and_the_pace_of_a_job_are_those_that_are_known(self):
+        with Job() as job:
+            job.daemon()
+            page = self.browser.page(f"http://127.0.0.1:{job.port}/")
+
+            def fact(name, phase, ended="{}", detail="{}", pace="undefined"):
+                return page.value(f"""import('/page/job.js').then(({{Job}}) => {{
+                  const job = new Job('x');
+                  job.showFacts({{phase: '{phase}', step: 7, nodes: {{}}}}, {{pace: {pace}, detail: {detail}, history: {{over: {{data: {ended}}}}}}});
+                  return job.values.{name}.textContent;}})""")
+            self.assertEqual([fact("Step", "running"), fact("Step", "over"), fact("Step", "over", ended="{step: 9}")], ["7", "7", "9"])
+            samples = "{samples_per_second: 12345.6}"
+            self.assertEqual(fact("Pace", "running", detail=samples, pace="1.2345"), "1.23 steps/s, 12,300 samples/s")
+            self.assertEqual([fact("Pace", "running"), fact("Pace", "over", detail=samples)], ["-", "-"])
             self.check(page)
 
     def test_a_hostile_name_stays_text(self):
@@ -317,6 +336,12 @@ class Seen(unittest.TestCase):
             node = job.node("--lease", 10, nnodes="1", nproc=1)
             job.round(0, 1)
             page = self.browser.page(f"http://127.0.0.1:{job.port}/#/jobs/{job.id}")
+            page.wait_for("Round 0 runs on 1 node.")
+            page.wait_for("(document.querySelector('a[href*=\"/nodes/\"]'))")
+            page.value("document.querySelector('a[href*=\"/nodes/\"]').click()")
+            page.wait_for("Ranks 0")
+            self.assertNotIn("GPU use", page.text())  # Not asked for.
+            page.value("history.back()")
             page.wait_for("Round 0 runs on 1 node.")
             daemon.kill()
             daemon.wait()

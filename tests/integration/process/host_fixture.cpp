@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "rendezvous/base/check.h"
+#include "tests/support/own_process.h"
 
 namespace muster::agent::test {
 
@@ -68,6 +69,8 @@ WorkerCommand act(std::vector<std::string> arguments, std::uint32_t local_rank) 
 }
 
 HostFixture::HostFixture(GuardianConfig config, Console console) {
+    // A thread of the fixture before that was joined may still be on the kernel's list.
+    MUSTER_CHECK(run_until([] { return muster::test::threads_alive() == 1; }), muster::test::threads_alive());
     auto handle = fork_guardian(std::move(config));
     MUSTER_CHECK(handle.has_value(), handle.has_error() ? describe(handle.error()) : "");
     guardian_pid = handle->pid;

@@ -212,6 +212,30 @@ TEST_CASE("the tails come with the end, and a file is appended to under a headin
     CHECK(without_times(contents(command.stdout_plan.file)) == "--- round 0 ---\noh no\n--- round 1 ---\noh no");
 }
 
+TEST_CASE("the last words are waited for where the pump is late") {
+    const TemporaryDirectory directory;
+    const auto file = directory.file("out");
+    REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
+    Pipe slow;
+    slow.read_end = FileDescriptor(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    slow.write_end = FileDescriptor(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
+    fill(slow);
+    HostFixture fixture;
+    auto command = act({"say", "oh no", "3"});
+    command.stdout_plan = kept_in(file);
+    command.stderr_plan.inherit = false;
+    command.stderr_plan.keep_tail = true;
+    fixture.host->start({command});
+    REQUIRE(fixture.wait_for<WorkerStarted>());
+    const auto pid = fixture.all<WorkerStarted>().front().pid;
+    REQUIRE(fixture.run_until([&] { return ::kill(pid, 0) != 0; }));
+    fixture.run_for(300ms);  // so long the pump hangs in a write
+    std::array<char, 1 << 16> piece;
+    while (!fixture.run_until([&] { return !fixture.all<WorkerEnded>().empty(); }, 1ms))
+        (void)!::read(slow.read_end.get(), piece.data(), piece.size());
+    CHECK(fixture.all<WorkerEnded>().front().stderr_tail == "oh no");
+}
+
 TEST_CASE("a file that cannot be opened is a worker that has not started, and says which") {
     const TemporaryDirectory directory;
     HostFixture fixture;

@@ -60,10 +60,15 @@ class Munge(unittest.TestCase):
             home.mkdir()
 
     def step(self, *words, home='"$PLACE/$SLURMD_NODENAME"', before="", options=("--kill-on-bad-exit=1",)):
-        """muster on both nodes with these arguments, each with a home of its own."""
-        script = f'export HOME={home}; {before}\nexec "$@"'
-        return self.slurm.run("env", f"PLACE={self.place}", "srun", "-N2", "--ntasks-per-node=1", *options, "sh", "-c", script, "sh",
+        """muster on both nodes with these arguments, each with a home of its own. Their stderr comes by files: srun may lose the
+        last lines of a task that ends when it ends the step."""
+        script = f'export HOME={home}; {before}\nexec "$@" 2>>"$PLACE/said.$SLURM_NODEID"'
+        done = self.slurm.run("env", f"PLACE={self.place}", "srun", "-N2", "--ntasks-per-node=1", *options, "sh", "-c", script, "sh",
                               MUSTER, "--nproc-per-node=1", *words, timeout=180)
+        for said in sorted(self.place.glob("said.*")):
+            done.stderr += said.read_text()
+            said.unlink()
+        return done
 
     def check_formed(self, done):
         self.assertEqual(done.returncode, 0, done.stderr + self.slurm.logs())

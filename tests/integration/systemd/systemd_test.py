@@ -130,7 +130,7 @@ class Units(DaemonUnits, Booted):
     def test_a_low_port_without_the_right_is_one_line(self):
         for command in (f"{booted.BIN}/musterd --port 80",
                         f"{booted.BIN}/muster --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:80 --nnodes 1:2 /bin/true"):
-            done = self.systemd.run("sh", "-c", f"exec setpriv --reuid 65534 --clear-groups {command}", check=False)
+            done = self.systemd.run("sh", "-c", f"HOME=/nonexistent exec setpriv --reuid 65534 --clear-groups {command}", check=False)
             self.assertEqual((done.returncode, done.stderr.count("\n")), (78, 1), done.stderr)
             self.assertIn("AmbientCapabilities=CAP_NET_BIND_SERVICE", done.stderr)
 

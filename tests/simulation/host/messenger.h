@@ -33,7 +33,7 @@ class Messenger final : public StreamHandler {
         native::append_frame(words, hello_);
         network_.send(stream, words);
     }
-    void stream_failed(StreamId, std::string) override {
+    void stream_failed(StreamId, rendezvous::ConnectionFailed) override {
         // Two seconds are all that a guardian gives to this.
         if (++attempt_count_ < 4) events_.after(300ms, [this] { attempt(); });
     }

@@ -62,13 +62,13 @@ void Network::fail_connect(std::uint64_t id, Duration after, std::string why) {
         if (found == connections_.end()) return;
         StreamHandler* const caller = found->second.handler[0];
         connections_.erase(found);
-        if (caller != nullptr) caller->stream_failed(stream_of(id, 0), why);
+        if (caller != nullptr) caller->stream_failed(stream_of(id, 0), {.tried = why});
     });
 }
 
 void Network::send(StreamId stream, std::string bytes) {
     const auto found = connections_.find(connection_of(stream));
-    if (found == connections_.end() || found->second.from[side_of(stream)].shut) return;
+    if (found == connections_.end() || found->second.from[side_of(stream)].shut || bytes.empty()) return;
     auto& seal = found->second.seal[side_of(stream)];
     if (seal.context) found->second.seal[1 - side_of(stream)].unheard += bytes;
     if (!seal.channel) return send_in_pieces(connection_of(stream), side_of(stream), std::move(bytes));
@@ -122,7 +122,7 @@ void Network::queue(std::uint64_t id, int side, Kind kind, std::string bytes) {
     Direction& direction = connection.from[side];
     if (direction.shut) return;
     if (kind == Kind::end || kind == Kind::reset) direction.shut = true;
-    if (kind == Kind::bytes && connection.seal[0].context && tampers(direction, bytes)) return;
+    if (kind == Kind::bytes && connection.seal[0].context && tampers(connection, side, bytes)) return;
     direction.last_arrival = std::max(direction.last_arrival, events_.now() + latency());
     direction.under_way.push_back({kind, std::move(bytes), direction.last_arrival, events_.now()});
     plan_delivery(id, side);

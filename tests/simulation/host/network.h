@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/client/core/client_core.h"
 #include "rendezvous/tls/psk_channel.h"
 #include "tests/simulation/chronicle.h"
 #include "tests/simulation/host/random.h"
@@ -40,7 +41,7 @@ class StreamHandler {
   public:
     virtual ~StreamHandler() = default;
     virtual void stream_opened(StreamId stream) = 0;
-    virtual void stream_failed(StreamId stream, std::string why) = 0;
+    virtual void stream_failed(StreamId stream, rendezvous::ConnectionFailed failed) = 0;
     virtual void stream_accepted(StreamId stream, std::uint16_t port) = 0;
     virtual void stream_received(StreamId stream, std::string bytes) = 0;
     virtual void stream_closed(StreamId stream, std::string why) = 0;
@@ -84,8 +85,6 @@ class Network {
     [[nodiscard]] bool is_sealed(StreamId stream) const;
     /// At an end that accepted: whose key the other one has proved; empty: nobody's.
     [[nodiscard]] std::string identity(StreamId stream) const;
-    /// Why a connect by TLS failed where the key was another one.
-    static constexpr std::string_view wrong_key = "TLS: the peer has another key";
     /// Planted bug: who should speak TLS speaks clear text.
     bool leaves_out_tls = false;
 
@@ -106,6 +105,8 @@ class Network {
     bool stall_one(HostIndex host, Duration duration);
     /// The man in the middle changes what an open TLS connection of `host` says next. False: there is none.
     bool tamper_one(HostIndex host);
+    /// The same in the handshake of its next connect by TLS.
+    void tamper_next(HostIndex host) { tampered_next_.insert(host); }
     /// The next connect of `host` by TLS reaches `handler`, whoever listens.
     void divert(HostIndex host, StreamHandler* handler) { diverted_[host] = handler; }
     /// What an end of a TLS connection has sent, that of one who connected or of one who accepted; empty: none yet.
@@ -166,7 +167,8 @@ class Network {
     void fail_tls(std::uint64_t connection, int side);
     void tell_end(StreamHandler* handler, std::uint64_t connection, int side, std::string why);
     // -- network_tampering.cpp --
-    [[nodiscard]] bool tampers(Direction& direction, std::string& bytes);
+    [[nodiscard]] bool tampers(Connection& connection, int side, std::string& bytes);
+    void await_words(Connection& connection);
     void record(const Connection& connection);
     void fail_connect(std::uint64_t connection, Duration after, std::string why);
     void resume_held();
@@ -197,6 +199,7 @@ class Network {
     std::map<std::uint64_t, Connection> connections_;
     std::map<Address, Listener> listeners_;
     std::map<HostIndex, StreamHandler*> diverted_;
+    std::set<HostIndex> tampered_next_;
     std::vector<std::string> recordings_[2];  ///< of connections that are over, by the side that sent
     std::set<std::pair<HostIndex, HostIndex>> cut_;
     std::set<HostIndex> dark_;  ///< hosts without power

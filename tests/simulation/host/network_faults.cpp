@@ -52,6 +52,7 @@ void Network::heal_all() {
         }
     }
     diverted_.clear();
+    tampered_next_.clear();
     resume_held();
 }
 

@@ -13,8 +13,12 @@ constexpr std::size_t recorded_bytes_max = 8 * 1024, recordings_max = 8;
 bool Network::tamper_one(HostIndex host) {
     const auto id = pick_open(host, [](const Connection& connection) { return connection.seal[0].context != nullptr; });
     if (id == 0) return false;
-    connections_.at(id).from[random_.below(2)].held_for = 1 + random_.below(2);
+    await_words(connections_.at(id));
     return true;
+}
+
+void Network::await_words(Connection& connection) {
+    connection.from[random_.below(2)].held_for = 1 + random_.below(2);
 }
 
 std::string Network::recorded(bool accepted) {
@@ -33,14 +37,15 @@ void Network::record(const Connection& connection) {
 }
 
 /// True: he holds `bytes` back, or has dropped them. Else they go on, perhaps changed.
-bool Network::tampers(Direction& direction, std::string& bytes) {
+bool Network::tampers(Connection& connection, int side, std::string& bytes) {
+    auto& direction = connection.from[side];
     direction.recorded += bytes.substr(0, recorded_bytes_max - std::min(recorded_bytes_max, direction.recorded.size()));
     if (direction.held_for == 0) return false;
     direction.held += bytes;
     if (--direction.held_for > 0) return true;
     bytes = std::exchange(direction.held, {});
     tamper(bytes, recorded(random_.chance(500)), [this](std::uint64_t end) { return random_.below(end); });
-    chronicle_.count(Happening::tls_tampered);
+    chronicle_.count(connection.seal[0].begun ? Happening::tls_tampered : Happening::tls_handshake_tampered);
     return bytes.empty();
 }
 

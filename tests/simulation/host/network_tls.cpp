@@ -2,6 +2,7 @@
 // happens between the ends, one hears only what the other has said, in order: the invariant "tls".
 #include <array>
 
+#include "rendezvous/client/tls_handshake.h"
 #include "tests/simulation/host/network.h"
 
 namespace muster::simulation {
@@ -18,7 +19,9 @@ std::string Network::identity(StreamId stream) const {
 }
 
 void Network::shake_hands(std::uint64_t id, Duration timeout) {
-    Seal& seal = connections_.at(id).seal[0];
+    Connection& connection = connections_.at(id);
+    if (tampered_next_.erase(connection.host[0]) > 0) await_words(connection);
+    Seal& seal = connection.seal[0];
     seal.channel = std::make_unique<rendezvous::PskChannel>(seal.context);
     send_sealed(id, 0);
     events_.after(timeout, [this, id] {
@@ -44,6 +47,8 @@ void Network::take(std::uint64_t id, int side, std::string bytes) {
     if (is_server && !seal.begun && !seal.channel) {
         if (static_cast<unsigned char>(bytes.front()) == rendezvous::PskChannel::first_byte)
             seal.channel = std::make_unique<rendezvous::PskChannel>(seal.context);
+        else if (connections_.at(id).seal[0].channel)
+            return close(stream_of(id, side));  // somebody has changed it, and other hosts are heard inside TLS alone
         else
             open(id, side);
     }
@@ -55,7 +60,8 @@ void Network::take(std::uint64_t id, int side, std::string bytes) {
     while (const auto count = seal.channel->read(wire, place)) plain.append(place.data(), count);
     send_sealed(id, side);
     const auto state = seal.channel->state();
-    if (!seal.begun && (state == State::open || state == State::ended)) open(id, side);
+    // What it heard in the handshake's last read counts, also where that read ended in a failure.
+    if (!seal.begun && (state == State::open || state == State::ended || !plain.empty())) open(id, side);
     if (!plain.empty() && connections_.contains(id)) hear(id, side, std::move(plain));
     if (state == State::failed && connections_.contains(id)) fail_tls(id, side);
 }
@@ -87,21 +93,23 @@ void Network::hear(std::uint64_t id, int side, std::string plain) {
 void Network::fail_tls(std::uint64_t id, int side) {
     Connection& connection = connections_.at(id);
     chronicle_.count(Happening::tls_failed);
-    const auto& channel = *connection.seal[side].channel;
-    const bool is_key = channel.failure() == rendezvous::PskChannel::Failure::wrong_key;
     StreamHandler* const handler = std::exchange(connection.handler[side], nullptr);
-    const auto why = is_key ? std::string(wrong_key) : cat("TLS: ", channel.why());
+    auto why = connection.seal[side].channel->why();
     queue(id, side, Kind::end, {});
-    tell_end(handler, id, side, why);
+    tell_end(handler, id, side, std::move(why));
 }
 
 /// The connection is over at `side`, where `handler` sat.
 void Network::tell_end(StreamHandler* handler, std::uint64_t id, int side, std::string why) {
-    const Seal& seal = connections_.at(id).seal[side];
+    const Connection& connection = connections_.at(id);
+    const Seal& seal = connection.seal[side];
     const bool is_shaking = (seal.channel || (side == 1 && seal.context)) && !seal.begun;
+    rendezvous::ConnectionFailed failed;
+    if (is_shaking && side == 0)
+        failed = rendezvous::judge_handshake(*seal.channel, why, cat("host", connection.host[1]));
     forget_if_over(id);
     if (handler == nullptr || (is_shaking && side == 1)) return;
-    if (is_shaking) return handler->stream_failed(stream_of(id, side), std::move(why));
+    if (is_shaking) return handler->stream_failed(stream_of(id, side), std::move(failed));
     handler->stream_closed(stream_of(id, side), std::move(why));
 }
 

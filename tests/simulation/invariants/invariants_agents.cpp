@@ -83,10 +83,10 @@ bool Invariants::job_trouble(std::size_t job, Moment since) const {
 }
 
 /// Without a secret a stranger could invent the end of a round of one node. So beside another agent the success of one
-/// that a daemon without state learned does not count (rendezvous/STATES.md, Agreement). No worker may run any more.
+/// that a daemon without state learned does not count, nor do its terms (rendezvous/STATES.md, Agreement).
 bool Invariants::unconfirmed(const RoundTruth& round, const AgentTruth& agent) const {
     const auto& told = round.told.begin()->second;
-    if (state_kept_ || told.group_world_size != 1 || !told.secret.empty() || round.worker_count > 0) return false;
+    if (state_kept_ || told.group_world_size != 1 || !told.secret.empty()) return false;
     return std::ranges::any_of(agents_, [&](const auto& entry) {
         const AgentTruth& other = entry.second;
         return &other != &agent && other.job == agent.job && other.heard_daemon >= daemon_started_;
@@ -109,7 +109,7 @@ bool Invariants::excused(const RoundTruth& round, const AgentTruth& agent, DoomC
         case DoomCause::worker_ended:
         case DoomCause::guardian_lost:
         case DoomCause::stop: return true;
-        case DoomCause::refused:
+        case DoomCause::refused: return unconfirmed(round, agent);
         case DoomCause::other: return false;
         case DoomCause::job_ended: return job.ever_ended;
         case DoomCause::lost: return given_up;
@@ -122,7 +122,8 @@ bool Invariants::excused(const RoundTruth& round, const AgentTruth& agent, DoomC
     if (ended->reason == native::RoundEndReason::node_joined) return job.last_newcomer >= round.sealed;
     // A node of another round may have been away for long.
     const bool strangers = ended->reason == native::RoundEndReason::daemon_restarted;
-    if (strangers && (job_trouble(agent.job, some_time_ago) || unconfirmed(round, agent))) return true;
+    if (strangers && (job_trouble(agent.job, some_time_ago) || (round.worker_count == 0 && unconfirmed(round, agent))))
+        return true;
     return relapsed || !calm_connects_ || member_trouble(round, some_time_ago);
 }
 

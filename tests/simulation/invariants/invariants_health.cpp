@@ -61,7 +61,7 @@ void Invariants::joined(Incarnation incarnation, const native::Join& join) {
     });
     if (!crossed)
         agent.kept_finding.clear();
-    else if (!agent.finding.empty())
+    else if (agent.kept_finding.empty())
         agent.kept_finding = agent.finding;
     agent.finding = join.unhealthy;
     agent.goes_on = false;

@@ -2,6 +2,7 @@
 #include "tests/simulation/invariants/invariants.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "rendezvous/rounds/ledgers/verdict.h"
 #include "rendezvous/wire/native/codec.h"
@@ -92,21 +93,20 @@ void Invariants::check_stranger(const Talk& talk, const native::Message& said) {
 /// (Also rounds of an earlier life of the daemon, which this one was taught. A round that was sealed, and not told
 /// before the daemon ended, is known from the state to the next one, and here only by the end of the round before it.)
 void Invariants::check_left_out(const JobTruth& job, Incarnation incarnation) {
-    std::uint32_t ends = 0;
-    std::set<Round> last;  // the numbers have gaps, where somebody has named a high one
-    for (const auto& [key, round] : job.rounds)
-        if (key.second <= *job.last_sealed) last.insert(key.second);
-    while (last.size() > job.terms.node_failures_of + 1) last.erase(last.begin());
-    for (const auto& [key, round] : job.rounds) {
-        const bool over = key.second < *job.last_sealed || (key.second == *job.last_sealed && round.ended);
-        const bool counts = over && last.contains(key.second);
+    std::uint32_t ends = 0, seen = 0;
+    const std::pair newest(job.life, *job.last_sealed);
+    // Backwards in the order of the seals: a daemon that remembers nothing may have begun again with lower numbers.
+    for (const auto& [key, round] : job.rounds | std::views::reverse) {
+        if (key > newest || seen == job.terms.node_failures_of + 1) continue;
+        ++seen;
+        const bool over = key < newest || round.ended;
         // A member that went before it was told of the round is not known here.
         const bool all_known =
             !round.told.empty() && round.members.size() == round.told.begin()->second.group_world_size;
         const bool member = !all_known || std::ranges::any_of(round.members, [&](const auto& entry) {
             return agents_.at(entry.second).host == agents_.at(incarnation).host;
         });
-        if (counts && member) ++ends;
+        if (over && member) ++ends;
     }
     if (job.terms.node_failures_max == 0 || ends < job.terms.node_failures_max)
         violated("left_out",

@@ -82,7 +82,7 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     [[nodiscard]] std::optional<Moment> stop_requested_at() const { return stop_requested_at_; }
 
     void stream_opened(StreamId stream) override;
-    void stream_failed(StreamId stream, std::string why) override;
+    void stream_failed(StreamId stream, rendezvous::ConnectionFailed failed) override;
     void stream_accepted(StreamId stream, std::uint16_t port) override;
     void stream_received(StreamId stream, std::string bytes) override;
     void stream_closed(StreamId stream, std::string why) override;

@@ -155,12 +155,11 @@ void AgentProcess::stream_opened(StreamId stream) {
     });
 }
 
-void AgentProcess::stream_failed(StreamId stream, std::string why) {
-    post([this, stream, why = std::move(why)] {
+void AgentProcess::stream_failed(StreamId stream, rendezvous::ConnectionFailed failed) {
+    post([this, stream, failed = std::move(failed)] {
         if (stream != attempt_) return answered(stream, std::nullopt);
         attempt_.reset();
-        using Reached = rendezvous::ConnectionFailed::Reached;
-        give(rendezvous::ConnectionFailed{why, why == Network::wrong_key ? Reached::refused : Reached::nobody});
+        give(failed);
     });
 }
 
@@ -189,7 +188,8 @@ void AgentProcess::daemon_bytes(const std::string& bytes) {
         // Of one that does not lead nothing counts as heard.
         if (!std::holds_alternative<native::NotLeader>(*next.value())) world_.invariants.heard(incarnation());
         if (world_.chronicle.tracing() && !std::holds_alternative<native::Pong>(*next.value())) {
-            world_.chronicle.tell(setting_.name, " gets ", native::name(*next.value()));
+            world_.chronicle.tell(setting_.name, " gets ", native::name(*next.value()), " from ",
+                                  client_.endpoint().host);
         }
         if (const auto* peers = std::get_if<native::Peers>(&*next.value())) peers_ = *peers;
         give(rendezvous::MessageReceived{std::move(*next.value())});

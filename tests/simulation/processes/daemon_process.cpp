@@ -196,8 +196,8 @@ void DaemonProcess::arm() {
 
 void DaemonProcess::give(const rendezvous::ServerEvent& event) {
     rendezvous::ServerStep step = server_->step(event, now());
-    for (const auto& event : step.why) {
-        const auto& line = event.text;
+    for (const auto& why : step.why) {
+        const auto& line = why.text;
         world_.chronicle.tell("daemon: ", line);
         // Its launcher is not told so: the job goes on, as another one.
         if (line.ends_with("starts it again")) world_.invariants.job_forgotten(line.substr(5, line.find('\'', 5) - 5));

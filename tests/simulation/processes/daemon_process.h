@@ -43,7 +43,7 @@ class DaemonProcess final : public StreamHandler {
     [[nodiscard]] std::string status() const { return server_ ? server_->status_json(now()) : "{}"; }
 
     void stream_opened(StreamId) override {}
-    void stream_failed(StreamId, std::string) override {}
+    void stream_failed(StreamId, rendezvous::ConnectionFailed) override {}
     void stream_accepted(StreamId stream, std::uint16_t port) override;
     void stream_received(StreamId stream, std::string bytes) override;
     void stream_closed(StreamId stream, std::string why) override;

@@ -23,9 +23,9 @@ void Impostor::resay(HostIndex host, Address daemon) {
 }
 
 void Impostor::stream_opened(StreamId stream) {
-    world_.chronicle.count(Happening::tls_impersonated);
     auto words = world_.network.recorded(false);
     if (random_.chance(300)) words.resize(random_.below(words.size() + 1));
+    if (!words.empty()) world_.chronicle.count(Happening::tls_impersonated);
     world_.network.send(stream, std::move(words));
     if (random_.chance(500)) world_.network.close(stream);
 }

@@ -15,7 +15,7 @@ class Impostor final : public StreamHandler {
     void resay(HostIndex host, Address daemon);
 
     void stream_opened(StreamId stream) override;
-    void stream_failed(StreamId, std::string) override {}
+    void stream_failed(StreamId, rendezvous::ConnectionFailed) override {}
     void stream_accepted(StreamId stream, std::uint16_t) override;
     void stream_received(StreamId stream, std::string bytes) override;
     void stream_closed(StreamId, std::string) override {}

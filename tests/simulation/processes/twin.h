@@ -19,7 +19,7 @@ class Twin final : public StreamHandler {
     static bool is_boaster(Incarnation incarnation) { return incarnation > boaster(1'000'000); }
 
     void stream_opened(StreamId stream) override;
-    void stream_failed(StreamId, std::string) override {}
+    void stream_failed(StreamId, rendezvous::ConnectionFailed) override {}
     void stream_accepted(StreamId, std::uint16_t) override {}
     void stream_received(StreamId stream, std::string bytes) override;
     void stream_closed(StreamId, std::string) override {}

@@ -98,9 +98,8 @@ Result<DirectoryListing> list_directory(const std::string& directory) {
 
 Result<Manifest> read_manifest(const std::string& folder) {
     auto text = MUSTER_TRY(read_text(cat(folder, '/', manifest_name), manifest_bytes_max));
-    auto manifest = parse_manifest(text);
-    if (!manifest) return manifest.error();
-    for (const auto& file : manifest->files) {
+    auto manifest = MUSTER_TRY(parse_manifest(text));
+    for (const auto& file : manifest.files) {
         auto size = MUSTER_TRY(file_size(cat(folder, '/', file.name)));
         if (size != file.bytes) {
             return Error{Errc::bad_frame, cat(file.name, " has ", size, " bytes, not ", file.bytes)};
@@ -135,7 +134,7 @@ Result<void> complete_draft(const std::string& folder, const std::vector<std::ui
 Result<CheckpointName> commit_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim,
                                     const std::function<Result<void>()>& first) {
     CheckpointName name;
-    auto committed = claim.exclusively([&]() -> Result<void> {
+    MUSTER_TRY(claim.exclusively([&]() -> Result<void> {
         MUSTER_TRY(claim.is_visitor() ? has_none_as_new(directory, draft.step) : Result<void>());
         MUSTER_TRY(first ? first() : Result<void>());
         name = free_name(directory, draft.step);
@@ -144,8 +143,7 @@ Result<CheckpointName> commit_draft(const std::string& directory, const DraftNam
         MUSTER_TRY(flush_folder(directory));
         point_latest(directory, name);
         return {};
-    });
-    if (!committed) return committed.error();
+    }));
     return name;
 }
 

@@ -48,7 +48,7 @@ std::string identity_of(const std::string& directory) {
 
 Result<std::string> keep_identity(const std::string& directory, DirectoryClaim& claim) {
     std::string identity;
-    auto kept = claim.exclusively([&]() -> Result<void> {
+    MUSTER_TRY(claim.exclusively([&]() -> Result<void> {
         identity = identity_of(directory);
         auto emptied = MUSTER_TRY(was_emptied(directory));
         if (!identity.empty() && !emptied) return {};
@@ -59,8 +59,7 @@ Result<std::string> keep_identity(const std::string& directory, DirectoryClaim& 
         identity = fresh_token();
         MUSTER_TRY(replace_text(place_of(directory), identity + "\n"));
         return emptied ? forget_latest(directory) : Result<void>();
-    });
-    if (!kept) return kept.error();
+    }));
     return identity;
 }
 

@@ -14,6 +14,7 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
+#include "rendezvous/base/try.h"
 #include "worker_runtime/checkpoint/files/folders.h"
 #include "worker_runtime/checkpoint/format/crc32c.h"
 
@@ -138,7 +139,7 @@ Result<void> use_chunks(Belt& empty, Belt& full, const ByteSink& sink) {
 
 Result<void> read_ranges(const std::string& path, const std::vector<ByteRange>& ranges, const ByteSink& sink) {
     RangeReader reader(path, ranges);
-    if (auto opened = reader.open(); !opened) return opened;
+    MUSTER_TRY(reader.open());
     Belt empty, full;
     for (int i = 0; i < buffer_count; ++i) {
         Chunk chunk;
@@ -146,24 +147,22 @@ Result<void> read_ranges(const std::string& path, const std::vector<ByteRange>& 
         if (!chunk.memory) return Error{Errc::limit_exceeded, cat("no memory to read ", path)};
         empty.put(std::move(chunk));
     }
-    auto thread = start_thread("muster-read", [&] { reader.run(empty, full); });
-    if (!thread) return thread.error();
+    auto thread = MUSTER_TRY(start_thread("muster-read", [&] { reader.run(empty, full); }));
     auto used = use_chunks(empty, full, sink);
     empty.close();
-    thread->join();
+    thread.join();
     return used;
 }
 
 Result<std::uint32_t> verify_rank_file(const std::string& path) {
-    auto file = read_rank_file(path);
-    if (!file) return file.error();
+    auto file = MUSTER_TRY(read_rank_file(path));
     std::uint32_t whole = 0, sum = 0;
     std::uint64_t at = 0;
     std::size_t next = 0;  // index of the current piece
     const auto sink = [&](std::span<const std::byte> bytes) -> Result<void> {
         whole = crc32c(bytes, whole);
-        while (next < file->pieces.size()) {
-            const auto& stored = file->pieces[next];
+        while (next < file.pieces.size()) {
+            const auto& stored = file.pieces[next];
             const auto begin = std::max(at, stored.offset), end = stored.offset + stored.piece.size_bytes();
             const auto here = std::min<std::uint64_t>(end, at + bytes.size());
             if (begin < here) sum = crc32c(bytes.subspan(begin - at, here - begin), sum);
@@ -177,7 +176,7 @@ Result<std::uint32_t> verify_rank_file(const std::string& path) {
         at += bytes.size();
         return {};
     };
-    if (auto read = read_ranges(path, {{0, file->size_bytes}}, sink); !read) return read.error();
+    if (auto read = read_ranges(path, {{0, file.size_bytes}}, sink); !read) return read.error();
     return whole;
 }
 

@@ -123,7 +123,8 @@ muster_status muster_context_rejoin(muster_context* context);
 
 // Reports progress; call it in each step of a loop. It needs no context, costs at most one datagram, and cannot fail.
 void muster_heartbeat(void);
-// Reports the number of a completed step, for muster status and for the count of the job's time; since version 8.
+// Reports the number of a completed step, for muster status and for the count of the job's time; since version 8. From
+// 0 on: negative ones are muster's.
 void muster_progress(int64_t step);
 // Names the worker's activity until muster_section_leave(), and suspends the agent's hang detection. If it lasts longer
 // than `limit_ms`, the agent reports it; 0: no limit.

@@ -26,8 +26,8 @@ namespace muster {
 void heartbeat() noexcept;
 
 /// Reports the number of a completed step, which muster shows and by which it counts how the job's time was spent. Call
-/// it in each step, with the numbers that checkpoints have. Every tenth of a second one is sent; those between are
-/// dropped.
+/// it in each step, with the numbers that checkpoints have, from 0 on; negative ones are muster's. Every tenth of a
+/// second one is sent; those between are dropped.
 void progress(std::int64_t step) noexcept;
 
 /// Names the worker's activity until the end of the scope. If sections are nested, or several threads have one, the

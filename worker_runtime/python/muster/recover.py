@@ -99,6 +99,7 @@ def _run(context, function, make_recovery, arguments, named):
         why_not = _enter_next_round(context, recovery, failure)
         if why_not is None:
             load_environment()
+            sys.modules["muster.section"].round_count += 1
             resume = Resume(resume.count + 1, str(failure))
             del failure
             continue

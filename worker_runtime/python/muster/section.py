@@ -10,6 +10,9 @@ from collections.abc import Iterator
 
 from muster.library import ask, call_void
 
+round_count = 0  # rounds that this process has entered without a new start
+is_progress_called = False  # by the program: PyTorch's optimizer then reports nothing
+
 
 def heartbeat() -> None:
     """Reports progress; call it in each step of a loop. If a worker's heartbeats stop for 3 times their longest pause so far,
@@ -20,6 +23,8 @@ def heartbeat() -> None:
 def progress(step: int) -> None:
     """Reports the number of a completed step; call it in each step, with the numbers that checkpoints have. `muster status`
     shows it, and muster counts by it how the job's time was spent."""
+    global is_progress_called
+    is_progress_called = True
     call_void("progress", step)
 
 

@@ -59,20 +59,10 @@ Result<TcpMesh> connect_mesh(const GroupTerms& terms, const std::vector<std::str
     if (auto alike = same_mode(mesh); !alike) return with_context(alike.error(), cat("communicator ", terms.id));
     mesh.stripes = std::clamp<int>(mesh.peers[0].card.stripes, 1, stripes_max);
     const bool whole = is_whole_mesh(terms.size);
-    auto built = MeshBuilder(terms, std::move(mesh), {.transfers = whole}).build(wait);
-    if (!built) return with_context(built.error(), cat("communicator ", terms.id, ", rank ", terms.rank));
-    if (whole) built->door.reset();
-    return built;
-}
-
-Result<TcpPeer> connect_late(const GroupTerms& terms, const TcpMesh& mesh, int rank, bool control,
-                             const MeetingWait& wait) {
-    TcpMesh two{.peers = {}, .partners = {rank}, .stripes = mesh.stripes};
-    two.peers.resize(mesh.peers.size());
-    for (const int one : {terms.rank, rank}) two.peers[static_cast<std::size_t>(one)].card = mesh.card(one);
-    auto built = MeshBuilder(terms, std::move(two), {.control = control, .lanes = false}).build(wait);
-    if (!built) return with_context(built.error(), cat("communicator ", terms.id, ", rank ", terms.rank));
-    return std::move(built->peers[static_cast<std::size_t>(rank)]);
+    MeshBuilder builder(terms, std::move(mesh), {.transfers = whole});
+    if (auto built = builder.build(wait); !built) return built.error();
+    if (whole) builder.mesh().door.reset();
+    return std::move(builder.mesh());
 }
 
 }  // namespace muster::runtime

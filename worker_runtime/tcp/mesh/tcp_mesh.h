@@ -42,8 +42,4 @@ std::string describe_rank(int rank, const TcpCard& card);
 Result<TcpMesh> connect_mesh(const GroupTerms& terms, const std::vector<std::string>& addresses,
                              int connections_per_peer, const std::vector<int>& more_partners);
 
-/// Connects with one more rank, a higher one, for messages, and with `control` for news too. `mesh` has both cards.
-Result<TcpPeer> connect_late(const GroupTerms& terms, const TcpMesh& mesh, int rank, bool control,
-                             const MeetingWait& wait);
-
 }  // namespace muster::runtime

@@ -40,7 +40,20 @@ Result<void> ended_early(const std::vector<std::string>& gone) {
 MeshBuilder::MeshBuilder(const GroupTerms& terms, TcpMesh mesh, TcpNeed need)
     : terms_(terms), mesh_(std::move(mesh)), need_(need), missing_from_(mesh_.peers.size()) {}
 
-Result<TcpMesh> MeshBuilder::build(const MeetingWait& wait) {
+std::unique_ptr<MeshBuilder> MeshBuilder::late(const GroupTerms& terms, const TcpMesh& mesh, int rank, bool control) {
+    TcpMesh two{.peers = {}, .partners = {rank}, .stripes = mesh.stripes};
+    two.peers.resize(mesh.peers.size());
+    for (const int one : {terms.rank, rank}) two.peers[static_cast<std::size_t>(one)].card = mesh.card(one);
+    return std::make_unique<MeshBuilder>(terms, std::move(two), TcpNeed{.control = control, .lanes = false});
+}
+
+Result<void> MeshBuilder::build(const MeetingWait& wait) {
+    auto built = connect_all(wait);
+    if (built) return {};
+    return with_context(built.error(), cat("communicator ", terms_.id, ", rank ", terms_.rank));
+}
+
+Result<void> MeshBuilder::connect_all(const MeetingWait& wait) {
     if (auto expected = expect_connections(); !expected) return expected.error();
     auto complains = clock_now() + forming_is_long_after;
     while (missing_ > 0) {
@@ -59,7 +72,7 @@ Result<TcpMesh> MeshBuilder::build(const MeetingWait& wait) {
         if (auto served = wait_and_serve(std::min(wait.next_check(now), complains)); !served)
             return give_up(served.error());
     }
-    return std::move(mesh_);
+    return {};
 }
 
 Result<void> MeshBuilder::expect_connections() {

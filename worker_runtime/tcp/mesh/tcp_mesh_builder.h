@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,10 +36,19 @@ class MeshBuilder final : private TcpHost {
     /// `mesh` has the cards of this rank and of its partners, and gets `need` of each partner. Lower ranks call at its
     /// door, which is where this rank's card says; without one, there are no lower partners.
     MeshBuilder(const GroupTerms& terms, TcpMesh mesh, TcpNeed need);
+    /// For one more rank, a higher one: connections for messages, and with `control` for news too. `mesh` has both
+    /// cards.
+    static std::unique_ptr<MeshBuilder> late(const GroupTerms& terms, const TcpMesh& mesh, int rank, bool control);
 
-    Result<TcpMesh> build(const MeetingWait& wait);
+    /// An error names this rank, and those that did not connect.
+    Result<void> build(const MeetingWait& wait);
+    /// Why this rank gives up, to all with which it has a control connection.
+    void tell(const Error& error) const;
+    /// What was built, also where that failed; the caller may take it away.
+    [[nodiscard]] TcpMesh& mesh() { return mesh_; }
 
   private:
+    Result<void> connect_all(const MeetingWait& wait);
     Result<void> expect_connections();
     Result<void> begin_tries(Instant now);
     Result<void> wait_and_serve(Instant deadline);
@@ -56,7 +66,6 @@ class MeshBuilder final : private TcpHost {
     [[nodiscard]] std::optional<Error> told_by_others() const;
     [[nodiscard]] bool is_sparse_start() const;
     [[nodiscard]] std::string reason_key() const;
-    void tell(const Error& error) const;
     [[nodiscard]] Error with_others_gone(Error error) const;
     [[nodiscard]] bool has_gone(int rank) const;
     [[nodiscard]] bool is_whole(int rank) const { return missing_from_[static_cast<std::size_t>(rank)] == 0; }

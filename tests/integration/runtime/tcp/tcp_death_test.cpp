@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <deque>
 #include <fstream>
 #include <optional>
 #include <random>
@@ -44,25 +45,32 @@ int run_until_failure(const GroupTerms& terms, const Once& once, const std::vect
     }
 }
 
-/// Sends `signal` to the victim while all go round, `times` times. Survivors' errors must have `words`.
-void require_told(const Once& once, int times, std::uint32_t seed, int signal, const std::vector<std::string>& words,
-                  TcpAlgorithm algorithm = TcpAlgorithm::automatic) {
+/// Sends `signal` to the victim of each of `groups` while all go round, `times` times. Survivors' errors must have
+/// `words`.
+void require_told(const std::vector<Once>& groups, int times, std::uint32_t seed, int signal,
+                  const std::vector<std::string>& words, TcpAlgorithm algorithm = TcpAlgorithm::automatic) {
     std::mt19937 random(seed);
     for (int i = 0; i < times; ++i) {
-        test::RankProcesses ranks(
-            size, [&](const GroupTerms& terms) { return run_until_failure(terms, once, words, algorithm); });
-        test::MeetingInFolder place(ranks.file(""));
+        std::deque<test::RankProcesses> all;
+        for (const auto& once : groups)
+            all.emplace_back(size,
+                             [&](const GroupTerms& terms) { return run_until_failure(terms, once, words, algorithm); });
         const auto deadline = std::chrono::steady_clock::now() + 60s;
-        REQUIRE(place.collect({"ready/0", "ready/1", "ready/2"}, deadline).has_value());
-        std::this_thread::sleep_for(std::chrono::microseconds(random() % 5000));  // the moment is what is drawn
-        ::kill(ranks.pid(victim), signal);
-        while (!(ranks.ended(0) && ranks.ended(2)) && std::chrono::steady_clock::now() < deadline)
-            std::this_thread::sleep_for(1ms);
-        ::kill(ranks.pid(victim), SIGKILL);
-        const auto ends = ranks.join();
-        INFO("seed " << seed << ", run " << i);
-        CHECK((ends[0].exited && ends[0].code == 0));
-        CHECK((ends[2].exited && ends[2].code == 0));
+        for (const auto& ranks : all) {
+            test::MeetingInFolder place(ranks.file(""));
+            REQUIRE(place.collect({"ready/0", "ready/1", "ready/2"}, deadline).has_value());
+            std::this_thread::sleep_for(std::chrono::microseconds(random() % 5000));  // the moment is what is drawn
+            ::kill(ranks.pid(victim), signal);
+        }
+        for (auto& ranks : all) {
+            while (!(ranks.ended(0) && ranks.ended(2)) && std::chrono::steady_clock::now() < deadline)
+                std::this_thread::sleep_for(1ms);
+            ::kill(ranks.pid(victim), SIGKILL);
+            const auto ends = ranks.join();
+            INFO("seed " << seed << ", run " << i);
+            CHECK((ends[0].exited && ends[0].code == 0));
+            CHECK((ends[2].exited && ends[2].code == 0));
+        }
     }
 }
 
@@ -103,12 +111,11 @@ std::vector<Once> operations(Duration limit) {
 
 TEST_CASE("survivors of a killed rank name it, whatever they were doing") {
     std::uint32_t seed = 0;
-    for (const auto& once : operations(60s)) require_told(once, 5, ++seed, SIGKILL, {"rank 1 (pid ", "died in "});
+    for (const auto& once : operations(60s)) require_told({once}, 5, ++seed, SIGKILL, {"rank 1 (pid ", "died in "});
 }
 
 TEST_CASE("a stopped rank is named at the deadline, whatever the others were doing") {
-    std::uint32_t seed = 100;
-    for (const auto& once : operations(4s)) require_told(once, 1, ++seed, SIGSTOP, {"rank 1 (pid ", "timed out"});
+    require_told(operations(8s), 1, 100, SIGSTOP, {"rank 1 (pid ", "timed out"});
 }
 
 TEST_CASE("in an all_reduce from rank to rank, too, all learn who died and who stopped") {
@@ -118,8 +125,8 @@ TEST_CASE("in an all_reduce from rank to rank, too, all learn who died and who s
             return world.run(all_reduce(buffer(std::span(data)), ReduceOp::sum), test::within(limit));
         };
     };
-    require_told(with(60s), 10, 200, SIGKILL, {"rank 1 (pid ", "died in "}, TcpAlgorithm::ring);
-    require_told(with(4s), 3, 300, SIGSTOP, {"rank 1 (pid ", "timed out"}, TcpAlgorithm::ring);
+    require_told({with(60s)}, 10, 200, SIGKILL, {"rank 1 (pid ", "died in "}, TcpAlgorithm::ring);
+    require_told({with(8s), with(8s), with(8s)}, 1, 300, SIGSTOP, {"rank 1 (pid ", "timed out"}, TcpAlgorithm::ring);
 }
 
 TEST_CASE("a rank that dies while the group forms is named") {

@@ -3,112 +3,15 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <boost/asio/io_context.hpp>
-#include <chrono>
-#include <cstring>
 #include <memory>
-#include <optional>
-#include <utility>
 
-#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"
-#include "rendezvous/base/time.h"
-#include "rendezvous/wire/local/codec.h"
-#include "tests/support/catch.h"
+#include "tests/unit/agent/channel/channel_rig.h"
 
 using namespace muster;
 using namespace muster::agent;
-
-namespace {
-
-/// A worker that speaks the channel in bytes.
-class Worker {
-  public:
-    explicit Worker(const std::string& address) : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-        sockaddr_un name{};
-        name.sun_family = AF_UNIX;
-        address.copy(name.sun_path + 1, sizeof name.sun_path - 2, 1);
-        const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
-        REQUIRE(::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0);
-        const timeval limit{.tv_sec = 60, .tv_usec = 0};  // for hear()
-        REQUIRE(::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
-    }
-    /// One that shows the token, as the runtime does.
-    explicit Worker(const AgentChannel& channel, const std::string& runtime = "muster 0.1.0")
-        : Worker(channel.address()) {
-        say(local::Hello{1, 42, runtime, channel.token()});
-    }
-    void say(const local::Message& message) { say_bytes(local::encode(message)); }
-    void say_bytes(const std::string& bytes) {
-        REQUIRE(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
-    }
-    void give(const local::Give& give, int descriptor) {
-        std::string bytes = local::encode(give);
-        iovec piece{bytes.data(), bytes.size()};
-        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-        msghdr header{};
-        header.msg_iov = &piece;
-        header.msg_iovlen = 1;
-        header.msg_control = control;
-        header.msg_controllen = sizeof control;
-        cmsghdr* part = CMSG_FIRSTHDR(&header);
-        part->cmsg_level = SOL_SOCKET;
-        part->cmsg_type = SCM_RIGHTS;
-        part->cmsg_len = CMSG_LEN(sizeof(int));
-        std::memcpy(CMSG_DATA(part), &descriptor, sizeof descriptor);
-        REQUIRE(::sendmsg(socket_.get(), &header, MSG_NOSIGNAL) > 0);
-    }
-    /// What the agent sent, or nothing at the end of the channel.
-    std::string hear() { return heard(0).value_or(std::string()); }
-    /// The same without waiting; nullopt: nothing yet.
-    std::optional<std::string> heard(int flags = MSG_DONTWAIT) {
-        char bytes[4096];
-        const auto size = ::recv(socket_.get(), bytes, sizeof bytes, flags);
-        if (size < 0 && errno == EAGAIN) return std::nullopt;
-        return size <= 0 ? std::string() : std::string(bytes, static_cast<std::size_t>(size));
-    }
-    void go() { socket_.reset(); }
-
-  private:
-    FileDescriptor socket_;
-};
-
-struct ChannelRig {
-    ChannelRig() : channel(std::move(AgentChannel::open(loop, 3).value())) {}
-    bool run_until(const std::function<bool()>& done) {
-        const auto deadline = std::chrono::steady_clock::now() + 60s;
-        while (!done() && std::chrono::steady_clock::now() < deadline) {
-            loop.restart();
-            loop.run_one_for(20ms);
-        }
-        return done();
-    }
-    const WorkerFacts& facts() const { return channel->facts(); }
-    /// What a connection gets next; empty: its end.
-    std::string next_for(Worker& newcomer) {
-        std::optional<std::string> heard;
-        REQUIRE(run_until([&] {
-            if (!heard) heard = newcomer.heard();
-            return heard.has_value();
-        }));
-        return *heard;
-    }
-    /// What the agent says to a connection that says this first.
-    std::string answer_to(const local::Message& first) {
-        Worker newcomer(channel->address());
-        newcomer.say(first);
-        return next_for(newcomer);
-    }
-
-    boost::asio::io_context loop;
-    ClosingPtr<AgentChannel> channel;
-};
-
-}  // namespace
 
 TEST_CASE("what a worker tells about itself is known to its agent") {
     ChannelRig rig;
@@ -123,14 +26,17 @@ TEST_CASE("what a worker tells about itself is known to its agent") {
     CHECK(rig.facts().step == 17);
     CHECK(rig.facts().section_limit == 5s);
     CHECK(rig.facts().heartbeats == 2);
-    CHECK(rig.facts().loading == 0s);
+    CHECK(rig.facts().sections.empty());
     worker.say(local::Section{"evaluation", 0});
     REQUIRE(rig.run_until([&] { return rig.facts().section == "evaluation"; }));
-    const auto loading = rig.facts().loading;
-    CHECK(loading > 0s);
+    const auto spent = rig.facts().sections;
+    REQUIRE(spent.size() == 1);
+    CHECK(spent[0].name == "checkpoint");
+    CHECK(spent[0].time_ns > 0);
     worker.say(local::Section{});
     REQUIRE(rig.run_until([&] { return rig.facts().section.empty(); }));
-    CHECK(rig.facts().loading == loading);
+    CHECK(rig.facts().sections.size() == 2);
+    CHECK(rig.facts().sections[0] == spent[0]);
 }
 
 TEST_CASE("a worker's second connection counts once its first one is closed, also where it is heard of before that") {
@@ -341,113 +247,6 @@ TEST_CASE("a connection is not dismissed at a wake-up that was meant for an earl
     CHECK(rig.run_until([&] { return rig.facts().connected; }));
 }
 
-TEST_CASE("of other ranks' snapshots the newest two of each are kept, and offered to the next round's worker") {
-    ChannelRig rig;
-    Worker worker(*rig.channel);
-    const auto give = [](Worker& giver, local::HandoverKind kind, std::int64_t step, std::int32_t rank) {
-        const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
-        giver.give({kind, static_cast<std::uint64_t>(step), step, rank}, memory.get());
-    };
-    for (const std::int64_t step : {5, 6, 7}) {
-        give(worker, local::HandoverKind::copy, step, 2);
-        give(worker, local::HandoverKind::copy, step + 10, 3);
-    }
-    worker.say(local::Progress{1});
-    REQUIRE(rig.run_until([&] { return rig.facts().step == 1; }));
-    CHECK(rig.channel->take_snapshots().empty());
-    auto copies = rig.channel->take_copies();
-    std::vector<std::int64_t> steps;
-    for (const auto& copy : copies) steps.push_back(copy.step);
-    CHECK(steps == std::vector<std::int64_t>{6, 16, 7, 17});
-
-    rig.channel = std::move(AgentChannel::open(rig.loop, 3, {}, std::move(copies)).value());
-    Worker next(*rig.channel);
-    REQUIRE(rig.run_until([&] { return rig.facts().runtime == "muster 0.1.0"; }));
-    for (const auto step : steps) {
-        const auto heard = local::decode(next.hear(), local::Sender::agent);
-        REQUIRE(heard.has_value());
-        CHECK(heard.value() ==
-              local::Message(local::Offer{local::HandoverKind::copy, static_cast<std::uint64_t>(step)}));
-    }
-    // Its own second snapshot is newer than all that was carried over.
-    give(next, local::HandoverKind::copy, 20, 2);
-    give(next, local::HandoverKind::snapshot, 20, -1);
-    give(next, local::HandoverKind::snapshot, 21, -1);
-    next.say(local::Progress{2});
-    REQUIRE(rig.run_until([&] { return rig.facts().step == 2; }));
-    copies = rig.channel->take_copies();
-    REQUIRE(copies.size() == 1);
-    CHECK(copies.front().step == 20);
-}
-
-namespace {
-
-/// The worker of a round gives snapshots and, of rank 2, copies of these steps; what is kept afterwards, of either.
-void next_round(ChannelRig& rig, std::vector<MemoryHandover>& snapshots, std::vector<MemoryHandover>& copies,
-                const std::vector<std::int64_t>& steps, const std::string& directory = "/ckpt") {
-    rig.channel = std::move(AgentChannel::open(rig.loop, 3, std::move(snapshots), std::move(copies)).value());
-    Worker worker(*rig.channel);
-    for (const auto step : steps) {
-        const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
-        worker.give({local::HandoverKind::copy, 7, step, 2}, memory.get());
-        worker.give({local::HandoverKind::snapshot, 7, step, -1, directory}, memory.get());
-    }
-    worker.say(local::Progress{1});
-    REQUIRE(rig.run_until([&] { return rig.facts().step == 1; }));
-    snapshots = rig.channel->take_snapshots();
-    copies = rig.channel->take_copies();
-}
-
-std::string steps_of(const std::vector<MemoryHandover>& handovers) {
-    std::string steps;
-    for (const auto& gift : handovers) steps += cat(steps.empty() ? "" : " ", gift.step);
-    return steps;
-}
-
-}  // namespace
-
-TEST_CASE("what a round went on from stays until that round has a snapshot that all its ranks have") {
-    ChannelRig rig;
-    std::vector<MemoryHandover> snapshots, copies;
-    next_round(rig, snapshots, copies, {13, 14, 15});
-    CHECK(steps_of(snapshots) == "14 15");
-    SECTION("the first snapshot is one of this rank alone, the second one says that all have the first") {
-        next_round(rig, snapshots, copies, {20});
-        CHECK(steps_of(snapshots) == "14 15 20");
-        CHECK(steps_of(copies) == "14 15 20");
-        next_round(rig, snapshots, copies, {21, 22});
-        CHECK(steps_of(snapshots) == "21 22");
-        CHECK(steps_of(copies) == "21 22");
-    }
-    SECTION("round after round that ends behind its first snapshot goes on from the same step") {
-        for (int round = 0; round < 3; ++round) {
-            next_round(rig, snapshots, copies, {15});  // from 14, which all had
-            CHECK_THAT(steps_of(snapshots), Catch::StartsWith("14 15"));
-            CHECK_THAT(steps_of(copies), Catch::StartsWith("14 15"));
-            CHECK(snapshots.size() <= 4);
-        }
-    }
-    SECTION("a round that has given nothing leaves all") {
-        next_round(rig, snapshots, copies, {});
-        CHECK(steps_of(snapshots) == "14 15");
-        CHECK(steps_of(copies) == "14 15");
-    }
-    SECTION("two directories do not take each other's place") {
-        next_round(rig, snapshots, copies, {16, 17, 18}, "/average");
-        CHECK(steps_of(snapshots) == "14 15 17 18");
-    }
-}
-
-TEST_CASE("a worker that gives copies of many ranks has a limit") {
-    ChannelRig rig;
-    Worker worker(*rig.channel);
-    const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
-    for (std::int32_t rank = 0; rank < 40; ++rank) worker.give({local::HandoverKind::copy, 7, 1, rank}, memory.get());
-    worker.say(local::Progress{1});
-    REQUIRE(rig.run_until([&] { return rig.facts().step == 1; }));
-    CHECK(rig.channel->take_copies().size() == 24);
-}
-
 TEST_CASE("a gift without its memory breaks the rules") {
     ChannelRig rig;
     Worker worker(*rig.channel);
@@ -463,19 +262,6 @@ TEST_CASE("a closed channel is gone for its worker at once") {
     rig.channel.reset();
     CHECK(worker.hear().empty());
     rig.loop.poll();
-}
-
-TEST_CASE("what a worker gave just before its end is there, though its end was heard first") {
-    ChannelRig rig;
-    FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
-    Worker worker(*rig.channel);
-    REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
-    worker.give({local::HandoverKind::snapshot, 7, 20, -1, "/ckpt"}, memory.get());
-    worker.go();
-    const auto snapshots = rig.channel->take_snapshots();
-    REQUIRE(snapshots.size() == 1);
-    CHECK(snapshots[0].step == 20);
-    CHECK(snapshots[0].directory == "/ckpt");
 }
 
 TEST_CASE("a worker's words about being kept are heard, and the end of its connection takes them back") {

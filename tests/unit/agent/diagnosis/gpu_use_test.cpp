@@ -20,13 +20,20 @@ std::string train(std::int32_t) {
 
 TEST_CASE("what muster-gpus says is read, lines that are none are left out, and only visible GPUs count") {
     const std::string output =
+        "busy 1\n"
         "gpu 0 GPU-a 100\n"
+        "busy 97\n"
         "process 7 60\n"
         "process x 1\n"
         "warning of a driver\n"
         "gpu 1 GPU-b 200\n"
-        "gpu none GPU-c 1\n";
-    const std::vector<GpuUse> both{{0, "GPU-a", 100, {{7, 60}}}, {1, "GPU-b", 200, {}}};
+        "busy 101\n"
+        "busy -1\n"
+        "gpu none GPU-c 1\n"
+        "busy 3\n"
+        "process 9 1\n"
+        "end\n";
+    const std::vector<GpuUse> both{{0, "GPU-a", 100, {{7, 60}}, 97}, {1, "GPU-b", 200, {}}};
     CHECK(read_gpu_use(output, {}) == both);
     CHECK(read_gpu_use(output, "0,1") == both);
     CHECK(read_gpu_use(output, " 1 ").size() == 1);
@@ -38,7 +45,9 @@ TEST_CASE("what muster-gpus says is read, lines that are none are left out, and 
     CHECK(read_gpu_use(output, "1,1").empty());
     CHECK(read_gpu_use(output, "GPU-").empty());  // ambiguous
     CHECK(read_gpu_use("note nvmlInit: Driver Not Loaded\n", {}).empty());
-    CHECK(read_gpu_use("process 7 60\n", {}).empty());
+    CHECK(read_gpu_use("process 7 60\nend\n", {}).empty());
+    CHECK(read_gpu_use("gpu 0 GPU-a 100\nbusy 97\n", {}).empty());  // The driver hung at the second GPU.
+    CHECK(read_gpu_use("gpu 0 GPU-a 100\nbusy 97\nend\n", {}).size() == 1);
 }
 
 TEST_CASE("others' processes are named once, the server that shares a GPU is not") {

@@ -69,7 +69,7 @@ TEST_CASE("a node whose workers all do nothing for two minutes is told of, with 
     CHECK(node.notices[5].find("stop the job with Ctrl-C or SIGTERM") != std::string::npos);
     CHECK(node.notices[0].starts_with("no worker of this node has used the CPU or done I/O for "));
     CHECK(node.notices[4] == "  rank 7 (pid 103): asleep");
-    node.samples[0].io_bytes += 1000;
+    ++node.samples[0].step;
     node.second();
     CHECK(node.notices.back() == "the workers of this node make progress again");
     CHECK(node.ends.empty());

@@ -15,6 +15,7 @@
 #include "agent/driver/agent.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/run_until.h"
 #include "tests/unit/agent/supervision/supervisor_story.h"
 
 namespace muster::agent::test {
@@ -23,24 +24,31 @@ namespace fs = std::filesystem;
 
 using Diary = std::vector<std::string>;
 
-struct FakeLink : RendezvousLink {
+struct FakeLink : rendezvous::RendezvousLink {
     explicit FakeLink(Diary& book) : diary(book) {}
-    void join(native::Join join) override { diary.push_back(cat("join after ", join.last_round)); }
-    void workers_failed(std::vector<Failure> list) override {
-        diary.push_back(cat("failed ", show(list)));
-        failures = std::move(list);
+    void submit(native::Message message) override {
+        std::visit([this](auto& one) { note(one); }, message);
     }
-    void workers_succeeded() override { diary.push_back("succeeded"); }
-    void round_report(native::RoundReport report) override { diary.push_back(cat("report of round ", report.round)); }
-    void leave(std::string) override { diary.push_back("leave"); }
-    void end_acknowledged() override { diary.push_back("acknowledge"); }
-    void command(native::Command command) override { diary.push_back(cat("command: ", command.why)); }
-    void fault_answer(native::FaultAnswer answer) override {
+    void note(const native::Join& join) { diary.push_back(cat("join after ", join.last_round)); }
+    void note(native::WorkersFailed& failed) {
+        diary.push_back(cat("failed ", show(failed.failures)));
+        failures = std::move(failed.failures);
+    }
+    void note(const native::WorkersSucceeded&) { diary.push_back("succeeded"); }
+    void note(const native::RoundReport& report) { diary.push_back(cat("report of round ", report.round)); }
+    void note(const native::Leave&) { diary.push_back("leave"); }
+    void note(const native::EndAcknowledged&) { diary.push_back("acknowledge"); }
+    void note(const native::Command& command) { diary.push_back(cat("command: ", command.why)); }
+    void note(const native::FaultAnswer& answer) {
         diary.push_back(cat("fault ", answer.number, answer.done ? " done: " : " not done: ", answer.text));
     }
-    void workers_seen(native::WorkersSeen) override {}
+    void note(const native::WorkersSeen&) {}
+    template <class Other>
+    void note(const Other&) {
+        diary.push_back("a message that no agent submits");
+    }
     void cut_off(Duration length) override { diary.push_back(cat("cut off for ", muster::describe(length))); }
-    void close(std::function<void()> closed) override {
+    void close(Duration, std::function<void()> closed) override {
         diary.push_back("close link");
         closed();
     }
@@ -148,14 +156,7 @@ class Rig {
                                   .at = std::chrono::steady_clock::now(),
                                   .stderr_tail = std::move(stderr_tail)});
     }
-    bool run_until(const std::function<bool()>& done) {
-        const auto deadline = std::chrono::steady_clock::now() + 60s;
-        while (!done() && std::chrono::steady_clock::now() < deadline) {
-            loop.restart();
-            loop.run_one_for(20ms);
-        }
-        return done();
-    }
+    bool run_until(const std::function<bool()>& done) { return muster::test::run_until(loop, done); }
     /// What was done since the last call.
     std::string news() {
         std::string out;

@@ -205,7 +205,8 @@ TEST_CASE("each worker has its series, and none for what it does not report") {
     counts.steps.tally = {.first_step = 1, .step_count = 41, .step_ns = 2'500'000'000, .late_ns = 1'000'000};
     counts.steps.times.assign(step_time_bucket_count, {0});
     counts.steps.times[4].count = 40;
-    const auto text = agent::worker_metrics("a \"job\"", 3, {{.local_rank = 0, .rank = 8}, counts});
+    const auto text =
+        agent::worker_metrics(MetricsFormat::text, "a \"job\"", 3, {{.local_rank = 0, .rank = 8}, counts}, {{2, 97}});
     INFO(text);
     for (const char* line :
          {"muster_worker_info{job=\"a \\\"job\\\"\",local_rank=\"1\",rank=\"9\",round=\"3\"} 1\n",
@@ -214,7 +215,8 @@ TEST_CASE("each worker has its series, and none for what it does not report") {
           "muster_worker_step{job=\"a \\\"job\\\"\",local_rank=\"1\"} 41\n",
           "muster_worker_step_seconds_bucket{job=\"a \\\"job\\\"\",local_rank=\"1\",le=\"0.1\"} 40\n",
           "muster_worker_step_seconds_sum{job=\"a \\\"job\\\"\",local_rank=\"1\"} 2.5\n",
-          "muster_worker_late_seconds_total{job=\"a \\\"job\\\"\",local_rank=\"1\"} 0.001\n"})
+          "muster_worker_late_seconds_total{job=\"a \\\"job\\\"\",local_rank=\"1\"} 0.001\n",
+          "muster_gpu_utilization_ratio{job=\"a \\\"job\\\"\",gpu=\"2\"} 0.97\n"})
         CHECK(text.find(line) != std::string::npos);
     CHECK(text.find("muster_worker_step{job=\"a \\\"job\\\"\",local_rank=\"0\"}") == std::string::npos);
     CHECK(text.find("muster_worker_step_seconds_count{job=\"a \\\"job\\\"\",local_rank=\"0\"}") == std::string::npos);

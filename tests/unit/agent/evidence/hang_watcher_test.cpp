@@ -122,3 +122,56 @@ TEST_CASE("a worker whose child computes is not idle") {
     REQUIRE(hangs.activities().size() == 1);
     CHECK(hangs.activities().front().rank == 0);
 }
+
+TEST_CASE("of each rank a section that it enters is told, and that it leaves it; others only ten seconds later") {
+    const IdleProcess worker;
+    boost::asio::io_context loop;
+    HangWatcher hangs(loop, {}, {});
+    HangWatcher::WorkerInput told;
+    int asked = 0;
+    hangs.ask = [&](std::uint32_t) {
+        ++asked;
+        return told;
+    };
+    std::vector<Event> events;
+    hangs.on_event = [&events](const Event& event) { events.push_back(event); };
+    hangs.begin_round(4);
+    hangs.worker_started(1, worker.pid);
+    const auto sample = [&](const char* section) {
+        told.section = section;
+        const auto until = std::chrono::steady_clock::now() + 60s;
+        for (const auto before = asked; asked == before && std::chrono::steady_clock::now() < until;)
+            loop.run_one_for(1s);
+    };
+    for (const auto* section : {"evaluation", "evaluation", "export", "", "evaluation", ""}) sample(section);
+    REQUIRE(events.size() == 2);
+    CHECK(type_name(events[0].kind) == "muster.section.entered.v1");
+    CHECK(events[0].text == "rank 5 is in section evaluation");
+    CHECK(type_name(events[1].kind) == "muster.section.left.v1");
+    CHECK(events[1].text == "rank 5 left section evaluation");
+    CHECK(events[1].facts == EventFacts{.pid = worker.pid, .rank = 5, .local_rank = 1, .section = "evaluation"});
+}
+
+TEST_CASE("the daemon is told of the longest time in each section, and of the last step of any worker") {
+    const IdleProcess first, second;
+    boost::asio::io_context loop;
+    HangWatcher hangs(loop, {}, {});
+    const auto now = std::chrono::steady_clock::now();
+    hangs.ask = [now](std::uint32_t local_rank) {
+        HangWatcher::WorkerInput told;
+        told.sections = {{"checkpoint", 1 + local_rank}, {"evaluation", 9 - local_rank}};
+        told.steps.last_step = 7;
+        told.steps.last_at = now - (local_rank + 1) * 100s;
+        return told;
+    };
+    std::optional<native::WorkersSeen> seen;
+    hangs.on_seen = [&seen](native::WorkersSeen news) { seen = std::move(news); };
+    hangs.begin_round(0);
+    hangs.worker_started(0, first.pid);
+    hangs.worker_started(1, second.pid);
+    while (!seen && std::chrono::steady_clock::now() < now + 60s) loop.run_for(20ms);
+    REQUIRE(seen);
+    CHECK(seen->sections == SectionTimes{{"checkpoint", 2}, {"evaluation", 9}});
+    CHECK(seen->since_step_ns >= Duration(100s).count());
+    CHECK(seen->since_step_ns < Duration(200s).count());
+}

@@ -63,13 +63,14 @@ TEST_CASE("a worker's memory is not trusted") {
     StepRecord record;
     CHECK_FALSE(sample_of(record, sizeof record - 1));
     CHECK_FALSE(sample_of(record, 0));
+    record.last_step = 7;  // as if read between the two numbers of the first step
+    CHECK(sample_of(record).value().last_step == -1);
     record.first_step = -5;
-    record.last_step = 7;
     record.step_count = -1;
     record.step_times[3] = INT64_MIN;
     record.measured_ns = INT64_MAX;
     const auto sample = sample_of(record).value();
-    CHECK(sample.last_step == -1);
+    CHECK(sample.last_step == 7);
     CHECK(sample.tally == native::StepTally{});
     CHECK(sample.times[3].count == 0);
     record.first_step = 5;

@@ -1,8 +1,12 @@
 // Log files with their index: what is written, and what a reader makes of it.
 #include "agent/output/log_reader.h"
 
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <thread>
 
 #include "agent/output/log_files.h"
 #include "agent/output/log_merge.h"
@@ -49,6 +53,35 @@ TEST_CASE("a mark is a line, and a line that is damaged is none") {
     }
     CHECK(log_index_path("/a.b/3/stdout.log") == "/a.b/3/.stdout.times");
     CHECK(log_index_path("stderr") == ".stderr.times");
+}
+
+TEST_CASE("a heading is no line, whenever a reader looks") {
+    const test::ScratchFolder directory;
+    const auto path = (directory / "stdout.log");
+    constexpr std::uint64_t rounds = 3000;
+    LogFiles files;
+    int error_number = 0;
+    const auto file = files.open(path, "--- round 0 ---", rank_35, error_number);
+    REQUIRE(file);
+    auto reader = LogReader::open(path, {});
+    REQUIRE(reader.has_value());
+    std::jthread writer([&] {
+        for (std::uint64_t round = 1; round <= rounds; ++round) {
+            file->begin_section("--- round " + std::to_string(round) + " ---", LogOwner{.round = round, .host = "h"});
+            file->append(std::to_string(round) + "\n");
+        }
+    });
+    std::uint64_t seen = 0;
+    const auto late = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (seen < rounds && std::chrono::steady_clock::now() < late) {
+        LogLine line;
+        const auto more = reader->next(line);
+        REQUIRE(more.has_value());
+        if (!*more) continue;
+        REQUIRE(line.text == std::to_string(++seen));
+        REQUIRE(line.owner->round == seen);
+    }
+    CHECK(seen == rounds);
 }
 
 TEST_CASE("what is written under a heading is read with its owner and time") {

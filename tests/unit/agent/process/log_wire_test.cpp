@@ -140,11 +140,17 @@ TEST_CASE("of a file that an agent of before says to be cut no line is dropped")
 }
 
 TEST_CASE("half a line that the reader has is no new line when the next heading has ended it") {
-    for (const auto& [text, is_new] : {std::pair{"half", false}, {"", true}, {"h", true}}) {
-        CAPTURE(text);
+    const std::tuple<std::uint64_t, std::string, bool> cases[] = {
+        {16, "half", false}, {20, "", true},  {19, "h", false},
+        {20, "h", true},     {12, "h", true}, {0, "h", true}};  // lines between were left out, or it is the first
+    for (const auto& [begin, text, is_new] : cases) {
+        CAPTURE(begin, text);
         std::string bytes;
         LineWriter writer;
-        auto sent = line(owner(0, 35, "h"), text);
+        auto sent = line(owner(0, 35, "h"), "before");
+        sent.end = begin;
+        writer.append(bytes, 0, "a", sent);
+        sent.text = text;
         sent.end = 21;
         writer.append(bytes, 0, "a", sent);
         sent.text = "next";

@@ -2,7 +2,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
+#include "launcher/commands/log_wish.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
 
@@ -340,4 +343,36 @@ TEST_CASE("the lines of some nodes alone") {
     CHECK_FALSE(is_of_nodes("gpu071", {"gpu07"}));
     CHECK_FALSE(is_of_nodes("gpu07", {"gpu07.example.org"}));
     CHECK(is_of_nodes("gpu07", {}));
+}
+
+// A node of the list that the job does not have is told, so nothing else may be in it.
+TEST_CASE("the value of --node is a list of names") {
+    const auto wish = read_log_wish({"--job=j", "--node=gpu01,gpu02"});
+    REQUIRE(wish.has_value());
+    const auto& nodes = wish->request.nodes;
+    CHECK(std::vector<std::string>(nodes.begin(), nodes.end()) == std::vector<std::string>{"gpu01", "gpu02"});
+}
+
+TEST_CASE("lines are folded unless --all or --times says otherwise, and --fold overrides --all") {
+    const auto folds = [](std::vector<std::string> words) {
+        words.emplace_back("j");
+        return read_log_wish(words).value().request.fold;
+    };
+    CHECK((folds({}) && folds({"--fold"}) && folds({"--all", "--fold"}) && folds({"--fold", "--all"})));
+    CHECK_FALSE((folds({"--all"}) || folds({"--times"}) || folds({"--times", "--fold"})));
+}
+
+// As the value of an unset shell variable is: "$JOB" must not mean every job.
+TEST_CASE("an option of a command must have a value") {
+    for (const auto& words :
+         std::vector<std::vector<std::string>>{{"--job="}, {"--job", ""}, {"j", "--rdzv-endpoint="}}) {
+        const auto wish = read_log_wish(words);
+        REQUIRE_FALSE(wish.has_value());
+        CHECK(wish.error().context.ends_with(": the value is empty; leave the option out, or give it one"));
+    }
+    for (const auto& words : std::vector<std::vector<std::string>>{{""}, {"", "-f"}}) {
+        const auto wish = read_log_wish(words);
+        REQUIRE_FALSE(wish.has_value());
+        CHECK(wish.error().context.starts_with("an argument is empty"));
+    }
 }

@@ -1,6 +1,7 @@
 // Stands in for libnvidia-ml.so.1: the devices are those that FAKE_NVML names, e.g. "GPU-a;GPU-b=MIG-x,MIG-y" (two
 // GPUs, the second partitioned), "broken" for a driver that does not answer. The file FAKE_NVML_USE has a line for each
 // GPU, "USED_BYTES PID:BYTES PID:BYTES", and may change at any time. FAKE_NVML=hang: nvmlInit never returns.
+// FAKE_NVML_ASKED names a file that gets the index of a GPU each time that its use is asked for.
 // FAKE_NVML_HEALTH has fields of the health of a GPU by its index, "1 recovery 2": see health_of().
 #include <unistd.h>
 
@@ -152,6 +153,19 @@ struct Memory {
 int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
     *memory = {1ULL << 36, 0, use_of(device).used};
     return success;
+}
+
+struct Utilization {
+    unsigned gpu, memory;
+};
+int nvmlDeviceGetUtilizationRates(void* device, Utilization* shares) {
+    constexpr int not_supported = 3;
+    constexpr unsigned long long unknown = 101;
+    const auto percent = health_of(device, "busy", unknown);
+    if (const char* const asked = std::getenv("FAKE_NVML_ASKED"))
+        std::ofstream(asked, std::ios::app) << static_cast<Device*>(device) - devices().data();
+    *shares = {static_cast<unsigned>(percent), 0};
+    return percent == unknown ? not_supported : success;
 }
 
 int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncorrected, unsigned* pending,

@@ -39,13 +39,15 @@ TEST_CASE("without the variable every GPU counts, and a partitioned one as its p
 
 TEST_CASE("what muster-gpus says is read as NVML's own list") {
     const auto devices =
-        read_gpus("gpu 0 GPU-a 12\nprocess 7 1\ngpu 1 GPU-b 0\npartitioned\npart MIG-x\npart MIG-y\n").value();
+        read_gpus("gpu 0 GPU-a 12\nprocess 7 1\ngpu 1 GPU-b 0\npartitioned\npart MIG-x\npart MIG-y\nend\n").value();
     REQUIRE(devices.size() == 2);
     CHECK(devices[0].uuid == "GPU-a");
     CHECK_FALSE(devices[0].mig_enabled);
     CHECK(devices[1].mig_enabled);
     CHECK(devices[1].mig_uuids == std::vector<std::string>{"MIG-x", "MIG-y"});
     CHECK(read_gpus("note no driver\n").error().context == "no driver");
+    CHECK(read_gpus("gpu 0 GPU-a 12\n").error().context ==
+          "the NVIDIA driver has not listed all GPUs within 5 s; run nvidia-smi on this node");
 }
 
 TEST_CASE("the host's GPUs are counted where nothing hides them") {

@@ -338,12 +338,12 @@ TEST_CASE("--console=auto folds on a terminal with more than 8 workers") {
 TEST_CASE("workers get the package of the back end for PyTorch if it is asked for, unless they have one") {
     LaunchConfig config;
     Environment environment{{"MUSTER_TORCH_BACKEND", "muster"}};
-    REQUIRE(offer_torch_backend(config, environment).has_value());
+    REQUIRE(offer_torch_package(config, environment).has_value());
     CHECK(environment.empty());  // --torch-backend=torch beside the variable
 
     config.torch_backend = "muster";
     environment = {{"PYTHONPATH", "/somewhere"}};
-    REQUIRE(offer_torch_backend(config, environment).has_value());
+    REQUIRE(offer_torch_package(config, environment).has_value());
     CHECK(environment["MUSTER_TORCH_BACKEND"] == "muster");
     const auto path = environment["PYTHONPATH"];
     CHECK(path.starts_with("/somewhere:/"));
@@ -354,19 +354,31 @@ TEST_CASE("workers get the package of the back end for PyTorch if it is asked fo
     std::ofstream(folder / "muster/torch/__init__.py") << "";
     // Not all of it: PyTorch would not load it.
     environment = {{"PYTHONPATH", folder.string()}};
-    REQUIRE(offer_torch_backend(config, environment).has_value());
+    REQUIRE(offer_torch_package(config, environment).has_value());
     CHECK(environment["PYTHONPATH"].starts_with(folder.string() + ":/"));
     std::ofstream(folder / "muster_torch.py") << "";
     std::filesystem::create_directories(folder / "muster-1.dist-info");
     std::ofstream(folder / "muster-1.dist-info/entry_points.txt") << "";
     environment = {{"PYTHONPATH", "/somewhere:" + folder.string()}};
-    REQUIRE(offer_torch_backend(config, environment).has_value());
+    REQUIRE(offer_torch_package(config, environment).has_value());
     CHECK(environment["PYTHONPATH"] == "/somewhere:" + folder.string());
 
     environment = {{"TORCH_DEVICE_BACKEND_AUTOLOAD", "0"}};
-    const auto refused = offer_torch_backend(config, environment);
+    const auto refused = offer_torch_package(config, environment);
     REQUIRE(!refused.has_value());
     CHECK(refused.error().context.find("TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps PyTorch") != std::string::npos);
+
+    config.torch_backend.clear();
+    config.torch_steps = true;
+    CHECK(offer_torch_package(config, environment).error().context.find("so no steps are reported; unset") !=
+          std::string::npos);
+    environment.clear();
+    REQUIRE(offer_torch_package(config, environment).has_value());
+    CHECK(environment["MUSTER_TORCH_STEPS"] == "1");
+    CHECK_FALSE(environment.contains("MUSTER_TORCH_BACKEND"));
+    config.torch_steps = false;
+    REQUIRE(offer_torch_package(config, environment).has_value());
+    CHECK_FALSE(environment.contains("MUSTER_TORCH_STEPS"));
 }
 
 TEST_CASE("what the preflight found of the own node is a health check's finding where others may take its place") {

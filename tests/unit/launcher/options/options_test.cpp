@@ -81,6 +81,7 @@ std::string sample_value(std::string_view name) {
                                                                  {"report", "r"},
                                                                  {"events", "e"},
                                                                  {"metrics-file", "m"},
+                                                                 {"metrics-listen", "9400"},
                                                                  {"hpc-job-mapping-dir", "d"},
                                                                  {"log-level", "debug"},
                                                                  {"monitor-interval", "1"},

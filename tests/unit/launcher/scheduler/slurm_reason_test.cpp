@@ -33,8 +33,9 @@ TEST_CASE("scontrol tells a time limit, a preemption and a scancel apart") {
 }
 
 TEST_CASE("a notice ahead of the time limit is told from one that has nothing to do with it") {
-    CHECK(slurm_reason(job("RUNNING", "None", "23:58:08", "1-00:00:00", "None")) ==
-          cat("this job's time limit in Slurm ends in ", describe(Duration(112s))));
+    for (const auto* state : {"RUNNING", "SIGNALING"})
+        CHECK(slurm_reason(job(state, "None", "23:58:08", "1-00:00:00", "None")) ==
+              cat("this job's time limit in Slurm ends in ", describe(Duration(112s))));
     CHECK(slurm_reason(job("RUNNING", "None", "1-00:00:09", "1-00:00:00", "None")) ==
           cat("this job's time limit in Slurm ends in ", describe(Duration::zero())));
     // --signal=USR1@65535 is the earliest that there is.

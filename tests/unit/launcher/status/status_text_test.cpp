@@ -47,7 +47,7 @@ TEST_CASE("several jobs are a table; one of them, or the only one, is shown with
           "train                running   3      2/2-4        1200       1/3\n"
           "eval                 gathering 3      0/2-4        1200       1/3\n");
     CHECK(text(status_lines(all, "train", 80)) ==
-          "job train: running, round 3, 2 of 2-4 nodes in the round, step 1200, 1/3 rest...\n"
+          "job train: running, round 3, 2 of 2-4 nodes, step 1200, 1/3 restarts used\n"
           "time: 92.4 % of 192 min trained\n"
           "NODE                       PID      PLACE      RANKS        HEARD\n"
           "gpu01                      4711     running    0-7          0 s ago\n"
@@ -56,6 +56,27 @@ TEST_CASE("several jobs are a table; one of them, or the only one, is shown with
     CHECK(unknown_job(all, "tain") == "no job 'tain'; jobs: train, eval");
     CHECK(text(status_lines(facts({}), {}, 80)) == "no jobs\n");
     CHECK(unknown_job(facts({}), "x") == "no job 'x'; this daemon has no jobs");
+}
+
+TEST_CASE("samples a second are told of a running job that counts them, and of another one whose nodes are meant") {
+    auto train = job("train", "running", json::array({node("gpu01", 0)}));
+    const auto lines = [&] { return text(job_lines(facts({train}).jobs[0])); };
+    CHECK(lines().find("samples") == std::string::npos);
+    for (const auto& [value, told] : {std::pair<json, std::string>{12800.06, "12800.1"}, {640, "640"}}) {
+        train["samples_per_second"] = value;
+        CHECK(lines().find(cat("restarts used\nsamples/s: ", told, " in the last steps\ntime: ")) != std::string::npos);
+    }
+    train["samples_per_second"] = 1e300;
+    CHECK(lines().find("samples/s: 1000000000000000 ") != std::string::npos);
+    train["samples_per_second"] = 640;
+    train["phase"] = "gathering";
+    CHECK(lines().find("samples") == std::string::npos);
+    CHECK(lines().find(": gathering, round 3, 1 of 2-4 nodes in the round, step 1200") != std::string::npos);
+    for (const auto& value : {json(-1), json("640"), json(nullptr)}) {
+        train["phase"] = "running";
+        train["samples_per_second"] = value;
+        CHECK(lines().find("samples") == std::string::npos);
+    }
 }
 
 TEST_CASE("standby processes are counted over the nodes, with their memory") {
@@ -68,6 +89,17 @@ TEST_CASE("standby processes are counted over the nodes, with their memory") {
     CHECK(lines().find("\nstandby processes: 9 on 2 nodes, 2000 MiB of memory\n") != std::string::npos);
     second["standbys"] = 7;
     CHECK(lines().find("8 on 1 node") != std::string::npos);
+}
+
+TEST_CASE("how busy the GPUs are is told for the job, with the lowest one") {
+    auto first = node("gpu01", 0), second = node("gpu02", 8);
+    const auto lines = [&] { return text(status_lines(facts({job("train", "running", {first, second})}), {}, 80)); };
+    CHECK(lines().find("GPU use") == std::string::npos);
+    first["gpus"] = json::parse(
+        R"([{"index":0,"busy_percent":97},{"index":1,"busy_percent":90},7,{"index":2,"busy_percent":9223372036854775807},{"index":3}])");
+    CHECK(lines().find("\nGPU use: 93 % on average of 2 GPUs, lowest 90 % (GPU 1 of gpu01)\n") != std::string::npos);
+    second["gpus"] = json::parse(R"([{"index":3,"busy_percent":2}])");
+    CHECK(lines().find("\nGPU use: 63 % on average of 3 GPUs, lowest 2 % (GPU 3 of gpu02)\n") != std::string::npos);
 }
 
 TEST_CASE("the newest checkpoint of each tier is told, with its age where that is known") {
@@ -94,7 +126,7 @@ TEST_CASE("what is wrong comes first") {
     late["waiting"] = {{{"rank", 13}, {"idle_ms", 40'000}, {"operation", "all_reduce 41 of world"}, {"place", ""}}};
     const auto lines = status_lines(facts({job("train", "running", {node("gpu01", 0), late, lost})}), {}, 100);
     CHECK(text(lines) ==
-          "job train: running, round 3, 2 of 2-4 nodes in the round, step 1200, 1/3 restarts used\n"
+          "job train: running, round 3, 2 of 2-4 nodes, step 1200, 1/3 restarts used\n"
           "time: 92.4 % of 192 min trained\n"
           "rank 12 on gpu02 is missing in load (data.py:31), idle for 42 s, after all_reduce 40 of world\n"
           "rank 13 waits in all_reduce 41 of world\n"

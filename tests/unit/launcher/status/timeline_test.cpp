@@ -30,9 +30,9 @@ std::string story_of_a_failure() {
            event(20, "round.stepping", ",\"round\":0,\"step\":3,\"first_step\":1") +
            event(30, "round.progress", ",\"round\":0,\"step\":101") +
            event(35, "checkpoint.committed", ",\"round\":0,\"checkpoint_step\":100") +
-           event(40, "hang.suspected", ",\"round\":0,\"step\":150") +
+           event(40, "hang.suspected", ",\"round\":0,\"step\":150,\"hung_ms\":6000") +
            event(50, "hang.over", ",\"round\":0,\"step\":151") + event(60, "worker.failed", ",\"round\":0,\"rank\":3") +
-           event(60, "round.ended", ",\"round\":0,\"reason\":\"worker_failed\",\"step\":251") +
+           event(60, "round.ended", ",\"round\":0,\"reason\":\"worker_failed\",\"step\":251,\"detecting_ms\":4000") +
            event(61, "round.drained", ",\"round\":0") + event(62, "round.sealed", ",\"round\":1") +
            event(90, "round.ended", ",\"round\":1,\"reason\":\"node_lost\"") + event(90, "node.lost", ",\"round\":1");
 }
@@ -49,9 +49,8 @@ TEST_CASE("a job's events become spans without gaps, marks and steps") {
         spans += cat(name(span.phase), " ", std::chrono::duration<double>(span.to - span.from).count(), ", ");
     }
     CHECK(spans ==
-          "waiting for nodes 10, starting 10, stepping 20, hung 10, stepping 10, stopping 1, waiting for nodes 1, no "
-          "steps "
-          "reported 28, stopping 10, ");
+          "waiting for nodes 10, starting 10, stepping 14, hung 16, stepping 6, a failure not yet known 4, stopping 1, "
+          "waiting for nodes 1, no steps reported 28, stopping 10, ");
     CHECK(line.from == at(0));
     CHECK(line.to == at(100));
     CHECK_FALSE(line.is_over);
@@ -119,7 +118,8 @@ TEST_CASE("the picture has each span, mark and rate, and names escaped") {
     INFO(picture);
     CHECK(picture.find("job a&lt;b&gt;, 2026-11-23 UTC, still running") != std::string::npos);
     CHECK(picture.find("75 % of 100 s trained") != std::string::npos);
-    CHECK(picture.find("round 0, hung for 10 s: hang.suspected told") != std::string::npos);
+    CHECK(picture.find("round 0, hung for 16 s: hang.suspected told") != std::string::npos);
+    CHECK(picture.find("round 0, a failure not yet known for 4 s: round.ended told") != std::string::npos);
     CHECK(picture.find("18:01:00 worker.failed told") != std::string::npos);
     CHECK(picture.find(">18:00:30</text>") != std::string::npos);
     CHECK(picture.find(">10</text>") != std::string::npos);  // steps/s, the top of the chart

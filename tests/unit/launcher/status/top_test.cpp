@@ -73,7 +73,7 @@ TEST_CASE("one job is shown with what is wrong first, and its nodes in that orde
     CHECK(person.screen().starts_with("asking gpu00:29400 ...\n"));
     person.see(page({job("train", trouble())}));
     CHECK(person.screen() ==
-          "job train: running, round 3, 2 of 2 nodes in the round, step 1200, 1/3 restar...\n"
+          "job train: running, round 3, 2 of 2 nodes, step 1200, 1/3 restarts used\n"
           "time: 92.4 % of 192 min trained\n"
           "rank 12 on gpu1 is missing in load (data.py:31), idle for 42 s, after all_red...\n"
           "ranks 8-11,13 wait in all_reduce 41\n"
@@ -90,10 +90,10 @@ TEST_CASE("the speed is in the second line, and a job that stands is told") {
         person.see(page({job("train", trouble(), step)}));
         person.now += 10s;
     }
-    CHECK_THAT(person.screen(), Catch::Contains("restart...\nspeed: 10.0 steps/s\ntime:"));
+    CHECK_THAT(person.screen(), Catch::Contains("restarts used\nspeed: 10 steps/s\ntime:"));
     person.now += 20s;
     person.see(page({job("train", trouble(), 300)}));
-    CHECK_THAT(person.screen(), Catch::Contains("speed: 4.0 steps/s; no new step for 30 s\n"));
+    CHECK_THAT(person.screen(), Catch::Contains("speed: 4 steps/s; no new step for 30 s\n"));
 }
 
 TEST_CASE("keys lead from jobs to nodes and back") {
@@ -124,6 +124,23 @@ TEST_CASE("keys lead from jobs to nodes and back") {
     person.press({KeyKind::escape});
     CHECK(person.type("x"));
     CHECK_FALSE(person.type("q"));
+}
+
+TEST_CASE("a node shows how busy each of its GPUs is, where that is known") {
+    Person person;
+    auto one = node(0);
+    one["gpus"] = json::parse(R"([{"index":0,"busy_percent":97},{"index":3,"busy_percent":8}])");
+    person.see(page({job("train", json::array({one}))}));
+    person.press({KeyKind::enter});
+    CHECK_THAT(person.screen(), Catch::Contains("heard: 0 s ago\nGPU use in %: 0: 97, 3: 8\n"));
+    // All of a large node, at the width of a small terminal.
+    one["gpus"] = json::array();
+    for (int i = 10; i < 26; ++i) one["gpus"].push_back({{"index", i}, {"busy_percent", 100}});
+    person.see(page({job("train", json::array({one}))}));
+    CHECK_THAT(person.screen(),
+               Catch::Contains("\nGPU use in %: 10: 100, 11: 100, 12: 100, 13: 100, 14: 100, 15: 100, 16: 100\n"
+                               "  17: 100, 18: 100, 19: 100, 20: 100, 21: 100, 22: 100, 23: 100\n"
+                               "  24: 100, 25: 100\n"));
 }
 
 TEST_CASE("esc shows the list of jobs, even of a single job") {
@@ -177,7 +194,7 @@ TEST_CASE("the selection stays on its node, whatever the order") {
     CHECK_THAT(person.screen(), Catch::Contains("HEARD\n> gpu99"));
 }
 
-TEST_CASE("l asks for the logs of what is selected or shown, once, and e for its events") {
+TEST_CASE("l asks for the logs of what is selected or shown, once, e for its events, and p for a node's stacks") {
     Person person;
     const auto wants = [&person](std::vector<std::string> words) { return person.top.take_command() == words; };
     person.type("l");
@@ -186,6 +203,8 @@ TEST_CASE("l asks for the logs of what is selected or shown, once, and e for its
     person.type("jl");
     CHECK(wants({"logs", "--follow", "--last=200", "--job=train"}));
     CHECK(wants({}));
+    person.type("p");
+    CHECK(wants({}));  // Not of a whole job.
     person.press({KeyKind::enter});
     person.type("jl");
     CHECK(wants({"logs", "--follow", "--last=200", "--job=train", "--node=gpu1"}));
@@ -194,6 +213,8 @@ TEST_CASE("l asks for the logs of what is selected or shown, once, and e for its
     CHECK(wants({"logs", "--follow", "--last=200", "--job=train", "--node=gpu1"}));
     person.type("e");
     CHECK(wants({"status", "--events", "--job=train", "--node=gpu1"}));
+    person.type("p");
+    CHECK(wants({"logs", "--stacks", "--job=train", "--node=gpu1"}));
     person.press({KeyKind::escape});
     person.type("/none");
     person.press({KeyKind::enter});
@@ -209,6 +230,7 @@ TEST_CASE("help is closed by any key, and every key of it does something") {
     person.see(page({job("train", trouble())}));
     person.type("h");
     CHECK(person.screen().starts_with("muster top: "));
+    CHECK_THAT(person.screen(), !Catch::Contains("..."));  // Nothing is cut off.
     CHECK(person.type("q"));
     CHECK(person.screen().starts_with("job train"));
 }

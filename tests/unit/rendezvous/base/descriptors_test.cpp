@@ -67,6 +67,17 @@ TEST_CASE("the other end's going is an empty datagram for the reader and an erro
     CHECK(send_datagram(sockets.ours.get(), "x", {}) == EPIPE);
 }
 
+TEST_CASE("the last datagrams of an end that has closed with unread ones are read") {
+    Sockets sockets;
+    REQUIRE(send_datagram(sockets.ours.get(), "unread", {}) == 0);
+    REQUIRE(send_datagram(sockets.theirs.get(), "last", {}) == 0);
+    sockets.theirs.reset();
+    const auto last = receive_datagram(sockets.ours.get(), 10, 0);
+    REQUIRE(last);
+    CHECK(last->bytes == "last");
+    CHECK(receive_datagram(sockets.ours.get(), 10, 0)->bytes.empty());
+}
+
 TEST_CASE("closed standard streams are opened, and open ones left alone") {
     const pid_t child = ::fork();
     if (child == 0) {

@@ -67,6 +67,11 @@ std::string next_endpoint(Dialogue& talk) {
     return talk.core->endpoint().host;
 }
 
+/// The answer of a peer that hears `leader`.
+native::PeerAnswer says(const char* leader) {
+    return {.round = 0, .leader_lost = false, .all_age_ns = -1, .leader = leader};
+}
+
 /// It waits so long for the first message of the daemon whose connection is open now.
 bool waits(Dialogue& talk, Duration time) {
     talk.open();
@@ -123,6 +128,51 @@ TEST_CASE("with running workers, a daemon that refuses a connection costs no wai
     CHECK(longest <= 20ms);
 }
 
+namespace {
+
+/// How long a node of a round takes to ask each daemon once, when none leads and the waits are as long as they may be.
+Duration time_to_ask_all(Dialogue& talk, std::uint32_t world) {
+    talk.settle_in(world);
+    while (!any_starts_with(talk.pass(10ms), "connect")) {
+    }
+    Instant since;
+    for (int rounds = 0; rounds < 5; ++rounds) {
+        since = talk.now;
+        for (std::size_t daemons = 0; daemons <= talk.config.others.size(); ++daemons) {
+            talk.open();
+            talk.daemon(native::NotLeader{""});
+            while (!any_starts_with(talk.pass(1ms), "connect")) {
+            }
+        }
+    }
+    return talk.now - since;
+}
+
+}  // namespace
+
+TEST_CASE("with running workers, each daemon is asked for the leader again within a tenth of a lease") {
+    Dialogue talk;
+    talk.knows_several();
+    CHECK(time_to_ask_all(talk, 3) <= 510ms);
+}
+
+TEST_CASE("a large round's nodes ask for the leader 20,000 times a second in all, however many daemons there are") {
+    Dialogue talk;
+    talk.knows_several();
+    CHECK(time_to_ask_all(talk, 4000) >= 600ms);
+    Dialogue larger;
+    larger.knows_several();
+    CHECK(time_to_ask_all(larger, 100'000) == 1500ms);
+}
+
+TEST_CASE("a node of a round looks for the leader no sooner than backoff_min, however short the lease is") {
+    Dialogue talk;
+    talk.config.lease = 1s;
+    talk.config.others = {{"b", 1}, {"c", 1}, {"d", 1}, {"e", 1}, {"f", 1}};
+    talk.core.emplace(talk.config);
+    CHECK(time_to_ask_all(talk, 3) == 120ms);
+}
+
 TEST_CASE("a daemon that refused a connection is asked again soon when another one names it as the leader") {
     Dialogue talk;
     talk.knows_several();
@@ -165,14 +215,43 @@ TEST_CASE("an agent that looks for the leader goes where a peer hears it") {
     talk.settle_in();
     talk.broken();
     talk.pass(2250ms);
-    const auto says = [](const char* leader) {
-        return native::PeerAnswer{.round = 0, .leader_lost = false, .all_age_ns = -1, .leader = leader};
-    };
     talk.peer(0, says("c:1"));
     CHECK(talk.core->endpoint().host == "c");
     talk.open();
     talk.pong();
     CHECK(talk.asks(2, true, 1) == says("c:1"));
+}
+
+TEST_CASE("a daemon that was silent is asked at once when a peer hears it or a follower names it as the next leader") {
+    for (const bool by_peer : {true, false}) {
+        INFO(by_peer);
+        Dialogue talk;
+        talk.knows_several();
+        talk.settle_in();
+        REQUIRE(any_starts_with(talk.pass(2500ms), "connect b"));
+        REQUIRE(waits(talk, 1250ms));
+        talk.open();
+        talk.daemon(native::NotLeader{by_peer ? "" : "b:1"});
+        if (by_peer) talk.peer(0, says("b:1"));
+        CHECK(talk.core->endpoint().host == "b");
+    }
+}
+
+TEST_CASE("a peer that still names the lost leader takes nobody off another daemon") {
+    Dialogue talk;
+    talk.knows_several();
+    talk.settle_in();
+    talk.broken();
+    REQUIRE(talk.pass(1200ms) == Lines{"connect a"});
+    talk.hears(ConnectionFailed{"no answer"});
+    REQUIRE(next_endpoint(talk) == "b");
+    talk.open();
+    for (const auto waited : {1030ms, 100ms}) {
+        talk.pass(waited);
+        REQUIRE(talk.core->endpoint().host == "b");
+        CHECK(talk.peer(0, says("a:1")).empty());
+        CHECK(talk.core->endpoint().host == "b");
+    }
 }
 
 TEST_CASE("an agent that waits for the leader's first answer stays there when a peer names it") {
@@ -181,9 +260,6 @@ TEST_CASE("an agent that waits for the leader's first answer stays there when a 
     talk.settle_in();
     talk.broken();
     talk.pass(2250ms);
-    const auto says = [](const char* leader) {
-        return native::PeerAnswer{.round = 0, .leader_lost = false, .all_age_ns = -1, .leader = leader};
-    };
     talk.peer(0, says("c:1"));
     talk.open();
     talk.pass(400ms);

@@ -328,7 +328,7 @@ TEST_CASE("a node says that it has lost the daemon from 0.4 lease on, and keeps 
     CHECK(talk.core->answer({.job = "job", .round = 0, .group_rank = 0}, talk.now) == says(false, no_round));
     CHECK(talk.core->answer(ask, talk.now) == says(true));
     end_and_join(talk);
-    CHECK(talk.lines(talk.core->workers_seen({.round = 0, .workers = {}}, talk.now)).empty());
+    CHECK(talk.lines(talk.core->submit(native::WorkersSeen{.round = 0}, talk.now)).empty());
     CHECK_FALSE(any_starts_with(talk.pass(5479ms, true), "send Join"));
     CHECK(any_starts_with(talk.pass(1ms, true), "send Join"));
 }

@@ -19,7 +19,7 @@ TEST_CASE("what an agent sees while it has no connection is not said, and not la
     Dialogue talk;
     talk.settle_in();
     const auto is_said = [](const Lines& lines) { return std::ranges::find(lines, "send WorkersSeen") != lines.end(); };
-    const auto seen = [&] { return talk.lines(talk.core->workers_seen({.round = 0, .workers = {}}, talk.now)); };
+    const auto seen = [&] { return talk.lines(talk.core->submit(native::WorkersSeen{.round = 0}, talk.now)); };
     CHECK(is_said(seen()));
     talk.broken();
     CHECK_FALSE(is_said(seen()));

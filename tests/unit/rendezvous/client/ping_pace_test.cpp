@@ -67,7 +67,7 @@ TEST_CASE("a node that may not be heard any more says nothing that can wait, so 
     Dialogue talk;
     talk.settle_in();
     REQUIRE(talk.pass(250ms, true) == Lines{"send Ping"});
-    const auto seen = [&] { return talk.lines(talk.core->workers_seen({.round = 0, .workers = {}}, talk.now)); };
+    const auto seen = [&] { return talk.lines(talk.core->submit(native::WorkersSeen{.round = 0}, talk.now)); };
     CHECK(seen() == Lines{"send WorkersSeen"});
     REQUIRE(talk.pass(250ms) == Lines{"send Ping"});
     CHECK(seen() == Lines{"send WorkersSeen"});  // its answer is not late yet

@@ -42,7 +42,7 @@ TEST_CASE("a job has its series, and none for what is unknown") {
     const auto page = page_of({job("train")});
     for (const char* line :
          {"muster_jobs 1", "muster_jobs_left_out 0", "muster_job_phase{job=\"train\",phase=\"running\"} 1",
-          "muster_job_phase{job=\"train\",phase=\"over\"} 0", "muster_job_nodes{job=\"train\",state=\"running\"} 2",
+          "muster_job_nodes{job=\"train\",state=\"running\"} 2",
           "muster_job_nodes_wanted{job=\"train\",bound=\"max\"} 4",
           "muster_job_rounds_total{job=\"train\",reason=\"start\"} 1", "muster_job_restarts_total{job=\"train\"} 1",
           "muster_job_restarts_left{job=\"train\"} 2",
@@ -53,10 +53,20 @@ TEST_CASE("a job has its series, and none for what is unknown") {
         INFO(line << " in\n" << page);
         CHECK(has(page, line));
     }
-    for (const char* unknown : {"muster_job_step{", "muster_job_samples_per_second{",
-                                "muster_job_exposed_communication_ratio{", "muster_job_straggler_cost_ratio{"})
+    for (const char* unknown :
+         {"phase=\"over\"", "state=\"lost\"", "bucket=\"hung\"", "muster_job_step{", "muster_job_samples_per_second{",
+          "muster_job_exposed_communication_ratio{", "muster_job_straggler_cost_ratio{"})
         CHECK(page.find(unknown) == std::string::npos);
     CHECK(page.find("muster_job_failures_total{") == std::string::npos);
+}
+
+TEST_CASE("a job that waits has no running node, and one of one size has times of ranks, too") {
+    auto fixed = job("train");
+    fixed.nodes_min = fixed.nodes_max;
+    fixed.nodes = {{"waiting", 1}};
+    const auto page = page_of({fixed});
+    CHECK(has(page, "muster_job_rank_seconds_total{job=\"train\",bucket=\"stepping\"} 720"));
+    CHECK(has(page, "muster_job_nodes{job=\"train\",state=\"running\"} 0"));
 }
 
 TEST_CASE("a job's steps are counters and a histogram, whose buckets contain the smaller ones") {

@@ -1,11 +1,15 @@
-// What a scrape of a large daemon costs: 50 jobs of 80 nodes, eight workers each.
+// What a scrape of a large daemon costs: 50 jobs of 80 nodes, eight workers each, in their fifth round.
 #include <algorithm>
+#include <array>
+#include <ctime>
 #include <iostream>
+#include <utility>
 
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/dialects/job_metrics.h"
 #include "rendezvous/rounds/server.h"
 #include "tests/support/catch.h"
+#include "tests/support/effort.h"
 
 using namespace muster;
 using namespace muster::rendezvous;
@@ -14,20 +18,23 @@ namespace {
 
 constexpr std::uint32_t job_count = 50, node_count = 80, worker_count = 8;
 
-native::WorkersSeen seen_of(std::uint32_t node) {
-    native::WorkersSeen seen{.round = 0,
-                             .counts = {.training = worker_count - 1, .waiting = 1},
-                             .checkpoints = {.memory = 123'400, .shared = node == 0 ? 123'000 : -1}};
+native::WorkersSeen seen_of(Round round, std::uint32_t node, std::uint64_t more, SectionTimes sections) {
+    const auto step = 123'000 + round;
+    native::WorkersSeen seen{.round = round,
+                             .counts = {.training = worker_count - 2, .waiting = 1, .section = 1},
+                             .checkpoints = {step, step, step, step},
+                             .sections = std::move(sections),
+                             .since_step_ns = 123'456'789};
     for (std::uint32_t i = 0; i < worker_count; ++i) {
         const auto rank = static_cast<std::int32_t>(node * worker_count + i);
         seen.workers.push_back({.at = {.rank = rank, .pid = 4711, .state = "running"},
                                 .pace = i == 0 ? native::WorkerPace::waiting : native::WorkerPace::usual,
                                 .step = 123'456,
-                                .tally = {.first_step = 1,
+                                .tally = {.first_step = 123'001,
                                           .step_count = 123'456,
                                           .step_ns = 987'654'321'987,
                                           .measured_ns = 987'654'321'987,
-                                          .data_wait_ns = 7'654'321'987,
+                                          .data_wait_ns = 7'654'321'987 + more * 1'234'567'891,
                                           .exposed_ns = 87'654'321'987,
                                           .late_ns = 4'321'987 * static_cast<std::uint64_t>(rank),
                                           .sample_count = 55'555'555,
@@ -37,49 +44,125 @@ native::WorkersSeen seen_of(std::uint32_t node) {
     return seen;
 }
 
-/// Each job runs its first round, and all of its nodes have reported.
-void start_jobs(Server& server, Instant now) {
-    ConnectionId connection = 0;
-    for (std::uint32_t job = 0; job < job_count; ++job) {
-        const auto first = connection + 1;
-        for (std::uint32_t node = 0; node < node_count; ++node) {
-            server.step(ConnectionAccepted{++connection, cat("10.0.", job, ".", node)}, now);
-            native::Hello hello;
-            hello.job = cat("a-training-job-with-an-ordinary-name-", job);
-            hello.node = {cat("gpu", node), 4711, connection};
-            server.step(Received{connection, hello}, now);
-            native::Join join;
-            join.terms.nodes_min = join.terms.nodes_max = node_count;
-            join.slots = worker_count;
-            join.addresses = {cat("10.0.", job, ".", node)};
-            server.step(Received{connection, join}, now);
+/// Seconds of a core that this thread has used.
+double used() {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// One job, and its nodes on this server.
+class Story {
+  public:
+    Story(Server& server, std::uint32_t job, Instant& now) : server_(server), job_(job), now_(now) {
+        for (std::uint32_t node = 0; node < node_count; ++node) enter(node);
+    }
+    /// All nodes report steps, and data that they waited for.
+    void train() {
+        for (std::uint64_t more = 0; more < 3; ++more)
+            for (std::uint32_t node = 0; node < node_count; ++node) {
+                if (node == 0) now_ += 10s;
+                tell(node, seen_of(round_, node, more, sections(static_cast<std::int64_t>(more))));
+            }
+    }
+    /// The round ends, by this message of its last node, and another one follows.
+    void restart(const native::Message& why, bool leaves = false) {
+        tell(node_count - 1, why);
+        for (std::uint32_t node = 0; node < node_count - (leaves ? 1 : 0); ++node) {
+            tell(node, native::RoundReport{.round = round_, .failures = {}, .checkpoint_step = 123'000});
+            tell(node, join(round_));
         }
-        for (std::uint32_t node = 0; node < node_count; ++node) server.step(Received{first + node, seen_of(node)}, now);
+        if (leaves) enter(node_count - 1);
+        ++round_;
+    }
+
+  private:
+    /// All load a checkpoint. Every fourth one evaluates, too, and waits for its saves.
+    [[nodiscard]] SectionTimes sections(std::int64_t more) const {
+        if (job_ % 4 != 0) return {{"checkpoint", 543'000'000}};
+        return {{"checkpoint", 543'000'000 + 87'654'321 * more}, {"evaluation", 1'234'567'891 * more}};
+    }
+    [[nodiscard]] native::Join join(Round last) const {
+        native::Join join;
+        join.terms.nodes_max = node_count;
+        join.terms.nodes_min = job_ % 2 == 0 ? node_count : node_count - 1;  // every other one may change its size
+        join.terms.restarts_max = 100;
+        join.last_round = last;
+        join.slots = worker_count;
+        join.queued_ms = 3'600'123;
+        join.addresses = {cat("10.0.", job_, ".1")};
+        return join;
+    }
+    void enter(std::uint32_t node) {
+        const auto connection = connections_[node] = ++last_connection_ + job_ * ConnectionId{1'000};
+        server_.step(ConnectionAccepted{connection, cat("10.0.", job_, ".", node)}, now_);
+        native::Hello hello;
+        hello.job = cat("llama-70b-sft-", job_);
+        hello.node = {cat("gpu", node), 4711, connection};
+        tell(node, hello);
+        tell(node, join(no_round));
+    }
+    void tell(std::uint32_t node, const native::Message& message) {
+        server_.step(Received{connections_[node], message}, now_ += 12'345'679ns);
+    }
+
+    Server& server_;
+    const std::uint32_t job_;
+    Instant& now_;
+    Round round_ = 0;
+    ConnectionId last_connection_ = 0;
+    std::array<ConnectionId, node_count> connections_{};
+};
+
+native::WorkersFailed failed(Round round, std::int32_t rank, FailureKind kind, CauseKind cause, Instant at) {
+    Failure failure;
+    failure.at_ns = at.time_since_epoch().count();
+    failure.kind = kind;
+    failure.rank = rank;
+    failure.cause.kind = cause;
+    return {round, {std::move(failure)}};
+}
+
+/// Each job is in its fifth round, after failures and a change of its nodes, and all of its nodes have reported.
+void run_jobs(Server& server, Instant& now) {
+    for (std::uint32_t job = 0; job < job_count; ++job) {
+        Story story(server, job, now);
+        story.train();
+        story.restart(failed(0, 1, FailureKind::killed, CauseKind::out_of_memory, now));
+        story.train();
+        story.restart(failed(1, 2, FailureKind::worker_error, CauseKind::unknown, now));
+        story.restart(native::Leave{"drained"}, true);
+        story.train();
+        story.restart(failed(3, 3, FailureKind::killed, CauseKind::gpu_fault, now));
+        story.train();
     }
 }
 
 }  // namespace
 
 TEST_CASE("a scrape of 4,000 agents in 50 jobs takes milliseconds and less than 256 KiB") {
-    const Instant now(100h);
-    Server server({}, now - 1h);
-    start_jobs(server, now);
-    auto best = Duration::max();
+    Instant now(100h);
+    ServerConfig config;
+    config.to_wall_clock = 1'764'000'000s;
+    Server server(config, now - 1h);
+    run_jobs(server, now);
+    double best = 1e9;  // what else the host does takes none of them
     std::string text;
-    for (int i = 0; i < 20 || (best >= 100ms && i < 500); ++i) {
-        const auto began = std::chrono::steady_clock::now();
+    for (int i = 0; i < 50; ++i) {
+        const auto began = used();
         MetricsPage page(MetricsFormat::open_metrics);
         add_job_metrics(page, server.summaries(now + 1s));
         text = page.finish();
-        best = std::min<Duration>(best, std::chrono::steady_clock::now() - began);
+        best = std::min(best, used() - began);
     }
-    std::cout << "a scrape of " << job_count * node_count << " agents: " << describe(best) << ", " << text.size()
+    std::cout << "a scrape of " << job_count * node_count << " agents: " << 1000 * best << " ms, " << text.size()
               << " bytes\n";
-    CHECK(text.find("muster_job_step{job=\"a-training-job-with-an-ordinary-name-49\"} 123456") != std::string::npos);
-    CHECK(text.find("muster_job_checkpoint_timestamp_seconds{job=\"a-training-job-with-an-ordinary-name-49\",tier="
+    CHECK(text.find("muster_job_step{job=\"llama-70b-sft-49\"} 123456") != std::string::npos);
+    CHECK(text.find("muster_job_checkpoint_timestamp_seconds{job=\"llama-70b-sft-49\",tier="
                     "\"shared\"}") != std::string::npos);
     // The families of the daemon itself take less than 8 KiB.
     CHECK(text.size() < (256 - 8) * 1024);
-    // 5 ms are promised; a loaded host and a sanitizer take longer.
-    CHECK(best < 100ms);
+#if defined(__OPTIMIZE__)
+    CHECK(best < (test::under_thread_sanitizer ? 1.0 : test::under_address_sanitizer ? 0.1 : 0.005));
+#endif
 }

@@ -158,10 +158,11 @@ TEST_CASE("the page has a bar for each bucket of a job's time") {
     const auto* style = find_page_file("/page/style.css");
     REQUIRE(charts != nullptr);
     REQUIRE(style != nullptr);
-    for (std::size_t i = 0; i < time_bucket_count; ++i) {
-        const auto bucket = name(static_cast<TimeBucket>(i));
+    for (std::size_t i = 0; i < fixed_buckets; ++i) {
+        const auto bucket = GoodputLedger::Totals().name_of(i);
         CAPTURE(bucket);
         CHECK(charts->bytes.find(cat("['", bucket, "', '")) != std::string_view::npos);
-        CHECK(style->bytes.find(cat("rect.", bucket, " {")) != std::string_view::npos);
+        CHECK(style->bytes.find(cat(".", bucket, " { --bucket")) != std::string_view::npos);
     }
+    CHECK(style->bytes.find(".section { --bucket") != std::string_view::npos);
 }

@@ -27,6 +27,7 @@ TEST_CASE("every sentence of the log is an event, and what the log leaves out is
     CHECK(story.answers("show events") ==
           "\n    muster.job.started.v1 job 'job' is started by n0 (pid 101)\n"
           "    muster.node.joined.v1 job 'job': n0 (pid 101) joined\n"
+          "    muster.job.waiting.v1 job 'job' waits for 1 more node\n"
           "    muster.node.joined.v1 job 'job': n1 (pid 102) joined\n"
           "    muster.round.sealed.v1 job 'job': round 0 sealed with 2 nodes, 0 of 1 restarts used\n");
     story.answers("fail n0 code=3\nrejoin n0\nrejoin n1");
@@ -96,6 +97,28 @@ TEST_CASE("ranks that wait for one that does nothing are a suspected hang until 
     CHECK(job_of(story)["goodput"]["stepping"] == 5);
 }
 
+TEST_CASE("a hang begins with the last step of any rank, where three median steps have passed since") {
+    for (const auto& [step_ms, hung] : {std::pair{"100ms", 8}, std::pair{"2s", 7}}) {
+        Story story("min=2 max=2");
+        story.answers(cat("join n0\njoin n1\nseen n0 step=1 median=", step_ms, "\nseen n1 step=1\nadvance 5s\n",
+                          "seen n0 step=9 waiting stepped=1s median=", step_ms, "\nseen n1 step=8 overdue stepped=2s"));
+        story.answers("advance 7s\nseen n0 step=10");
+        INFO(step_ms);
+        CHECK(job_of(story)["goodput"]["hung"] == hung);
+        CHECK(job_of(story)["goodput"]["stepping"] == 12 - hung);
+    }
+}
+
+TEST_CASE("the time from a failure to the end of its round, and sections of ranks, have their own place") {
+    Story story("min=2 max=2 restarts=1");
+    story.answers("join n0\njoin n1\nseen n0 step=1\nseen n1 step=1\nadvance 20s\nseen n0 step=9 evaluating=4s");
+    CHECK(job_of(story)["goodput"]["section:evaluation"] == 4);
+    story.answers("advance 5s\nfail n0 code=3 ago=2s");
+    const auto time = job_of(story)["goodput"];
+    CHECK(time["detecting"] == 2);
+    CHECK(time["stepping"] == 19);
+}
+
 TEST_CASE("a failure that is reported twice is one event, and counts once") {
     Story story("min=2 max=2 restarts=1");
     story.answers("join n0\njoin n1\nfail n0 code=3\nfail n0 code=3\nfail n1 comm");
@@ -126,7 +149,7 @@ TEST_CASE("the steps of a node that died count for the lost work of its round") 
     story.answers("join n0\njoin n1\nseen n0 step=41\nseen n1 step=41\nadvance 10s\nseen n0 step=100\nseen n1 step=50");
     story.answers("kill n1\nrejoin n0 checkpoint=45\njoin n2");
     CHECK(job_of(story)["goodput"]["lost_steps"] == 0);  // The next round may resume from another step.
-    story.answers("seen n0 step=46\nseen n2 step=46");
+    story.answers("seen n0 step=46 first=46\nseen n2 step=46 first=46");
     CHECK(job_of(story)["goodput"]["lost_steps"] == 5);
 }
 
@@ -193,8 +216,7 @@ TEST_CASE(
     "the queue before the first node, and the load of a checkpoint before the first step, are in the job's time") {
     Story story("min=2 max=2 restarts=0");
     story.answers("join n0 queued=60000\nadvance 5s\njoin n1 queued=65000\nadvance 20s");
-    story.answers(
-        "seen n0 loading=9000\nseen n1 loading=12000\nseen n0 step=1 loading=9000\nseen n1 step=1 loading=12000");
+    story.answers("seen n0 loading=9s\nseen n1 loading=12s\nseen n0 step=1 loading=9s\nseen n1 step=1 loading=12s");
     const auto time = job_of(story)["goodput"];
     INFO(time.dump());
     CHECK(time["queued"] == 60);

@@ -89,6 +89,25 @@ TEST_CASE("nodes of a new start that come before that host's agent belong to it"
     CHECK_FALSE(says(begun, "JobEnded"));
 }
 
+TEST_CASE("a node that was cut off at the end hears of it as long as it looks for the daemon, and runs nothing again") {
+    for (const auto* passes : {"advance 50s", "restart 50s\nadvance 1s"}) {
+        INFO(passes);
+        Story story("min=2 max=2 lost=60s kept");
+        story.answers("join n0\njoin n1\nfail n0\nreport n0\nreport n1\nack n0\nclose n0\nclose n1");
+        story.answers(passes);
+        CHECK(says(story.answers("resume n1"), "n1 <- JobEnded failed"));
+        CHECK(says(story.answers("ack n1\nadvance 1s"), "state: the job is deleted"));
+    }
+    Story story("min=2 max=2 lost=60s kept");
+    story.answers("join n0\njoin n1\nfail n0\nreport n0\nreport n1\nack n0\nclose n0\nclose n1");
+    CHECK(says(story.answers("advance 11s"), "forgotten: job"));
+    CHECK(says(story.answers("advance 50s"), "state: the job is deleted"));
+    // Whoever starts it again does not wait for it beyond the linger.
+    Story anew("min=2 max=2 lost=60s");
+    anew.answers("join n0\njoin n1\nfail n0\nreport n0\nreport n1\nack n0\nclose n0\nclose n1\nadvance 11s");
+    CHECK(says(anew.answers("join m0 host=n0"), "starts it again"));
+}
+
 TEST_CASE("an end that was kept long ago is told to nobody who starts the job again") {
     Story story("min=1 max=1 kept");
     story.answers("join n0\nfail n0\nreport n0");
@@ -142,11 +161,117 @@ TEST_CASE("one agent that says that it has been in a round does not replace the 
         Story story("min=2 max=2 quiet_always lease=5s");
         story.answers("join n0");
         CHECK_FALSE(says(story.answers(claim), "n0 <- Refused"));
-        const auto later = story.answers("join n1\nadvance 6s");
+        const auto later = story.answers("join n1\nadvance 60s");
         CHECK(says(later, "round 1 sealed with 2 nodes"));
         CHECK_FALSE(says(later, "n1 <- Refused"));
         CHECK_FALSE(says(later, "s <- Assigned"));
     }
+}
+
+TEST_CASE("no round is sealed beside one that an agent with other terms may still run") {
+    Story story("min=1 max=1 quiet_always lease=5s lost=20s");
+    CHECK(says(story.answers("join n0\nadvance 6s"), "round 0 sealed"));
+    story.answers("restart\nadvance 1s\njoin n9 restarts=5");
+    CHECK_FALSE(says(story.answers("resume n0\nadvance 5100ms"), "sealed"));
+    // Asked again, it is refused, and stops its workers within its 30 s.
+    CHECK(says(story.answers("resume n0"), "n0 <- Refused terms_differ"));
+    CHECK_FALSE(says(story.answers("advance 34s"), "sealed"));
+    CHECK(says(story.answers("advance 2s"), "round 1 sealed with 1 node"));
+}
+
+TEST_CASE("an agent with other terms has its time to stop its workers from its refusal on, however late that is") {
+    // Away when the hold was over, or not heard by a daemon that stood still.
+    for (const auto* passes : {"close n0\nadvance 24s", "stall 60s"}) {
+        INFO(passes);
+        Story story("min=1 max=1 quiet_always lease=5s lost=20s");
+        story.answers("join n0\nadvance 6s\nrestart\nadvance 1s\njoin n9 restarts=5\nresume n0");
+        CHECK_FALSE(says(story.answers(passes), "sealed"));
+        CHECK(says(story.answers("resume n0"), "n0 <- Refused terms_differ"));
+        CHECK_FALSE(says(story.answers("advance 34s"), "sealed"));
+        CHECK(says(story.answers("advance 40s"), "round 1 sealed with 1 node"));
+    }
+}
+
+TEST_CASE("a claim made while decisions are held back waits longer from then on, and not from the hold's start") {
+    Story story("min=1 max=1 quiet_always lease=5s lost=20s");
+    story.answers("join n0\nadvance 6s\nrestart\nadvance 1s\njoin n9 restarts=5\nhold\nadvance 10s");
+    story.answers("resume n0\nadvance 10s\nfree");
+    CHECK_FALSE(says(story.answers("advance 39s"), "sealed"));
+    CHECK(says(story.answers("advance 2s"), "round 1 sealed with 1 node"));
+}
+
+TEST_CASE("an agent refused for something else than its terms has its time to stop, with the secret all of it") {
+    for (const bool is_proven : {true, false}) {
+        INFO(is_proven);
+        Story story("min=1 max=1 quiet_always lease=5s lost=60s");
+        story.answers(is_proven ? "join n0 entry=a.py proven" : "join n0 entry=a.py");
+        story.answers("advance 6s\nrestart\nadvance 1s\njoin n9 entry=b.py");
+        CHECK(says(story.answers("resume n0 grace=300s"), "n0 <- Refused job_in_use"));
+        CHECK_FALSE(says(story.answers(is_proven ? "advance 304s" : "advance 64s"), "sealed"));
+        CHECK(says(story.answers("advance 2s"), "sealed with 1 node"));
+    }
+}
+
+TEST_CASE("no round is sealed beside a refused agent's either when the one goes that set the terms") {
+    for (const auto* goes : {"leave n9", "kill n9"}) {
+        INFO(goes);
+        Story story("min=1 max=1 quiet_always lease=5s lost=20s");
+        story.answers("join n0\nadvance 6s\nrestart\nadvance 1s\njoin n9 restarts=5\nresume n0\nadvance 6s");
+        CHECK(says(story.answers("resume n0"), "n0 <- Refused terms_differ"));
+        story.answers(goes);
+        CHECK_FALSE(says(story.answers("join n10 restarts=5\njoin n11\nadvance 34s"), "sealed"));
+        CHECK(says(story.answers("advance 2s"), "round 1 sealed with 1 node"));
+    }
+}
+
+TEST_CASE(
+    "an agent is told that it waits for the workers of one that was refused, also where the job has nobody else") {
+    Story story("min=1 max=1 quiet_always lease=5s lost=20s");
+    story.answers(
+        "join n0\nadvance 6s\nrestart\nadvance 1s\njoin n9 restarts=5\nresume n0\nadvance 6s\nresume n0\nleave n9");
+    const auto answers = story.answers("join n11");
+    CHECK(says(answers, "n11 <- Gathering"));
+    CHECK(says(answers, "the workers of this job's refused agents to stop, at most 3"));
+    CHECK_FALSE(says(story.answers("advance 34s"), "sealed"));
+    CHECK(says(story.answers("advance 2s"), "round 1 sealed with 1 node"));
+}
+
+TEST_CASE("an agent with other terms goes on with its round when the one goes that set the job's") {
+    for (const bool is_held : {true, false}) {
+        INFO(is_held);
+        Story story("min=1 max=1 quiet_always lease=5s lost=20s");
+        story.answers("join n0\nadvance 6s\nrestart\nadvance 1s\njoin n9 restarts=5\nresume n0");
+        if (!is_held) story.answers("advance 6s");
+        CHECK(says(story.answers("leave n9"), "close n0: its terms were in doubt") == is_held);
+        CHECK(says(story.answers("resume n0"), "round 0 continues"));
+    }
+}
+
+TEST_CASE("a claim that was refused costs the time to stop its workers, not its agent's lost timeout") {
+    Story story("min=1 max=1 quiet_always lease=5s lost=3600s");
+    story.answers("join n0\nadvance 6s\nrestart\nadvance 1s\njoin n9 restarts=5\nresume n0");
+    CHECK_FALSE(says(story.answers("advance 30s"), "sealed"));
+    CHECK(says(story.answers("advance 15s"), "round 1 sealed with 1 node"));
+}
+
+TEST_CASE("a job that had no member for a while is not one whose daemon stood still") {
+    Story story("min=1 max=1 quiet_always lease=5s lost=60s");
+    story.answers("join n0\nadvance 6s\nrestart\nadvance 1s\njoin n9 restarts=5\nresume n0\nadvance 6s");
+    CHECK(says(story.answers("resume n0"), "n0 <- Refused terms_differ"));
+    CHECK_FALSE(says(story.answers("leave n9\nadvance 30s\njoin n10 restarts=5"), "sealed"));
+    CHECK(says(story.answers("advance 10s"), "round 1 sealed with 1 node"));
+}
+
+TEST_CASE("a stranger that repeats its Resume holds back the first seal by two lost timeouts and four leases at most") {
+    Story story("min=2 max=2 quiet_always lease=5s lost=60s");
+    story.answers("join n0\nadvance 69s\njoin n1 restarts=5");
+    for (int second = 69; second < 138; ++second) {
+        INFO(second);
+        CHECK_FALSE(says(story.answers("resume n1 round=0 of=1 group=0 grace=3600s\nadvance 1s"), "sealed"));
+        if (second == 69) story.answers("join n2");
+    }
+    const auto answers = story.answers("resume n1\nadvance 1s\nresume n1\nadvance 1s");
+    CHECK(says(answers, "round 1 sealed with 2 nodes"));
 }
 
 TEST_CASE("a round is numbered above those of an agent that waited until its terms were known, also when it has gone") {
@@ -157,7 +282,7 @@ TEST_CASE("a round is numbered above those of an agent that waited until its ter
             story.answers("join n0");
             story.answers(claim);
             story.answers(goes);
-            CHECK(says(story.answers("join n1\nadvance 6s"), "round 8 sealed with 2 nodes"));
+            CHECK(says(story.answers("join n1\nadvance 60s"), "round 8 sealed with 2 nodes"));
         }
 }
 

@@ -44,6 +44,34 @@ TEST_CASE(
     CHECK(story.answers("advance 6s").find("Parked") != std::string::npos);
 }
 
+TEST_CASE("a suspension of the daemon is told once, and leases restart with each word that it reads afterwards") {
+    using namespace rendezvous;
+    auto now = Instant(1000s);
+    Server server({}, now);
+    for (ConnectionId agent = 1; agent <= 2; ++agent) {
+        native::Hello hello;
+        hello.job = "job";
+        hello.node = {"n", 1, agent};
+        native::Join join;
+        join.terms = {.nodes_min = 2, .nodes_max = 2};
+        server.step(ConnectionAccepted{agent, "10.0.0.1"}, now);
+        server.step(Received{agent, hello}, now);
+        server.step(Received{agent, join}, now);
+    }
+    std::size_t told = 0;
+    const auto step = [&](const ServerEvent& event) {
+        for (const auto& why : server.step(event, now).why) {
+            if (why.kind == EventKind::daemon_stalled) ++told;
+            CHECK(why.kind != EventKind::node_lost);
+        }
+    };
+    now += 60s;
+    for (ConnectionId other = 3; other < 23; ++other, now += 1s) step(ConnectionAccepted{other, "10.0.0.1"});
+    step(Received{1, native::Ping{}});
+    step(Elapsed{});
+    CHECK(told == 1);
+}
+
 namespace {
 
 /// A round of `count` nodes.

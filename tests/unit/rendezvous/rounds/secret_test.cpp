@@ -327,6 +327,26 @@ TEST_CASE("the word of a round's only node counts at once with the secret, also 
     }
 }
 
+TEST_CASE("the terms of a round that runs replace those of an agent that a new daemon heard first, with the secret") {
+    Talk talk(hash_with("key"), StartHold::always);
+    const auto say = [&](Incarnation incarnation, native::Message message) {
+        talk.server.step(ConnectionAccepted{.connection = ++talk.last, .peer = "10.0.0.1", .proven_job = "job"},
+                         talk.now);
+        talk.say(talk.last, hello_from(incarnation, ""));
+        return talk.say(talk.last, std::move(message));
+    };
+    native::Join other;
+    other.terms.restarts_max = 5;
+    say(8, other);
+    native::Resume resume;
+    resume.round = resume.as_assigned.round = 0;
+    resume.as_assigned.group_world_size = 1;
+    const auto step = say(7, std::move(resume));
+    REQUIRE(sent<native::Refused>(step) != nullptr);
+    CHECK(sent<native::Refused>(step)->why.find("the restart budget is") == 0);
+    CHECK(talk.server.status_json(talk.now).find("\"running\"") != std::string::npos);
+}
+
 TEST_CASE("agents of other hosts are heard in clear text only where there is no secret") {
     for (const bool is_local : {true, false}) {
         Talk talk(hash_with("key"));

@@ -83,6 +83,8 @@ TEST_CASE("whatever is shown of a node makes it new, and nothing else does") {
         [&] { member.workers_seen.clear(); },
         [&] { member.standbys = {.count = 2, .memory_bytes = 1}; },
         [&] { member.standbys.memory_bytes = 2; },
+        [&] { member.gpus = {{.index = 0, .percent = 97}}; },
+        [&] { member.gpus[0].percent = 96; },
     };
     for (std::size_t i = 0; i < changes.size(); ++i) {
         CAPTURE(i);

@@ -82,6 +82,36 @@ TEST_CASE("steps, samples and times are those of rank 0, and grow over rounds an
     CHECK(is_near(summary.step_seconds, 0.02));  // No step since: the last known value.
 }
 
+TEST_CASE("the median step is where the histogram has half of the steps, over all rounds") {
+    Reports reports;
+    CHECK_FALSE(reports.ledger.median_step());
+    native::WorkersSeen seen{.workers = {worker(0, {.step_count = 9})},
+                             .step_times = std::vector<native::StepTimeCount>(step_time_bucket_count)};
+    seen.step_times[3].count = 3;  // up to 30 ms
+    seen.step_times[5].count = 4;  // 100 to 300 ms
+    seen.step_times[9].count = 1;
+    reports.take(seen);
+    reports.begin_round();
+    CHECK(reports.ledger.median_step() == 150ms);
+    seen.step_times = std::vector<native::StepTimeCount>(step_time_bucket_count);
+    seen.step_times.back().count = 99;
+    reports.take(seen);
+    CHECK(reports.ledger.median_step() == 30s);  // at least
+}
+
+TEST_CASE("of each section the rank counts that was in it longest, and names beyond the most are one") {
+    Reports reports;
+    reports.take({.workers = {worker(0, {})}, .sections = {{"checkpoint", 5}, {"evaluation", 9}}});
+    reports.take({.workers = {worker(2, {})}, .sections = {{"checkpoint", 7}, {"evaluation", 2}}});
+    CHECK(reports.ledger.sections() == SectionTimes{{"checkpoint", 7}, {"evaluation", 9}});
+    for (std::int64_t i = 0; i < 20; ++i)
+        reports.take({.workers = {worker(0, {})}, .sections = {{std::to_string(i), 10 + i}}});
+    CHECK(reports.ledger.sections().size() == sections_max);
+    CHECK(reports.ledger.sections().back() == SectionTime{"other", 29});
+    reports.begin_round();
+    CHECK(reports.ledger.sections().empty());
+}
+
 TEST_CASE("shares are of the time between two reports, and the slowest rank is the one that the others wait for") {
     Reports reports;
     const auto say = [&](std::uint64_t measured, std::uint64_t exposed, std::uint64_t late) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -46,20 +47,19 @@ T bits_of(T a, T b, ReduceOp reduce) {
     return a;
 }
 
-/// `weights` empty: all 1.
+/// Of one value and weight from each rank.
 template <class T>
-T reduce_one(const std::vector<T>& values, ReduceOp reduce, const std::vector<double>& weights) {
-    const auto weight = [&](std::size_t rank) { return weights.empty() ? T{1} : static_cast<T>(weights[rank]); };
+T reduce_one(std::span<const T> values, ReduceOp reduce, std::span<const T> weights) {
     T result = values[0];
-    if (multiplies(reduce)) result = static_cast<T>(result * weight(0));
-    T weight_sum = weight(0);
+    if (multiplies(reduce)) result = static_cast<T>(result * weights[0]);
+    T weight_sum = weights[0];
     for (std::size_t rank = 1; rank < values.size(); ++rank) {
-        const T value = values[rank];
-        weight_sum = static_cast<T>(weight_sum + weight(rank));
+        const T value = values[rank], weight = weights[rank];
+        weight_sum = static_cast<T>(weight_sum + weight);
         switch (reduce) {
             case ReduceOp::sum: result = static_cast<T>(result + value); break;
             case ReduceOp::avg:
-            case ReduceOp::premul_sum: result = static_cast<T>(result + value * weight(rank)); break;
+            case ReduceOp::premul_sum: result = static_cast<T>(result + value * weight); break;
             case ReduceOp::min: result = value < result || value != value ? value : result; break;
             case ReduceOp::max: result = value > result || value != value ? value : result; break;
             case ReduceOp::product: result = product_of(result, value); break;
@@ -72,14 +72,16 @@ T reduce_one(const std::vector<T>& values, ReduceOp reduce, const std::vector<do
     return result != result ? std::numeric_limits<T>::quiet_NaN() : result;
 }
 
+/// `weights` empty: all 1.
 template <class Stored, class Work, class Widen, class Narrow>
 Bytes reduce_all(const std::vector<Bytes>& inputs, ReduceOp reduce, const std::vector<double>& weights, Widen widen,
                  Narrow narrow) {
     Bytes result(inputs[0].size());
-    std::vector<Work> values(inputs.size());
+    std::vector<Work> values(inputs.size()), factors(inputs.size(), Work{1});
+    for (std::size_t rank = 0; rank < weights.size(); ++rank) factors[rank] = static_cast<Work>(weights[rank]);
     for (std::size_t i = 0; i < result.size() / sizeof(Stored); ++i) {
         for (std::size_t rank = 0; rank < inputs.size(); ++rank) values[rank] = widen(read<Stored>(inputs[rank], i));
-        write(result, i, static_cast<Stored>(narrow(reduce_one(values, reduce, weights))));
+        write(result, i, static_cast<Stored>(narrow(reduce_one<Work>(values, reduce, factors))));
     }
     return result;
 }

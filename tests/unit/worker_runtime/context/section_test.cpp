@@ -3,11 +3,15 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <chrono>
+#include <future>
 
 #include "agent/channel/agent_channel.h"
 #include "agent/channel/local_listener.h"
@@ -15,8 +19,11 @@
 #include "tests/support/catch.h"
 #include "tests/support/end_with_test.h"
 #include "tests/support/other_user.h"
+#include "tests/support/run_until.h"
 #include "worker_runtime/context/agent_link.h"
+#include "worker_runtime/context/agent_snapshots.h"
 #include "worker_runtime/core/step_record.h"
+#include "worker_runtime/shared_memory/descriptor_datagram.h"
 
 using namespace muster;
 
@@ -33,9 +40,7 @@ struct Agent {
     }
     template <class Condition>
     bool hears(const Condition& condition) {
-        const auto until = std::chrono::steady_clock::now() + 60s;
-        while (!condition(channel->facts()) && std::chrono::steady_clock::now() < until) loop.run_one_for(100ms);
-        return condition(channel->facts());
+        return test::run_until(loop, [&] { return condition(channel->facts()); });
     }
     bool hears_section(const std::string& name) {
         return hears([&](const agent::WorkerFacts& facts) { return facts.section == name; });
@@ -79,6 +84,10 @@ TEST_CASE("heartbeats, steps and sections reach the agent without a context, the
     CHECK(record.first_step == 7);
     CHECK(record.last_step == 9);
     CHECK(record.step_count >= 3);
+    progress(INT64_MIN + 12);  // of PyTorch's optimizer, which does not know the steps before this process
+    REQUIRE(::pread(memory, &record, sizeof record, 0) == static_cast<ssize_t>(sizeof record));
+    CHECK(record.first_step < 0);
+    CHECK(record.last_step == 12);
     {
         const Section outer("evaluation", 90s);
         REQUIRE(agent.hears_section("evaluation"));
@@ -158,4 +167,65 @@ TEST_CASE("connections of others in front of the agent's address do not keep its
         if (other) others.push_back(std::move(*other));
     }
     CHECK(others.size() == 100);
+}
+
+TEST_CASE("a snapshot waits for an agent whose queue is full: not for ever, not twice, and not beyond the round") {
+    Agent agent;
+    auto watch = runtime::FdWatch::start();
+    REQUIRE(watch.has_value());
+    auto link = runtime::AgentLink::connect(agent.channel->address(), agent.channel->token(), std::move(*watch),
+                                            [](const auto&, const auto&) {});
+    REQUIRE(link.has_value());
+    const auto groups = std::make_shared<runtime::RoundGroups>();
+    runtime::AgentSnapshots snapshots(0, groups);
+    snapshots.connect(**link);
+    const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
+    const auto give = [&](std::int64_t step) { return snapshots.give(memory, 7, step, "/ckpt"); };
+    constexpr int most = 1 << 20;
+    int said = 0;
+    while (said < most && (*link)->send(local::Heartbeat{})) ++said;
+    REQUIRE(said < most);
+    SECTION("one that reads again gets it") {
+        auto given = std::async(std::launch::async, [&] { return give(1); });
+        CHECK(agent.hears([](const agent::WorkerFacts& facts) { return facts.snapshot_step == 1; }));
+        CHECK(given.get());
+    }
+    SECTION("one that does not is waited for once, until it takes one") {
+        const auto began = std::chrono::steady_clock::now();
+        CHECK_FALSE(give(1));
+        const auto first = std::chrono::steady_clock::now() - began;
+        CHECK(first >= 2s);
+        CHECK_FALSE(give(2));
+        CHECK(std::chrono::steady_clock::now() - began - first < 1s);
+        CHECK(agent.hears([&](const agent::WorkerFacts& facts) { return facts.heartbeats == said; }));
+        CHECK(give(3));
+        CHECK(agent.hears([](const agent::WorkerFacts& facts) { return facts.snapshot_step == 3; }));
+    }
+    SECTION("the link that is taken away ends it") {
+        auto given = std::async(std::launch::async, [&] { return give(1); });
+        snapshots.disconnect();
+        CHECK_FALSE(given.get());
+    }
+}
+
+TEST_CASE("a send ends at its deadline where too many descriptors of its user are under way") {
+    if (!test::may_be_another_user()) return;
+    const Child sender{test::fork_with_test()};
+    if (sender.pid == 0) {
+        ::alarm(30);
+        constexpr uid_t nobody = 65534;
+        const rlimit few{.rlim_cur = 64, .rlim_max = 64};
+        int ends[2];
+        if (::setresuid(nobody, nobody, nobody) != 0 || ::setrlimit(RLIMIT_NOFILE, &few) != 0 ||
+            ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends) != 0)
+            ::_exit(1);
+        int failed = 0;
+        while (failed == 0) failed = send_datagram(ends[0], "x", {ends, 1});
+        const auto soon = std::chrono::steady_clock::now() + 50ms;
+        const auto sent = runtime::send_datagram_before(soon, ends[0], "x", {ends, 1});
+        ::_exit(failed == ETOOMANYREFS && sent.has_error() && sent.error().code == Errc::timed_out ? 0 : 2);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(sender.pid, &status, 0) == sender.pid);
+    CHECK(status == 0);
 }

@@ -300,10 +300,11 @@ Cluster cut_cluster(const std::vector<std::size_t>& racks, std::mt19937_64& draw
 
 TEST_CASE("a cut between racks is found, and gets no single node named") {
     std::mt19937_64 draws(5);
+    const int seeds = std::max(seed_count(), 400);  // fewer cannot show a rate of 1 %
     for (const auto& racks : std::vector<std::vector<std::size_t>>{
              {2, 2}, {4, 4}, {8, 8}, {5, 4}, {12, 4}, {40, 2}, {40, 24}, {3, 3, 3}, {8, 8, 8}}) {
         int round_max = 0, wrong_count = 0, accused_count = 0;
-        for (int seed = 0; seed < seed_count(); ++seed) {
+        for (int seed = 0; seed < seeds; ++seed) {
             std::vector<std::vector<int>> nodes;
             auto cluster = cut_cluster(racks, draws, nodes);
             const auto found = search(cluster, draws());
@@ -316,7 +317,7 @@ TEST_CASE("a cut between racks is found, and gets no single node named") {
         }
         WARN(racks.size() << " racks, the last of " << racks.back() << ": " << wrong_count << " wrong, at most "
                           << round_max << " rounds; good nodes accused after two rounds in " << accused_count);
-        CHECK(wrong_count * 100 <= (racks.size() == 2 ? 0 : seed_count()));
+        CHECK(wrong_count * 100 <= (racks.size() == 2 ? 0 : seeds));
     }
 }
 

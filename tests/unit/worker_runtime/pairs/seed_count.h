@@ -3,7 +3,9 @@
 
 #include <cstdlib>
 
+#include "tests/support/effort.h"
+
 inline int seed_count() {
     const char* const given = std::getenv("PAIRING_SEEDS");
-    return given != nullptr ? std::atoi(given) : 400;
+    return given != nullptr ? std::atoi(given) : muster::test::random_cases(400);
 }

@@ -1,4 +1,4 @@
-// Faults that the example trainer commits when it is asked to, so that one can see what is said of them.
+// Faults that faulty_trainer commits, so that tests see what is reported of them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "worker_runtime/examples/injected_fault.h"
+#include "tests/worker_programs/injected_fault.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -69,7 +69,7 @@ Result<void> fill_disk(const std::string& folder) {
 }
 
 [[noreturn]] void need_library() {
-    if (::dlopen("librehearsed.so.1", RTLD_NOW) == nullptr) std::fprintf(stderr, "digits_trainer: %s\n", ::dlerror());
+    if (::dlopen("librehearsed.so.1", RTLD_NOW) == nullptr) std::fprintf(stderr, "faulty_trainer: %s\n", ::dlerror());
     ::_exit(127);
 }
 
