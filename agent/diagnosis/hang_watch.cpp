@@ -83,7 +83,10 @@ std::vector<std::string> HangWatch::round_failed(Instant now) const {
 
 // ---- where each stood, for every node's report ----
 
-/// To give up waiting, print a traceback and leave the interpreter.
+/// CPU time to give up waiting, print a traceback and leave the interpreter. Where others use the CPUs it takes longer.
+constexpr Duration give_up_cpu = 3s;
+constexpr Duration give_up_max = 10s;
+/// A wait that ended well tells why others gave up at the same time, and nothing later.
 constexpr Duration just_now = 3s;
 
 /// Short pauses are everybody's, and in a section they are announced.
@@ -118,7 +121,8 @@ WorkerActivity HangWatch::where_is(const Known& known, Instant now) {
 
 std::optional<WorkerActivity> HangWatch::where_was(const Known& known, Instant now) const {
     if (is_reportable(known, now)) return where_is(known, now);
-    if (known.last_rest && now - known.rest_over_at < just_now) return known.last_rest;
+    if (known.last_rest && now < known.rest_told_until && known.last.cpu - known.rest_cpu < give_up_cpu)
+        return known.last_rest;
     return std::nullopt;
 }
 
@@ -286,8 +290,11 @@ void HangWatch::note(Known& known, const WorkerSample& sample, Instant now) {
         // Its place at the last sample, in which it was still inactive.
         if (last_sample_ && is_reportable(known, *last_sample_)) {
             known.last_rest = where_is(known, *last_sample_);
-            known.rest_over_at = now;
+            known.rest_told_until = now + give_up_max;
+            known.rest_cpu = before.cpu;
         }
+        if (began || sample.step != before.step || sample.heartbeats != before.heartbeats)
+            known.rest_told_until = std::min(known.rest_told_until, now + just_now);
         known.active_at = now;
         known.stacks_reported = known.place_asked = false;
         known.place.clear();

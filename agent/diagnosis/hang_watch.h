@@ -125,8 +125,9 @@ class HangWatch {
         std::string place;
         Instant operation_since{};                           ///< Start of this operation, or of the pause after it.
         std::optional<native::WaitingWorker> waited_for_by;  ///< On another node, since the last activity.
-        std::optional<WorkerActivity> last_rest;             ///< Its place until rest_over_at if it was idle for long.
-        Instant rest_over_at{};
+        std::optional<WorkerActivity> last_rest;             ///< Its place while it was idle for long.
+        Instant rest_told_until{};
+        Duration rest_cpu{};      ///< CPU time that it had used at the end of the rest.
         Instant section_since{};  ///< Start of the section.
         bool section_reported = false;
         Instant heartbeat_at{};  ///< Time of the last heartbeat.

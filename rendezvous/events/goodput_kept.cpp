@@ -26,7 +26,7 @@ void GoodputLedger::each_number(Use use) {
         bool is_known = round->has_value();
         use(is_known, 0, 1);
         if (!is_known) continue;
-        if (!*round) round->emplace();
+        if (!*round) *round = OpenRound{};
         use((*round)->first_step, -1, step_max);
         use((*round)->last_step, -1, step_max);
         use((*round)->stepping, 0, time_max);

@@ -402,17 +402,25 @@ TEST_CASE("a worker that gave up waiting just now, and ended, is told with the p
     REQUIRE(first != told.end());
     CHECK(first->idle_ms == 6'000);
     CHECK(first->place == "reduce (train.cpp)");
-    // Long before, it is no news; nor is who had worked until then.
-    Node late;
-    late.learn();
-    late.wait_for(2);
-    late.seconds(7);
-    for (int i = 0; i < 7; ++i) {
-        late.samples[0].cpu += 1s;
-        late.second();
-    }
-    late.watch.worker_ended(0, late.now);
-    CHECK(late.watch.activities(late.now).size() == 3);
+    // Of one that computed for long since, or worked until then, nothing is told.
+    const auto told_after = [](int seconds, Duration cpu, bool trains = false) {
+        Node late;
+        late.learn();
+        late.wait_for(2);
+        late.seconds(7);
+        for (int i = 0; i < seconds; ++i) {
+            late.samples[0].cpu += cpu;
+            if (trains) ++late.samples[0].step;
+            late.second();
+        }
+        late.watch.worker_ended(0, late.now);
+        return late.watch.activities(late.now).size();
+    };
+    CHECK(told_after(7, 1s) == 3);
+    CHECK(told_after(7, 250ms) == 4);  // on a host with much other work
+    CHECK(told_after(11, 100ms) == 3);
+    CHECK(told_after(4, 100ms, true) == 3);
+    CHECK(told_after(2, 100ms, true) == 4);  // others may have given up because of it
 }
 
 TEST_CASE("in a section nobody's place is told, nor where nobody is to be looked at") {
