@@ -19,7 +19,10 @@ namespace muster::agent {
 namespace {
 
 constexpr Duration sample_interval = 1s;
+/// Of a worker that is to be ended.
 constexpr Duration stacks_limit = 1500ms;
+/// `muster logs --stacks` waits for 5 s.
+constexpr Duration asked_stacks_limit = 4s;
 /// A thousand nodes then tell a daemon 100 times a second, some KiB each time. When all of them hang they tell it once
 /// more each, and never more often than they look.
 constexpr Duration seen_pause = 10s;
@@ -233,7 +236,7 @@ void HangWatcher::carry_out(HangStep step, Instant now) {
     for (const auto& line : step.notices)
         if (on_notice) on_notice(line);
     for (const auto& order : step.ends)
-        take_stacks(order.local_rank, [this, order](const StackText& stacks) { end(order, stacks); });
+        take_stacks(order.local_rank, stacks_limit, [this, order](const StackText& stacks) { end(order, stacks); });
 }
 
 void HangWatcher::ask_torch(std::uint32_t local_rank, bool as_notice) {
@@ -290,7 +293,7 @@ void HangWatcher::send_seen(Instant now) {
     on_seen(std::move(seen));
 }
 
-void HangWatcher::take_stacks(std::uint32_t local_rank, std::function<void(const StackText&)> use) {
+void HangWatcher::take_stacks(std::uint32_t local_rank, Duration limit, std::function<void(const StackText&)> use) {
     const auto found = workers_.find(local_rank);
     if (found == workers_.end()) return;
     auto& worker = found->second;
@@ -299,7 +302,7 @@ void HangWatcher::take_stacks(std::uint32_t local_rank, std::function<void(const
     auto taken = [this, life = std::weak_ptr(life_), local_rank, pid = worker.pid](const std::string& output) {
         if (!life.expired()) stacks_taken(local_rank, pid, output);
     };
-    stacks_.start({side_program("muster-stacks"), cat(worker.program)}, stacks_limit, std::move(taken));
+    stacks_.start({side_program("muster-stacks"), cat(worker.program)}, limit, std::move(taken));
 }
 
 void HangWatcher::stacks_taken(std::uint32_t local_rank, std::int32_t pid, const std::string& output) {
@@ -330,12 +333,13 @@ void HangWatcher::tell_stacks(const std::optional<std::set<std::uint32_t>>& rank
         const auto rank = rank_base_ + local_rank;
         if (ranks && !ranks->contains(rank)) continue;
         auto& lines = gathered->of_rank[rank];
-        take_stacks(local_rank, [gathered, &lines](const StackText& stacks) { lines = stacks.lines; });
+        take_stacks(local_rank, asked_stacks_limit,
+                    [gathered, &lines](const StackText& stacks) { lines = stacks.lines; });
     }
 }
 
 void HangWatcher::report_stacks(std::uint32_t local_rank) {
-    take_stacks(local_rank, [this, local_rank](const StackText& stacks) {
+    take_stacks(local_rank, stacks_limit, [this, local_rank](const StackText& stacks) {
         if (stacks.lines.empty() || !on_notice) return;
         on_notice(cat("where rank ", rank_base_ + local_rank, " is:"));
         for (const auto& line : stacks.lines) on_notice(line);
@@ -343,7 +347,7 @@ void HangWatcher::report_stacks(std::uint32_t local_rank) {
 }
 
 void HangWatcher::ask_place(std::uint32_t local_rank) {
-    take_stacks(local_rank,
+    take_stacks(local_rank, stacks_limit,
                 [this, local_rank](const StackText& stacks) { watch_.stands_at(local_rank, stacks.place); });
 }
 

@@ -89,7 +89,7 @@ class HangWatcher {
     void tell_section(std::uint32_t local_rank, Worker& worker, const std::string& section);
     [[nodiscard]] WorkerSample sample_of(std::uint32_t local_rank, Worker& worker);
     /// Calls `use` with the stacks, unless the worker ends or rest() is called first.
-    void take_stacks(std::uint32_t local_rank, std::function<void(const StackText&)> use);
+    void take_stacks(std::uint32_t local_rank, Duration limit, std::function<void(const StackText&)> use);
     void stacks_taken(std::uint32_t local_rank, std::int32_t pid, const std::string& output);
     void report_stacks(std::uint32_t local_rank);
     void ask_place(std::uint32_t local_rank);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launcher/commands/log_query.h"
+#include "launcher/commands/stack_groups.h"
 #include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
@@ -32,30 +33,27 @@ void job_stacks(const LogRequest& request, const JobAgents& agents, const std::v
                 const JobLogs::Sink& sink, const JobLogs::Trouble& trouble) {
     const auto target = cat(stacks_path, log_target(request).substr(logs_path.size()));
     std::deque<std::pair<std::string, std::future<Result<std::string>>>> asked;
-    bool has_any = false;
-    // False: nobody reads on.
-    const auto show_first = [&] {
-        const auto name = std::move(asked.front().first);
-        const auto stacks = asked.front().second.get();
+    StackGroups groups;
+    const auto take_first = [&] {
+        const auto [name, answer] = std::pair(asked.front().first, asked.front().second.get());
         asked.pop_front();
-        if (!stacks) trouble(cat("node ", name, ": ", printable_line(stacks.error().context)));
-        if (!stacks || (stacks->empty() && request.ranks)) return true;
-        has_any = true;
-        auto text = cat("node ", name, stacks->empty() ? ": no worker runs\n" : ":\n");
-        if (!stacks->empty())
-            for (const auto line : split(trim(*stacks), '\n')) text += cat(printable_line(line), '\n');
-        return sink(text);
+        if (!answer)
+            return trouble(cat("node ", name, ": ",
+                               answer.error().code == Errc::timed_out ? cat("no answer within ", describe(node_limit))
+                                                                      : printable_line(answer.error().context)));
+        if (!answer->empty() || !request.ranks) groups.add(name, *answer);
     };
     for (const auto& agent : agents.agents) {
         if (!is_of_nodes(agent.host, request.nodes)) continue;
-        if (asked.size() == nodes_at_a_time && !show_first()) return;
+        if (asked.size() == nodes_at_a_time) take_first();
         // Deferred where the system has no thread left.
         asked.emplace_back(
             agent.name, std::async(std::launch::async | std::launch::deferred, ask_agent, agent.place, target, ways));
     }
-    while (!asked.empty())
-        if (!show_first()) return;
-    if (!has_any && request.ranks) trouble("--rank: no node that has answered has a worker of these ranks now");
+    while (!asked.empty()) take_first();
+    if (!groups.has_worker() && request.ranks)
+        trouble("--rank: no node that has answered has a worker of these ranks now");
+    sink(groups.text());
 }
 
 }  // namespace muster::launcher

@@ -55,7 +55,8 @@ constexpr std::string_view logs_usage =
     "  -f, --follow       go on with what is written from now on, until Ctrl-C\n"
     "  --all              every line of every rank; --fold overrides it\n"
     "  --stacks           in place of lines, the frames of a running job's workers (of --rank and --node): where they "
-    "are\n"
+    "are;\n"
+    "                     equal ones once\n"
     "  --times            with the time of each line; implies --all\n"
     "  --insecure         ask other hosts in clear text where no key of this node is accepted\n"
     "A line that comes after later ones, because its node was slow, begins with '~'.\n";

@@ -17,6 +17,9 @@ Result<HttpAnswer> parse(std::string answer) {
     constexpr std::string_view begin = "HTTP/1.1 ";
     const auto head_end = answer.find("\r\n\r\n");
     unsigned status = 0;
+    if (answer.empty())
+        return Error{Errc::peer_closed,
+                     "it closed the connection without an answer; it may be about to end: try again"};
     if (!answer.starts_with(begin) || head_end == std::string::npos ||
         answer.find("\r\nServer: muster\r\n") > head_end ||
         !parse_number(std::string_view(answer).substr(begin.size(), 3), status))

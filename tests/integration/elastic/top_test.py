@@ -258,7 +258,7 @@ class Top(unittest.TestCase):
                 seen.expect("> " + os.uname().nodename)
                 seen.press(b"p")
                 wait_for("the frames of the worker", lambda: b"-- Enter: back --" in seen.read())
-                self.assertRegex(seen.bytes, rb"node \S+ \(pid \d+\):\s+rank 0:\s+\S")
+                self.assertRegex(seen.bytes, rb"rank 0 on \S+ \(pid \d+\):\s+\S")
                 seen.draw_again_after(lambda: seen.press(b"\n"))
             with top(job) as seen:  # Also where it waits for Enter, which a person pressed too early.
                 show_logs(seen)
