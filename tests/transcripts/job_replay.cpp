@@ -126,8 +126,10 @@ std::string JobReplay::difference(const nlohmann::json& job, Instant now) {
     for (const auto& one : job["nodes"]) {
         // Of several with one host and pid, which the status does not number, one is as it says.
         std::optional<std::string> least;
+        const auto host = one["host"].dump();
+        const auto pid = one["pid"].get<std::int64_t>();
         for (const auto& [number, node] : nodes_)
-            if (one["host"].dump() == shown(node.host) && one["pid"] == node.pid && (!least || !least->empty()))
+            if (pid == node.pid && host == shown(node.host) && (!least || !least->empty()))
                 least = difference(one, node);
         told.text += least.value_or(cat(one["host"].get<std::string>(), " is in the status only"));
     }

@@ -91,6 +91,8 @@ class Story {
     Puppet& puppet(const std::string& name);
     void hear(Puppet& puppet, const native::Message& message);
     void step(const rendezvous::ServerEvent& event);
+    /// The status says what a reader of the events alone knows.
+    void compare_with_events();
     void print(const rendezvous::ServerStep& step);
     [[nodiscard]] std::string name_of(rendezvous::ConnectionId connection) const;
     void line(const std::string& text) { out_ += "    " + text + "\n"; }

@@ -6,12 +6,14 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <random>
 #include <stdexcept>
@@ -21,6 +23,17 @@ namespace muster::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// Takes the port among all tests until this process ends, as tests/support/ports.py does.
+bool claim(int port) {
+    const std::string text = "muster-test-port-" + std::to_string(port);
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    text.copy(name.sun_path + 1, text.size());
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);  // stays open
+    return ::bind(fd, reinterpret_cast<const sockaddr*>(&name), size) == 0;
+}
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
     std::vector<char*> list;
@@ -150,7 +163,7 @@ int free_port() {
         const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         const bool is_free = ::bind(fd, reinterpret_cast<sockaddr*>(&name), sizeof name) == 0;
         ::close(fd);
-        if (is_free) return ntohs(name.sin_port);
+        if (is_free && claim(ntohs(name.sin_port))) return ntohs(name.sin_port);
     }
     throw std::runtime_error("no free port");
 }

@@ -63,6 +63,19 @@ class Agent {
     }
 };
 
+/// A port of loopback where nobody listens, and which the kernel gives to nobody else. A listener may still take it.
+class QuietPort {
+  public:
+    explicit QuietPort(boost::asio::io_context& io) : socket_(io, boost::asio::ip::tcp::v4()) {
+        socket_.set_option(boost::asio::socket_base::reuse_address(true));
+        socket_.bind({boost::asio::ip::address_v4::loopback(), 0});
+    }
+    [[nodiscard]] std::uint16_t number() const { return socket_.local_endpoint().port(); }
+
+  private:
+    boost::asio::ip::tcp::socket socket_;
+};
+
 template <class Condition>
 bool run_until(boost::asio::io_context& io, Condition condition) {
     const auto end = std::chrono::steady_clock::now() + patience;
@@ -135,8 +148,9 @@ TEST_CASE("two agents join over real sockets, are assigned, succeed, and the job
 }
 
 TEST_CASE("a daemon that starts later than its agents is found") {
-    const std::uint16_t port = (*Listener::open({}))->port();  // free again at once
     boost::asio::io_context io;
+    const QuietPort held(io);
+    const auto port = held.number();
     Agent first(io, {"127.0.0.1", port}, 1);
     Agent second(io, {"127.0.0.1", port}, 2);
     first.client.submit(join_of_two());
@@ -316,9 +330,9 @@ TEST_CASE("a name that does not resolve ends in RendezvousLost, which says the n
 }
 
 TEST_CASE("a port where nobody listens ends in RendezvousLost, which says what was tried") {
-    const std::uint16_t port = (*Listener::open({}))->port();
     boost::asio::io_context io;
-    Agent agent(io, {"127.0.0.1", port}, 1, 300ms);
+    const QuietPort port(io);
+    Agent agent(io, {"127.0.0.1", port.number()}, 1, 1s);
     agent.client.submit(join_of_two());
     REQUIRE(run_until(io, [&] { return !agent.lost.empty(); }));
     INFO(agent.lost);

@@ -111,8 +111,8 @@ TEST_CASE("half a Hello and half a HTTP request are closed at the handshake dead
 
 TEST_CASE("a silent connection is closed at the handshake deadline") {
     const RunningDaemon running(hasty());
-    const auto socket = running.connect();
     const auto start = std::chrono::steady_clock::now();
+    const auto socket = running.connect();
     running.require_prompt_service();
     CHECK(socket.closed_by_peer());
     CHECK(std::chrono::steady_clock::now() - start > 1900ms);

@@ -196,7 +196,7 @@ TEST_CASE("a snapshot waits for an agent whose queue is full: not for ever, not 
         const auto first = std::chrono::steady_clock::now() - began;
         CHECK(first >= 2s);
         CHECK_FALSE(give(2));
-        CHECK(std::chrono::steady_clock::now() - began - first < 1s);
+        CHECK(std::chrono::steady_clock::now() - began - first < 2s);
         CHECK(agent.hears([&](const agent::WorkerFacts& facts) { return facts.heartbeats == said; }));
         CHECK(give(3));
         CHECK(agent.hears([](const agent::WorkerFacts& facts) { return facts.snapshot_step == 3; }));
