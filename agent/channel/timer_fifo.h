@@ -24,8 +24,7 @@ class TimerFifo {
   public:
     explicit TimerFifo(boost::asio::io_context& loop) : fifo_(loop), expiry_(loop) {}
     ~TimerFifo();
-    TimerFifo(const TimerFifo&) = delete;
-    TimerFifo& operator=(const TimerFifo&) = delete;
+    TimerFifo& operator=(TimerFifo&&) = delete;
 
     /// Where the environment asks for timers: makes the FIFO and writes its path into the environment for the workers.
     /// A path that is given stays, and an old FIFO there is replaced; else a private directory in `temporary` is made

@@ -27,8 +27,7 @@ class Agent {
     Agent(boost::asio::io_context& loop, AgentConfig config, rendezvous::RendezvousLink& link, ProcessHost& host,
           RoundStoreHost& stores);
     ~Agent();
-    Agent(const Agent&) = delete;
-    Agent& operator=(const Agent&) = delete;
+    Agent& operator=(Agent&&) = delete;
 
     /// Makes the log base, installs the handlers and joins. Once. Also an error at this stage comes as an Ending.
     void start();

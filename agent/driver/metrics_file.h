@@ -25,8 +25,7 @@ class MetricsFile {
     static Result<std::unique_ptr<MetricsFile>> open(const std::string& path, std::string_view page);
     /// Removes the file, because the collector would read a stale one for ever. Waits up to 1 s for the thread.
     ~MetricsFile();
-    MetricsFile(const MetricsFile&) = delete;
-    MetricsFile& operator=(const MetricsFile&) = delete;
+    MetricsFile& operator=(MetricsFile&&) = delete;
 
     /// Replaces the page. Of those that wait for the disk, only the newest is written.
     void write(std::string_view page);

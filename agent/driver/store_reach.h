@@ -38,8 +38,7 @@ class StoreReach {
     explicit StoreReach(boost::asio::io_context& loop, Duration resolve_max = 12s)
         : loop_(loop), resolver_(loop), timer_(loop), resolve_max_(resolve_max) {}
     ~StoreReach() { cancel(); }
-    StoreReach(const StoreReach&) = delete;
-    StoreReach& operator=(const StoreReach&) = delete;
+    StoreReach& operator=(StoreReach&&) = delete;
 
     /// Calls `handler` once: inside this call on the store's own node, unless its address is a name; else from the
     /// loop, after a few seconds at the latest; unless cancelled before. Only while none is under way.

@@ -16,8 +16,7 @@ class GpuBaselineFile {
     explicit GpuBaselineFile(std::string directory = "/dev/shm");
     /// Removes the file.
     ~GpuBaselineFile();
-    GpuBaselineFile(const GpuBaselineFile&) = delete;
-    GpuBaselineFile& operator=(const GpuBaselineFile&) = delete;
+    GpuBaselineFile& operator=(GpuBaselineFile&&) = delete;
 
     /// The least that agents of this user that died had found, of the GPUs in `own`. Their files are removed.
     GpuBaseline take_over(const GpuBaseline& own);

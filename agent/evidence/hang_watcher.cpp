@@ -317,8 +317,7 @@ void HangWatcher::tell_stacks(const std::optional<std::set<std::uint32_t>>& rank
     // The last callback that goes, called or not, brings the text.
     struct Gathered {
         explicit Gathered(std::function<void(std::string)> wish) : use(std::move(wish)) {}
-        Gathered(const Gathered&) = delete;
-        Gathered& operator=(const Gathered&) = delete;
+        Gathered& operator=(Gathered&&) = delete;
         ~Gathered() {
             std::string text;
             for (const auto& [rank, lines] : of_rank)

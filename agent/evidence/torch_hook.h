@@ -22,8 +22,7 @@ class TorchHook {
     /// not 0.
     explicit TorchHook(const std::map<std::string, std::string>& environment);
     ~TorchHook() { remove(); }
-    TorchHook(const TorchHook&) = delete;
-    TorchHook& operator=(const TorchHook&) = delete;
+    TorchHook& operator=(TorchHook&&) = delete;
 
     [[nodiscard]] bool wanted() const { return wanted_; }
     /// Writes it into "<parent>/torch". What was there of a round before is gone then, its sockets too. With an empty

@@ -22,8 +22,7 @@ class TorchServer {
     /// `loop` outlives it.
     explicit TorchServer(boost::asio::io_context& loop) : loop_(loop) {}
     ~TorchServer();
-    TorchServer(const TorchServer&) = delete;
-    TorchServer& operator=(const TorchServer&) = delete;
+    TorchServer& operator=(TorchServer&&) = delete;
 
     struct Answer {
         std::string line;  ///< Text for the log.

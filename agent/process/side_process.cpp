@@ -36,8 +36,7 @@ struct SpawnTerms {
         ::posix_spawn_file_actions_destroy(&actions);
         ::posix_spawnattr_destroy(&attributes);
     }
-    SpawnTerms(const SpawnTerms&) = delete;
-    SpawnTerms& operator=(const SpawnTerms&) = delete;
+    SpawnTerms& operator=(SpawnTerms&&) = delete;
 };
 
 /// The read end of a pipe that holds `input` and ends behind it.

@@ -20,8 +20,7 @@ class SideRuns {
     /// `loop` outlives it.
     explicit SideRuns(boost::asio::io_context& loop, End end = End::by_sigkill) : loop_(loop), end_(end) {}
     ~SideRuns();
-    SideRuns(const SideRuns&) = delete;
-    SideRuns& operator=(const SideRuns&) = delete;
+    SideRuns& operator=(SideRuns&&) = delete;
 
     /// What it has said on stdout when it ended or at the limit, or a line "note ..." that says why it could not be
     /// started. Comes from the loop, never from within start().

@@ -51,8 +51,7 @@ class StatusPoll {
     /// Ends a question that waits for its answer. A look-up of the daemon's name, or of its reachable address, may
     /// delay it by 2 s.
     ~StatusPoll();
-    StatusPoll(const StatusPoll&) = delete;
-    StatusPoll& operator=(const StatusPoll&) = delete;
+    StatusPoll& operator=(StatusPoll&&) = delete;
 
     /// From now on, also for the question that is next.
     void set_interval(Duration interval);

@@ -16,8 +16,7 @@ class GpuJobMap {
     /// Made before the guardian is forked, which shares it.
     GpuJobMap(std::string directory, std::string_view job);
     ~GpuJobMap();
-    GpuJobMap(const GpuJobMap&) = delete;
-    GpuJobMap& operator=(const GpuJobMap&) = delete;
+    GpuJobMap& operator=(GpuJobMap&&) = delete;
 
     /// Adds the job to the files of these GPUs. A job that has a line there already gets no second one, because
     /// dcgm-exporter would send two equal series. A missing directory is no error: dcgm-exporter does not run then.

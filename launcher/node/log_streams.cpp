@@ -133,8 +133,7 @@ std::function<void()> sign_of_life(Channel& viewer) {
 class OpenFiles {
   public:
     explicit OpenFiles(std::atomic<std::size_t>& of_all) : of_all_(of_all) {}
-    OpenFiles(const OpenFiles&) = delete;
-    OpenFiles& operator=(const OpenFiles&) = delete;
+    OpenFiles& operator=(OpenFiles&&) = delete;
     ~OpenFiles() { keep(0); }
 
     Result<void> take(const std::string& name) {

@@ -22,8 +22,7 @@ class NodeEvents {
                                                     const std::string& host);
 
     ~NodeEvents();
-    NodeEvents(const NodeEvents&) = delete;
-    NodeEvents& operator=(const NodeEvents&) = delete;
+    NodeEvents& operator=(NodeEvents&&) = delete;
 
     /// Thread-safe, because any thread logs.
     void take(Event event);

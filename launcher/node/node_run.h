@@ -30,8 +30,7 @@ class NodeRun {
     /// this object.
     NodeRun(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit, NodeEvents& events);
     ~NodeRun();
-    NodeRun(const NodeRun&) = delete;
-    NodeRun& operator=(const NodeRun&) = delete;
+    NodeRun& operator=(NodeRun&&) = delete;
 
     /// Called once, when this node's part is over and all that a report has is known.
     using OnEnding = std::function<void(const agent::Ending&)>;

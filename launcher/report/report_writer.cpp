@@ -27,8 +27,7 @@ struct Temporary {
     ~Temporary() {
         if (file.valid()) ::unlink(name.c_str());
     }
-    Temporary(const Temporary&) = delete;
-    Temporary& operator=(const Temporary&) = delete;
+    Temporary& operator=(Temporary&&) = delete;
 };
 
 /// A new file beside `path`, because rename() works only within one file system. Its name is random, so that no other

@@ -34,8 +34,7 @@ struct Use {
     ~Use() {
         if (interruption != nullptr) interruption->use(nullptr);
     }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
+    Use& operator=(Use&&) = delete;
 
     Interruption* interruption;
     bool is_wanted;

@@ -26,8 +26,7 @@ class Terminal {
 
     Terminal();
     ~Terminal();
-    Terminal(const Terminal&) = delete;
-    Terminal& operator=(const Terminal&) = delete;
+    Terminal& operator=(Terminal&&) = delete;
 
     [[nodiscard]] static StatusSize size();
     /// Writes the cells that differ from the last screen.

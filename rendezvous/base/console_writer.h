@@ -40,8 +40,7 @@ class ConsoleWriter {
     ConsoleWriter(Target target, Limits limits);
     /// Drops unwritten text; call flush() first. A thread that hangs in a write to a dead terminal is detached.
     ~ConsoleWriter();
-    ConsoleWriter(const ConsoleWriter&) = delete;
-    ConsoleWriter& operator=(const ConsoleWriter&) = delete;
+    ConsoleWriter& operator=(ConsoleWriter&&) = delete;
 
     /// Queues all of `text` or none of it. Whole lines, except when a worker's bytes are forwarded as they arrive.
     void add(std::string_view text);

@@ -36,8 +36,7 @@ class JournalScope {
     /// `fields`: of journal_field, one after the other.
     explicit JournalScope(std::string fields);
     ~JournalScope();
-    JournalScope(const JournalScope&) = delete;
-    JournalScope& operator=(const JournalScope&) = delete;
+    JournalScope& operator=(JournalScope&&) = delete;
 };
 
 /// One record. Longer text than 128 KiB is cut, and says so. What the journal does not take waits, 1 MiB at most; then

@@ -36,8 +36,7 @@ class MemoryCharge {
     explicit MemoryCharge(std::shared_ptr<MemoryBudget> budget, Kind kind = Kind::kept)
         : budget_(std::move(budget)), kind_(kind) {}
     ~MemoryCharge() { set(0); }
-    MemoryCharge(const MemoryCharge&) = delete;
-    MemoryCharge& operator=(const MemoryCharge&) = delete;
+    MemoryCharge& operator=(MemoryCharge&&) = delete;
 
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
     void set(std::size_t bytes) {

@@ -26,8 +26,7 @@ class Client final : public RendezvousLink {
     Client(boost::asio::io_context& io, ClientConfig config);
     /// Closes the connection at once, without further callbacks. Call `close` first to send queued messages.
     ~Client() override;
-    Client(const Client&) = delete;
-    Client& operator=(const Client&) = delete;
+    Client& operator=(Client&&) = delete;
 
     void submit(native::Message message) override;
     void cut_off(Duration length) override;

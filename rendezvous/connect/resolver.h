@@ -24,8 +24,7 @@ class Resolver {
     /// `io` must outlive it, or stop() must be called before.
     explicit Resolver(boost::asio::io_context& io);
     ~Resolver();
-    Resolver(const Resolver&) = delete;
-    Resolver& operator=(const Resolver&) = delete;
+    Resolver& operator=(Resolver&&) = delete;
 
     /// Posts `handler` to the io_context with at least one address, alternating between IPv6 and IPv4, or the error.
     /// Numeric addresses need no thread; at most four names are looked up at a time. There is no timeout.

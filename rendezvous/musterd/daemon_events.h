@@ -20,8 +20,7 @@ class DaemonEvents {
     /// Empty: no files. The error is for the user.
     static Result<std::unique_ptr<DaemonEvents>> open(const std::string& directory);
     ~DaemonEvents();
-    DaemonEvents(const DaemonEvents&) = delete;
-    DaemonEvents& operator=(const DaemonEvents&) = delete;
+    DaemonEvents& operator=(DaemonEvents&&) = delete;
 
     /// For the events of jobs. Empty without files. It must not be used after this has ended.
     [[nodiscard]] EventSink sink() const;

@@ -48,8 +48,7 @@ class EventLoop {
     EventLoop();
     /// Stops and joins the thread, if there is one.
     ~EventLoop();
-    EventLoop(const EventLoop&) = delete;
-    EventLoop& operator=(const EventLoop&) = delete;
+    EventLoop& operator=(EventLoop&&) = delete;
 
     /// Serves until `stop`. At most once, and not together with `start_thread`.
     void run();

@@ -151,8 +151,7 @@ class Server {
     Server(ServerConfig config, Instant started, KeptState kept);
     ~Server();
 
-    Server(const Server&) = delete;
-    Server& operator=(const Server&) = delete;
+    Server& operator=(Server&&) = delete;
 
     ServerStep step(const ServerEvent& event, Instant now);
     /// When step(Elapsed) must be called at the latest.

@@ -16,8 +16,7 @@ struct Key {
     std::string bytes;
     explicit Key(std::string given) : bytes(std::move(given)) {}
     ~Key() { ::explicit_bzero(bytes.data(), bytes.size()); }
-    Key(const Key&) = delete;
-    Key& operator=(const Key&) = delete;
+    Key& operator=(Key&&) = delete;
 };
 
 }  // namespace

@@ -21,8 +21,7 @@ class SecretReload final : public EventLoop::Ticker {
     SecretReload(EventLoop& loop, std::shared_ptr<Secrets> secrets, Read read, Duration patience = 10s);
     /// Abandons a read that has not ended.
     ~SecretReload() override;
-    SecretReload(const SecretReload&) = delete;
-    SecretReload& operator=(const SecretReload&) = delete;
+    SecretReload& operator=(SecretReload&&) = delete;
 
     /// On the loop's thread. Secrets that cannot be read change nothing, and the log says why. During a read, one more
     /// follows it.

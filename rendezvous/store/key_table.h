@@ -48,8 +48,7 @@ class KeyTable {
   public:
     explicit KeyTable(std::uint64_t seed) : seed_(seed) {}
     ~KeyTable() { clear(); }
-    KeyTable(const KeyTable&) = delete;
-    KeyTable& operator=(const KeyTable&) = delete;
+    KeyTable& operator=(KeyTable&&) = delete;
 
     /// Null when there is none. An entry stays where it is until erase() or clear().
     [[nodiscard]] KeyEntry* find(std::string_view key) const;

@@ -25,8 +25,7 @@ namespace muster::rendezvous {
 class WaitSet {
   public:
     explicit WaitSet(void* owner) : owner_(owner) {}
-    WaitSet(const WaitSet&) = delete;
-    WaitSet& operator=(const WaitSet&) = delete;
+    WaitSet& operator=(WaitSet&&) = delete;
 
     [[nodiscard]] bool parked() const { return missing_count_ > 0; }
     /// What its links take, released ones included.

@@ -72,8 +72,7 @@ class StoreServer {
   public:
     explicit StoreServer(StoreConfig config);
     ~StoreServer();
-    StoreServer(const StoreServer&) = delete;
-    StoreServer& operator=(const StoreServer&) = delete;
+    StoreServer& operator=(StoreServer&&) = delete;
 
     /// A new connection from `source`, a numeric address without port. Null when a quota forbids it: peer.close() has
     /// then been called with the reason, and ended() must not be. `peer` must live until ended().

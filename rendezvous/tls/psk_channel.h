@@ -44,8 +44,7 @@ class PskChannel {
     /// A client's output holds its first words at once.
     explicit PskChannel(std::shared_ptr<const PskContext> context);
     ~PskChannel();
-    PskChannel(const PskChannel&) = delete;
-    PskChannel& operator=(const PskChannel&) = delete;
+    PskChannel& operator=(PskChannel&&) = delete;
 
     /// Takes from the front of `wire` and returns how many plain bytes it has written to `place`. Call it until it
     /// returns 0: then `wire` is used up, or the channel has ended or failed. `place` is not empty.

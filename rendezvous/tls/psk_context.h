@@ -26,8 +26,7 @@ class PskContext {
     static std::shared_ptr<const PskContext> client(std::string identity, std::string key);
 
     ~PskContext();
-    PskContext(const PskContext&) = delete;
-    PskContext& operator=(const PskContext&) = delete;
+    PskContext& operator=(PskContext&&) = delete;
 
   private:
     friend class PskChannel;

@@ -43,7 +43,7 @@ class Crowd {
         raise_open_files();
         descriptors_.reserve(count);
     }
-    Crowd(const Crowd&) = delete;
+    Crowd& operator=(Crowd&&) = delete;
     ~Crowd() {
         close_all();
         ::close(poller_);

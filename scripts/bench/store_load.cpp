@@ -187,7 +187,7 @@ class Watch {
             ::epoll_ctl(poller_, EPOLL_CTL_ADD, socket.descriptor(), &event);
         }
     }
-    Watch(const Watch&) = delete;
+    Watch& operator=(Watch&&) = delete;
     ~Watch() { ::close(poller_); }
 
     void await_all() {

@@ -35,8 +35,7 @@ class Swarm {
     /// With a secret (MUSTER_KEY of the daemon) they speak TLS.
     Swarm(std::uint16_t port, std::uint32_t count, const std::string& secret = {});
     ~Swarm();
-    Swarm(const Swarm&) = delete;
-    Swarm& operator=(const Swarm&) = delete;
+    Swarm& operator=(Swarm&&) = delete;
 
     void connect();
     /// The first words, of TLS where they speak it.

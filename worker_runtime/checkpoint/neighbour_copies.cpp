@@ -25,8 +25,7 @@ class Batch {
   public:
     explicit Batch(Communicator& group) : group_(group) {}
     ~Batch() { static_cast<void>(wait()); }
-    Batch(const Batch&) = delete;
-    Batch& operator=(const Batch&) = delete;
+    Batch& operator=(Batch&&) = delete;
     void start(const Operation& operation) { works_.push_back(group_.start(operation, chunk_time)); }
     Result<void> wait() {
         Result<void> all;

@@ -75,8 +75,7 @@ class CommunicatorBody {
 
     CommunicatorBody(Terms terms, std::unique_ptr<Transport> transport);
     ~CommunicatorBody();
-    CommunicatorBody(const CommunicatorBody&) = delete;
-    CommunicatorBody& operator=(const CommunicatorBody&) = delete;
+    CommunicatorBody& operator=(CommunicatorBody&&) = delete;
 
     [[nodiscard]] int rank() const { return terms_.group.rank; }
     [[nodiscard]] int size() const { return terms_.group.size; }

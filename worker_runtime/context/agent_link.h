@@ -35,8 +35,7 @@ class AgentLink {
                                                       std::shared_ptr<FdWatch> watch, Heard heard,
                                                       std::function<void()> ended = {});
     ~AgentLink();
-    AgentLink(const AgentLink&) = delete;
-    AgentLink& operator=(const AgentLink&) = delete;
+    AgentLink& operator=(AgentLink&&) = delete;
 
     /// Sends now, or drops the message and returns false if the agent is slow or gone: training never waits for it. For
     /// local::Give pass a descriptor, which stays the caller's.

@@ -26,8 +26,7 @@ class FlightRecorder {
     /// Writes to `folder` (MUSTER_FLIGHT_DIR) as flight_JOB_RANK.ring, or to a memfd if that is empty.
     static Result<std::shared_ptr<FlightRecorder>> open(const Facts& facts, const std::string& folder);
     ~FlightRecorder();
-    FlightRecorder(const FlightRecorder&) = delete;
-    FlightRecorder& operator=(const FlightRecorder&) = delete;
+    FlightRecorder& operator=(FlightRecorder&&) = delete;
 
     /// The memory of the record. The agent receives it and keeps it when this process dies.
     [[nodiscard]] const FileDescriptor& descriptor() const { return descriptor_; }

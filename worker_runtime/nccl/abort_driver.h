@@ -32,8 +32,7 @@ class AbortDriver {
     static Result<std::unique_ptr<AbortDriver>> start(Duration limit, AbortSteps steps);
     /// Must not run during an abort: call wait_over() first.
     ~AbortDriver();
-    AbortDriver(const AbortDriver&) = delete;
-    AbortDriver& operator=(const AbortDriver&) = delete;
+    AbortDriver& operator=(AbortDriver&&) = delete;
 
     // These functions are thread-safe.
 

@@ -39,8 +39,7 @@ class NcclComm : public KernelQueue, public std::enable_shared_from_this<NcclCom
     static Result<std::shared_ptr<NcclComm>> split(NcclComm& parent, int color, int key, const NcclWait& wait);
     /// close() or the process's abort must have run before.
     ~NcclComm() override;
-    NcclComm(const NcclComm&) = delete;
-    NcclComm& operator=(const NcclComm&) = delete;
+    NcclComm& operator=(NcclComm&&) = delete;
 
     /// Makes a call that NCCL completes asynchronously (split, register), and waits for it.
     Result<void> call(std::string_view what, const Call& function, const NcclWait& wait);

@@ -22,8 +22,7 @@ struct DeviceMemory {
         if (const auto alive = communicator.lock()) alive->forget(bytes.data());
         process->free(bytes.data(), MemoryUse::buckets);
     }
-    DeviceMemory(const DeviceMemory&) = delete;
-    DeviceMemory& operator=(const DeviceMemory&) = delete;
+    DeviceMemory& operator=(DeviceMemory&&) = delete;
 };
 
 }  // namespace

@@ -43,8 +43,7 @@ class NcclProcess {
     static Result<std::unique_ptr<HostPin>> pin(void* memory, std::size_t size_bytes);
     /// No user of it may exist any more.
     ~NcclProcess();
-    NcclProcess(const NcclProcess&) = delete;
-    NcclProcess& operator=(const NcclProcess&) = delete;
+    NcclProcess& operator=(NcclProcess&&) = delete;
 
     [[nodiscard]] const CudaTable& cuda() const { return cuda_; }
     [[nodiscard]] const NcclTable& nccl() const { return nccl_; }

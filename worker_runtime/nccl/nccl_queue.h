@@ -14,8 +14,7 @@ class NcclQueue final : public DeviceQueue {
   public:
     static Result<std::unique_ptr<NcclQueue>> make(std::shared_ptr<NcclProcess> process);
     ~NcclQueue() override;
-    NcclQueue(const NcclQueue&) = delete;
-    NcclQueue& operator=(const NcclQueue&) = delete;
+    NcclQueue& operator=(NcclQueue&&) = delete;
 
     Result<void> has_kernels() override;
     Result<void> launch(const KernelCall& call) override;

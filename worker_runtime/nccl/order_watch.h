@@ -21,8 +21,7 @@ class OrderWatch {
                                                      std::function<void(const Error&)> fail);
     /// Waits for the thread. Must not be called from `fail`.
     ~OrderWatch();
-    OrderWatch(const OrderWatch&) = delete;
-    OrderWatch& operator=(const OrderWatch&) = delete;
+    OrderWatch& operator=(OrderWatch&&) = delete;
 
   private:
     OrderWatch() = default;

@@ -40,10 +40,8 @@ using MakeNcclTransport = Result<std::unique_ptr<Transport>> (*)(const GroupTerm
 /// Pins host memory, so that CUDA copies at full rate, while this lives. It must be destroyed before the memory.
 class HostPin {
   public:
-    HostPin() = default;
     virtual ~HostPin() = default;
-    HostPin(const HostPin&) = delete;
-    HostPin& operator=(const HostPin&) = delete;
+    HostPin& operator=(HostPin&&) = delete;
 };
 /// In the plugin. Returns null if this process has no NCCL communicator. An error is CUDA's, for example a limit of
 /// locked memory.

@@ -17,8 +17,7 @@ class Staging {
   public:
     explicit Staging(std::shared_ptr<NcclProcess> process) : process_(std::move(process)) {}
     ~Staging();
-    Staging(const Staging&) = delete;
-    Staging& operator=(const Staging&) = delete;
+    Staging& operator=(Staging&&) = delete;
 
     /// Returns `operation` with device memory instead of host memory. The copies to it are enqueued on the stream.
     Result<Operation> bring(const Operation& operation, const NcclPlace& place, NcclComm& communicator);

@@ -30,8 +30,7 @@ class BucketPipeline {
     BucketPipeline(Communicator& communicator, StepMeter& meter) : communicator_(communicator), meter_(meter) {}
     /// Waits for operations in progress, because their memory must outlive them.
     ~BucketPipeline();
-    BucketPipeline(const BucketPipeline&) = delete;
-    BucketPipeline& operator=(const BucketPipeline&) = delete;
+    BucketPipeline& operator=(BucketPipeline&&) = delete;
 
     /// True in a call from the exchange, which must not call its reducer.
     [[nodiscard]] bool is_inside() const { return inside_ == this; }
@@ -71,8 +70,7 @@ class BucketPipeline {
       public:
         explicit InExchange(const BucketPipeline& pipeline) { inside_ = &pipeline; }
         ~InExchange() { inside_ = nullptr; }
-        InExchange(const InExchange&) = delete;
-        InExchange& operator=(const InExchange&) = delete;
+        InExchange& operator=(InExchange&&) = delete;
     };
 
     Result<void> start_due(std::size_t launch_number);

@@ -38,8 +38,7 @@ class HelperThreads {
 
     explicit HelperThreads(int threads) : threads_max_(threads) {}
     ~HelperThreads();
-    HelperThreads(const HelperThreads&) = delete;
-    HelperThreads& operator=(const HelperThreads&) = delete;
+    HelperThreads& operator=(HelperThreads&&) = delete;
 
     /// Calls `work(begin, end)` for ranges that are all of [0, count) together, on several threads if there is enough.
     /// `element_bytes` are those of an array, `arrays` the number of arrays that the work touches. Ranges begin at

@@ -38,8 +38,7 @@ class SharedGroup {
                                                      std::vector<LocalIdentity> identities,
                                                      std::shared_ptr<FdWatch> watch, const MeetingWait& wait);
     ~SharedGroup();
-    SharedGroup(const SharedGroup&) = delete;
-    SharedGroup& operator=(const SharedGroup&) = delete;
+    SharedGroup& operator=(SharedGroup&&) = delete;
 
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] int size() const { return size_; }

@@ -21,8 +21,7 @@ class ControlWatch {
     ~ControlWatch() {
         for (const auto id : watched_) watch_->remove(id);
     }
-    ControlWatch(const ControlWatch&) = delete;
-    ControlWatch& operator=(const ControlWatch&) = delete;
+    ControlWatch& operator=(ControlWatch&&) = delete;
 
     /// `hear` listens to a rank, and is called again when that says more, as long as it returns true. `failed` learns
     /// of a failure that came over another connection than those.

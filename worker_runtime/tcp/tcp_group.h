@@ -37,8 +37,7 @@ class TcpGroup {
     static Result<std::unique_ptr<TcpGroup>> over(const GroupTerms& terms, TcpMesh mesh);
     /// Tells the others that this rank has left, unless the group has failed.
     ~TcpGroup();
-    TcpGroup(const TcpGroup&) = delete;
-    TcpGroup& operator=(const TcpGroup&) = delete;
+    TcpGroup& operator=(TcpGroup&&) = delete;
 
     [[nodiscard]] int rank() const { return terms_.rank; }
     [[nodiscard]] int size() const { return static_cast<int>(mesh_.peers.size()); }

@@ -36,8 +36,7 @@ struct Pages {
     ~Pages() {
         if (bytes.data()) ::munmap(bytes.data(), std::max<std::size_t>(bytes.size(), 1));
     }
-    Pages(const Pages&) = delete;
-    Pages& operator=(const Pages&) = delete;
+    Pages& operator=(Pages&&) = delete;
 };
 
 class TcpTransport final : public Transport {

@@ -67,8 +67,7 @@ class CollectivesMark {
   public:
     explicit CollectivesMark(std::uint32_t mark);
     ~CollectivesMark();
-    CollectivesMark(const CollectivesMark&) = delete;
-    CollectivesMark& operator=(const CollectivesMark&) = delete;
+    CollectivesMark& operator=(CollectivesMark&&) = delete;
 };
 
 class Group {
@@ -76,8 +75,7 @@ class Group {
     /// A collective of the members.
     explicit Group(GroupTerms terms);
     ~Group();
-    Group(const Group&) = delete;
-    Group& operator=(const Group&) = delete;
+    Group& operator=(Group&&) = delete;
 
     [[nodiscard]] int rank() const { return terms_.rank; }
     [[nodiscard]] int size() const { return terms_.size; }

@@ -63,10 +63,8 @@ class Threads {
 /// In a call that returns to Python: a thread that would come back into an interpreter that ends stays here instead.
 /// Python would end that thread, by an exception that C++ does not let pass: the process would end with abort().
 struct ReturnToPython {
-    ReturnToPython() = default;
     ~ReturnToPython() { Threads::of_process().stay_if_ending(); }
-    ReturnToPython(const ReturnToPython&) = delete;
-    ReturnToPython& operator=(const ReturnToPython&) = delete;
+    ReturnToPython& operator=(ReturnToPython&&) = delete;
 };
 
 /// A queue of operations. Hold it by a shared_ptr.

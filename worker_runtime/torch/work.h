@@ -39,8 +39,7 @@ class BackendWork final : public c10d::Work {
           number_(number) {}
     /// The last reference may be that of a thread of ours.
     ~BackendWork() override;
-    BackendWork(const BackendWork&) = delete;
-    BackendWork& operator=(const BackendWork&) = delete;
+    BackendWork& operator=(BackendWork&&) = delete;
 
     /// Wakes those in wait(). Call complete_future() afterwards, if it is needed, where it may run any code.
     void end(std::exception_ptr failure) { finish(std::move(failure)); }

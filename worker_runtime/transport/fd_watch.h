@@ -19,8 +19,7 @@ class FdWatch {
     /// Starts the thread, with signals blocked in it.
     static Result<std::shared_ptr<FdWatch>> start();
     ~FdWatch();
-    FdWatch(const FdWatch&) = delete;
-    FdWatch& operator=(const FdWatch&) = delete;
+    FdWatch& operator=(FdWatch&&) = delete;
 
     /// Calls `ready` in the watch's thread when `fd` is readable or closed, and again while it returns true. The caller
     /// owns `fd` and keeps it open until remove() has returned.

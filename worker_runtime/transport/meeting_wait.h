@@ -22,8 +22,7 @@ class ParentGroup {
     ParentGroup(std::function<Result<void>()> check_alive, int size)
         : check_interval(std::max(check_interval_min, size * check_interval_min / ranks_of_least)),
           check_(std::move(check_alive)) {}
-    ParentGroup(const ParentGroup&) = delete;
-    ParentGroup& operator=(const ParentGroup&) = delete;
+    ParentGroup& operator=(ParentGroup&&) = delete;
 
     [[nodiscard]] Result<void> check_alive() const {
         const std::lock_guard lock(mutex_);

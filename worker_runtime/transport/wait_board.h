@@ -57,8 +57,7 @@ class WaitEntry {
   public:
     WaitEntry(std::shared_ptr<WaitBoard> board, WaitBoard::Awaited awaited);
     ~WaitEntry();
-    WaitEntry(const WaitEntry&) = delete;
-    WaitEntry& operator=(const WaitEntry&) = delete;
+    WaitEntry& operator=(WaitEntry&&) = delete;
 
   private:
     std::shared_ptr<WaitBoard> board_;

@@ -104,12 +104,10 @@ std::string without_arguments(std::string_view name) {
 
 class NativeFrames::Body {
   public:
-    Body() = default;
     ~Body() {
         if (session != nullptr) dwfl_end(session);
     }
-    Body(const Body&) = delete;
-    Body& operator=(const Body&) = delete;
+    Body& operator=(Body&&) = delete;
 
     Dwfl* session = dwfl_begin(&callbacks);
 };

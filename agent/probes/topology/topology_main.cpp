@@ -59,8 +59,7 @@ class OwnMask {
         ::sched_getaffinity(0, CPU_ALLOC_SIZE(cpus_max), set_);
     }
     ~OwnMask() { CPU_FREE(set_); }
-    OwnMask(const OwnMask&) = delete;
-    OwnMask& operator=(const OwnMask&) = delete;
+    OwnMask& operator=(OwnMask&&) = delete;
     [[nodiscard]] bool has(unsigned cpu) const {
         return cpu < cpus_max && CPU_ISSET_S(cpu, CPU_ALLOC_SIZE(cpus_max), set_);
     }

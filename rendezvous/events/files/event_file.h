@@ -32,8 +32,7 @@ class EventFile {
     static Result<std::unique_ptr<EventFile>> open_in(const std::string& directory, Rotation rotation);
     /// Waits up to 1 s for the thread.
     ~EventFile();
-    EventFile(const EventFile&) = delete;
-    EventFile& operator=(const EventFile&) = delete;
+    EventFile& operator=(EventFile&&) = delete;
 
     /// One whole line. Thread-safe.
     void add(std::string_view line) { writer_.add(line); }

@@ -32,8 +32,7 @@ class SqliteFile {
     /// not_found: it cannot be written.
     static Result<std::unique_ptr<SqliteFile>> open(const std::string& path);
     ~SqliteFile();
-    SqliteFile(const SqliteFile&) = delete;
-    SqliteFile& operator=(const SqliteFile&) = delete;
+    SqliteFile& operator=(SqliteFile&&) = delete;
 
     /// Reads every record. bad_frame when the file is damaged.
     Result<std::vector<Record>> read();

@@ -37,8 +37,7 @@ class Section {
     /// `name`: the first 64 bytes are sent. `limit`: the agent reports a section that lasts longer; zero: no limit.
     explicit Section(std::string_view name, Duration limit = Duration::zero()) noexcept;
     ~Section();
-    Section(const Section&) = delete;
-    Section& operator=(const Section&) = delete;
+    Section& operator=(Section&&) = delete;
 
   private:
     std::uint64_t number_;

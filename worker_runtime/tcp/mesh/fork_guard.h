@@ -12,8 +12,7 @@ class ForkGuard {
   public:
     explicit ForkGuard(std::vector<int> descriptors);
     ~ForkGuard();
-    ForkGuard(const ForkGuard&) = delete;
-    ForkGuard& operator=(const ForkGuard&) = delete;
+    ForkGuard& operator=(ForkGuard&&) = delete;
 
   private:
     friend struct ForkGuards;

@@ -36,8 +36,7 @@ class RecordCipher {
     /// `secret`: 32 bytes for this connection and direction alone. find_cipher() has succeeded.
     RecordCipher(Use use, std::string secret, std::uint64_t records_each = records_per_key);
     ~RecordCipher();
-    RecordCipher(const RecordCipher&) = delete;
-    RecordCipher& operator=(const RecordCipher&) = delete;
+    RecordCipher& operator=(RecordCipher&&) = delete;
 
     /// Writes the record of `data` (the parts one after another, record_data_bytes_max at most in all) to `record`, and
     /// returns its size: record_overhead_bytes more than the data.
